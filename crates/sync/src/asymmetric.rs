@@ -1,0 +1,83 @@
+//! A pair of fences of which one is nearly free.
+//!
+//! Invariant: if thread A does `store x; light_fence(); load y` and thread B does `store y; heavy_fence();
+//! load x`, then at least one of them sees the other's store. Where the kernel lacks membarrier(2) both
+//! fences are ordinary full fences: [`prepare_fences`] finds out, once, before the first use.
+
+#[cfg(not(loom))]
+mod real {
+    use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst, compiler_fence, fence};
+
+    /// True when the heavy fence reaches every thread of the process by itself.
+    static EXPEDITED: AtomicBool = AtomicBool::new(false);
+
+    const REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;
+    const PRIVATE_EXPEDITED: usize = 1 << 3;
+
+    /// Registers the process with the kernel; to be called before the first fence, and again in a forked
+    /// child.
+    pub fn prepare_fences() {
+        EXPEDITED.store(membarrier(REGISTER_PRIVATE_EXPEDITED) == 0, Relaxed);
+    }
+
+    /// The frequent side: no instruction at all where membarrier(2) is there, a full fence elsewhere.
+    #[inline(always)]
+    pub fn light_fence() {
+        if EXPEDITED.load(Relaxed) {
+            compiler_fence(SeqCst);
+        } else {
+            fence(SeqCst);
+        }
+    }
+
+    /// The rare side: a full fence on every thread of this process (some microseconds).
+    pub fn heavy_fence() {
+        fence(SeqCst);
+        if EXPEDITED.load(Relaxed) {
+            let answer = membarrier(PRIVATE_EXPEDITED);
+            assert!(answer == 0, "membarrier was registered and yet refused");
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn membarrier(command: usize) -> isize {
+        const SYS_MEMBARRIER: isize = 324;
+        let answer: isize;
+        // SAFETY: membarrier(2) takes three integers and touches no memory of ours; the instruction
+        // clobbers rcx and r11 as declared.
+        unsafe {
+            core::arch::asm!(
+                "syscall",
+                inlateout("rax") SYS_MEMBARRIER => answer,
+                in("rdi") command, in("rsi") 0, in("rdx") 0,
+                lateout("rcx") _, lateout("r11") _, options(nostack),
+            );
+        }
+        answer
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn membarrier(_command: usize) -> isize {
+        -1
+    }
+}
+
+#[cfg(loom)]
+mod real {
+    use loom::sync::atomic::{Ordering::SeqCst, fence};
+
+    /// Nothing to prepare in the model.
+    pub fn prepare_fences() {}
+
+    /// In the model both sides are full fences.
+    pub fn light_fence() {
+        fence(SeqCst);
+    }
+
+    /// In the model both sides are full fences.
+    pub fn heavy_fence() {
+        fence(SeqCst);
+    }
+}
+
+pub use real::{heavy_fence, light_fence, prepare_fences};
