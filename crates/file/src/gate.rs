@@ -1,0 +1,175 @@
+//! Who may write an inode: one mapped writer, or any number of writers through the kernel.
+//!
+//! The kernel serialises its own writers of one inode. A mapped write does not take the kernel's lock, so
+//! within a process the gate keeps the two kinds apart: a mapped write that finds anybody inside goes to the
+//! kernel instead, and a kernel writer waits for the mapped one, which copies at most the threshold. Where
+//! the file system makes reads atomic against writes (XFS) a mapped read checks with [`Gate::unchanged`]
+//! that no write began or ended under it.
+//!
+//! Gates live in a fixed table and are shared by inodes whose numbers fall together: that costs a detour
+//! through the kernel now and then, never an error.
+//!
+//! Invariant: `mapped` is set only by a compare-exchange from zero, so a mapped writer is alone. A thread
+//! that left its copy by longjmp never opens the gate again; kernel writers wait `PATIENCE` turns for it
+//! and then go on, because the gate orders writes and does not protect memory.
+
+use bywash_sync::{AtomicU32, Ordering, pause};
+
+/// Turns that a writer through the kernel waits for a mapped one; each gives the processor away.
+const PATIENCE: u32 = if cfg!(loom) { 3 } else { 10_000 };
+const MAPPED: u32 = 1;
+const KERNEL: u32 = 2;
+
+/// The gate of one or more inodes.
+#[repr(align(64))]
+pub struct Gate {
+    /// Bit 0: a mapped writer is inside; above: how many writers through the kernel are.
+    inside: AtomicU32,
+    /// Moves on whenever a write begins or ends.
+    changes: AtomicU32,
+}
+
+impl Default for Gate {
+    fn default() -> Gate {
+        Gate::new()
+    }
+}
+
+impl Gate {
+    /// An open gate.
+    #[cfg(not(loom))]
+    pub const fn new() -> Gate {
+        Gate { inside: AtomicU32::new(0), changes: AtomicU32::new(0) }
+    }
+
+    /// An open gate.
+    #[cfg(loom)]
+    pub fn new() -> Gate {
+        Gate { inside: AtomicU32::new(0), changes: AtomicU32::new(0) }
+    }
+
+    /// In a forked child: whoever was inside is not here.
+    pub fn reset_child(&self) {
+        self.inside.store(0, Ordering::Relaxed);
+    }
+
+    /// Lets a mapped writer in if nobody is inside.
+    #[inline]
+    pub fn enter_mapped(&self) -> bool {
+        // SYNC: gate (acquire; the leaving side releases).
+        let entered = self.inside.compare_exchange(0, MAPPED, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if entered {
+            self.changes.fetch_add(1, Ordering::SeqCst);
+        }
+        entered
+    }
+
+    /// The mapped writer leaves.
+    #[inline]
+    pub fn leave_mapped(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        // SYNC: gate (release).
+        self.inside.fetch_and(!MAPPED, Ordering::Release);
+    }
+
+    /// Lets a writer through the kernel in, after the mapped one has left. `nested`: the caller may have
+    /// interrupted that very writer and must not wait for it.
+    #[inline]
+    pub fn enter_kernel(&self, nested: bool) {
+        // SYNC: gate (acquire).
+        let mut inside = self.inside.fetch_add(KERNEL, Ordering::Acquire);
+        let mut turns = 0;
+        while inside & MAPPED != 0 && !nested && turns < PATIENCE {
+            turns += 1;
+            give_way(turns);
+            inside = self.inside.load(Ordering::Acquire);
+        }
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A writer through the kernel leaves.
+    #[inline]
+    pub fn leave_kernel(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        // SYNC: gate (release).
+        self.inside.fetch_sub(KERNEL, Ordering::Release);
+    }
+
+    /// For a reader: a mark to compare with later, or `None` while somebody writes.
+    #[inline]
+    pub fn mark(&self) -> Option<u32> {
+        let mark = self.changes.load(Ordering::SeqCst);
+        (self.inside.load(Ordering::SeqCst) == 0).then_some(mark)
+    }
+
+    /// Whether no write began or ended since the mark.
+    #[inline]
+    pub fn unchanged(&self, mark: u32) -> bool {
+        self.changes.load(Ordering::SeqCst) == mark
+    }
+}
+
+fn give_way(turns: u32) {
+    pause();
+    if !cfg!(loom) && turns > 100 {
+        crate::sys::yield_now();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapped_writer_is_alone() {
+        let gate = Gate::new();
+        assert!(gate.enter_mapped());
+        assert!(!gate.enter_mapped());
+        assert_eq!(gate.mark(), None);
+        gate.leave_mapped();
+        gate.enter_kernel(false);
+        gate.enter_kernel(false);
+        assert!(!gate.enter_mapped());
+        gate.leave_kernel();
+        gate.leave_kernel();
+        let mark = gate.mark().unwrap();
+        assert!(gate.unchanged(mark));
+        assert!(gate.enter_mapped());
+        assert!(!gate.unchanged(mark));
+    }
+
+    #[test]
+    fn a_stuck_writer_delays_and_does_not_stop() {
+        let gate = Gate::new();
+        assert!(gate.enter_mapped());
+        gate.enter_kernel(false);
+        gate.leave_kernel();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::{cell::UnsafeCell, sync::Arc, thread};
+
+    #[test]
+    fn mapped_writers_exclude_each_other() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(), UnsafeCell::new(0)));
+            let other = {
+                let shared = shared.clone();
+                thread::spawn(move || write_mapped(&shared))
+            };
+            write_mapped(&shared);
+            other.join().unwrap();
+        });
+    }
+
+    fn write_mapped(shared: &(Gate, UnsafeCell<i32>)) {
+        if shared.0.enter_mapped() {
+            // loom reports a race if two threads are ever here at once.
+            shared.1.with_mut(|value| unsafe { *value += 1 });
+            shared.0.leave_mapped();
+        }
+    }
+}

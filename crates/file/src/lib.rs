@@ -1,0 +1,54 @@
+//! One file's user-level data path.
+//!
+//! A regular file's small reads and writes are copies from and to a shared mapping of it: the page cache
+//! itself, coherent with every other process and protected by the MMU. Names, permissions, growth, locks and
+//! durability stay the kernel's, and so does every request that this crate does not serve: "no" is always
+//! correct and never an error.
+//!
+//! The preloaded library (`bywash-shim`) calls [`table`] for every call that a program makes; tests can do
+//! the same. Nothing here allocates from the program's heap, touches `errno`, or holds a lock while bytes
+//! move.
+//!
+//! In reading order:
+//!
+//! - [`policy`]: which way a request goes (pure)
+//! - [`open_file`]: how a read and a write are served
+//! - [`window`], [`pages`]: mappings, and what is remembered of each page
+//! - [`copy`]: copies that survive a fault
+//! - [`gate`], [`offset`], [`reclaim`]: the three protocols between threads, each checked by loom
+//! - [`table`]: from descriptor to open file
+//! - [`threads`], [`process`], [`lock`]: what a thread and a process have once
+//! - [`filesystem`], `usage`, [`clock`], [`sys`]: facts, bookkeeping, time, system calls
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("bywash-file is written for x86-64: its guarded copy and its system calls are in assembly");
+
+pub mod gate;
+pub mod offset;
+pub mod reclaim;
+pub mod sys;
+
+#[cfg(not(loom))]
+pub mod clock;
+#[cfg(not(loom))]
+pub mod copy;
+#[cfg(not(loom))]
+pub mod filesystem;
+#[cfg(not(loom))]
+pub mod lock;
+#[cfg(not(loom))]
+pub mod open_file;
+#[cfg(not(loom))]
+pub mod pages;
+#[cfg(not(loom))]
+pub mod policy;
+#[cfg(not(loom))]
+pub mod process;
+#[cfg(not(loom))]
+pub mod table;
+#[cfg(not(loom))]
+pub mod threads;
+#[cfg(not(loom))]
+mod usage;
+#[cfg(not(loom))]
+pub mod window;

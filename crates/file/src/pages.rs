@@ -1,0 +1,137 @@
+//! What is remembered of each page of a window: one byte.
+//!
+//! ```text
+//!  7     4 3     1    0
+//! +-------+-------+------+
+//! | epoch | heat  | seen |
+//! +-------+-------+------+
+//! ```
+//!
+//! *seen*: the kernel has served the page on this file, so it was in the page cache. *heat*: 0 to
+//! [`WRITES_BEFORE_MAPPING`] writes by the kernel, then what was found out about the page's folio; it counts
+//! only while *epoch* is the file's, which moves on with every fsync.
+//!
+//! Invariant: these are hints. A lost update or an epoch that came round again costs time, never data; that
+//! is why plain loads and stores suffice.
+
+use crate::policy::{Heat, WRITES_BEFORE_MAPPING};
+use bywash_sync::{AtomicU8, Ordering::Relaxed};
+
+/// Bytes of a page.
+pub const PAGE_BYTES: usize = 4096;
+/// log2 of [`PAGE_BYTES`].
+pub const PAGE_SHIFT: u32 = 12;
+
+const SEEN: u8 = 1;
+const HEAT_SHIFT: u32 = 1;
+const HEAT_MASK: u8 = 0b1110;
+const EPOCH_SHIFT: u32 = 4;
+
+/// The pages that a request of `length > 0` bytes from `start` on touches.
+#[inline]
+pub fn pages_of(start: usize, length: usize) -> core::ops::RangeInclusive<usize> {
+    start >> PAGE_SHIFT..=(start + length - 1) >> PAGE_SHIFT
+}
+
+/// Whether the kernel served this page before.
+#[inline]
+pub fn is_seen(page: &AtomicU8) -> bool {
+    page.load(Relaxed) & SEEN != 0
+}
+
+/// The kernel served this page.
+#[inline]
+pub fn set_seen(page: &AtomicU8) {
+    let value = page.load(Relaxed);
+    if value & SEEN == 0 {
+        page.store(value | SEEN, Relaxed);
+    }
+}
+
+/// Forget everything about this page.
+pub fn forget(page: &AtomicU8) {
+    if page.load(Relaxed) != 0 {
+        page.store(0, Relaxed);
+    }
+}
+
+const LARGE: u8 = WRITES_BEFORE_MAPPING + 1;
+const SMALL: u8 = WRITES_BEFORE_MAPPING + 2;
+const _: () = assert!(SMALL <= HEAT_MASK >> HEAT_SHIFT);
+
+/// The heat field, if it is of this epoch.
+#[inline]
+fn heat_field(page: &AtomicU8, epoch: u8) -> u8 {
+    let value = page.load(Relaxed);
+    if value >> EPOCH_SHIFT == epoch & 15 { (value & HEAT_MASK) >> HEAT_SHIFT } else { 0 }
+}
+
+fn set_heat_field(page: &AtomicU8, epoch: u8, heat: u8) {
+    let seen = page.load(Relaxed) & SEEN;
+    page.store(epoch << EPOCH_SHIFT | heat << HEAT_SHIFT | seen, Relaxed);
+}
+
+/// How hot the page is in this epoch.
+#[inline]
+pub fn heat(page: &AtomicU8, epoch: u8) -> Heat {
+    match heat_field(page, epoch) {
+        0 => Heat::Clean,
+        WRITES_BEFORE_MAPPING => Heat::Hot,
+        LARGE => Heat::Large,
+        SMALL => Heat::Small,
+        _ => Heat::Warm,
+    }
+}
+
+/// Notes what was found out about a hot page: it is clean after all, or its folio is large or small.
+pub fn found(page: &AtomicU8, epoch: u8, heat: Heat) {
+    let field = match heat {
+        Heat::Large => LARGE,
+        Heat::Small => SMALL,
+        Heat::Clean | Heat::Warm | Heat::Hot => 0,
+    };
+    set_heat_field(page, epoch, field);
+}
+
+/// The kernel wrote this page once more.
+#[inline]
+pub fn warm(page: &AtomicU8, epoch: u8) {
+    let writes = heat_field(page, epoch);
+    if writes < WRITES_BEFORE_MAPPING {
+        set_heat_field(page, epoch, writes + 1);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heat_belongs_to_an_epoch() {
+        let page = AtomicU8::new(0);
+        set_seen(&page);
+        assert_eq!(heat(&page, 0), Heat::Clean);
+        warm(&page, 3);
+        assert_eq!(heat(&page, 3), Heat::Warm);
+        for _ in 0..WRITES_BEFORE_MAPPING {
+            warm(&page, 3);
+        }
+        assert_eq!(heat(&page, 3), Heat::Hot);
+        assert_eq!(heat(&page, 4), Heat::Clean);
+        found(&page, 4, Heat::Small);
+        assert_eq!(heat(&page, 4), Heat::Small);
+        warm(&page, 4);
+        assert_eq!(heat(&page, 4), Heat::Small);
+        assert!(is_seen(&page));
+        forget(&page);
+        assert!(!is_seen(&page));
+    }
+
+    #[test]
+    fn a_request_touches_its_pages() {
+        assert_eq!(pages_of(0, 1), 0..=0);
+        assert_eq!(pages_of(4095, 2), 0..=1);
+        assert_eq!(pages_of(4096, 4096), 1..=1);
+        assert_eq!(pages_of(8191, 4097), 1..=2);
+    }
+}

@@ -1,0 +1,90 @@
+//! When memory that other threads may be using can be taken away.
+//!
+//! A thread that is about to use an open file writes its address into its own *hazard* word, then looks
+//! again whether the descriptor still leads there ([`protect`]). Whoever takes a file or one of its windows
+//! away first makes it unreachable, then passes a heavy fence, then waits until no hazard names it
+//! ([`wait_until_unused`]). The frequent side costs a store and a load.
+//!
+//! Invariant: after `protect` returned true and until the hazard is cleared, nobody who unpublished the
+//! same address and called `wait_until_unused` has seen it unused.
+
+use bywash_sync::{AtomicUsize, Ordering, full_fence, heavy_fence, light_fence, pause};
+
+/// Publishes that the caller uses what `source` names, if it still names `wanted`.
+#[inline(always)]
+pub fn protect(hazard: &AtomicUsize, source: &AtomicUsize, wanted: usize) -> bool {
+    hazard.store(wanted, Ordering::Relaxed);
+    light_fence();
+    // SYNC: published-file (acquire; the table's store releases).
+    if source.load(Ordering::Acquire) == wanted {
+        return true;
+    }
+    hazard.store(0, Ordering::Release);
+    false
+}
+
+/// The caller no longer uses it.
+#[inline(always)]
+pub fn release(hazard: &AtomicUsize) {
+    // SYNC: hazard (release; wait_until_unused acquires).
+    hazard.store(0, Ordering::Release);
+}
+
+/// Waits until no hazard is `unpublished`, which nobody can reach any more; false when it is still in use
+/// after `turns` looks. `alone`: no other thread has ever used a hazard, as seen after a full fence, so
+/// there is nobody to be reached by the heavy one.
+pub fn wait_until_unused<'a, I>(
+    hazards: impl Fn() -> I,
+    unpublished: usize,
+    turns: u32,
+    alone: impl Fn() -> bool,
+) -> bool
+where
+    I: Iterator<Item = &'a AtomicUsize>,
+{
+    full_fence();
+    if !alone() {
+        heavy_fence();
+    }
+    for turn in 0..turns {
+        // SYNC: hazard (acquire).
+        if hazards().all(|hazard| hazard.load(Ordering::Acquire) != unpublished) {
+            return true;
+        }
+        pause();
+        if !cfg!(loom) && turn > 100 {
+            crate::sys::yield_now();
+        }
+    }
+    false
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::{cell::UnsafeCell, sync::Arc, thread};
+
+    #[test]
+    fn nothing_is_taken_away_in_use() {
+        loom::model(|| {
+            let hazard = Arc::new(AtomicUsize::new(0));
+            let source = Arc::new(AtomicUsize::new(7));
+            let memory = Arc::new(UnsafeCell::new(1));
+            let reader = {
+                let (hazard, source, memory) = (hazard.clone(), source.clone(), memory.clone());
+                thread::spawn(move || {
+                    if protect(&hazard, &source, 7) {
+                        assert_eq!(memory.with(|value| unsafe { *value }), 1);
+                        release(&hazard);
+                    }
+                })
+            };
+            source.store(0, Ordering::Release);
+            if wait_until_unused(|| [&*hazard].into_iter(), 7, 3, || false) {
+                // loom reports a race if the reader can still be there.
+                memory.with_mut(|value| unsafe { *value = 2 });
+            }
+            reader.join().unwrap();
+        });
+    }
+}
