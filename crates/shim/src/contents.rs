@@ -1,0 +1,242 @@
+//! Position, size and durability of a file, and transfers between files.
+
+use crate::real;
+use bywash_file::table;
+use bywash_session::Counter;
+use core::ffi::{c_char, c_int, c_uint};
+use libc::{off_t, size_t, ssize_t};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+    // SAFETY: as the program promised for this function; the same throughout this file.
+    let kernel = |offset, whence| unsafe { real::lseek(fd, offset, whence) };
+    match table::seek(fd, offset, whence) {
+        Ok(position) => position,
+        Err(false) => {
+            if table::is_served(fd) {
+                bywash_file::process::count(Counter::KernelSeeks, 1);
+            }
+            table::with_kernel_position(fd, || kernel(offset, whence))
+        }
+        Err(true) => {
+            bywash_file::process::count(Counter::KernelSeeks, 1);
+            // Our position is the base of a relative move.
+            let (offset, whence) = match (whence, table::position(fd)) {
+                (libc::SEEK_CUR, Some(at)) => match (at as off_t).checked_add(offset) {
+                    Some(sum) => (sum, libc::SEEK_SET),
+                    None => (offset, libc::SEEK_CUR),
+                },
+                _ => (offset, whence),
+            };
+            let position = kernel(offset, whence);
+            if position >= 0 {
+                table::sought(fd, position);
+            }
+            position
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+    // SAFETY: the same function.
+    unsafe { lseek(fd, offset, whence) }
+}
+
+/// After the kernel changed the size.
+fn resized(fd: c_int, result: c_int) -> c_int {
+    if result == 0 {
+        table::resized(fd, false);
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ftruncate(fd: c_int, length: off_t) -> c_int {
+    // SAFETY: as `lseek`.
+    resized(fd, unsafe { real::ftruncate(fd, length) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ftruncate64(fd: c_int, length: off_t) -> c_int {
+    // SAFETY: as `lseek`.
+    unsafe { ftruncate(fd, length) }
+}
+
+/// As `ftruncate`; the file may be open here under any descriptor.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn truncate(path: *const c_char, length: off_t) -> c_int {
+    // SAFETY: as `lseek`.
+    let result = unsafe { real::truncate(path, length) };
+    if result == 0 && table::in_use() {
+        table::sizes_changed();
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn truncate64(path: *const c_char, length: off_t) -> c_int {
+    // SAFETY: as `lseek`.
+    unsafe { truncate(path, length) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fallocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
+    // SAFETY: as `lseek`.
+    let result = unsafe { real::fallocate(fd, mode, offset, length) };
+    if result == 0 {
+        table::resized(fd, mode & !libc::FALLOC_FL_KEEP_SIZE != 0);
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fallocate64(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
+    // SAFETY: as `lseek`.
+    unsafe { fallocate(fd, mode, offset, length) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fallocate(fd: c_int, offset: off_t, length: off_t) -> c_int {
+    // SAFETY: as `lseek`.
+    resized(fd, unsafe { real::posix_fallocate(fd, offset, length) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int {
+    // SAFETY: as `lseek`.
+    unsafe { posix_fallocate(fd, offset, length) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fadvise(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int {
+    if advice == libc::POSIX_FADV_DONTNEED {
+        table::with(fd, |file| file.note_dropped_pages());
+    }
+    // SAFETY: as `lseek`.
+    unsafe { real::posix_fadvise(fd, offset, length, advice) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int {
+    // SAFETY: as `lseek`.
+    unsafe { posix_fadvise(fd, offset, length, advice) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
+    table::before_sync(fd);
+    // SAFETY: as `lseek`.
+    unsafe { real::fsync(fd) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
+    table::before_sync(fd);
+    // SAFETY: as `lseek`.
+    unsafe { real::fdatasync(fd) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sync_file_range(fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int {
+    table::before_sync(fd);
+    // SAFETY: as `lseek`.
+    unsafe { real::sync_file_range(fd, offset, length, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncfs(fd: c_int) -> c_int {
+    table::before_sync(fd);
+    // SAFETY: as `lseek`.
+    unsafe { real::syncfs(fd) }
+}
+
+macro_rules! sets_times {
+    ($($name:ident($($argument:ident: $kind:ty),*);)*) => {
+        $(
+            /// Times that the program sets must not be overtaken by ours.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
+                table::settle_times();
+                // SAFETY: as `lseek`.
+                unsafe { real::$name($($argument),*) }
+            }
+        )*
+    };
+}
+
+sets_times! {
+    futimens(fd: c_int, times: *const libc::timespec);
+    utimensat(at: c_int, path: *const c_char, times: *const libc::timespec, flags: c_int);
+    futimes(fd: c_int, times: *const libc::timeval);
+    utimes(path: *const c_char, times: *const libc::timeval);
+    futimesat(at: c_int, path: *const c_char, times: *const libc::timeval);
+    utime(path: *const c_char, times: *const libc::utimbuf);
+}
+
+/// A transfer by the kernel from one descriptor to another, at either's own position.
+fn transfer(from: c_int, to: c_int, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
+    table::with_kernel_position(from, || {
+        if from == to {
+            return kernel();
+        }
+        table::with_kernel_position(to, || {
+            let _alone = table::before_kernel_write(to);
+            kernel()
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t {
+    // SAFETY: as `lseek`.
+    transfer(from, to, || unsafe { real::sendfile(to, from, offset, length) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile64(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t {
+    // SAFETY: as `lseek`.
+    unsafe { sendfile(to, from, offset, length) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn copy_file_range(
+    from: c_int,
+    from_offset: *mut off_t,
+    to: c_int,
+    to_offset: *mut off_t,
+    length: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    transfer(from, to, || {
+        // SAFETY: as `lseek`.
+        unsafe { real::copy_file_range(from, from_offset, to, to_offset, length, flags) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splice(
+    from: c_int,
+    from_offset: *mut off_t,
+    to: c_int,
+    to_offset: *mut off_t,
+    length: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    transfer(from, to, || {
+        // SAFETY: as `lseek`.
+        unsafe { real::splice(from, from_offset, to, to_offset, length, flags) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lockf(fd: c_int, command: c_int, length: off_t) -> c_int {
+    // SAFETY: as `lseek`.
+    table::with_kernel_position(fd, || unsafe { real::lockf(fd, command, length) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lockf64(fd: c_int, command: c_int, length: off_t) -> c_int {
+    // SAFETY: as `lseek`.
+    unsafe { lockf(fd, command, length) }
+}

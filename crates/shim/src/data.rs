@@ -1,0 +1,320 @@
+//! `read`, `write` and their kin.
+
+use crate::{real, signals};
+use bywash_file::copy::guarded_copy;
+use bywash_file::process;
+use bywash_file::table::{self, Direction, Here, Segment};
+use bywash_session::Counter;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use libc::{iovec, off_t, size_t, ssize_t};
+
+/// Segments of a `readv` or `writev` that we look at.
+const SEGMENTS_MAX: usize = 64;
+
+/// Whether the program has ever cancelled a thread.
+static CANCELS: AtomicBool = AtomicBool::new(false);
+
+/// The calls of this file are cancellation points, also where the kernel is not asked.
+#[inline(always)]
+fn cancellation_point() {
+    unsafe extern "C" {
+        fn pthread_testcancel();
+    }
+    if CANCELS.load(Relaxed) {
+        // SAFETY: no arguments; it may end the thread, which holds nothing here.
+        unsafe { pthread_testcancel() };
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
+    CANCELS.store(true, Relaxed);
+    // SAFETY: as the program promised.
+    unsafe { real::pthread_cancel(thread) }
+}
+
+/// A call at an offset: at user level, or by `kernel`.
+#[inline(always)]
+unsafe fn at_offset(
+    fd: c_int,
+    direction: Direction,
+    segments: &[Segment],
+    wanted: size_t,
+    offset: off_t,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
+    cancellation_point();
+    // SAFETY: the program's buffers, as it passed them.
+    if let Some(done) = unsafe { table::serve_at(fd, direction, segments, offset) } {
+        return done as ssize_t;
+    }
+    let result = by_kernel(fd, direction, &kernel);
+    table::served_at(fd, direction, wanted, offset, result);
+    result
+}
+
+/// A call at the file's own position: at user level, by `kernel_at` an offset, or by `kernel`.
+#[inline(always)]
+unsafe fn here(
+    fd: c_int,
+    direction: Direction,
+    segments: &[Segment],
+    wanted: size_t,
+    kernel_at: impl Fn(off_t) -> ssize_t,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
+    cancellation_point();
+    // SAFETY: the program's buffers, as it passed them.
+    match unsafe { table::serve_here(fd, direction, segments) } {
+        Here::Served(done) => done as ssize_t,
+        Here::Ours(mut call) => loop {
+            let result = by_kernel(fd, direction, &|| kernel_at(call.offset));
+            if !call.finish(direction, wanted, result) {
+                return result;
+            }
+        },
+        Here::Kernel(position) => {
+            let result = by_kernel(fd, direction, &kernel);
+            position.finish(direction, wanted, result);
+            result
+        }
+    }
+}
+
+#[inline(always)]
+fn by_kernel(fd: c_int, direction: Direction, kernel: &impl Fn() -> ssize_t) -> ssize_t {
+    let _alone = (direction == Direction::Write).then(|| table::before_kernel_write(fd));
+    kernel()
+}
+
+/// A copy of the program's list of segments: none where the kernel must see it first.
+struct Segments {
+    pieces: [Segment; SEGMENTS_MAX],
+    count: usize,
+}
+
+impl Segments {
+    #[inline]
+    unsafe fn copy(fd: c_int, list: *const iovec, count: c_int) -> Segments {
+        let mut segments =
+            Segments { pieces: [Segment { at: core::ptr::null_mut(), length: 0 }; SEGMENTS_MAX], count: 0 };
+        let Ok(count) = usize::try_from(count) else { return segments };
+        if count > SEGMENTS_MAX || !table::is_served(fd) || !signals::ready() {
+            return segments;
+        }
+        let bytes = count * size_of::<Segment>();
+        // SAFETY: the target is ours and large enough; a bad list is caught, and the kernel will say so.
+        if unsafe { guarded_copy(segments.pieces.as_mut_ptr().cast(), list.cast(), bytes) }.is_ok() {
+            segments.count = count;
+        }
+        segments
+    }
+
+    fn list(&self) -> &[Segment] {
+        &self.pieces[..self.count]
+    }
+
+    fn bytes(&self) -> usize {
+        self.list().iter().fold(0, |sum, segment| sum.saturating_add(segment.length))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
+    let segments = [Segment { at: to.cast(), length }];
+    // SAFETY: as the program promised for `read`; the same in every function of this file.
+    unsafe {
+        here(
+            fd,
+            Direction::Read,
+            &segments,
+            length,
+            |offset| real::pread(fd, to, length, offset),
+            || real::read(fd, to, length),
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
+    let segments = [Segment { at: from.cast_mut().cast(), length }];
+    // SAFETY: as `read`.
+    unsafe {
+        here(
+            fd,
+            Direction::Write,
+            &segments,
+            length,
+            |offset| real::pwrite(fd, from, length, offset),
+            || real::write(fd, from, length),
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pread(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t {
+    let segments = [Segment { at: to.cast(), length }];
+    // SAFETY: as `read`.
+    unsafe {
+        at_offset(fd, Direction::Read, &segments, length, offset, || real::pread(fd, to, length, offset))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwrite(fd: c_int, from: *const c_void, length: size_t, offset: off_t) -> ssize_t {
+    let segments = [Segment { at: from.cast_mut().cast(), length }];
+    // SAFETY: as `read`.
+    unsafe {
+        at_offset(fd, Direction::Write, &segments, length, offset, || real::pwrite(fd, from, length, offset))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: as `read`.
+    unsafe {
+        let segments = Segments::copy(fd, to, count);
+        here(
+            fd,
+            Direction::Read,
+            segments.list(),
+            segments.bytes(),
+            |offset| real::preadv(fd, to, count, offset),
+            || real::readv(fd, to, count),
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: as `read`.
+    unsafe {
+        let segments = Segments::copy(fd, from, count);
+        here(
+            fd,
+            Direction::Write,
+            segments.list(),
+            segments.bytes(),
+            |offset| real::pwritev(fd, from, count, offset),
+            || real::writev(fd, from, count),
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv(fd: c_int, to: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+    // SAFETY: as `read`.
+    unsafe {
+        let segments = Segments::copy(fd, to, count);
+        at_offset(fd, Direction::Read, segments.list(), segments.bytes(), offset, || {
+            real::preadv(fd, to, count, offset)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev(fd: c_int, from: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+    // SAFETY: as `read`.
+    unsafe {
+        let segments = Segments::copy(fd, from, count);
+        at_offset(fd, Direction::Write, segments.list(), segments.bytes(), offset, || {
+            real::pwritev(fd, from, count, offset)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv2(
+    fd: c_int,
+    to: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as `read`.
+    unsafe {
+        match (flags, offset) {
+            (0, -1) => readv(fd, to, count),
+            (0, _) => preadv(fd, to, count, offset),
+            _ => table::with_kernel_position(fd, || {
+                count_flags(fd);
+                real::preadv2(fd, to, count, offset, flags)
+            }),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev2(
+    fd: c_int,
+    from: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as `read`.
+    unsafe {
+        match (flags, offset) {
+            (0, -1) => writev(fd, from, count),
+            (0, _) => pwritev(fd, from, count, offset),
+            _ => table::with_kernel_position(fd, || {
+                count_flags(fd);
+                by_kernel(fd, Direction::Write, &|| real::pwritev2(fd, from, count, offset, flags))
+            }),
+        }
+    }
+}
+
+/// A call with flags is the kernel's.
+fn count_flags(fd: c_int) {
+    if table::is_served(fd) {
+        process::count(Counter::FallbackFlags, 1);
+    }
+}
+
+macro_rules! same {
+    ($($name:ident = $same:ident($($argument:ident: $kind:ty),*);)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $kind),*) -> ssize_t {
+                // SAFETY: the same function under another name (off64_t is off_t here).
+                unsafe { $same($($argument),*) }
+            }
+        )*
+    };
+}
+
+same! {
+    pread64 = pread(fd: c_int, to: *mut c_void, length: size_t, offset: off_t);
+    pwrite64 = pwrite(fd: c_int, from: *const c_void, length: size_t, offset: off_t);
+    preadv64 = preadv(fd: c_int, to: *const iovec, count: c_int, offset: off_t);
+    pwritev64 = pwritev(fd: c_int, from: *const iovec, count: c_int, offset: off_t);
+    preadv64v2 = preadv2(fd: c_int, to: *const iovec, count: c_int, offset: off_t, flags: c_int);
+    pwritev64v2 = pwritev2(fd: c_int, from: *const iovec, count: c_int, offset: off_t, flags: c_int);
+    __pread64_chk = __pread_chk(fd: c_int, to: *mut c_void, length: size_t, offset: off_t, room: size_t);
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read_chk(fd: c_int, to: *mut c_void, length: size_t, room: size_t) -> ssize_t {
+    // SAFETY: as `read`; the C library's function ends a program whose buffer is too small.
+    unsafe { if length > room { real::__read_chk(fd, to, length, room) } else { read(fd, to, length) } }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __pread_chk(
+    fd: c_int,
+    to: *mut c_void,
+    length: size_t,
+    offset: off_t,
+    room: size_t,
+) -> ssize_t {
+    // SAFETY: as `__read_chk`.
+    unsafe {
+        if length > room {
+            real::__pread_chk(fd, to, length, offset, room)
+        } else {
+            pread(fd, to, length, offset)
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Where descriptors come from, how they multiply and where they go.
+
+use crate::processes::notice_child;
+use crate::{real, signals};
+use bywash_file::copy::guarded_copy;
+use bywash_file::table;
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use libc::{mode_t, msghdr, ssize_t};
+
+fn opened(fd: c_int) -> c_int {
+    if fd >= 0 {
+        notice_child();
+        table::opened(fd);
+    }
+    fd
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: as the program promised for this function; the same throughout this file. `mode` is whatever
+    // the register holds where the program passed none, and then nobody looks at it.
+    opened(unsafe { real::open(path, flags, mode) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: as `open`.
+    unsafe { open(path, flags | libc::O_LARGEFILE, mode) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: as `open`.
+    opened(unsafe { real::openat(at, path, flags, mode) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: as `open`.
+    unsafe { openat(at, path, flags | libc::O_LARGEFILE, mode) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: as `open`.
+    opened(unsafe { real::creat(path, mode) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: as `open`.
+    unsafe { creat(path, mode) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: as `open`.
+    opened(unsafe { real::__open_2(path, flags) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: as `open`.
+    unsafe { __open_2(path, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: as `open`.
+    opened(unsafe { real::__openat_2(at, path, flags) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: as `open`.
+    unsafe { __openat_2(at, path, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
+    // SAFETY: as `open`.
+    opened(unsafe { real::memfd_create(name, flags) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    table::forget(fd);
+    // SAFETY: as `open`.
+    unsafe { real::close(fd) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+        table::forget_range(first, last);
+    }
+    // SAFETY: as `open`.
+    unsafe { real::close_range(first, last, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    table::forget_range(first.max(0) as c_uint, c_uint::MAX);
+    // SAFETY: as `open`.
+    unsafe { real::closefrom(first) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    table::share(fd);
+    // SAFETY: as `open`.
+    let new = unsafe { real::dup(fd) };
+    if new >= 0 {
+        table::duplicated(fd, new);
+    }
+    new
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+    // SAFETY: as `open`.
+    unsafe { replace(from, to, || real::dup2(from, to)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    // SAFETY: as `open`.
+    unsafe { replace(from, to, || real::dup3(from, to, flags)) }
+}
+
+/// `to` is closed, and leads to what `from` leads to.
+unsafe fn replace(from: c_int, to: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
+    if from == to {
+        return kernel();
+    }
+    table::share(from);
+    table::forget(to);
+    let new = kernel();
+    if new >= 0 {
+        table::duplicated(from, new);
+    }
+    new
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    const F_OFD_GETLK: c_int = 36;
+    const F_OFD_SETLKW: c_int = 38;
+    // SAFETY: as `open`.
+    let kernel = || unsafe { real::fcntl(fd, command, argument) };
+    match command {
+        libc::F_GETLK..=libc::F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => {
+            // A lock may be relative to the position.
+            if table::position(fd).is_some() {
+                table::give(fd);
+            }
+            kernel()
+        }
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            table::share(fd);
+            let new = kernel();
+            if new >= 0 {
+                table::duplicated(fd, new);
+            }
+            new
+        }
+        libc::F_SETFL if argument as c_int & (libc::O_APPEND | libc::O_DIRECT) != 0 => {
+            table::disable(fd);
+            kernel()
+        }
+        // Seals against writing and leases do not go with a mapping.
+        libc::F_ADD_SEALS | libc::F_SETLEASE => {
+            table::disable(fd);
+            kernel()
+        }
+        _ => kernel(),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: as `fcntl`.
+    unsafe { fcntl(fd, command, argument) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: libc::c_ulong, argument: usize) -> c_int {
+    // SAFETY: as `open`.
+    let kernel = || unsafe { real::ioctl(fd, request, argument) };
+    if !table::is_served(fd) {
+        return kernel();
+    }
+    // FIONREAD depends on the position; FICLONE and its kin exchange contents.
+    let result = table::with_kernel_position(fd, kernel);
+    if request != libc::FIONREAD {
+        table::resized(fd, true);
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: a message header is plain data; zeroes are a valid one.
+    let mut header: msghdr = unsafe { core::mem::zeroed() };
+    let bytes = size_of::<msghdr>();
+    if table::in_use()
+        && signals::ready()
+        // SAFETY: the target is ours; a bad message is caught, and the kernel will say so.
+        && unsafe { guarded_copy((&raw mut header).cast(), message.cast(), bytes) }.is_ok()
+        && header.msg_controllen != 0
+    {
+        // Descriptors may go with it.
+        table::share_all();
+    }
+    // SAFETY: as `open`.
+    unsafe { real::sendmsg(fd, message, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: as `open`.
+    let result = unsafe { real::recvmsg(fd, message, flags) };
+    if result >= 0 && table::in_use() {
+        // SAFETY: the kernel has just filled the message in, so it and its control data are readable.
+        unsafe { note_received(&*message) };
+    }
+    result
+}
+
+/// Descriptors that came with a message: an entry under their numbers is left from earlier ones.
+unsafe fn note_received(message: &msghdr) {
+    // SAFETY: the control data was written by the kernel, whose lengths these macros follow.
+    unsafe {
+        let mut part = libc::CMSG_FIRSTHDR(message);
+        while !part.is_null() {
+            if (*part).cmsg_level == libc::SOL_SOCKET && (*part).cmsg_type == libc::SCM_RIGHTS {
+                let data = libc::CMSG_DATA(part).cast::<c_int>();
+                let bytes = (*part).cmsg_len - libc::CMSG_LEN(0) as usize;
+                for place in 0..bytes / size_of::<c_int>() {
+                    table::made(data.add(place).read_unaligned());
+                }
+            }
+            part = libc::CMSG_NXTHDR(message, part);
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    messages: *mut libc::mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    if table::in_use() {
+        table::share_all();
+    }
+    // SAFETY: as `open`.
+    unsafe { real::sendmmsg(fd, messages, count, flags) }
+}
+
+macro_rules! makes {
+    ($($name:ident($($argument:ident: $kind:ty),*);)*) => {
+        $(
+            /// Makes a descriptor that can have no data path.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
+                // SAFETY: as `open`.
+                let fd = unsafe { real::$name($($argument),*) };
+                table::made(fd);
+                fd
+            }
+        )*
+    };
+}
+
+makes! {
+    socket(domain: c_int, kind: c_int, protocol: c_int);
+    accept(fd: c_int, address: *mut c_void, length: *mut c_uint);
+    accept4(fd: c_int, address: *mut c_void, length: *mut c_uint, flags: c_int);
+    epoll_create(size: c_int);
+    epoll_create1(flags: c_int);
+    eventfd(value: c_uint, flags: c_int);
+    timerfd_create(clock: c_int, flags: c_int);
+    signalfd(fd: c_int, set: *const c_void, flags: c_int);
+    inotify_init();
+    inotify_init1(flags: c_int);
+    mkstemp(template: *mut c_char);
+    mkstemp64(template: *mut c_char);
+    mkostemp(template: *mut c_char, flags: c_int);
+    mkostemp64(template: *mut c_char, flags: c_int);
+    shm_open(name: *const c_char, flags: c_int, mode: mode_t);
+    posix_openpt(flags: c_int);
+}
+
+/// Two descriptors at once.
+unsafe fn made_pair(pair: *const c_int, result: c_int) -> c_int {
+    if result == 0 {
+        for place in 0..2 {
+            // SAFETY: the kernel has just written both.
+            table::made(unsafe { *pair.add(place) });
+        }
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pipe(pair: *mut c_int) -> c_int {
+    // SAFETY: as `open`.
+    unsafe { made_pair(pair, real::pipe(pair)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pipe2(pair: *mut c_int, flags: c_int) -> c_int {
+    // SAFETY: as `open`.
+    unsafe { made_pair(pair, real::pipe2(pair, flags)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int {
+    // SAFETY: as `open`.
+    unsafe { made_pair(pair, real::socketpair(domain, kind, protocol, pair)) }
+}

@@ -1,0 +1,191 @@
+//! The C library's own functions: what stands behind ours in the order of symbol look-up.
+
+use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use libc::{iovec, mode_t, msghdr, off_t, pid_t, rlimit, sigset_t, size_t, ssize_t};
+
+/// A symbol, looked up on first use.
+pub struct Symbol {
+    name: &'static CStr,
+    address: AtomicUsize,
+}
+
+impl Symbol {
+    /// The next definition of `name` after this library's.
+    pub const fn new(name: &'static CStr) -> Symbol {
+        Symbol { name, address: AtomicUsize::new(0) }
+    }
+
+    /// Its address. A function that the program calls by name is there; without it there is no way on.
+    #[inline]
+    pub fn address(&self) -> usize {
+        match self.address.load(Relaxed) {
+            0 => self.look_up(),
+            address => address,
+        }
+    }
+
+    #[cold]
+    fn look_up(&self) -> usize {
+        // SAFETY: a C string; RTLD_NEXT is valid in a shared library.
+        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) } as usize;
+        if address == 0 {
+            let text = b"bywash: no library of this program has the function ";
+            let end = b"; run it without bywash\n";
+            for part in [text, self.name.to_bytes(), end] {
+                // SAFETY: writes bytes of ours to standard error, directly.
+                unsafe {
+                    let arguments = [2, part.as_ptr() as usize, part.len(), 0, 0, 0];
+                    bywash_file::sys::call(libc::SYS_write as usize, arguments);
+                }
+            }
+            // SAFETY: ends the process; nothing else can be done for a call that has no target.
+            unsafe { libc::abort() };
+        }
+        self.address.store(address, Relaxed);
+        address
+    }
+}
+
+macro_rules! real {
+    ($(fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $answer:ty)?;)*) => {
+        $(
+            #[doc = concat!("The C library's `", stringify!($name), "`.")]
+            #[inline]
+            #[allow(non_snake_case)]
+            pub unsafe fn $name($($argument: $kind),*) $(-> $answer)? {
+                static SYMBOL: Symbol = Symbol::new(match CStr::from_bytes_with_nul(
+                    concat!(stringify!($name), "\0").as_bytes(),
+                ) {
+                    Ok(name) => name,
+                    Err(_) => c"",
+                });
+                // SAFETY: the C library's function of this name has this type.
+                unsafe {
+                    let function: unsafe extern "C" fn($($kind),*) $(-> $answer)? =
+                        core::mem::transmute(SYMBOL.address());
+                    function($($argument),*)
+                }
+            }
+        )*
+    };
+}
+
+real! {
+    fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t;
+    fn pread(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t;
+    fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssize_t;
+    fn preadv(fd: c_int, to: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    fn preadv2(fd: c_int, to: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t;
+    fn pwrite(fd: c_int, from: *const c_void, length: size_t, offset: off_t) -> ssize_t;
+    fn writev(fd: c_int, from: *const iovec, count: c_int) -> ssize_t;
+    fn pwritev(fd: c_int, from: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    fn pwritev2(fd: c_int, from: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    fn __read_chk(fd: c_int, to: *mut c_void, length: size_t, room: size_t) -> ssize_t;
+    fn __pread_chk(fd: c_int, to: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t;
+
+    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    fn creat(path: *const c_char, mode: mode_t) -> c_int;
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int;
+    fn __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int;
+    fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
+    fn close(fd: c_int) -> c_int;
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    fn closefrom(first: c_int);
+    fn dup(fd: c_int) -> c_int;
+    fn dup2(from: c_int, to: c_int) -> c_int;
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int;
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
+    fn ioctl(fd: c_int, request: libc::c_ulong, argument: usize) -> c_int;
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    fn sendmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int;
+
+    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    fn socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
+    fn accept(fd: c_int, address: *mut c_void, length: *mut c_uint) -> c_int;
+    fn accept4(fd: c_int, address: *mut c_void, length: *mut c_uint, flags: c_int) -> c_int;
+    fn pipe(pair: *mut c_int) -> c_int;
+    fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
+    fn epoll_create(size: c_int) -> c_int;
+    fn epoll_create1(flags: c_int) -> c_int;
+    fn eventfd(value: c_uint, flags: c_int) -> c_int;
+    fn timerfd_create(clock: c_int, flags: c_int) -> c_int;
+    fn signalfd(fd: c_int, set: *const c_void, flags: c_int) -> c_int;
+    fn inotify_init() -> c_int;
+    fn inotify_init1(flags: c_int) -> c_int;
+    fn mkstemp(template: *mut c_char) -> c_int;
+    fn mkstemp64(template: *mut c_char) -> c_int;
+    fn mkostemp(template: *mut c_char, flags: c_int) -> c_int;
+    fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int;
+    fn shm_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    fn posix_openpt(flags: c_int) -> c_int;
+    fn pthread_cancel(thread: usize) -> c_int;
+    fn truncate(path: *const c_char, length: off_t) -> c_int;
+
+    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t;
+    fn ftruncate(fd: c_int, length: off_t) -> c_int;
+    fn fallocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int;
+    fn posix_fallocate(fd: c_int, offset: off_t, length: off_t) -> c_int;
+    fn posix_fadvise(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int;
+    fn fsync(fd: c_int) -> c_int;
+    fn fdatasync(fd: c_int) -> c_int;
+    fn sync_file_range(fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int;
+    fn syncfs(fd: c_int) -> c_int;
+    fn sendfile(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t;
+    fn copy_file_range(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t,
+        length: size_t, flags: c_uint) -> ssize_t;
+    fn splice(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t,
+        length: size_t, flags: c_uint) -> ssize_t;
+    fn lockf(fd: c_int, command: c_int, length: off_t) -> c_int;
+
+    fn fork() -> pid_t;
+    fn _Fork() -> pid_t;
+    fn forkpty(master: *mut c_int, name: *mut c_char, terminal: *const c_void, size: *const c_void) -> pid_t;
+    fn daemon(keep_folder: c_int, keep_streams: c_int) -> c_int;
+    fn clone(entry: *mut c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void,
+        parent: *mut c_void, tls: *mut c_void, child: *mut c_void) -> c_int;
+    fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    fn system(command: *const c_char) -> c_int;
+    fn popen(command: *const c_char, kind: *const c_char) -> *mut libc::FILE;
+    fn execve(path: *const c_char, arguments: *const *const c_char,
+        environment: *const *const c_char) -> c_int;
+    fn execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
+    fn execvp(file: *const c_char, arguments: *const *const c_char) -> c_int;
+    fn execvpe(file: *const c_char, arguments: *const *const c_char,
+        environment: *const *const c_char) -> c_int;
+    fn fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    fn execveat(at: c_int, path: *const c_char, arguments: *const *const c_char,
+        environment: *const *const c_char, flags: c_int) -> c_int;
+    fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;
+    fn setrlimit(resource: c_uint, limit: *const rlimit) -> c_int;
+    fn prlimit(pid: pid_t, resource: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int;
+    fn _exit(status: c_int);
+    fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
+    fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int;
+    fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) -> c_int;
+    fn io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void,
+        memory: *mut c_void, size: size_t) -> c_int;
+
+    fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
+    fn signal(signal: c_int, handler: usize) -> usize;
+    fn __sysv_signal(signal: c_int, handler: usize) -> usize;
+    fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int;
+
+    fn futimens(fd: c_int, times: *const libc::timespec) -> c_int;
+    fn utimensat(at: c_int, path: *const c_char, times: *const libc::timespec, flags: c_int) -> c_int;
+    fn futimes(fd: c_int, times: *const libc::timeval) -> c_int;
+    fn utimes(path: *const c_char, times: *const libc::timeval) -> c_int;
+    fn futimesat(at: c_int, path: *const c_char, times: *const libc::timeval) -> c_int;
+    fn utime(path: *const c_char, times: *const libc::utimbuf) -> c_int;
+
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE;
+    fn fdopendir(fd: c_int) -> *mut libc::DIR;
+    fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+}

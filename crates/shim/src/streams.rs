@@ -1,0 +1,51 @@
+//! Standard I/O on top of a descriptor: the C library reads and writes it from inside, past this library,
+//! so the kernel's position must be right, and it closes it from inside, so nothing may be kept.
+
+use crate::real;
+use bywash_file::table;
+use core::ffi::{c_char, c_int, c_void};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
+    table::forget(fd);
+    // SAFETY: as the program promised for this function; the same throughout this file.
+    unsafe { real::fdopen(fd, mode) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopendir(fd: c_int) -> *mut libc::DIR {
+    table::forget(fd);
+    // SAFETY: as `fdopen`.
+    unsafe { real::fdopendir(fd) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
+    table::forget(fd);
+    // SAFETY: as `fdopen`.
+    unsafe { real::vdprintf(fd, format, arguments) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __vdprintf_chk(
+    fd: c_int,
+    flag: c_int,
+    format: *const c_char,
+    arguments: *mut c_void,
+) -> c_int {
+    table::forget(fd);
+    // SAFETY: as `fdopen`.
+    unsafe { real::__vdprintf_chk(fd, flag, format, arguments) }
+}
+
+crate::passing_on! {
+    /// `dprintf`, whose arguments only the C library can read.
+    dprintf => forget_first;
+    /// `__dprintf_chk`, whose arguments only the C library can read.
+    __dprintf_chk => forget_first;
+}
+
+/// The first argument is a descriptor that the C library is about to write to.
+extern "C" fn forget_first(fd: usize) {
+    table::forget(fd as c_int);
+}
