@@ -1,0 +1,102 @@
+//! fio's psync engine over a file that was fully written before.
+
+use super::micro::size_name;
+use super::{Amount, Case, Done, Metric, NOT_SLOWER, Stage, Workload, unreadable};
+use crate::error::Error;
+use crate::launch::Run;
+use crate::place::Kind;
+use crate::{child, programs};
+use serde_json::Value;
+use std::fs::File;
+use std::path::PathBuf;
+
+const FILE_BYTES: u64 = 64 << 20;
+const FILE_BYTES_QUICK: u64 = 8 << 20;
+
+struct Fio {
+    pattern: &'static str,
+    bytes: u64,
+}
+
+fn path(stage: &Stage) -> PathBuf {
+    stage.folder.join("data")
+}
+
+fn size(stage: &Stage) -> u64 {
+    if stage.quick { FILE_BYTES_QUICK } else { FILE_BYTES }
+}
+
+impl Workload for Fio {
+    fn prepare(&mut self, stage: &Stage) -> Result<(), Error> {
+        programs::require("fio", "fio")?;
+        let path = path(stage);
+        if path.exists() { Ok(()) } else { stage.place.write_file(&path, size(stage), 2) }
+    }
+
+    fn reset(&mut self, stage: &Stage) -> Result<(), Error> {
+        let path = path(stage);
+        let synced = File::open(&path).and_then(|file| file.sync_all());
+        synced.map_err(|error| Error::io("sync", &path, error))
+    }
+
+    fn run(&mut self, stage: &Stage, run: &Run, _operations: u64) -> Result<Done, Error> {
+        let runtime = if stage.quick { "200ms" } else { "500ms" };
+        let mut command = run.command(programs::require("fio", "fio")?);
+        command.args(["--name=bywash", "--ioengine=psync", "--time_based", "--norandommap", "--randseed=1"]);
+        // A warm cache is what is measured; fio would drop it.
+        command.args(["--invalidate=0", "--output-format=json", "--eta=never", "--allow_file_create=0"]);
+        command.arg(format!("--filename={}", path(stage).display()));
+        command.arg(format!("--size={}", size(stage))).arg(format!("--runtime={runtime}"));
+        command.arg(format!("--rw={}", self.pattern)).arg(format!("--bs={}", self.bytes));
+        let output = child::run(&mut command)?.stdout;
+        parse(&output, self.pattern).ok_or_else(|| unreadable("fio", &output))
+    }
+}
+
+fn parse(output: &str, pattern: &str) -> Option<Done> {
+    // fio may say something before the JSON.
+    let report: Value = serde_json::from_str(output.get(output.find('{')?..)?).ok()?;
+    let direction = if pattern == "randread" { "read" } else { "write" };
+    let job = report.get("jobs")?.get(0)?.get(direction)?;
+    let rate = job.get("iops")?.as_f64().filter(|rate| *rate > 0.0)?;
+    Some(Done { rate, seconds: job.get("runtime")?.as_f64()? / 1000.0, sum: None })
+}
+
+/// The `fio` bench.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for pattern in ["randread", "randwrite"] {
+        for bytes in [512, 4096, 16_384] {
+            let goal = match (pattern, bytes) {
+                ("randread", 512) => 2.4,
+                ("randread", 4096) => 1.45,
+                _ => NOT_SLOWER,
+            };
+            cases.push(Case {
+                bench: "fio",
+                name: format!("psync {pattern} {}", size_name(bytes)),
+                metrics: vec![Metric::rate("op/s", goal)],
+                places: Kind::ALL,
+                amount: Amount::Fixed,
+                native: None,
+                in_quick: bytes == 4096,
+                work: Box::new(Fio { pattern, bytes }),
+            });
+        }
+    }
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_of_the_right_direction() {
+        let output = r#"note: x
+            {"jobs":[{"read":{"iops":12.5,"runtime":500},"write":{"iops":0,"runtime":0}}]}"#;
+        assert_eq!(parse(output, "randread"), Some(Done { rate: 12.5, seconds: 0.5, sum: None }));
+        assert_eq!(parse(output, "randwrite"), None);
+        assert_eq!(parse("fio: no such engine", "randread"), None);
+    }
+}

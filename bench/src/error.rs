@@ -1,0 +1,64 @@
+//! Why something could not be measured.
+
+use std::io;
+use std::path::Path;
+
+/// Why a case, or the whole run, ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A program or header is not installed; the case is left out and its row says so.
+    #[error("{what} is not installed: apt-get install {package}")]
+    Missing {
+        /// The program, header or library.
+        what: String,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// This machine cannot do it; the case is left out and its row says so.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The command line, or a file that it names, cannot be used.
+    #[error("{0}")]
+    Usage(String),
+    /// A program did not do its work.
+    #[error("{program} {how}{tail}")]
+    Failed {
+        /// The program with its arguments.
+        program: String,
+        /// Exit status, signal, or what its output lacked.
+        how: String,
+        /// `: ` and the end of what it wrote to stderr, if anything.
+        tail: String,
+    },
+    /// The two sides did not compute the same.
+    #[error("results differ: {ours} with bywash, {kernel} with the kernel alone")]
+    Differs {
+        /// Sum printed by the run with the library.
+        ours: String,
+        /// Sum printed by the run without it.
+        kernel: String,
+    },
+    /// A file or system call.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done, with the path.
+        what: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Ctrl-C or SIGTERM.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// Names what was being done when the kernel refused.
+    pub fn io(doing: &str, path: &Path, source: impl Into<io::Error>) -> Error {
+        Error::Io { what: format!("cannot {doing} {}", path.display()), source: source.into() }
+    }
+
+    /// Whether the case was left out, as against tried and failed.
+    pub fn is_absence(&self) -> bool {
+        matches!(self, Error::Missing { .. } | Error::Unavailable(_))
+    }
+}

@@ -1,0 +1,53 @@
+//! What produces each number that Bywash publishes.
+//!
+//! `bywash bench run` runs real programs in interleaved pairs, once with the kernel alone and once with the
+//! preloaded library, on several file systems, and makes one row of every case: the median of the ratios,
+//! their spread, what the device read and wrote, and how many calls were served at user level.
+//!
+//! ```
+//! use bywash_bench::statistics::Summary;
+//!
+//! let ratios = [1.9, 2.1, 2.0, 2.4, 1.8];
+//! let summary = Summary::of(&ratios).expect("five values");
+//! assert_eq!((summary.median, summary.low, summary.high), (2.0, 1.9, 2.1));
+//! ```
+//!
+//! In reading order:
+//!
+//! - [`command`]: the flags and the exit status
+//! - [`campaign`]: every chosen case on every place, one row after the other
+//! - [`cases`]: what is measured, and the goals
+//! - [`pairs`]: how one case is measured on one place
+//! - [`launch`], [`child`]: a program on one side, and waiting for it with a limit
+//! - [`place`], [`mount`], [`workspace`]: the file systems that cases run on, made and removed
+//! - [`programs`]: the small C programs that drive a library, compiled when they are needed
+//! - [`usage`]: device bytes, page faults and CPU time of a run
+//! - [`row`], [`statistics`], [`machine`]: what is written down
+//! - [`table`], [`markdown`], [`html`], [`plot`], [`number`]: how it is shown
+//! - [`interrupt`], [`error`]: how it ends early
+#![forbid(unsafe_code)]
+
+pub mod campaign;
+pub mod cases;
+pub mod child;
+pub mod command;
+pub mod error;
+pub mod html;
+pub mod interrupt;
+pub mod launch;
+pub mod machine;
+pub mod markdown;
+pub mod mount;
+pub mod number;
+pub mod pairs;
+pub mod place;
+pub mod plot;
+pub mod programs;
+pub mod row;
+pub mod statistics;
+pub mod table;
+pub mod usage;
+pub mod workspace;
+
+pub use error::Error;
+pub use row::{Report, Row};

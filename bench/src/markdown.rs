@@ -1,0 +1,120 @@
+//! The report as Markdown tables, one a bench: what the README's tables are made from.
+
+use crate::number;
+use crate::row::{Report, Row};
+use std::fmt::Write;
+
+/// The whole report.
+pub fn render(report: &Report) -> String {
+    let mut text = format!("Measured on {} by bywash {}.\n", report.machine.sentence(), report.version);
+    for bench in report.benches() {
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "\n### {bench}\n\n| case | place | against | it | bywash | ratio (quartiles) | goal | calls at user level | \
+             device read, written (it → bywash) | faults (it → bywash) |\n\
+             |---|---|---|---:|---:|---:|---:|---:|---|---|\n"
+        );
+        for row in report.rows.iter().filter(|row| row.bench == bench) {
+            let _ = writeln!(text, "{}", line(row));
+        }
+    }
+    text
+}
+
+fn line(row: &Row) -> String {
+    let metric = if row.metric == "throughput" { String::new() } else { format!(" ({})", row.metric) };
+    let case = format!("{}{metric}", escape(row.what()));
+    let goal = match (row.goal, row.met) {
+        (Some(goal), Some(true)) => format!("{} ✓", number::ratio(goal)),
+        (Some(goal), Some(false)) => format!("{} ✗", number::ratio(goal)),
+        (Some(goal), None) => number::ratio(goal),
+        (None, _) => "-".into(),
+    };
+    let Some(ratio) = row.ratio else {
+        return format!(
+            "| {case} | {} | {} | - | - | - | {goal} | {} | - | - |",
+            row.place,
+            row.peer,
+            escape(&row.note)
+        );
+    };
+    let quantity =
+        |value: Option<f64>| value.map_or_else(|| "-".into(), |value| number::quantity(value, &row.unit));
+    let quartiles = match (row.ratio_low, row.ratio_high) {
+        (Some(low), Some(high)) => format!(" ({}-{})", number::ratio(low), number::ratio(high)),
+        _ => String::new(),
+    };
+    format!(
+        "| {case} | {} | {} | {} | {} | **{}**{quartiles} | {goal} | {} | {} | {} |",
+        row.place,
+        escape(&row.peer),
+        quantity(row.peer_value),
+        quantity(row.ours),
+        number::ratio(ratio),
+        user_level(row),
+        device(row),
+        faults(row),
+    )
+}
+
+/// The share of calls served at user level.
+pub fn user_level(row: &Row) -> String {
+    match (row.calls_user, row.calls_kernel) {
+        (Some(user), Some(kernel)) if user + kernel > 0 => {
+            format!(
+                "{:.1} % of {}",
+                100.0 * user as f64 / (user + kernel) as f64,
+                number::grouped(user + kernel)
+            )
+        }
+        _ => "none counted".into(),
+    }
+}
+
+/// Device bytes of both sides.
+pub fn device(row: &Row) -> String {
+    let (Some(ours), Some(peer)) = (&row.ours_usage, &row.peer_usage) else { return "-".into() };
+    let change = |peer: Option<u64>, ours: Option<u64>| {
+        let (peer, ours) = (peer? as f64, ours? as f64);
+        Some(format!("{} → {}", number::bytes(peer), number::bytes(ours)))
+    };
+    match (
+        change(peer.device_read_bytes, ours.device_read_bytes),
+        change(peer.device_written_bytes, ours.device_written_bytes),
+    ) {
+        (Some(read), Some(written)) => format!("{read}, {written}"),
+        _ => "no device".into(),
+    }
+}
+
+/// Page faults of both sides.
+pub fn faults(row: &Row) -> String {
+    let (Some(ours), Some(peer)) = (&row.ours_usage, &row.peer_usage) else { return "-".into() };
+    let all = |usage: &crate::usage::Usage| number::grouped(usage.faults_minor + usage.faults_major);
+    format!("{} → {}", all(peer), all(ours))
+}
+
+fn escape(text: &str) -> String {
+    text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row;
+
+    #[test]
+    fn every_line_of_a_table_has_the_same_columns() {
+        let mut report = row::sample();
+        report.rows[1].note = "not run: a | b".into();
+        let text = render(&report);
+        let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+        let table: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
+        assert_eq!(table.len(), 4, "{text}");
+        assert!(table.iter().all(|line| columns(line) == columns(table[0])), "{text}");
+        assert!(
+            text.contains("Test CPU") && text.contains("**2.00** (1.88-2.12)") && text.contains("1.80 ✓")
+        );
+    }
+}

@@ -1,0 +1,363 @@
+//! One case on one place: the sides in turn, several times, and what that makes of it.
+//!
+//! Every run starts from the same state (the case brings it back), does the same work (the same number of
+//! operations with the same seed, checked by a sum over the results) and is followed by a sync, so that the
+//! device bytes of its writes are its own. Which side goes first changes from pair to pair.
+
+use crate::cases::{Amount, Case, Done, Metric, Reading, Stage};
+use crate::error::Error;
+use crate::interrupt;
+use crate::launch::{Calls, Launcher, Side};
+use crate::number;
+use crate::row::Row;
+use crate::statistics::Summary;
+use crate::usage::{Snapshot, Usage};
+
+/// Bytes added to both sides of a ratio of device bytes, so that nothing against nothing is 1 and a page of
+/// metadata against nothing is not infinite.
+const DEVICE_FLOOR_BYTES: f64 = 64.0 * 1024.0;
+/// A quick run is this much shorter.
+const QUICK_DIVISOR: f64 = 8.0;
+
+/// One run of one side.
+struct Outcome {
+    done: Done,
+    usage: Usage,
+    calls: Option<Calls>,
+}
+
+/// The runs of one side.
+struct Runs {
+    side: Side,
+    outcomes: Vec<Outcome>,
+}
+
+/// Measures `case`; one row for each of its metrics, and one more for its native control.
+///
+/// # Errors
+/// [`Error::Interrupted`] only: everything else becomes the note of a row.
+pub fn measure(
+    case: &mut Case,
+    stage: &Stage,
+    launcher: &Launcher,
+    pairs: u32,
+    progress: &dyn Fn(u32),
+) -> Result<Vec<Row>, Error> {
+    match run_all(case, stage, launcher, pairs, progress) {
+        Ok(sides) => Ok(rows_of(case, &stage.place.name, &sides)),
+        Err(Error::Interrupted) => Err(Error::Interrupted),
+        Err(error) => Ok(rows_without_numbers(case, &stage.place.name, &error)),
+    }
+}
+
+/// The rows of a case that could not be measured; the note says why.
+pub fn rows_without_numbers(case: &Case, place: &str, error: &Error) -> Vec<Row> {
+    let failed = !error.is_absence();
+    let note = format!("{}: {error}", if failed { "failed" } else { "not run" });
+    case.metrics
+        .iter()
+        .map(|metric| Row {
+            met: (failed && metric.goal.is_some()).then_some(false),
+            note: note.clone(),
+            failed,
+            ..empty_row(case, metric, place)
+        })
+        .collect()
+}
+
+fn run_all(
+    case: &mut Case,
+    stage: &Stage,
+    launcher: &Launcher,
+    pairs: u32,
+    progress: &dyn Fn(u32),
+) -> Result<Vec<Runs>, Error> {
+    case.work.prepare(stage)?;
+    let operations = size_up(case, stage, launcher)?;
+    let mut sides = vec![Side::Kernel, Side::Bywash];
+    sides.extend(case.native.map(|_| Side::Native));
+    let mut runs: Vec<Runs> = sides.into_iter().map(|side| Runs { side, outcomes: Vec::new() }).collect();
+    for pair in 0..pairs {
+        progress(pair);
+        let count = runs.len();
+        for turn in 0..count {
+            let turn = if pair % 2 == 0 { turn } else { count - 1 - turn };
+            let outcome = run_once(case, stage, launcher, runs[turn].side, operations)?;
+            runs[turn].outcomes.push(outcome);
+        }
+        check_sums(&runs)?;
+    }
+    Ok(runs)
+}
+
+/// The number of operations of a run; the trial also brings programs and data into memory.
+fn size_up(case: &mut Case, stage: &Stage, launcher: &Launcher) -> Result<u64, Error> {
+    match case.amount {
+        Amount::Fixed => {
+            if !stage.quick {
+                run_once(case, stage, launcher, Side::Kernel, 0)?;
+            }
+            Ok(0)
+        }
+        Amount::For { first, seconds } => {
+            let trial = run_once(case, stage, launcher, Side::Kernel, first)?;
+            let wanted = if stage.quick { seconds / QUICK_DIVISOR } else { seconds };
+            if seconds == 0.0 {
+                return Ok(first);
+            }
+            // A trial too short to be timed well may not make a run endless, nor a slow one trivial.
+            let factor = (wanted / trial.done.seconds).clamp(0.25, 1000.0);
+            // A multiple of 64 keeps batches (transactions, groups of writes) whole.
+            Ok(((first as f64 * factor) as u64).next_multiple_of(64))
+        }
+    }
+}
+
+fn run_once(
+    case: &mut Case,
+    stage: &Stage,
+    launcher: &Launcher,
+    side: Side,
+    operations: u64,
+) -> Result<Outcome, Error> {
+    interrupt::check()?;
+    case.work.reset(stage)?;
+    stage.place.sync()?;
+    let run = launcher.begin(side)?;
+    let before = Snapshot::take(stage.place.device.as_ref())?;
+    let done = case.work.run(stage, &run, operations)?;
+    stage.place.sync()?;
+    let usage = Snapshot::take(stage.place.device.as_ref())?.since(&before);
+    Ok(Outcome { done, usage, calls: run.calls() })
+}
+
+/// Every side's last run has the same sum.
+fn check_sums(runs: &[Runs]) -> Result<(), Error> {
+    let sum = |runs: &Runs| runs.outcomes.last().and_then(|outcome| outcome.done.sum.clone());
+    let kernel = sum(&runs[0]);
+    for other in &runs[1..] {
+        if sum(other) != kernel {
+            let show = |sum: Option<String>| sum.unwrap_or_else(|| "nothing".into());
+            return Err(Error::Differs { ours: show(sum(other)), kernel: show(kernel) });
+        }
+    }
+    Ok(())
+}
+
+fn rows_of(case: &Case, place: &str, sides: &[Runs]) -> Vec<Row> {
+    let of = |side| sides.iter().find(|runs| runs.side == side);
+    let (Some(kernel), Some(ours)) = (of(Side::Kernel), of(Side::Bywash)) else { return Vec::new() };
+    let mut rows: Vec<Row> =
+        case.metrics.iter().filter_map(|metric| row_of(case, metric, place, ours, kernel)).collect();
+    if let (Some(name), Some(native)) = (case.native, of(Side::Native)) {
+        let metric = Metric { goal: None, ..case.metrics[0] };
+        rows.extend(row_of(case, &metric, place, ours, native).map(|row| Row {
+            peer: name.to_owned(),
+            note: control_note(kernel, native).unwrap_or_default(),
+            ..row
+        }));
+    }
+    rows
+}
+
+/// What the native way gains by itself, against the kernel.
+fn control_note(kernel: &Runs, native: &Runs) -> Option<String> {
+    let ratios = ratios(Reading::Rate, native, kernel)?;
+    Some(format!("control: the peer itself is {:.2} x the kernel", Summary::of(&ratios)?.median))
+}
+
+/// A row; none when the place has no such figure (device bytes without a device).
+fn row_of(case: &Case, metric: &Metric, place: &str, ours: &Runs, peer: &Runs) -> Option<Row> {
+    let ratios = Summary::of(&ratios(metric.reading, ours, peer)?)?;
+    let median = |runs: &Runs| {
+        let values: Option<Vec<f64>> = runs.outcomes.iter().map(|one| reading(metric.reading, one)).collect();
+        Summary::of(&values?).map(|summary| summary.median)
+    };
+    let usage =
+        |runs: &Runs| Usage::median(&runs.outcomes.iter().map(|outcome| outcome.usage).collect::<Vec<_>>());
+    let calls = |pick: fn(&Calls) -> u64| {
+        let values: Option<Vec<f64>> = ours
+            .outcomes
+            .iter()
+            .map(|outcome| outcome.calls.as_ref().map(|calls| pick(calls) as f64))
+            .collect();
+        Summary::of(&values?).map(|summary| summary.median.round() as u64)
+    };
+    let (user, kernel) = (calls(|calls| calls.user), calls(|calls| calls.kernel));
+    Some(Row {
+        ours: median(ours),
+        peer_value: median(peer),
+        ratio: Some(ratios.median),
+        spread: Some(ratios.spread()),
+        runs: ours.outcomes.len() as u32,
+        // What is asked of us cannot have been reached by a run in which nothing of ours ran.
+        met: metric.goal.map(|goal| ratios.median >= goal && (goal <= 1.0 || user.unwrap_or(0) > 0)),
+        note: calls_note(user.unwrap_or(0), kernel.unwrap_or(0)),
+        ratio_low: Some(ratios.low),
+        ratio_high: Some(ratios.high),
+        calls_user: user,
+        calls_kernel: kernel,
+        ours_usage: Some(usage(ours)),
+        peer_usage: Some(usage(peer)),
+        ..empty_row(case, metric, place)
+    })
+}
+
+fn calls_note(user: u64, kernel: u64) -> String {
+    let all = user + kernel;
+    if all == 0 {
+        "the library counted no call at all: nothing was served at user level".into()
+    } else if user == 0 {
+        format!("nothing was served at user level ({} calls to the kernel)", number::grouped(kernel))
+    } else {
+        format!("{:.1} % of {} calls at user level", 100.0 * user as f64 / all as f64, number::grouped(all))
+    }
+}
+
+/// Ours against the peer's, pair by pair, larger = better for us.
+fn ratios(reading_of: Reading, ours: &Runs, peer: &Runs) -> Option<Vec<f64>> {
+    let pairs = ours.outcomes.iter().zip(&peer.outcomes);
+    pairs
+        .map(|(ours, peer)| {
+            let (ours, peer) = (reading(reading_of, ours)?, reading(reading_of, peer)?);
+            Some(match reading_of {
+                Reading::Rate => ours / peer,
+                Reading::DeviceRead | Reading::DeviceWritten => {
+                    (peer + DEVICE_FLOOR_BYTES) / (ours + DEVICE_FLOOR_BYTES)
+                }
+            })
+        })
+        .collect()
+}
+
+fn reading(reading: Reading, outcome: &Outcome) -> Option<f64> {
+    match reading {
+        Reading::Rate => Some(outcome.done.rate),
+        Reading::DeviceRead => outcome.usage.device_read_bytes.map(|bytes| bytes as f64),
+        Reading::DeviceWritten => outcome.usage.device_written_bytes.map(|bytes| bytes as f64),
+    }
+}
+
+fn empty_row(case: &Case, metric: &Metric, place: &str) -> Row {
+    Row {
+        bench: format!("run/{}", case.bench),
+        case: format!("{}, {place}", case.name),
+        metric: metric.name().into(),
+        unit: metric.unit.into(),
+        ours: None,
+        peer: "kernel".into(),
+        peer_value: None,
+        ratio: None,
+        spread: None,
+        runs: 0,
+        goal: metric.goal,
+        met: None,
+        note: String::new(),
+        place: place.into(),
+        ratio_low: None,
+        ratio_high: None,
+        calls_user: None,
+        calls_kernel: None,
+        ours_usage: None,
+        peer_usage: None,
+        failed: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::Workload;
+    use crate::launch::Run;
+    use crate::place::{self, Kind};
+    use crate::programs::Programs;
+    use std::cell::RefCell;
+    use std::path::Path;
+    use std::rc::Rc;
+
+    /// Twice as fast at user level, and tells in which order it was run.
+    struct Pretend {
+        order: Rc<RefCell<Vec<Side>>>,
+        agrees: bool,
+        user_calls: u64,
+    }
+
+    impl Workload for Pretend {
+        fn prepare(&mut self, _: &Stage) -> Result<(), Error> {
+            Ok(())
+        }
+        fn reset(&mut self, _: &Stage) -> Result<(), Error> {
+            Ok(())
+        }
+        fn run(&mut self, _: &Stage, run: &Run, operations: u64) -> Result<Done, Error> {
+            self.order.borrow_mut().push(run.side());
+            let ours = run.side() == Side::Bywash;
+            run.count_user_reads(self.user_calls);
+            let rate = if ours { 2000.0 } else { 1000.0 };
+            let sum = if ours && !self.agrees { "other" } else { "same" };
+            Ok(Done { rate, seconds: operations as f64 / rate, sum: Some(sum.into()) })
+        }
+    }
+
+    fn measured(agrees: bool, goal: f64, user_calls: u64) -> (Vec<Row>, Vec<Side>) {
+        let folder = tempfile::tempdir().unwrap();
+        let library = std::env::current_exe().unwrap();
+        let place = place::in_folder(folder.path());
+        let programs = Programs::new(folder.path());
+        let stage = Stage { place: &place, folder: folder.path().into(), programs: &programs, quick: false };
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let mut case = Case {
+            bench: "micro",
+            name: "pretend".into(),
+            metrics: vec![Metric::rate("op/s", goal)],
+            places: Kind::ALL,
+            amount: Amount::For { first: 100, seconds: 1.0 },
+            native: Some("kernel, differently"),
+            in_quick: true,
+            work: Box::new(Pretend { order: Rc::clone(&order), agrees, user_calls }),
+        };
+        let launcher = Launcher::with_library(Path::new(&library));
+        let rows = measure(&mut case, &stage, &launcher, 2, &|_| {}).unwrap();
+        let order = order.borrow().clone();
+        (rows, order)
+    }
+
+    #[test]
+    fn sides_take_turns_and_the_order_changes() {
+        let (_, order) = measured(true, 1.5, 3);
+        let (k, b, n) = (Side::Kernel, Side::Bywash, Side::Native);
+        assert_eq!(order, [k, k, b, n, n, b, k]);
+    }
+
+    #[test]
+    fn a_row_has_the_ratio_and_says_whether_the_goal_was_met() {
+        let (rows, _) = measured(true, 1.5, 3);
+        assert_eq!(rows.len(), 2);
+        assert_eq!((rows[0].ratio, rows[0].spread, rows[0].met), (Some(2.0), Some(0.0), Some(true)));
+        assert_eq!((rows[0].calls_user, rows[0].calls_kernel), (Some(3), Some(0)));
+        assert_eq!((rows[1].peer.as_str(), rows[1].met), ("kernel, differently", None));
+        assert!(rows[1].note.contains("1.00 x the kernel"), "{}", rows[1].note);
+        assert_eq!(measured(true, 2.5, 3).0[0].met, Some(false));
+    }
+
+    #[test]
+    fn a_run_in_which_nothing_of_ours_ran_gains_nothing() {
+        let (rows, _) = measured(true, 1.5, 0);
+        assert_eq!((rows[0].ratio, rows[0].met), (Some(2.0), Some(false)));
+        assert!(rows[0].note.contains("nothing was served at user level"), "{}", rows[0].note);
+        assert_eq!(measured(true, 0.97, 0).0[0].met, Some(true));
+    }
+
+    #[test]
+    fn different_results_are_a_failure() {
+        let (rows, _) = measured(false, 1.5, 3);
+        assert!(rows[0].failed && rows[0].ratio.is_none() && rows[0].met == Some(false));
+        assert!(rows[0].note.contains("results differ"), "{}", rows[0].note);
+    }
+
+    #[test]
+    fn notes_say_how_much_was_served_at_user_level() {
+        assert_eq!(calls_note(999, 1), "99.9 % of 1,000 calls at user level");
+        assert!(calls_note(0, 5).starts_with("nothing was served at user level"));
+    }
+}

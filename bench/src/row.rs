@@ -1,0 +1,167 @@
+//! What is written down of a case: one row, and the report that holds all of them.
+//!
+//! The first fourteen fields of a row are the schema that every bench family shares; those after `note` say
+//! more. `ratio` is ours against the peer with larger = better for us: ours/peer for rates, peer/ours for
+//! bytes on the device. It is the median of the ratios of the pairs, so it need not be the ratio of the two
+//! medians beside it.
+
+use crate::machine::Machine;
+use crate::usage::Usage;
+use serde::Serialize;
+
+/// One case on one place, by one metric, against one peer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The bench, e.g. `run/sqlite`.
+    pub bench: String,
+    /// The case and the place, unique together with `bench`, `metric` and `peer`.
+    pub case: String,
+    /// What was measured, e.g. `throughput`.
+    pub metric: String,
+    /// Unit of `ours` and `peer_value`.
+    pub unit: String,
+    /// Median with bywash; null when it could not be measured.
+    pub ours: Option<f64>,
+    /// What it is compared with.
+    pub peer: String,
+    /// The peer's median.
+    pub peer_value: Option<f64>,
+    /// Median of the pairs' ratios, larger = better for us.
+    pub ratio: Option<f64>,
+    /// Interquartile range of the pairs' ratios.
+    pub spread: Option<f64>,
+    /// Pairs.
+    pub runs: u32,
+    /// The ratio asked for.
+    pub goal: Option<f64>,
+    /// Whether the ratio reached the goal; null without a goal or without a ratio.
+    pub met: Option<bool>,
+    /// What a reader must know: calls served at user level, or why there is no number.
+    pub note: String,
+    /// The place alone, e.g. `tmpfs`.
+    pub place: String,
+    /// First quartile of the ratios.
+    pub ratio_low: Option<f64>,
+    /// Third quartile of the ratios.
+    pub ratio_high: Option<f64>,
+    /// Calls served at user level (median over our runs).
+    pub calls_user: Option<u64>,
+    /// Calls to the kernel that the library saw (median over our runs).
+    pub calls_kernel: Option<u64>,
+    /// What our runs used (medians).
+    pub ours_usage: Option<Usage>,
+    /// What the peer's runs used (medians).
+    pub peer_usage: Option<Usage>,
+    /// Whether the case was tried and failed (as against left out or measured).
+    pub failed: bool,
+}
+
+impl Row {
+    /// The case without the place.
+    pub fn what(&self) -> &str {
+        self.case.strip_suffix(&format!(", {}", self.place)).unwrap_or(&self.case)
+    }
+}
+
+/// Everything that one command measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Where.
+    pub machine: Machine,
+    /// Version of bywash.
+    pub version: String,
+    /// What.
+    pub rows: Vec<Row>,
+}
+
+impl Report {
+    /// The names of the benches in the report, in order.
+    pub fn benches(&self) -> Vec<&str> {
+        let mut benches: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !benches.contains(&row.bench.as_str()) {
+                benches.push(&row.bench);
+            }
+        }
+        benches
+    }
+}
+
+/// A report as others test against it: a measured row and one that could not be measured.
+#[cfg(test)]
+pub fn sample() -> Report {
+    let usage = |faults| Usage {
+        device_read_bytes: Some(4096),
+        device_written_bytes: Some(0),
+        faults_minor: faults,
+        faults_major: 0,
+        cpu_seconds: 0.25,
+    };
+    let measured = Row {
+        bench: "run/micro".into(),
+        case: "pread 4 KiB random, tmpfs".into(),
+        metric: "throughput".into(),
+        unit: "op/s".into(),
+        ours: Some(2_000_000.0),
+        peer: "kernel".into(),
+        peer_value: Some(1_000_000.0),
+        ratio: Some(2.0),
+        spread: Some(0.25),
+        runs: 5,
+        goal: Some(1.8),
+        met: Some(true),
+        note: "99.0 % of 1,000 calls at user level".into(),
+        place: "tmpfs".into(),
+        ratio_low: Some(1.875),
+        ratio_high: Some(2.125),
+        calls_user: Some(990),
+        calls_kernel: Some(10),
+        ours_usage: Some(usage(20)),
+        peer_usage: Some(usage(10)),
+        failed: false,
+    };
+    let absent = Row {
+        case: "pread 4 KiB random, xfs".into(),
+        place: "xfs".into(),
+        ours: None,
+        peer_value: None,
+        ratio: None,
+        spread: None,
+        runs: 0,
+        met: None,
+        note: "not run: <mkfs.xfs> is not installed & so on".into(),
+        ratio_low: None,
+        ratio_high: None,
+        calls_user: None,
+        calls_kernel: None,
+        ours_usage: None,
+        peer_usage: None,
+        ..measured.clone()
+    };
+    let machine = Machine {
+        cpu: "Test CPU".into(),
+        cores: 2,
+        memory_bytes: 1 << 30,
+        kernel: "6.1.0".into(),
+        system: "Debian GNU/Linux 12".into(),
+        is_virtual: true,
+        load_at_start: 0.5,
+    };
+    Report { machine, version: "0.1.0".into(), rows: vec![measured, absent] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_json() {
+        let json = serde_json::to_string_pretty(&sample()).unwrap();
+        assert_eq!(json.trim(), include_str!("../tests/report.golden.json").trim());
+    }
+
+    #[test]
+    fn the_case_without_its_place() {
+        assert_eq!(sample().rows[1].what(), "pread 4 KiB random");
+    }
+}

@@ -1,0 +1,153 @@
+//! What a run used: bytes on the device, page faults, CPU time.
+//!
+//! Device bytes come from the counters of the block device under the place, so they count everybody's
+//! traffic on that device; the caller syncs before it takes a snapshot, so that writes still in the cache are
+//! counted for the run that made them. Faults and CPU time are those of the children waited for.
+
+use crate::error::Error;
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The block device under a directory.
+#[derive(Clone, Debug)]
+pub struct BlockDevice {
+    counters: PathBuf,
+}
+
+impl BlockDevice {
+    /// The device of `directory`'s file system; `None` where it has no block device of its own (tmpfs).
+    ///
+    /// # Errors
+    /// When `directory` cannot be looked at.
+    pub fn under(directory: &Path) -> Result<Option<BlockDevice>, Error> {
+        let stat = rustix::fs::stat(directory).map_err(|errno| Error::io("look at", directory, errno))?;
+        let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        let counters = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
+        Ok(counters.exists().then_some(BlockDevice { counters }))
+    }
+
+    /// Bytes read and written since the device appeared.
+    fn bytes(&self) -> Result<(u64, u64), Error> {
+        let text =
+            fs::read_to_string(&self.counters).map_err(|error| Error::io("read", &self.counters, error))?;
+        parse_block_stat(&text).ok_or_else(|| {
+            Error::io("make sense of", &self.counters, std::io::Error::other(text.trim().to_owned()))
+        })
+    }
+}
+
+/// Fields 3 and 7 of the kernel's Documentation/block/stat.rst, in sectors of 512 bytes.
+fn parse_block_stat(text: &str) -> Option<(u64, u64)> {
+    let fields: Vec<u64> = text.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    Some((fields.get(2)? * 512, fields.get(6)? * 512))
+}
+
+/// What one run used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Usage {
+    /// Bytes that the device read; null where the place has no device.
+    pub device_read_bytes: Option<u64>,
+    /// Bytes that the device wrote, a sync after the run included.
+    pub device_written_bytes: Option<u64>,
+    /// Page faults served without reading from a device.
+    pub faults_minor: u64,
+    /// Page faults that waited for a device.
+    pub faults_major: u64,
+    /// CPU time, user and system.
+    pub cpu_seconds: f64,
+}
+
+impl Usage {
+    /// Each figure's median over `runs`.
+    pub fn median(runs: &[Usage]) -> Usage {
+        let middle = |figure: fn(&Usage) -> Option<f64>| {
+            let values: Option<Vec<f64>> = runs.iter().map(figure).collect();
+            crate::statistics::Summary::of(&values?).map(|summary| summary.median)
+        };
+        let whole = |figure| middle(figure).map(|value| value.round() as u64);
+        Usage {
+            device_read_bytes: whole(|usage| usage.device_read_bytes.map(|bytes| bytes as f64)),
+            device_written_bytes: whole(|usage| usage.device_written_bytes.map(|bytes| bytes as f64)),
+            faults_minor: whole(|usage| Some(usage.faults_minor as f64)).unwrap_or(0),
+            faults_major: whole(|usage| Some(usage.faults_major as f64)).unwrap_or(0),
+            cpu_seconds: middle(|usage| Some(usage.cpu_seconds)).unwrap_or(0.0),
+        }
+    }
+}
+
+/// The counters at one moment.
+pub struct Snapshot {
+    device: Option<(u64, u64)>,
+    faults_minor: u64,
+    faults_major: u64,
+    ticks: u64,
+}
+
+impl Snapshot {
+    /// Reads all counters.
+    ///
+    /// # Errors
+    /// When the kernel's files cannot be read.
+    pub fn take(device: Option<&BlockDevice>) -> Result<Snapshot, Error> {
+        let path = Path::new("/proc/self/stat");
+        let text = fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
+        let [faults_minor, faults_major, user, system] = parse_children(&text)
+            .ok_or_else(|| Error::io("make sense of", path, std::io::Error::other(text.clone())))?;
+        let device = device.map(BlockDevice::bytes).transpose()?;
+        Ok(Snapshot { device, faults_minor, faults_major, ticks: user + system })
+    }
+
+    /// What was used between `earlier` and this.
+    pub fn since(&self, earlier: &Snapshot) -> Usage {
+        let device = self.device.zip(earlier.device);
+        Usage {
+            device_read_bytes: device.map(|(now, then)| now.0.saturating_sub(then.0)),
+            device_written_bytes: device.map(|(now, then)| now.1.saturating_sub(then.1)),
+            faults_minor: self.faults_minor.saturating_sub(earlier.faults_minor),
+            faults_major: self.faults_major.saturating_sub(earlier.faults_major),
+            cpu_seconds: self.ticks.saturating_sub(earlier.ticks) as f64
+                / rustix::param::clock_ticks_per_second() as f64,
+        }
+    }
+}
+
+/// `cminflt`, `cmajflt`, `cutime`, `cstime` of proc_pid_stat(5), which are fields 11, 13, 16 and 17; the
+/// second field is a name in parentheses that may itself hold anything.
+fn parse_children(text: &str) -> Option<[u64; 4]> {
+    let (_, rest) = text.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse().ok();
+    Some([field(11)?, field(13)?, field(16)?, field(17)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn fields_of_the_kernels_files() {
+        assert_eq!(parse_block_stat(" 1 2 3 4 5 6 7 8"), Some((3 * 512, 7 * 512)));
+        assert_eq!(parse_block_stat("1 2"), None);
+        let stat = "7 (a ) b) S 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18";
+        assert_eq!(parse_children(stat), Some([11, 13, 16, 17]));
+    }
+
+    #[test]
+    fn a_childs_faults_are_counted() {
+        let before = Snapshot::take(None).unwrap();
+        assert!(Command::new("true").status().unwrap().success());
+        let usage = Snapshot::take(None).unwrap().since(&before);
+        assert!(usage.faults_minor > 10, "{usage:?}");
+        assert_eq!(usage.device_read_bytes, None);
+    }
+
+    #[test]
+    fn the_median_of_each_figure() {
+        let run = |faults_minor, read| Usage { faults_minor, device_read_bytes: read, ..Usage::default() };
+        let median = Usage::median(&[run(1, Some(9)), run(5, Some(7)), run(9, Some(8))]);
+        assert_eq!((median.faults_minor, median.device_read_bytes), (5, Some(8)));
+        assert_eq!(Usage::median(&[run(1, None)]).device_read_bytes, None);
+    }
+}

@@ -1,0 +1,104 @@
+//! The folder on disk in which everything of a run lies, and what an earlier run may have left there.
+//!
+//! ```text
+//! BASE/bywash-bench/programs/   compiled C programs, kept from run to run
+//! BASE/bywash-bench/run-PID/    data and mount points of one run, removed when it ends
+//! ```
+//!
+//! A run that was killed cannot remove its folder; the next one does.
+
+use crate::error::Error;
+use crate::mount;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Tag with which Cargo marks its target folder (and others their caches).
+const CACHE_TAG: &str = "CACHEDIR.TAG";
+/// Begins the name of a run's folder; the process id follows.
+const RUN_PREFIX: &str = "run-";
+
+/// The folder of this run; removed when dropped.
+pub struct Workspace {
+    programs: PathBuf,
+    run: PathBuf,
+}
+
+impl Workspace {
+    /// Makes the folder under `base`, or under the default when there is none: `tmp` in the target folder that
+    /// the running command lies in, else `/var/tmp`.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn create(base: Option<&Path>) -> Result<Workspace, Error> {
+        let base = base.map_or_else(default_base, Path::to_path_buf);
+        let root = base.join("bywash-bench");
+        let workspace = Workspace {
+            programs: root.join("programs"),
+            run: root.join(format!("{RUN_PREFIX}{}", std::process::id())),
+        };
+        for folder in [&workspace.programs, &workspace.run] {
+            fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
+        }
+        sweep(&root, RUN_PREFIX);
+        Ok(workspace)
+    }
+
+    /// Where compiled programs are kept.
+    pub fn programs(&self) -> &Path {
+        &self.programs
+    }
+
+    /// The folder of this run.
+    pub fn run(&self) -> &Path {
+        &self.run
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.run) {
+            eprintln!("bywash bench: cannot remove {}: {error}; remove it by hand", self.run.display());
+        }
+    }
+}
+
+fn default_base() -> PathBuf {
+    let here = std::env::current_exe().unwrap_or_default();
+    here.ancestors()
+        .skip(1)
+        .find(|folder| folder.join(CACHE_TAG).is_file())
+        .map_or_else(|| PathBuf::from("/var/tmp"), |target| target.join("tmp"))
+}
+
+/// Removes the folders in `parent` named `prefix` and a process id that runs left behind whose process is gone.
+pub fn sweep(parent: &Path, prefix: &str) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for folder in entries.flatten().map(|entry| entry.path()) {
+        let name = folder.file_name().and_then(|name| name.to_str());
+        let pid = name.and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            mount::unmount_below(&folder);
+            // What is still busy stays for the next run.
+            let _ = fs::remove_dir_all(&folder);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_goes_and_what_a_dead_run_left_goes_too() {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().join("bywash-bench");
+        let (stale, other) = (root.join("run-4294967"), root.join("runs"));
+        fs::create_dir_all(stale.join("tmpfs")).unwrap();
+        fs::create_dir_all(&other).unwrap();
+        let workspace = Workspace::create(Some(base.path())).unwrap();
+        let run = workspace.run().to_path_buf();
+        assert!(run.is_dir() && !stale.exists() && other.exists());
+        drop(workspace);
+        assert!(!run.exists() && root.join("programs").exists());
+    }
+}
