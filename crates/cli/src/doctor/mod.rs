@@ -1,0 +1,63 @@
+//! `bywash doctor`: what this machine offers, what it costs, and why a path cannot be used.
+//!
+//! Every probe tries the thing itself, as the calling user, and leaves nothing behind. A probe that fails is
+//! a finding, not an error: it becomes a line with the reason and what to do. Costs are for
+//! comparing with one another on this machine, not with other machines.
+//!
+//! - [`machine`]: kernel, cores, memory
+//! - [`paths`]: what can be used
+//! - [`costs`]: what it costs, and the threshold that follows
+//! - [`kernel`]: system calls and mappings: the unsafe part
+//! - [`table`]: the findings for people
+
+mod costs;
+mod kernel;
+mod machine;
+mod paths;
+mod table;
+
+use crate::cli::DoctorArgs;
+use crate::error::Failure;
+use costs::{Copying, Cost};
+use machine::Machine;
+use paths::Finding;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Everything found: `--json` prints it as it stands here.
+#[derive(Serialize)]
+struct Findings {
+    /// Rises when a member changes its meaning or goes; new ones may come.
+    version: u32,
+    bywash: &'static str,
+    machine: Machine,
+    paths: Vec<Finding>,
+    costs: Vec<Cost>,
+    copying: Vec<Copying>,
+    /// The largest request for which a copy from a mapping clearly beats a system call everywhere that was
+    /// measured; null if there is none.
+    threshold_bytes: Option<u64>,
+}
+
+/// Probes, measures, prints.
+pub fn main(arguments: &DoctorArgs) -> Result<i32, Failure> {
+    let paths = paths::probe();
+    let copying = costs::copying();
+    let findings = Findings {
+        version: 1,
+        bywash: env!("CARGO_PKG_VERSION"),
+        machine: Machine::look(),
+        paths,
+        costs: costs::measure(),
+        threshold_bytes: costs::threshold(&copying),
+        copying,
+    };
+    let text = if arguments.json {
+        // Numbers and strings always have a JSON form.
+        serde_json::to_string_pretty(&findings).unwrap_or_default() + "\n"
+    } else {
+        table::render(&findings)
+    };
+    io::stdout().write_all(text.as_bytes()).map_err(Failure::Output)?;
+    Ok(0)
+}

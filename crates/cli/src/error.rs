@@ -1,0 +1,119 @@
+//! Why bywash itself could not do what it was asked. Each message names the thing, the reason and the
+//! remedy; [`Failure::status`] is the exit status that goes with it.
+
+use crate::cli::{EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_OWN_FAILURE};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A failure of bywash, not of the program that it runs.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The preloaded library is in none of the places.
+    #[error(
+        "the library {name} was not found; looked for{}\n\
+         bywash: remedy: keep it beside the bywash program, or install both with `make install`",
+        .tried.iter().map(|path| format!("\n  {}", path.display())).collect::<String>()
+    )]
+    LibraryMissing {
+        /// Its file name.
+        name: &'static str,
+        /// Where it was looked for.
+        tried: Vec<PathBuf>,
+    },
+
+    /// The dynamic loader would cut the path in two.
+    #[error(
+        "the library's path '{}' has a space or a colon in it, where LD_PRELOAD ends a path; \
+         move bywash and its library to a path without them", .0.display()
+    )]
+    LibraryPath(PathBuf),
+
+    /// /proc/self/exe cannot be read.
+    #[error("cannot tell where bywash itself lies ({0}), to find its library beside it; is /proc mounted?")]
+    OwnPath(io::Error),
+
+    /// A prefix that cannot be handed on.
+    #[error("{flag} '{prefix}': {reason}")]
+    Prefix {
+        /// The flag it came with.
+        flag: &'static str,
+        /// As it was given.
+        prefix: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+
+    /// The report's file cannot be opened or written.
+    #[error("--report '{}': cannot write it: {source}; name a file that can be made or overwritten", .path.display())]
+    Report {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+
+    /// No memory to count in.
+    #[error("cannot make the memory to count in: {0}; run without --stats and --report")]
+    Session(io::Error),
+
+    /// The program is not there.
+    #[error("cannot run '{program}': {source}; give its path, or a name that is found in PATH")]
+    NotFound {
+        /// As it was given.
+        program: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+
+    /// The program is there, and the kernel refused it.
+    #[error("cannot run '{program}': {source}; is it a program of this machine with permission to execute?")]
+    NotExecutable {
+        /// As it was given.
+        program: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+
+    /// Starting or waiting failed for a reason that is not the program's.
+    #[error("cannot {what}: {source}")]
+    Supervise {
+        /// The step.
+        what: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+
+    /// A generated file cannot be written.
+    #[error("cannot write '{}': {source}; name a directory that you may write to", .path.display())]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+
+    /// Standard output cannot be written.
+    #[error("cannot write to standard output: {0}")]
+    Output(io::Error),
+}
+
+impl Failure {
+    /// The exit status that says so, as env(1) and nohup(1) have it.
+    pub fn status(&self) -> i32 {
+        match self {
+            Failure::NotFound { .. } => EXIT_NOT_FOUND,
+            Failure::NotExecutable { .. } => EXIT_NOT_EXECUTABLE,
+            _ => EXIT_OWN_FAILURE,
+        }
+    }
+
+    /// The failure to start `program`.
+    pub fn start(program: &Path, source: io::Error) -> Failure {
+        let program = program.display().to_string();
+        if source.kind() == io::ErrorKind::NotFound {
+            Failure::NotFound { program, source }
+        } else {
+            Failure::NotExecutable { program, source }
+        }
+    }
+}

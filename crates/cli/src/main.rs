@@ -1,0 +1,79 @@
+//! The `bywash` command.
+//!
+//! `bywash run` starts an unmodified program with the preloaded library and can say afterwards what
+//! happened; `bywash doctor` says what this machine offers. Everything that a program under `bywash run`
+//! inherits (signal mask, ignored signals, open and closed descriptors, working directory) is what this
+//! command itself inherited: that is why the process starts at C's `main` and not in Rust's runtime,
+//! which would ignore SIGPIPE and open the standard descriptors that were closed.
+//!
+//! - [`cli`]: flags, help texts, exit codes
+//! - [`size`]: `64K` and `1.2 GiB`: sizes as people write and read them
+//! - [`run`]: finding the library, the program's environment, starting, supervising
+//! - [`report`]: the records of a session as a table and as JSON
+//! - [`doctor`]: probes and costs
+//! - [`error`]: why bywash could not do what it was asked
+//! - [`manual`]: man pages and shell completions, generated from [`cli`]
+//!
+//! Architecture invariant: unsafe code is confined to this file's entry point, `run/process.rs` and
+//! `doctor/kernel.rs`.
+
+#![deny(unsafe_code)]
+#![cfg_attr(not(test), no_main)]
+
+mod cli;
+mod doctor;
+mod error;
+mod manual;
+mod report;
+mod run;
+mod size;
+
+use clap::Parser;
+use cli::{Cli, Command, EXIT_OWN_FAILURE};
+use std::process::ExitCode;
+
+/// C's entry point. Standard output is flushed by `exit`.
+#[cfg(not(test))]
+#[allow(unsafe_code)]
+// SAFETY: the one definition of `main` in this program, with the signature that C gives it.
+#[unsafe(no_mangle)]
+extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
+    let status = bywash();
+    std::process::exit(status)
+}
+
+/// Reads the command line, does what it says, answers the exit status.
+#[cfg_attr(test, allow(dead_code))]
+fn bywash() -> i32 {
+    let arguments = match Cli::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version come this way too, as errors that are none.
+            let status = if error.use_stderr() { EXIT_OWN_FAILURE } else { 0 };
+            // Nothing sensible is left to do if the terminal is gone.
+            let _ = error.print();
+            return status;
+        }
+    };
+    let done = match arguments.command {
+        Command::Run(arguments) => run::main(&arguments),
+        Command::Doctor(arguments) => doctor::main(&arguments),
+        Command::Bench(arguments) => {
+            // Like every program that Rust's runtime starts.
+            run::survive_broken_pipes();
+            Ok(number(bywash_bench::command::main(arguments)))
+        }
+        Command::Man(arguments) => manual::write_pages(&arguments),
+        Command::Completions(arguments) => manual::print_completions(&arguments),
+    };
+    done.unwrap_or_else(|failure| {
+        eprintln!("bywash: {failure}");
+        failure.status()
+    })
+}
+
+/// The number in an exit code, which the standard library keeps to itself.
+#[cfg_attr(test, allow(dead_code))]
+fn number(code: ExitCode) -> i32 {
+    (0..=u8::MAX).find(|number| ExitCode::from(*number) == code).map_or(EXIT_OWN_FAILURE, i32::from)
+}

@@ -1,0 +1,163 @@
+//! What happened in a run: the records of its session, added up.
+//!
+//! Invariant: numbers come from the records alone; nothing is estimated. Called by `bywash run` when the
+//! program has ended.
+//!
+//! - [`absent`]: why a program did not load the library
+//! - [`json`]: the report as JSON, for programs
+//! - [`table`]: the report as a table, for people
+//! - [`words`]: the reasons in words
+
+pub mod absent;
+pub mod json;
+pub mod table;
+mod words;
+
+use crate::run::End;
+use bywash_session::{Counter, FileUse, RecordView, Session};
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+/// Everything that a report tells.
+pub struct Report {
+    /// The program and its arguments.
+    pub program: Vec<String>,
+    /// How it ended.
+    pub end: End,
+    /// From its start to its end.
+    pub wall: Duration,
+    /// The records, in the order of their claims.
+    pub records: Vec<RecordView>,
+    /// Why the program itself has no record, if it has none.
+    pub absent: Option<String>,
+    /// More processes were started than can be counted apart.
+    pub overflowed: bool,
+    /// Processes that outlived the program and still count.
+    pub still_running: usize,
+}
+
+impl Report {
+    /// Reads `session` for `program`, which ran as process `pid`, with the library switched `off` or not.
+    pub fn new(
+        program: &[OsString],
+        off: bool,
+        pid: u32,
+        end: End,
+        wall: Duration,
+        session: &Session,
+    ) -> Report {
+        let records = session.records();
+        let loaded = records.iter().any(|record| record.pid() == pid);
+        Report {
+            program: program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            end,
+            wall,
+            absent: (!loaded).then(|| absent::explain(&program[0], off)),
+            overflowed: session.overflowed(),
+            still_running: still_running(&records, session),
+            records,
+        }
+    }
+
+    /// One counter over all processes.
+    pub fn total(&self, counter: Counter) -> u64 {
+        self.records.iter().map(|record| record.counter(counter)).sum()
+    }
+
+    /// The files over all processes, those with the most calls first.
+    pub fn files(&self) -> Vec<FileUse> {
+        let mut by_path: HashMap<&str, FileUse> = HashMap::new();
+        for file in self.records.iter().flat_map(RecordView::files) {
+            by_path
+                .entry(&file.path)
+                .and_modify(|sum| {
+                    sum.user_calls += file.user_calls;
+                    sum.user_bytes += file.user_bytes;
+                    sum.kernel_calls += file.kernel_calls;
+                    sum.kernel_bytes += file.kernel_bytes;
+                })
+                .or_insert_with(|| file.clone());
+        }
+        let mut files: Vec<FileUse> = by_path.into_values().collect();
+        files.sort_by(|a, b| calls(b).cmp(&calls(a)).then_with(|| a.path.cmp(&b.path)));
+        files
+    }
+}
+
+/// All calls on a file.
+fn calls(file: &FileUse) -> u64 {
+    file.user_calls.saturating_add(file.kernel_calls)
+}
+
+/// How many of the recorded processes live and have the session's memory mapped: a process id alone could
+/// belong to another process by now.
+fn still_running(records: &[RecordView], session: &Session) -> usize {
+    let path = session.path();
+    let Ok(memory) = std::fs::metadata(std::ffi::OsStr::from_bytes(path.as_bytes())) else {
+        return 0;
+    };
+    let pids: BTreeSet<u32> = records.iter().map(RecordView::pid).collect();
+    pids.into_iter().filter(|pid| maps(*pid, memory.ino())).count()
+}
+
+/// Whether process `pid` maps the session's memory, whose inode is the fifth word of its line
+/// (proc_pid_maps(5)).
+fn maps(pid: u32, inode: u64) -> bool {
+    let inode = inode.to_string();
+    pid != std::process::id()
+        && std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| {
+            maps.lines().any(|line| {
+                line.contains("/memfd:bywash-session") && line.split_whitespace().nth(4) == Some(&*inode)
+            })
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A report over a session in which two processes counted.
+    pub fn example() -> Report {
+        let session = Session::create().unwrap();
+        for (pid, reads) in [(10, 1000), (11, 20)] {
+            let record = session.claim().unwrap();
+            record.describe(pid, 1, 5, format!("/usr/bin/p{pid}").as_bytes());
+            let shard = record.shard(0);
+            shard.add(Counter::UserReads, reads);
+            shard.add(Counter::UserReadBytes, reads * 512);
+            shard.add(Counter::KernelReads, 100);
+            shard.add(Counter::FallbackFirstTouch, 99);
+            shard.add(Counter::FallbackLarge, 1);
+            record.add_file(b"/data/shared.db", [reads, reads * 512, 100, 0]);
+            record.add_file(format!("/data/{pid}").as_bytes(), [1, 1, 0, 0]);
+        }
+        let program = ["p10".into(), "arg".into()];
+        Report::new(&program, false, 10, End::Exit(0), Duration::from_millis(1234), &session)
+    }
+
+    #[test]
+    fn processes_and_files_are_added_up() {
+        let report = example();
+        assert_eq!(report.total(Counter::UserReads), 1020);
+        assert_eq!(report.total(Counter::FallbackFirstTouch), 198);
+        let files = report.files();
+        assert_eq!((files[0].path.as_str(), files[0].user_calls), ("/data/shared.db", 1020));
+        assert_eq!(files.len(), 3);
+        assert_eq!(report.absent, None);
+        assert_eq!(report.still_running, 0);
+    }
+
+    #[test]
+    fn a_process_that_maps_the_session_is_seen() {
+        let session = Session::create().unwrap();
+        let inode = std::fs::metadata(std::ffi::OsStr::from_bytes(session.path().as_bytes())).unwrap().ino();
+        // This process has the header mapped, but is bywash itself.
+        assert!(!maps(std::process::id(), inode));
+        let maps_of_self = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps_of_self.lines().find(|line| line.contains(&format!(" {inode} "))).unwrap();
+        assert!(line.contains("/memfd:bywash-session"), "{line}");
+    }
+}

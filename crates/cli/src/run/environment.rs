@@ -1,0 +1,124 @@
+//! What the library is told: the flags of `bywash run` as environment variables.
+//!
+//! Invariant: a variable is set only where its flag was given, so that what the caller's environment says
+//! holds otherwise; LD_PRELOAD keeps what was in it. Called once per run, before anything is started.
+
+use crate::cli::RunArgs;
+use crate::error::Failure;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// A variable's name and value.
+pub type Variable = (&'static str, OsString);
+
+/// The variables to set for a program with `library` preloaded.
+pub fn variables(arguments: &RunArgs, library: &Path) -> Result<Vec<Variable>, Failure> {
+    let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    let mut variables = vec![("LD_PRELOAD", preload(library.as_os_str(), &before))];
+    for (flag, name, given) in
+        [("--only", "BYWASH_ONLY", &arguments.only), ("--except", "BYWASH_EXCEPT", &arguments.except)]
+    {
+        if !given.is_empty() {
+            variables.push((name, prefixes(flag, given)?));
+        }
+    }
+    if let Some(bytes) = arguments.threshold {
+        variables.push(("BYWASH_THRESHOLD", bytes.to_string().into()));
+    }
+    if arguments.off {
+        variables.push(("BYWASH_OFF", "1".into()));
+    }
+    Ok(variables)
+}
+
+/// `library`, then what was there, without `library` a second time (a run within a run).
+fn preload(library: &OsStr, before: &OsStr) -> OsString {
+    let mut value = library.as_bytes().to_vec();
+    for path in before.as_bytes().split(|byte| matches!(byte, b' ' | b':')) {
+        if !path.is_empty() && path != library.as_bytes() {
+            value.push(b':');
+            value.extend_from_slice(path);
+        }
+    }
+    OsString::from_vec(value)
+}
+
+/// The prefixes, absolute and colon-separated. Where a prefix leads through symbolic links, the path that
+/// it stands for follows it: a program may open the file by either name.
+fn prefixes(flag: &'static str, given: &[PathBuf]) -> Result<OsString, Failure> {
+    let mut value: Vec<u8> = Vec::new();
+    for prefix in given {
+        let refused = |reason: String| Failure::Prefix { flag, prefix: prefix.display().to_string(), reason };
+        let absolute = std::path::absolute(prefix).map_err(|error| {
+            refused(format!("cannot be made absolute: {error}; give an absolute path that is not empty"))
+        })?;
+        let real = without_links(&absolute).filter(|real| *real != absolute);
+        for path in [Some(absolute), real].into_iter().flatten() {
+            if path.as_os_str().as_bytes().contains(&b':') {
+                return Err(refused(
+                    "has a colon in it, which separates prefixes; give a prefix that ends before the colon"
+                        .into(),
+                ));
+            }
+            if !value.is_empty() {
+                value.push(b':');
+            }
+            value.extend_from_slice(path.as_os_str().as_bytes());
+        }
+    }
+    Ok(OsString::from_vec(value))
+}
+
+/// What `path` stands for. What is not there yet has no links: only the part that is there is looked at.
+fn without_links(path: &Path) -> Option<PathBuf> {
+    path.ancestors().find_map(|there| {
+        let real = there.canonicalize().ok()?;
+        let rest = path.strip_prefix(there).ok()?;
+        Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_goes_in_front_of_what_is_preloaded_already() {
+        for (before, after) in [
+            ("", "/l.so"),
+            ("/other.so", "/l.so:/other.so"),
+            ("/a.so /b.so:", "/l.so:/a.so:/b.so"),
+            ("/a.so:/l.so", "/l.so:/a.so"),
+        ] {
+            assert_eq!(preload(OsStr::new("/l.so"), OsStr::new(before)), *after);
+        }
+    }
+
+    #[test]
+    fn prefixes_become_absolute() {
+        let here = std::env::current_dir().unwrap();
+        let value = prefixes("--only", &["/data".into(), "x/y".into()]).unwrap();
+        assert_eq!(value, *format!("/data:{}/x/y", here.display()));
+    }
+
+    #[test]
+    fn a_link_and_what_it_stands_for_are_both_meant() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink("real", folder.join("link")).unwrap();
+        std::fs::create_dir(folder.join("real")).unwrap();
+        let value = prefixes("--only", &[folder.join("link")]).unwrap();
+        assert_eq!(value, *format!("{0}/link:{0}/real", folder.display()));
+        let value = prefixes("--only", &[folder.join("link/not yet")]).unwrap();
+        assert_eq!(value, *format!("{0}/link/not yet:{0}/real/not yet", folder.display()));
+    }
+
+    #[test]
+    fn a_colon_or_nothing_is_refused_by_the_flags_name() {
+        for wrong in ["/a:b", ""] {
+            let message = prefixes("--except", &[wrong.into()]).unwrap_err().to_string();
+            assert!(message.starts_with(&format!("--except '{wrong}'")), "{message}");
+        }
+    }
+}

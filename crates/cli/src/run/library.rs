@@ -1,0 +1,67 @@
+//! Where the preloaded library lies: beside the command, or where `make install` puts it.
+//!
+//! Invariant: the path that comes back is absolute, exists, and survives the dynamic loader, which splits
+//! LD_PRELOAD at spaces and colons (ld.so(8)). Called by `bywash run` and by the doctor.
+
+use crate::error::Failure;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "libbywash_shim.so";
+
+/// The library of this command.
+pub fn find() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe().map_err(Failure::OwnPath)?;
+    find_from(own.parent().unwrap_or(Path::new("/")))
+}
+
+/// The library of a command that lies in `folder`.
+fn find_from(folder: &Path) -> Result<PathBuf, Failure> {
+    let above = folder.parent().unwrap_or(folder);
+    let places = [folder.join(NAME), above.join("lib/bywash").join(NAME), above.join("lib").join(NAME)];
+    let Some(found) = places.iter().find(|place| place.is_file()) else {
+        return Err(Failure::LibraryMissing { name: NAME, tried: places.into() });
+    };
+    if found.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
+        return Err(Failure::LibraryPath(found.clone()));
+    }
+    Ok(found.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn beside_the_command_comes_first_then_the_installed_places() {
+        let root = tempfile::tempdir().unwrap();
+        let bin = root.path().join("bin");
+        let places = ["lib", "lib/bywash", "bin"].map(|place| root.path().join(place));
+        for place in places {
+            fs::create_dir_all(&place).unwrap();
+            fs::write(place.join(NAME), "").unwrap();
+            assert_eq!(find_from(&bin).unwrap(), place.join(NAME));
+        }
+    }
+
+    #[test]
+    fn a_missing_library_names_every_place_and_the_remedy() {
+        let root = tempfile::tempdir().unwrap();
+        let message = find_from(&root.path().join("bin")).unwrap_err().to_string();
+        for place in ["bin", "lib", "lib/bywash"] {
+            let place = root.path().join(place).join(NAME);
+            assert!(message.contains(&format!("{}\n", place.display())), "{message}");
+        }
+        assert!(message.contains("remedy"), "{message}");
+    }
+
+    #[test]
+    fn a_path_that_ld_preload_would_split_is_refused() {
+        for name in ["a b", "a:b"] {
+            let root = tempfile::Builder::new().prefix(name).tempdir().unwrap();
+            fs::write(root.path().join(NAME), "").unwrap();
+            assert!(matches!(find_from(root.path()), Err(Failure::LibraryPath(_))));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `bywash run`: a program with the preloaded library.
+//!
+//! Without `--stats` and `--report` this process becomes the program: nothing is left of bywash but
+//! environment variables. With them it stays as the program's parent, passes signals on, and ends as the
+//! program ended.
+//!
+//! - [`library`]: where the preloaded library lies
+//! - [`environment`]: what the library is told, in variables
+//! - [`process`]: starting, signals, dying: the unsafe part
+//! - [`supervisor`]: waiting for the program, job control
+
+mod environment;
+mod library;
+mod process;
+mod supervisor;
+
+pub use library::find as find_library;
+pub use process::survive_broken_pipes;
+pub use supervisor::End;
+
+use crate::cli::RunArgs;
+use crate::error::Failure;
+use crate::report::{self, Report};
+use bywash_session::Session;
+use process::Image;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Does what the command line says. Answers the exit status; does not come back at all where the process
+/// becomes the program or dies of its signal.
+pub fn main(arguments: &RunArgs) -> Result<i32, Failure> {
+    let library = library::find()?;
+    let mut variables = environment::variables(arguments, &library)?;
+    let program = Path::new(&arguments.program[0]);
+    if !arguments.stats && arguments.report.is_none() {
+        let image = Image::new(&arguments.program, &variables);
+        return Err(Failure::start(program, image.exec()));
+    }
+
+    let reserved = process::reserve_standard_descriptors()
+        .map_err(|source| Failure::Supervise { what: "open /dev/null", source })?;
+    let file = arguments.report.as_deref().map(ReportFile::open).transpose()?;
+    let session = Session::create().map_err(Failure::Session)?;
+    variables.push(("BYWASH_SESSION", OsStr::from_bytes(session.path().as_bytes()).into()));
+
+    let off = arguments.off || std::env::var_os("BYWASH_OFF").is_some_and(|value| value == "1");
+    let started = Instant::now();
+    let image = Image::new(&arguments.program, &variables);
+    let (pid, end) = match supervisor::run(&image, program) {
+        Ok(ended) => ended,
+        Err(failure) => {
+            if let Some(file) = file {
+                file.take_back();
+            }
+            return Err(failure);
+        }
+    };
+    let report = Report::new(&arguments.program, off, pid, end, started.elapsed(), &session);
+    drop(reserved);
+    publish(arguments, file, &report);
+    Ok(match end {
+        End::Exit(status) => status,
+        End::Signal(signal) => process::die_of(signal),
+    })
+}
+
+/// Writes what was asked for. The program's exit status stays what it was even if that fails.
+fn publish(arguments: &RunArgs, file: Option<ReportFile>, report: &Report) {
+    if arguments.stats {
+        // If standard error is gone there is nobody to tell.
+        let _ = io::stderr().write_all(report::table::render(report).as_bytes());
+    }
+    if let Some(Err(failure)) = file.map(|file| file.write(report)) {
+        eprintln!("bywash: {failure}");
+    }
+}
+
+/// The file of `--report`: opened before the program starts, so that a file that cannot be written is found
+/// while nothing is lost yet; emptied and written after it has ended.
+struct ReportFile {
+    path: PathBuf,
+    file: File,
+    /// The file was not there before.
+    made: bool,
+}
+
+impl ReportFile {
+    fn open(path: &Path) -> Result<ReportFile, Failure> {
+        let failed = |source| Failure::Report { path: path.into(), source };
+        let (file, made) = match OpenOptions::new().write(true).create_new(true).open(path) {
+            Ok(file) => (file, true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                (OpenOptions::new().write(true).open(path).map_err(failed)?, false)
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        Ok(ReportFile { path: path.into(), file, made })
+    }
+
+    fn write(mut self, report: &Report) -> Result<(), Failure> {
+        let mut text = report::json::render(report);
+        text.push('\n');
+        // A terminal or a pipe has no length.
+        let emptied = match self.file.metadata() {
+            Ok(metadata) if metadata.is_file() => self.file.set_len(0),
+            other => other.map(|_| ()),
+        };
+        emptied
+            .and_then(|()| self.file.write_all(text.as_bytes()))
+            .map_err(|source| Failure::Report { path: self.path, source })
+    }
+
+    /// Leaves no empty file behind when the program could not be started.
+    fn take_back(self) {
+        if self.made {
+            // What was made a moment ago and is gone already needs no removing.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}

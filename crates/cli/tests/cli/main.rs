@@ -1,0 +1,22 @@
+//! The real `bywash`, run in temporary folders.
+//!
+//! - [`place`]: a folder and the command
+//! - [`exit`]: exit statuses
+//! - [`inherited`]: what the program finds is what bywash found
+//! - [`signals`]: signals to bywash, Ctrl-C, Ctrl-Z
+//! - [`refusals`]: what is refused, and in which words
+//! - [`report`]: `--stats` and `--report`
+//! - [`generated`]: help, man pages, completions
+//! - [`doctor`]: `bywash doctor`
+
+// A test that unwraps what is not there fails, as it should.
+#![allow(clippy::unwrap_used)]
+
+mod doctor;
+mod exit;
+mod generated;
+mod inherited;
+mod place;
+mod refusals;
+mod report;
+mod signals;
