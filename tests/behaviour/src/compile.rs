@@ -1,0 +1,101 @@
+//! Builds the C programs and the preloaded library when a test starts.
+//!
+//! Invariant: what is tested is what the tree says now; nothing that was built earlier is taken for it.
+//! Called by the tests' `main`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Why something could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The compiler is not there.
+    #[error("{command} cannot be started ({reason}): install it (Debian: apt-get install gcc libc6-dev)")]
+    Start {
+        /// What was to be started.
+        command: String,
+        /// The system's reason.
+        reason: std::io::Error,
+    },
+    /// The compiler refused.
+    #[error(
+        "{what} does not build; its headers are in Debian's liburing-dev, libaio-dev and linux-libc-dev:\n{text}"
+    )]
+    Refused {
+        /// What was being built.
+        what: String,
+        /// What the compiler said.
+        text: String,
+    },
+    /// The library's file is not where Cargo puts it.
+    #[error("{0} was not built: `cargo build -p bywash-shim` should have made it")]
+    Missing(PathBuf),
+}
+
+/// Which names of libc's functions a program is built to call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// `open`, `pread`, ... and the fortified variants.
+    Plain,
+    /// `open64`, `pread64`, ... and the fortified variants.
+    Large,
+}
+
+/// Compiles every C file of `folder` (a folder of this package) into one program in `into`.
+///
+/// # Errors
+/// When the compiler is missing or refuses.
+pub fn program(folder: &str, names: Names, into: &Path) -> Result<PathBuf, Error> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let target = into.join(format!("{folder}-{names:?}"));
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&sources)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .collect();
+    files.sort();
+    let mut command = Command::new("cc");
+    command
+        .current_dir(&sources)
+        .args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-result"])
+        .args(["-D_GNU_SOURCE", "-D_FORTIFY_SOURCE=2"])
+        .args((names == Names::Large).then_some("-D_FILE_OFFSET_BITS=64"))
+        .arg("-o")
+        .arg(&target)
+        .args(files.iter().filter_map(|path| path.file_name()))
+        .args(["-luring", "-laio", "-pthread"]);
+    finish(&mut command, folder)?;
+    Ok(target)
+}
+
+/// Builds the preloaded library for the profile that this test was built for.
+///
+/// # Errors
+/// When Cargo refuses, or the library is not where it should be.
+pub fn library() -> Result<PathBuf, Error> {
+    let profile_folder = profile_folder();
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--quiet", "-p", "bywash-shim"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    if profile_folder.ends_with("release") {
+        command.arg("--release");
+    }
+    finish(&mut command, "bywash-shim")?;
+    let library = profile_folder.join("libbywash_shim.so");
+    if library.exists() { Ok(library) } else { Err(Error::Missing(library)) }
+}
+
+/// `target/debug` or `target/release`: two folders above the running test.
+fn profile_folder() -> PathBuf {
+    let test = std::env::current_exe().unwrap_or_default();
+    test.parent().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default()
+}
+
+fn finish(command: &mut Command, what: &str) -> Result<(), Error> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|reason| Error::Start { command: name, reason })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Error::Refused { what: what.into(), text: String::from_utf8_lossy(&output.stderr).into_owned() })
+}

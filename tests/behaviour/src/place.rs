@@ -1,0 +1,63 @@
+//! The file systems that a test uses: tmpfs, and the disk that the build folder is on.
+//!
+//! Every run has a fresh folder there, which goes with it. Called by the tests' `main`.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A file system to run on.
+#[derive(Clone, Debug)]
+pub struct Place {
+    name: &'static str,
+    root: PathBuf,
+}
+
+impl Place {
+    /// tmpfs at `/dev/shm`, and the disk: `BYWASH_TEST_DISK` if set, else `build_folder`.
+    ///
+    /// # Errors
+    /// When one of the two is missing, or the disk is a tmpfs.
+    pub fn all(build_folder: &Path) -> io::Result<Vec<Place>> {
+        let disk =
+            std::env::var_os("BYWASH_TEST_DISK").map_or_else(|| build_folder.to_path_buf(), PathBuf::from);
+        let memory = PathBuf::from("/dev/shm");
+        if !is_tmpfs(&memory)? {
+            return Err(io::Error::other("/dev/shm is no tmpfs: mount one there"));
+        }
+        if is_tmpfs(&disk)? {
+            return Err(io::Error::other(format!(
+                "{} is on a tmpfs: set BYWASH_TEST_DISK to a folder on a disk",
+                disk.display()
+            )));
+        }
+        Ok(vec![Place { name: "tmpfs", root: memory }, Place { name: "disk", root: disk }])
+    }
+
+    /// How reports call it.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// A fresh folder.
+    ///
+    /// # Errors
+    /// What the kernel says when there is no room.
+    pub fn folder(&self) -> io::Result<TempDir> {
+        tempfile::Builder::new().prefix("bywash-behaviour-").tempdir_in(&self.root)
+    }
+}
+
+fn is_tmpfs(path: &Path) -> io::Result<bool> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: `name` is a C string and `stat` is ours to fill; zero bytes are a valid value of it.
+    unsafe {
+        let mut stat: libc::statfs = std::mem::zeroed();
+        if libc::statfs(name.as_ptr(), &raw mut stat) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(stat.f_type == libc::TMPFS_MAGIC)
+    }
+}

@@ -1,0 +1,173 @@
+//! Runs every case of `program/` in a process of its own: by the kernel alone, which shows that the case is
+//! right about the kernel, and under the library, on each file system. Arguments are parts of names.
+
+use bywash_behaviour::compile::Names;
+use bywash_behaviour::{Counts, Outcome, Place, Run, library, program};
+use std::error::Error;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What the counters must show: the numbers of `enum expectation` in `program/case.h`.
+const READS: u32 = 1;
+const WRITES: u32 = 2;
+const NO_READS: u32 = 4;
+const NO_WRITES: u32 = 8;
+
+/// No case takes a tenth of it.
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct Case {
+    name: String,
+    expects: u32,
+}
+
+/// One way to run each case.
+struct Way<'a> {
+    name: String,
+    program: &'a Path,
+    library: Option<&'a Path>,
+    place: &'a Place,
+}
+
+fn main() -> ExitCode {
+    match run_all() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("cases: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_all() -> Result<bool, Box<dyn Error>> {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let build = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let plain = program("program", Names::Plain, build)?;
+    let large = program("program", Names::Large, build)?;
+    let library = library()?;
+    let places = Place::all(build)?;
+    let cases: Vec<Case> = list(&plain)?
+        .into_iter()
+        .filter(|case| wanted.is_empty() || wanted.iter().any(|part| case.name.contains(part.as_str())))
+        .collect();
+    let mut ways = Vec::new();
+    for place in &places {
+        let name = place.name();
+        ways.push(Way { name: format!("kernel {name}"), program: &plain, library: None, place });
+        ways.push(Way { name: format!("bywash {name}"), program: &plain, library: Some(&library), place });
+    }
+    let place = &places[0];
+    ways.push(Way { name: "bywash large".into(), program: &large, library: Some(&library), place });
+    Ok(play(&cases, &ways))
+}
+
+fn list(program: &Path) -> Result<Vec<Case>, Box<dyn Error>> {
+    let output = Command::new(program).arg("--list").output()?;
+    let lines = String::from_utf8(output.stdout)?;
+    lines
+        .lines()
+        .map(|line| {
+            let (name, expects) = line.split_once('\t').ok_or("a line of --list has no tab")?;
+            Ok(Case { name: name.into(), expects: expects.parse()? })
+        })
+        .collect()
+}
+
+/// Runs each case each way, two at a time; prints what ends and says whether none failed.
+fn play(cases: &[Case], ways: &[Way]) -> bool {
+    let start = Instant::now();
+    let next = AtomicUsize::new(0);
+    let (passed, skipped) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let failures = Mutex::new(Vec::new());
+    let workers = std::thread::available_parallelism().map_or(1, |count| count.get().min(2));
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some((case, way)) = pick(cases, ways, next.fetch_add(1, Relaxed)) {
+                    let name = format!("{:12} {}", way.name, case.name);
+                    match play_one(case, way) {
+                        Outcome::Passed => {
+                            passed.fetch_add(1, Relaxed);
+                            println!("ok      {name}");
+                        }
+                        Outcome::Skipped(why) => {
+                            skipped.fetch_add(1, Relaxed);
+                            println!("skipped {name}: {why}");
+                        }
+                        Outcome::Failed(why) => {
+                            println!("FAILED  {name}: {why}");
+                            if let Ok(mut failures) = failures.lock() {
+                                failures.push(format!("{name}: {why}"));
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap_or_default();
+    println!(
+        "\n{} passed, {} failed, {} skipped in {:.1} s",
+        passed.into_inner(),
+        failures.len(),
+        skipped.into_inner(),
+        start.elapsed().as_secs_f64()
+    );
+    for failure in &failures {
+        println!("FAILED  {failure}");
+    }
+    failures.is_empty()
+}
+
+fn pick<'a>(cases: &'a [Case], ways: &'a [Way<'a>], turn: usize) -> Option<(&'a Case, &'a Way<'a>)> {
+    Some((cases.get(turn / ways.len())?, &ways[turn % ways.len()]))
+}
+
+fn play_one(case: &Case, way: &Way) -> Outcome {
+    let folder = match way.place.folder() {
+        Ok(folder) => folder,
+        Err(error) => return Outcome::Failed(format!("no folder: {error}")),
+    };
+    let run = Run {
+        program: way.program,
+        arguments: vec![case.name.clone(), folder.path().to_string_lossy().into_owned()],
+        library: way.library,
+        environment: Vec::new(),
+        limit: LIMIT,
+    };
+    let (outcome, counts) = match run.finish() {
+        Ok(ended) => ended,
+        Err(error) => return Outcome::Failed(format!("not started: {error}")),
+    };
+    match outcome {
+        Outcome::Failed(why) => Outcome::Failed(format!("{why}\n        by hand: {}", run.by_hand())),
+        Outcome::Passed if way.library.is_some() => {
+            served(case.expects, way, counts).map_or(Outcome::Passed, Outcome::Failed)
+        }
+        other => other,
+    }
+}
+
+/// What the counters should have shown and did not.
+fn served(expects: u32, way: &Way, counts: Counts) -> Option<String> {
+    // On a disk it depends on the folios of the file whether a mapped write pays; tmpfs always maps.
+    let writes_are_mapped = way.place.name() == "tmpfs";
+    let wrong = if counts.processes == 0 {
+        "the library was not there"
+    } else if expects & READS != 0 && counts.user_reads == 0 {
+        "no read was served at user level"
+    } else if expects & WRITES != 0 && writes_are_mapped && counts.user_writes == 0 {
+        "no write was served at user level"
+    } else if expects & NO_READS != 0 && counts.user_reads != 0 {
+        "a read was served at user level that must be the kernel's"
+    } else if expects & NO_WRITES != 0 && counts.user_writes != 0 {
+        "a write was served at user level that must be the kernel's"
+    } else {
+        return None;
+    };
+    Some(format!("{wrong}: {counts:?}"))
+}

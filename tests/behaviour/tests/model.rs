@@ -1,0 +1,120 @@
+//! Runs the model (`model/`) with one seed after another, by turns on tmpfs and on the disk, until its time
+//! is over: `BYWASH_MODEL_SECONDS`, 60 if not set. The first run on each file system is by the kernel alone
+//! and shows that the model is right. `BYWASH_MODEL_SEED` runs that one seed and ends.
+
+use bywash_behaviour::compile::Names;
+use bywash_behaviour::{Counts, Outcome, Place, Run, library, program};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Operations of one run.
+const STEPS: u32 = 10_000;
+/// A run takes a second or two.
+const LIMIT: Duration = Duration::from_secs(300);
+/// Of the reads and of the writes, the share that the library must have served in the whole test.
+const SHARE_OF_READS_MIN: f64 = 0.15;
+const SHARE_OF_WRITES_MIN: f64 = 0.05;
+
+struct Model {
+    program: PathBuf,
+    library: PathBuf,
+    places: Vec<Place>,
+}
+
+fn main() -> ExitCode {
+    match test() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("model: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn test() -> Result<(), Box<dyn Error>> {
+    let build = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let model = Model {
+        program: program("model", Names::Plain, build)?,
+        library: library()?,
+        places: Place::all(build)?,
+    };
+    let seconds = number("BYWASH_MODEL_SECONDS")?.unwrap_or(60);
+    if let Some(seed) = number("BYWASH_MODEL_SEED")? {
+        for place in &model.places {
+            model.play(seed, place, None)?;
+            println!("seed {seed} on {}: {:?}", place.name(), model.play(seed, place, Some(&model.library))?);
+        }
+        return Ok(());
+    }
+    let first = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    model.play_for(Duration::from_secs(seconds), first)
+}
+
+fn number(variable: &str) -> Result<Option<u64>, Box<dyn Error>> {
+    match std::env::var(variable) {
+        Ok(text) => Ok(Some(text.parse().map_err(|_| format!("{variable} must be a number, is {text:?}"))?)),
+        Err(_) => Ok(None),
+    }
+}
+
+impl Model {
+    fn play_for(&self, time: Duration, first: u64) -> Result<(), Box<dyn Error>> {
+        println!("seeds from {first}, {STEPS} operations each, for {} s", time.as_secs());
+        let start = Instant::now();
+        for place in &self.places {
+            self.play(first, place, None)?;
+        }
+        let mut totals = vec![Counts::default(); self.places.len()];
+        let mut seed = first;
+        while start.elapsed() < time {
+            for (place, total) in self.places.iter().zip(&mut totals) {
+                total.add(self.play(seed, place, Some(&self.library))?);
+            }
+            seed += 1;
+        }
+        println!("{} seeds agreed", seed - first);
+        for (place, total) in self.places.iter().zip(&totals) {
+            let (reads, writes) = (total.share_of_reads(), total.share_of_writes());
+            println!(
+                "{}: {:.0} % of reads and {:.0} % of writes at user level, {total:?}",
+                place.name(),
+                reads * 100.0,
+                writes * 100.0
+            );
+            if reads < SHARE_OF_READS_MIN || (place.name() == "tmpfs" && writes < SHARE_OF_WRITES_MIN) {
+                return Err(format!("too little was served at user level on {}", place.name()).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// One seed; what went wrong comes with the command that plays it again.
+    fn play(&self, seed: u64, place: &Place, library: Option<&Path>) -> Result<Counts, Box<dyn Error>> {
+        let folder = place.folder()?;
+        let run = Run {
+            program: &self.program,
+            arguments: vec![
+                seed.to_string(),
+                STEPS.to_string(),
+                folder.path().to_string_lossy().into_owned(),
+            ],
+            library,
+            environment: Vec::new(),
+            limit: LIMIT,
+        };
+        match run.finish()? {
+            (Outcome::Passed, counts) => Ok(counts),
+            (Outcome::Failed(why) | Outcome::Skipped(why), _) => Err(format!(
+                "seed {seed} on {} {}: {why}\n\
+                 again:   BYWASH_MODEL_SEED={seed} cargo test -p bywash-behaviour --test model\n\
+                 by hand: {} (in an empty folder; MODEL_TRACE=1 prints every operation)",
+                place.name(),
+                if library.is_some() { "under the library" } else { "by the kernel" },
+                run.by_hand()
+            )
+            .into()),
+        }
+    }
+}

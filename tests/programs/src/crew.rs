@@ -1,0 +1,61 @@
+//! Several programs at once, killed in the middle: the shape of all crash loops.
+
+use crate::program::{Finished, Running};
+use std::time::{Duration, Instant};
+
+/// The rounds of a crash loop: at least so many, and on until `BYWASH_TEST_SECONDS` are over.
+pub struct Loop {
+    rounds: u32,
+    done: u32,
+    until: Instant,
+}
+
+impl Loop {
+    /// At least `rounds` rounds.
+    ///
+    /// # Panics
+    /// When BYWASH_TEST_SECONDS is not a number.
+    pub fn of(rounds: u32) -> Loop {
+        let seconds = std::env::var("BYWASH_TEST_SECONDS").map_or(0, |text| {
+            text.parse().unwrap_or_else(|_| panic!("BYWASH_TEST_SECONDS={text}: whole seconds are needed"))
+        });
+        Loop { rounds, done: 0, until: Instant::now() + Duration::from_secs(seconds) }
+    }
+}
+
+impl Iterator for Loop {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        (self.done < self.rounds || Instant::now() < self.until).then(|| {
+            self.done += 1;
+            self.done
+        })
+    }
+}
+
+/// Lets all run for `ms` milliseconds, then kills all that still run.
+///
+/// # Panics
+/// When one ended before by itself, and not well.
+pub fn kill_after<'stage>(ms: u64, mut crew: Vec<Running<'stage>>) -> Vec<Finished<'stage>> {
+    std::thread::sleep(Duration::from_millis(ms));
+    crew.iter_mut().for_each(Running::kill);
+    let ends: Vec<Finished> = crew.into_iter().map(Running::wait).collect();
+    for end in &ends {
+        let failed = end.status.code().is_some_and(|code| code != 0);
+        assert!(!failed, "a member of the crew failed before it was killed: {}\n{}", end.status, end.stderr);
+    }
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Loop;
+
+    #[test]
+    fn a_loop_has_its_rounds() {
+        let rounds: Vec<u32> = Loop::of(3).take(3).collect();
+        assert_eq!(rounds, [1, 2, 3]);
+    }
+}

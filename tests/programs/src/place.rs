@@ -1,0 +1,76 @@
+//! The folders that scenarios are played in.
+//!
+//! Invariant: a folder can be reached by every user (servers run as users of their own), holds nothing but
+//! what one test put there, and is gone with the test unless `BYWASH_TEST_KEEP` is set.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A kind of file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// `/dev/shm`.
+    Tmpfs,
+    /// `BYWASH_TEST_DISK`, or else `/var/tmp`, which Debian keeps on the disk.
+    Disk,
+}
+
+impl Place {
+    /// The folder under which the tests make theirs.
+    ///
+    /// # Panics
+    /// When it is not on the file system it stands for.
+    pub fn root(self) -> PathBuf {
+        let root = match self {
+            Place::Tmpfs => PathBuf::from("/dev/shm"),
+            Place::Disk => std::env::var_os("BYWASH_TEST_DISK").map_or("/var/tmp".into(), PathBuf::from),
+        };
+        let kind = rustix::fs::statfs(&root).unwrap_or_else(|error| {
+            panic!("{} cannot be used: {error}; make it, or set BYWASH_TEST_DISK", root.display())
+        });
+        let is_tmpfs = kind.f_type == TMPFS_MAGIC;
+        match self {
+            Place::Tmpfs => assert!(is_tmpfs, "/dev/shm is no tmpfs: mount -t tmpfs tmpfs /dev/shm"),
+            Place::Disk => assert!(
+                !is_tmpfs,
+                "{} is a tmpfs: set BYWASH_TEST_DISK to a folder on the disk",
+                root.display()
+            ),
+        }
+        root
+    }
+}
+
+/// statfs(2).
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
+/// A folder for one test.
+pub struct Folder {
+    path: PathBuf,
+    _removed_at_end: Option<tempfile::TempDir>,
+}
+
+impl Folder {
+    /// Makes one in `place`.
+    pub fn new(place: Place) -> Folder {
+        Folder::under(&place.root())
+    }
+
+    /// Makes one in the folder `root`.
+    pub fn under(root: &Path) -> Folder {
+        let made =
+            tempfile::Builder::new().prefix("bywash-programs-").tempdir_in(root).expect("a temporary folder");
+        fs::set_permissions(made.path(), Permissions::from_mode(0o755)).expect("permissions");
+        if std::env::var_os("BYWASH_TEST_KEEP").is_some() {
+            Folder { path: made.keep(), _removed_at_end: None }
+        } else {
+            Folder { path: made.path().to_owned(), _removed_at_end: Some(made) }
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}

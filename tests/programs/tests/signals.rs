@@ -1,0 +1,14 @@
+//! Programs that live on their own SIGSEGV and SIGBUS handlers, while their files are served.
+
+use bywash_programs::{Stage, in_both_places};
+
+in_both_places!(own_handlers);
+
+fn own_handlers(stage: &Stage) {
+    let driver = stage.driver("own_handlers", &["-lpthread"]);
+    for when in ["before", "after", "both"] {
+        stage.program(&driver).args([when, "file"]).run().note().ok();
+    }
+    stage.expect_served(&driver);
+    stage.note_tree();
+}

@@ -1,0 +1,169 @@
+//! sqlite3: the same work gives the same database, and no crash loses or invents money.
+//!
+//! A crash loop has several shells transfer between accounts of one database until they are killed. What
+//! could be lost is the last transactions of each; what may not be is the sum over all accounts, one row of
+//! history for each transfer, and the structure (`PRAGMA integrity_check`).
+
+use bywash_programs::{Loop, Program, Running, Stage, crew, in_both_places};
+use std::fs;
+
+in_both_places!(
+    the_same_database,
+    crashes_in_wal_mode,
+    crashes_with_a_rollback_journal,
+    half_under_the_library,
+    many_small_transactions,
+);
+
+const ACCOUNTS: u64 = 400;
+
+fn sqlite<'a>(stage: &'a Stage, script: &str) -> Program<'a> {
+    stage.program("sqlite3").args(["-batch", "-bail", "bank.db"]).input(script)
+}
+
+/// One script of everything that touches files in its own way, small cache.
+fn the_same_database(stage: &Stage) {
+    for mode in ["delete", "wal", "truncate", "persist"] {
+        let file = format!("{mode}.db");
+        let mut script = format!(
+            "PRAGMA page_size=1024; PRAGMA cache_size=20; PRAGMA journal_mode={mode};
+             CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT UNIQUE, body BLOB);
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<1500)
+               INSERT INTO t SELECT i, 'name '||i, zeroblob(i%700) FROM n;\n"
+        );
+        for _ in 0..60 {
+            let (from, many) = (stage.seed().below(1500), stage.seed().below(50));
+            script += &format!(
+                "BEGIN; UPDATE t SET body=zeroblob(300+id%{many}0) WHERE id BETWEEN {from} AND {from}+{many};
+                 SAVEPOINT s; DELETE FROM t WHERE id%97={many}; ROLLBACK TO s; {};
+                 SELECT count(*), sum(length(body)) FROM t WHERE id>{from};\n",
+                if from % 5 == 0 { "ROLLBACK" } else { "COMMIT" }
+            );
+        }
+        script += "DELETE FROM t WHERE id%3=0; PRAGMA incremental_vacuum; VACUUM; REINDEX; ANALYZE;
+             PRAGMA integrity_check; SELECT name, length(body) FROM t WHERE id%50=1 ORDER BY name DESC;\n";
+        script += &format!(".backup copy-of-{file}\n.sha3sum\n.dump\n");
+        stage.program("sqlite3").args(["-batch", "-bail", &file]).input(&script).run().note().ok();
+    }
+    stage.program("sqlite3").args(["copy-of-wal.db", ".sha3sum", "PRAGMA integrity_check"]).run().note();
+    stage.expect_served("sqlite3");
+    // A journal that stays has a random number in its head.
+    fs::remove_file(stage.path("persist.db-journal")).expect("the journal");
+    stage.note_tree();
+}
+
+fn open_the_bank(stage: &Stage, mode: &str) {
+    let script = format!(
+        "PRAGMA page_size=1024; PRAGMA journal_mode={mode};
+         CREATE TABLE account(id INTEGER PRIMARY KEY, balance INTEGER, moves INTEGER, note TEXT);
+         CREATE TABLE history(id INTEGER PRIMARY KEY, source, target, amount);
+         CREATE INDEX by_source ON history(source, amount);
+         WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM n WHERE i<{ACCOUNTS}-1)
+           INSERT INTO account SELECT i, 1000, 0, hex(zeroblob(40)) FROM n;"
+    );
+    sqlite(stage, &script).plain().run().ok();
+}
+
+/// Transfers, a few to the transaction, each transaction on a line of its own.
+fn transfers(stage: &Stage, transactions: usize) -> String {
+    let mut script = ".timeout 20000\nPRAGMA cache_size=10; PRAGMA cache_spill=5;\n".to_owned();
+    for _ in 0..transactions {
+        script += "BEGIN IMMEDIATE;";
+        for _ in 0..1 + stage.seed().below(4) {
+            let [source, target] = [(); 2].map(|()| stage.seed().below(ACCOUNTS));
+            let amount = stage.seed().below(100);
+            script += &format!(
+                "UPDATE account SET balance=balance-{amount}, moves=moves+1 WHERE id={source}; \
+                 UPDATE account SET balance=balance+{amount} WHERE id={target}; \
+                 INSERT INTO history(source, target, amount) VALUES({source}, {target}, {amount});"
+            );
+        }
+        script += if stage.seed().below(8) == 0 { "ROLLBACK;\n" } else { "COMMIT;\n" };
+    }
+    script
+}
+
+/// Asks the database, by the kernel and on the stage's own side, whether all is well.
+fn audit(stage: &Stage, round: u32) {
+    let script = format!(
+        ".timeout 20000
+         PRAGMA integrity_check; SELECT sum(balance)-{ACCOUNTS}*1000 FROM account;
+         SELECT (SELECT sum(moves) FROM account)-(SELECT count(*) FROM history);
+         SELECT (SELECT total(amount) FROM history)
+           -(SELECT total(amount) FROM history INDEXED BY by_source WHERE source>=0);"
+    );
+    for answer in [sqlite(stage, &script).run().ok(), sqlite(stage, &script).plain().run().ok()] {
+        assert_eq!(answer, "ok\n0\n0\n0.0\n", "the audit after round {round} found that");
+    }
+}
+
+/// Which of a crew are kept from the library.
+#[derive(Clone, Copy, PartialEq)]
+enum Mixed {
+    No,
+    EveryOther,
+}
+
+fn crash_loop(stage: &Stage, mode: &str, mixed: Mixed) {
+    open_the_bank(stage, mode);
+    let script = transfers(stage, 3000);
+    for round in Loop::of(20) {
+        let crew: Vec<Running> = (0..3)
+            .map(|member| {
+                // Each begins somewhere else in the script.
+                let lines: Vec<&str> = script.lines().collect();
+                let skipped = stage.seed().below(2000) as usize;
+                let own =
+                    lines[..2].iter().chain(&lines[2 + skipped..]).copied().collect::<Vec<_>>().join("\n");
+                let shell = sqlite(stage, &own);
+                let plain = mixed == Mixed::EveryOther && member % 2 == 0;
+                if plain { shell.plain().start() } else { shell.start() }
+            })
+            .collect();
+        let ms = 10 + stage.seed().below(90);
+        crew::kill_after(ms, crew);
+        audit(stage, round);
+    }
+    stage.note("the bank is sound after every round");
+    assert!(history(stage) > 0, "no round got as far as one transfer");
+    stage.expect_served("sqlite3");
+}
+
+fn history(stage: &Stage) -> u64 {
+    let count = sqlite(stage, "SELECT count(*) FROM history").plain().run().ok();
+    count.trim().parse().expect("a count")
+}
+
+fn crashes_in_wal_mode(stage: &Stage) {
+    crash_loop(stage, "wal", Mixed::No);
+}
+
+fn crashes_with_a_rollback_journal(stage: &Stage) {
+    crash_loop(stage, "delete", Mixed::No);
+}
+
+fn half_under_the_library(stage: &Stage) {
+    for mode in ["wal", "delete"] {
+        crash_loop(stage, mode, Mixed::EveryOther);
+        stage.program("sh").plain().args(["-c", "rm bank.db*"]).run().ok();
+    }
+}
+
+/// Without crashes: two shells alternate, and the result is what one would have made.
+fn many_small_transactions(stage: &Stage) {
+    for (mode, synchronous) in [("wal", "normal"), ("delete", "full"), ("wal", "off"), ("truncate", "off")] {
+        open_the_bank(stage, mode);
+        let scripts = [(); 2].map(|()| {
+            transfers(stage, 150).replacen("PRAGMA", &format!("PRAGMA synchronous={synchronous}; PRAGMA"), 1)
+        });
+        let crew: Vec<Running> = scripts.iter().map(|script| sqlite(stage, script).start()).collect();
+        for shell in crew {
+            shell.wait().ok();
+        }
+        audit(stage, 0);
+        let all = "SELECT id, balance, moves FROM account; SELECT source, target, amount FROM history ORDER BY 1,2,3;";
+        stage.note(sqlite(stage, all).run().ok());
+        stage.program("sh").plain().args(["-c", "rm bank.db*"]).run().ok();
+    }
+    stage.expect_served("sqlite3");
+}

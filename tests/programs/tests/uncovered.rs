@@ -1,0 +1,71 @@
+//! What the library cannot be loaded into runs unharmed: set-uid programs, static ones, those without libc.
+
+use bywash_programs::{Stage, in_both_places, installed};
+use std::os::unix::fs::PermissionsExt;
+
+in_both_places!(set_uid_programs, another_user_s_shell, static_programs, set_uid_of_our_own);
+
+/// As a user whom set-uid makes somebody else; nobody's files are touched.
+fn set_uid_programs(stage: &Stage) {
+    let as_nobody = |program: &str, args: &[&str]| {
+        let mode = std::fs::metadata(installed::find(program)).expect("the program").permissions().mode();
+        assert!(mode & 0o4000 != 0, "{program} is not set-uid here: reinstall its Debian package");
+        stage.program(program).args(args).user("nobody").uncovered().run().note();
+    };
+    as_nobody("su", &["--version"]);
+    as_nobody("su", &["--no-such-option"]);
+    as_nobody("passwd", &["--help"]);
+    as_nobody("passwd", &["-S"]);
+    as_nobody("chfn", &["--no-such-option"]);
+    as_nobody("mount", &["--version"]);
+    as_nobody("umount", &["/nowhere"]);
+}
+
+/// su keeps the environment, so the library is loaded by the shell of the user it becomes.
+fn another_user_s_shell(stage: &Stage) {
+    if !rustix::process::getuid().is_root() {
+        // Without root there is nobody to become without a password: that refusal is what is compared.
+        stage.program("su").args(["nobody", "-c", "id"]).uncovered().run().note();
+        return;
+    }
+    stage.write("secret", "only root reads this\n");
+    stage.write("public", "everybody reads this\n");
+    stage.program("chmod").args(["600", "secret"]).run().ok();
+    let script = "id -un; cat public; cat secret || echo refused; echo x > new || echo refused";
+    stage.program("su").args(["nobody", "-s", "/bin/sh", "-c", script]).run().note().ok();
+}
+
+fn static_programs(stage: &Stage) {
+    let flags: [(&str, &[&str]); 3] = [
+        ("plain_copy", &["-static"]),
+        ("plain_copy", &["-static-pie", "-fPIE"]),
+        // As a Go binary: its own start, raw system calls, its own threads.
+        (
+            "without_libc",
+            &["-static", "-nostdlib", "-nostartfiles", "-ffreestanding", "-fno-stack-protector"],
+        ),
+    ];
+    let data = stage.seed().bytes(50_001);
+    stage.write("in", data);
+    for (driver, flags) in flags {
+        let driver = stage.driver(driver, flags);
+        stage.program(&driver).args(["in", "out"]).uncovered().run().note().ok();
+        stage.program("cmp").args(["in", "out"]).run().note().ok();
+        // And started by a program that has the library.
+        let script = format!("{} in out && cmp in out && rm out", driver.display());
+        stage.program("sh").args(["-c", &script]).run().note().ok();
+    }
+    stage.note_tree();
+}
+
+/// A set-uid copy of a program of ours: as user and as owner, the loader leaves the library out. (Where the
+/// folder is mounted nosuid, or nobody is root, it runs as the user, which must be the same as well.)
+fn set_uid_of_our_own(stage: &Stage) {
+    let driver = stage.driver("plain_copy", &[]);
+    stage.write("in", "text of the owner's\n");
+    let script = "cp \"$1\" mine; chmod 4755 mine; chmod 600 in; chmod 777 .";
+    stage.program("sh").plain().args(["-e", "-c", script, "sh"]).arg(&driver).run().ok();
+    stage.program(stage.path("mine")).args(["in", "out"]).user("nobody").uncovered().run().note();
+    stage.program("sh").args(["-c", "cmp in out; stat -c '%U %a' out"]).run().note();
+    stage.note_tree();
+}
