@@ -1,0 +1,137 @@
+# Bywash: building, showing, checking, installing.
+#
+#   make demo       build, and see an unmodified program with the kernel and with bywash
+#   make test       everything that is tested, as CI does it
+#   make build      target/release/bywash, its library beside it, man pages and completions
+#   make install    PREFIX=/usr/local, DESTDIR= for packagers; `make uninstall` takes it away again
+#   make check      format, lints, documentation, licences, spelling
+#   make packages   the Debian packages that the tests and benches need
+#
+# Each target does its own set-up: as root it installs the Debian packages that are missing, else it says
+# which ones to install.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+.NOTPARALLEL:
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO ?= cargo
+
+# rustup puts cargo here; a shell that has not been started anew does not know.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+release := $(target)/release
+tools := $(target)/tools
+
+# ---- building ---------------------------------------------------------------------------------------
+
+.PHONY: build generated
+build:
+	scripts/packages build
+	$(CARGO) build --release --locked -p bywash-cli -p bywash-shim
+	$(MAKE) --no-print-directory generated
+
+generated:
+	$(release)/bywash man --out $(release)/man/man1
+	mkdir -p $(release)/completions
+	$(release)/bywash completions bash > $(release)/completions/bywash
+	$(release)/bywash completions zsh > $(release)/completions/_bywash
+	$(release)/bywash completions fish > $(release)/completions/bywash.fish
+
+# ---- installing -------------------------------------------------------------------------------------
+
+root := $(DESTDIR)$(PREFIX)
+completions := \
+  $(root)/share/bash-completion/completions/bywash \
+  $(root)/share/zsh/site-functions/_bywash \
+  $(root)/share/fish/vendor_completions.d/bywash.fish
+
+.PHONY: install uninstall
+install:
+	@[[ -e $(release)/completions/bywash.fish ]] || $(MAKE) --no-print-directory build
+	install -Dm755 $(release)/bywash $(root)/bin/bywash
+	install -Dm755 $(release)/libbywash_shim.so $(root)/lib/bywash/libbywash_shim.so
+	install -Dm644 -t $(root)/share/man/man1 $(release)/man/man1/bywash*.1
+	for file in $(completions); do install -Dm644 $(release)/completions/$${file##*/} $$file; done
+	install -Dm644 -t $(root)/share/doc/bywash LICENSE-APACHE LICENSE-MIT
+
+uninstall:
+	rm -f $(root)/bin/bywash $(root)/lib/bywash/libbywash_shim.so $(completions)
+	rm -f $(root)/share/man/man1/bywash.1 $(root)/share/man/man1/bywash-*.1
+	rm -f $(root)/share/doc/bywash/LICENSE-APACHE $(root)/share/doc/bywash/LICENSE-MIT
+	for folder in lib/bywash share/doc/bywash; do \
+	  if [[ -d $(root)/$$folder ]]; then rmdir $(root)/$$folder; fi; \
+	done
+
+# ---- showing ----------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo:
+	scripts/packages demo
+	@$(MAKE) --no-print-directory build
+	scripts/demo $(release)/bywash
+
+# ---- checking ---------------------------------------------------------------------------------------
+
+.PHONY: check format clippy docs licences advisories spelling
+check: format clippy docs licences advisories spelling
+
+format:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+
+# The version that these checks were written for. Unoptimised: it runs for a second and builds in two minutes.
+deny_version := 0.20.2
+deny := $(tools)/bin/cargo-deny
+
+$(deny):
+	$(CARGO) install --quiet --locked --debug --root $(tools) cargo-deny@$(deny_version)
+
+licences: $(deny)
+	$(deny) --log-level warn --locked check licenses bans sources
+
+# Known holes are in a database on the network, which not every machine reaches.
+advisories: $(deny)
+	@if reason=$$($(deny) fetch db 2>&1); then \
+	  $(deny) --log-level warn --locked check --disable-fetch advisories; \
+	else \
+	  echo "advisories: not checked, since their database cannot be fetched: $$(tail -n 1 <<< "$$reason")"; \
+	fi
+
+spelling:
+	scripts/packages spelling
+	codespell
+
+# ---- testing ----------------------------------------------------------------------------------------
+
+.PHONY: packages test unit loom bench-quick
+packages:
+	scripts/packages test
+
+test: packages check unit loom bench-quick
+
+unit:
+	$(CARGO) build --locked --workspace
+	$(CARGO) test --locked --workspace --no-fail-fast
+
+# Every interleaving of what threads do to one another, where a crate has such tests. Their own target
+# folder: all else would have to be built anew with and without the flag.
+loom:
+	@for crate in sync file; do \
+	  if grep -rqE '^ *mod loom_tests' crates/$$crate/src; then \
+	    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(target)/loom \
+	      $(CARGO) test --locked --release -p bywash-$$crate --lib loom_tests; \
+	  fi; \
+	done
+
+# Whether the benches work, not how fast anything is.
+bench-quick: build
+	$(release)/bywash bench run --quick
