@@ -1,7 +1,8 @@
 //! A program on one of the sides of a comparison: the same command, with or without the preloaded library.
 //!
-//! Invariant: the sides differ in the environment of the started program and in nothing else. A run with the
-//! library counts into a session of its own, so that a row can say what was really served at user level.
+//! Invariant: the sides differ in the environment of the started program and in nothing else. The runs that are
+//! timed are as `bywash run` without `--stats` has them; what was really served at user level is counted in a
+//! run of its own, into a session of its own.
 
 use crate::error::Error;
 use bywash_session::{Counter, Session};
@@ -25,6 +26,8 @@ pub enum Side {
     Kernel,
     /// The preloaded library.
     Bywash,
+    /// The preloaded library, which counts what it does.
+    Counted,
     /// The kernel, with the program's own way to map files switched on.
     Native,
 }
@@ -93,8 +96,8 @@ impl Launcher {
     pub fn begin(&self, side: Side) -> Result<Run<'_>, Error> {
         let here = Path::new("a session");
         let session = match side {
-            Side::Bywash => Some(Session::create().map_err(|error| Error::io("make", here, error))?),
-            Side::Kernel | Side::Native => None,
+            Side::Counted => Some(Session::create().map_err(|error| Error::io("make", here, error))?),
+            Side::Kernel | Side::Bywash | Side::Native => None,
         };
         let inherited = session.as_ref().map(inherited_handle).transpose()?;
         Ok(Run { side, library: &self.library, session, inherited })
@@ -149,8 +152,10 @@ impl Run<'_> {
                 command.env_remove(name);
             }
         }
-        if let Some(session) = session {
+        if matches!(self.side, Side::Bywash | Side::Counted) {
             command.env("LD_PRELOAD", self.library);
+        }
+        if let Some(session) = session {
             command.env("BYWASH_SESSION", OsStr::from_bytes(session.as_bytes()));
         }
         command
@@ -165,7 +170,7 @@ impl Run<'_> {
         }
     }
 
-    /// What the library counted; `None` on the sides without it.
+    /// What the library counted; `None` on the sides where nothing is.
     pub fn calls(&self) -> Option<Calls> {
         const USER: [Counter; 3] = [Counter::UserReads, Counter::UserWrites, Counter::UserSeeks];
         const KERNEL: [Counter; 4] =
@@ -197,9 +202,13 @@ mod tests {
 
     #[test]
     fn only_our_side_preloads() {
-        let ours = environment(Side::Bywash);
-        assert_eq!(ours["LD_PRELOAD"].as_deref(), Some("/lib/x.so"));
-        assert!(ours["BYWASH_SESSION"].as_ref().unwrap().starts_with("/proc/"));
+        let counted = environment(Side::Counted);
+        assert!(counted["BYWASH_SESSION"].as_ref().unwrap().starts_with("/proc/"));
+        let timed = environment(Side::Bywash);
+        assert!(!timed.get("BYWASH_SESSION").is_some_and(Option::is_some));
+        for ours in [counted, timed] {
+            assert_eq!(ours["LD_PRELOAD"].as_deref(), Some("/lib/x.so"));
+        }
         for side in [Side::Kernel, Side::Native] {
             let others = environment(side);
             assert!(!others.values().flatten().any(|value| value.contains("/lib/x.so")), "{others:?}");
@@ -210,7 +219,7 @@ mod tests {
     #[test]
     fn calls_are_added_over_processes() {
         let launcher = Launcher { library: "/lib/x.so".into() };
-        let run = launcher.begin(Side::Bywash).unwrap();
+        let run = launcher.begin(Side::Counted).unwrap();
         assert_eq!(run.calls(), Some(Calls::default()));
         for _process in 0..2 {
             let record = run.session.as_ref().unwrap().claim().unwrap();
@@ -225,7 +234,7 @@ mod tests {
     #[test]
     fn the_inherited_handle_survives_an_exec() {
         let launcher = Launcher { library: "/nowhere/x.so".into() };
-        let run = launcher.begin(Side::Bywash).unwrap();
+        let run = launcher.begin(Side::Counted).unwrap();
         let mut command = run.command_of_other_user("sh");
         command.env_remove("LD_PRELOAD").args(["-c", "head -c 8 $BYWASH_SESSION"]);
         assert_eq!(command.output().unwrap().stdout, b"BYWASHSE");

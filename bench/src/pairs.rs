@@ -2,7 +2,8 @@
 //!
 //! Every run starts from the same state (the case brings it back), does the same work (the same number of
 //! operations with the same seed, checked by a sum over the results) and is followed by a sync, so that the
-//! device bytes of its writes are its own. Which side goes first changes from pair to pair.
+//! device bytes of its writes are its own. Which side goes first changes from pair to pair. What was served at
+//! user level is counted in one more run, because counting costs time that a user does not pay.
 
 use crate::cases::{Amount, Case, Done, Metric, Reading, Stage};
 use crate::error::Error;
@@ -23,13 +24,18 @@ const QUICK_DIVISOR: f64 = 8.0;
 struct Outcome {
     done: Done,
     usage: Usage,
-    calls: Option<Calls>,
 }
 
 /// The runs of one side.
 struct Runs {
     side: Side,
     outcomes: Vec<Outcome>,
+}
+
+/// All that was measured for a case.
+struct Measured {
+    sides: Vec<Runs>,
+    calls: Calls,
 }
 
 /// Measures `case`; one row for each of its metrics, and one more for its native control.
@@ -44,7 +50,7 @@ pub fn measure(
     progress: &dyn Fn(u32),
 ) -> Result<Vec<Row>, Error> {
     match run_all(case, stage, launcher, pairs, progress) {
-        Ok(sides) => Ok(rows_of(case, &stage.place.name, &sides)),
+        Ok(measured) => Ok(rows_of(case, &stage.place.name, &measured)),
         Err(Error::Interrupted) => Err(Error::Interrupted),
         Err(error) => Ok(rows_without_numbers(case, &stage.place.name, &error)),
     }
@@ -71,7 +77,7 @@ fn run_all(
     launcher: &Launcher,
     pairs: u32,
     progress: &dyn Fn(u32),
-) -> Result<Vec<Runs>, Error> {
+) -> Result<Measured, Error> {
     case.work.prepare(stage)?;
     let operations = size_up(case, stage, launcher)?;
     let mut sides = vec![Side::Kernel, Side::Bywash];
@@ -82,12 +88,13 @@ fn run_all(
         let count = runs.len();
         for turn in 0..count {
             let turn = if pair % 2 == 0 { turn } else { count - 1 - turn };
-            let outcome = run_once(case, stage, launcher, runs[turn].side, operations)?;
+            let (outcome, _) = run_once(case, stage, launcher, runs[turn].side, operations)?;
             runs[turn].outcomes.push(outcome);
         }
         check_sums(&runs)?;
     }
-    Ok(runs)
+    let (_, calls) = run_once(case, stage, launcher, Side::Counted, operations)?;
+    Ok(Measured { sides: runs, calls: calls.unwrap_or_default() })
 }
 
 /// The number of operations of a run; the trial also brings programs and data into memory.
@@ -100,7 +107,7 @@ fn size_up(case: &mut Case, stage: &Stage, launcher: &Launcher) -> Result<u64, E
             Ok(0)
         }
         Amount::For { first, seconds } => {
-            let trial = run_once(case, stage, launcher, Side::Kernel, first)?;
+            let (trial, _) = run_once(case, stage, launcher, Side::Kernel, first)?;
             let wanted = if stage.quick { seconds / QUICK_DIVISOR } else { seconds };
             if seconds == 0.0 {
                 return Ok(first);
@@ -119,7 +126,7 @@ fn run_once(
     launcher: &Launcher,
     side: Side,
     operations: u64,
-) -> Result<Outcome, Error> {
+) -> Result<(Outcome, Option<Calls>), Error> {
     interrupt::check()?;
     case.work.reset(stage)?;
     stage.place.sync()?;
@@ -128,7 +135,7 @@ fn run_once(
     let done = case.work.run(stage, &run, operations)?;
     stage.place.sync()?;
     let usage = Snapshot::take(stage.place.device.as_ref())?.since(&before);
-    Ok(Outcome { done, usage, calls: run.calls() })
+    Ok((Outcome { done, usage }, run.calls()))
 }
 
 /// Every side's last run has the same sum.
@@ -144,14 +151,14 @@ fn check_sums(runs: &[Runs]) -> Result<(), Error> {
     Ok(())
 }
 
-fn rows_of(case: &Case, place: &str, sides: &[Runs]) -> Vec<Row> {
-    let of = |side| sides.iter().find(|runs| runs.side == side);
+fn rows_of(case: &Case, place: &str, measured: &Measured) -> Vec<Row> {
+    let of = |side| measured.sides.iter().find(|runs| runs.side == side);
     let (Some(kernel), Some(ours)) = (of(Side::Kernel), of(Side::Bywash)) else { return Vec::new() };
-    let mut rows: Vec<Row> =
-        case.metrics.iter().filter_map(|metric| row_of(case, metric, place, ours, kernel)).collect();
+    let row = |metric: &Metric, peer| row_of(case, metric, place, ours, peer, measured.calls);
+    let mut rows: Vec<Row> = case.metrics.iter().filter_map(|metric| row(metric, kernel)).collect();
     if let (Some(name), Some(native)) = (case.native, of(Side::Native)) {
         let metric = Metric { goal: None, ..case.metrics[0] };
-        rows.extend(row_of(case, &metric, place, ours, native).map(|row| Row {
+        rows.extend(row(&metric, native).map(|row| Row {
             peer: name.to_owned(),
             note: control_note(kernel, native).unwrap_or_default(),
             ..row
@@ -167,7 +174,7 @@ fn control_note(kernel: &Runs, native: &Runs) -> Option<String> {
 }
 
 /// A row; none when the place has no such figure (device bytes without a device).
-fn row_of(case: &Case, metric: &Metric, place: &str, ours: &Runs, peer: &Runs) -> Option<Row> {
+fn row_of(case: &Case, metric: &Metric, place: &str, ours: &Runs, peer: &Runs, calls: Calls) -> Option<Row> {
     let ratios = Summary::of(&ratios(metric.reading, ours, peer)?)?;
     let median = |runs: &Runs| {
         let values: Option<Vec<f64>> = runs.outcomes.iter().map(|one| reading(metric.reading, one)).collect();
@@ -175,15 +182,6 @@ fn row_of(case: &Case, metric: &Metric, place: &str, ours: &Runs, peer: &Runs) -
     };
     let usage =
         |runs: &Runs| Usage::median(&runs.outcomes.iter().map(|outcome| outcome.usage).collect::<Vec<_>>());
-    let calls = |pick: fn(&Calls) -> u64| {
-        let values: Option<Vec<f64>> = ours
-            .outcomes
-            .iter()
-            .map(|outcome| outcome.calls.as_ref().map(|calls| pick(calls) as f64))
-            .collect();
-        Summary::of(&values?).map(|summary| summary.median.round() as u64)
-    };
-    let (user, kernel) = (calls(|calls| calls.user), calls(|calls| calls.kernel));
     Some(Row {
         ours: median(ours),
         peer_value: median(peer),
@@ -191,12 +189,12 @@ fn row_of(case: &Case, metric: &Metric, place: &str, ours: &Runs, peer: &Runs) -
         spread: Some(ratios.spread()),
         runs: ours.outcomes.len() as u32,
         // What is asked of us cannot have been reached by a run in which nothing of ours ran.
-        met: metric.goal.map(|goal| ratios.median >= goal && (goal <= 1.0 || user.unwrap_or(0) > 0)),
-        note: calls_note(user.unwrap_or(0), kernel.unwrap_or(0)),
+        met: metric.goal.map(|goal| ratios.median >= goal && (goal <= 1.0 || calls.user > 0)),
+        note: calls_note(calls.user, calls.kernel),
         ratio_low: Some(ratios.low),
         ratio_high: Some(ratios.high),
-        calls_user: user,
-        calls_kernel: kernel,
+        calls_user: Some(calls.user),
+        calls_kernel: Some(calls.kernel),
         ours_usage: Some(usage(ours)),
         peer_usage: Some(usage(peer)),
         ..empty_row(case, metric, place)
@@ -291,7 +289,7 @@ mod tests {
         }
         fn run(&mut self, _: &Stage, run: &Run, operations: u64) -> Result<Done, Error> {
             self.order.borrow_mut().push(run.side());
-            let ours = run.side() == Side::Bywash;
+            let ours = matches!(run.side(), Side::Bywash | Side::Counted);
             run.count_user_reads(self.user_calls);
             let rate = if ours { 2000.0 } else { 1000.0 };
             let sum = if ours && !self.agrees { "other" } else { "same" };
@@ -326,7 +324,7 @@ mod tests {
     fn sides_take_turns_and_the_order_changes() {
         let (_, order) = measured(true, 1.5, 3);
         let (k, b, n) = (Side::Kernel, Side::Bywash, Side::Native);
-        assert_eq!(order, [k, k, b, n, n, b, k]);
+        assert_eq!(order, [k, k, b, n, n, b, k, Side::Counted]);
     }
 
     #[test]
