@@ -2,7 +2,7 @@
 
 use crate::place::Place;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -21,6 +21,16 @@ struct Running {
 impl Running {
     fn start(mut command: std::process::Command) -> Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A shell cannot trap what was ignored when it began, as under nohup(1) or in the background.
+        // SAFETY: signal(2) may be called between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
+                Ok(())
+            });
+        }
         let mut child = command.spawn().unwrap();
         let (sender, lines) = channel();
         let output = child.stdout.take().unwrap();
