@@ -79,7 +79,7 @@ pub struct OpenFile {
     gives: AtomicU32,
     /// Descriptors that lead here.
     references: AtomicU32,
-    /// The descriptor, while there is just one.
+    /// One of the descriptors.
     fd: AtomicU32,
     device: AtomicU64,
     inode: AtomicU64,
@@ -624,11 +624,17 @@ impl OpenFile {
 
     /// Asks for the size, because somebody may have changed it. Under the lock.
     pub(crate) fn look_at_size(&self) {
-        if let Ok(status) = sys::status(self.fd.load(Relaxed) as i32)
-            && status.identity == self.identity()
-        {
-            self.note_resize(status.size);
+        match sys::status(self.fd.load(Relaxed) as i32) {
+            Ok(status) if status.identity == self.identity() => self.note_resize(status.size),
+            // The descriptor was closed past us. The kernel shall serve every page once more.
+            _ => self.note_dropped_pages(),
         }
+    }
+
+    /// Whether `fd` still leads to this inode. It could have been closed, and its number used again, by system
+    /// calls that we do not see.
+    pub(crate) fn is_behind(&self, fd: i32) -> bool {
+        sys::status(fd).is_ok_and(|status| status.identity == self.identity())
     }
 
     /// The program asked the kernel to drop pages: they are to be touched by the kernel again first. The
@@ -645,7 +651,8 @@ impl OpenFile {
 
     /// Moves the file's times if a mapped write has not been seen in them.
     pub fn settle_times(&self, fd: i32) {
-        if self.times_pending.swap(0, Relaxed) != 0 {
+        if self.times_pending.load(Relaxed) != 0 && self.is_behind(fd) {
+            self.times_pending.store(0, Relaxed);
             sys::touch(fd);
         }
     }
@@ -655,8 +662,17 @@ impl OpenFile {
         self.times_pending.store(0, Relaxed);
     }
 
-    /// As [`OpenFile::settle_times`], by the descriptor that the file was promoted with.
-    pub(crate) fn settle_times_of_first(&self) {
+    /// `gone` was closed; `find` knows another descriptor that leads here.
+    pub(crate) fn replace_descriptor(&self, gone: i32, find: impl FnOnce() -> Option<i32>) {
+        if self.fd.load(Relaxed) as i32 == gone
+            && let Some(other) = find()
+        {
+            self.fd.store(other as u32, Relaxed);
+        }
+    }
+
+    /// As [`OpenFile::settle_times`], by one of the descriptors.
+    pub(crate) fn settle_times_by_any(&self) {
         self.settle_times(self.fd.load(Relaxed) as i32);
     }
 
@@ -713,7 +729,9 @@ impl OpenFile {
     pub(crate) fn give_position(&self) {
         let fd = self.fd.load(Relaxed) as i32;
         if self.position.give(|at| {
-            sys::seek(fd, at as i64, 0);
+            if self.is_behind(fd) {
+                sys::seek(fd, at as i64, 0);
+            }
         }) {
             self.gives.fetch_add(1, Relaxed);
             self.here_calls.store(0, Relaxed);

@@ -161,8 +161,14 @@ pub(crate) fn forget_all() {
 fn remove(entry: usize, fd: i32) {
     if let Some(file) = file_of(entry) {
         file.give_position();
-        file.remove_reference(fd);
+        if !file.remove_reference(fd) {
+            file.replace_descriptor(fd, || known().find(|other| leads_to(*other, entry)));
+        }
     }
+}
+
+fn leads_to(fd: i32, value: usize) -> bool {
+    entry(fd).is_some_and(|entry| entry.load(Relaxed) == value)
 }
 
 #[inline(always)]
@@ -214,7 +220,7 @@ pub fn share_all() {
     SHARED_UP_TO.store(NUMBER.load(Relaxed), Relaxed);
     for file in open_file::all() {
         file.share();
-        file.settle_times_of_first();
+        file.settle_times_by_any();
     }
 }
 
@@ -771,7 +777,7 @@ pub fn sizes_changed() {
 /// or to set them, or ends.
 pub fn settle_times() {
     if process::is_ready() && !threads::bypassed() {
-        open_file::all().for_each(OpenFile::settle_times_of_first);
+        open_file::all().for_each(OpenFile::settle_times_by_any);
     }
 }
 

@@ -223,10 +223,8 @@ pub(crate) fn map(window: &Window, fd: i32, file: &OpenFile, end: u64) -> bool {
     if !retract(window, threads::other_hazards) || !make_room(length as u64, file) {
         return false;
     }
-    // The descriptor could have been closed behind our back by means that we do not see: look again.
-    match sys::status(fd) {
-        Ok(status) if status.identity == file.identity() => {}
-        _ => return false,
+    if !file.is_behind(fd) {
+        return false;
     }
     let Ok(base) = sys::map_file(fd, start, length, file.may_write()) else { return false };
     sys::advise(base, length, Advice::Random);

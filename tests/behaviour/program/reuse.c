@@ -54,6 +54,26 @@ static void by_another_file_after_an_unseen_close(void) {
     means_the_new_file(closed_by_instruction());
 }
 
+/* What the library does for every open file before a fork must not reach the one that has the number now. */
+static void by_another_file_before_a_fork(void) {
+    static const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    EQUAL(close(make("new", 2, 2 * PAGE)), 0);
+    int fd = make_hot("old", 1, 2);
+    EQUAL(lseek(fd, 300, SEEK_SET), 300);
+    EQUAL(read(fd, data, 100), 100);
+    fill(data, 1, 0, 100);
+    EQUAL(pwrite(fd, data, 100, 0), 100);
+    EQUAL(KERNEL(SYS_close, (long)fd), 0);
+    EQUAL(KERNEL(SYS_openat, (long)AT_FDCWD, (long)path("new"), (long)O_RDWR, 0L), fd);
+    EQUAL(KERNEL(SYS_lseek, (long)fd, 50L, (long)SEEK_SET), 50);
+    EQUAL(KERNEL(SYS_utimensat, (long)fd, 0L, (long)long_ago, 0L), 0);
+    CHILD(EQUAL(kernel_position(fd), 50));
+    EQUAL(kernel_position(fd), 50);
+    struct stat stat_of;
+    EQUAL(KERNEL(SYS_fstat, (long)fd, (long)&stat_of), 0);
+    EQUAL(stat_of.st_mtim.tv_sec, 1000);
+}
+
 /* Files that are never mapped, under the number of one that was: nothing of that one may be left. */
 static void by_files_that_are_not_mapped(void) {
     static const int flags[] = {O_WRONLY, O_RDWR | O_APPEND, O_RDWR | O_DSYNC, O_RDWR | O_DIRECT};
@@ -228,6 +248,7 @@ const struct test_case reuse_cases[] = {
     {"reuse/closed_by_syscall_is_bad", closed_by_syscall_is_bad, READS},
     {"reuse/by_another_file", by_another_file, READS},
     {"reuse/by_another_file_after_an_unseen_close", by_another_file_after_an_unseen_close, READS},
+    {"reuse/by_another_file_before_a_fork", by_another_file_before_a_fork, READS},
     {"reuse/by_files_that_are_not_mapped", by_files_that_are_not_mapped, READS},
     {"reuse/by_syscall_open", by_syscall_open, READS},
     {"reuse/by_syscall_dup2", by_syscall_dup2, READS},

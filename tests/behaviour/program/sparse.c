@@ -124,6 +124,19 @@ static void a_hole_left_by_growing(void) {
     stays_a_hole(fd, 2, 98);
 }
 
+/* The descriptor that was used first is gone, and the file is cut by its name. */
+static void a_hole_left_under_a_duplicate(void) {
+    for (int unseen = 0; unseen < 2; unseen++) {
+        int first = make_hot("f", 1, 64), fd = dup(first);
+        EQUAL(unseen ? (int)KERNEL(SYS_close, (long)first) : close(first), 0);
+        heat_reads(fd, 1, 0, 64 * PAGE);
+        EQUAL(truncate(path("f"), 2 * PAGE), 0);
+        EQUAL(truncate(path("f"), 100 * PAGE), 0);
+        stays_a_hole(fd, 2, 98);
+        EQUAL(close(fd), 0);
+    }
+}
+
 static void a_terabyte_of_hole(void) {
     const off_t terabyte = 1L << 40;
     int fd = open(path("f"), O_RDWR | O_CREAT, 0600);
@@ -159,6 +172,7 @@ const struct test_case sparse_cases[] = {
     {"sparse/a_hole_left_by_a_write_past_the_end", a_hole_left_by_a_write_past_the_end, READS},
     {"sparse/a_hole_left_by_another_descriptors_write", a_hole_left_by_another_descriptors_write, READS},
     {"sparse/a_hole_left_by_growing", a_hole_left_by_growing, READS},
+    {"sparse/a_hole_left_under_a_duplicate", a_hole_left_under_a_duplicate, READS},
     {"sparse/a_terabyte_of_hole", a_terabyte_of_hole, ANY},
     {0},
 };
