@@ -131,6 +131,7 @@ Environment (set by the flags above, or by hand with LD_PRELOAD=/path/to/libbywa
   BYWASH_ONLY, BYWASH_EXCEPT     absolute path prefixes, separated by colons
   BYWASH_THRESHOLD               bytes
   BYWASH_WINDOWS                 bytes of address space for mappings, in total
+  BYWASH_HOT_WRITES              writes of a page between two fsyncs before it is written mapped
   BYWASH_SESSION                 where to count (set by --stats and --report)
 A flag overrides its variable.";
 

@@ -35,6 +35,8 @@ const MARKED_BYTES_MAX: u64 = 4 << 20;
 const PATH_BYTES: usize = 256;
 /// Pages of the largest folio that a page cache makes (8 MiB on ext4).
 const FOLIO_PAGES_MAX: usize = 2048;
+/// Pages that are looked at together when one of them is touched first: as many as a read fault maps.
+const PAGES_TOGETHER: u64 = 16;
 /// Of this many pages of a block one may not have been written, so that the device writes at most 1.06 times
 /// as much.
 const WRITTEN_SHARE: usize = 16;
@@ -317,9 +319,7 @@ impl OpenFile {
             threshold: process::settings().threshold,
             sequential: length >= SEQUENTIAL_BYTES && self.continues(offset, length),
             within_size: offset + length as u64 <= self.size(),
-            touched: spot.is_some_and(|(window, start)| {
-                pages::pages_of(start, length).all(|page| pages::is_seen(window.page(page)))
-            }),
+            touched: touched(spot, length),
         }
     }
 
@@ -485,33 +485,40 @@ impl OpenFile {
         found
     }
 
-    /// The kernel has read these bytes: their pages are in the page cache now.
+    /// The kernel has read these bytes: their pages are in the page cache now. If all pages around them are as
+    /// well, which one call tells, they too are as good as touched.
     pub fn note_read(&self, fd: i32, offset: u64, length: u64) {
-        if length == 0 {
+        let end = offset + length;
+        self.size.fetch_max(end, Relaxed);
+        // What is transferred in large pieces is seldom read again in small ones.
+        if length == 0 || length > process::settings().threshold as u64 {
             return;
         }
-        self.size.fetch_max(offset + length, Relaxed);
-        // On a file system in memory a page that is read through a mapping exists from then on, a hole read
-        // by the kernel does not.
-        if self.has(MEMORY_ONLY) {
-            let first = offset & !(PAGE_BYTES as u64 - 1);
-            let whole = (offset + length).next_multiple_of(PAGE_BYTES as u64) - first;
-            if sys::cache_status(fd, first, whole).is_none_or(|status| status.cached < whole >> PAGE_SHIFT) {
-                return;
-            }
+        if touched(self.locate(offset, length as usize), length as usize) {
+            return;
         }
-        self.mark(offset, length.min(MARKED_BYTES_MAX), pages::set_seen);
+        const TOGETHER: u64 = PAGES_TOGETHER << PAGE_SHIFT;
+        let around = offset & !(TOGETHER - 1);
+        let around_end = end.next_multiple_of(TOGETHER).min(self.size());
+        if is_cached(fd, around, around_end) {
+            self.mark(around, around_end - around, pages::set_seen);
+        } else if !self.has(MEMORY_ONLY) || is_cached(fd, offset, end) {
+            // On a file system in memory a page that is read through a mapping exists from then on, a hole
+            // read by the kernel does not.
+            self.mark(offset, length, pages::set_seen);
+        }
     }
 
     /// The kernel has written these bytes.
-    pub fn note_write(&self, offset: u64, length: u64) {
+    pub fn note_write(&self, thread: &Thread, offset: u64, length: u64) {
         self.times_pending.store(0, Relaxed);
         self.times_ms.store(now_ms(), Relaxed);
         self.size.fetch_max(offset + length, Relaxed);
         let epoch = self.epoch.load(Relaxed);
+        let lot = thread.draw_lot(process::settings().hot_writes / pages::STEPS_BY_LOT);
         self.mark(offset, length.min(MARKED_BYTES_MAX), |page| {
             pages::set_seen(page);
-            pages::warm(page, epoch);
+            pages::warm(page, epoch, lot);
         });
     }
 
@@ -778,6 +785,21 @@ impl OpenFile {
             record.add_file(&path[..length], usage);
         }
     }
+}
+
+/// Whether the kernel has served each page of a request before.
+#[inline(always)]
+fn touched(spot: Option<(&Window, usize)>, length: usize) -> bool {
+    spot.is_some_and(|(window, start)| {
+        pages::pages_of(start, length).all(|page| pages::is_seen(window.page(page)))
+    })
+}
+
+/// Whether each page of these bytes is in the page cache.
+fn is_cached(fd: i32, offset: u64, end: u64) -> bool {
+    let first = offset & !(PAGE_BYTES as u64 - 1);
+    let length = end.next_multiple_of(PAGE_BYTES as u64) - first;
+    sys::cache_status(fd, first, length).is_some_and(|status| status.cached >= length >> PAGE_SHIFT)
 }
 
 /// Milliseconds of a clock that costs a few ns.

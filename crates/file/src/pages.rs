@@ -7,14 +7,15 @@
 //! +-------+-------+------+
 //! ```
 //!
-//! *seen*: the kernel has served the page on this file, so it was in the page cache. *heat*: 0 to
-//! [`WRITES_BEFORE_MAPPING`] writes by the kernel, then what was found out about the page's folio; it counts
-//! only while *epoch* is the file's, which moves on with every fsync.
+//! *seen*: the kernel has served the page on this file, so it was in the page cache. *heat*: 0, not written; 1
+//! to [`HOT`], written by the kernel, where all steps but the first are taken by lot, so that few bits count to
+//! many; then what was found out about the page's folio. It counts only while *epoch* is the file's, which moves
+//! on with every fsync.
 //!
 //! Invariant: these are hints. A lost update or an epoch that came round again costs time, never data; that
 //! is why plain loads and stores suffice.
 
-use crate::policy::{Heat, WRITES_BEFORE_MAPPING};
+use crate::policy::Heat;
 use bywash_sync::{AtomicU8, Ordering::Relaxed};
 
 /// Bytes of a page.
@@ -55,8 +56,12 @@ pub fn forget(page: &AtomicU8) {
     }
 }
 
-const LARGE: u8 = WRITES_BEFORE_MAPPING + 1;
-const SMALL: u8 = WRITES_BEFORE_MAPPING + 2;
+/// The heat of a page that was written often enough.
+const HOT: u8 = 4;
+const LARGE: u8 = HOT + 1;
+const SMALL: u8 = HOT + 2;
+/// Steps that are taken by lot.
+pub const STEPS_BY_LOT: u32 = HOT as u32 - 1;
 const _: () = assert!(SMALL <= HEAT_MASK >> HEAT_SHIFT);
 
 /// The heat field, if it is of this epoch.
@@ -76,7 +81,7 @@ fn set_heat_field(page: &AtomicU8, epoch: u8, heat: u8) {
 pub fn heat(page: &AtomicU8, epoch: u8) -> Heat {
     match heat_field(page, epoch) {
         0 => Heat::Clean,
-        WRITES_BEFORE_MAPPING => Heat::Hot,
+        HOT => Heat::Hot,
         LARGE => Heat::Large,
         SMALL => Heat::Small,
         _ => Heat::Warm,
@@ -93,12 +98,12 @@ pub fn found(page: &AtomicU8, epoch: u8, heat: Heat) {
     set_heat_field(page, epoch, field);
 }
 
-/// The kernel wrote this page once more.
+/// The kernel wrote this page once more; `lot`: whether that counts beyond the first time.
 #[inline]
-pub fn warm(page: &AtomicU8, epoch: u8) {
-    let writes = heat_field(page, epoch);
-    if writes < WRITES_BEFORE_MAPPING {
-        set_heat_field(page, epoch, writes + 1);
+pub fn warm(page: &AtomicU8, epoch: u8, lot: bool) {
+    let heat = heat_field(page, epoch);
+    if heat == 0 || lot && heat < HOT {
+        set_heat_field(page, epoch, heat + 1);
     }
 }
 
@@ -111,16 +116,18 @@ mod tests {
         let page = AtomicU8::new(0);
         set_seen(&page);
         assert_eq!(heat(&page, 0), Heat::Clean);
-        warm(&page, 3);
+        warm(&page, 3, false);
+        warm(&page, 3, false);
         assert_eq!(heat(&page, 3), Heat::Warm);
-        for _ in 0..WRITES_BEFORE_MAPPING {
-            warm(&page, 3);
+        for _ in 0..STEPS_BY_LOT {
+            assert_eq!(heat(&page, 3), Heat::Warm);
+            warm(&page, 3, true);
         }
         assert_eq!(heat(&page, 3), Heat::Hot);
         assert_eq!(heat(&page, 4), Heat::Clean);
         found(&page, 4, Heat::Small);
         assert_eq!(heat(&page, 4), Heat::Small);
-        warm(&page, 4);
+        warm(&page, 4, true);
         assert_eq!(heat(&page, 4), Heat::Small);
         assert!(is_seen(&page));
         forget(&page);

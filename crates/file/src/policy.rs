@@ -9,8 +9,10 @@ use bywash_session::FallbackReason;
 
 /// Requests of this size and more go to the kernel when they continue the one before.
 pub const SEQUENTIAL_BYTES: usize = 16 * 1024;
-/// Writes of a page since the last fsync that go to the kernel before the mapping is considered.
-pub const WRITES_BEFORE_MAPPING: u8 = 4;
+/// Writes of a page since the last fsync that go to the kernel, on average, before the mapping is considered.
+/// The change costs about as much as three writes (a fault, and calls to look at the folio), so a page for
+/// which it does not pay loses at most a twentieth.
+pub const DEFAULT_HOT_WRITES: u32 = 64;
 /// Longest time for which mapped writes leave the file's times alone.
 pub const TIMES_LAG_MS: u64 = 10;
 /// The largest request served from a mapping when nothing else is asked for.
@@ -60,7 +62,7 @@ pub enum Heat {
     Clean,
     /// Now and then.
     Warm,
-    /// [`WRITES_BEFORE_MAPPING`] times, its folio not yet looked at.
+    /// Again and again ([`DEFAULT_HOT_WRITES`]), its folio not yet looked at.
     Hot,
     /// The folio is too large: a mapped write would make the device write more.
     Large,

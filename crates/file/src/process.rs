@@ -19,6 +19,9 @@ pub static LOCK: Lock = Lock::new();
 pub struct Settings {
     /// The largest request served from a mapping, in bytes.
     pub threshold: usize,
+    /// Writes of a page by the kernel between two fsyncs, on average, before it is written through a mapping
+    /// (where a device stands behind it).
+    pub hot_writes: u32,
     /// Bound on the bytes of all mappings.
     pub windows_bytes: u64,
     /// Paths (prefixes, separated by colons) that are served; empty: all.
@@ -34,6 +37,7 @@ impl Settings {
     pub const fn new(memory_bytes: u64) -> Settings {
         Settings {
             threshold: policy::DEFAULT_THRESHOLD,
+            hot_writes: policy::DEFAULT_HOT_WRITES,
             windows_bytes: memory_bytes,
             only: b"",
             except: b"",

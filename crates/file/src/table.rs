@@ -249,14 +249,14 @@ pub fn before_sync(fd: i32) {
 
 /// Runs `what` for the open file behind `fd`, if it has one, while nobody can take it away.
 #[inline]
-pub fn with(fd: i32, what: impl FnOnce(&'static OpenFile)) {
+pub fn with(fd: i32, what: impl FnOnce(&'static OpenFile, &Thread)) {
     let Some(entry) = entry(fd) else { return };
     let value = entry.load(Relaxed);
     let Some(file) = file_of(value) else { return };
     let Some(thread) = threads::current() else { return };
     // In a signal handler within a copy the hazard is taken: what is noted then is only a hint.
     if !thread.nested() && reclaim::protect(&thread.hazard, entry, value) {
-        what(file);
+        what(file, thread);
         reclaim::release(&thread.hazard);
     }
 }
@@ -423,14 +423,12 @@ pub fn served_at(fd: i32, direction: Direction, wanted: usize, offset: i64, resu
         process::count(Why::Warming.counter(), 1);
         warm(fd, entry, value, direction, wanted);
     } else if result > 0 && offset >= 0 {
-        with(fd, |file| {
+        with(fd, |file, thread| {
             match direction {
                 Direction::Read => file.note_read(fd, offset as u64, result as u64),
-                Direction::Write => file.note_write(offset as u64, result as u64),
+                Direction::Write => file.note_write(thread, offset as u64, result as u64),
             }
-            if let Some(thread) = threads::known() {
-                usage::count(thread, file, By::Kernel, result as u64);
-            }
+            usage::count(thread, file, By::Kernel, result as u64);
         });
     }
 }

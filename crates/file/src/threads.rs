@@ -87,9 +87,20 @@ pub struct Thread {
     /// lets them through. A copy that faulted now would kill the process.
     pub waiting: Cell<SignalSet>,
     pub(crate) tallies: [Tally; TALLIES],
+    lots: Cell<u32>,
 }
 
 impl Thread {
+    /// Draws a lot that wins once in `times` draws, on average.
+    #[inline]
+    pub(crate) fn draw_lot(&self, times: u32) -> bool {
+        const MULTIPLIER: u32 = 747_796_405;
+        const INCREMENT: u32 = 2_891_336_453;
+        let drawn = self.lots.get().wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT);
+        self.lots.set(drawn);
+        (u64::from(drawn) * u64::from(times)) >> 32 == 0
+    }
+
     /// Adds to a counter.
     #[inline(always)]
     pub fn count(&self, counter: Counter, more: u64) {

@@ -111,7 +111,7 @@ pub unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, length: off
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fadvise(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int {
     if advice == libc::POSIX_FADV_DONTNEED {
-        table::with(fd, |file| file.note_dropped_pages());
+        table::with(fd, |file, _| file.note_dropped_pages());
     }
     // SAFETY: as `lseek`.
     unsafe { real::posix_fadvise(fd, offset, length, advice) }

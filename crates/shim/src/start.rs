@@ -121,6 +121,9 @@ fn read_settings(environment: &Environment) -> Option<Settings> {
     if let Some(bytes) = environment.bytes(b"BYWASH_THRESHOLD") {
         settings.threshold = bytes as usize;
     }
+    if let Some(writes) = environment.bytes(b"BYWASH_HOT_WRITES") {
+        settings.hot_writes = writes.min(u64::from(u32::MAX)) as u32;
+    }
     if let Some(bytes) = environment.bytes(b"BYWASH_WINDOWS") {
         settings.windows_bytes = bytes;
     }

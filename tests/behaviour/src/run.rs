@@ -107,6 +107,8 @@ impl Run<'_> {
         if let Some(library) = self.library {
             command.env("LD_PRELOAD", library);
             command.env("BYWASH_SESSION", session.path().to_string_lossy().as_ref());
+            // So that mappings are written on a disk too, after few writes.
+            command.env("BYWASH_HOT_WRITES", "4");
         }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let status = wait(command.spawn()?, self.limit)?;

@@ -150,9 +150,14 @@ impl Stage {
     }
 
     /// How the library is set up for a program of this side, if it is.
-    pub(crate) fn preload(&self) -> Option<[(&'static str, &Path); 2]> {
+    pub(crate) fn preload(&self) -> Option<[(&'static str, &Path); 3]> {
         let counted = self.counted.as_ref()?;
-        Some([("LD_PRELOAD", self.library.as_path()), ("BYWASH_SESSION", counted.path())])
+        Some([
+            ("LD_PRELOAD", self.library.as_path()),
+            ("BYWASH_SESSION", counted.path()),
+            // So that mappings are written on a disk too, after few writes.
+            ("BYWASH_HOT_WRITES", Path::new("4")),
+        ])
     }
 
     /// The number of the program that starts next.
