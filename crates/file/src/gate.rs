@@ -72,10 +72,10 @@ impl Gate {
         self.inside.fetch_and(!MAPPED, Ordering::Release);
     }
 
-    /// Lets a writer through the kernel in, after the mapped one has left. `nested`: the caller may have
-    /// interrupted that very writer and must not wait for it.
+    /// Lets a writer through the kernel in, after the mapped one has left. `noticed`: readers want to know
+    /// ([`Gate::mark`]). `nested`: the caller may have interrupted that very writer and must not wait for it.
     #[inline]
-    pub fn enter_kernel(&self, nested: bool) {
+    pub fn enter_kernel(&self, noticed: bool, nested: bool) {
         // SYNC: gate (acquire).
         let mut inside = self.inside.fetch_add(KERNEL, Ordering::Acquire);
         let mut turns = 0;
@@ -84,13 +84,17 @@ impl Gate {
             give_way(turns);
             inside = self.inside.load(Ordering::Acquire);
         }
-        self.changes.fetch_add(1, Ordering::SeqCst);
+        if noticed {
+            self.changes.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
-    /// A writer through the kernel leaves.
+    /// A writer through the kernel leaves; `noticed` as when it entered.
     #[inline]
-    pub fn leave_kernel(&self) {
-        self.changes.fetch_add(1, Ordering::SeqCst);
+    pub fn leave_kernel(&self, noticed: bool) {
+        if noticed {
+            self.changes.fetch_add(1, Ordering::SeqCst);
+        }
         // SYNC: gate (release).
         self.inside.fetch_sub(KERNEL, Ordering::Release);
     }
@@ -127,11 +131,11 @@ mod tests {
         assert!(!gate.enter_mapped());
         assert_eq!(gate.mark(), None);
         gate.leave_mapped();
-        gate.enter_kernel(false);
-        gate.enter_kernel(false);
+        gate.enter_kernel(true, false);
+        gate.enter_kernel(true, false);
         assert!(!gate.enter_mapped());
-        gate.leave_kernel();
-        gate.leave_kernel();
+        gate.leave_kernel(true);
+        gate.leave_kernel(true);
         let mark = gate.mark().unwrap();
         assert!(gate.unchanged(mark));
         assert!(gate.enter_mapped());
@@ -142,8 +146,8 @@ mod tests {
     fn a_stuck_writer_delays_and_does_not_stop() {
         let gate = Gate::new();
         assert!(gate.enter_mapped());
-        gate.enter_kernel(false);
-        gate.leave_kernel();
+        gate.enter_kernel(true, false);
+        gate.leave_kernel(true);
     }
 }
 

@@ -23,6 +23,7 @@
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("bywash-file is written for x86-64: its guarded copy and its system calls are in assembly");
 
+pub mod crowd;
 pub mod gate;
 pub mod offset;
 pub mod reclaim;

@@ -37,6 +37,12 @@ const PATH_BYTES: usize = 256;
 const FOLIO_PAGES_MAX: usize = 2048;
 /// Pages that are looked at together when one of them is touched first: as many as a read fault maps.
 const PAGES_TOGETHER: u64 = 16;
+/// What a call that looks at folios costs, in writes whose thirtieth it may cost; and pages that it looks at for
+/// the price of one more.
+const LOOK_PRICE: u32 = 16;
+const LOOK_PAGES: usize = 1;
+/// Of so many writes one is looked at, in a file none of whose pages may be written mapped.
+const WRITES_PER_LOOK: u32 = 16;
 /// Of this many pages of a block one may not have been written, so that the device writes at most 1.06 times
 /// as much.
 const WRITTEN_SHARE: usize = 16;
@@ -46,6 +52,8 @@ const MAPPED_WRITES: u32 = 2;
 const MEMORY_ONLY: u32 = 4;
 const READS_ATOMIC: u32 = 8;
 const SHARED: u32 = 16;
+/// Pages may be written through a mapping by now, so it counts when the times moved last.
+const TIMED: u32 = 32;
 /// A window could not be given up in time; the place in the pool is not used again.
 const ORPHANED: u32 = 128;
 /// The kernel serves everything.
@@ -72,6 +80,9 @@ pub struct OpenFile {
     /// A mapped write happened after the file's times moved last.
     times_pending: AtomicU8,
     times_ms: AtomicU64,
+    /// Writes by the kernel since a folio was looked at last, and how many must come before the next look.
+    writes: AtomicU32,
+    look_price: AtomicU32,
     last_end: AtomicU64,
     /// Where `read` and `write` are.
     pub position: Position,
@@ -172,6 +183,7 @@ impl OpenFile {
         set(MEMORY_ONLY, what.kind.memory_only);
         set(READS_ATOMIC, what.kind.reads_atomic);
         set(SHARED, what.shared);
+        set(TIMED, what.kind.memory_only);
         self.flags.store(flags, Relaxed);
         self.shift.store(window::shift_for(size), Relaxed);
         self.size.store(size, Relaxed);
@@ -183,6 +195,8 @@ impl OpenFile {
         self.epoch.store(0, Relaxed);
         self.times_pending.store(0, Relaxed);
         self.times_ms.store(0, Relaxed);
+        self.writes.store(0, Relaxed);
+        self.look_price.store(0, Relaxed);
         self.last_end.store(u64::MAX, Relaxed);
         self.position.reset();
         self.here_calls.store(0, Relaxed);
@@ -228,6 +242,12 @@ impl OpenFile {
         self.serial.load(Relaxed)
     }
 
+    /// Whether readers of a mapping must know of every write ([`Gate::mark`]).
+    #[inline(always)]
+    pub(crate) fn reads_are_atomic(&self) -> bool {
+        self.has(READS_ATOMIC)
+    }
+
     /// The gate that writers of this inode pass.
     #[inline(always)]
     pub fn gate(&self) -> &'static Gate {
@@ -255,7 +275,7 @@ impl OpenFile {
         let Some((window, start)) = spot else { return Err(Why::Window) };
         let base = self.mapping(window, start, length, fd, end)?;
         let mark =
-            if self.has(READS_ATOMIC) { Some(self.gate().mark().ok_or(Why::Contended)?) } else { None };
+            if self.reads_are_atomic() { Some(self.gate().mark().ok_or(Why::Contended)?) } else { None };
         let from: *const u8 = base.wrapping_add(start);
         if !copy(from, Check::LastByte).map_err(|Fault| Why::Fault)? {
             if !self.proves_end_of_zeroes(fd, window, base, start + length, end) {
@@ -292,7 +312,11 @@ impl OpenFile {
             Some((window, start)) if !memory_only && request.touched => self.heat(fd, window, start, length),
             _ => Heat::Clean,
         };
-        let times_age_ms = now_ms().saturating_sub(self.times_ms.load(Relaxed));
+        // The clock is asked only where its answer matters.
+        let times_age_ms = match memory_only || heat == Heat::Small {
+            true => now_ms().saturating_sub(self.times_ms.load(Relaxed)),
+            false => 0,
+        };
         let facts = WriteFacts { allowed: true, times_age_ms, memory_only, heat };
         if let Choice::Kernel(why) = policy::write_way(&request, &facts) {
             return Err(why);
@@ -436,7 +460,7 @@ impl OpenFile {
         let mut coolest = Heat::Small;
         for page in pages::pages_of(start, length) {
             let mut heat = pages::heat(window.page(page), epoch);
-            if heat == Heat::Hot {
+            if heat == Heat::Hot && self.may_look() {
                 heat = self.look_at_folio(fd, window, page, epoch);
             }
             coolest = coolest.min(heat);
@@ -444,29 +468,40 @@ impl OpenFile {
         coolest
     }
 
+    /// Whether the writes since the last look at a folio have paid for it.
+    fn may_look(&self) -> bool {
+        self.writes.load(Relaxed) >= self.look_price.load(Relaxed)
+    }
+
     /// Finds out whether a mapped write to a hot page would dirty more than pages that are dirty anyway. The
     /// dirty tag that cachestat(2) counts belongs to a whole folio, and folios are aligned to their size: if
-    /// a block of 2^n pages was written (nearly) all over since the last fsync, and its sibling is clean,
-    /// every folio with a page of the block lies within the block, and (nearly) nothing is written in vain.
+    /// a block of 2^n pages was written (nearly) all over since the last fsync, and its sibling is clean or
+    /// the block as large as folios get, every folio with a page of the block lies within the block, and
+    /// (nearly) nothing is written in vain. What is found holds for all hot pages of the block.
     #[cold]
     fn look_at_folio(&self, fd: i32, window: &Window, page: usize, epoch: u8) -> Heat {
         let first = window.start() >> PAGE_SHIFT;
         let pages_of_window = window.pages();
-        let unwritten = |page: usize, pages: usize| {
+        let mut price = 0;
+        let mut unwritten = |page: usize, pages: usize| {
+            price += LOOK_PRICE + (pages / LOOK_PAGES) as u32;
             let (offset, length) = ((first + page as u64) << PAGE_SHIFT, (pages as u64) << PAGE_SHIFT);
             sys::cache_status(fd, offset, length).map(|status| status.unwritten)
         };
         let written = |other: usize| other == page || pages::heat(window.page(other), epoch) != Heat::Clean;
+        let mut block = page..page + 1;
         let found = match unwritten(page, 1) {
             None => Heat::Large,
             Some(0) => Heat::Clean,
             Some(_) => {
-                let mut block = page..page + 1;
                 let mut unwritten_here = 0;
                 loop {
                     let size = block.len();
                     let sibling = block.start ^ size;
-                    if size > FOLIO_PAGES_MAX || sibling + size > pages_of_window {
+                    if size == FOLIO_PAGES_MAX {
+                        break Heat::Small;
+                    }
+                    if sibling + size > pages_of_window {
                         break Heat::Large;
                     }
                     if unwritten(sibling, size) == Some(0) {
@@ -481,15 +516,31 @@ impl OpenFile {
                 }
             }
         };
-        pages::found(window.page(page), epoch, found);
+        for other in block {
+            if other == page || pages::heat(window.page(other), epoch) == Heat::Hot {
+                pages::found(window.page(other), epoch, found);
+            }
+        }
+        self.writes.store(0, Relaxed);
+        self.look_price.store(price, Relaxed);
+        if found == Heat::Small {
+            self.flags.fetch_or(TIMED, Relaxed);
+        }
         found
+    }
+
+    /// The file was seen to reach to `end`.
+    fn reaches(&self, end: u64) {
+        if end > self.size() {
+            self.size.fetch_max(end, Relaxed);
+        }
     }
 
     /// The kernel has read these bytes: their pages are in the page cache now. If all pages around them are as
     /// well, which one call tells, they too are as good as touched.
     pub fn note_read(&self, fd: i32, offset: u64, length: u64) {
         let end = offset + length;
-        self.size.fetch_max(end, Relaxed);
+        self.reaches(end);
         // What is transferred in large pieces is seldom read again in small ones.
         if length == 0 || length > process::settings().threshold as u64 {
             return;
@@ -509,13 +560,41 @@ impl OpenFile {
         }
     }
 
+    /// Whether the kernel serves the next write without further ado. While no page may be written mapped yet, it
+    /// is enough to look at some writes, so that those that never will be lose next to nothing.
+    #[inline(always)]
+    pub(crate) fn passes_write(&self) -> bool {
+        let flags = self.flags.load(Relaxed);
+        if flags & MAPPED_WRITES == 0 {
+            return true;
+        }
+        flags & TIMED == 0
+            && !self.writes.load(Relaxed).is_multiple_of(WRITES_PER_LOOK)
+            && process::settings().hot_writes >= WRITES_PER_LOOK * pages::STEPS_BY_LOT
+    }
+
+    /// Why such a write is the kernel's.
+    pub(crate) fn why_passed(&self) -> Why {
+        if self.has(MAPPED_WRITES) { Why::Clean } else { Why::Mode }
+    }
+
+    /// The kernel has served such a write.
+    #[inline(always)]
+    pub(crate) fn note_passed_write(&self) {
+        self.writes.store(self.writes.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
     /// The kernel has written these bytes.
     pub fn note_write(&self, thread: &Thread, offset: u64, length: u64) {
-        self.times_pending.store(0, Relaxed);
-        self.times_ms.store(now_ms(), Relaxed);
-        self.size.fetch_max(offset + length, Relaxed);
+        self.note_passed_write();
+        self.reaches(offset + length);
+        if self.has(TIMED) {
+            self.times_pending.store(0, Relaxed);
+            self.times_ms.store(now_ms(), Relaxed);
+        }
         let epoch = self.epoch.load(Relaxed);
-        let lot = thread.draw_lot(process::settings().hot_writes / pages::STEPS_BY_LOT);
+        let stands_for = if self.has(TIMED) { 1 } else { WRITES_PER_LOOK };
+        let lot = thread.draw_lot(process::settings().hot_writes / (pages::STEPS_BY_LOT * stands_for));
         self.mark(offset, length.min(MARKED_BYTES_MAX), |page| {
             pages::set_seen(page);
             pages::warm(page, epoch, lot);

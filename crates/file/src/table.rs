@@ -17,11 +17,12 @@
 
 use crate::copy::{Fault, copy_unless_zero_ends, guarded_byte, guarded_copy};
 use crate::filesystem;
+use crate::gate::Gate;
 use crate::open_file::{self, Check, Description, OpenFile};
 use crate::process::{self, LOCK};
 use crate::reclaim;
 use crate::sys::{self, Advice};
-use crate::threads::{self, Thread};
+use crate::threads::{self, CROWD, Thread};
 use crate::usage::{self, By};
 use bywash_session::{Counter, FallbackReason as Why};
 use bywash_sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
@@ -381,25 +382,70 @@ fn count(
 }
 
 /// Held while the kernel serves a write, so that mapped writes of the same inode keep out.
-pub struct KernelWrite(Option<&'static crate::gate::Gate>);
+pub enum KernelWrite {
+    /// None can be.
+    Free,
+    /// The thread is the only one, and says so in its record.
+    Alone(&'static Thread),
+    /// A gate, and whether readers notice who passes it.
+    Gate(&'static Gate, bool),
+}
 
 /// To be called before the kernel serves a write of `fd`.
 #[inline]
 pub fn before_kernel_write(fd: i32) -> KernelWrite {
-    let Some(entry) = entry(fd) else { return KernelWrite(None) };
-    let Some(file) = file_of(entry.load(Relaxed)) else { return KernelWrite(None) };
+    let Some(entry) = entry(fd) else { return KernelWrite::Free };
+    let Some(file) = file_of(entry.load(Relaxed)) else { return KernelWrite::Free };
     if threads::bypassed() {
-        return KernelWrite(None);
+        return KernelWrite::Free;
     }
-    let gate = file.gate();
-    gate.enter_kernel(threads::known().is_some_and(Thread::nested));
-    KernelWrite(Some(gate))
+    let thread = threads::known();
+    let nested = thread.is_some_and(|thread| thread.nested() || thread.busy.load(Relaxed) != 0);
+    match thread {
+        Some(thread) if !nested && CROWD.begin_alone(&thread.busy) => KernelWrite::Alone(thread),
+        _ => {
+            let noticed = file.reads_are_atomic();
+            file.gate().enter_kernel(noticed, nested);
+            KernelWrite::Gate(file.gate(), noticed)
+        }
+    }
 }
 
 impl Drop for KernelWrite {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(gate) = self.0 {
-            gate.leave_kernel();
+        match self {
+            KernelWrite::Free => {}
+            KernelWrite::Alone(thread) => CROWD.end_alone(&thread.busy),
+            KernelWrite::Gate(gate, noticed) => gate.leave_kernel(*noticed),
+        }
+    }
+}
+
+/// A write that the kernel serves and of which nothing is remembered ([`OpenFile::passes_write`]).
+pub struct PassedWrite {
+    file: &'static OpenFile,
+    _alone: KernelWrite,
+}
+
+/// Whether the next write of `fd` is such a one; to be asked before anything else.
+#[inline(always)]
+pub fn pass_write(fd: i32) -> Option<PassedWrite> {
+    let file = file_of(entry(fd)?.load(Relaxed)).filter(|file| file.passes_write())?;
+    (!threads::bypassed()).then(|| PassedWrite { file, _alone: before_kernel_write(fd) })
+}
+
+impl PassedWrite {
+    /// The kernel has served it.
+    #[inline(always)]
+    pub fn finish(self, result: isize) {
+        self.file.note_passed_write();
+        if let Some(thread) = threads::known()
+            && process::record().is_some()
+        {
+            count_kernel(Direction::Write, result);
+            thread.count_fallback(self.file.why_passed());
+            usage::count(thread, self.file, By::Kernel, result.max(0) as u64);
         }
     }
 }

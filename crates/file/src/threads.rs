@@ -7,6 +7,7 @@
 //!
 //! Records live in memory that a forked child finds wiped, and are never unmapped.
 
+use crate::crowd::Crowd;
 use crate::process;
 use crate::sys::{self, MaskChange, SignalSet};
 use bywash_session::{Counter, FallbackReason, Shard};
@@ -79,6 +80,8 @@ pub(crate) struct Tally {
 pub struct Thread {
     /// The open file whose memory the thread uses just now; 0: none.
     pub hazard: AtomicUsize,
+    /// The thread is in a write through the kernel for which it passed no gate.
+    pub busy: AtomicUsize,
     in_use: AtomicU32,
     shard: Cell<Option<Shard>>,
     /// Which of [`FAULT_SIGNALS`] the program believes to be blocked.
@@ -124,6 +127,8 @@ impl Thread {
 }
 
 static RECORDS: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
+/// Whether more than one thread has a record.
+pub static CROWD: Crowd = Crowd::new();
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes room for the records.
@@ -140,6 +145,7 @@ pub(crate) fn prepare() -> bool {
 /// In a forked child: this thread is the only one and starts afresh.
 pub(crate) fn reset_child() {
     HIGHEST.store(0, Relaxed);
+    CROWD.reset_child();
     set_word(0);
 }
 
@@ -167,6 +173,9 @@ fn register(word: usize) -> Option<&'static Thread> {
     let base = RECORDS.load(Ordering::Acquire);
     // A fault signal that somebody sent and the program blocks must go on waiting: no record, no copies.
     if word == BYPASS || base.is_null() || sys::pending_signals() & FAULT_SIGNALS != 0 {
+        return None;
+    }
+    if !CROWD.join(|| in_use().map(|thread| &thread.busy)) {
         return None;
     }
     for index in 0..THREADS_MAX {
@@ -198,6 +207,7 @@ pub fn unregister(thread: &'static Thread) {
     }
     set_word(0);
     thread.hazard.store(0, Ordering::Release);
+    thread.busy.store(0, Ordering::Release);
     thread.in_use.store(0, Ordering::Release);
 }
 
@@ -207,11 +217,21 @@ pub fn alone() -> bool {
     HIGHEST.load(Ordering::SeqCst) <= usize::from(known().is_some())
 }
 
-/// The hazards of all threads.
-pub fn hazards() -> impl Iterator<Item = &'static AtomicUsize> {
+/// All records that have been used.
+fn records() -> impl Iterator<Item = &'static Thread> {
     let base = RECORDS.load(Ordering::Acquire);
     // SAFETY: as in `register`.
-    (0..HIGHEST.load(Ordering::Acquire)).map(move |index| unsafe { &(*base.add(index)).hazard })
+    (0..HIGHEST.load(Ordering::Acquire)).map(move |index| unsafe { &*base.add(index) })
+}
+
+/// The records of threads.
+fn in_use() -> impl Iterator<Item = &'static Thread> {
+    records().filter(|thread| thread.in_use.load(Ordering::Acquire) != 0)
+}
+
+/// The hazards of all threads.
+pub fn hazards() -> impl Iterator<Item = &'static AtomicUsize> {
+    records().map(|thread| &thread.hazard)
 }
 
 /// The hazards of all threads but this one.

@@ -71,6 +71,22 @@ macro_rules! real {
     };
 }
 
+/// A system call made here, with its result as the C library gives it.
+///
+/// # Safety
+/// As the call itself.
+#[inline]
+pub unsafe fn direct(number: c_long, arguments: [usize; 6]) -> ssize_t {
+    // SAFETY: the caller's promise.
+    let answer = unsafe { bywash_file::sys::call(number as usize, arguments) };
+    if answer < 0 {
+        // SAFETY: the C library's own errno of this thread.
+        unsafe { *libc::__errno_location() = -answer as c_int };
+        return -1;
+    }
+    answer
+}
+
 real! {
     fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t;
     fn pread(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t;
