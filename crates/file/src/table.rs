@@ -781,6 +781,12 @@ pub fn disable(fd: i32) {
     forget(fd);
 }
 
+/// Whether there has been any descriptor that can have a data path.
+#[inline]
+pub fn knows_any() -> bool {
+    HIGHEST.load(Relaxed) != 0 && process::is_ready()
+}
+
 /// Whether any file has a data path.
 pub fn in_use() -> bool {
     process::is_ready() && open_file::all().next().is_some()

@@ -200,31 +200,53 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: libc::c_ulong, argument: usiz
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: a message header is plain data; zeroes are a valid one.
-    let mut header: msghdr = unsafe { core::mem::zeroed() };
-    let bytes = size_of::<msghdr>();
-    if table::in_use()
-        && signals::ready()
-        // SAFETY: the target is ours; a bad message is caught, and the kernel will say so.
-        && unsafe { guarded_copy((&raw mut header).cast(), message.cast(), bytes) }.is_ok()
-        && header.msg_controllen != 0
-    {
-        // Descriptors may go with it.
+    if table::knows_any() && may_carry_descriptors(message) {
         table::share_all();
     }
     // SAFETY: as `open`.
     unsafe { real::sendmsg(fd, message, flags) }
 }
 
+fn may_carry_descriptors(message: *const msghdr) -> bool {
+    if !signals::ready() {
+        return true;
+    }
+    // SAFETY: a message header is plain data; zeroes are a valid one.
+    let mut header: msghdr = unsafe { core::mem::zeroed() };
+    let bytes = size_of::<msghdr>();
+    // SAFETY: the target is ours; a bad message is caught, and the kernel will say so.
+    let copied = unsafe { guarded_copy((&raw mut header).cast(), message.cast(), bytes) };
+    copied.is_ok() && header.msg_controllen != 0
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: as `open`.
     let result = unsafe { real::recvmsg(fd, message, flags) };
-    if result >= 0 && table::in_use() {
+    if result >= 0 && table::knows_any() {
         // SAFETY: the kernel has just filled the message in, so it and its control data are readable.
         unsafe { note_received(&*message) };
     }
     result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    messages: *mut libc::mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    limit: *mut libc::timespec,
+) -> c_int {
+    // SAFETY: as `open`.
+    let received = unsafe { real::recvmmsg(fd, messages, count, flags, limit) };
+    if received > 0 && table::knows_any() {
+        for place in 0..received as usize {
+            // SAFETY: the kernel has just filled this many in.
+            unsafe { note_received(&(*messages.add(place)).msg_hdr) };
+        }
+    }
+    received
 }
 
 /// Descriptors that came with a message: an entry under their numbers is left from earlier ones.
@@ -252,7 +274,7 @@ pub unsafe extern "C" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    if table::in_use() {
+    if table::knows_any() {
         table::share_all();
     }
     // SAFETY: as `open`.

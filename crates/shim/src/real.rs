@@ -117,6 +117,8 @@ real! {
     fn ioctl(fd: c_int, request: libc::c_ulong, argument: usize) -> c_int;
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    fn recvmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int,
+        limit: *mut libc::timespec) -> c_int;
     fn sendmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int;
 
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;

@@ -162,6 +162,21 @@ static void a_descriptor_passed_to_oneself(void) {
     DATA(data, 1, 300, 100);
 }
 
+/* Handed over before any file was used much, and used much after. */
+static void a_descriptor_passed_while_it_is_cold(void) {
+    int ends[2], fd = make("f", 1, 4 * PAGE);
+    EQUAL(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
+    hand_over(ends[0], fd);
+    int copy = take_over(ends[1]);
+    heat_reads(fd, 1, 0, 4 * PAGE);
+    for (int round = 0; round < 40; round++) {
+        EQUAL(read(fd, data, 100), 100);
+        DATA(data, 1, round * 200, 100);
+        EQUAL(read(copy, data, 100), 100);
+        DATA(data, 1, round * 200 + 100, 100);
+    }
+}
+
 static void by_many_messages_at_once(void) {
     int ends[2], fd = make_hot("f", 1, 4);
     EQUAL(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
@@ -205,6 +220,7 @@ const struct test_case sharing_cases[] = {
     {"sharing/other_processes_see_every_byte", other_processes_see_every_byte, READS},
     {"sharing/a_descriptor_passed_over_a_socket_shares_its_position",
      a_descriptor_passed_over_a_socket_shares_its_position, READS},
+    {"sharing/a_descriptor_passed_while_it_is_cold", a_descriptor_passed_while_it_is_cold, READS},
     {"sharing/a_descriptor_passed_to_oneself", a_descriptor_passed_to_oneself, READS},
     {"sharing/by_many_messages_at_once", by_many_messages_at_once, READS},
     {"sharing/dropped_caches_change_nothing", dropped_caches_change_nothing, READS},
