@@ -74,7 +74,7 @@ pub fn cases() -> Vec<Case> {
                 name: format!("{kind}, {name}"),
                 metrics: vec![Metric::rate("op/s", goal)],
                 places: Kind::ALL,
-                amount: Amount::For { first, seconds: 0.4 },
+                amount: Amount::For { first, seconds: 0.8 },
                 native: None,
                 in_quick: kind == "btree" || transactions == "none",
                 work: Box::new(Berkeley { kind, transactions }),

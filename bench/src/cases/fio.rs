@@ -3,7 +3,7 @@
 use super::micro::size_name;
 use super::{Amount, Case, Done, Metric, NOT_SLOWER, Stage, Workload, unreadable};
 use crate::error::Error;
-use crate::launch::Run;
+use crate::launch::{Run, Side};
 use crate::place::Kind;
 use crate::{child, programs};
 use serde_json::Value;
@@ -42,7 +42,9 @@ impl Workload for Fio {
     fn run(&mut self, stage: &Stage, run: &Run, _operations: u64) -> Result<Done, Error> {
         let runtime = if stage.quick { "200ms" } else { "500ms" };
         let mut command = run.command(programs::require("fio", "fio")?);
-        command.args(["--name=bywash", "--ioengine=psync", "--time_based", "--norandommap", "--randseed=1"]);
+        let engine = if run.side() == Side::Native { "mmap" } else { "psync" };
+        command.arg(format!("--ioengine={engine}"));
+        command.args(["--name=bywash", "--time_based", "--norandommap", "--randseed=1"]);
         // A warm cache is what is measured; fio would drop it.
         command.args(["--invalidate=0", "--output-format=json", "--eta=never", "--allow_file_create=0"]);
         command.arg(format!("--filename={}", path(stage).display()));
@@ -78,7 +80,7 @@ pub fn cases() -> Vec<Case> {
                 metrics: vec![Metric::rate("op/s", goal)],
                 places: Kind::ALL,
                 amount: Amount::Fixed,
-                native: None,
+                native: (pattern == "randread").then_some("kernel with fio's mmap engine"),
                 in_quick: bytes == 4096,
                 work: Box::new(Fio { pattern, bytes }),
             });

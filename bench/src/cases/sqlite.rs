@@ -80,7 +80,8 @@ pub fn cases() -> Vec<Case> {
             cases.push(Case {
                 name: format!("4 updates, {journal}, synchronous {synchronous}"),
                 metrics: vec![Metric::rate("transactions/s", goal)],
-                amount: Amount::For { first: 200, seconds: 0.3 },
+                // Long enough for pages to become hot, and for the device's moods to even out.
+                amount: Amount::For { first: 200, seconds: 1.0 },
                 native: (synchronous == "OFF").then_some("kernel with PRAGMA mmap_size"),
                 in_quick: synchronous != "NORMAL",
                 work: Box::new(Sqlite { kind: "update", journal, synchronous }),

@@ -34,18 +34,23 @@ const DISPLACED_MAX: u32 = 512;
 const MARKED_BYTES_MAX: u64 = 4 << 20;
 const PATH_BYTES: usize = 256;
 /// Pages of the largest folio that a page cache makes (8 MiB on ext4).
-const FOLIO_PAGES_MAX: usize = 2048;
+const FOLIO_PAGES_MAX: u64 = 2048;
 /// Pages that are looked at together when one of them is touched first: as many as a read fault maps.
 const PAGES_TOGETHER: u64 = 16;
 /// What a call that looks at folios costs, in writes whose thirtieth it may cost; and pages that it looks at for
 /// the price of one more.
 const LOOK_PRICE: u32 = 16;
-const LOOK_PAGES: usize = 1;
+const LOOK_PAGES: u64 = 1;
 /// Of so many writes one is looked at, in a file none of whose pages may be written mapped.
 const WRITES_PER_LOOK: u32 = 16;
+/// Mapped writes a page that went over to them, from which on pages go over sooner, and by how much.
+const PAYING_WRITES: u32 = 4;
+const PAYING_DIVISOR: u32 = 8;
+/// Pages that went over after which older ones count half.
+const TURNED_MAX: u32 = 4096;
 /// Of this many pages of a block one may not have been written, so that the device writes at most 1.06 times
 /// as much.
-const WRITTEN_SHARE: usize = 16;
+const WRITTEN_SHARE: u64 = 16;
 
 const MAY_WRITE: u32 = 1;
 const MAPPED_WRITES: u32 = 2;
@@ -83,6 +88,9 @@ pub struct OpenFile {
     /// Writes by the kernel since a folio was looked at last, and how many must come before the next look.
     writes: AtomicU32,
     look_price: AtomicU32,
+    /// Pages that went over to mapped writes, and mapped writes since.
+    turned: AtomicU32,
+    mapped_writes: AtomicU32,
     last_end: AtomicU64,
     /// Where `read` and `write` are.
     pub position: Position,
@@ -197,6 +205,8 @@ impl OpenFile {
         self.times_ms.store(0, Relaxed);
         self.writes.store(0, Relaxed);
         self.look_price.store(0, Relaxed);
+        self.turned.store(0, Relaxed);
+        self.mapped_writes.store(0, Relaxed);
         self.last_end.store(u64::MAX, Relaxed);
         self.position.reset();
         self.here_calls.store(0, Relaxed);
@@ -333,6 +343,9 @@ impl OpenFile {
         self.gate().leave_mapped();
         copied.map_err(|Fault| Why::Fault)?;
         self.times_pending.store(1, Relaxed);
+        if !memory_only {
+            self.mapped_writes.store(self.mapped_writes.load(Relaxed).wrapping_add(1), Relaxed);
+        }
         Ok(())
     }
 
@@ -480,53 +493,73 @@ impl OpenFile {
     /// (nearly) nothing is written in vain. What is found holds for all hot pages of the block.
     #[cold]
     fn look_at_folio(&self, fd: i32, window: &Window, page: usize, epoch: u8) -> Heat {
-        let first = window.start() >> PAGE_SHIFT;
-        let pages_of_window = window.pages();
+        let page = (window.start() >> PAGE_SHIFT) + page as u64;
         let mut price = 0;
-        let mut unwritten = |page: usize, pages: usize| {
+        let mut unwritten = |first: u64, pages: u64| {
             price += LOOK_PRICE + (pages / LOOK_PAGES) as u32;
-            let (offset, length) = ((first + page as u64) << PAGE_SHIFT, (pages as u64) << PAGE_SHIFT);
-            sys::cache_status(fd, offset, length).map(|status| status.unwritten)
+            let status = sys::cache_status(fd, first << PAGE_SHIFT, pages << PAGE_SHIFT);
+            status.map(|status| status.unwritten)
         };
-        let written = |other: usize| other == page || pages::heat(window.page(other), epoch) != Heat::Clean;
-        let mut block = page..page + 1;
+        let heat = |other| self.state(other).map_or(Heat::Clean, |state| pages::heat(state, epoch));
+        let written = |other| other == page || heat(other) != Heat::Clean;
+        let (mut first, mut size) = (page, 1);
         let found = match unwritten(page, 1) {
             None => Heat::Large,
             Some(0) => Heat::Clean,
             Some(_) => {
-                let mut unwritten_here = 0;
+                let mut idle = 0;
                 loop {
-                    let size = block.len();
-                    let sibling = block.start ^ size;
-                    if size == FOLIO_PAGES_MAX {
+                    let sibling = first ^ size;
+                    if size == FOLIO_PAGES_MAX || unwritten(sibling, size) == Some(0) {
                         break Heat::Small;
                     }
-                    if sibling + size > pages_of_window {
+                    idle += (sibling..sibling + size).filter(|other| !written(*other)).count() as u64;
+                    if idle * WRITTEN_SHARE > 2 * size {
                         break Heat::Large;
                     }
-                    if unwritten(sibling, size) == Some(0) {
-                        break Heat::Small;
-                    }
-                    let idle = (sibling..sibling + size).filter(|other| !written(*other)).count();
-                    unwritten_here += idle;
-                    if unwritten_here * WRITTEN_SHARE > 2 * size {
-                        break Heat::Large;
-                    }
-                    block = block.start.min(sibling)..block.start.min(sibling) + 2 * size;
+                    first = first.min(sibling);
+                    size *= 2;
                 }
             }
         };
-        for other in block {
-            if other == page || pages::heat(window.page(other), epoch) == Heat::Hot {
-                pages::found(window.page(other), epoch, found);
+        let mut pages_found = 0;
+        for other in first..first + size {
+            if let Some(state) = self.state(other)
+                && (other == page || pages::heat(state, epoch) == Heat::Hot)
+            {
+                pages::found(state, epoch, found);
+                pages_found += 1;
             }
         }
         self.writes.store(0, Relaxed);
         self.look_price.store(price, Relaxed);
         if found == Heat::Small {
             self.flags.fetch_or(TIMED, Relaxed);
+            self.note_turned(pages_found);
         }
         found
+    }
+
+    /// The state of a page of the file, if there is a window for it. The caller's hazard names the file.
+    fn state(&self, page: u64) -> Option<&'static AtomicU8> {
+        let (window, start) = self.locate(page << PAGE_SHIFT, PAGE_BYTES)?;
+        Some(window.page(start >> PAGE_SHIFT))
+    }
+
+    /// So many more pages are written through the mapping from here on. What is long ago counts less.
+    fn note_turned(&self, pages: u32) {
+        let (turned, mapped) = (self.turned.load(Relaxed), self.mapped_writes.load(Relaxed));
+        let age = u32::from(turned >= TURNED_MAX);
+        self.turned.store((turned >> age) + pages, Relaxed);
+        self.mapped_writes.store(mapped >> age, Relaxed);
+    }
+
+    /// How many writes of a page by the kernel, on average, make it hot: fewer where mapped writes have paid for
+    /// the change many times.
+    fn hot_writes(&self) -> u32 {
+        let (turned, mapped) = (self.turned.load(Relaxed), self.mapped_writes.load(Relaxed));
+        let pays = turned != 0 && mapped / turned >= PAYING_WRITES;
+        process::settings().hot_writes / if pays { PAYING_DIVISOR } else { 1 }
     }
 
     /// The file was seen to reach to `end`.
@@ -594,7 +627,7 @@ impl OpenFile {
         }
         let epoch = self.epoch.load(Relaxed);
         let stands_for = if self.has(TIMED) { 1 } else { WRITES_PER_LOOK };
-        let lot = thread.draw_lot(process::settings().hot_writes / (pages::STEPS_BY_LOT * stands_for));
+        let lot = thread.draw_lot(self.hot_writes() / (pages::STEPS_BY_LOT * stands_for));
         self.mark(offset, length.min(MARKED_BYTES_MAX), |page| {
             pages::set_seen(page);
             pages::warm(page, epoch, lot);
