@@ -1,0 +1,213 @@
+//! Calls at a file's own position: `read`, `write`, `lseek`, and what else moves it.
+//!
+//! Whose the position is at a time is [`crate::offset::Position`]'s to say. A call takes it over or finds it the
+//! kernel's, and what the kernel has served is told here afterwards.
+
+use super::{Direction, Segment, entry, file_of, is_served, serve_at, served_at, total};
+use crate::open_file::OpenFile;
+use crate::process;
+use crate::sys;
+use crate::threads;
+use bywash_session::{Counter, FallbackReason as Why};
+use bywash_sync::Ordering::Relaxed;
+
+/// How a call at the file's own position goes on.
+pub enum Here {
+    /// It was served: this many bytes.
+    Served(usize),
+    /// The kernel serves it at this offset; [`Ours::finish`] wants the result.
+    Ours(Ours),
+    /// The kernel serves it at its own position; [`KernelPosition::finish`] wants the result.
+    Kernel(KernelPosition),
+}
+
+/// A call at our position that the kernel serves.
+pub struct Ours {
+    /// Where.
+    pub offset: i64,
+    fd: i32,
+}
+
+/// A call at the kernel's position.
+pub struct KernelPosition {
+    file: Option<UnderWay>,
+    fd: i32,
+}
+
+/// A call at the kernel's position of a file, which may be closed, and its place used anew, meanwhile.
+struct UnderWay {
+    file: &'static OpenFile,
+    serial: u32,
+}
+
+impl UnderWay {
+    /// Says that such a call begins; gives the position back first if it is ours and `give` asks for it.
+    fn begin(file: &'static OpenFile, give: bool) -> Option<UnderWay> {
+        let serial = file.serial();
+        while file.position.begin_kernel_call().is_err() {
+            if !give {
+                return None;
+            }
+            file.give_position();
+        }
+        Some(UnderWay { file, serial })
+    }
+
+    fn end(self) {
+        if self.file.serial() == self.serial {
+            self.file.position.end_kernel_call();
+        }
+    }
+}
+
+/// Begins a read or write at the file's own position.
+///
+/// # Safety
+/// As [`serve_at`].
+#[inline(always)]
+pub unsafe fn serve_here(fd: i32, direction: Direction, segments: &[Segment]) -> Here {
+    let kernel = Here::Kernel(KernelPosition { file: None, fd });
+    let Some(entry) = entry(fd) else { return kernel };
+    let Some(file) = file_of(entry.load(Relaxed)) else { return kernel };
+    if threads::bypassed() {
+        return kernel;
+    }
+    let wanted = total(segments);
+    if wanted.is_some_and(|wanted| wanted <= process::settings().threshold) {
+        if file.position.ours().is_none() {
+            file.may_take_position();
+        }
+    } else {
+        file.give_position();
+    }
+    loop {
+        let Some(at) = file.position.ours() else {
+            match UnderWay::begin(file, false) {
+                Some(call) => return Here::Kernel(KernelPosition { file: Some(call), fd }),
+                None => continue,
+            }
+        };
+        let length = wanted.unwrap_or(0);
+        if length == 0 || (direction == Direction::Read && at >= file.size()) {
+            return Here::Ours(Ours { offset: at as i64, fd });
+        }
+        match direction {
+            Direction::Read => {
+                // Near the end: as much as there is; a longer file shows at the next call.
+                // SAFETY: the caller's promise.
+                if let Some(done) = unsafe { serve_at(fd, direction, segments, at as i64) } {
+                    if !file.position.advance(at, at + done as u64) {
+                        continue;
+                    }
+                    return Here::Served(done);
+                }
+            }
+            Direction::Write => {
+                // Claimed first, so that no other thread writes to the same place.
+                if !file.position.advance(at, at + length as u64) {
+                    continue;
+                }
+                // SAFETY: the caller's promise.
+                if let Some(done) = unsafe { serve_at(fd, direction, segments, at as i64) } {
+                    return Here::Served(done);
+                }
+            }
+        }
+        return Here::Ours(Ours { offset: at as i64, fd });
+    }
+}
+
+impl Ours {
+    /// The kernel has served the call; true when it must be made again at [`Ours::offset`], because another
+    /// thread got these bytes.
+    pub fn finish(&mut self, direction: Direction, wanted: usize, result: isize) -> bool {
+        served_at(self.fd, direction, wanted, self.offset, result);
+        let Some(file) = entry(self.fd).and_then(|entry| file_of(entry.load(Relaxed))) else { return false };
+        let at = self.offset as u64;
+        let done = at + result.max(0) as u64;
+        match direction {
+            Direction::Read if result <= 0 || file.position.advance(at, done) => false,
+            Direction::Read => match file.position.ours() {
+                Some(now) => {
+                    self.offset = now as i64;
+                    true
+                }
+                // Given back meanwhile: the kernel's position is where this read began or later; move it on.
+                None => {
+                    sys::seek(self.fd, result as i64, 1);
+                    false
+                }
+            },
+            Direction::Write => {
+                if done != at + wanted as u64 && !file.position.advance(at + wanted as u64, done) {
+                    process::count(Why::Contended.counter(), 1);
+                }
+                false
+            }
+        }
+    }
+}
+
+impl KernelPosition {
+    /// The kernel has served the call.
+    #[inline]
+    pub fn finish(self, direction: Direction, wanted: usize, result: isize) {
+        if let Some(call) = self.file {
+            call.end();
+        }
+        // Where it was is not known; that the file was used is.
+        if is_served(self.fd) {
+            process::count(Why::Position.counter(), 1);
+        }
+        served_at(self.fd, direction, wanted, -1, result);
+    }
+}
+
+/// Answers `lseek` at user level. `Err(true)`: the kernel moves, and if it does, the position is ours to
+/// [`sought`]; `Err(false)`: the kernel's alone.
+#[inline]
+pub fn seek(fd: i32, offset: i64, whence: i32) -> Result<i64, bool> {
+    let file = entry(fd).and_then(|entry| file_of(entry.load(Relaxed))).ok_or(false)?;
+    if threads::bypassed() {
+        return Err(false);
+    }
+    let at = file.position.ours().ok_or(false)?;
+    let base = match whence {
+        0 => 0,
+        1 => at as i64,
+        // A relative move by the kernel would start from a position that is not ours.
+        _ => return Err(true),
+    };
+    let to = base.checked_add(offset).ok_or(true)?;
+    if to < 0 || to as u64 > file.size() || !file.position.put(to as u64) {
+        return Err(true);
+    }
+    process::count(Counter::UserSeeks, 1);
+    Ok(to)
+}
+
+/// Our position, if it is ours.
+pub fn position(fd: i32) -> Option<u64> {
+    entry(fd).and_then(|entry| file_of(entry.load(Relaxed)))?.position.ours()
+}
+
+/// The kernel has moved its position to `to`, and ours follows.
+pub fn sought(fd: i32, to: i64) {
+    if let Some(file) = entry(fd).and_then(|entry| file_of(entry.load(Relaxed))) {
+        file.position.put(to as u64);
+    }
+}
+
+/// Runs a call of the kernel that uses its position, on a file whose position may be ours: it is given
+/// first, and not taken while the call runs.
+#[inline]
+pub fn with_kernel_position<T>(fd: i32, call: impl FnOnce() -> T) -> T {
+    let file = entry(fd).and_then(|entry| file_of(entry.load(Relaxed)));
+    let Some(file) = file.filter(|_| !threads::bypassed()) else { return call() };
+    let under_way = UnderWay::begin(file, true);
+    let result = call();
+    if let Some(under_way) = under_way {
+        under_way.end();
+    }
+    result
+}
