@@ -15,7 +15,7 @@ use crate::sys;
 use crate::threads::Thread;
 use crate::window::Window;
 use bywash_session::FallbackReason as Why;
-use bywash_sync::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use bywash_sync::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Pages of the largest folio that a page cache makes (8 MiB on ext4).
 const FOLIO_PAGES_MAX: u64 = 2048;
@@ -30,6 +30,9 @@ const PAYING_WRITES: u32 = 4;
 const PAYING_DIVISOR: u32 = 8;
 /// Pages that went over after which older ones count half.
 const TURNED_MAX: u32 = 4096;
+/// How often the kernel looks for pages to write to the device (vm.dirty_writeback_centisecs, as it is set
+/// everywhere).
+const WRITEBACK_MS: u64 = 5000;
 /// Of this many pages of a block one may not have been written, so that the device writes at most 1.06 times
 /// as much.
 const WRITTEN_SHARE: u64 = 16;
@@ -42,6 +45,8 @@ pub(super) struct WriteHistory {
     /// Pages that went over to mapped writes, and mapped writes since.
     turned: AtomicU32,
     mapped_writes: AtomicU32,
+    /// When the pages were taken for clean last, by [`now_ms`].
+    clean_ms: AtomicU64,
 }
 
 impl WriteHistory {
@@ -49,6 +54,21 @@ impl WriteHistory {
         for word in [&self.writes, &self.look_price, &self.turned, &self.mapped_writes] {
             word.store(0, Relaxed);
         }
+        self.clean_ms.store(0, Relaxed);
+    }
+
+    /// Whether the kernel may have written pages to the device meanwhile; asked at `now_ms`, and true once for
+    /// each such time.
+    fn may_have_been_written_back(&self, now_ms: u64) -> bool {
+        let due = now_ms.saturating_sub(self.clean_ms.load(Relaxed)) >= WRITEBACK_MS;
+        if due {
+            self.clean_ms.store(now_ms, Relaxed);
+        }
+        due
+    }
+
+    fn count_mapped_write(&self) {
+        self.mapped_writes.store(self.mapped_writes.load(Relaxed).wrapping_add(1), Relaxed);
     }
 }
 
@@ -98,9 +118,7 @@ impl OpenFile {
         copied.map_err(|Fault| Why::Fault)?;
         self.times_pending.store(1, Relaxed);
         if !memory_only {
-            self.history
-                .mapped_writes
-                .store(self.history.mapped_writes.load(Relaxed).wrapping_add(1), Relaxed);
+            self.history.count_mapped_write();
         }
         Ok(())
     }
@@ -230,8 +248,12 @@ impl OpenFile {
         self.note_passed_write();
         self.reaches(offset + length);
         if self.has(TIMED) {
+            let now = now_ms();
             self.times_pending.store(0, Relaxed);
-            self.times_ms.store(now_ms(), Relaxed);
+            self.times_ms.store(now, Relaxed);
+            if self.history.may_have_been_written_back(now) {
+                self.note_sync();
+            }
         }
         let epoch = self.epoch.load(Relaxed);
         let stands_for = if self.has(TIMED) { 1 } else { WRITES_PER_LOOK };
@@ -240,5 +262,24 @@ impl OpenFile {
             pages::set_seen(page);
             pages::warm(page, epoch, lot);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_taken_for_clean_once_in_a_while() {
+        let zero = || AtomicU32::new(0);
+        let history = WriteHistory {
+            writes: zero(),
+            look_price: zero(),
+            turned: zero(),
+            mapped_writes: zero(),
+            clean_ms: AtomicU64::new(0),
+        };
+        let answers = [9000, 9001, 13_999, 14_000, 14_001].map(|now| history.may_have_been_written_back(now));
+        assert_eq!(answers, [true, false, false, true, false]);
     }
 }
