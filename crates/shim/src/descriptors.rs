@@ -7,10 +7,13 @@ use bywash_file::table;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{mode_t, msghdr, ssize_t};
 
-fn opened(fd: c_int) -> c_int {
+fn opened(fd: c_int, flags: c_int) -> c_int {
     if fd >= 0 {
         notice_child();
         table::opened(fd);
+        if flags & libc::O_TRUNC != 0 {
+            table::resized(fd, false);
+        }
     }
     fd
 }
@@ -19,7 +22,7 @@ fn opened(fd: c_int) -> c_int {
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: as the program promised for this function; the same throughout this file. `mode` is whatever
     // the register holds where the program passed none, and then nobody looks at it.
-    opened(unsafe { real::open(path, flags, mode) })
+    opened(unsafe { real::open(path, flags, mode) }, flags)
 }
 
 #[unsafe(no_mangle)]
@@ -31,7 +34,7 @@ pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: as `open`.
-    opened(unsafe { real::openat(at, path, flags, mode) })
+    opened(unsafe { real::openat(at, path, flags, mode) }, flags)
 }
 
 #[unsafe(no_mangle)]
@@ -43,7 +46,7 @@ pub unsafe extern "C" fn openat64(at: c_int, path: *const c_char, flags: c_int, 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: as `open`.
-    opened(unsafe { real::creat(path, mode) })
+    opened(unsafe { real::creat(path, mode) }, libc::O_TRUNC)
 }
 
 #[unsafe(no_mangle)]
@@ -55,7 +58,7 @@ pub unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: as `open`.
-    opened(unsafe { real::__open_2(path, flags) })
+    opened(unsafe { real::__open_2(path, flags) }, flags)
 }
 
 #[unsafe(no_mangle)]
@@ -67,7 +70,7 @@ pub unsafe extern "C" fn __open64_2(path: *const c_char, flags: c_int) -> c_int 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: as `open`.
-    opened(unsafe { real::__openat_2(at, path, flags) })
+    opened(unsafe { real::__openat_2(at, path, flags) }, flags)
 }
 
 #[unsafe(no_mangle)]
@@ -79,7 +82,7 @@ pub unsafe extern "C" fn __openat64_2(at: c_int, path: *const c_char, flags: c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
     // SAFETY: as `open`.
-    opened(unsafe { real::memfd_create(name, flags) })
+    opened(unsafe { real::memfd_create(name, flags) }, 0)
 }
 
 #[unsafe(no_mangle)]

@@ -202,6 +202,8 @@ real! {
     fn futimesat(at: c_int, path: *const c_char, times: *const libc::timeval) -> c_int;
     fn utime(path: *const c_char, times: *const libc::utimbuf) -> c_int;
 
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
+    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut libc::FILE) -> *mut libc::FILE;
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE;
     fn fdopendir(fd: c_int) -> *mut libc::DIR;
     fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;

@@ -12,6 +12,49 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FI
     unsafe { real::fdopen(fd, mode) }
 }
 
+/// The C library has opened a file for a stream: it may have cut it, and its number may have been ours.
+unsafe fn opened(stream: *mut libc::FILE) -> *mut libc::FILE {
+    if !stream.is_null() && table::knows_any() {
+        // SAFETY: the stream was made just now.
+        let fd = unsafe { libc::fileno(stream) };
+        table::made(fd);
+        table::resized(fd, false);
+    }
+    stream
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+    // SAFETY: as `fdopen`.
+    unsafe { opened(real::fopen(path, mode)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+    // SAFETY: as `fdopen`; the same function.
+    unsafe { fopen(path, mode) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freopen(
+    path: *const c_char,
+    mode: *const c_char,
+    stream: *mut libc::FILE,
+) -> *mut libc::FILE {
+    // SAFETY: as `fdopen`.
+    unsafe { opened(real::freopen(path, mode, stream)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freopen64(
+    path: *const c_char,
+    mode: *const c_char,
+    stream: *mut libc::FILE,
+) -> *mut libc::FILE {
+    // SAFETY: as `fdopen`; the same function.
+    unsafe { freopen(path, mode, stream) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopendir(fd: c_int) -> *mut libc::DIR {
     table::forget(fd);

@@ -124,6 +124,19 @@ static void a_hole_left_by_growing(void) {
     stays_a_hole(fd, 2, 98);
 }
 
+static void a_hole_left_by_opening_anew(void) {
+    for (int stream = 0; stream < 2; stream++) {
+        int fd = make_hot("f", 1, 64);
+        if (stream)
+            EQUAL(fclose(fopen(path("f"), "w")), 0);
+        else
+            EQUAL(close(open(path("f"), O_WRONLY | O_TRUNC)), 0);
+        EQUAL(pwrite(fd, "x", 1, 100 * PAGE), 1);
+        stays_a_hole(fd, 0, 98);
+        EQUAL(close(fd), 0);
+    }
+}
+
 /* The descriptor that was used first is gone, and the file is cut by its name. */
 static void a_hole_left_under_a_duplicate(void) {
     for (int unseen = 0; unseen < 2; unseen++) {
@@ -172,6 +185,7 @@ const struct test_case sparse_cases[] = {
     {"sparse/a_hole_left_by_a_write_past_the_end", a_hole_left_by_a_write_past_the_end, READS},
     {"sparse/a_hole_left_by_another_descriptors_write", a_hole_left_by_another_descriptors_write, READS},
     {"sparse/a_hole_left_by_growing", a_hole_left_by_growing, READS},
+    {"sparse/a_hole_left_by_opening_anew", a_hole_left_by_opening_anew, READS},
     {"sparse/a_hole_left_under_a_duplicate", a_hole_left_under_a_duplicate, READS},
     {"sparse/a_terabyte_of_hole", a_terabyte_of_hole, ANY},
     {0},
