@@ -50,12 +50,14 @@ static void do_pread(void) {
     agree_on_data(&buffers, a);
 }
 
+/* Direct writes are left to program/durability.c: on ext4, amid buffered writes of extents that were only
+ * allocated, the twins differ by and by without any library as well. */
 static void do_write(void) {
     struct slot *slot = any_at_position();
-    if (!slot)
+    if (!slot || is_direct(slot))
         return;
     off_t at = position_of(slot);
-    size_t length = at > LARGEST_FILE && !is_direct(slot) ? draw(10) : draw_length(slot);
+    size_t length = at > LARGEST_FILE ? draw(10) : draw_length(slot);
     struct buffers buffers = draw_buffers(slot, length, 1);
     describe("write(slot %d, %zu bytes, %zu unusable) at %lld", (int)(slot - slots), buffers.length,
              buffers.unusable, (long long)at);
@@ -67,7 +69,7 @@ static void do_write(void) {
 
 static void do_pwrite(void) {
     struct slot *slot = any();
-    if (!slot)
+    if (!slot || is_direct(slot))
         return;
     off_t at = draw_offset(slot);
     struct buffers buffers = draw_buffers(slot, draw_length(slot), 1);
