@@ -8,7 +8,7 @@
 //! ```
 //!
 //! *seen*: the kernel has served the page on this file, so it was in the page cache. *heat*: 0, not written; 1
-//! to [`HOT`], written by the kernel, where all steps but the first are taken by lot, so that few bits count to
+//! to `HOT`, written by the kernel, where all steps but the first are taken by lot, so that few bits count to
 //! many; then what was found out about the page's folio. It counts only while *epoch* is the file's, which moves
 //! on with every fsync.
 //!

@@ -426,7 +426,7 @@ impl Drop for KernelWrite {
     }
 }
 
-/// A write that the kernel serves and of which nothing is remembered ([`OpenFile::passes_write`]).
+/// A write that the kernel serves and of which nothing is remembered (`OpenFile::passes_write`).
 pub struct PassedWrite {
     file: &'static OpenFile,
     _alone: KernelWrite,

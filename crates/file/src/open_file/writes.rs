@@ -3,7 +3,7 @@
 //!
 //! A mapped write to a page with a device behind it pays only if many follow before the next fsync, and must
 //! not make more dirty than a write through the kernel would. Both are found out here, at a cost that the
-//! file's writes have paid for before ([`OpenFile::passes_write`], `may_look`); docs/internals/policy.md has the
+//! file's writes have paid for before (`passes_write`, `may_look`); docs/internals/policy.md has the
 //! reasons.
 
 use super::{MAPPED_WRITES, MARKED_BYTES_MAX, MEMORY_ONLY, OpenFile, TIMED, now_ms};
