@@ -33,7 +33,7 @@ enum Family {
 
 const EXAMPLES: &str = "Examples:
   bywash bench run --quick                     does everything work? (under a minute)
-  bywash bench run --html report.html          everything (about 25 minutes)
+  bywash bench run --html report.html          everything (about 35 minutes)
   bywash bench run sqlite micro/tight          one bench, and the cases of another whose name has 'tight'
   bywash bench run rocksdb --place tmpfs       on one file system only
 

@@ -1,4 +1,4 @@
-//! The report as Markdown tables, one a bench: what the README's tables are made from.
+//! The report as Markdown tables: one of all ratios, which the README shows, and one a bench with all columns.
 
 use crate::number;
 use crate::row::{Report, Row};
@@ -7,6 +7,7 @@ use std::fmt::Write;
 /// The whole report.
 pub fn render(report: &Report) -> String {
     let mut text = format!("Measured on {} by bywash {}.\n", report.machine.sentence(), report.version);
+    text.push_str(&summary(report));
     for bench in report.benches() {
         // Writing to a string cannot fail.
         let _ = write!(
@@ -22,9 +23,46 @@ pub fn render(report: &Report) -> String {
     text
 }
 
-fn line(row: &Row) -> String {
+/// Every case against the kernel, one line each, one column a place.
+fn summary(report: &Report) -> String {
+    let rows: Vec<&Row> = report.rows.iter().filter(|row| row.peer == "kernel").collect();
+    let mut places: Vec<&str> = Vec::new();
+    let mut cases: Vec<(&str, String)> = Vec::new();
+    for row in &rows {
+        if !places.contains(&row.place.as_str()) {
+            places.push(&row.place);
+        }
+        let case = (row.bench.as_str(), case_of(row));
+        if !cases.contains(&case) {
+            cases.push(case);
+        }
+    }
+    let mut text =
+        format!("\n| | goal | {} |\n|---|---:|{}\n", places.join(" | "), "---:|".repeat(places.len()));
+    for (bench, case) in &cases {
+        let of_case = || rows.iter().filter(|row| row.bench == *bench && case_of(row) == *case);
+        let goal = of_case().find_map(|row| row.goal).map_or("-".into(), number::ratio);
+        let cells = places.iter().map(|place| {
+            of_case().find(|row| row.place == **place).map_or(String::new(), |row| {
+                let mark = if row.met == Some(true) { "✓" } else { "✗" };
+                row.ratio.map_or("-".into(), |ratio| format!("{} {mark}", number::ratio(ratio)))
+            })
+        });
+        let cells: Vec<String> = cells.collect();
+        let name = bench.strip_prefix("run/").unwrap_or(bench);
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "| {name}: {case} | {goal} | {} |", cells.join(" | "));
+    }
+    text
+}
+
+fn case_of(row: &Row) -> String {
     let metric = if row.metric == "throughput" { String::new() } else { format!(" ({})", row.metric) };
-    let case = format!("{}{metric}", escape(row.what()));
+    format!("{}{metric}", escape(row.what()))
+}
+
+fn line(row: &Row) -> String {
+    let case = case_of(row);
     let goal = match (row.goal, row.met) {
         (Some(goal), Some(true)) => format!("{} ✓", number::ratio(goal)),
         (Some(goal), Some(false)) => format!("{} ✗", number::ratio(goal)),
@@ -110,11 +148,15 @@ mod tests {
         report.rows[1].note = "not run: a | b".into();
         let text = render(&report);
         let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+        let (summary, text) = text.split_once("### ").unwrap();
+        let lines: Vec<&str> = summary.lines().filter(|line| line.starts_with('|')).collect();
+        assert!(lines.iter().all(|line| columns(line) == columns(lines[0])), "{summary}");
+        assert!(summary.contains("2.00 ✓"), "{summary}");
         let table: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
         assert_eq!(table.len(), 4, "{text}");
         assert!(table.iter().all(|line| columns(line) == columns(table[0])), "{text}");
         assert!(
-            text.contains("Test CPU") && text.contains("**2.00** (1.88-2.12)") && text.contains("1.80 ✓")
+            summary.contains("Test CPU") && text.contains("**2.00** (1.88-2.12)") && text.contains("1.80 ✓")
         );
     }
 }

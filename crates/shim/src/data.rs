@@ -5,7 +5,7 @@ use bywash_file::copy::guarded_copy;
 use bywash_file::process;
 use bywash_file::table::{self, Direction, Here, Segment};
 use bywash_session::Counter;
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use libc::{iovec, off_t, size_t, ssize_t};
 
@@ -89,36 +89,37 @@ unsafe fn here(
     }
 }
 
-/// Whether a call that the kernel serves is made here and not in the C library. Behind a system call each
-/// return is mispredicted on processors that must not trust what they remember, and one less saves more than
-/// all that this library does for the call. What the C library adds is only that a cancelled thread ends
-/// within the call; on a file that has a data path it never waits long.
+/// A call at an offset that the kernel serves: made here on a file that has a data path, else by the C library.
+/// Behind a system call each return is mispredicted on processors that must not trust what they remember, and
+/// one less saves more than all that this library does for the call. What the C library adds is only that a
+/// cancelled thread ends within the call, and on such a file it never waits long.
 #[inline(always)]
-fn directly(fd: c_int) -> bool {
-    table::is_served(fd) && !CANCELS.load(Relaxed)
+unsafe fn kernel_at(
+    number: c_long,
+    fd: c_int,
+    buffer: *const c_void,
+    length: size_t,
+    offset: off_t,
+    by_library: impl Fn() -> ssize_t,
+) -> ssize_t {
+    if !table::is_served(fd) || CANCELS.load(Relaxed) {
+        return by_library();
+    }
+    // SAFETY: as the program promised.
+    unsafe { real::direct(number, [fd as usize, buffer as usize, length, offset as usize, 0, 0]) }
 }
 
 #[inline(always)]
 unsafe fn kernel_pread(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t {
     // SAFETY: as the program promised.
-    unsafe {
-        if directly(fd) {
-            real::direct(libc::SYS_pread64, [fd as usize, to as usize, length, offset as usize, 0, 0])
-        } else {
-            real::pread(fd, to, length, offset)
-        }
-    }
+    unsafe { kernel_at(libc::SYS_pread64, fd, to, length, offset, || real::pread(fd, to, length, offset)) }
 }
 
 #[inline(always)]
 unsafe fn kernel_pwrite(fd: c_int, from: *const c_void, length: size_t, offset: off_t) -> ssize_t {
     // SAFETY: as the program promised.
     unsafe {
-        if directly(fd) {
-            real::direct(libc::SYS_pwrite64, [fd as usize, from as usize, length, offset as usize, 0, 0])
-        } else {
-            real::pwrite(fd, from, length, offset)
-        }
+        kernel_at(libc::SYS_pwrite64, fd, from, length, offset, || real::pwrite(fd, from, length, offset))
     }
 }
 

@@ -134,11 +134,13 @@ fn address_space() -> Finding {
     const NAME: &str = "address space";
     match rustix::process::getrlimit(Resource::As).current {
         None => usable(NAME, "not limited"),
-        Some(bytes) if bytes >= 1 << 36 => usable(NAME, format!("limited to {} GiB", bytes >> 30)),
         Some(bytes) => unusable(
             NAME,
-            format!("limited to {} MiB, which mappings of large files exceed", bytes >> 20),
-            "ulimit -v unlimited, or a smaller BYWASH_WINDOWS",
+            format!(
+                "limited to {} MiB; mappings would count against the program's limit, so nothing is served",
+                bytes >> 20
+            ),
+            "ulimit -v unlimited",
         ),
     }
 }
