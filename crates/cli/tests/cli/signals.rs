@@ -21,6 +21,8 @@ struct Running {
 impl Running {
     fn start(mut command: std::process::Command) -> Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A group of its own: SIGTSTP does nothing to one whose leader has lost its parent.
+        command.process_group(0);
         // A shell cannot trap what was ignored when it began, as under nohup(1) or in the background.
         // SAFETY: signal(2) may be called between fork and exec.
         unsafe {
@@ -165,7 +167,6 @@ fn stopping_and_continuing_bywash_stops_and_continues_the_program() {
 fn an_alarm_set_before_is_the_programs() {
     let place = Place::new();
     let mut command = place.bywash(&["run", "--stats", "--", "sh", "-c", LISTENER]);
-    use std::os::unix::process::CommandExt;
     // SAFETY: alarm is async-signal-safe.
     unsafe {
         command.pre_exec(|| {
