@@ -290,8 +290,12 @@ impl OpenFile {
     }
 
     /// Whether a large request begins where the last large one ended; remembers this one.
+    #[inline]
     fn continues(&self, offset: u64, length: usize) -> bool {
-        self.last_end.swap(offset + length as u64, Relaxed) == offset
+        // Not a swap, which would be atomic and cost more: it is a hint.
+        let last_end = self.last_end.load(Relaxed);
+        self.last_end.store(offset + length as u64, Relaxed);
+        last_end == offset
     }
 
     /// The window that holds all of the request, and where in it the request starts.
