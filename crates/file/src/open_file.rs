@@ -223,6 +223,10 @@ impl OpenFile {
         self.has(MAY_WRITE)
     }
 
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.has(MEMORY_ONLY)
+    }
+
     pub(crate) fn identity(&self) -> (u64, u64) {
         (self.device.load(Relaxed), self.inode.load(Relaxed))
     }
@@ -262,7 +266,7 @@ impl OpenFile {
             return Err(why);
         }
         let Some((window, start)) = spot else { return Err(Why::Window) };
-        let base = self.mapping(window, start, length, fd, end)?;
+        let base = self.mapping(window, start, length, fd, end, false)?;
         let mark =
             if self.reads_are_atomic() { Some(self.gate().mark().ok_or(Why::Contended)?) } else { None };
         let from: *const u8 = base.wrapping_add(start);
@@ -321,11 +325,11 @@ impl OpenFile {
         length: usize,
         fd: i32,
         end: u64,
+        writing: bool,
     ) -> Result<*mut u8, Why> {
-        // SYNC: window-mapped (acquire).
-        if start + length > window.mapped.load(Ordering::Acquire) {
-            self.make_mapping(window, fd, end)?;
-            if start + length > window.mapped.load(Ordering::Acquire) {
+        if !window.is_mapped(start + length, writing) {
+            self.make_mapping(window, fd, end, writing)?;
+            if !window.is_mapped(start + length, writing) {
                 return Err(Why::Window);
             }
         }
@@ -334,12 +338,12 @@ impl OpenFile {
     }
 
     #[cold]
-    fn make_mapping(&self, window: &'static Window, fd: i32, end: u64) -> Result<(), Why> {
+    fn make_mapping(&self, window: &'static Window, fd: i32, end: u64, writing: bool) -> Result<(), Why> {
         if window.wanted.fetch_add(1, Relaxed) < WARM_UP {
             return Err(Why::Warming);
         }
         let held = LOCK.try_hold().ok_or(Why::Window)?;
-        if !process::handlers_ready() || !window::map(window, fd, self, end) {
+        if !process::handlers_ready() || !window::map(window, fd, self, end, writing) {
             // Not again for a while.
             window.wanted.store(0, Relaxed);
             return Err(Why::Window);

@@ -97,14 +97,18 @@ pub fn seek(fd: i32, offset: i64, whence: usize) -> isize {
     unsafe { call(nr::LSEEK, [fd as usize, offset as usize, whence, 0, 0, 0]) }
 }
 
-/// A shared mapping of `length` bytes of a file from `offset` on.
+/// A mapping of `length` bytes of a file from `offset` on: shared if it is to be written. One that is only read
+/// is private, and shows the page cache all the same; before the kernel writes a page to the device it looks
+/// through every page of the folio in every mapping that is shared, which may be thousands.
 pub fn map_file(fd: i32, offset: u64, length: usize, writable: bool) -> Result<*mut u8, isize> {
     const PROT_READ: usize = 1;
     const PROT_WRITE: usize = 2;
     const MAP_SHARED: usize = 1;
-    let protection = if writable { PROT_READ | PROT_WRITE } else { PROT_READ };
+    const MAP_PRIVATE: usize = 2;
+    let (protection, kind) =
+        if writable { (PROT_READ | PROT_WRITE, MAP_SHARED) } else { (PROT_READ, MAP_PRIVATE) };
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let answer = unsafe { call(nr::MMAP, [0, length, protection, MAP_SHARED, fd as usize, offset as usize]) };
+    let answer = unsafe { call(nr::MMAP, [0, length, protection, kind, fd as usize, offset as usize]) };
     if answer < 0 { Err(answer) } else { Ok(answer as *mut u8) }
 }
 

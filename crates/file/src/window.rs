@@ -15,7 +15,9 @@ use crate::reclaim;
 use crate::sys::{self, Advice};
 use crate::threads;
 use bywash_session::Counter;
-use bywash_sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
+use bywash_sync::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed,
+};
 
 /// Windows of a process.
 pub const WINDOWS_MAX: usize = 16_384;
@@ -45,6 +47,8 @@ pub struct Window {
     pub base: AtomicPtr<u8>,
     /// Bytes that are mapped; 0: none.
     pub mapped: AtomicUsize,
+    /// Whether the mapping may be written.
+    writable: AtomicBool,
     /// One byte for each page of the whole stretch ([`crate::pages`]): `within` or `mapped_states`.
     states: AtomicPtr<AtomicU8>,
     mapped_states: AtomicPtr<AtomicU8>,
@@ -101,6 +105,13 @@ impl Window {
     #[inline(always)]
     pub fn is(&self, key: u64) -> bool {
         self.key.load(Relaxed) == key
+    }
+
+    /// Whether its first `bytes` are mapped, to be written if `writing`.
+    #[inline(always)]
+    pub fn is_mapped(&self, bytes: usize, writing: bool) -> bool {
+        // SYNC: window-mapped (acquire).
+        bytes <= self.mapped.load(Ordering::Acquire) && (!writing || self.writable.load(Relaxed))
     }
 
     /// log2 of the bytes of its stretch.
@@ -174,6 +185,7 @@ pub(crate) fn create(owner: &OpenFile, index: u64, shift: u32) -> Option<&'stati
     }
     window.key.store(key(index, shift), Relaxed);
     window.mapped.store(0, Relaxed);
+    window.writable.store(false, Relaxed);
     window.wanted.store(0, Relaxed);
     window.displaced.store(0, Relaxed);
     window.owner.store(core::ptr::from_ref(owner).cast_mut(), Relaxed);
@@ -213,9 +225,9 @@ fn prepare_states(window: &Window, pages: usize) -> bool {
 }
 
 /// Maps a window so that the file's byte `end` (exclusive, within its size) is covered, anew and larger if
-/// it was mapped before. Under the lock; the caller's hazard names the window's file. False: it cannot be
-/// had now.
-pub(crate) fn map(window: &Window, fd: i32, file: &OpenFile, end: u64) -> bool {
+/// it was mapped before, to be written if `writing`. Under the lock; the caller's hazard names the window's
+/// file. False: it cannot be had now.
+pub(crate) fn map(window: &Window, fd: i32, file: &OpenFile, end: u64, writing: bool) -> bool {
     let start = window.start();
     let size = file.size();
     let wanted = (size.max(end) - start).next_power_of_two().max(MAPPING_BYTES_MIN);
@@ -226,11 +238,13 @@ pub(crate) fn map(window: &Window, fd: i32, file: &OpenFile, end: u64) -> bool {
     if !file.is_behind(fd) {
         return false;
     }
-    let Ok(base) = sys::map_file(fd, start, length, file.may_write()) else { return false };
+    let writable = file.may_write() && (writing || file.is_in_memory() || window.writable.load(Relaxed));
+    let Ok(base) = sys::map_file(fd, start, length, writable) else { return false };
     sys::advise(base, length, Advice::Random);
     sys::advise(base, length, Advice::DontFork);
     MAPPED_TOTAL.fetch_add(length as u64, Relaxed);
     window.base.store(base, Relaxed);
+    window.writable.store(writable, Relaxed);
     window.last_used.store(CLOCK.fetch_add(1, Relaxed) + 1, Relaxed);
     // SYNC: window-mapped (release; open_file's look-up acquires): the base is there before its length.
     window.mapped.store(length, Ordering::Release);

@@ -106,7 +106,7 @@ impl OpenFile {
             return Err(why);
         }
         let Some((window, start)) = spot else { return Err(Why::Window) };
-        let base = self.mapping(window, start, length, fd, end)?;
+        let base = self.mapping(window, start, length, fd, end, true)?;
         if !self.proves_end(fd, window, base, start + length, end) {
             return Err(Why::Growth);
         }
