@@ -9,7 +9,7 @@ use crate::process;
 use crate::sys;
 use crate::threads;
 use bywash_session::{Counter, FallbackReason as Why};
-use bywash_sync::Ordering::Relaxed;
+use bywash_sync::{AtomicU32, AtomicUsize, Ordering, Ordering::Relaxed};
 
 /// How a call at the file's own position goes on.
 pub enum Here {
@@ -31,7 +31,38 @@ pub struct Ours {
 /// A call at the kernel's position.
 pub struct KernelPosition {
     file: Option<UnderWay>,
+    warming: Option<Warming>,
     fd: i32,
+}
+
+/// A call at the kernel's position of a candidate. While one is under way that began before the descriptor got
+/// its data path, nobody may take the position over: the call would use it all the same.
+struct Warming(&'static AtomicU32);
+
+/// Such calls, by descriptors; those that fall together only take their positions later.
+static WARMING: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+
+impl Warming {
+    /// None: it is no candidate any more.
+    fn begin(fd: i32, entry: &AtomicUsize) -> Option<Warming> {
+        let calls = &WARMING[fd as usize % WARMING.len()];
+        // SYNC: warming (sequentially consistent, as is the look in `is_over` behind the entry's publication).
+        calls.fetch_add(1, Ordering::SeqCst);
+        let value = entry.load(Ordering::SeqCst);
+        if value != 0 && file_of(value).is_none() {
+            return Some(Warming(calls));
+        }
+        calls.fetch_sub(1, Ordering::SeqCst);
+        None
+    }
+
+    fn end(self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn is_over(fd: i32) -> bool {
+        WARMING[fd as usize % WARMING.len()].load(Ordering::SeqCst) == 0
+    }
 }
 
 /// A call at the kernel's position of a file, which may be closed, and its place used anew, meanwhile.
@@ -66,15 +97,23 @@ impl UnderWay {
 /// As [`serve_at`].
 #[inline(always)]
 pub unsafe fn serve_here(fd: i32, direction: Direction, segments: &[Segment]) -> Here {
-    let kernel = Here::Kernel(KernelPosition { file: None, fd });
+    let kernel = Here::Kernel(KernelPosition { file: None, warming: None, fd });
     let Some(entry) = entry(fd) else { return kernel };
-    let Some(file) = file_of(entry.load(Relaxed)) else { return kernel };
-    if threads::bypassed() {
-        return kernel;
-    }
+    let file = loop {
+        let value = entry.load(Relaxed);
+        if value == 0 || threads::bypassed() {
+            return kernel;
+        }
+        if let Some(file) = file_of(value) {
+            break file;
+        }
+        if let Some(warming) = Warming::begin(fd, entry) {
+            return Here::Kernel(KernelPosition { file: None, warming: Some(warming), fd });
+        }
+    };
     let wanted = total(segments);
     if wanted.is_some_and(|wanted| wanted <= process::settings().threshold) {
-        if file.position.ours().is_none() {
+        if file.position.ours().is_none() && Warming::is_over(fd) {
             file.may_take_position();
         }
     } else {
@@ -83,7 +122,7 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, segments: &[Segment]) ->
     loop {
         let Some(at) = file.position.ours() else {
             match UnderWay::begin(file, false) {
-                Some(call) => return Here::Kernel(KernelPosition { file: Some(call), fd }),
+                Some(call) => return Here::Kernel(KernelPosition { file: Some(call), warming: None, fd }),
                 None => continue,
             }
         };
@@ -154,6 +193,9 @@ impl KernelPosition {
     pub fn finish(self, direction: Direction, wanted: usize, result: isize) {
         if let Some(call) = self.file {
             call.end();
+        }
+        if let Some(warming) = self.warming {
+            warming.end();
         }
         // Where it was is not known; that the file was used is.
         if is_served(self.fd) {
