@@ -96,6 +96,7 @@ mod loom_tests {
                 let (crowd, busy, file) = (crowd.clone(), busy.clone(), file.clone());
                 thread::spawn(move || {
                     if crowd.begin_alone(&busy) {
+                        // SAFETY: loom's cell, whose pointer is valid here and whose races loom reports.
                         file.with_mut(|value| unsafe { *value = 1 });
                         crowd.end_alone(&busy);
                     }
@@ -103,6 +104,7 @@ mod loom_tests {
             };
             if crowd.join(|| [&*busy].into_iter()) {
                 // loom reports a race if the first can still be writing, or begins again.
+                // SAFETY: loom's cell, whose pointer is valid here and whose races loom reports.
                 file.with_mut(|value| unsafe { *value = 2 });
             }
             first.join().unwrap();

@@ -172,6 +172,7 @@ mod loom_tests {
     fn write_mapped(shared: &(Gate, UnsafeCell<i32>)) {
         if shared.0.enter_mapped() {
             // loom reports a race if two threads are ever here at once.
+            // SAFETY: loom's cell, whose pointer is valid here and whose races loom reports.
             shared.1.with_mut(|value| unsafe { *value += 1 });
             shared.0.leave_mapped();
         }

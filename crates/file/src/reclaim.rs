@@ -74,6 +74,7 @@ mod loom_tests {
                 let (hazard, source, memory) = (hazard.clone(), source.clone(), memory.clone());
                 thread::spawn(move || {
                     if protect(&hazard, &source, 7) {
+                        // SAFETY: loom's cell, whose pointer is valid here and whose races loom reports.
                         assert_eq!(memory.with(|value| unsafe { *value }), 1);
                         release(&hazard);
                     }
@@ -82,6 +83,7 @@ mod loom_tests {
             source.store(0, Ordering::Release);
             if wait_until_unused(|| [&*hazard].into_iter(), 7, 3, || false) {
                 // loom reports a race if the reader can still be there.
+                // SAFETY: loom's cell, whose pointer is valid here and whose races loom reports.
                 memory.with_mut(|value| unsafe { *value = 2 });
             }
             reader.join().unwrap();
