@@ -15,7 +15,8 @@
 //! - [`open_file`]: how a read and a write are served
 //! - [`window`], [`pages`]: mappings, and what is remembered of each page
 //! - [`copy`]: copies that survive a fault
-//! - [`gate`], [`offset`], [`reclaim`]: the three protocols between threads, each checked by loom
+//! - [`crowd`], [`gate`], [`offset`], [`warming`], [`reclaim`]: the protocols between threads, each checked by
+//!   loom
 //! - [`table`]: from descriptor to open file
 //! - [`threads`], [`process`], [`lock`]: what a thread and a process have once
 //! - [`filesystem`], `usage`, [`clock`], [`sys`]: facts, bookkeeping, time, system calls
@@ -28,6 +29,7 @@ pub mod gate;
 pub mod offset;
 pub mod reclaim;
 pub mod sys;
+pub mod warming;
 
 #[cfg(not(loom))]
 pub mod clock;

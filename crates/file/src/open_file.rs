@@ -37,6 +37,8 @@ const DISPLACED_MAX: u32 = 512;
 /// Bytes of one call whose pages are remembered.
 const MARKED_BYTES_MAX: u64 = 4 << 20;
 const PATH_BYTES: usize = 256;
+/// Large reads that go on from one to the next before such a stream is passed to the kernel.
+const STREAM_READS: u32 = 8;
 /// Pages that are looked at together when one of them is touched first: as many as a read fault maps.
 const PAGES_TOGETHER: u64 = 16;
 const MAY_WRITE: u32 = 1;
@@ -74,6 +76,8 @@ pub struct OpenFile {
     times_ms: AtomicU64,
     history: WriteHistory,
     last_end: AtomicU64,
+    /// Large requests that have continued the one before, up to now.
+    stream: AtomicU32,
     /// Where `read` and `write` are.
     pub position: Position,
     /// Calls that used the kernel's position since it was given last.
@@ -187,6 +191,7 @@ impl OpenFile {
         self.times_ms.store(0, Relaxed);
         self.history.clear();
         self.last_end.store(u64::MAX, Relaxed);
+        self.stream.store(0, Relaxed);
         self.position.reset();
         self.here_calls.store(0, Relaxed);
         self.gives.store(0, Relaxed);
@@ -297,9 +302,19 @@ impl OpenFile {
     #[inline]
     fn continues(&self, offset: u64, length: usize) -> bool {
         // Not a swap, which would be atomic and cost more: it is a hint.
-        let last_end = self.last_end.load(Relaxed);
-        self.last_end.store(offset + length as u64, Relaxed);
-        last_end == offset
+        let continues = self.last_end.load(Relaxed) == offset;
+        self.last_end.store(offset.wrapping_add(length as u64), Relaxed);
+        let stream = if continues { self.stream.load(Relaxed).saturating_add(1) } else { 0 };
+        self.stream.store(stream, Relaxed);
+        continues
+    }
+
+    /// Whether the kernel serves the next read without further ado: it goes on with a stream.
+    #[inline(always)]
+    pub(crate) fn passes_read(&self, offset: u64, length: usize) -> bool {
+        length >= SEQUENTIAL_BYTES
+            && self.stream.load(Relaxed) >= STREAM_READS
+            && self.continues(offset, length)
     }
 
     /// The window that holds all of the request, and where in it the request starts.
@@ -659,13 +674,15 @@ impl OpenFile {
     }
 
     /// Takes the position over if that is allowed and has come to pay.
-    pub(crate) fn may_take_position(&self) {
+    pub(crate) fn wants_position(&self) -> bool {
         const CALLS: u32 = 4;
         const GIVES_MAX: u32 = 10;
         let gives = self.gives.load(Relaxed);
-        if self.has(SHARED) || gives > GIVES_MAX || self.here_calls.fetch_add(1, Relaxed) < CALLS << gives {
-            return;
-        }
+        !self.has(SHARED) && gives <= GIVES_MAX && self.here_calls.fetch_add(1, Relaxed) >= CALLS << gives
+    }
+
+    /// Takes the position over, unless a call of the kernel uses it.
+    pub(crate) fn take_position(&self) {
         let fd = self.fd.load(Relaxed) as i32;
         let Some(held) = LOCK.try_hold() else { return };
         self.position.take(|| u64::try_from(sys::seek(fd, 0, 1)).ok());

@@ -67,6 +67,7 @@ pub(crate) fn prepare() -> bool {
 
 /// In a forked child, after the tables were wiped.
 pub(crate) fn reset_child() {
+    here::reset_child();
     for fd in known() {
         if let Some(entry) = entry(fd) {
             let number = NUMBER.fetch_add(1, Relaxed) + 1;
@@ -426,29 +427,46 @@ impl Drop for KernelWrite {
     }
 }
 
-/// A write that the kernel serves and of which nothing is remembered (`OpenFile::passes_write`).
-pub struct PassedWrite {
+/// A call that the kernel serves and of which nothing is remembered (`OpenFile::passes_read`, `passes_write`).
+pub struct Passed {
     file: &'static OpenFile,
+    direction: Direction,
     _alone: KernelWrite,
 }
 
-/// Whether the next write of `fd` is such a one; to be asked before anything else.
+/// Whether the next read or write at an offset is such a one; to be asked before anything else.
 #[inline(always)]
-pub fn pass_write(fd: i32) -> Option<PassedWrite> {
-    let file = file_of(entry(fd)?.load(Relaxed)).filter(|file| file.passes_write())?;
-    (!threads::bypassed()).then(|| PassedWrite { file, _alone: before_kernel_write(fd) })
+pub fn pass(fd: i32, direction: Direction, length: usize, offset: i64) -> Option<Passed> {
+    let file = file_of(entry(fd)?.load(Relaxed))?;
+    let passes = match direction {
+        Direction::Read => file.passes_read(offset as u64, length),
+        Direction::Write => file.passes_write(),
+    };
+    if !passes || threads::bypassed() {
+        return None;
+    }
+    let alone = match direction {
+        Direction::Read => KernelWrite::Free,
+        Direction::Write => before_kernel_write(fd),
+    };
+    Some(Passed { file, direction, _alone: alone })
 }
 
-impl PassedWrite {
+impl Passed {
     /// The kernel has served it.
     #[inline(always)]
     pub fn finish(self, result: isize) {
-        self.file.note_passed_write();
+        if self.direction == Direction::Write {
+            self.file.note_passed_write();
+        }
         if let Some(thread) = threads::known()
             && process::record().is_some()
         {
-            count_kernel(Direction::Write, result);
-            thread.count_fallback(self.file.why_passed());
+            count_kernel(self.direction, result);
+            thread.count_fallback(match self.direction {
+                Direction::Read => Why::Sequential,
+                Direction::Write => self.file.why_passed(),
+            });
             usage::count(thread, self.file, By::Kernel, result.max(0) as u64);
         }
     }

@@ -45,9 +45,7 @@ unsafe fn at_offset(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     cancellation_point();
-    if direction == Direction::Write
-        && let Some(passed) = table::pass_write(fd)
-    {
+    if let Some(passed) = table::pass(fd, direction, wanted, offset) {
         let result = kernel();
         passed.finish(result);
         return result;

@@ -3,13 +3,14 @@
 //! Whose the position is at a time is [`crate::offset::Position`]'s to say. A call takes it over or finds it the
 //! kernel's, and what the kernel has served is told here afterwards.
 
-use super::{Direction, Segment, entry, file_of, is_served, serve_at, served_at, total};
+use super::{CANDIDATE, Direction, Segment, entry, file_of, is_served, serve_at, served_at, total};
 use crate::open_file::OpenFile;
 use crate::process;
 use crate::sys;
 use crate::threads;
+use crate::warming::{WarmCall, Warming};
 use bywash_session::{Counter, FallbackReason as Why};
-use bywash_sync::{AtomicU32, AtomicUsize, Ordering, Ordering::Relaxed};
+use bywash_sync::Ordering::Relaxed;
 
 /// How a call at the file's own position goes on.
 pub enum Here {
@@ -30,39 +31,30 @@ pub struct Ours {
 
 /// A call at the kernel's position.
 pub struct KernelPosition {
-    file: Option<UnderWay>,
-    warming: Option<Warming>,
+    call: KernelCall,
     fd: i32,
 }
 
-/// A call at the kernel's position of a candidate. While one is under way that began before the descriptor got
-/// its data path, nobody may take the position over: the call would use it all the same.
-struct Warming(&'static AtomicU32);
+/// What keeps the position with the kernel until a call that uses it has ended.
+enum KernelCall {
+    /// Nothing: the descriptor has no data path, and gets none meanwhile.
+    Free,
+    /// It was a candidate when the call began.
+    Warm(#[expect(dead_code, reason = "held until it is dropped")] WarmCall<'static>),
+    /// It has a data path.
+    Counted(#[expect(dead_code, reason = "held until it is dropped")] UnderWay),
+}
 
-/// Such calls, by descriptors; those that fall together only take their positions later.
-static WARMING: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+/// Calls that began on a candidate, by descriptors; those that fall together only take their positions later.
+static WARMING: [Warming; 64] = [const { Warming::new() }; 64];
 
-impl Warming {
-    /// None: it is no candidate any more.
-    fn begin(fd: i32, entry: &AtomicUsize) -> Option<Warming> {
-        let calls = &WARMING[fd as usize % WARMING.len()];
-        // SYNC: warming (sequentially consistent, as is the look in `is_over` behind the entry's publication).
-        calls.fetch_add(1, Ordering::SeqCst);
-        let value = entry.load(Ordering::SeqCst);
-        if value != 0 && file_of(value).is_none() {
-            return Some(Warming(calls));
-        }
-        calls.fetch_sub(1, Ordering::SeqCst);
-        None
-    }
+fn warming(fd: i32) -> &'static Warming {
+    &WARMING[fd as usize % WARMING.len()]
+}
 
-    fn end(self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    fn is_over(fd: i32) -> bool {
-        WARMING[fd as usize % WARMING.len()].load(Ordering::SeqCst) == 0
-    }
+/// In a forked child.
+pub(super) fn reset_child() {
+    WARMING.iter().for_each(Warming::reset_child);
 }
 
 /// A call at the kernel's position of a file, which may be closed, and its place used anew, meanwhile.
@@ -83,10 +75,31 @@ impl UnderWay {
         }
         Some(UnderWay { file, serial })
     }
+}
 
-    fn end(self) {
+impl Drop for UnderWay {
+    #[inline]
+    fn drop(&mut self) {
         if self.file.serial() == self.serial {
             self.file.position.end_kernel_call();
+        }
+    }
+}
+
+/// The open file that `fd` leads to; else how a call of the kernel at its position begins.
+#[inline(always)]
+fn led_to(fd: i32) -> Result<&'static OpenFile, KernelCall> {
+    let Some(entry) = entry(fd) else { return Err(KernelCall::Free) };
+    loop {
+        let value = entry.load(Relaxed);
+        if value == 0 || threads::bypassed() {
+            return Err(KernelCall::Free);
+        }
+        if let Some(file) = file_of(value) {
+            return Ok(file);
+        }
+        if let Some(call) = warming(fd).begin(entry, |value| value & CANDIDATE != 0) {
+            return Err(KernelCall::Warm(call));
         }
     }
 }
@@ -97,24 +110,15 @@ impl UnderWay {
 /// As [`serve_at`].
 #[inline(always)]
 pub unsafe fn serve_here(fd: i32, direction: Direction, segments: &[Segment]) -> Here {
-    let kernel = Here::Kernel(KernelPosition { file: None, warming: None, fd });
-    let Some(entry) = entry(fd) else { return kernel };
-    let file = loop {
-        let value = entry.load(Relaxed);
-        if value == 0 || threads::bypassed() {
-            return kernel;
-        }
-        if let Some(file) = file_of(value) {
-            break file;
-        }
-        if let Some(warming) = Warming::begin(fd, entry) {
-            return Here::Kernel(KernelPosition { file: None, warming: Some(warming), fd });
-        }
+    let kernel = |call| Here::Kernel(KernelPosition { call, fd });
+    let file = match led_to(fd) {
+        Ok(file) => file,
+        Err(call) => return kernel(call),
     };
     let wanted = total(segments);
     if wanted.is_some_and(|wanted| wanted <= process::settings().threshold) {
-        if file.position.ours().is_none() && Warming::is_over(fd) {
-            file.may_take_position();
+        if file.position.ours().is_none() && file.wants_position() && warming(fd).is_over() {
+            file.take_position();
         }
     } else {
         file.give_position();
@@ -122,7 +126,7 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, segments: &[Segment]) ->
     loop {
         let Some(at) = file.position.ours() else {
             match UnderWay::begin(file, false) {
-                Some(call) => return Here::Kernel(KernelPosition { file: Some(call), warming: None, fd }),
+                Some(call) => return kernel(KernelCall::Counted(call)),
                 None => continue,
             }
         };
@@ -191,12 +195,7 @@ impl KernelPosition {
     /// The kernel has served the call.
     #[inline]
     pub fn finish(self, direction: Direction, wanted: usize, result: isize) {
-        if let Some(call) = self.file {
-            call.end();
-        }
-        if let Some(warming) = self.warming {
-            warming.end();
-        }
+        drop(self.call);
         // Where it was is not known; that the file was used is.
         if is_served(self.fd) {
             process::count(Why::Position.counter(), 1);
@@ -240,16 +239,10 @@ pub fn sought(fd: i32, to: i64) {
     }
 }
 
-/// Runs a call of the kernel that uses its position, on a file whose position may be ours: it is given
-/// first, and not taken while the call runs.
+/// Runs a call of the kernel that uses its position, which may be ours: it is given first, and not taken
+/// while the call runs.
 #[inline]
 pub fn with_kernel_position<T>(fd: i32, call: impl FnOnce() -> T) -> T {
-    let file = entry(fd).and_then(|entry| file_of(entry.load(Relaxed)));
-    let Some(file) = file.filter(|_| !threads::bypassed()) else { return call() };
-    let under_way = UnderWay::begin(file, true);
-    let result = call();
-    if let Some(under_way) = under_way {
-        under_way.end();
-    }
-    result
+    let _call = led_to(fd).map(|file| UnderWay::begin(file, true));
+    call()
 }
