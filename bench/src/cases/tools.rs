@@ -125,7 +125,13 @@ pub fn cases() -> Vec<Case> {
         },
         Tool { name: "gzip", package: "gzip", arguments: &["-1", "-c", "-n"], medium: true, times: 1 },
         // To a pipe or file, as tar reads nothing when its archive is /dev/null.
-        Tool { name: "tar", package: "tar", arguments: &["cf", "-"], medium: false, times: 1 },
+        Tool {
+            name: "tar",
+            package: "tar",
+            arguments: &["--hard-dereference", "-cf", "-"],
+            medium: false,
+            times: 4,
+        },
         Tool { name: "sort", package: "coreutils", arguments: &[], medium: true, times: 1 },
     ];
     tools

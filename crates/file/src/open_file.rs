@@ -15,7 +15,7 @@ use crate::filesystem::Kind;
 use crate::gate::Gate;
 use crate::offset::Position;
 use crate::pages::{self, PAGE_BYTES, PAGE_SHIFT};
-use crate::policy::{self, Choice, Request, SEQUENTIAL_BYTES};
+use crate::policy::{self, Choice, Request};
 use crate::process::{self, LOCK};
 use crate::reclaim;
 use crate::sys::{self, Advice, Status};
@@ -37,8 +37,11 @@ const DISPLACED_MAX: u32 = 512;
 /// Bytes of one call whose pages are remembered.
 const MARKED_BYTES_MAX: u64 = 4 << 20;
 const PATH_BYTES: usize = 256;
-/// Large reads that go on from one to the next before such a stream is passed to the kernel.
-const STREAM_READS: u32 = 8;
+/// Of so many requests of a stream that the kernel serves one is looked at, for all of them.
+const REQUESTS_PER_LOOK: u32 = 16;
+/// Of so many requests that continue nothing one is remembered, so that threads that read at random do not
+/// write to one cache line all the time.
+const STARTS_REMEMBERED: u32 = 16;
 /// Pages that are looked at together when one of them is touched first: as many as a read fault maps.
 const PAGES_TOGETHER: u64 = 16;
 const MAY_WRITE: u32 = 1;
@@ -76,7 +79,7 @@ pub struct OpenFile {
     times_ms: AtomicU64,
     history: WriteHistory,
     last_end: AtomicU64,
-    /// Large requests that have continued the one before, up to now.
+    /// Requests that have continued the one before, up to now.
     stream: AtomicU32,
     /// Where `read` and `write` are.
     pub position: Position,
@@ -266,7 +269,7 @@ impl OpenFile {
         }
         let end = offset + length as u64;
         let spot = self.locate(offset, length);
-        let request = self.request(offset, length, spot);
+        let request = self.request(offset, length, spot, policy::STREAM_READ_BYTES);
         if let Choice::Kernel(why) = policy::read_way(&request) {
             return Err(why);
         }
@@ -288,33 +291,57 @@ impl OpenFile {
     }
 
     #[inline(always)]
-    fn request(&self, offset: u64, length: usize, spot: Option<(&Window, usize)>) -> Request {
+    fn request(
+        &self,
+        offset: u64,
+        length: usize,
+        spot: Option<(&Window, usize)>,
+        stream_bytes: usize,
+    ) -> Request {
         Request {
             length,
             threshold: process::settings().threshold,
-            sequential: length >= SEQUENTIAL_BYTES && self.continues(offset, length),
+            stream: length >= stream_bytes
+                && self.continues(offset, length) > policy::STREAM_REQUESTS
+                && !each_page(spot, length, pages::is_settled),
             within_size: offset + length as u64 <= self.size(),
-            touched: touched(spot, length),
+            touched: each_page(spot, length, pages::is_seen),
         }
     }
 
-    /// Whether a large request begins where the last large one ended; remembers this one.
+    /// How many requests have continued the one before, up to this one, which is remembered.
     #[inline]
-    fn continues(&self, offset: u64, length: usize) -> bool {
-        // Not a swap, which would be atomic and cost more: it is a hint.
-        let continues = self.last_end.load(Relaxed) == offset;
-        self.last_end.store(offset.wrapping_add(length as u64), Relaxed);
-        let stream = if continues { self.stream.load(Relaxed).saturating_add(1) } else { 0 };
-        self.stream.store(stream, Relaxed);
-        continues
+    fn continues(&self, offset: u64, length: usize) -> u32 {
+        let end = offset.wrapping_add(length as u64);
+        // Neither is swapped, which would be atomic and cost more: they are hints.
+        if self.last_end.load(Relaxed) == offset {
+            let stream = self.stream.load(Relaxed).wrapping_add(1);
+            self.last_end.store(end, Relaxed);
+            self.stream.store(stream, Relaxed);
+            return stream;
+        }
+        const SPREAD: u32 = 0x9e37_79b1;
+        if ((offset >> 9) as u32).wrapping_mul(SPREAD) < u32::MAX / STARTS_REMEMBERED {
+            self.last_end.store(end, Relaxed);
+            self.stream.store(0, Relaxed);
+        }
+        0
     }
 
-    /// Whether the kernel serves the next read without further ado: it goes on with a stream.
+    /// Whether the kernel serves the next read without further ado: it goes on with a stream over pages that
+    /// are not settled.
     #[inline(always)]
     pub(crate) fn passes_read(&self, offset: u64, length: usize) -> bool {
-        length >= SEQUENTIAL_BYTES
-            && self.stream.load(Relaxed) >= STREAM_READS
-            && self.continues(offset, length)
+        let stream = self.stream.load(Relaxed);
+        let passes = length >= policy::STREAM_READ_BYTES
+            && stream > policy::STREAM_REQUESTS
+            && self.last_end.load(Relaxed) == offset
+            && !stream.is_multiple_of(REQUESTS_PER_LOOK)
+            && !each_page(self.locate(offset, 1), 1, pages::is_settled);
+        if passes {
+            self.continues(offset, length);
+        }
+        passes
     }
 
     /// The window that holds all of the request, and where in it the request starts.
@@ -427,14 +454,19 @@ impl OpenFile {
 
     /// The kernel has read these bytes: their pages are in the page cache now. If all pages around them are as
     /// well, which one call tells, they too are as good as touched.
-    pub fn note_read(&self, fd: i32, offset: u64, length: u64) {
+    pub fn note_read(&self, thread: &Thread, fd: i32, offset: u64, length: u64) {
         let end = offset + length;
         self.reaches(end);
         // What is transferred in large pieces is seldom read again in small ones.
         if length == 0 || length > process::settings().threshold as u64 {
             return;
         }
-        if touched(self.locate(offset, length as usize), length as usize) {
+        if self.streams_to(end) && length >= policy::STREAM_READ_BYTES as u64 {
+            // This one is looked at for those that were not.
+            self.settle(thread, fd, end, length, policy::STREAM_PASSES);
+            return;
+        }
+        if each_page(self.locate(offset, length as usize), length as usize, pages::is_seen) {
             return;
         }
         const TOGETHER: u64 = PAGES_TOGETHER << PAGE_SHIFT;
@@ -446,6 +478,20 @@ impl OpenFile {
             // On a file system in memory a page that is read through a mapping exists from then on, a hole
             // read by the kernel does not.
             self.mark(offset, length, pages::set_seen);
+        }
+    }
+
+    /// Whether a stream has just come to `end`.
+    fn streams_to(&self, end: u64) -> bool {
+        self.stream.load(Relaxed) > policy::STREAM_REQUESTS && self.last_end.load(Relaxed) == end
+    }
+
+    /// A stream whose requests are of `length` bytes has come to `end`. One time in `times` what lies behind it
+    /// is settled, if all of it is in the page cache.
+    fn settle(&self, thread: &Thread, fd: i32, end: u64, length: u64, times: u32) {
+        let start = end.saturating_sub(length * u64::from(REQUESTS_PER_LOOK));
+        if thread.draw_lot(times) && is_cached(fd, start, end) {
+            self.mark(start, end - start, pages::settle);
         }
     }
 
@@ -716,12 +762,10 @@ impl OpenFile {
     }
 }
 
-/// Whether the kernel has served each page of a request before.
+/// Whether `is` holds for what is remembered of each page of a request.
 #[inline(always)]
-fn touched(spot: Option<(&Window, usize)>, length: usize) -> bool {
-    spot.is_some_and(|(window, start)| {
-        pages::pages_of(start, length).all(|page| pages::is_seen(window.page(page)))
-    })
+fn each_page(spot: Option<(&Window, usize)>, length: usize, is: fn(&AtomicU8) -> bool) -> bool {
+    spot.is_some_and(|(window, start)| pages::pages_of(start, length).all(|page| is(window.page(page))))
 }
 
 /// Whether each page of these bytes is in the page cache.

@@ -1,16 +1,16 @@
 //! What is remembered of each page of a window: one byte.
 //!
 //! ```text
-//!  7     4 3     1    0
-//! +-------+-------+------+
-//! | epoch | heat  | seen |
-//! +-------+-------+------+
+//!  7     4    3      2      0
+//! +-------+---------+--------+
+//! | epoch | settled |  heat  |
+//! +-------+---------+--------+
 //! ```
 //!
-//! *seen*: the kernel has served the page on this file, so it was in the page cache. *heat*: 0, not written; 1
+//! *heat*: 0, never seen; 1, the kernel has served the page on this file, so it was in the page cache; then
 //! to `HOT`, written by the kernel, where all steps but the first are taken by lot, so that few bits count to
-//! many; then what was found out about the page's folio. It counts only while *epoch* is the file's, which moves
-//! on with every fsync.
+//! many; then what was found out about the page's folio. What is more than 1 counts only while *epoch* is the
+//! file's, which moves on with every fsync. *settled*: streams have passed over the page often enough.
 //!
 //! Invariant: these are hints. A lost update or an epoch that came round again costs time, never data; that
 //! is why plain loads and stores suffice.
@@ -23,9 +23,9 @@ pub const PAGE_BYTES: usize = 4096;
 /// log2 of [`PAGE_BYTES`].
 pub const PAGE_SHIFT: u32 = 12;
 
+const HEAT_MASK: u8 = 0b111;
 const SEEN: u8 = 1;
-const HEAT_SHIFT: u32 = 1;
-const HEAT_MASK: u8 = 0b1110;
+const SETTLED: u8 = 0b1000;
 const EPOCH_SHIFT: u32 = 4;
 
 /// The pages that a request of `length > 0` bytes from `start` on touches.
@@ -37,15 +37,31 @@ pub fn pages_of(start: usize, length: usize) -> core::ops::RangeInclusive<usize>
 /// Whether the kernel served this page before.
 #[inline]
 pub fn is_seen(page: &AtomicU8) -> bool {
-    page.load(Relaxed) & SEEN != 0
+    page.load(Relaxed) & HEAT_MASK != 0
 }
 
 /// The kernel served this page.
 #[inline]
 pub fn set_seen(page: &AtomicU8) {
     let value = page.load(Relaxed);
-    if value & SEEN == 0 {
+    if value & HEAT_MASK == 0 {
         page.store(value | SEEN, Relaxed);
+    }
+}
+
+/// Whether streams may read this page through the mapping.
+#[inline]
+pub fn is_settled(page: &AtomicU8) -> bool {
+    page.load(Relaxed) & SETTLED != 0
+}
+
+/// Streams have passed over this page, which is there, often enough.
+#[inline]
+pub fn settle(page: &AtomicU8) {
+    set_seen(page);
+    let value = page.load(Relaxed);
+    if value & SETTLED == 0 {
+        page.store(value | SETTLED, Relaxed);
     }
 }
 
@@ -57,30 +73,30 @@ pub fn forget(page: &AtomicU8) {
 }
 
 /// The heat of a page that was written often enough.
-const HOT: u8 = 4;
+const HOT: u8 = SEEN + 4;
 const LARGE: u8 = HOT + 1;
 const SMALL: u8 = HOT + 2;
 /// Steps that are taken by lot.
-pub const STEPS_BY_LOT: u32 = HOT as u32 - 1;
-const _: () = assert!(SMALL <= HEAT_MASK >> HEAT_SHIFT);
+pub const STEPS_BY_LOT: u32 = (HOT - SEEN) as u32 - 1;
+const _: () = assert!(SMALL <= HEAT_MASK);
 
-/// The heat field, if it is of this epoch.
+/// The heat field, if it is of this epoch; else that of a page that was only seen.
 #[inline]
 fn heat_field(page: &AtomicU8, epoch: u8) -> u8 {
     let value = page.load(Relaxed);
-    if value >> EPOCH_SHIFT == epoch & 15 { (value & HEAT_MASK) >> HEAT_SHIFT } else { 0 }
+    if value >> EPOCH_SHIFT == epoch & 15 { (value & HEAT_MASK).max(SEEN) } else { SEEN }
 }
 
 fn set_heat_field(page: &AtomicU8, epoch: u8, heat: u8) {
-    let seen = page.load(Relaxed) & SEEN;
-    page.store(epoch << EPOCH_SHIFT | heat << HEAT_SHIFT | seen, Relaxed);
+    let settled = page.load(Relaxed) & SETTLED;
+    page.store(epoch << EPOCH_SHIFT | settled | heat, Relaxed);
 }
 
 /// How hot the page is in this epoch.
 #[inline]
 pub fn heat(page: &AtomicU8, epoch: u8) -> Heat {
     match heat_field(page, epoch) {
-        0 => Heat::Clean,
+        SEEN => Heat::Clean,
         HOT => Heat::Hot,
         LARGE => Heat::Large,
         SMALL => Heat::Small,
@@ -93,7 +109,7 @@ pub fn found(page: &AtomicU8, epoch: u8, heat: Heat) {
     let field = match heat {
         Heat::Large => LARGE,
         Heat::Small => SMALL,
-        Heat::Clean | Heat::Warm | Heat::Hot => 0,
+        Heat::Clean | Heat::Warm | Heat::Hot => SEEN,
     };
     set_heat_field(page, epoch, field);
 }
@@ -102,7 +118,7 @@ pub fn found(page: &AtomicU8, epoch: u8, heat: Heat) {
 #[inline]
 pub fn warm(page: &AtomicU8, epoch: u8, lot: bool) {
     let heat = heat_field(page, epoch);
-    if heat == 0 || lot && heat < HOT {
+    if heat == SEEN || lot && heat < HOT {
         set_heat_field(page, epoch, heat + 1);
     }
 }
@@ -132,6 +148,20 @@ mod tests {
         assert!(is_seen(&page));
         forget(&page);
         assert!(!is_seen(&page));
+    }
+
+    #[test]
+    fn settled_pages_stay_so_whatever_is_written() {
+        let page = AtomicU8::new(0);
+        assert!(!is_settled(&page));
+        settle(&page);
+        assert!(is_settled(&page) && is_seen(&page));
+        warm(&page, 5, true);
+        found(&page, 5, Heat::Small);
+        assert_eq!(heat(&page, 5), Heat::Small);
+        assert!(is_settled(&page));
+        forget(&page);
+        assert!(!is_settled(&page));
     }
 
     #[test]

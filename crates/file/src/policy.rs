@@ -1,14 +1,21 @@
 //! Which way one request goes: through the mapping or through the kernel.
 //!
 //! Pure: facts in, choice out; the table at the end is the specification. What the rules rest on was
-//! measured (docs/internals/policy.md): a first touch through a mapping reads ahead for nothing, a
-//! sequential stream is faster through the kernel from 16 KiB on, a clean page costs a fault on its first
-//! mapped write, and a mapped write to a page of a large folio makes the device write all of the folio.
+//! measured (docs/internals/policy.md): a first touch through a mapping reads ahead for nothing, a page that
+//! is read once in passing does not earn its fault, a clean page costs a fault on its first mapped write, and
+//! a mapped write to a page of a large folio makes the device write all of the folio.
 
 use bywash_session::FallbackReason;
 
-/// Requests of this size and more go to the kernel when they continue the one before.
-pub const SEQUENTIAL_BYTES: usize = 16 * 1024;
+/// Reads of this size and more are a stream when [`STREAM_REQUESTS`] continued the one before.
+pub const STREAM_READ_BYTES: usize = 4096;
+/// As [`STREAM_READ_BYTES`], for writes.
+pub const STREAM_WRITE_BYTES: usize = 16 * 1024;
+/// Requests that each continue the one before and are no stream yet.
+pub const STREAM_REQUESTS: u32 = 8;
+/// Times that streams pass over a stretch of pages, on average, before they read it through the mapping. To
+/// map a page costs about what one passage gains.
+pub const STREAM_PASSES: u32 = 3;
 /// Writes of a page since the last fsync that go to the kernel, on average, before the mapping is considered.
 /// The change costs about as much as three writes (a fault, and calls to look at the folio), so a page for
 /// which it does not pay loses at most a twentieth.
@@ -34,8 +41,8 @@ pub struct Request {
     pub length: usize,
     /// The largest request that may be mapped.
     pub threshold: usize,
-    /// It begins where the one before ended.
-    pub sequential: bool,
+    /// It belongs to a stream, over pages for which mapping has not come to pay.
+    pub stream: bool,
     /// It ends within the known size of the file.
     pub within_size: bool,
     /// The kernel has served each of its pages before.
@@ -75,7 +82,7 @@ pub enum Heat {
 fn way(request: &Request, past_the_end: FallbackReason) -> Choice {
     if request.length > request.threshold {
         Choice::Kernel(FallbackReason::Large)
-    } else if request.sequential && request.length >= SEQUENTIAL_BYTES {
+    } else if request.stream {
         Choice::Kernel(FallbackReason::Sequential)
     } else if !request.within_size {
         Choice::Kernel(past_the_end)
@@ -120,7 +127,7 @@ mod tests {
     use FallbackReason as Why;
 
     const READ: Request =
-        Request { length: 4096, threshold: 65536, sequential: false, within_size: true, touched: true };
+        Request { length: 4096, threshold: 65536, stream: false, within_size: true, touched: true };
     const WRITE: WriteFacts =
         WriteFacts { allowed: true, times_age_ms: 0, memory_only: false, heat: Heat::Small };
 
@@ -130,8 +137,7 @@ mod tests {
             (READ, Mapped),
             (Request { length: 65536, ..READ }, Mapped),
             (Request { length: 65537, ..READ }, Kernel(Why::Large)),
-            (Request { length: 16384, sequential: true, ..READ }, Kernel(Why::Sequential)),
-            (Request { length: 16383, sequential: true, ..READ }, Mapped),
+            (Request { stream: true, ..READ }, Kernel(Why::Sequential)),
             (Request { within_size: false, ..READ }, Kernel(Why::End)),
             (Request { touched: false, ..READ }, Kernel(Why::FirstTouch)),
         ];
@@ -155,6 +161,7 @@ mod tests {
             (Request { within_size: false, ..READ }, WRITE, Kernel(Why::Growth)),
             (Request { touched: false, ..READ }, WRITE, Kernel(Why::FirstTouch)),
             (Request { length: 1 << 20, ..READ }, WRITE, Kernel(Why::Large)),
+            (Request { stream: true, ..READ }, WRITE, Kernel(Why::Sequential)),
         ];
         for (request, facts, way) in table {
             assert_eq!(write_way(&request, &facts), way, "{request:?} {facts:?}");

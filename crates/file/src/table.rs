@@ -459,16 +459,22 @@ impl Passed {
         if self.direction == Direction::Write {
             self.file.note_passed_write();
         }
-        if let Some(thread) = threads::known()
-            && process::record().is_some()
-        {
-            count_kernel(self.direction, result);
-            thread.count_fallback(match self.direction {
-                Direction::Read => Why::Sequential,
-                Direction::Write => self.file.why_passed(),
-            });
-            usage::count(thread, self.file, By::Kernel, result.max(0) as u64);
-        }
+        count_passed(self.file, self.direction, result);
+    }
+}
+
+/// Counts a call of which nothing is remembered.
+#[inline(always)]
+fn count_passed(file: &OpenFile, direction: Direction, result: isize) {
+    if let Some(thread) = threads::known()
+        && process::record().is_some()
+    {
+        count_kernel(direction, result);
+        thread.count_fallback(match direction {
+            Direction::Read => Why::Sequential,
+            Direction::Write => file.why_passed(),
+        });
+        usage::count(thread, file, By::Kernel, result.max(0) as u64);
     }
 }
 
@@ -493,8 +499,8 @@ pub fn served_at(fd: i32, direction: Direction, wanted: usize, offset: i64, resu
     } else if result > 0 && offset >= 0 {
         with(fd, |file, thread| {
             match direction {
-                Direction::Read => file.note_read(fd, offset as u64, result as u64),
-                Direction::Write => file.note_write(thread, offset as u64, result as u64),
+                Direction::Read => file.note_read(thread, fd, offset as u64, result as u64),
+                Direction::Write => file.note_write(thread, fd, offset as u64, result as u64),
             }
             usage::count(thread, file, By::Kernel, result as u64);
         });

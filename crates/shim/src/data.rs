@@ -87,12 +87,13 @@ unsafe fn here(
     }
 }
 
-/// A call at an offset that the kernel serves: made here on a file that has a data path, else by the C library.
-/// Behind a system call each return is mispredicted on processors that must not trust what they remember, and
-/// one less saves more than all that this library does for the call. What the C library adds is only that a
-/// cancelled thread ends within the call, and on such a file it never waits long.
+/// A call that the kernel serves: made here where that makes no difference, else by the C library. Behind a system
+/// call each return is mispredicted on processors that must not trust what they remember, and one less saves
+/// more than all that this library does for the call. What the C library adds is only that a cancelled thread
+/// ends within the call: on a file with a data path it never waits long, and a thread that is alone is not
+/// cancelled.
 #[inline(always)]
-unsafe fn kernel_at(
+unsafe fn direct_or(
     number: c_long,
     fd: c_int,
     buffer: *const c_void,
@@ -100,7 +101,11 @@ unsafe fn kernel_at(
     offset: off_t,
     by_library: impl Fn() -> ssize_t,
 ) -> ssize_t {
-    if !table::is_served(fd) || CANCELS.load(Relaxed) {
+    unsafe extern "C" {
+        /// The C library's: whether the process has one thread only.
+        safe static __libc_single_threaded: AtomicBool;
+    }
+    if CANCELS.load(Relaxed) || !(table::is_served(fd) || __libc_single_threaded.load(Relaxed)) {
         return by_library();
     }
     // SAFETY: as the program promised.
@@ -108,16 +113,28 @@ unsafe fn kernel_at(
 }
 
 #[inline(always)]
+unsafe fn kernel_read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
+    // SAFETY: as the program promised.
+    unsafe { direct_or(libc::SYS_read, fd, to, length, 0, || real::read(fd, to, length)) }
+}
+
+#[inline(always)]
+unsafe fn kernel_write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
+    // SAFETY: as the program promised.
+    unsafe { direct_or(libc::SYS_write, fd, from, length, 0, || real::write(fd, from, length)) }
+}
+
+#[inline(always)]
 unsafe fn kernel_pread(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t {
     // SAFETY: as the program promised.
-    unsafe { kernel_at(libc::SYS_pread64, fd, to, length, offset, || real::pread(fd, to, length, offset)) }
+    unsafe { direct_or(libc::SYS_pread64, fd, to, length, offset, || real::pread(fd, to, length, offset)) }
 }
 
 #[inline(always)]
 unsafe fn kernel_pwrite(fd: c_int, from: *const c_void, length: size_t, offset: off_t) -> ssize_t {
     // SAFETY: as the program promised.
     unsafe {
-        kernel_at(libc::SYS_pwrite64, fd, from, length, offset, || real::pwrite(fd, from, length, offset))
+        direct_or(libc::SYS_pwrite64, fd, from, length, offset, || real::pwrite(fd, from, length, offset))
     }
 }
 
@@ -170,7 +187,7 @@ pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssi
             &segments,
             length,
             |offset| kernel_pread(fd, to, length, offset),
-            || real::read(fd, to, length),
+            || kernel_read(fd, to, length),
         )
     }
 }
@@ -186,7 +203,7 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: size_t) -
             &segments,
             length,
             |offset| kernel_pwrite(fd, from, length, offset),
-            || real::write(fd, from, length),
+            || kernel_write(fd, from, length),
         )
     }
 }

@@ -6,7 +6,7 @@
 //! file's writes have paid for before (`passes_write`, `may_look`); docs/internals/policy.md has the
 //! reasons.
 
-use super::{MAPPED_WRITES, MARKED_BYTES_MAX, MEMORY_ONLY, OpenFile, TIMED, now_ms};
+use super::{MAPPED_WRITES, MARKED_BYTES_MAX, MEMORY_ONLY, OpenFile, REQUESTS_PER_LOOK, TIMED, now_ms};
 use crate::copy::Fault;
 use crate::pages::{self, PAGE_BYTES, PAGE_SHIFT};
 use crate::policy::{self, Choice, Heat, WriteFacts};
@@ -90,7 +90,7 @@ impl OpenFile {
             return Err(Why::Growth);
         }
         let spot = self.locate(offset, length);
-        let request = self.request(offset, length, spot);
+        let request = self.request(offset, length, spot, policy::STREAM_WRITE_BYTES);
         let memory_only = self.has(MEMORY_ONLY);
         let heat = match spot {
             Some((window, start)) if !memory_only && request.touched => self.heat(fd, window, start, length),
@@ -244,9 +244,14 @@ impl OpenFile {
     }
 
     /// The kernel has written these bytes.
-    pub fn note_write(&self, thread: &Thread, offset: u64, length: u64) {
+    pub fn note_write(&self, thread: &Thread, fd: i32, offset: u64, length: u64) {
+        let end = offset + length;
         self.note_passed_write();
-        self.reaches(offset + length);
+        self.reaches(end);
+        if self.has(MEMORY_ONLY) && self.streams_to(end) && length >= policy::STREAM_WRITE_BYTES as u64 {
+            self.settle(thread, fd, end, length, policy::STREAM_PASSES * REQUESTS_PER_LOOK);
+            return;
+        }
         if self.has(TIMED) {
             let now = now_ms();
             self.times_pending.store(0, Relaxed);

@@ -3,7 +3,9 @@
 //! Whose the position is at a time is [`crate::offset::Position`]'s to say. A call takes it over or finds it the
 //! kernel's, and what the kernel has served is told here afterwards.
 
-use super::{CANDIDATE, Direction, Segment, entry, file_of, is_served, serve_at, served_at, total};
+use super::{
+    CANDIDATE, Direction, Segment, count_passed, entry, file_of, is_served, serve_at, served_at, total,
+};
 use crate::open_file::OpenFile;
 use crate::process;
 use crate::sys;
@@ -27,6 +29,8 @@ pub struct Ours {
     /// Where.
     pub offset: i64,
     fd: i32,
+    /// Nothing is remembered of it (`OpenFile::passes_read`).
+    passed: bool,
 }
 
 /// A call at the kernel's position.
@@ -132,9 +136,12 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, segments: &[Segment]) ->
         };
         let length = wanted.unwrap_or(0);
         if length == 0 || (direction == Direction::Read && at >= file.size()) {
-            return Here::Ours(Ours { offset: at as i64, fd });
+            return Here::Ours(Ours { offset: at as i64, fd, passed: false });
         }
         match direction {
+            Direction::Read if file.passes_read(at, length) => {
+                return Here::Ours(Ours { offset: at as i64, fd, passed: true });
+            }
             Direction::Read => {
                 // Near the end: as much as there is; a longer file shows at the next call.
                 // SAFETY: the caller's promise.
@@ -156,7 +163,7 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, segments: &[Segment]) ->
                 }
             }
         }
-        return Here::Ours(Ours { offset: at as i64, fd });
+        return Here::Ours(Ours { offset: at as i64, fd, passed: false });
     }
 }
 
@@ -164,8 +171,13 @@ impl Ours {
     /// The kernel has served the call; true when it must be made again at [`Ours::offset`], because another
     /// thread got these bytes.
     pub fn finish(&mut self, direction: Direction, wanted: usize, result: isize) -> bool {
-        served_at(self.fd, direction, wanted, self.offset, result);
+        if !self.passed {
+            served_at(self.fd, direction, wanted, self.offset, result);
+        }
         let Some(file) = entry(self.fd).and_then(|entry| file_of(entry.load(Relaxed))) else { return false };
+        if self.passed {
+            count_passed(file, direction, result);
+        }
         let at = self.offset as u64;
         let done = at + result.max(0) as u64;
         match direction {
