@@ -31,6 +31,8 @@ impl Workspace {
     /// When the folder cannot be made.
     pub fn create(base: Option<&Path>) -> Result<Workspace, Error> {
         let base = base.map_or_else(default_base, Path::to_path_buf);
+        // Servers and tools run in folders of their own, from where a relative path leads elsewhere.
+        let base = std::path::absolute(&base).map_err(|error| Error::io("find", &base, error))?;
         let root = base.join("bywash-bench");
         let workspace = Workspace {
             programs: root.join("programs"),
