@@ -37,6 +37,18 @@ static void do_map(void) {
     check_slot(&slots[slot], at, PAGE);
 }
 
+/* Whether a transfer would overwrite what it is reading. Pages travel through a pipe by reference, so what arrives
+ * then depends on whether a page of zeros was a hole, which another process's truncation may decide
+ * (docs/internals/promises.md, known differences). */
+static int overwrites_its_source(int from, int to, off_t at, off_t length) {
+    struct stat source, target;
+    if (fstat(slots[from].b, &source) || fstat(slots[to].b, &target) || source.st_dev != target.st_dev ||
+        source.st_ino != target.st_ino)
+        return 0;
+    off_t to_at = KERNEL(SYS_lseek, slots[to].b, 0L, (long)SEEK_CUR);
+    return at < to_at + length && to_at < at + length;
+}
+
 /* sendfile, copy_file_range and splice between two slots, with and without an offset of their own. */
 static void do_transfer(void) {
     int from = open_slot(), to = open_slot();
@@ -48,6 +60,9 @@ static void do_transfer(void) {
     size_t length = 1 + draw(3 * PAGE);
     describe("%s(slot %d to slot %d, %zu bytes, from %s %lld)", ways[way], from, to, length,
              own ? "position" : "offset", (long long)at_a);
+    off_t source_at = own ? KERNEL(SYS_lseek, slots[from].b, 0L, (long)SEEK_CUR) : at_b;
+    if (overwrites_its_source(from, to, source_at, (off_t)length))
+        return;
     off_t *in_a = own ? NULL : &at_a;
     long in_b = own ? 0 : (long)&at_b, a, b, fd_in = slots[from].b, fd_out = slots[to].b;
     if (way == 0) {
