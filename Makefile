@@ -125,7 +125,7 @@ unit:
 # Every interleaving of what threads do to one another, where a crate has such tests. Their own target
 # folder: all else would have to be built anew with and without the flag.
 loom:
-	@for crate in sync file; do \
+	@for crate in sync ring file; do \
 	  if grep -rqE '^ *mod loom_tests' crates/$$crate/src; then \
 	    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(target)/loom \
 	      $(CARGO) test --locked --release -p bywash-$$crate --lib loom_tests; \

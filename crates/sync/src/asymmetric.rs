@@ -3,6 +3,9 @@
 //! Invariant: if thread A does `store x; light_fence(); load y` and thread B does `store y; heavy_fence();
 //! load x`, then at least one of them sees the other's store. Where the kernel lacks membarrier(2) both
 //! fences are ordinary full fences: [`prepare_fences`] finds out, once, before the first use.
+//!
+//! The *shared* pair does the same between processes (`MEMBARRIER_CMD_GLOBAL_EXPEDITED`). There whoever uses
+//! a pair says whether both parties have prepared.
 
 #[cfg(not(loom))]
 mod real {
@@ -11,6 +14,8 @@ mod real {
     /// True when the heavy fence reaches every thread of the process by itself.
     static EXPEDITED: AtomicBool = AtomicBool::new(false);
 
+    const GLOBAL_EXPEDITED: usize = 1 << 1;
+    const REGISTER_GLOBAL_EXPEDITED: usize = 1 << 2;
     const REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;
     const PRIVATE_EXPEDITED: usize = 1 << 3;
 
@@ -36,6 +41,33 @@ mod real {
         if EXPEDITED.load(Relaxed) {
             let answer = membarrier(PRIVATE_EXPEDITED);
             assert!(answer == 0, "membarrier was registered and yet refused");
+        }
+    }
+
+    /// Asks that the heavy fences of other processes reach the threads of this one. False: the kernel does not
+    /// offer that, and every fence between processes must be a full one.
+    pub fn prepare_shared_fences() -> bool {
+        membarrier(REGISTER_GLOBAL_EXPEDITED) == 0
+    }
+
+    /// The frequent side between processes: no instruction where both parties are `prepared`.
+    #[inline(always)]
+    pub fn light_shared_fence(prepared: bool) {
+        if prepared {
+            compiler_fence(SeqCst);
+        } else {
+            fence(SeqCst);
+        }
+    }
+
+    /// The rare side between processes: a full fence on every thread of every process that has prepared
+    /// (some microseconds).
+    pub fn heavy_shared_fence(prepared: bool) {
+        fence(SeqCst);
+        if prepared {
+            // It was registered, so it is there. Were it refused, a wake-up would be late, not lost: whoever
+            // waits looks again before long.
+            membarrier(GLOBAL_EXPEDITED);
         }
     }
 
@@ -78,6 +110,23 @@ mod real {
     pub fn heavy_fence() {
         fence(SeqCst);
     }
+
+    /// Nothing to prepare in the model.
+    pub fn prepare_shared_fences() -> bool {
+        true
+    }
+
+    /// In the model both sides are full fences.
+    pub fn light_shared_fence(_prepared: bool) {
+        fence(SeqCst);
+    }
+
+    /// In the model both sides are full fences.
+    pub fn heavy_shared_fence(_prepared: bool) {
+        fence(SeqCst);
+    }
 }
 
-pub use real::{heavy_fence, light_fence, prepare_fences};
+pub use real::{
+    heavy_fence, heavy_shared_fence, light_fence, light_shared_fence, prepare_fences, prepare_shared_fences,
+};

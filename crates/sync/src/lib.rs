@@ -11,7 +11,8 @@
 //! Besides the atomics there is one pair of fences, [`light_fence`] for the side that runs all the time and
 //! [`heavy_fence`] for the side that runs seldom. Together they order a store before a later load on both
 //! sides, as two sequentially consistent fences would; the whole cost is on the heavy side
-//! (membarrier(2), `MEMBARRIER_CMD_PRIVATE_EXPEDITED`).
+//! (membarrier(2), `MEMBARRIER_CMD_PRIVATE_EXPEDITED`). [`light_shared_fence`] and [`heavy_shared_fence`]
+//! are such a pair between processes.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic::{
@@ -24,7 +25,9 @@ pub use loom::sync::atomic::{
 
 mod asymmetric;
 
-pub use asymmetric::{heavy_fence, light_fence, prepare_fences};
+pub use asymmetric::{
+    heavy_fence, heavy_shared_fence, light_fence, light_shared_fence, prepare_fences, prepare_shared_fences,
+};
 
 /// A full fence of this thread.
 pub fn full_fence() {

@@ -1,0 +1,303 @@
+//! The side that receives.
+//!
+//! Nothing that the peer wrote is believed: an entry is copied out, then each piece is held against the arena
+//! that it names. A peer that wrote rubbish is not heard again.
+
+use super::{Arena, Control, End, Meeting, Shipping};
+use crate::container::{MESSAGE_PIECES_MAX, Message, Place, Received};
+use crate::error::Error;
+use crate::layout::{
+    self, ARENAS_MAX, Entry, GRANULE, Hello, Note, Piece, RETURNED_WORDS, SHIPPED_WORDS, Said,
+};
+use crate::link::lock;
+use crate::memory::{File, SEALS_FIXED, SEALS_FROZEN};
+use crate::path::Class;
+use crate::wait::Waiter;
+use bywash_ring::{Consumer, Producer};
+use bywash_sync::{AtomicBool, Ordering::Relaxed};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+/// The receiving side of a lane.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    pub(crate) meeting: Meeting,
+    class: Class,
+    tickets: u32,
+    state: Mutex<State>,
+    returned: Mutex<Producer<RETURNED_WORDS>>,
+    /// Lanes on which containers of this one were shipped on. What comes back there must go on to here.
+    relays: Mutex<Vec<Weak<Shipping>>>,
+    has_relays: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    ring: Consumer<SHIPPED_WORDS>,
+    /// By the peer's number; 0 is its own.
+    arenas: Vec<Option<Arc<Arena>>>,
+    /// Pieces of a message whose end has not come.
+    begun: Vec<Received>,
+    /// What the peer did wrong.
+    accusation: Option<String>,
+}
+
+impl Receiving {
+    pub(crate) fn new(
+        control: &Control,
+        arena: Option<Arena>,
+        class: Class,
+        hello: &Hello,
+        end: &End,
+    ) -> Receiving {
+        let state = State {
+            ring: Consumer::new(control.shipped.clone(), hello.depth as usize),
+            arenas: vec![arena.map(Arc::new)],
+            begun: Vec::new(),
+            accusation: None,
+        };
+        Receiving {
+            meeting: control.meeting(end, false),
+            class,
+            tickets: hello.tickets,
+            state: Mutex::new(state),
+            returned: Mutex::new(Producer::new(control.returned.clone(), hello.tickets as usize)),
+            relays: Mutex::default(),
+            has_relays: AtomicBool::new(false),
+        }
+    }
+
+    /// Containers of this lane are shipped on through another one.
+    pub(crate) fn relay_through(&self, lane: &Arc<Shipping>) {
+        let mut relays = lock(&self.relays);
+        if !relays.iter().any(|known| known.as_ptr() == Arc::as_ptr(lane)) {
+            relays.retain(|known| known.strong_count() > 0);
+            relays.push(Arc::downgrade(lane));
+            self.has_relays.store(true, Relaxed);
+        }
+    }
+
+    fn relays(&self) -> Vec<Arc<Shipping>> {
+        if !self.has_relays.load(Relaxed) {
+            return Vec::new();
+        }
+        lock(&self.relays).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Lets what has come back on other lanes go on to here. A peer there that is gone or breaks the protocol
+    /// is their trouble, which shows when that path is used.
+    fn relay(&self, relays: &[Arc<Shipping>]) {
+        for lane in relays {
+            let _ = lane.reclaim();
+        }
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+
+    /// The next message, if one comes within so many looks.
+    pub(crate) fn take(self: &Arc<Self>, looks: u32) -> Result<Option<Message>, Error> {
+        self.meeting.link.check_process()?;
+        let mut state = lock(&self.state);
+        if let Some(what) = &state.accusation {
+            return Err(self.meeting.link.accuse(what.clone()));
+        }
+        let taken = match self.class {
+            Class::Sealed => self.take_sealed(&state),
+            _ => self.take_shipped(&mut state, looks),
+        };
+        match taken {
+            Ok(message) => {
+                if let Some(message) = &message {
+                    self.meeting.counters.received.add(1);
+                    self.meeting.counters.received_bytes.add(message.len() as u64);
+                }
+                Ok(message)
+            }
+            Err(Error::Peer { pid, what }) => {
+                state.accusation = Some(what.clone());
+                Err(Error::Peer { pid, what })
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// As [`Receiving::take`], but waits.
+    pub(crate) fn take_within(self: &Arc<Self>, limit: Option<Duration>) -> Result<Message, Error> {
+        // Sealed containers come through the socket, of which a futex knows nothing.
+        let how = (self.class == Class::Sealed).then_some(crate::wait::Wait::Sleep);
+        let relays = self.relays();
+        let waiter = Waiter { relays: &relays, ..self.meeting.waiter(how, false) };
+        waiter.wait(limit, |looks| {
+            self.relay(&relays);
+            self.take(looks)
+        })
+    }
+
+    /// Whether the peer has said that it ships nothing more.
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.state).ring.is_closed()
+    }
+
+    /// Whether a message is there, or an error.
+    pub(crate) fn has_something(&self) -> Result<bool, Error> {
+        let state = lock(&self.state);
+        if state.ring.is_ready() || state.ring.is_closed() {
+            return Ok(true);
+        }
+        Ok(self.meeting.link.is_over()? || self.meeting.link.has_note(|note| matches!(note, Note::Sealed(_))))
+    }
+
+    /// A container is done with.
+    pub(crate) fn give_back(&self, ticket: u32) {
+        if !self.meeting.link.is_here() {
+            return;
+        }
+        // Full or rubbish: the peer has sent more than it can. It gets nothing back then, and hears so.
+        let given = lock(&self.returned).push(&[u64::from(ticket) << 32]);
+        if given == Ok(true) {
+            self.meeting.wake();
+        } else {
+            let what = "sent more containers than it has tickets for";
+            // The state may be locked by this very thread, which then finds something wrong itself.
+            if let Ok(mut state) = self.state.try_lock() {
+                state.accusation.get_or_insert_with(|| what.into());
+            }
+        }
+    }
+
+    fn take_shipped(self: &Arc<Self>, state: &mut State, looks: u32) -> Result<Option<Message>, Error> {
+        loop {
+            let Some(entry) = state.next(looks) else {
+                if !state.ring.is_closed() || state.ring.is_ready() {
+                    return Ok(None);
+                }
+                return Err(match state.begun.is_empty() {
+                    true => Error::Closed,
+                    false => self.meeting.link.accuse("closed the path in the middle of a message"),
+                });
+            };
+            // There is room again.
+            self.meeting.wake();
+            let said = layout::read_head(&entry).map_err(|what| self.meeting.link.accuse(what))?;
+            match said {
+                Said::Inline(bytes) if state.begun.is_empty() => {
+                    self.meeting.counters.inline.add(1);
+                    let mut words = [0; SHIPPED_WORDS - 1];
+                    words.copy_from_slice(&entry[1..]);
+                    return Ok(Some(Message::new(self.received(Place::Inline(words), bytes))));
+                }
+                Said::Inline(_) => {
+                    return Err(self.meeting.link.accuse("sent contents in the middle of a message"));
+                }
+                Said::Pieces(1, false) if state.begun.is_empty() => {
+                    let piece = self.check(state, layout::read_piece(&entry, 0))?;
+                    return Ok(Some(Message::new(piece)));
+                }
+                Said::Pieces(count, more) => {
+                    for number in 0..count {
+                        let piece = self.check(state, layout::read_piece(&entry, number))?;
+                        state.begun.push(piece);
+                    }
+                    if state.begun.len() > MESSAGE_PIECES_MAX {
+                        return Err(self.meeting.link.accuse("sent a message of too many containers"));
+                    }
+                    if !more {
+                        return Ok(Message::of_pieces(std::mem::take(&mut state.begun)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn received(&self, place: Place, length: usize) -> Received {
+        Received { place, length, origin: self.meeting.link.peer() }
+    }
+
+    /// Holds a piece against the arena that it names.
+    fn check(self: &Arc<Self>, state: &mut State, piece: Piece) -> Result<Received, Error> {
+        let accuse = |what: String| Err(self.meeting.link.accuse(what));
+        if piece.ticket >= self.tickets {
+            return accuse(format!("sent ticket {}, and has {}", piece.ticket, self.tickets));
+        }
+        let Some(arena) = self.arena(state, piece.arena)? else {
+            return accuse(format!("sent a container of arena {}, which it has not passed on", piece.arena));
+        };
+        let (offset, length) = (piece.offset as usize * GRANULE, piece.length as usize);
+        if !arena.contains(offset, length) {
+            return accuse(format!(
+                "sent a container of {length} bytes at {offset} of an arena of {} bytes",
+                arena.file.bytes()
+            ));
+        }
+        let place = Place::Arena { lane: self.clone(), arena, offset, ticket: piece.ticket };
+        Ok(self.received(place, length))
+    }
+
+    /// The arena of a number, taken from the socket if it is new.
+    fn arena(&self, state: &mut State, number: u16) -> Result<Option<Arc<Arena>>, Error> {
+        let number = usize::from(number);
+        while number >= state.arenas.len() {
+            self.meeting.link.drain()?;
+            let Some((Note::Arena(named, bytes), files)) =
+                self.meeting.link.take_note(|note| matches!(note, Note::Arena(..)))
+            else {
+                return Ok(None);
+            };
+            if usize::from(named) != state.arenas.len() || state.arenas.len() >= ARENAS_MAX {
+                return Err(self.meeting.link.accuse(format!("passed on an arena by the number {named}")));
+            }
+            let file = self.adopt(files, bytes)?;
+            let mapping = if self.class == Class::Forward { None } else { Some(file.map(false)?) };
+            state.arenas.push(Some(Arc::new(Arena { file, mapping, writable: false })));
+        }
+        Ok(state.arenas[number].clone())
+    }
+
+    fn adopt(&self, files: Vec<OwnedFd>, bytes: u64) -> Result<File, Error> {
+        let adopted = files
+            .into_iter()
+            .next()
+            .ok_or_else(|| "passed no memory on".to_owned())
+            .and_then(|file| File::adopt(file, bytes as usize, SEALS_FIXED));
+        adopted.map_err(|what| self.meeting.link.accuse(what))
+    }
+
+    fn take_sealed(&self, state: &State) -> Result<Option<Message>, Error> {
+        let going_on = self.meeting.link.drain()?;
+        let Some((Note::Sealed(lengths), files)) =
+            self.meeting.link.take_note(|note| matches!(note, Note::Sealed(_)))
+        else {
+            return match state.ring.is_closed() {
+                true => Err(Error::Closed),
+                false if !going_on => Err(self.meeting.link.ended()),
+                false => Ok(None),
+            };
+        };
+        let pieces: Result<Vec<Received>, String> = lengths
+            .into_iter()
+            .zip(files)
+            .map(|(length, file)| {
+                let file = Arc::new(File::adopt(file, length as usize, SEALS_FROZEN)?);
+                Ok(self.received(Place::Sealed { file }, length as usize))
+            })
+            .collect();
+        pieces.map(Message::of_pieces).map_err(|what| self.meeting.link.accuse(what))
+    }
+}
+
+impl State {
+    /// The next entry, if it comes within so many looks.
+    #[inline]
+    fn next(&mut self, looks: u32) -> Option<Entry> {
+        for _ in 1..looks {
+            if self.ring.is_ready() {
+                break;
+            }
+            bywash_sync::pause();
+        }
+        self.ring.pop()
+    }
+}

@@ -1,0 +1,402 @@
+//! The side that ships.
+//!
+//! What is free is known here alone; what is out has a ticket, and comes back by it. So the worst that a peer
+//! can do is to keep what it got, or to return what it has not got, which is found out and ends the path.
+
+use super::{Arena, Control, End, Meeting};
+use crate::blocks::{Block, Blocks};
+use crate::container::{Container, MESSAGE_PIECES_MAX, OTHER_PATH, Place, Received, Span};
+use crate::error::Error;
+use crate::layout::{
+    self, ARENAS_MAX, Entry, GRANULE, INLINE_BYTES, Note, PIECES_PER_ENTRY, Piece, RETURNED_WORDS,
+    SHIPPED_WORDS,
+};
+use crate::link::lock;
+use crate::memory::File;
+use crate::path::{Cargo, Class, Options};
+use crate::socket::DESCRIPTORS_MAX;
+use bywash_ring::{Consumer, Producer};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The shipping side of a lane.
+#[derive(Debug)]
+pub(crate) struct Shipping {
+    pub(crate) meeting: Meeting,
+    /// Everything that is shipped is sealed.
+    sealed: bool,
+    arena: Option<Arena>,
+    largest: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    blocks: Blocks,
+    ring: Producer<SHIPPED_WORDS>,
+    returned: Consumer<RETURNED_WORDS>,
+    /// By ticket.
+    out: Vec<Option<Out>>,
+    tickets: Vec<u32>,
+    /// Foreign arenas that the peer was told of, by number; 0 is its name for ours.
+    introduced: Vec<Arc<Arena>>,
+    closed: bool,
+}
+
+/// What the peer has.
+#[derive(Debug)]
+enum Out {
+    /// A part of our arena.
+    Own(Block),
+    /// What another peer gave us; it goes back there with this value.
+    Foreign(Received),
+}
+
+impl Shipping {
+    pub(crate) fn new(control: &Control, arena: Option<Arena>, options: &Options, end: &End) -> Shipping {
+        let (depth, tickets) = (options.depth, options.tickets);
+        let bytes = arena.as_ref().map_or(0, |arena| arena.file.bytes());
+        let state = State {
+            blocks: Blocks::new(bytes),
+            ring: Producer::new(control.shipped.clone(), depth as usize),
+            returned: Consumer::new(control.returned.clone(), tickets as usize),
+            out: (0..tickets).map(|_| None).collect(),
+            tickets: (0..tickets).rev().collect(),
+            introduced: Vec::new(),
+            closed: false,
+        };
+        let largest = if bytes == 0 { 0 } else { Blocks::largest(bytes) };
+        let sealed = options.class == Class::Sealed;
+        Shipping { meeting: control.meeting(end, true), sealed, arena, largest, state: Mutex::new(state) }
+    }
+
+    /// A container of `bytes`; none: the arena is used up for now.
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Option<Container>, Error> {
+        self.meeting.link.check_process()?;
+        if self.sealed {
+            return Container::sealed(bytes).map(Some);
+        }
+        if bytes <= INLINE_BYTES {
+            return Ok(Some(Container::here(bytes)));
+        }
+        self.take_block(bytes)
+    }
+
+    /// A container in the arena.
+    fn take_block(self: &Arc<Self>, bytes: usize) -> Result<Option<Container>, Error> {
+        let Some(arena) = self.arena.as_ref().filter(|_| bytes <= self.largest && bytes <= u32::MAX as usize)
+        else {
+            return Err(Error::TooLarge { asked: bytes, most: self.largest });
+        };
+        let mut state = lock(&self.state);
+        let block = match state.blocks.take(bytes) {
+            Some(block) => Some(block),
+            None => {
+                state.reclaim(&self.meeting)?;
+                state.blocks.take(bytes)
+            }
+        };
+        Ok(block.and_then(|block| {
+            let (offset, capacity) = (state.blocks.offset(block), state.blocks.bytes(block));
+            arena
+                .at(offset)
+                .map(|base| Container::of_block(self.clone(), block, Span { base, capacity }, bytes))
+        }))
+    }
+
+    /// As [`Shipping::take`], but waits.
+    pub(crate) fn take_within(
+        self: &Arc<Self>,
+        bytes: usize,
+        limit: Option<Duration>,
+    ) -> Result<Container, Error> {
+        if let Some(container) = self.take(bytes)? {
+            return Ok(container);
+        }
+        self.meeting.counters.no_room.add(1);
+        let waiter = self.meeting.waiter(None, false);
+        waiter.wait(limit, |looks| self.look(looks, || self.take(bytes)))
+    }
+
+    /// Calls `attempt` when something has come back.
+    fn look<T>(
+        &self,
+        looks: u32,
+        mut attempt: impl FnMut() -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        for _ in 0..looks.div_ceil(8) {
+            if let Some(found) = attempt()? {
+                return Ok(Some(found));
+            }
+            if lock(&self.state).closed {
+                return Err(Error::Closed);
+            }
+            (0..8).for_each(|_| bywash_sync::pause());
+        }
+        Ok(None)
+    }
+
+    /// A container was dropped without being shipped.
+    pub(crate) fn give(&self, block: Block) {
+        if self.meeting.link.is_here() {
+            lock(&self.state).blocks.give(block);
+        }
+    }
+
+    /// Ships all of `cargo` as one message, or nothing of it (false: there is no room for now).
+    pub(crate) fn ship(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<bool, Error> {
+        self.meeting.link.check_process()?;
+        if cargo.is_empty() || cargo.len() > MESSAGE_PIECES_MAX {
+            return Err(Error::Pieces { asked: cargo.len(), most: MESSAGE_PIECES_MAX });
+        }
+        let bytes: usize = cargo.iter().flatten().map(Cargo::len).sum();
+        let shipped = match cargo {
+            _ if self.sealed => self.ship_sealed(cargo)?,
+            [single] if single.as_ref().is_some_and(|single| single.inline().is_some()) => {
+                self.ship_inline(single)?
+            }
+            _ => self.ship_pieces(cargo)?,
+        };
+        if shipped {
+            let counters = &self.meeting.counters;
+            counters.shipped.add(1);
+            counters.shipped_bytes.add(bytes as u64);
+            self.meeting.wake();
+        }
+        Ok(shipped)
+    }
+
+    /// As [`Shipping::ship`], but waits.
+    pub(crate) fn ship_within(
+        self: &Arc<Self>,
+        cargo: &mut [Option<Cargo>],
+        limit: Option<Duration>,
+    ) -> Result<(), Error> {
+        if self.ship(cargo)? {
+            return Ok(());
+        }
+        self.meeting.counters.no_room.add(1);
+        // A foreign arena or a sealed container goes through the socket, which can be full as well.
+        let waiter = self.meeting.waiter(None, true);
+        waiter.wait(limit, |looks| self.look(looks, || Ok(self.ship(cargo)?.then_some(()))))
+    }
+
+    /// Takes back what the peer has returned, so that what came from elsewhere goes on to there.
+    pub(crate) fn reclaim(&self) -> Result<(), Error> {
+        lock(&self.state).reclaim(&self.meeting)
+    }
+
+    /// The peer is gone: what it had is nobody's.
+    pub(crate) fn abandon(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        for ticket in 0..state.out.len() {
+            if let Some(Out::Foreign(received)) = state.out[ticket].take() {
+                drop(received);
+            }
+        }
+    }
+
+    /// The peer will get nothing more; what it has stays its own until it is dropped there.
+    pub(crate) fn close(&self) {
+        lock(&self.state).ring.close();
+        self.meeting.wake();
+    }
+
+    /// The peer takes nothing more.
+    pub(crate) fn peer_has_closed(&self) {
+        lock(&self.state).closed = true;
+    }
+
+    /// Ships contents in the entry itself.
+    #[inline]
+    fn ship_inline(&self, place: &mut Option<Cargo>) -> Result<bool, Error> {
+        let Some((words, bytes)) = place.as_ref().and_then(|cargo| Some((cargo.inline()?, cargo.len())))
+        else {
+            return Ok(true);
+        };
+        let mut state = lock(&self.state);
+        if !state.has_room(1, &self.meeting)? {
+            return Ok(false);
+        }
+        state.push(&layout::inline_entry(words, bytes), &self.meeting)?;
+        drop(state);
+        *place = None;
+        self.meeting.counters.inline.add(1);
+        Ok(true)
+    }
+
+    fn ship_pieces(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<bool, Error> {
+        for place in cargo.iter_mut() {
+            if !self.make_piece(place)? {
+                return Ok(false);
+            }
+        }
+        let mut state = lock(&self.state);
+        let entries = cargo.len().div_ceil(PIECES_PER_ENTRY);
+        if !state.has_room(entries, &self.meeting)? {
+            return Ok(false);
+        }
+        if state.tickets.len() < cargo.len() {
+            state.reclaim(&self.meeting)?;
+            if state.tickets.len() < cargo.len() {
+                return Ok(false);
+            }
+        }
+        // From here on nothing fails but the peer.
+        let mut pieces = [Piece { ticket: 0, arena: 0, offset: 0, length: 0 }; MESSAGE_PIECES_MAX];
+        for (piece, place) in pieces.iter_mut().zip(cargo.iter_mut()) {
+            if let (Some(given), Some(ticket)) = (place.take(), state.tickets.pop()) {
+                *piece = state.send_out(given, ticket, &self.meeting);
+            }
+        }
+        let mut left = &pieces[..cargo.len()];
+        while !left.is_empty() {
+            let (now, later) = left.split_at(left.len().min(PIECES_PER_ENTRY));
+            state.push(&layout::pieces_entry(now, !later.is_empty()), &self.meeting)?;
+            left = later;
+        }
+        Ok(true)
+    }
+
+    /// Makes something that can be a piece of what was given. False: there is no room for now.
+    fn make_piece(self: &Arc<Self>, place: &mut Option<Cargo>) -> Result<bool, Error> {
+        let Some(cargo) = place else { return Ok(true) };
+        if cargo.inline().is_some() {
+            let Some(mut copy) = self.take_block(cargo.len())? else { return Ok(false) };
+            cargo.copy_to(&mut copy)?;
+            *place = Some(Cargo::Own(copy));
+            return Ok(true);
+        }
+        match cargo {
+            Cargo::Own(container) if container.is_of(self) => Ok(true),
+            Cargo::Own(_) => Err(Error::Unfit(OTHER_PATH)),
+            Cargo::Received(Received { place: Place::Arena { arena, lane, .. }, .. }) => {
+                lane.relay_through(self);
+                self.introduce(arena)
+            }
+            Cargo::Received(_) => {
+                Err(Error::Unfit("it is sealed and this path has an arena; ship it on a sealed path"))
+            }
+        }
+    }
+
+    /// Tells the peer of a foreign arena, once.
+    fn introduce(&self, arena: &Arc<Arena>) -> Result<bool, Error> {
+        let mut state = lock(&self.state);
+        if state.introduced.iter().any(|known| Arc::ptr_eq(known, arena)) {
+            return Ok(true);
+        }
+        let number = state.introduced.len() + 1;
+        if number >= ARENAS_MAX {
+            return Err(Error::Unfit(
+                "containers of too many other paths were shipped on this one; make a new path",
+            ));
+        }
+        let note = Note::Arena(number as u16, arena.file.bytes() as u64);
+        let passed = self.meeting.link.pass(&note, &[arena.file.descriptor()])?;
+        if passed {
+            state.introduced.push(arena.clone());
+        }
+        Ok(passed)
+    }
+
+    fn ship_sealed(&self, cargo: &mut [Option<Cargo>]) -> Result<bool, Error> {
+        if cargo.len() > DESCRIPTORS_MAX {
+            return Err(Error::Pieces { asked: cargo.len(), most: DESCRIPTORS_MAX });
+        }
+        // Sealed first: if the socket is full then, what was sealed waits in its new shape.
+        for place in cargo.iter_mut() {
+            match place.take() {
+                Some(Cargo::Own(container)) => match container.freeze() {
+                    Ok(sealed) => *place = Some(Cargo::Received(sealed)),
+                    Err(failed) => {
+                        let (container, error) = *failed;
+                        *place = container.map(Cargo::Own);
+                        return Err(error);
+                    }
+                },
+                other => *place = other,
+            }
+        }
+        let files = cargo.iter().map(|place| match place {
+            Some(Cargo::Received(Received { place: Place::Sealed { file }, .. })) => Ok(file.clone()),
+            _ => {
+                Err(Error::Unfit("it is not sealed and this path is; copy it into a container of this path"))
+            }
+        });
+        let files: Vec<Arc<File>> = files.collect::<Result<_, _>>()?;
+        let note = Note::Sealed(files.iter().map(|file| file.bytes() as u64).collect());
+        let descriptors: Vec<_> = files.iter().map(|file| file.descriptor()).collect();
+        let passed = self.meeting.link.pass(&note, &descriptors)?;
+        if passed {
+            cargo.iter_mut().for_each(|place| *place = None);
+        }
+        Ok(passed)
+    }
+}
+
+impl State {
+    /// Whether there is room for so many entries.
+    #[inline]
+    fn has_room(&mut self, entries: usize, meeting: &Meeting) -> Result<bool, Error> {
+        if self.closed {
+            return Err(Error::Closed);
+        }
+        let room = self.ring.room(entries).map_err(|rubbish| meeting.link.accuse(rubbish.to_string()))?;
+        Ok(room >= entries)
+    }
+
+    #[inline]
+    fn push(&mut self, entry: &Entry, meeting: &Meeting) -> Result<(), Error> {
+        match self.ring.push(entry) {
+            Ok(true) => Ok(()),
+            // The room was there a moment ago, and only this side uses it up.
+            Ok(false) => Err(meeting.link.accuse("took room away that it had given")),
+            Err(rubbish) => Err(meeting.link.accuse(rubbish.to_string())),
+        }
+    }
+
+    /// Takes back what the peer has returned.
+    fn reclaim(&mut self, meeting: &Meeting) -> Result<(), Error> {
+        while let Some([entry]) = self.returned.pop() {
+            let ticket = (entry >> 32) as u32;
+            match self.out.get_mut(ticket as usize).and_then(Option::take) {
+                Some(Out::Own(block)) => self.blocks.give(block),
+                Some(Out::Foreign(received)) => drop(received),
+                None => {
+                    return Err(meeting
+                        .link
+                        .accuse(format!("returned ticket {ticket}, which it does not have")));
+                }
+            }
+            self.tickets.push(ticket);
+        }
+        Ok(())
+    }
+
+    /// Notes what goes out under a ticket, and how the peer finds it.
+    fn send_out(&mut self, cargo: Cargo, ticket: u32, meeting: &Meeting) -> Piece {
+        let length = cargo.len() as u32;
+        let (out, arena, offset) = match cargo {
+            Cargo::Own(container) => {
+                // Every piece was made one that has a block.
+                let block = container.into_block();
+                (block.map(Out::Own), 0, block.map_or(0, |block| self.blocks.offset(block)))
+            }
+            Cargo::Received(received) => {
+                let (arena, offset) = match &received.place {
+                    Place::Arena { arena, offset, .. } => {
+                        let known = self.introduced.iter().position(|known| Arc::ptr_eq(known, arena));
+                        (known.map_or(0, |at| at + 1), *offset)
+                    }
+                    _ => (0, 0),
+                };
+                meeting.counters.forwarded.add(1);
+                (Some(Out::Foreign(received)), arena, offset)
+            }
+        };
+        self.out[ticket as usize] = out;
+        Piece { ticket, arena: arena as u16, offset: (offset / GRANULE) as u32, length }
+    }
+}

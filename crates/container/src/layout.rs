@@ -1,0 +1,312 @@
+//! What two ends of a path say to each other: the version, and every byte of it.
+//!
+//! Beside the socket, over which an end presents itself and passes memory on, each direction has a *lane*: a
+//! file of control memory, and the arena of whoever ships.
+//!
+//! ```text
+//!   control memory, in words of eight bytes
+//!
+//!   +----------------------------------+-----------------------------------+
+//!   | shipped: ring of 16-word entries | returned: ring of 1-word entries  |
+//!   +----------------------------------+-----------------------------------+
+//!    written by who ships               written by who receives
+//!
+//!   an entry of `shipped`            63        49 48   47     40 39     32 31     0
+//!                                   +------------+----+---------+---------+--------+
+//!     word 0                        |     0      |more|  count  |  kind   |  turn  |
+//!                                   +------------+----+---------+---------+--------+
+//!     kind INLINE   words 1..=15    `count` bytes of contents
+//!     kind PIECES   words 1..=14    `count` pieces of two words:
+//!                                    63          48 47     32 31              0
+//!                                   +--------------+---------+-----------------+
+//!                                   |      0       |  arena  |     ticket      |
+//!                                   +--------------+---------+-----------------+
+//!                                   |      length, bytes     | offset, 64 bytes|
+//!                                   +------------------------+-----------------+
+//!                                    63                    32 31              0
+//!
+//!   an entry of `returned`           63     32 31     0
+//!                                   +---------+--------+
+//!                                   | ticket  |  turn  |
+//!                                   +---------+--------+
+//! ```
+//!
+//! A message of more than [`PIECES_PER_ENTRY`] pieces takes several entries, all but the last with *more*. A
+//! *ticket* is the shipper's name for what is out; whoever received it gives the ticket back when it is
+//! done. *arena* 0 is the shipper's own; the others were introduced through the socket before.
+
+use bywash_ring::words_needed;
+
+/// Version of everything on this page and of [`bywash_ring::layout`].
+pub(crate) const VERSION: u32 = 1;
+const MAGIC: u64 = u64::from_le_bytes(*b"bywash p");
+
+/// Words of an entry of `shipped`: two cache lines.
+pub(crate) const SHIPPED_WORDS: usize = 16;
+/// Words of an entry of `returned`.
+pub(crate) const RETURNED_WORDS: usize = 1;
+/// Bytes that travel in the entry itself.
+pub(crate) const INLINE_BYTES: usize = (SHIPPED_WORDS - 1) * 8;
+/// Pieces of an entry.
+pub(crate) const PIECES_PER_ENTRY: usize = 7;
+/// Offsets count in these.
+pub(crate) const GRANULE: usize = 64;
+/// Most arenas that one lane tells of.
+pub(crate) const ARENAS_MAX: usize = 64;
+/// Most entries of `shipped`.
+pub(crate) const DEPTH_MAX: u32 = 1 << 12;
+/// Most tickets.
+pub(crate) const TICKETS_MAX: u32 = 1 << 16;
+
+/// An entry of `shipped`, as it is in memory.
+pub(crate) type Entry = [u64; SHIPPED_WORDS];
+
+/// Words of a lane's control memory, and where `returned` begins.
+pub(crate) fn control_words(depth: u32, tickets: u32) -> (usize, usize) {
+    let shipped = words_needed::<SHIPPED_WORDS>(depth as usize);
+    (shipped + words_needed::<RETURNED_WORDS>(tickets as usize), shipped)
+}
+
+/// One container of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) ticket: u32,
+    pub(crate) arena: u16,
+    /// In granules.
+    pub(crate) offset: u32,
+    /// In bytes.
+    pub(crate) length: u32,
+}
+
+const KIND_INLINE: u64 = 1;
+const KIND_PIECES: u64 = 2;
+const MORE: u64 = 1 << 48;
+
+fn head(kind: u64, count: usize) -> u64 {
+    (count as u64) << 40 | kind << 32
+}
+
+/// What an entry says, after it was copied out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// Contents of so many bytes, from word 1 on.
+    Inline(usize),
+    /// So many pieces, and whether the message goes on in the next entry.
+    Pieces(usize, bool),
+}
+
+/// An entry with its contents.
+#[inline]
+pub(crate) fn inline_entry(contents: &[u64; SHIPPED_WORDS - 1], bytes: usize) -> Entry {
+    let mut entry = [head(KIND_INLINE, bytes); SHIPPED_WORDS];
+    entry[1..].copy_from_slice(contents);
+    entry
+}
+
+/// An entry with pieces.
+pub(crate) fn pieces_entry(pieces: &[Piece], more: bool) -> Entry {
+    let mut entry = [0; SHIPPED_WORDS];
+    entry[0] = head(KIND_PIECES, pieces.len()) | if more { MORE } else { 0 };
+    for (number, piece) in pieces.iter().enumerate() {
+        entry[1 + 2 * number] = u64::from(piece.arena) << 32 | u64::from(piece.ticket);
+        entry[2 + 2 * number] = u64::from(piece.length) << 32 | u64::from(piece.offset);
+    }
+    entry
+}
+
+/// Reads the head of an entry.
+#[inline]
+pub(crate) fn read_head(entry: &Entry) -> Result<Said, String> {
+    let count = (entry[0] >> 40 & 0xff) as usize;
+    match (entry[0] >> 32 & 0xff, entry[0] & MORE != 0) {
+        (KIND_INLINE, false) if count <= INLINE_BYTES => Ok(Said::Inline(count)),
+        (KIND_PIECES, more) if (1..=PIECES_PER_ENTRY).contains(&count) => Ok(Said::Pieces(count, more)),
+        _ => Err(format!("sent an entry that cannot be: it begins with {:#018x}", entry[0])),
+    }
+}
+
+/// Reads one piece of an entry that says it has so many.
+pub(crate) fn read_piece(entry: &Entry, number: usize) -> Piece {
+    let (first, second) = (entry[1 + 2 * number], entry[2 + 2 * number]);
+    Piece {
+        ticket: first as u32,
+        arena: (first >> 32) as u16,
+        offset: second as u32,
+        length: (second >> 32) as u32,
+    }
+}
+
+/// How an end presents itself. Its control memory comes with it, and its arena if it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    /// Bytes of its arena; 0: it ships nothing that does not fit into an entry.
+    pub(crate) arena_bytes: u64,
+    /// Entries of its `shipped`.
+    pub(crate) depth: u32,
+    /// Entries of its `returned`, and tickets.
+    pub(crate) tickets: u32,
+    pub(crate) flags: u32,
+}
+
+/// What it ships is sealed.
+pub(crate) const FLAG_SEALED: u32 = 1;
+/// The receiver may map the arena for writing.
+pub(crate) const FLAG_WRITABLE: u32 = 2;
+/// The heavy fences of its peer reach it.
+pub(crate) const FLAG_FENCES: u32 = 4;
+
+const HELLO_BYTES: usize = 32;
+
+impl Hello {
+    pub(crate) fn to_bytes(self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[0..8].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.flags.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.arena_bytes.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.depth.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.tickets.to_le_bytes());
+        bytes
+    }
+
+    /// Err: why it is none.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Hello, String> {
+        let bytes: &[u8; HELLO_BYTES] =
+            bytes.try_into().map_err(|_| "is no end of a bywash path".to_owned())?;
+        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        if u64_at(0) != MAGIC {
+            return Err("is no end of a bywash path".into());
+        }
+        if u32_at(8) != VERSION {
+            return Err(format!(
+                "speaks version {} of the protocol, and this end version {VERSION}",
+                u32_at(8)
+            ));
+        }
+        let hello =
+            Hello { flags: u32_at(12), arena_bytes: u64_at(16), depth: u32_at(24), tickets: u32_at(28) };
+        let fits = |number: u32, most: u32| number.is_power_of_two() && number <= most;
+        if !fits(hello.depth, DEPTH_MAX) || !fits(hello.tickets, TICKETS_MAX) {
+            return Err(format!("asks for rings of {} and {} entries", hello.depth, hello.tickets));
+        }
+        Ok(hello)
+    }
+}
+
+/// What comes through the socket after the hello.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// Something happened: look at the rings.
+    Doorbell,
+    /// An arena of somebody else's, of so many bytes, which comes with it; this lane calls it by a number.
+    Arena(u16, u64),
+    /// Sealed containers of these lengths, which come with it.
+    Sealed(Vec<u64>),
+}
+
+const NOTE_DOORBELL: u8 = 1;
+const NOTE_ARENA: u8 = 2;
+const NOTE_SEALED: u8 = 3;
+
+impl Note {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Note::Doorbell => vec![NOTE_DOORBELL],
+            Note::Arena(number, bytes) => {
+                [&[NOTE_ARENA][..], &number.to_le_bytes(), &bytes.to_le_bytes()].concat()
+            }
+            Note::Sealed(lengths) => {
+                let lengths = lengths.iter().flat_map(|length| length.to_le_bytes());
+                std::iter::once(NOTE_SEALED).chain(lengths).collect()
+            }
+        }
+    }
+
+    /// Descriptors that come with it.
+    pub(crate) fn descriptors(&self) -> usize {
+        match self {
+            Note::Doorbell => 0,
+            Note::Arena(..) => 1,
+            Note::Sealed(lengths) => lengths.len(),
+        }
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Note> {
+        let u64_of = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
+        match bytes.split_first()? {
+            (&NOTE_DOORBELL, []) => Some(Note::Doorbell),
+            (&NOTE_ARENA, [low, high, rest @ ..]) => {
+                Some(Note::Arena(u16::from_le_bytes([*low, *high]), u64_of(rest)?))
+            }
+            (&NOTE_SEALED, rest) if !rest.is_empty() && rest.len().is_multiple_of(8) => {
+                Some(Note::Sealed(rest.chunks(8).filter_map(u64_of).collect()))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_hello() {
+        let hello = Hello {
+            arena_bytes: 0x0102_0304_0506,
+            depth: 256,
+            tickets: 1024,
+            flags: FLAG_FENCES | FLAG_SEALED,
+        };
+        let bytes = hello.to_bytes();
+        assert_eq!(&bytes[..8], b"bywash p");
+        assert_eq!(bytes[8..], [1, 0, 0, 0, 5, 0, 0, 0, 6, 5, 4, 3, 2, 1, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0]);
+        assert_eq!(Hello::from_bytes(&bytes), Ok(hello));
+    }
+
+    #[test]
+    fn a_hello_that_cannot_be() {
+        let good = Hello { arena_bytes: 0, depth: 2, tickets: 2, flags: 0 }.to_bytes();
+        let with = |at: usize, byte: u8| {
+            let mut bytes = good;
+            bytes[at] = byte;
+            Hello::from_bytes(&bytes).unwrap_err()
+        };
+        assert!(with(0, b'x').contains("no end"));
+        assert!(with(8, 9).contains("version 9"));
+        assert!(with(24, 3).contains("3 and 2"));
+        assert!(with(31, 1).contains("rings"));
+        assert!(Hello::from_bytes(&good[1..]).is_err());
+    }
+
+    #[test]
+    fn golden_entries() {
+        let piece = Piece { ticket: 0x11, arena: 0x22, offset: 0x33, length: 0x44 };
+        let entry = pieces_entry(&[piece, piece], true);
+        assert_eq!(entry[..4], [0x0001_0202_0000_0000, 0x22_0000_0011, 0x44_0000_0033, 0x22_0000_0011]);
+        assert_eq!(read_head(&entry), Ok(Said::Pieces(2, true)));
+        assert_eq!(read_piece(&entry, 1), piece);
+        let entry = inline_entry(&[7; SHIPPED_WORDS - 1], 120);
+        assert_eq!(entry[..2], [0x0000_7801_0000_0000, 7]);
+        assert_eq!(read_head(&entry), Ok(Said::Inline(120)));
+        for word in [0, 0x0000_7901_0000_0000, 0x0001_0101_0000_0000, 0x0000_0002_0000_0000] {
+            assert!(read_head(&[word; SHIPPED_WORDS]).is_err(), "{word:#x}");
+        }
+    }
+
+    #[test]
+    fn golden_notes() {
+        for (note, bytes) in [
+            (Note::Doorbell, &[1u8][..]),
+            (Note::Arena(0x0201, 3), &[2, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0]),
+            (Note::Sealed(vec![5]), &[3, 5, 0, 0, 0, 0, 0, 0, 0]),
+        ] {
+            assert_eq!(note.to_bytes(), bytes);
+            assert_eq!(Note::from_bytes(bytes), Some(note));
+        }
+        for bytes in [&[][..], &[0], &[1, 1], &[2, 1], &[3], &[3, 1]] {
+            assert_eq!(Note::from_bytes(bytes), None);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The connection between the two ends of a path: who the peer is, whether it is alive, and what cannot go
+//! through shared memory.
+//!
+//! It is a Unix socket, which is seen to end the moment that its other end is closed, and a pidfd, which says
+//! so even where a child of the peer still holds the socket. Messages over it are few: a doorbell when an
+//! event loop is to be woken, and memory that is passed on.
+
+use crate::error::Error;
+use crate::fork::Maker;
+use crate::layout::{Hello, Note};
+use crate::socket::{self, Credentials};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Notes that may wait for being used, and descriptors with them.
+const INBOX_MAX: usize = 16;
+
+/// A connection to a peer that has presented itself.
+#[derive(Debug)]
+pub(crate) struct Link {
+    socket: OwnedFd,
+    pidfd: Option<OwnedFd>,
+    peer: Credentials,
+    maker: Maker,
+    inbox: Mutex<VecDeque<(Note, Vec<OwnedFd>)>>,
+}
+
+/// Locks; what a panic left behind is no worse than what a peer can do.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Presents this end to the peer and learns who that is, within `limit`. Also answers what came with its hello.
+pub(crate) fn greet(
+    socket: OwnedFd,
+    hello: Hello,
+    memory: &[BorrowedFd<'_>],
+    limit: Duration,
+) -> Result<(Link, Hello, Vec<OwnedFd>), Error> {
+    let end = Instant::now() + limit;
+    let failed = |error: Errno| Error::io("present this end to the peer", error);
+    rustix::net::sockopt::set_socket_passcred(&socket, true).map_err(failed)?;
+    socket::send(socket.as_fd(), &hello.to_bytes(), memory).map_err(failed)?;
+    let received = loop {
+        match socket::receive(socket.as_fd()) {
+            Ok(Some(received)) => break received,
+            Ok(None) | Err(Errno::CONNRESET) => return Err(Error::Closed),
+            Err(Errno::AGAIN) => wait_for(&socket, end)?,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(Error::io("learn who the peer is", error)),
+        }
+    };
+    rustix::net::sockopt::set_socket_passcred(&socket, false).map_err(failed)?;
+    let peer = received.credentials.ok_or_else(|| Error::Misfit("the peer has no credentials".into()))?;
+    let hello =
+        Hello::from_bytes(&received.bytes).map_err(|what| Error::Misfit(format!("the peer {what}")))?;
+    // Without one (an old kernel, a peer of another namespace) the socket alone must tell.
+    let pidfd = Pid::from_raw(peer.pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let link = Link { socket, pidfd, peer, maker: Maker::this(), inbox: Mutex::default() };
+    Ok((link, hello, received.descriptors))
+}
+
+fn wait_for(socket: &OwnedFd, end: Instant) -> Result<(), Error> {
+    let left = end.saturating_duration_since(Instant::now());
+    match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timespec(left))) {
+        Ok(0) => Err(Error::TimedOut),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(Error::io("wait for the peer", error)),
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: duration.as_secs().min(i64::MAX as u64) as i64,
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+impl Link {
+    /// Who the peer is.
+    pub(crate) fn peer(&self) -> Credentials {
+        self.peer
+    }
+
+    /// The socket, for an event loop.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether this process made the path.
+    #[inline(always)]
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.maker.is_here() { Ok(()) } else { Err(Error::Forked) }
+    }
+
+    /// As [`Link::check_process`], for what is dropped.
+    pub(crate) fn is_here(&self) -> bool {
+        self.maker.is_here()
+    }
+
+    /// The peer did what it must not do.
+    pub(crate) fn accuse(&self, what: impl Into<String>) -> Error {
+        Error::Peer { pid: self.peer.pid, what: what.into() }
+    }
+
+    /// Ends the connection, though others may still hold this value.
+    pub(crate) fn shut(&self) {
+        // An error says that it has ended already.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// Rings the doorbell. A socket that is full of them will wake the peer as well, and one that has ended
+    /// has nobody to wake.
+    pub(crate) fn ring_doorbell(&self) {
+        let _ = socket::send(self.descriptor(), &Note::Doorbell.to_bytes(), &[]);
+    }
+
+    /// Passes something on; false: the socket is full, try again when the peer has read.
+    pub(crate) fn pass(&self, note: &Note, descriptors: &[BorrowedFd<'_>]) -> Result<bool, Error> {
+        loop {
+            return match socket::send(self.descriptor(), &note.to_bytes(), descriptors) {
+                Ok(()) => Ok(true),
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => Ok(false),
+                Err(Errno::INTR) => continue,
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Err(self.ended()),
+                Err(error) => Err(Error::io("pass memory on to the peer", error)),
+            };
+        }
+    }
+
+    /// Reads what has come. False: the connection has ended.
+    pub(crate) fn drain(&self) -> Result<bool, Error> {
+        let mut inbox = lock(&self.inbox);
+        loop {
+            if inbox.len() >= INBOX_MAX {
+                // More is read when these have been used.
+                return Ok(true);
+            }
+            match socket::receive(self.descriptor()) {
+                Ok(Some(received)) => match Note::from_bytes(&received.bytes) {
+                    Some(Note::Doorbell) => {}
+                    Some(note) if note.descriptors() == received.descriptors.len() => {
+                        inbox.push_back((note, received.descriptors));
+                    }
+                    _ => return Err(self.accuse("sent a message that cannot be")),
+                },
+                Ok(None) | Err(Errno::CONNRESET | Errno::NOTCONN) => return Ok(false),
+                Err(Errno::AGAIN) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::MSGSIZE) => return Err(self.accuse("sent a message that is too long")),
+                Err(error) => return Err(Error::io("hear from the peer", error)),
+            }
+        }
+    }
+
+    /// Whether there is a note that `wanted` accepts.
+    pub(crate) fn has_note(&self, wanted: impl Fn(&Note) -> bool) -> bool {
+        lock(&self.inbox).iter().any(|(note, _)| wanted(note))
+    }
+
+    /// The oldest note that `wanted` accepts.
+    pub(crate) fn take_note(&self, wanted: impl Fn(&Note) -> bool) -> Option<(Note, Vec<OwnedFd>)> {
+        let mut inbox = lock(&self.inbox);
+        let at = inbox.iter().position(|(note, _)| wanted(note))?;
+        inbox.remove(at)
+    }
+
+    /// Sleeps until something comes through the socket or one of `others`, the peer dies, or `limit` is over.
+    /// With `room`: also until the socket takes messages again.
+    pub(crate) fn sleep<'a>(
+        &'a self,
+        limit: Duration,
+        room: bool,
+        others: impl Iterator<Item = BorrowedFd<'a>>,
+    ) -> Result<(), Error> {
+        let flags = if room { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let mut polled = vec![PollFd::new(&self.socket, flags)];
+        polled.extend(self.pidfd.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
+        polled.extend(others.map(|other| PollFd::from_borrowed_fd(other, PollFlags::IN)));
+        match poll(&mut polled, Some(&timespec(limit))) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::io("wait for the peer", error)),
+        }
+    }
+
+    /// Whether there is nobody at the other end any more.
+    pub(crate) fn is_over(&self) -> Result<bool, Error> {
+        if !self.drain()? {
+            return Ok(true);
+        }
+        let Some(pidfd) = &self.pidfd else { return Ok(false) };
+        let mut polled = [PollFd::new(pidfd, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        Ok(poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0))
+    }
+
+    /// The error for a connection that has ended without a word.
+    pub(crate) fn ended(&self) -> Error {
+        Error::PeerDied { pid: self.peer.pid }
+    }
+}

@@ -1,0 +1,220 @@
+//! Memory that two processes can map: anonymous files (memfd), sealed against resizing.
+//!
+//! A mapping of such a file never faults: without `F_SEAL_SHRINK` a peer's ftruncate(2) would be a SIGBUS
+//! here. A foreign file is asked for its seals and its size before it is mapped. Nothing ever appears in
+//! /dev/shm; the memory goes with the last process that has it.
+
+use crate::error::Error;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr;
+
+/// Bytes of a page.
+pub(crate) const PAGE: usize = 4096;
+/// Bytes of a huge page.
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
+/// No party can resize the file, nor undo that.
+const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Pages of 2 MiB for an arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HugePages {
+    /// Ordinary memory, made into huge pages where the kernel can (MADV_COLLAPSE).
+    #[default]
+    Collapse,
+    /// Pages that were reserved for it (/proc/sys/vm/nr_hugepages); else an error.
+    Reserved,
+    /// None.
+    No,
+}
+
+/// An anonymous file of a fixed size.
+#[derive(Debug)]
+pub(crate) struct File {
+    descriptor: OwnedFd,
+    bytes: usize,
+}
+
+impl File {
+    /// A new file of `bytes`, all zero, which can still be sealed.
+    pub(crate) fn create(name: &str, bytes: usize, huge: HugePages) -> Result<File, Error> {
+        let reserved = if huge == HugePages::Reserved { MemfdFlags::HUGETLB } else { MemfdFlags::empty() };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | reserved;
+        let made = memfd_create(name, flags).and_then(|descriptor| {
+            ftruncate(&descriptor, bytes as u64)?;
+            Ok(descriptor)
+        });
+        let descriptor = made.map_err(|error| Error::io(format!("make {bytes} bytes of memory"), error))?;
+        Ok(File { descriptor, bytes })
+    }
+
+    /// A file that a peer passed on, if it is what it should be.
+    pub(crate) fn adopt(descriptor: OwnedFd, bytes: usize, seals: SealFlags) -> Result<File, String> {
+        let has =
+            fcntl_get_seals(&descriptor).map_err(|_| "passed a descriptor that is no memory".to_owned())?;
+        if !has.contains(seals) {
+            return Err("passed memory that is not sealed".into());
+        }
+        match fstat(&descriptor) {
+            Ok(status) if status.st_size as u64 == bytes as u64 => Ok(File { descriptor, bytes }),
+            _ => Err("passed memory of another size than it said".into()),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Changes the size, as long as that is not fixed.
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), Error> {
+        ftruncate(&self.descriptor, bytes as u64).map_err(|error| Error::io("resize memory", error))?;
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// Nobody can resize it any more.
+    pub(crate) fn fix_size(&self) -> Result<(), Error> {
+        self.seal(FIXED, "fix the size of memory")
+    }
+
+    /// Nobody can resize it, and nobody can write to it but through mappings that there are already.
+    pub(crate) fn fix_writers(&self) -> Result<(), Error> {
+        self.seal(FIXED | SealFlags::FUTURE_WRITE, "take the right to write to memory away")
+    }
+
+    /// Nobody can resize it or write to it. Fails while anybody has it mapped for writing.
+    pub(crate) fn freeze(&self) -> Result<(), Error> {
+        self.seal(FIXED | SealFlags::WRITE, "seal a container")
+    }
+
+    fn seal(&self, seals: SealFlags, what: &str) -> Result<(), Error> {
+        fcntl_add_seals(&self.descriptor, seals).map_err(|error| Error::io(what, error))
+    }
+
+    /// Maps all of it.
+    pub(crate) fn map(&self, writable: bool) -> Result<Mapping, Error> {
+        Mapping::of(self.descriptor(), self.bytes, writable)
+            .map_err(|error| Error::io(format!("map {} bytes of memory", self.bytes), error))
+    }
+}
+
+/// The seals that memory must have before it is mapped.
+pub(crate) const SEALS_FIXED: SealFlags = SealFlags::SHRINK;
+/// The seals of a sealed container.
+pub(crate) const SEALS_FROZEN: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE);
+
+/// A mapping of a whole file.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: an address range that belongs to this value alone; what may be done with its bytes is up to those
+// who use it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; the value gives out nothing but the address.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// At a multiple of 2 MiB, if it is large enough for that to matter.
+    fn of(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Mapping, Errno> {
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        if bytes < HUGE_PAGE {
+            // SAFETY: a new mapping, at an address of the kernel's choice.
+            let base = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)? };
+            return Ok(Mapping { base: base.cast(), bytes });
+        }
+        // SAFETY: a new mapping that nobody can touch, at an address of the kernel's choice.
+        let reserved = unsafe {
+            mmap_anonymous(ptr::null_mut(), bytes + HUGE_PAGE, ProtFlags::empty(), MapFlags::PRIVATE)?
+        };
+        let start = reserved as usize;
+        let base = start.next_multiple_of(HUGE_PAGE);
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: within the range that was just reserved and is used by nobody.
+        let mapped = unsafe { mmap(base as *mut _, bytes, protection, flags, file, 0) };
+        // What lies before and behind it, or all of it.
+        let spare = match mapped {
+            Ok(_) => [(start, base - start), (base + bytes, start + HUGE_PAGE - base)],
+            Err(_) => [(start, bytes + HUGE_PAGE), (0, 0)],
+        };
+        for (at, length) in spare.into_iter().filter(|(_, length)| *length > 0) {
+            // SAFETY: of the range that was just reserved, and nobody uses it.
+            let unmapped = unsafe { munmap(at as *mut _, length) };
+            debug_assert!(unmapped.is_ok());
+        }
+        Ok(Mapping { base: mapped?.cast(), bytes })
+    }
+
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Makes huge pages of it where the kernel can; answers of how many bytes.
+    pub(crate) fn collapse(&self) -> usize {
+        (0..self.bytes / HUGE_PAGE)
+            .filter(|number| {
+                let page = self.base.wrapping_add(number * HUGE_PAGE);
+                // SAFETY: the advice changes how the bytes are kept, not what they are.
+                unsafe { libc::madvise(page.cast(), HUGE_PAGE, libc::MADV_COLLAPSE) == 0 }
+            })
+            .count()
+            * HUGE_PAGE
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: whoever uses the bytes keeps this value.
+        let unmapped = unsafe { munmap(self.base.cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_fixed_size_stays_so() {
+        let file = File::create("test", PAGE, HugePages::No).unwrap();
+        let mapping = file.map(true).unwrap();
+        file.fix_writers().unwrap();
+        assert_eq!(ftruncate(file.descriptor(), 0), Err(Errno::PERM));
+        assert_eq!(ftruncate(file.descriptor(), 1 << 20), Err(Errno::PERM));
+        assert!(file.map(true).is_err());
+        // SAFETY: the mapping is there, and nobody else has it.
+        unsafe { mapping.base().write(7) };
+        let other = file.map(false).unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { other.base().read() }, 7);
+    }
+
+    #[test]
+    fn large_memory_is_aligned() {
+        let file = File::create("test", 3 * HUGE_PAGE, HugePages::Collapse).unwrap();
+        let mapping = file.map(true).unwrap();
+        assert_eq!(mapping.base() as usize % HUGE_PAGE, 0);
+        assert!(mapping.collapse() <= 3 * HUGE_PAGE);
+    }
+
+    #[test]
+    fn what_is_not_sealed_or_not_as_large_is_not_adopted() {
+        let file = File::create("test", PAGE, HugePages::No).unwrap();
+        let pass = |file: &File| file.descriptor().try_clone_to_owned().unwrap();
+        assert!(File::adopt(pass(&file), PAGE, SEALS_FIXED).unwrap_err().contains("not sealed"));
+        file.fix_size().unwrap();
+        assert!(File::adopt(pass(&file), PAGE, SEALS_FIXED).is_ok());
+        assert!(File::adopt(pass(&file), 2 * PAGE, SEALS_FIXED).unwrap_err().contains("another size"));
+        assert!(File::adopt(pass(&file), PAGE, SEALS_FROZEN).unwrap_err().contains("not sealed"));
+        let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
+        assert!(File::adopt(null, PAGE, SEALS_FIXED).unwrap_err().contains("no memory"));
+    }
+}

@@ -1,0 +1,603 @@
+//! Paths: how two programs come together, and the six operations.
+
+use crate::container::{Container, Inline, Message, Place, Received};
+use crate::error::{Error, NotShipped};
+use crate::lane::{Arena, Control, End, Receiving, Shipping, is_sealed};
+use crate::layout::{DEPTH_MAX, FLAG_FENCES, FLAG_SEALED, FLAG_WRITABLE, Hello, TICKETS_MAX, control_words};
+use crate::link::{Link, greet};
+use crate::memory::{File, HUGE_PAGE, HugePages, PAGE, SEALS_FIXED};
+use crate::socket::Credentials;
+use crate::stats::{Counters, Stats};
+use crate::wait::Wait;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What an end does with what it receives, and how it ships.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Class {
+    /// What is received is copied out once before anybody believes it: the peer may write its arena at any
+    /// time.
+    #[default]
+    Checked,
+    /// What is received is looked at where it is. See [`Options::trusted`] for who may say so.
+    Trusted,
+    /// Each container is memory of its own that nobody can write any more once it was shipped. Whoever
+    /// receives it may look at it where it is, keep it for ever and pass it on. Both ends must say so.
+    Sealed,
+    /// What is received is never mapped, only inspected by length and origin, and shipped on.
+    Forward,
+}
+
+/// How an end of a path is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) class: Class,
+    writable: bool,
+    arena_bytes: usize,
+    huge_pages: HugePages,
+    pub(crate) depth: u32,
+    pub(crate) tickets: u32,
+    wait: Wait,
+    peer_arena_bytes_max: usize,
+    greeting_limit: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            class: Class::Checked,
+            writable: false,
+            arena_bytes: 16 << 20,
+            huge_pages: HugePages::default(),
+            depth: 256,
+            tickets: 1024,
+            wait: Wait::default(),
+            peer_arena_bytes_max: 1 << 32,
+            greeting_limit: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Options {
+    /// A checked end with an arena of 16 MiB.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// What is received is borrowed where it is, and not copied.
+    ///
+    /// # Safety
+    /// The peer must keep to the protocol: it must not write to what it has shipped until it has come back.
+    /// That holds for every peer that uses this library and does not reach around it; a peer that somebody
+    /// else may have written or broken into is none that one can promise this of.
+    pub unsafe fn trusted(mut self) -> Options {
+        self.class = Class::Trusted;
+        self
+    }
+
+    /// As [`Options::trusted`], and the peer may write what it received from here, in place, if it says the
+    /// same.
+    ///
+    /// # Safety
+    /// As [`Options::trusted`]; also, the peer must not write to anything that it does not have.
+    pub unsafe fn trusted_to_write(mut self) -> Options {
+        self.class = Class::Trusted;
+        self.writable = true;
+        self
+    }
+
+    /// See [`Class::Sealed`].
+    pub fn sealed(mut self) -> Options {
+        self.class = Class::Sealed;
+        self
+    }
+
+    /// See [`Class::Forward`].
+    pub fn forward(mut self) -> Options {
+        self.class = Class::Forward;
+        self
+    }
+
+    /// Bytes of this end's arena: what it can have out and in the making at a time. It is rounded up to pages,
+    /// from 2 MiB on to 2 MiB. 0: it ships only what it received. Default 16 MiB.
+    pub fn arena_bytes(mut self, bytes: usize) -> Options {
+        self.arena_bytes = bytes;
+        self
+    }
+
+    /// Pages of 2 MiB for the arena.
+    pub fn huge_pages(mut self, huge_pages: HugePages) -> Options {
+        self.huge_pages = huge_pages;
+        self
+    }
+
+    /// Messages on their way at a time: a power of two up to 4096. Default 256.
+    pub fn depth(mut self, messages: u32) -> Options {
+        self.depth = messages;
+        self
+    }
+
+    /// Containers that the peer can have at a time: a power of two up to 65536. Default 1024.
+    pub fn containers_out_max(mut self, containers: u32) -> Options {
+        self.tickets = containers;
+        self
+    }
+
+    /// How this end waits.
+    pub fn wait(mut self, wait: Wait) -> Options {
+        self.wait = wait;
+        self
+    }
+
+    /// Bytes of address space that the peer's arena may take here. Default 4 GiB.
+    pub fn peer_arena_bytes_max(mut self, bytes: usize) -> Options {
+        self.peer_arena_bytes_max = bytes;
+        self
+    }
+
+    /// How long the peer may take to present itself. Default 10 s.
+    pub fn greeting_limit(mut self, limit: Duration) -> Options {
+        self.greeting_limit = limit;
+        self
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let power = |option, value: u32, most: u32| match value.is_power_of_two() && value <= most {
+            true => Ok(()),
+            false => {
+                let allowed = format!("a power of two up to {most}");
+                Err(Error::Option { option, value: u64::from(value), allowed })
+            }
+        };
+        power("the depth", self.depth, DEPTH_MAX)?;
+        power("the number of containers that can be out", self.tickets, TICKETS_MAX)?;
+        let most = 1usize << 38;
+        match self.arena_bytes <= most {
+            true => Ok(()),
+            false => {
+                let value = self.arena_bytes as u64;
+                Err(Error::Option { option: "the arena", value, allowed: format!("{most} bytes at most") })
+            }
+        }
+    }
+}
+
+/// Waits for peers at a name in the file system.
+///
+/// Who may connect is what the permissions of the name say, and [`Path::peer`] tells who did.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+}
+
+fn new_socket() -> Result<OwnedFd, Error> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|error| Error::io("make a socket", error))
+}
+
+fn address(name: &std::path::Path) -> Result<SocketAddrUnix, Error> {
+    SocketAddrUnix::new(name)
+        .map_err(|error| Error::io(format!("use {} as a socket's name", name.display()), error))
+}
+
+impl Listener {
+    /// Makes the name, which must not exist. It stays until somebody removes it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn bind(name: impl AsRef<std::path::Path>) -> Result<Listener, Error> {
+        let name = name.as_ref();
+        let socket = new_socket()?;
+        // So that whoever connects is known by its own word to the kernel.
+        rustix::net::sockopt::set_socket_passcred(&socket, true)
+            .and_then(|()| {
+                rustix::net::bind(&socket, &address(name).map_err(|_| rustix::io::Errno::NAMETOOLONG)?)
+            })
+            .and_then(|()| rustix::net::listen(&socket, 128))
+            .map_err(|error| Error::io(format!("listen at {}", name.display()), error))?;
+        Ok(Listener { socket })
+    }
+
+    /// Waits for a peer and makes a path to it.
+    ///
+    /// # Errors
+    /// What the kernel says, or why the peer does not fit.
+    pub fn accept(&self, options: &Options) -> Result<Path, Error> {
+        loop {
+            match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
+                Ok(socket) => return Path::over(socket, options),
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
+                Err(error) => return Err(Error::io("accept a peer", error)),
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Two connected sockets: keep one and give the other to whom the path shall lead to, to a child, say, that
+/// inherits it. Each end calls [`Path::over`].
+///
+/// # Errors
+/// What the kernel says.
+pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Error> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|error| Error::io("make a pair of sockets", error))
+}
+
+/// What can be shipped: what was made here, or what came from elsewhere.
+#[derive(Debug)]
+pub enum Cargo {
+    /// A container of this path.
+    Own(Container),
+    /// What was received, on this path or another, looked at or not.
+    Received(Received),
+}
+
+impl Cargo {
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Cargo::Own(container) => container.len(),
+            Cargo::Received(received) => received.len(),
+        }
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What travels in an entry, if it can.
+    #[inline]
+    pub(crate) fn inline(&self) -> Option<&Inline> {
+        match self {
+            Cargo::Own(container) => container.inline(),
+            Cargo::Received(Received { place: Place::Inline(words), .. }) => Some(words),
+            Cargo::Received(_) => None,
+        }
+    }
+
+    /// Copies as much as fits.
+    pub(crate) fn copy_to(&self, to: &mut [u8]) -> Result<usize, Error> {
+        match self {
+            Cargo::Own(container) => {
+                let bytes = to.len().min(container.len());
+                to[..bytes].copy_from_slice(&container[..bytes]);
+                Ok(bytes)
+            }
+            Cargo::Received(received) => received.copy_to(to),
+        }
+    }
+}
+
+impl From<Container> for Cargo {
+    fn from(container: Container) -> Cargo {
+        Cargo::Own(container)
+    }
+}
+
+impl From<Received> for Cargo {
+    fn from(received: Received) -> Cargo {
+        Cargo::Received(received)
+    }
+}
+
+/// One end of a path: both ends can ship and receive.
+///
+/// An end can be used by several threads; messages arrive in the order in which they were shipped. When it is
+/// dropped the peer receives what was shipped before, and then [`Error::Closed`].
+#[derive(Debug)]
+pub struct Path {
+    link: Arc<Link>,
+    counters: Arc<Counters>,
+    shipping: Arc<Shipping>,
+    receiving: Arc<Receiving>,
+}
+
+impl Path {
+    /// Makes a path to whoever listens at `name`.
+    ///
+    /// # Errors
+    /// What the kernel says, or why the peer does not fit.
+    pub fn connect(name: impl AsRef<std::path::Path>, options: &Options) -> Result<Path, Error> {
+        let name = name.as_ref();
+        let socket = new_socket()?;
+        rustix::net::connect(&socket, &address(name)?)
+            .map_err(|error| Error::io(format!("connect to {}", name.display()), error))?;
+        Path::over(socket, options)
+    }
+
+    /// Makes a path over a connected socket of [`socket_pair`], or one that was inherited.
+    ///
+    /// # Errors
+    /// What the kernel says, or why the peer does not fit.
+    pub fn over(socket: OwnedFd, options: &Options) -> Result<Path, Error> {
+        options.check()?;
+        let fences = bywash_sync::prepare_shared_fences();
+        let (control, control_file) = Control::create(options.depth, options.tickets)?;
+        let arena = options.make_arena()?;
+        let mut memory = vec![control_file.descriptor()];
+        memory.extend(arena.iter().map(|arena| arena.file.descriptor()));
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        let hello = Hello {
+            arena_bytes: arena.as_ref().map_or(0, |arena| arena.file.bytes() as u64),
+            depth: options.depth,
+            tickets: options.tickets,
+            flags: flag(options.class == Class::Sealed, FLAG_SEALED)
+                | flag(options.writable, FLAG_WRITABLE)
+                | flag(fences, FLAG_FENCES),
+        };
+        let (link, theirs, memory) = greet(socket, hello, &memory, options.greeting_limit)?;
+        let link = Arc::new(link);
+        if is_sealed(&theirs) != (options.class == Class::Sealed) {
+            return Err(Error::Misfit(
+                "one end is sealed and the other is not; make both of one class".into(),
+            ));
+        }
+        let (their_control, their_arena) = options.adopt(&link, &theirs, memory)?;
+        let counters = Arc::new(Counters::default());
+        let fences = fences && theirs.flags & FLAG_FENCES != 0;
+        let end = End { link: link.clone(), counters: counters.clone(), wait: options.wait, fences };
+        Ok(Path {
+            shipping: Arc::new(Shipping::new(&control, arena, options, &end)),
+            receiving: Arc::new(Receiving::new(&their_control, their_arena, options.class, &theirs, &end)),
+            link,
+            counters,
+        })
+    }
+
+    /// Allocates a container of `bytes`, waiting for room.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], or what became of the peer meanwhile.
+    #[inline]
+    pub fn alloc(&self, bytes: usize) -> Result<Container, Error> {
+        self.shipping.take_within(bytes, None)
+    }
+
+    /// As [`Path::alloc`], but waits no longer than `limit`.
+    ///
+    /// # Errors
+    /// As [`Path::alloc`], and [`Error::TimedOut`].
+    pub fn alloc_within(&self, bytes: usize, limit: Duration) -> Result<Container, Error> {
+        self.shipping.take_within(bytes, Some(limit))
+    }
+
+    /// As [`Path::alloc`], without waiting: `None` when the arena is used up.
+    ///
+    /// # Errors
+    /// As [`Path::alloc`].
+    pub fn try_alloc(&self, bytes: usize) -> Result<Option<Container>, Error> {
+        self.shipping.take(bytes)
+    }
+
+    /// Ships one container away, waiting for room. It is the peer's then.
+    ///
+    /// # Errors
+    /// Why not, with what was to be shipped.
+    #[inline]
+    pub fn ship(&self, cargo: impl Into<Cargo>) -> Result<(), NotShipped<Box<Cargo>>> {
+        let mut cargo = [Some(cargo.into())];
+        let shipped = self.check_peer().and_then(|()| self.shipping.ship_within(&mut cargo, None));
+        not_one_shipped(shipped, cargo)
+    }
+
+    /// As [`Path::ship`], but waits no longer than `limit`.
+    ///
+    /// # Errors
+    /// As [`Path::ship`], and [`Error::TimedOut`].
+    pub fn ship_within(
+        &self,
+        cargo: impl Into<Cargo>,
+        limit: Duration,
+    ) -> Result<(), NotShipped<Box<Cargo>>> {
+        let mut cargo = [Some(cargo.into())];
+        let shipped = self.check_peer().and_then(|()| self.shipping.ship_within(&mut cargo, Some(limit)));
+        not_one_shipped(shipped, cargo)
+    }
+
+    /// Ships several containers as one message.
+    ///
+    /// # Errors
+    /// Why not, with what was to be shipped.
+    pub fn ship_all(&self, cargo: Vec<Cargo>) -> Result<(), NotShipped<Vec<Cargo>>> {
+        self.ship_list(cargo, None)
+    }
+
+    /// As [`Path::ship_all`], but waits no longer than `limit`.
+    ///
+    /// # Errors
+    /// As [`Path::ship_all`], and [`Error::TimedOut`].
+    pub fn ship_all_within(&self, cargo: Vec<Cargo>, limit: Duration) -> Result<(), NotShipped<Vec<Cargo>>> {
+        self.ship_list(cargo, Some(limit))
+    }
+
+    fn ship_list(&self, cargo: Vec<Cargo>, limit: Option<Duration>) -> Result<(), NotShipped<Vec<Cargo>>> {
+        let mut places: Vec<Option<Cargo>> = cargo.into_iter().map(Some).collect();
+        self.check_peer()
+            .and_then(|()| self.shipping.ship_within(&mut places, limit))
+            .map_err(|error| NotShipped { error, cargo: places.into_iter().flatten().collect() })
+    }
+
+    /// Ships a message on as it came.
+    ///
+    /// # Errors
+    /// Why not, with what was to be shipped.
+    pub fn ship_message(&self, message: Message) -> Result<(), NotShipped<Vec<Cargo>>> {
+        if message.pieces().nth(1).is_some() {
+            return self.ship_list(message.into_pieces().map(Cargo::Received).collect(), None);
+        }
+        let mut cargo = [message.into_pieces().next().map(Cargo::Received)];
+        self.check_peer()
+            .and_then(|()| self.shipping.ship_within(&mut cargo, None))
+            .map_err(|error| NotShipped { error, cargo: cargo.into_iter().flatten().collect() })
+    }
+
+    /// Receives the next message, waiting for it.
+    ///
+    /// # Errors
+    /// What became of the peer.
+    #[inline]
+    pub fn receive(&self) -> Result<Message, Error> {
+        self.hear(self.receiving.take_within(None))
+    }
+
+    /// As [`Path::receive`], but waits no longer than `limit`.
+    ///
+    /// # Errors
+    /// As [`Path::receive`], and [`Error::TimedOut`].
+    pub fn receive_within(&self, limit: Duration) -> Result<Message, Error> {
+        self.hear(self.receiving.take_within(Some(limit)))
+    }
+
+    /// As [`Path::receive`], without waiting: `None` when there is nothing.
+    ///
+    /// # Errors
+    /// As [`Path::receive`].
+    #[inline]
+    pub fn try_receive(&self) -> Result<Option<Message>, Error> {
+        self.hear(self.receiving.take(1))
+    }
+
+    /// For event loops: after `Ok(false)` the descriptor of [`AsFd`] becomes readable when the peer ships
+    /// something or is gone. `Ok(true)`: something is there already. What made it readable is taken away by the
+    /// next call of this.
+    ///
+    /// # Errors
+    /// As [`Path::receive`].
+    pub fn arm(&self) -> Result<bool, Error> {
+        self.link.check_process()?;
+        self.link.drain()?;
+        self.receiving.meeting.set_bell();
+        self.receiving.has_something()
+    }
+
+    /// Who is at the other end, as the kernel says.
+    pub fn peer(&self) -> Credentials {
+        self.link.peer()
+    }
+
+    /// What this end has done so far.
+    pub fn stats(&self) -> Stats {
+        self.counters.read()
+    }
+
+    /// Whether the peer still takes something.
+    #[inline]
+    fn check_peer(&self) -> Result<(), Error> {
+        if self.receiving.is_closed() {
+            self.shipping.peer_has_closed();
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn hear<T>(&self, heard: Result<T, Error>) -> Result<T, Error> {
+        if matches!(heard, Err(Error::Closed | Error::PeerDied { .. } | Error::Peer { .. })) {
+            self.shipping.peer_has_closed();
+        }
+        heard
+    }
+}
+
+fn not_one_shipped(
+    shipped: Result<(), Error>,
+    [cargo]: [Option<Cargo>; 1],
+) -> Result<(), NotShipped<Box<Cargo>>> {
+    match (shipped, cargo) {
+        (Err(error), Some(cargo)) => Err(NotShipped { error, cargo: Box::new(cargo) }),
+        // Without its cargo there was a container that could not be sealed nor mapped again; see `freeze`.
+        (Err(error), None) => {
+            Err(NotShipped { error, cargo: Box::new(Cargo::Received(Received::nothing())) })
+        }
+        (Ok(()), _) => Ok(()),
+    }
+}
+
+impl AsFd for Path {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.link.descriptor()
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        if self.link.is_here() {
+            self.shipping.close();
+            self.link.shut();
+        }
+    }
+}
+
+impl Options {
+    fn make_arena(&self) -> Result<Option<Arena>, Error> {
+        if self.class == Class::Sealed || self.arena_bytes == 0 {
+            return Ok(None);
+        }
+        let granule = if self.arena_bytes < HUGE_PAGE && self.huge_pages != HugePages::Reserved {
+            PAGE
+        } else {
+            HUGE_PAGE
+        };
+        let bytes = self.arena_bytes.next_multiple_of(granule);
+        let file = File::create("bywash-arena", bytes, self.huge_pages)?;
+        let mapping = file.map(true)?;
+        if self.huge_pages == HugePages::Collapse {
+            mapping.collapse();
+        }
+        if self.writable {
+            file.fix_size()?
+        } else {
+            file.fix_writers()?
+        }
+        Ok(Some(Arena { file, mapping: Some(mapping), writable: true }))
+    }
+
+    /// Takes over the memory that came with the peer's hello.
+    fn adopt(
+        &self,
+        link: &Link,
+        hello: &Hello,
+        memory: Vec<OwnedFd>,
+    ) -> Result<(Control, Option<Arena>), Error> {
+        let expected = if hello.arena_bytes == 0 { 1 } else { 2 };
+        if memory.len() != expected {
+            return Err(
+                link.accuse(format!("passed {} descriptors, and should have {expected}", memory.len()))
+            );
+        }
+        if hello.arena_bytes > self.peer_arena_bytes_max as u64 {
+            return Err(Error::Misfit(format!(
+                "the peer's arena is of {} bytes, and {} are allowed",
+                hello.arena_bytes, self.peer_arena_bytes_max
+            )));
+        }
+        let mut memory = memory.into_iter();
+        let mut next = |bytes: usize| {
+            let descriptor = memory.next().ok_or_else(|| "passed no memory".to_owned());
+            descriptor
+                .and_then(|descriptor| File::adopt(descriptor, bytes, SEALS_FIXED))
+                .map_err(|what| link.accuse(what))
+        };
+        let (words, _) = control_words(hello.depth, hello.tickets);
+        let control = Control::map(&next(words * 8)?, hello.depth, hello.tickets)?;
+        if hello.arena_bytes == 0 {
+            return Ok((control, None));
+        }
+        let file = next(hello.arena_bytes as usize)?;
+        let writable = self.writable && hello.flags & FLAG_WRITABLE != 0;
+        let mapping = match self.class {
+            Class::Forward | Class::Sealed => None,
+            Class::Checked | Class::Trusted => Some(file.map(writable)?),
+        };
+        Ok((control, Some(Arena { file, mapping, writable })))
+    }
+}

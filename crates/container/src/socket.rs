@@ -1,0 +1,179 @@
+//! Messages over a Unix socket, with descriptors and the sender's credentials.
+//!
+//! Sequenced packets: each message arrives whole or not at all, and the end of the connection is seen at
+//! once. What the kernel attaches (credentials) is the only thing known of a peer that it did not say itself.
+
+use rustix::io::Errno;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Most bytes of a message.
+pub(crate) const BYTES_MAX: usize = 512;
+/// Most descriptors of a message.
+pub(crate) const DESCRIPTORS_MAX: usize = 16;
+
+/// Who sent something, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Process, in this process's namespace; 0 if it has no number there.
+    pub pid: u32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Credentials {
+    /// This process's.
+    pub(crate) fn own() -> Credentials {
+        Credentials {
+            pid: std::process::id(),
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        }
+    }
+}
+
+/// A message that came.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) descriptors: Vec<OwnedFd>,
+    pub(crate) credentials: Option<Credentials>,
+}
+
+const CONTROL_BYTES: usize = 256;
+
+/// Aligned as control messages must be.
+#[repr(C, align(8))]
+struct Control([MaybeUninit<u8>; CONTROL_BYTES]);
+
+const fn space(bytes: usize) -> usize {
+    // SAFETY: arithmetic only.
+    unsafe { libc::CMSG_SPACE(bytes as u32) as usize }
+}
+
+const _: () =
+    assert!(space(DESCRIPTORS_MAX * size_of::<RawFd>()) + space(size_of::<libc::ucred>()) <= CONTROL_BYTES);
+
+fn empty_header(iov: &mut libc::iovec, control: &mut Control, control_bytes: usize) -> libc::msghdr {
+    // SAFETY: a header of zeros is a valid one.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = iov;
+    header.msg_iovlen = 1;
+    if control_bytes > 0 {
+        header.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_controllen = control_bytes;
+    }
+    header
+}
+
+fn answer(result: isize) -> Result<usize, Errno> {
+    usize::try_from(result)
+        .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+/// Sends a message without waiting.
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    assert!(bytes.len() <= BYTES_MAX && descriptors.len() <= DESCRIPTORS_MAX);
+    let mut control = Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]);
+    let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let payload = size_of_val(descriptors);
+    let payload = payload / size_of::<BorrowedFd<'_>>() * size_of::<RawFd>();
+    let header = empty_header(&mut iov, &mut control, if payload > 0 { space(payload) } else { 0 });
+    if payload > 0 {
+        // SAFETY: the control buffer has room for one message of `payload` bytes, as asserted above.
+        unsafe {
+            let message = libc::CMSG_FIRSTHDR(&header);
+            (*message).cmsg_level = libc::SOL_SOCKET;
+            (*message).cmsg_type = libc::SCM_RIGHTS;
+            (*message).cmsg_len = libc::CMSG_LEN(payload as u32) as usize;
+            let data = libc::CMSG_DATA(message).cast::<RawFd>();
+            for (number, descriptor) in descriptors.iter().enumerate() {
+                data.add(number).write_unaligned(descriptor.as_raw_fd());
+            }
+        }
+    }
+    // SAFETY: the header leads to live buffers of the lengths that it says.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+    answer(sent).map(drop)
+}
+
+/// Takes the next message without waiting; `None` at the end of the connection.
+pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Errno> {
+    let mut bytes = vec![0u8; BYTES_MAX];
+    let mut control = Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]);
+    let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let mut header = empty_header(&mut iov, &mut control, CONTROL_BYTES);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the header leads to live buffers of the lengths that it says.
+    let length = answer(unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) })?;
+    if length == 0 {
+        return Ok(None);
+    }
+    let mut received = Received { bytes, descriptors: Vec::new(), credentials: None };
+    // SAFETY: the kernel filled the control buffer up to `msg_controllen`, and these macros stay within it.
+    let mut message = unsafe { libc::CMSG_FIRSTHDR(&header) };
+    while !message.is_null() {
+        // SAFETY: a control message of the kernel's; its data has the length that it says.
+        unsafe {
+            let data = libc::CMSG_DATA(message);
+            let payload = (*message).cmsg_len - libc::CMSG_LEN(0) as usize;
+            match ((*message).cmsg_level, (*message).cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                    let count = payload / size_of::<RawFd>();
+                    received.descriptors.extend((0..count).map(|number| {
+                        OwnedFd::from_raw_fd(data.cast::<RawFd>().add(number).read_unaligned())
+                    }));
+                }
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if payload >= size_of::<libc::ucred>() => {
+                    let sender = data.cast::<libc::ucred>().read_unaligned();
+                    received.credentials =
+                        Some(Credentials { pid: sender.pid as u32, uid: sender.uid, gid: sender.gid });
+                }
+                _ => {}
+            }
+            message = libc::CMSG_NXTHDR(&header, message);
+        }
+    }
+    if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
+        return Err(Errno::MSGSIZE);
+    }
+    received.bytes.truncate(length);
+    Ok(Some(received))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn bytes_descriptors_and_credentials_arrive() {
+        let flags = SocketFlags::CLOEXEC;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::net::sockopt::set_socket_passcred(&other, true).unwrap();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(receive(other.as_fd()).unwrap_err(), Errno::AGAIN);
+        send(one.as_fd(), b"hello", &[null.as_fd(), null.as_fd()]).unwrap();
+        let received = receive(other.as_fd()).unwrap().unwrap();
+        assert_eq!(received.bytes, b"hello");
+        assert_eq!(received.descriptors.len(), 2);
+        assert_eq!(received.credentials.unwrap().pid, std::process::id());
+        drop(one);
+        assert!(receive(other.as_fd()).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_an_error() {
+        let flags = SocketFlags::CLOEXEC;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::net::send(&one, &[1; BYTES_MAX + 1], rustix::net::SendFlags::empty()).unwrap();
+        assert_eq!(receive(other.as_fd()).unwrap_err(), Errno::MSGSIZE);
+    }
+}

@@ -1,0 +1,150 @@
+//! How an end waits: spinning, sleeping, or first one and then the other.
+//!
+//! A cache line goes from core to core in 60 ns; to wake a sleeper takes 30 us and more. So the usual way is to
+//! spin for a while and then to sleep. How long is learned: each time that what was waited for came while
+//! spinning the patience doubles, each time that it did not it is halved.
+
+use crate::error::Error;
+use crate::lane::Shipping;
+use crate::link::Link;
+use crate::stats::Counters;
+use bywash_ring::{Bell, Sleeper};
+use bywash_sync::{AtomicU32, Ordering::Relaxed};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How an end waits for the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wait {
+    /// Spin for some tens of microseconds at most, then sleep on a futex.
+    #[default]
+    Adaptive,
+    /// Spin and never sleep: the shortest latency, for a core of its own.
+    Spin,
+    /// Sleep at once, on the socket: nothing to pay while waiting, and the end of the peer is seen at once.
+    Sleep,
+}
+
+/// Looks while one lock is held.
+const LOOKS: u32 = 64;
+/// Least and most patience, in looks: about 1 and 100 us.
+const PATIENCE_MIN: u32 = 64;
+const PATIENCE_MAX: u32 = 8192;
+/// Looks of a spinning end between two questions whether the peer is alive: about 1 ms.
+const LOOKS_BETWEEN_CHECKS: u32 = 1 << 16;
+/// Longest sleep on a futex, which does not see the peer's end: then one looks for it.
+const FUTEX_LIMIT: Duration = Duration::from_millis(100);
+/// Longest sleep on the socket, which sees it. A bell that was not heard is not missed for longer.
+const SOCKET_LIMIT: Duration = Duration::from_secs(1);
+
+/// Who waits, and for what.
+pub(crate) struct Waiter<'a> {
+    pub(crate) how: Wait,
+    pub(crate) link: &'a Link,
+    pub(crate) bell: &'a Bell,
+    pub(crate) patience: &'a AtomicU32,
+    pub(crate) counters: &'a Counters,
+    /// Whether room in the socket is waited for too.
+    pub(crate) socket_room: bool,
+    /// Lanes on which something may come back meanwhile that `attempt` lets go on.
+    pub(crate) relays: &'a [Arc<Shipping>],
+}
+
+/// What a fresh patience is.
+pub(crate) const PATIENCE: u32 = 1024;
+
+impl Waiter<'_> {
+    /// Calls `attempt` until it answers something, the peer is gone, or `limit` is over. `attempt` looks as
+    /// often as it is told before it says that there is nothing.
+    pub(crate) fn wait<T>(
+        &self,
+        limit: Option<Duration>,
+        mut attempt: impl FnMut(u32) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        self.link.check_process()?;
+        if let Some(found) = attempt(1)? {
+            return Ok(found);
+        }
+        let end = limit.map(|limit| Instant::now() + limit);
+        loop {
+            if self.how != Wait::Sleep
+                && let Some(found) = self.spin(&mut attempt)?
+            {
+                return Ok(found);
+            }
+            if self.how != Wait::Spin {
+                self.bell.set(self.sleeper());
+                self.relays.iter().for_each(|lane| lane.meeting.set_bell());
+                if let Some(found) = attempt(1)? {
+                    self.unset_bells();
+                    return Ok(found);
+                }
+                self.sleep(end)?;
+                self.unset_bells();
+                for lane in self.relays {
+                    if lane.meeting.link.is_over()? {
+                        lane.abandon();
+                    }
+                }
+            }
+            if let Some(found) = attempt(1)? {
+                return Ok(found);
+            }
+            if self.link.is_over()? {
+                // What came before the end counts.
+                return attempt(1)?.ok_or_else(|| self.link.ended());
+            }
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return attempt(1)?.ok_or(Error::TimedOut);
+            }
+        }
+    }
+
+    fn unset_bells(&self) {
+        self.bell.unset();
+        self.relays.iter().for_each(|lane| lane.meeting.unset_bell());
+    }
+
+    /// A futex is one word; where more can happen it is the socket.
+    fn sleeper(&self) -> Sleeper {
+        let one = !self.socket_room && self.relays.is_empty();
+        if self.how == Wait::Adaptive && one { Sleeper::Futex } else { Sleeper::Signal }
+    }
+
+    fn sleep(&self, end: Option<Instant>) -> Result<(), Error> {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let at_most = |limit: Duration| left.map_or(limit, |left| left.min(limit));
+        match self.sleeper() {
+            Sleeper::Futex => {
+                self.counters.futex_sleeps.add(1);
+                self.bell.sleep(at_most(FUTEX_LIMIT));
+                Ok(())
+            }
+            Sleeper::Signal => {
+                self.counters.socket_sleeps.add(1);
+                let others = self.relays.iter().map(|lane| lane.meeting.link.descriptor());
+                self.link.sleep(at_most(SOCKET_LIMIT), self.socket_room, others)
+            }
+        }
+    }
+
+    fn spin<T>(&self, attempt: &mut impl FnMut(u32) -> Result<Option<T>, Error>) -> Result<Option<T>, Error> {
+        let patience = match self.how {
+            Wait::Spin => LOOKS_BETWEEN_CHECKS,
+            _ => self.patience.load(Relaxed),
+        };
+        for _ in 0..patience / LOOKS {
+            if let Some(found) = attempt(LOOKS)? {
+                self.counters.spins.add(1);
+                if self.how == Wait::Adaptive {
+                    self.patience.store((patience * 2).min(PATIENCE_MAX), Relaxed);
+                }
+                return Ok(Some(found));
+            }
+        }
+        if self.how == Wait::Adaptive {
+            self.patience.store((patience / 2).max(PATIENCE_MIN), Relaxed);
+        }
+        Ok(None)
+    }
+}

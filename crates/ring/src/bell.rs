@@ -1,0 +1,194 @@
+//! How one side sleeps until the other has done something, with nothing to pay while nobody sleeps.
+//!
+//! A bell is one word. Whoever is about to sleep writes how it wants to be woken, passes a fence, and looks
+//! once more whether what it waits for is there. Whoever has done something passes a fence and looks at the
+//! bell.
+//!
+//! ```text
+//!   sleeper                          ringer
+//!   bell = FUTEX or SIGNAL           (an entry, or room for one)
+//!   heavy fence                      light fence
+//!   look at the ring again           look at the bell; if it is set, clear it and wake
+//!   sleep
+//! ```
+//!
+//! Invariant: either the sleeper sees what was done, or the ringer sees the bell. A hostile party can leave
+//! the other one asleep, as it can by sending nothing, or wake it for nothing; so every sleep has an end.
+
+use crate::shared::Shared;
+use bywash_sync::Ordering::{Relaxed, SeqCst};
+use bywash_sync::{heavy_shared_fence, light_shared_fence};
+
+/// How a sleeper wants to be woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleeper {
+    /// By futex(2) on the bell itself.
+    Futex,
+    /// By a message through whatever connects the two sides beside the memory.
+    Signal,
+}
+
+const NOBODY: u64 = 0;
+const FUTEX: u64 = 1;
+const SIGNAL: u64 = 2;
+
+/// One side's bell.
+#[derive(Clone, Debug)]
+pub struct Bell {
+    memory: Shared,
+    index: usize,
+    fences_prepared: bool,
+}
+
+impl Bell {
+    /// The bell in word `index` ([`crate::layout::CONSUMER_BELL`], [`crate::layout::PRODUCER_BELL`]).
+    /// `fences_prepared`: both sides have called [`bywash_sync::prepare_shared_fences`] with success.
+    pub fn new(memory: Shared, index: usize, fences_prepared: bool) -> Bell {
+        assert!(index < memory.len());
+        Bell { memory, index, fences_prepared }
+    }
+
+    /// Something was done: who sleeps, and must be woken? A sleeper by futex is woken right here.
+    #[inline(always)]
+    pub fn ring(&self) -> Option<Sleeper> {
+        light_shared_fence(self.fences_prepared);
+        if self.memory.load(self.index) == NOBODY {
+            return None;
+        }
+        self.wake()
+    }
+
+    #[cold]
+    fn wake(&self) -> Option<Sleeper> {
+        match self.memory.word(self.index).swap(NOBODY, SeqCst) {
+            FUTEX => {
+                #[cfg(not(loom))]
+                self.wake_futex();
+                Some(Sleeper::Futex)
+            }
+            SIGNAL => Some(Sleeper::Signal),
+            // Nobody any more, or nonsense.
+            _ => None,
+        }
+    }
+
+    /// Says that this side is about to sleep. To be followed by another look at what it waits for, and by
+    /// [`Bell::unset`] when it is there.
+    pub fn set(&self, how: Sleeper) {
+        let value = match how {
+            Sleeper::Futex => FUTEX,
+            Sleeper::Signal => SIGNAL,
+        };
+        self.memory.word(self.index).store(value, SeqCst);
+        heavy_shared_fence(self.fences_prepared);
+    }
+
+    /// This side does not sleep. False: it has been rung already.
+    pub fn unset(&self) -> bool {
+        self.memory.word(self.index).swap(NOBODY, SeqCst) != NOBODY
+    }
+
+    /// Whether nobody has rung since [`Bell::set`].
+    pub fn is_set(&self) -> bool {
+        self.memory.word(self.index).load(Relaxed) != NOBODY
+    }
+}
+
+#[cfg(not(loom))]
+mod futex {
+    use super::{Bell, FUTEX};
+    use core::sync::atomic::AtomicU32;
+    use rustix::thread::futex::{Flags, Timespec, wait, wake};
+    use std::time::Duration;
+
+    impl Bell {
+        /// The half of the word that futex(2) looks at.
+        fn futex_word(&self) -> &AtomicU32 {
+            // SAFETY: the low half of a word that stays mapped; only atomic operations are made on it.
+            unsafe { &*self.memory.address(self.index).cast::<AtomicU32>() }
+        }
+
+        pub(super) fn wake_futex(&self) {
+            // An error could only say that the address is bad, which it is not.
+            let _ = wake(self.futex_word(), Flags::empty(), 1);
+        }
+
+        /// Sleeps until the bell is rung, but no longer than `limit`. May return early.
+        pub fn sleep(&self, limit: Duration) {
+            let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+            // Rung already, interrupted, or over: the caller looks for itself.
+            let _ = wait(self.futex_word(), Flags::empty(), FUTEX as u32, Some(&limit));
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::{Consumer, Producer, words_needed};
+    use loom::thread;
+
+    fn bell(memory: &Shared, index: usize) -> Bell {
+        Bell::new(memory.clone(), index, false)
+    }
+
+    #[test]
+    fn entries_arrive_whole_and_in_order_and_nobody_oversleeps() {
+        loom::model(|| {
+            let memory = Shared::in_this_process(words_needed::<2>(2));
+            let theirs = memory.clone();
+            let other = thread::spawn(move || {
+                let mut producer = Producer::<2>::new(theirs.clone(), 2);
+                let bell = bell(&theirs, crate::layout::CONSUMER_BELL);
+                let mut woke = false;
+                for number in 1..=2u64 {
+                    assert!(producer.push(&[number << 32, number]).unwrap());
+                    woke |= bell.ring().is_some();
+                }
+                woke
+            });
+            let mut consumer = Consumer::<2>::new(memory.clone(), 2);
+            let bell = bell(&memory, crate::layout::CONSUMER_BELL);
+            bell.set(Sleeper::Futex);
+            let slept = !consumer.is_ready();
+            let mut next = 1;
+            while let Some(entry) = consumer.pop() {
+                assert_eq!((entry[0] >> 32, entry[1]), (next, next));
+                next += 1;
+            }
+            let woke = other.join().unwrap();
+            // With the entry behind the last look, the producer must have seen the bell.
+            assert!(!slept || woke, "asleep with an entry in the ring");
+            while let Some(entry) = consumer.pop() {
+                assert_eq!((entry[0] >> 32, entry[1]), (next, next));
+                next += 1;
+            }
+            assert_eq!(next, 3);
+        });
+    }
+
+    #[test]
+    fn room_is_not_used_before_it_is_free_and_nobody_oversleeps() {
+        loom::model(|| {
+            let memory = Shared::in_this_process(words_needed::<2>(1));
+            let mut producer = Producer::<2>::new(memory.clone(), 1);
+            assert!(producer.push(&[1 << 32, 1]).unwrap());
+            let theirs = memory.clone();
+            let other = thread::spawn(move || {
+                let mut consumer = Consumer::<2>::new(theirs.clone(), 1);
+                let bell = bell(&theirs, crate::layout::PRODUCER_BELL);
+                let entry = consumer.pop().unwrap();
+                assert_eq!((entry[0] >> 32, entry[1]), (1, 1));
+                let woke = bell.ring().is_some();
+                let second = consumer.pop();
+                assert!(second.is_none_or(|entry| (entry[0] >> 32, entry[1]) == (2, 2)));
+                woke
+            });
+            let bell = bell(&memory, crate::layout::PRODUCER_BELL);
+            bell.set(Sleeper::Futex);
+            let pushed = producer.push(&[2 << 32, 2]).unwrap();
+            let woke = other.join().unwrap();
+            assert!(pushed || woke, "asleep with room in the ring");
+        });
+    }
+}

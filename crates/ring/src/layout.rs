@@ -1,0 +1,72 @@
+//! What lies where in a ring's memory, in words of eight bytes.
+//!
+//! ```text
+//!   0   consumer's index: entries taken so far         written by the consumer
+//!   8   consumer's bell: it sleeps until there is an entry
+//!  16   producer's bell: it sleeps until there is room
+//!  24   closed: the producer sends no more             written by the producer
+//!  32   entry 0
+//!  32 + WORDS   entry 1 ...
+//!
+//!   word 0 of an entry:   63       32 31      0
+//!                        +-----------+---------+
+//!                        |  payload  |  turn   |
+//!                        +-----------+---------+
+//! ```
+//!
+//! The first four have a cache line each, since different sides write them. An entry is there when its *turn*
+//! is that of the lap in which it is expected: the number of times that the ring has been gone around, plus
+//! one. So memory that is all zero is an empty ring.
+
+/// Version of this layout.
+pub const VERSION: u32 = 1;
+/// Words of a cache line.
+pub const LINE: usize = 8;
+pub(crate) const CONSUMER_INDEX: usize = 0;
+/// Where the consumer's [`Bell`](crate::Bell) is.
+pub const CONSUMER_BELL: usize = LINE;
+/// Where the producer's [`Bell`](crate::Bell) is.
+pub const PRODUCER_BELL: usize = 2 * LINE;
+pub(crate) const CLOSED: usize = 3 * LINE;
+pub(crate) const ENTRIES: usize = 4 * LINE;
+/// Most entries of a ring.
+pub const CAPACITY_MAX: usize = 1 << 20;
+
+/// Words of a ring of `capacity` entries of `WORDS` words.
+pub const fn words_needed<const WORDS: usize>(capacity: usize) -> usize {
+    assert!(capacity.is_power_of_two() && capacity <= CAPACITY_MAX && WORDS > 0);
+    ENTRIES + capacity * WORDS
+}
+
+/// The turn that the entry of a position has once it is there.
+pub(crate) const fn turn_of(position: u64, capacity: usize) -> u32 {
+    ((position >> capacity.trailing_zeros()) as u32).wrapping_add(1)
+}
+
+/// The first word of an entry that is there.
+pub(crate) const fn first_word(word: u64, turn: u32) -> u64 {
+    word >> 32 << 32 | turn as u64
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::{Consumer, Producer, Shared, words_needed};
+
+    #[test]
+    fn golden_words() {
+        let memory = Shared::in_this_process(words_needed::<2>(2));
+        let mut producer = Producer::<2>::new(memory.clone(), 2);
+        let mut consumer = Consumer::<2>::new(memory.clone(), 2);
+        producer.push(&[0xaaaa_0000_0000, 1]).unwrap();
+        consumer.pop().unwrap();
+        producer.push(&[0xbbbb_dead_beef, 2]).unwrap();
+        producer.push(&[0xcccc_0000_0000, 3]).unwrap();
+        producer.close();
+        let words: Vec<u64> = (0..memory.len()).map(|index| memory.load(index)).collect();
+        let mut expected = vec![0; 32];
+        expected[0] = 1;
+        expected[24] = 1;
+        expected.extend([0xcccc_0000_0002, 3, 0xbbbb_0000_0001, 2]);
+        assert_eq!(words, expected);
+    }
+}
