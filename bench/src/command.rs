@@ -4,11 +4,11 @@
 //! case failed (a goal that was not reached is no failure: the table shows it); 2 when the command line or a
 //! file it names cannot be used; 130 after Ctrl-C or SIGTERM.
 
-use crate::campaign::{self, Audience, Choice};
+use crate::campaign::{self, Audience, Choice, PAIRS, PAIRS_QUICK};
 use crate::cases::{self, BENCHES};
 use crate::error::Error;
 use crate::row::{Report, Row};
-use crate::{html, interrupt, markdown, table};
+use crate::{html, interrupt, ipc, markdown, table};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs;
@@ -29,6 +29,12 @@ enum Family {
     /// Unmodified programs with `bywash run` against the kernel alone
     #[command(after_help = EXAMPLES)]
     Run(RunArgs),
+    /// Containers against the other ways between two processes
+    #[command(after_help = IPC_EXAMPLES)]
+    Ipc(IpcArgs),
+    /// Another process of `bywash bench ipc`
+    #[command(hide = true)]
+    IpcPeer(IpcPeerArgs),
 }
 
 const EXAMPLES: &str = "Examples:
@@ -41,14 +47,36 @@ The library is taken from beside the command, or from BYWASH_LIBRARY. Device byt
 device: leave the machine alone while it measures. Exit status: 0 measured, 1 a case failed, 2 wrong usage,
 130 interrupted.";
 
+const IPC_EXAMPLES: &str = "Examples:
+  bywash bench ipc --quick              does everything work? (some seconds)
+  bywash bench ipc --html ipc.html      everything (about two minutes)
+
+Two processes, each on a core of its own; the sender writes every word of a message and the receiver sums every
+word. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
+
 #[derive(Args, Debug)]
-struct RunArgs {
-    /// A bench, or BENCH/TEXT for its cases whose name contains TEXT; everything if there is none
-    #[arg(value_name = "NAME")]
-    names: Vec<String>,
-    /// Small sizes, two pairs, each case on one file system: whether it works, not how fast
+struct IpcArgs {
+    /// Short runs, two pairs: whether it works, not how fast
     #[arg(long)]
     quick: bool,
+    #[command(flatten)]
+    output: Output,
+    /// Rounds in which each side has its turn [default: 5, with --quick 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pairs: Option<u32>,
+}
+
+#[derive(Args, Debug)]
+struct IpcPeerArgs {
+    what: String,
+    bytes: usize,
+    messages: u64,
+    service: String,
+}
+
+/// Where the rows go.
+#[derive(Args, Debug)]
+struct Output {
     /// Write the rows as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -58,6 +86,18 @@ struct RunArgs {
     /// Print Markdown tables to stdout at the end (the rows then go to stderr as they come)
     #[arg(long)]
     markdown: bool,
+}
+
+#[derive(Args, Debug)]
+struct RunArgs {
+    /// A bench, or BENCH/TEXT for its cases whose name contains TEXT; everything if there is none
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Small sizes, two pairs, each case on one file system: whether it works, not how fast
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
     /// List the benches and their cases, and measure nothing
     #[arg(long)]
     list: bool,
@@ -74,8 +114,19 @@ struct RunArgs {
 
 /// Runs the command.
 pub fn main(arguments: BenchArgs) -> ExitCode {
-    let Family::Run(arguments) = arguments.family;
-    let outcome = if arguments.list { list(&arguments) } else { measure(&arguments) };
+    let outcome = match arguments.family {
+        Family::Run(arguments) if arguments.list => list(&arguments),
+        Family::Run(arguments) => {
+            measure(&arguments.output, |screen| campaign::run(&choice(&arguments), screen))
+        }
+        Family::Ipc(arguments) => measure(&arguments.output, |screen| {
+            let pairs = arguments.pairs.unwrap_or(if arguments.quick { PAIRS_QUICK } else { PAIRS });
+            ipc::measure(arguments.quick, pairs, screen)
+        }),
+        Family::IpcPeer(peer) => {
+            ipc::peer(&peer.what, peer.bytes, peer.messages, &peer.service).map(|()| ExitCode::SUCCESS)
+        }
+    };
     match outcome {
         Ok(code) => code,
         Err(error) => {
@@ -121,19 +172,23 @@ fn goal_of(metric: &cases::Metric) -> String {
     format!("{} {goal}", metric.name())
 }
 
-fn measure(arguments: &RunArgs) -> Result<ExitCode, Error> {
+/// Runs `campaign`, which answers its report and whether it was interrupted.
+fn measure(
+    output: &Output,
+    campaign: impl FnOnce(&mut Screen) -> Result<(Report, bool), Error>,
+) -> Result<ExitCode, Error> {
     // A file that cannot be written is found out now, not after half an hour.
-    for path in [&arguments.json, &arguments.html].into_iter().flatten() {
+    for path in [&output.json, &output.html].into_iter().flatten() {
         fs::File::create(path)
             .map_err(|error| Error::Usage(format!("cannot write {}: {error}", path.display())))?;
     }
     interrupt::listen();
-    let mut screen = Screen::new(arguments.markdown);
+    let mut screen = Screen::new(output.markdown);
     screen.line(&table::head());
-    let outcome = campaign::run(&choice(arguments), &mut screen);
+    let outcome = campaign(&mut screen);
     screen.bar.finish_and_clear();
     let (report, interrupted) = outcome?;
-    save(arguments, &report)?;
+    save(output, &report)?;
     eprintln!("{}", verdict(&report));
     Ok(ExitCode::from(match (interrupted, report.rows.iter().any(|row| row.failed)) {
         (true, _) => {
@@ -145,17 +200,17 @@ fn measure(arguments: &RunArgs) -> Result<ExitCode, Error> {
     }))
 }
 
-fn save(arguments: &RunArgs, report: &Report) -> Result<(), Error> {
-    if let Some(path) = &arguments.json {
+fn save(output: &Output, report: &Report) -> Result<(), Error> {
+    if let Some(path) = &output.json {
         let mut json = serde_json::to_string_pretty(report)
             .map_err(|error| Error::io("make JSON for", path, std::io::Error::other(error)))?;
         json.push('\n');
         write(path, &json)?;
     }
-    if let Some(path) = &arguments.html {
+    if let Some(path) = &output.html {
         write(path, &html::render(report))?;
     }
-    if arguments.markdown {
+    if output.markdown {
         print(&markdown::render(report));
     }
     Ok(())
@@ -228,15 +283,17 @@ mod tests {
     }
 
     fn parsed(words: &[&str]) -> RunArgs {
-        let Family::Run(arguments) = Whole::try_parse_from(words).unwrap().bench.family;
-        arguments
+        match Whole::try_parse_from(words).unwrap().bench.family {
+            Family::Run(arguments) => arguments,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
     fn flags_and_names() {
         let arguments = parsed(&["bench", "run", "sqlite", "--quick", "--json", "x.json", "micro/tight"]);
         assert_eq!(arguments.names, ["sqlite", "micro/tight"]);
-        assert!(arguments.quick && !arguments.list && arguments.json == Some("x.json".into()));
+        assert!(arguments.quick && !arguments.list && arguments.output.json == Some("x.json".into()));
         assert!(Whole::try_parse_from(["bench", "run", "--pairs", "0"]).is_err());
         assert!(Whole::try_parse_from(["bench"]).is_err());
     }
@@ -252,7 +309,7 @@ mod tests {
     #[test]
     fn a_report_that_cannot_be_written_is_refused_before_anything_runs() {
         let arguments = parsed(&["bench", "run", "--json", "/no/such/folder/x.json"]);
-        let error = measure(&arguments).unwrap_err();
+        let error = measure(&arguments.output, |_| unreachable!()).unwrap_err();
         assert!(matches!(&error, Error::Usage(message) if message.contains("/no/such/folder")), "{error}");
     }
 }

@@ -57,6 +57,11 @@ impl Error {
         Error::Io { what: format!("cannot {doing} {}", path.display()), source: source.into() }
     }
 
+    /// Names who did not do its work, and how.
+    pub fn failed(program: &str, how: String) -> Error {
+        Error::Failed { program: program.into(), how, tail: String::new() }
+    }
+
     /// Whether the case was left out, as against tried and failed.
     pub fn is_absence(&self) -> bool {
         matches!(self, Error::Missing { .. } | Error::Unavailable(_))

@@ -15,6 +15,7 @@
 //! In reading order:
 //!
 //! - [`command`]: the flags and the exit status
+//! - [`ipc`]: `bywash bench ipc`, containers against the other ways between two processes
 //! - [`campaign`]: every chosen case on every place, one row after the other
 //! - [`cases`]: what is measured, and the goals
 //! - [`pairs`]: how one case is measured on one place
@@ -25,7 +26,7 @@
 //! - [`row`], [`statistics`], [`machine`]: what is written down
 //! - [`table`], [`markdown`], [`html`], [`plot`], [`number`]: how it is shown
 //! - [`interrupt`], [`error`]: how it ends early
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod campaign;
 pub mod cases;
@@ -34,6 +35,7 @@ pub mod command;
 pub mod error;
 pub mod html;
 pub mod interrupt;
+pub mod ipc;
 pub mod launch;
 pub mod machine;
 pub mod markdown;

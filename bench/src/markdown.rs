@@ -7,8 +7,15 @@ use std::fmt::Write;
 /// The whole report.
 pub fn render(report: &Report) -> String {
     let mut text = format!("Measured on {} by bywash {}.\n", report.machine.sentence(), report.version);
-    text.push_str(&summary(report));
+    if report.rows.iter().any(|row| row.peer == "kernel") {
+        text.push_str(&summary(report));
+    }
     for bench in report.benches() {
+        let rows: Vec<&Row> = report.rows.iter().filter(|row| row.bench == bench).collect();
+        if rows.iter().all(|row| row.place.is_empty()) {
+            text.push_str(&without_places(bench, &rows));
+            continue;
+        }
         // Writing to a string cannot fail.
         let _ = write!(
             text,
@@ -16,11 +23,57 @@ pub fn render(report: &Report) -> String {
              device read, written (it → bywash) | faults (it → bywash) |\n\
              |---|---|---|---:|---:|---:|---:|---:|---|---|\n"
         );
-        for row in report.rows.iter().filter(|row| row.bench == bench) {
+        for row in rows {
             let _ = writeln!(text, "{}", line(row));
         }
     }
     text
+}
+
+/// The rows of a bench that needs no file system.
+fn without_places(bench: &str, rows: &[&Row]) -> String {
+    let mut text = format!(
+        "\n### {bench}\n\n| case | metric | against | it | bywash | ratio (quartiles) | goal |\n\
+         |---|---|---|---:|---:|---:|---:|\n"
+    );
+    for row in rows {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            escape(&row.case),
+            row.metric,
+            escape(&row.peer),
+            quantity(row, row.peer_value),
+            quantity(row, row.ours),
+            row.ratio.map_or_else(|| escape(&row.note), |ratio| ratio_cell(row, ratio)),
+            goal_cell(row)
+        );
+    }
+    text
+}
+
+fn quantity(row: &Row, value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), |value| number::quantity(value, &row.unit))
+}
+
+/// The ratio with its quartiles.
+fn ratio_cell(row: &Row, ratio: f64) -> String {
+    let quartiles = match (row.ratio_low, row.ratio_high) {
+        (Some(low), Some(high)) => format!(" ({}-{})", number::ratio(low), number::ratio(high)),
+        _ => String::new(),
+    };
+    format!("**{}**{quartiles}", number::ratio(ratio))
+}
+
+/// The goal, and whether it was reached.
+fn goal_cell(row: &Row) -> String {
+    match (row.goal, row.met) {
+        (Some(goal), Some(true)) => format!("{} ✓", number::ratio(goal)),
+        (Some(goal), Some(false)) => format!("{} ✗", number::ratio(goal)),
+        (Some(goal), None) => number::ratio(goal),
+        (None, _) => "-".into(),
+    }
 }
 
 /// Every case against the kernel, one line each, one column a place.
@@ -63,12 +116,7 @@ fn case_of(row: &Row) -> String {
 
 fn line(row: &Row) -> String {
     let case = case_of(row);
-    let goal = match (row.goal, row.met) {
-        (Some(goal), Some(true)) => format!("{} ✓", number::ratio(goal)),
-        (Some(goal), Some(false)) => format!("{} ✗", number::ratio(goal)),
-        (Some(goal), None) => number::ratio(goal),
-        (None, _) => "-".into(),
-    };
+    let goal = goal_cell(row);
     let Some(ratio) = row.ratio else {
         return format!(
             "| {case} | {} | {} | - | - | - | {goal} | {} | - | - |",
@@ -77,19 +125,13 @@ fn line(row: &Row) -> String {
             escape(&row.note)
         );
     };
-    let quantity =
-        |value: Option<f64>| value.map_or_else(|| "-".into(), |value| number::quantity(value, &row.unit));
-    let quartiles = match (row.ratio_low, row.ratio_high) {
-        (Some(low), Some(high)) => format!(" ({}-{})", number::ratio(low), number::ratio(high)),
-        _ => String::new(),
-    };
     format!(
-        "| {case} | {} | {} | {} | {} | **{}**{quartiles} | {goal} | {} | {} | {} |",
+        "| {case} | {} | {} | {} | {} | {} | {goal} | {} | {} | {} |",
         row.place,
         escape(&row.peer),
-        quantity(row.peer_value),
-        quantity(row.ours),
-        number::ratio(ratio),
+        quantity(row, row.peer_value),
+        quantity(row, row.ours),
+        ratio_cell(row, ratio),
         user_level(row),
         device(row),
         faults(row),

@@ -48,7 +48,7 @@ pub fn render(bench: &str, rows: &[&Row]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let places = distinct(rows.iter().map(|row| row.place.clone()));
+    let places = distinct(rows.iter().map(|row| kind(row).to_owned()));
     let cases = distinct(rows.iter().map(|row| label(row)));
     let axis = Axis::over(&rows);
     let line_height = LANE * places.len() as f64 + LINE_PADDING;
@@ -84,7 +84,7 @@ pub fn render(bench: &str, rows: &[&Row]) -> String {
         let here: Vec<&Row> = rows.iter().copied().filter(|row| label(row) == *case).collect();
         goal(&mut svg, &axis, &here, top, line_height);
         for row in here {
-            let lane = places.iter().position(|place| *place == row.place).unwrap_or(0);
+            let lane = places.iter().position(|place| place == kind(row)).unwrap_or(0);
             let y = top + LINE_PADDING / 2.0 + LANE * (lane as f64 + 0.5);
             dot(&mut svg, &axis, row, y, COLOURS[lane % COLOURS.len()]);
         }
@@ -164,9 +164,18 @@ fn dot(svg: &mut String, axis: &Axis, row: &Row, y: f64, colour: &str) {
     );
 }
 
-/// What a line is labelled with: everything but the place.
+/// What tells the dots of one line apart: the place, or the peer where no file system is needed.
+fn kind(row: &Row) -> &str {
+    if row.place.is_empty() { &row.peer } else { &row.place }
+}
+
+/// What a line is labelled with: everything but that.
 fn label(row: &Row) -> String {
-    let whole = table::name(&Row { case: row.what().to_owned(), ..row.clone() });
+    let mut row = Row { case: row.what().to_owned(), ..row.clone() };
+    if row.place.is_empty() {
+        row.peer = "kernel".into();
+    }
+    let whole = table::name(&row);
     whole.split_once(": ").map_or(whole.clone(), |(_, rest)| rest.to_owned())
 }
 

@@ -12,7 +12,7 @@ use crate::layout::{self, Hello};
 use crate::link::Link;
 use crate::memory::{File, HugePages, Mapping};
 use crate::stats::Counters;
-use crate::wait::{PATIENCE, Wait, Waiter};
+use crate::wait::{LOOKS, PATIENCE, Wait, Waiter};
 use bywash_ring::layout::{CONSUMER_BELL, PRODUCER_BELL};
 use bywash_ring::{Bell, Shared, Sleeper};
 use bywash_sync::{AtomicU32, AtomicU64};
@@ -63,6 +63,12 @@ impl Meeting {
             socket_room,
             relays: &[],
         }
+    }
+
+    /// Looks that a waiting end takes before it begins to wait.
+    #[inline]
+    pub(crate) fn first_looks(&self) -> u32 {
+        if self.how == Wait::Sleep { 1 } else { LOOKS }
     }
 
     /// Wakes the other side if it sleeps.

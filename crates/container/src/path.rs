@@ -359,6 +359,9 @@ impl Path {
     /// [`Error::TooLarge`], or what became of the peer meanwhile.
     #[inline]
     pub fn alloc(&self, bytes: usize) -> Result<Container, Error> {
+        if self.shipping.is_inline(bytes) {
+            return Ok(Container::here(bytes));
+        }
         self.shipping.take_within(bytes, None)
     }
 
@@ -384,7 +387,20 @@ impl Path {
     /// Why not, with what was to be shipped.
     #[inline]
     pub fn ship(&self, cargo: impl Into<Cargo>) -> Result<(), NotShipped<Box<Cargo>>> {
-        let mut cargo = [Some(cargo.into())];
+        let cargo = cargo.into();
+        if let Some(contents) = cargo.inline()
+            && self.shipping.is_inline(cargo.len())
+            && self.check_peer().is_ok()
+            && let Ok(true) = self.shipping.ship_inline(contents, cargo.len())
+        {
+            return Ok(());
+        }
+        self.ship_one(cargo)
+    }
+
+    #[inline(never)]
+    fn ship_one(&self, cargo: Cargo) -> Result<(), NotShipped<Box<Cargo>>> {
+        let mut cargo = [Some(cargo)];
         let shipped = self.check_peer().and_then(|()| self.shipping.ship_within(&mut cargo, None));
         not_one_shipped(shipped, cargo)
     }
@@ -446,6 +462,9 @@ impl Path {
     /// What became of the peer.
     #[inline]
     pub fn receive(&self) -> Result<Message, Error> {
+        if let Some(message) = self.receiving.take_inline() {
+            return Ok(message);
+        }
         self.hear(self.receiving.take_within(None))
     }
 
@@ -492,6 +511,7 @@ impl Path {
     /// Whether the peer still takes something.
     #[inline]
     fn check_peer(&self) -> Result<(), Error> {
+        self.link.check_process()?;
         if self.receiving.is_closed() {
             self.shipping.peer_has_closed();
             return Err(Error::Closed);

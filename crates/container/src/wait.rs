@@ -26,7 +26,7 @@ pub enum Wait {
 }
 
 /// Looks while one lock is held.
-const LOOKS: u32 = 64;
+pub(crate) const LOOKS: u32 = 64;
 /// Least and most patience, in looks: about 1 and 100 us.
 const PATIENCE_MIN: u32 = 64;
 const PATIENCE_MAX: u32 = 8192;

@@ -2,17 +2,15 @@
 
 use crate::layout::{CLOSED, CONSUMER_INDEX, ENTRIES, LINE, turn_of, words_needed};
 use crate::shared::Shared;
-use bywash_sync::AtomicU64;
-use bywash_sync::Ordering::{Acquire, Relaxed, Release};
+use bywash_sync::Ordering::{Acquire, Release};
 
 /// Takes entries of `WORDS` words out of a ring. There is one of a ring.
 #[derive(Debug)]
 pub struct Consumer<const WORDS: usize> {
     memory: Shared,
     capacity: usize,
-    /// Entries taken so far; atomic only so that [`Consumer::is_ready`] can be asked while another thread
-    /// takes.
-    taken: AtomicU64,
+    /// Entries taken so far.
+    taken: u64,
 }
 
 impl<const WORDS: usize> Consumer<WORDS> {
@@ -22,7 +20,7 @@ impl<const WORDS: usize> Consumer<WORDS> {
     /// If the memory is too small for [`words_needed`].
     pub fn new(memory: Shared, capacity: usize) -> Consumer<WORDS> {
         assert!(memory.len() >= words_needed::<WORDS>(capacity));
-        Consumer { memory, capacity, taken: AtomicU64::new(0) }
+        Consumer { memory, capacity, taken: 0 }
     }
 
     #[inline(always)]
@@ -33,18 +31,24 @@ impl<const WORDS: usize> Consumer<WORDS> {
     /// Whether the next entry is there. Asks for the rest of its lines meanwhile, so that it comes at once.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        let position = self.taken.load(Relaxed);
-        let start = self.place(position);
+        let start = self.place(self.taken);
         for line in (LINE..WORDS).step_by(LINE) {
             self.memory.prefetch(start + line);
         }
-        self.memory.load(start) as u32 == turn_of(position, self.capacity)
+        self.memory.load(start) as u32 == turn_of(self.taken, self.capacity)
+    }
+
+    /// The first word of the next entry, if it is there. The producer may write another one before it is taken.
+    #[inline]
+    pub fn first_word(&self) -> Option<u64> {
+        let first = self.memory.load(self.place(self.taken));
+        (first as u32 == turn_of(self.taken, self.capacity)).then_some(first)
     }
 
     /// Takes the next entry, if it is there: a copy that the producer cannot change any more.
     #[inline]
     pub fn pop(&mut self) -> Option<[u64; WORDS]> {
-        let position = self.taken.load(Relaxed);
+        let position = self.taken;
         let start = self.place(position);
         // SYNC: entry (acquire).
         let first = self.memory.word(start).load(Acquire);
@@ -55,15 +59,28 @@ impl<const WORDS: usize> Consumer<WORDS> {
         for (index, word) in entry.iter_mut().enumerate().skip(1) {
             *word = self.memory.load(start + index);
         }
-        self.taken.store(position + 1, Relaxed);
+        self.taken = position + 1;
         // SYNC: entries-taken (release).
         self.memory.word(CONSUMER_INDEX).store(position + 1, Release);
         Some(entry)
     }
 
-    /// Whether the producer has said that no more will come. Entries that it put in before are still there.
+    /// Whether the producer has said that no more will come, for whoever does not hold the consumer. Entries that
+    /// it put in before are still there.
+    pub fn closing(&self) -> Closing {
+        Closing(self.memory.clone())
+    }
+}
+
+/// Whether the producer of a ring has closed it.
+#[derive(Clone, Debug)]
+pub struct Closing(Shared);
+
+impl Closing {
+    /// It has.
+    #[inline]
     pub fn is_closed(&self) -> bool {
         // SYNC: closed (acquire).
-        self.memory.word(CLOSED).load(Acquire) != 0
+        self.0.word(CLOSED).load(Acquire) != 0
     }
 }

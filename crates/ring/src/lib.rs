@@ -33,7 +33,7 @@ mod producer;
 mod shared;
 
 pub use bell::{Bell, Sleeper};
-pub use consumer::Consumer;
+pub use consumer::{Closing, Consumer};
 pub use layout::words_needed;
 pub use producer::Producer;
 pub use shared::Shared;

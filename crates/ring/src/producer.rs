@@ -78,3 +78,75 @@ impl<const WORDS: usize> Producer<WORDS> {
         self.memory.word(CLOSED).store(1, Release);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Consumer;
+    use proptest::prelude::*;
+    use std::thread;
+
+    fn ring(capacity: usize) -> (Shared, Producer<3>, Consumer<3>) {
+        let memory = Shared::in_this_process(words_needed::<3>(capacity));
+        (memory.clone(), Producer::new(memory.clone(), capacity), Consumer::new(memory, capacity))
+    }
+
+    #[test]
+    fn a_full_ring_takes_nothing_until_something_is_taken() {
+        let (_, mut producer, mut consumer) = ring(2);
+        assert_eq!(producer.push(&[0; 3]), Ok(true));
+        assert_eq!(producer.push(&[1 << 32, 1, 1]), Ok(true));
+        assert_eq!(producer.push(&[0; 3]), Ok(false));
+        assert!(consumer.pop().is_some());
+        assert_eq!(producer.room(2), Ok(1));
+        assert_eq!(producer.push(&[0; 3]), Ok(true));
+        assert_eq!(consumer.pop().map(|entry| entry[1]), Some(1));
+    }
+
+    /// Also what Miri runs: two threads on one memory.
+    #[test]
+    fn entries_arrive_whole_and_in_order() {
+        const ENTRIES: u64 = if cfg!(miri) { 100 } else { 100_000 };
+        let (_, mut producer, mut consumer) = ring(8);
+        let sender = thread::spawn(move || {
+            for number in 0..ENTRIES {
+                while !producer.push(&[number << 32, number, !number]).unwrap() {
+                    thread::yield_now();
+                }
+            }
+            producer.close();
+        });
+        let closing = consumer.closing();
+        let mut expected = 0;
+        loop {
+            let closed = closing.is_closed();
+            match consumer.pop() {
+                Some(entry) => {
+                    assert_eq!((entry[0] >> 32, entry[1], entry[2]), (expected, expected, !expected));
+                    expected += 1;
+                }
+                None if closed => break,
+                None => thread::yield_now(),
+            }
+        }
+        assert_eq!(expected, ENTRIES);
+        sender.join().unwrap();
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever the other side writes over the memory, each end answers and touches nothing else.
+        #[test]
+        fn rubbish_is_survived(writes in proptest::collection::vec((0usize..64, any::<u64>()), 1..200)) {
+            let (memory, mut producer, mut consumer) = ring(4);
+            for (at, value) in writes {
+                memory.word(at % memory.len()).store(value, Relaxed);
+                let _ = producer.push(&[value; 3]);
+                let _ = producer.room(4);
+                let _ = consumer.pop();
+                let _ = consumer.is_ready();
+            }
+        }
+    }
+}

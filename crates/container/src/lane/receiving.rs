@@ -4,7 +4,7 @@
 //! that it names. A peer that wrote rubbish is not heard again.
 
 use super::{Arena, Control, End, Meeting, Shipping};
-use crate::container::{MESSAGE_PIECES_MAX, Message, Place, Received};
+use crate::container::{Inline, MESSAGE_PIECES_MAX, Message, Place, Received};
 use crate::error::Error;
 use crate::layout::{
     self, ARENAS_MAX, Entry, GRANULE, Hello, Note, Piece, RETURNED_WORDS, SHIPPED_WORDS, Said,
@@ -13,7 +13,7 @@ use crate::link::lock;
 use crate::memory::{File, SEALS_FIXED, SEALS_FROZEN};
 use crate::path::Class;
 use crate::wait::Waiter;
-use bywash_ring::{Consumer, Producer};
+use bywash_ring::{Closing, Consumer, Producer};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
@@ -25,6 +25,7 @@ pub(crate) struct Receiving {
     pub(crate) meeting: Meeting,
     class: Class,
     tickets: u32,
+    closing: Closing,
     state: Mutex<State>,
     returned: Mutex<Producer<RETURNED_WORDS>>,
     /// Lanes on which containers of this one were shipped on. What comes back there must go on to here.
@@ -61,6 +62,7 @@ impl Receiving {
             meeting: control.meeting(end, false),
             class,
             tickets: hello.tickets,
+            closing: state.ring.closing(),
             state: Mutex::new(state),
             returned: Mutex::new(Producer::new(control.returned.clone(), hello.tickets as usize)),
             relays: Mutex::default(),
@@ -97,6 +99,28 @@ impl Receiving {
         self.class
     }
 
+    /// The next message, if it comes within a moment and travelled in its entry: the short way through
+    /// [`Receiving::take`].
+    #[inline]
+    pub(crate) fn take_inline(&self) -> Option<Message> {
+        let mut state = lock(&self.state);
+        state.wait(self.meeting.first_looks());
+        let Said::Inline(bytes) = layout::read_head(state.ring.first_word()?)? else { return None };
+        if state.accusation.is_some() || !state.begun.is_empty() || !self.meeting.link.is_here() {
+            return None;
+        }
+        // A peer that has changed the entry meanwhile sends what it likes, of the length that it said first.
+        let entry = state.ring.pop()?;
+        drop(state);
+        let counters = &self.meeting.counters;
+        counters.inline.add(1);
+        counters.received.add(1);
+        counters.received_bytes.add(bytes as u64);
+        // There is room again.
+        self.meeting.wake();
+        Some(Message::new(self.received(Place::Inline(words_of(&entry)), bytes)))
+    }
+
     /// The next message, if one comes within so many looks.
     pub(crate) fn take(self: &Arc<Self>, looks: u32) -> Result<Option<Message>, Error> {
         self.meeting.link.check_process()?;
@@ -105,7 +129,7 @@ impl Receiving {
             return Err(self.meeting.link.accuse(what.clone()));
         }
         let taken = match self.class {
-            Class::Sealed => self.take_sealed(&state),
+            Class::Sealed => self.take_sealed(),
             _ => self.take_shipped(&mut state, looks),
         };
         match taken {
@@ -137,14 +161,15 @@ impl Receiving {
     }
 
     /// Whether the peer has said that it ships nothing more.
+    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        lock(&self.state).ring.is_closed()
+        self.closing.is_closed()
     }
 
     /// Whether a message is there, or an error.
     pub(crate) fn has_something(&self) -> Result<bool, Error> {
         let state = lock(&self.state);
-        if state.ring.is_ready() || state.ring.is_closed() {
+        if state.ring.is_ready() || self.closing.is_closed() {
             return Ok(true);
         }
         Ok(self.meeting.link.is_over()? || self.meeting.link.has_note(|note| matches!(note, Note::Sealed(_))))
@@ -171,7 +196,7 @@ impl Receiving {
     fn take_shipped(self: &Arc<Self>, state: &mut State, looks: u32) -> Result<Option<Message>, Error> {
         loop {
             let Some(entry) = state.next(looks) else {
-                if !state.ring.is_closed() || state.ring.is_ready() {
+                if !self.closing.is_closed() || state.ring.is_ready() {
                     return Ok(None);
                 }
                 return Err(match state.begun.is_empty() {
@@ -181,13 +206,13 @@ impl Receiving {
             };
             // There is room again.
             self.meeting.wake();
-            let said = layout::read_head(&entry).map_err(|what| self.meeting.link.accuse(what))?;
+            let said = layout::read_head(entry[0]).ok_or_else(|| {
+                self.meeting.link.accuse(format!("sent an entry that begins with {:#018x}", entry[0]))
+            })?;
             match said {
                 Said::Inline(bytes) if state.begun.is_empty() => {
                     self.meeting.counters.inline.add(1);
-                    let mut words = [0; SHIPPED_WORDS - 1];
-                    words.copy_from_slice(&entry[1..]);
-                    return Ok(Some(Message::new(self.received(Place::Inline(words), bytes))));
+                    return Ok(Some(Message::new(self.received(Place::Inline(words_of(&entry)), bytes))));
                 }
                 Said::Inline(_) => {
                     return Err(self.meeting.link.accuse("sent contents in the middle of a message"));
@@ -212,6 +237,7 @@ impl Receiving {
         }
     }
 
+    #[inline]
     fn received(&self, place: Place, length: usize) -> Received {
         Received { place, length, origin: self.meeting.link.peer() }
     }
@@ -265,12 +291,12 @@ impl Receiving {
         adopted.map_err(|what| self.meeting.link.accuse(what))
     }
 
-    fn take_sealed(&self, state: &State) -> Result<Option<Message>, Error> {
+    fn take_sealed(&self) -> Result<Option<Message>, Error> {
         let going_on = self.meeting.link.drain()?;
         let Some((Note::Sealed(lengths), files)) =
             self.meeting.link.take_note(|note| matches!(note, Note::Sealed(_)))
         else {
-            return match state.ring.is_closed() {
+            return match self.closing.is_closed() {
                 true => Err(Error::Closed),
                 false if !going_on => Err(self.meeting.link.ended()),
                 false => Ok(None),
@@ -288,16 +314,30 @@ impl Receiving {
     }
 }
 
+/// The contents of an entry.
+#[inline]
+fn words_of(entry: &Entry) -> Inline {
+    let mut words = [0; SHIPPED_WORDS - 1];
+    words.copy_from_slice(&entry[1..]);
+    words
+}
+
 impl State {
     /// The next entry, if it comes within so many looks.
     #[inline]
     fn next(&mut self, looks: u32) -> Option<Entry> {
+        self.wait(looks);
+        self.ring.pop()
+    }
+
+    /// Looks for an entry so many times, but for one.
+    #[inline]
+    fn wait(&self, looks: u32) {
         for _ in 1..looks {
             if self.ring.is_ready() {
                 break;
             }
             bywash_sync::pause();
         }
-        self.ring.pop()
     }
 }

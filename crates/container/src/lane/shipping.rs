@@ -5,7 +5,7 @@
 
 use super::{Arena, Control, End, Meeting};
 use crate::blocks::{Block, Blocks};
-use crate::container::{Container, MESSAGE_PIECES_MAX, OTHER_PATH, Place, Received, Span};
+use crate::container::{Container, Inline, MESSAGE_PIECES_MAX, OTHER_PATH, Place, Received, Span};
 use crate::error::Error;
 use crate::layout::{
     self, ARENAS_MAX, Entry, GRANULE, INLINE_BYTES, Note, PIECES_PER_ENTRY, Piece, RETURNED_WORDS,
@@ -82,6 +82,12 @@ impl Shipping {
         self.take_block(bytes)
     }
 
+    /// Whether containers of so many bytes travel in an entry.
+    #[inline]
+    pub(crate) fn is_inline(&self, bytes: usize) -> bool {
+        bytes <= INLINE_BYTES && !self.sealed
+    }
+
     /// A container in the arena.
     fn take_block(self: &Arc<Self>, bytes: usize) -> Result<Option<Container>, Error> {
         let Some(arena) = self.arena.as_ref().filter(|_| bytes <= self.largest && bytes <= u32::MAX as usize)
@@ -150,13 +156,13 @@ impl Shipping {
             return Err(Error::Pieces { asked: cargo.len(), most: MESSAGE_PIECES_MAX });
         }
         let bytes: usize = cargo.iter().flatten().map(Cargo::len).sum();
-        let shipped = match cargo {
-            _ if self.sealed => self.ship_sealed(cargo)?,
-            [single] if single.as_ref().is_some_and(|single| single.inline().is_some()) => {
-                self.ship_inline(single)?
-            }
-            _ => self.ship_pieces(cargo)?,
-        };
+        if let [Some(single)] = cargo
+            && !self.sealed
+            && let Some(contents) = single.inline()
+        {
+            return self.ship_inline(contents, bytes);
+        }
+        let shipped = if self.sealed { self.ship_sealed(cargo)? } else { self.ship_pieces(cargo)? };
         if shipped {
             let counters = &self.meeting.counters;
             counters.shipped.add(1);
@@ -208,31 +214,34 @@ impl Shipping {
         lock(&self.state).closed = true;
     }
 
-    /// Ships contents in the entry itself.
+    /// Ships contents in the entry itself; false: there is no room for now.
     #[inline]
-    fn ship_inline(&self, place: &mut Option<Cargo>) -> Result<bool, Error> {
-        let Some((words, bytes)) = place.as_ref().and_then(|cargo| Some((cargo.inline()?, cargo.len())))
-        else {
-            return Ok(true);
-        };
+    pub(crate) fn ship_inline(&self, contents: &Inline, bytes: usize) -> Result<bool, Error> {
         let mut state = lock(&self.state);
         if !state.has_room(1, &self.meeting)? {
             return Ok(false);
         }
-        state.push(&layout::inline_entry(words, bytes), &self.meeting)?;
+        state.push(&layout::inline_entry(contents, bytes), &self.meeting)?;
         drop(state);
-        *place = None;
-        self.meeting.counters.inline.add(1);
+        let counters = &self.meeting.counters;
+        counters.inline.add(1);
+        counters.shipped.add(1);
+        counters.shipped_bytes.add(bytes as u64);
+        self.meeting.wake();
         Ok(true)
     }
 
     fn ship_pieces(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<bool, Error> {
-        for place in cargo.iter_mut() {
-            if !self.make_piece(place)? {
-                return Ok(false);
-            }
-        }
         let mut state = lock(&self.state);
+        if !cargo.iter().flatten().all(|cargo| self.is_piece(cargo, &state)) {
+            drop(state);
+            for place in cargo.iter_mut() {
+                if !self.make_piece(place)? {
+                    return Ok(false);
+                }
+            }
+            state = lock(&self.state);
+        }
         let entries = cargo.len().div_ceil(PIECES_PER_ENTRY);
         if !state.has_room(entries, &self.meeting)? {
             return Ok(false);
@@ -259,6 +268,18 @@ impl Shipping {
         Ok(true)
     }
 
+    /// Whether it can be shipped as it is.
+    #[inline]
+    fn is_piece(self: &Arc<Self>, cargo: &Cargo, state: &State) -> bool {
+        match cargo {
+            Cargo::Own(container) => container.is_of(self),
+            Cargo::Received(Received { place: Place::Arena { arena, .. }, .. }) => {
+                state.knows(arena).is_some()
+            }
+            Cargo::Received(_) => false,
+        }
+    }
+
     /// Makes something that can be a piece of what was given. False: there is no room for now.
     fn make_piece(self: &Arc<Self>, place: &mut Option<Cargo>) -> Result<bool, Error> {
         let Some(cargo) = place else { return Ok(true) };
@@ -272,6 +293,7 @@ impl Shipping {
             Cargo::Own(container) if container.is_of(self) => Ok(true),
             Cargo::Own(_) => Err(Error::Unfit(OTHER_PATH)),
             Cargo::Received(Received { place: Place::Arena { arena, lane, .. }, .. }) => {
+                // Before anything goes out that must come back there.
                 lane.relay_through(self);
                 self.introduce(arena)
             }
@@ -284,7 +306,7 @@ impl Shipping {
     /// Tells the peer of a foreign arena, once.
     fn introduce(&self, arena: &Arc<Arena>) -> Result<bool, Error> {
         let mut state = lock(&self.state);
-        if state.introduced.iter().any(|known| Arc::ptr_eq(known, arena)) {
+        if state.knows(arena).is_some() {
             return Ok(true);
         }
         let number = state.introduced.len() + 1;
@@ -337,6 +359,12 @@ impl Shipping {
 }
 
 impl State {
+    /// The peer's number of a foreign arena, if it was told of it.
+    #[inline]
+    fn knows(&self, arena: &Arc<Arena>) -> Option<usize> {
+        self.introduced.iter().position(|known| Arc::ptr_eq(known, arena)).map(|at| at + 1)
+    }
+
     /// Whether there is room for so many entries.
     #[inline]
     fn has_room(&mut self, entries: usize, meeting: &Meeting) -> Result<bool, Error> {
@@ -386,10 +414,8 @@ impl State {
             }
             Cargo::Received(received) => {
                 let (arena, offset) = match &received.place {
-                    Place::Arena { arena, offset, .. } => {
-                        let known = self.introduced.iter().position(|known| Arc::ptr_eq(known, arena));
-                        (known.map_or(0, |at| at + 1), *offset)
-                    }
+                    // Every piece was made one of a known arena.
+                    Place::Arena { arena, offset, .. } => (self.knows(arena).unwrap_or(0), *offset),
                     _ => (0, 0),
                 };
                 meeting.counters.forwarded.add(1);

@@ -1,0 +1,143 @@
+//! Forwarding through a process in the middle: it looks at every word, or at nothing.
+
+use super::run::{Second, pin};
+use super::wire::{container, fill, sum, trusted};
+use crate::error::Error;
+use bywash_container::{Options, Path, Wait, socket_pair};
+use rustix::io::{FdFlags, fcntl_setfd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The name of this pattern on the command line of the other processes.
+pub const MIDDLE: &str = "middle";
+/// As [`MIDDLE`], where it looks at every word.
+pub const MIDDLE_MAPPED: &str = "middle-mapped";
+/// As [`MIDDLE`], for the process at the end.
+pub const SINK: &str = "sink";
+
+/// What a run found.
+#[derive(Clone, Copy, Debug)]
+pub struct Forwarded {
+    /// From the first message to the answer of the last process.
+    pub seconds: f64,
+    /// That the one in the middle had the messages, all together.
+    pub seconds_in_the_middle: f64,
+}
+
+fn options(bytes: usize) -> Options {
+    // Three processes on two cores: whoever has nothing to do must leave.
+    Options::new().wait(Wait::Adaptive).arena_bytes((bytes * 8).max(1 << 20))
+}
+
+fn second(what: &str, bytes: usize, messages: u64, ends: (OwnedFd, OwnedFd)) -> Result<Second, Error> {
+    let failed = |error: std::io::Error| Error::failed("another process", error.to_string());
+    let program = std::env::current_exe().map_err(failed)?;
+    let child = Command::new(program)
+        .args(["bench", "ipc-peer", what, &bytes.to_string(), &messages.to_string(), "-"])
+        .stdin(ends.0)
+        .stdout(ends.1)
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(failed)?;
+    Ok(Second(child))
+}
+
+/// Sends `messages` of `bytes` through the middle, which looks inside if it is `mapped`.
+///
+/// # Errors
+/// What failed, anywhere.
+pub fn run(bytes: usize, messages: u64, mapped: bool) -> Result<Forwarded, Error> {
+    crate::interrupt::check()?;
+    let null = || OwnedFd::from(std::fs::File::open("/dev/null").expect("/dev/null is there"));
+    let (to_middle, middle_in) = socket_pair().map_err(container)?;
+    let (middle_out, sink_in) = socket_pair().map_err(container)?;
+    let what = if mapped { MIDDLE_MAPPED } else { MIDDLE };
+    let mut middle = second(what, bytes, messages, (middle_in, middle_out))?;
+    let mut sink = second(SINK, bytes, messages, (sink_in, null()))?;
+    pin(0);
+    let path = Path::over(to_middle, &trusted(options(bytes))).map_err(container)?;
+    let begin = Instant::now();
+    let mut sent = 0u64;
+    for number in 0..messages {
+        let mut cargo = path.alloc(bytes).map_err(container)?;
+        sent = sent.wrapping_add(fill(&mut cargo, number));
+        path.ship(cargo).map_err(container)?;
+    }
+    let answer = path.receive_within(Duration::from_secs(60)).map_err(container)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let answer = answer.to_vec().map_err(container)?;
+    let words: Vec<u64> = answer.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    let &[found, nanoseconds] = words.as_slice() else {
+        return Err(Error::failed("the process in the middle", "gave an answer of another length".into()));
+    };
+    if found != sent {
+        return Err(Error::failed("three processes", "the sums differ".into()));
+    }
+    drop(path);
+    middle.finish()?;
+    sink.finish()?;
+    Ok(Forwarded { seconds, seconds_in_the_middle: nanoseconds as f64 / 1e9 })
+}
+
+/// The process in the middle: from its standard input to its standard output.
+///
+/// # Errors
+/// What failed.
+pub fn middle(bytes: usize, messages: u64, mapped: bool) -> Result<(), Error> {
+    pin(1);
+    let (from, to) = (end(std::io::stdin().as_fd())?, end(std::io::stdout().as_fd())?);
+    let how = |options: Options| if mapped { trusted(options) } else { options.forward() };
+    let from = Path::over(from, &how(options(1))).map_err(container)?;
+    let to = Path::over(to, &how(options(1))).map_err(container)?;
+    let (mut had, mut looked) = (Duration::ZERO, 0u64);
+    for _ in 0..messages {
+        let message = from.receive().map_err(container)?;
+        let begin = Instant::now();
+        if mapped {
+            looked = looked.wrapping_add(sum(&message.first().map().map_err(container)?));
+        }
+        to.ship_message(message).map_err(container)?;
+        had += begin.elapsed();
+    }
+    let found = to.receive().map_err(container)?.to_vec().map_err(container)?;
+    if mapped && found != looked.to_ne_bytes() {
+        return Err(Error::failed(
+            "the process in the middle",
+            format!("saw other words than the last one ({bytes})"),
+        ));
+    }
+    let mut answer = from.alloc(16).map_err(container)?;
+    answer[..8].copy_from_slice(&found);
+    answer[8..].copy_from_slice(&(had.as_nanos() as u64).to_ne_bytes());
+    from.ship(answer).map_err(container)?;
+    // Until the first process has it.
+    let _ = from.receive();
+    Ok(())
+}
+
+/// The process at the end.
+///
+/// # Errors
+/// What failed.
+pub fn sink(messages: u64) -> Result<(), Error> {
+    pin(0);
+    let path = Path::over(end(std::io::stdin().as_fd())?, &trusted(options(1))).map_err(container)?;
+    let mut found = 0u64;
+    for _ in 0..messages {
+        let message = path.receive().map_err(container)?;
+        found = found.wrapping_add(sum(&message.first().map().map_err(container)?));
+    }
+    let mut answer = path.alloc(8).map_err(container)?;
+    answer.copy_from_slice(&found.to_ne_bytes());
+    path.ship(answer).map_err(container)?;
+    let _ = path.receive();
+    Ok(())
+}
+
+fn end(descriptor: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+    let failed = |error: std::io::Error| Error::failed("an end", error.to_string());
+    let end = descriptor.try_clone_to_owned().map_err(failed)?;
+    fcntl_setfd(&end, FdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    Ok(end)
+}

@@ -1,0 +1,647 @@
+/* Bywash: containers and paths, memory that moves between programs instead of being copied.
+ *
+ * Generated from crates/capi/src; do not edit. BYWASH_UPDATE_HEADER=1 cargo test -p bywash-capi --test header
+ *
+ * A program allocates a container on a path to another program, fills it and ships it; the other one receives
+ * it, looks inside or does not, and ships it on or frees it.
+ *
+ * Functions answer 0, or a negative number of enum bywash_error; bywash_last_error_message() has the text.
+ *
+ * Handles are small structs, passed by value; zero is none (struct bywash_path path = {0}). Functions that
+ * end a handle take its address and set it to zero. Any other copy of it is dead then: to use it answers
+ * BYWASH_ERROR_HANDLE, and touches nothing. Each handle given costs about 15 ns.
+ *
+ * Pointers that are given must be valid or null; null answers BYWASH_ERROR_ARGUMENT where it is not allowed.
+ * Where a function fails, what it would have written is left alone, unless it says otherwise.
+ *
+ * Threads: paths and listeners may be used by several threads at a time. Every other handle is used by one
+ * thread at a time, and may go from one to another; BYWASH_ERROR_BUSY tells where that was not kept.
+ *
+ * Processes: what the parent made is dead in a forked child (BYWASH_ERROR_FORKED). Fork first, and let each
+ * process make its own end. In a child of a process with several threads, call nothing here before exec.
+ *
+ * Signals do not interrupt what waits. No exception or panic comes out of a function: where the library finds
+ * itself broken it aborts the program.
+ */
+
+#ifndef BYWASH_H
+#define BYWASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define BYWASH_VERSION_MAJOR 0
+#define BYWASH_VERSION_MINOR 1
+#define BYWASH_VERSION_PATCH 0
+#define BYWASH_VERSION (BYWASH_VERSION_MAJOR * 1000000 + BYWASH_VERSION_MINOR * 1000 + BYWASH_VERSION_PATCH)
+
+/**
+ * For a time in nanoseconds: wait for ever. Every negative number does.
+ */
+#define BYWASH_FOREVER -1
+
+/**
+ * Most pieces of a message.
+ */
+#define BYWASH_PIECES_MAX 64
+
+/**
+ * What functions answer that did not do what they were asked to. All are negative; 0 is success.
+ */
+typedef enum bywash_error {
+  /**
+   * Done.
+   */
+  BYWASH_OK = 0,
+  /**
+   * The handle is zero, was freed, closed or shipped, or never was one.
+   */
+  BYWASH_ERROR_HANDLE = -1,
+  /**
+   * Another thread is in a call with this handle, and only one at a time can be.
+   */
+  BYWASH_ERROR_BUSY = -2,
+  /**
+   * A pointer is null, or a number is none that there is.
+   */
+  BYWASH_ERROR_ARGUMENT = -3,
+  /**
+   * It did not happen within the time that was given. With a time of 0: not at once.
+   */
+  BYWASH_ERROR_TIMED_OUT = -4,
+  /**
+   * The peer has closed the path, and everything that it had shipped has been received.
+   */
+  BYWASH_ERROR_CLOSED = -5,
+  /**
+   * The peer is gone without having closed the path.
+   */
+  BYWASH_ERROR_PEER_DIED = -6,
+  /**
+   * The peer broke the protocol. The path is of no use any more.
+   */
+  BYWASH_ERROR_PEER = -7,
+  /**
+   * The two ends do not fit together.
+   */
+  BYWASH_ERROR_MISFIT = -8,
+  /**
+   * No container of this size can ever be had on this path.
+   */
+  BYWASH_ERROR_TOO_LARGE = -9,
+  /**
+   * A message has from one to BYWASH_PIECES_MAX pieces (on sealed paths to 16).
+   */
+  BYWASH_ERROR_PIECES = -10,
+  /**
+   * The contents cannot be looked at where they are. Copy them out.
+   */
+  BYWASH_ERROR_NOT_MAPPED = -11,
+  /**
+   * This container cannot be shipped on this path.
+   */
+  BYWASH_ERROR_UNFIT = -12,
+  /**
+   * The path belongs to the process that made it, and this one was forked off.
+   */
+  BYWASH_ERROR_FORKED = -13,
+  /**
+   * An option has a value that cannot be.
+   */
+  BYWASH_ERROR_OPTION = -14,
+  /**
+   * A call of the kernel failed; bywash_last_error_number() says how.
+   */
+  BYWASH_ERROR_IO = -15,
+  /**
+   * A million handles of a kind were made and not freed. What was to get one was freed.
+   */
+  BYWASH_ERROR_FULL = -16,
+} bywash_error;
+
+/**
+ * What an end does with what it receives, and how it ships. The two ends choose on their own, but both or
+ * neither must be sealed.
+ */
+typedef enum bywash_class {
+  /**
+   * What is received is copied out before it is believed, since the peer could change it meanwhile. The
+   * default, and the one to take if in doubt.
+   */
+  BYWASH_CLASS_CHECKED = 0,
+  /**
+   * What is received is looked at where it is. By choosing this you promise that the peer writes nothing
+   * that it has shipped until it has come back. A peer that uses this library and nothing else keeps that;
+   * one that others may have written or broken into does not. If the promise is broken, what you look at
+   * changes under your eyes.
+   */
+  BYWASH_CLASS_TRUSTED = 1,
+  /**
+   * As BYWASH_CLASS_TRUSTED, and who receives a container from here may write it in place, if both ends say
+   * so. You also promise that the peer writes nothing that it does not have.
+   */
+  BYWASH_CLASS_TRUSTED_TO_WRITE = 2,
+  /**
+   * Each container is memory of its own that nobody can write any more once it was shipped. It can be looked
+   * at where it is without any promise, kept, and shipped on. It costs some system calls for each.
+   */
+  BYWASH_CLASS_SEALED = 3,
+  /**
+   * What is received is never mapped here, only shipped on.
+   */
+  BYWASH_CLASS_FORWARD = 4,
+} bywash_class;
+
+/**
+ * How an end waits for the other.
+ */
+typedef enum bywash_wait {
+  /**
+   * Spin for some tens of microseconds at most, then sleep. The default.
+   */
+  BYWASH_WAIT_ADAPTIVE = 0,
+  /**
+   * Spin and never sleep: the shortest latency, for a core of its own.
+   */
+  BYWASH_WAIT_SPIN = 1,
+  /**
+   * Sleep at once: nothing to pay while waiting, and the end of the peer is seen at once.
+   */
+  BYWASH_WAIT_SLEEP = 2,
+} bywash_wait;
+
+/**
+ * Pages of 2 MiB for an arena.
+ */
+typedef enum bywash_huge_pages {
+  /**
+   * Ordinary memory, made into huge pages where the kernel can. The default.
+   */
+  BYWASH_HUGE_PAGES_COLLAPSE = 0,
+  /**
+   * Pages that were reserved for it (/proc/sys/vm/nr_hugepages), else BYWASH_ERROR_IO.
+   */
+  BYWASH_HUGE_PAGES_RESERVED = 1,
+  /**
+   * None.
+   */
+  BYWASH_HUGE_PAGES_NO = 2,
+} bywash_huge_pages;
+
+/**
+ * How an end of a path is made. Used by one thread at a time.
+ */
+typedef struct bywash_options {
+  /**
+   * 0: none, which stands for the defaults where a path is made.
+   */
+  uint64_t id;
+} bywash_options;
+
+/**
+ * Waits for peers. May be used by several threads at a time.
+ */
+typedef struct bywash_listener {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_listener;
+
+/**
+ * One end of a path. May be used by several threads at a time.
+ */
+typedef struct bywash_path {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_path;
+
+/**
+ * Who somebody is, as the kernel says.
+ */
+typedef struct bywash_credentials {
+  /**
+   * Process, in this process's namespace; 0 if it has no number there.
+   */
+  uint32_t pid;
+  /**
+   * User.
+   */
+  uint32_t uid;
+  /**
+   * Group.
+   */
+  uint32_t gid;
+} bywash_credentials;
+
+/**
+ * What one end of a path has done so far. Counts may be off by some where several threads use the end.
+ */
+typedef struct bywash_stats {
+  /**
+   * Messages shipped.
+   */
+  uint64_t shipped;
+  /**
+   * Bytes in them.
+   */
+  uint64_t shipped_bytes;
+  /**
+   * Messages received.
+   */
+  uint64_t received;
+  /**
+   * Bytes in them.
+   */
+  uint64_t received_bytes;
+  /**
+   * Messages of so few bytes that these were copied into a ring's entry, shipped or received.
+   */
+  uint64_t inline_messages;
+  /**
+   * Bytes that were copied out of containers in an arena.
+   */
+  uint64_t copied_out_bytes;
+  /**
+   * Containers shipped on as they came.
+   */
+  uint64_t forwarded;
+  /**
+   * Times that what was waited for came while spinning.
+   */
+  uint64_t spins;
+  /**
+   * Sleeps on a futex.
+   */
+  uint64_t futex_sleeps;
+  /**
+   * Sleeps on the socket.
+   */
+  uint64_t socket_sleeps;
+  /**
+   * Times that the peer was woken by a futex.
+   */
+  uint64_t futex_wakes;
+  /**
+   * Times that the peer was woken through the socket.
+   */
+  uint64_t doorbells;
+  /**
+   * Times that there was no room at first.
+   */
+  uint64_t no_room;
+} bywash_stats;
+
+/**
+ * Memory that can be filled and shipped. Used by one thread at a time.
+ */
+typedef struct bywash_container {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_container;
+
+/**
+ * What was received: one piece, or several that were shipped together. Used by one thread at a time.
+ */
+typedef struct bywash_message {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_message;
+
+/**
+ * Something to be shipped: a container or a message. The other handle is zero.
+ */
+typedef struct bywash_cargo {
+  /**
+   * A container of the path on which it is shipped.
+   */
+  struct bywash_container container;
+  /**
+   * A message that came on any path; all of its pieces go along.
+   */
+  struct bywash_message message;
+} bywash_cargo;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * What the last function that failed on this thread has to say: what was wrong, with what, and what to do.
+ * Empty if none has failed. Never null. Valid until another function fails on this thread, or the thread ends.
+ */
+const char *bywash_last_error_message(void);
+
+/**
+ * The kernel's number (errno) for the last failure on this thread, if that was BYWASH_ERROR_IO; else 0.
+ */
+int bywash_last_error_number(void);
+
+/**
+ * The version that the program is running with: major * 1000000 + minor * 1000 + patch. Compare it with
+ * BYWASH_VERSION, the one that it was compiled for.
+ */
+uint32_t bywash_version(void);
+
+/**
+ * Makes options: a checked end with an arena of 16 MiB. Free them with bywash_options_free(); paths that were
+ * made with them do not need them.
+ */
+int bywash_options_new(struct bywash_options *options);
+
+/**
+ * Frees options and zeroes the handle. Zero is left alone.
+ */
+int bywash_options_free(struct bywash_options *options);
+
+/**
+ * Sets the class, one of enum bywash_class. Read there what the trusted ones ask you to promise.
+ */
+int bywash_options_set_class(struct bywash_options options, int which);
+
+/**
+ * Sets the bytes of this end's arena: what it can have out and in the making at a time. Rounded up to pages,
+ * from 2 MiB on to 2 MiB. 0: it ships only what it received. Default 16 MiB.
+ */
+int bywash_options_set_arena_bytes(struct bywash_options options, size_t bytes);
+
+/**
+ * Sets whether the arena has pages of 2 MiB, one of enum bywash_huge_pages.
+ */
+int bywash_options_set_huge_pages(struct bywash_options options, int huge_pages);
+
+/**
+ * Sets how many messages can be on their way at a time: a power of two up to 4096 (else making a path fails
+ * with BYWASH_ERROR_OPTION). Default 256.
+ */
+int bywash_options_set_depth(struct bywash_options options, uint32_t messages);
+
+/**
+ * Sets how many containers the peer can have at a time: a power of two up to 65536 (else making a path fails
+ * with BYWASH_ERROR_OPTION). Default 1024.
+ */
+int bywash_options_set_containers_out_max(struct bywash_options options, uint32_t containers);
+
+/**
+ * Sets how this end waits, one of enum bywash_wait.
+ */
+int bywash_options_set_wait(struct bywash_options options, int wait);
+
+/**
+ * Sets how many bytes of address space the peer's arena may take here. Default 4 GiB.
+ */
+int bywash_options_set_peer_arena_bytes_max(struct bywash_options options, size_t bytes);
+
+/**
+ * Sets how long, in nanoseconds, the peer may take to present itself when a path is made. Not negative.
+ * Default 10 s.
+ */
+int bywash_options_set_greeting_limit(struct bywash_options options, int64_t limit_ns);
+
+/**
+ * Listens at a name in the file system, which must not exist and stays until you remove it. Its permissions
+ * say who may connect.
+ */
+int bywash_listen(const char *name, struct bywash_listener *listener);
+
+/**
+ * Waits for a peer and makes a path to it. To wait no longer than you like, poll the listener's descriptor
+ * first. A peer that does not fit is an error of this call only; the listener goes on.
+ */
+int bywash_accept(struct bywash_listener listener, struct bywash_options options, struct bywash_path *path);
+
+/**
+ * Tells the listener's descriptor, which is readable when a peer is waiting. It stays the library's.
+ */
+int bywash_listener_fd(struct bywash_listener listener, int *fd);
+
+/**
+ * Ends a listener and zeroes the handle. The name stays. Zero is left alone.
+ */
+int bywash_listener_close(struct bywash_listener *listener);
+
+/**
+ * Makes a path to whoever listens at a name.
+ */
+int bywash_connect(const char *name, struct bywash_options options, struct bywash_path *path);
+
+/**
+ * Makes two connected descriptors, closed on exec: keep one and give the other to whom the path shall lead to,
+ * to a child, say. Each end calls bywash_path_over() in its own process, after the fork.
+ */
+int bywash_socket_pair(int *fds);
+
+/**
+ * Makes a path over a connected descriptor of bywash_socket_pair(), or one that was inherited. Waits until the
+ * other end does the same. The descriptor is the library's from here on, and is closed even if this fails,
+ * except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
+ */
+int bywash_path_over(int fd,
+                     struct bywash_options options,
+                     struct bywash_path *path);
+
+/**
+ * Closes this end and zeroes the handle. The peer receives what was shipped before, and then
+ * BYWASH_ERROR_CLOSED. Messages and containers of the path stay what they are. A call of another thread that
+ * is under way ends first; then the path closes. Zero is left alone.
+ */
+int bywash_path_close(struct bywash_path *path);
+
+/**
+ * Tells who is at the other end, as the kernel says.
+ */
+int bywash_path_peer(struct bywash_path path, struct bywash_credentials *peer);
+
+/**
+ * Tells what this end has done so far. `size` is sizeof(struct bywash_stats) as the program knows it: it gets
+ * so many bytes, and counters that are newer than the library are 0.
+ */
+int bywash_path_stats(struct bywash_path path, struct bywash_stats *stats, size_t size);
+
+/**
+ * Tells the path's descriptor, for an event loop; see bywash_path_arm(). It stays the library's: poll it, and
+ * do nothing else with it.
+ */
+int bywash_path_fd(struct bywash_path path, int *fd);
+
+/**
+ * For event loops. Receive with a time of 0 until there is nothing; then call this. `ready` 0: from now on the
+ * descriptor becomes readable when the peer ships something or is gone. `ready` 1: something is there already,
+ * receive it. What made the descriptor readable is taken away by the next call of this.
+ */
+int bywash_path_arm(struct bywash_path path,
+                    int *ready);
+
+/**
+ * Allocates a container of `bytes` on a path, waiting for room for `timeout_ns` nanoseconds (negative: for
+ * ever; 0: not at all). What is in it is what was in it when it was used last, or zeros. End it by
+ * bywash_ship() or bywash_free().
+ *
+ * BYWASH_ERROR_TOO_LARGE: larger than the arena. BYWASH_ERROR_TIMED_OUT: the arena is used up; the peer has
+ * to free some. BYWASH_ERROR_UNFIT: no bytes at all, on a sealed path.
+ */
+int bywash_alloc(struct bywash_path path,
+                 size_t bytes,
+                 int64_t timeout_ns,
+                 struct bywash_container *container);
+
+/**
+ * Tells where the bytes of a container are, and how many there are. They are yours to read and write until
+ * the container is shipped or freed, or its length is changed; after a ship that failed ask again. `length` may
+ * be null.
+ */
+int bywash_container_map(struct bywash_container container,
+                         uint8_t **bytes,
+                         size_t *length);
+
+/**
+ * Tells how many bytes a container will ship.
+ */
+int bywash_container_length(struct bywash_container container, size_t *length);
+
+/**
+ * Tells how many bytes a container could hold.
+ */
+int bywash_container_capacity(struct bywash_container container, size_t *capacity);
+
+/**
+ * Changes how many bytes a container will ship, up to its capacity (else BYWASH_ERROR_TOO_LARGE). Ask
+ * bywash_container_map() again where they are.
+ */
+int bywash_container_resize(struct bywash_container container, size_t length);
+
+/**
+ * Frees a container without shipping it, and zeroes the handle. Zero is left alone.
+ */
+int bywash_free(struct bywash_container *container);
+
+/**
+ * Ships a container, waiting for room for `timeout_ns` nanoseconds (negative: for ever; 0: hardly). It is the
+ * peer's then: the handle becomes zero, and the bytes must not be touched any more. On failure the container
+ * stays, under a new handle that takes the old one's place, and its bytes are where bywash_container_map()
+ * says.
+ *
+ * BYWASH_ERROR_UNFIT: it was allocated on another path.
+ */
+int bywash_ship(struct bywash_path path, struct bywash_container *container, int64_t timeout_ns);
+
+/**
+ * Ships `count` containers as one message, all or none; as bywash_ship().
+ */
+int bywash_ship_several(struct bywash_path path,
+                        struct bywash_container *containers,
+                        size_t count,
+                        int64_t timeout_ns);
+
+/**
+ * Ships `count` containers and received messages as one message, all or none; as bywash_ship(). A header of
+ * your own in front of what came from elsewhere, for instance.
+ */
+int bywash_ship_cargo(struct bywash_path path, struct bywash_cargo *cargo, size_t count, int64_t timeout_ns);
+
+/**
+ * Ships a message on as it came, on any path, looked at or not. It is the next peer's then: the handle becomes
+ * zero, and what was mapped of it must not be looked at any more. When that peer frees it, it goes back to
+ * where it came from. On failure the message stays, under a new handle, and nothing of it is mapped.
+ */
+int bywash_forward(struct bywash_path path,
+                   struct bywash_message *message,
+                   int64_t timeout_ns);
+
+/**
+ * Receives the next message, waiting for it for `timeout_ns` nanoseconds (negative: for ever; 0: not at all).
+ * It goes back to the peer by bywash_message_free(), or on by bywash_forward().
+ *
+ * BYWASH_ERROR_TIMED_OUT: there was none. BYWASH_ERROR_CLOSED: there will be none.
+ */
+int bywash_receive(struct bywash_path path, int64_t timeout_ns, struct bywash_message *message);
+
+/**
+ * Tells how many bytes there are in all pieces of a message together.
+ */
+int bywash_message_length(struct bywash_message message, size_t *length);
+
+/**
+ * Tells who shipped a message here, as the kernel says: on the path on which it came, not who filled it first.
+ */
+int bywash_message_origin(struct bywash_message message,
+                          struct bywash_credentials *origin);
+
+/**
+ * Tells how many pieces a message has; they are numbered from 0. Most have one.
+ */
+int bywash_message_pieces(struct bywash_message message, size_t *pieces);
+
+/**
+ * Tells how many bytes a piece has.
+ */
+int bywash_piece_length(struct bywash_message message, size_t piece, size_t *length);
+
+/**
+ * Makes a piece visible without copying it: tells where its bytes are and how many. They are yours to read
+ * until bywash_unmap(), bywash_message_free() or a ship of the message. To map twice answers the same.
+ * `length` may be null.
+ *
+ * BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: on a checked path, where the peer could change what you
+ * look at (copy it out), and on a forward path. Pieces of up to 120 bytes, which travel in the ring, can be
+ * mapped on every path.
+ */
+int bywash_map(struct bywash_message message, size_t piece, const uint8_t **bytes, size_t *length);
+
+/**
+ * As bywash_map(), to be changed in place before it is shipped back or on. Both ends must have chosen
+ * BYWASH_CLASS_TRUSTED_TO_WRITE, else BYWASH_ERROR_NOT_MAPPED. So do pieces of up to 120 bytes, which travel in
+ * the ring: copy those into a container of your own.
+ */
+int bywash_map_to_write(struct bywash_message message,
+                        size_t piece,
+                        uint8_t **bytes,
+                        size_t *length);
+
+/**
+ * Ends what bywash_map() began: do not look at the bytes any more. A piece that is not mapped is left alone.
+ */
+int bywash_unmap(struct bywash_message message, size_t piece);
+
+/**
+ * Copies a message, one piece after the other, as much as fits into `size` bytes, and tells how much that was
+ * (`copied` may be null). Nobody can change the copy after you have checked it.
+ */
+int bywash_copy_to(struct bywash_message message, uint8_t *to, size_t size, size_t *copied);
+
+/**
+ * As bywash_copy_to(), for one piece.
+ */
+int bywash_piece_copy_to(struct bywash_message message,
+                         size_t piece,
+                         uint8_t *to,
+                         size_t size,
+                         size_t *copied);
+
+/**
+ * Takes a message apart: each piece becomes a message of its own in `pieces`, to be freed, kept or shipped on
+ * by itself. `most` is how many handles there is room for (BYWASH_PIECES_MAX is enough), `count` becomes how
+ * many there are. The handle of the whole becomes zero; on failure it stays.
+ */
+int bywash_message_split(struct bywash_message *message,
+                         struct bywash_message *pieces,
+                         size_t most,
+                         size_t *count);
+
+/**
+ * Frees a message, so that its containers go back to where they came from, and zeroes the handle. Zero is left
+ * alone. To be done soon: what you hold the peer cannot use.
+ */
+int bywash_message_free(struct bywash_message *message);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* BYWASH_H */

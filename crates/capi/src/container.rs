@@ -1,0 +1,119 @@
+//! Containers, as long as they are this end's: alloc, map, free.
+//!
+//! What a handle stands for is a [`Cargo`], since a ship that failed may have turned the container into
+//! something else: sealed memory that only waits for being shipped, or a copy in the arena.
+
+use crate::error::bywash_error::{BYWASH_ERROR_NOT_MAPPED, BYWASH_ERROR_TOO_LARGE};
+use crate::error::{Failure, answer};
+use crate::handles::{Table, bywash_container, bywash_path, consume, put};
+use crate::path::{limit, path};
+use ::bywash_container::{Cargo, Container};
+use std::ffi::c_int;
+
+pub(crate) static CONTAINERS: Table<Cargo> = Table::new();
+
+const SEALED: Failure = Failure::fixed(
+    BYWASH_ERROR_NOT_MAPPED,
+    c"the container was sealed by a ship that did not find room; ship it again, or free it",
+);
+const LENGTH_NULL: &std::ffi::CStr = c"the pointer for the length is null";
+
+/// Does something with a container that is still to be filled.
+fn fillable<R>(
+    handle: bywash_container,
+    look: impl FnOnce(&mut Container) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    CONTAINERS.try_look(handle, |cargo| match cargo {
+        Cargo::Own(container) => look(container),
+        Cargo::Received(_) => Err(SEALED),
+    })
+}
+
+/// Allocates a container of `bytes` on a path, waiting for room for `timeout_ns` nanoseconds (negative: for
+/// ever; 0: not at all). What is in it is what was in it when it was used last, or zeros. End it by
+/// bywash_ship() or bywash_free().
+///
+/// BYWASH_ERROR_TOO_LARGE: larger than the arena. BYWASH_ERROR_TIMED_OUT: the arena is used up; the peer has
+/// to free some. BYWASH_ERROR_UNFIT: no bytes at all, on a sealed path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_alloc(
+    path: bywash_path,
+    bytes: usize,
+    timeout_ns: i64,
+    container: *mut bywash_container,
+) -> c_int {
+    if container.is_null() {
+        return answer(Err(Failure::null(c"the pointer for the new container is null")));
+    }
+    // SAFETY: the caller's variable, which is not null.
+    answer(alloc(path, bytes, timeout_ns).and_then(|made| unsafe { put(container, made, c"") }))
+}
+
+fn alloc(handle: bywash_path, bytes: usize, timeout_ns: i64) -> Result<bywash_container, Failure> {
+    let path = path(handle)?;
+    let made = match limit(timeout_ns) {
+        None => path.alloc(bytes)?,
+        Some(limit) if limit.is_zero() => path.try_alloc(bytes)?.ok_or(Failure::NOT_NOW)?,
+        Some(limit) => path.alloc_within(bytes, limit)?,
+    };
+    CONTAINERS.insert(Cargo::Own(made))
+}
+
+/// Tells where the bytes of a container are, and how many there are. They are yours to read and write until
+/// the container is shipped or freed, or its length is changed; after a ship that failed ask again. `length` may
+/// be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_container_map(
+    container: bywash_container,
+    bytes: *mut *mut u8,
+    length: *mut usize,
+) -> c_int {
+    let found = fillable(container, |container| Ok((container.as_mut_ptr(), container.len())));
+    answer(found.and_then(|(at, count)| {
+        // SAFETY: the caller's variables, or null.
+        unsafe {
+            put(bytes, at, c"the pointer for the bytes is null")?;
+            if length.is_null() { Ok(()) } else { put(length, count, LENGTH_NULL) }
+        }
+    }))
+}
+
+/// Tells how many bytes a container will ship.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_container_length(container: bywash_container, length: *mut usize) -> c_int {
+    let found = CONTAINERS.look(container, |cargo| cargo.len());
+    // SAFETY: the caller's variable, or null.
+    answer(found.and_then(|found| unsafe { put(length, found, LENGTH_NULL) }))
+}
+
+/// Tells how many bytes a container could hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_container_capacity(
+    container: bywash_container,
+    capacity: *mut usize,
+) -> c_int {
+    let found = fillable(container, |container| Ok(container.capacity()));
+    // SAFETY: the caller's variable, or null.
+    answer(found.and_then(|found| unsafe { put(capacity, found, c"the pointer for the capacity is null") }))
+}
+
+/// Changes how many bytes a container will ship, up to its capacity (else BYWASH_ERROR_TOO_LARGE). Ask
+/// bywash_container_map() again where they are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_container_resize(container: bywash_container, length: usize) -> c_int {
+    answer(fillable(container, |container| match container.resize(length) {
+        true => Ok(()),
+        false => {
+            let most = container.capacity();
+            let text = format!("{length} bytes do not fit into a container of {most}; allocate a larger one");
+            Err(Failure::new(BYWASH_ERROR_TOO_LARGE, text))
+        }
+    }))
+}
+
+/// Frees a container without shipping it, and zeroes the handle. Zero is left alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_free(container: *mut bywash_container) -> c_int {
+    // SAFETY: the caller's variable, or null.
+    answer(unsafe { consume(&CONTAINERS, container) }.map(drop))
+}

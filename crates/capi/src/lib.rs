@@ -1,0 +1,24 @@
+//! The C library: containers and paths for programs that are not written in Rust.
+//!
+//! What the functions do is what [`bywash_container`] does; its documentation says why. Here are the C names,
+//! handles in place of owned values, numbers in place of error enums. The comments of the exported items become
+//! `include/bywash.h` (`tests/header.rs` holds both together), so they are written for who reads C.
+//!
+//! - [`error`]: what a function answers, and the text that goes with it
+//! - [`handles`]: numbers that stand for values, and why a dead one does no harm
+//! - [`options`], [`path`]: how two programs come together
+//! - [`container`], [`ship`], [`message`]: what moves
+//!
+//! No panic crosses into C: the library is built with `panic = "abort"`, and an `extern "C"` function aborts in
+//! any other build as well.
+
+#![expect(non_camel_case_types, reason = "these are the names of the C header")]
+#![expect(clippy::missing_safety_doc, reason = "the header's opening says what holds for all functions")]
+
+pub mod container;
+pub mod error;
+pub mod handles;
+pub mod message;
+pub mod options;
+pub mod path;
+pub mod ship;

@@ -1,0 +1,385 @@
+//! What was received: receive, map and unmap, copy out, free.
+//!
+//! A message is a list of pieces, each a [`Cargo`]: a ship that failed may have made a container of this end's
+//! out of a small piece. What is mapped is kept beside the pieces until it is unmapped or the message goes.
+
+use crate::error::bywash_error::BYWASH_ERROR_ARGUMENT;
+use crate::error::{Failure, answer};
+use crate::handles::{Table, bywash_message, bywash_path, consume, consume_live, put};
+use crate::path::{bywash_credentials, limit, path};
+use ::bywash_container::{Cargo, Credentials, MESSAGE_PIECES_MAX, Mapped, Message};
+use std::ffi::{CStr, c_int};
+use std::{ptr, slice};
+
+/// Most pieces of a message.
+pub const BYWASH_PIECES_MAX: usize = 64;
+const _: () = assert!(BYWASH_PIECES_MAX == MESSAGE_PIECES_MAX);
+
+pub(crate) static MESSAGES: Table<Held> = Table::new();
+
+/// A message that C has.
+pub(crate) struct Held {
+    /// Before the pieces, so that it is dropped first.
+    mapped: Option<Mapped<'static>>,
+    mapped_rest: Vec<Option<Mapped<'static>>>,
+    pub(crate) origin: Credentials,
+    pub(crate) first: Cargo,
+    pub(crate) rest: Vec<Cargo>,
+}
+
+const NULL_LENGTH: &CStr = c"the pointer for the length is null";
+const NULL_BYTES: &CStr = c"the pointer for the bytes is null";
+
+impl Held {
+    pub(crate) fn new(origin: Credentials, first: Cargo, rest: Vec<Cargo>) -> Held {
+        Held { mapped: None, mapped_rest: Vec::new(), origin, first, rest }
+    }
+
+    /// None of no pieces.
+    pub(crate) fn of(origin: Credentials, pieces: impl IntoIterator<Item = Cargo>) -> Option<Held> {
+        let mut pieces = pieces.into_iter();
+        let first = pieces.next()?;
+        Some(Held::new(origin, first, pieces.collect()))
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &Cargo> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+
+    fn length(&self) -> usize {
+        self.pieces().map(Cargo::len).sum()
+    }
+
+    fn no_piece(&self, number: usize) -> Failure {
+        let there = 1 + self.rest.len();
+        Failure::new(
+            BYWASH_ERROR_ARGUMENT,
+            format!("piece {number} of a message of {there}; they begin at 0"),
+        )
+    }
+
+    fn piece(&self, number: usize) -> Result<&Cargo, Failure> {
+        self.pieces().nth(number).ok_or_else(|| self.no_piece(number))
+    }
+
+    /// What a piece is mapped as, if it is.
+    fn mapped_of(&self, number: usize) -> Option<&Mapped<'static>> {
+        match number {
+            0 => self.mapped.as_ref(),
+            _ => self.mapped_rest.get(number - 1)?.as_ref(),
+        }
+    }
+
+    /// Where the mapping of a piece that there is is kept.
+    fn mapped(&mut self, number: usize) -> &mut Option<Mapped<'static>> {
+        if number == 0 {
+            return &mut self.mapped;
+        }
+        if self.mapped_rest.len() < number {
+            self.mapped_rest.resize_with(number, || None);
+        }
+        &mut self.mapped_rest[number - 1]
+    }
+
+    /// Makes a piece visible; answers where and how long it is.
+    fn map(&mut self, number: usize) -> Result<(*const u8, usize), Failure> {
+        if let Some(known) = self.mapped_of(number) {
+            return Ok((known.as_ptr(), known.len()));
+        }
+        let mapped = match self.piece(number)? {
+            Cargo::Own(container) => return Ok((container.as_ptr(), container.len())),
+            Cargo::Received(received) => received.map()?,
+        };
+        // SAFETY: what it borrows from belongs to this value, which does not move while it is in its table and
+        // drops what is mapped first. When it is taken out nobody looks at what is mapped any more.
+        let mapped = unsafe { std::mem::transmute::<Mapped<'_>, Mapped<'static>>(mapped) };
+        let place = (mapped.as_ptr(), mapped.len());
+        *self.mapped(number) = Some(mapped);
+        Ok(place)
+    }
+
+    /// As [`Held::map`], to be written.
+    fn map_to_write(&mut self, number: usize) -> Result<(*mut u8, usize), Failure> {
+        self.piece(number)?;
+        *self.mapped(number) = None;
+        let piece = if number == 0 { &mut self.first } else { &mut self.rest[number - 1] };
+        let bytes = match piece {
+            Cargo::Own(container) => &mut **container,
+            Cargo::Received(received) => received.map_mut()?,
+        };
+        Ok((bytes.as_mut_ptr(), bytes.len()))
+    }
+}
+
+fn copy_piece(piece: &Cargo, to: &mut [u8]) -> Result<usize, Failure> {
+    match piece {
+        Cargo::Received(received) => Ok(received.copy_to(to)?),
+        Cargo::Own(container) => {
+            let bytes = to.len().min(container.len());
+            to[..bytes].copy_from_slice(&container[..bytes]);
+            Ok(bytes)
+        }
+    }
+}
+
+/// Copies of so many bytes are made under the lock, which costs less than to take it twice.
+const BRIEF_BYTES: usize = 4096;
+
+fn copy_out(
+    message: bywash_message,
+    size: usize,
+    copy: impl FnOnce(&mut Held) -> Result<usize, Failure>,
+) -> Result<usize, Failure> {
+    if size <= BRIEF_BYTES { MESSAGES.try_look(message, copy) } else { MESSAGES.with(message, copy) }
+}
+
+impl From<Message> for Held {
+    fn from(message: Message) -> Held {
+        let origin = message.origin();
+        let mut pieces = message.into_pieces().map(Cargo::Received);
+        let Some(first) = pieces.next() else { unreachable!("a message has a first container") };
+        Held::new(origin, first, pieces.collect())
+    }
+}
+
+/// Receives the next message, waiting for it for `timeout_ns` nanoseconds (negative: for ever; 0: not at all).
+/// It goes back to the peer by bywash_message_free(), or on by bywash_forward().
+///
+/// BYWASH_ERROR_TIMED_OUT: there was none. BYWASH_ERROR_CLOSED: there will be none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_receive(
+    path: bywash_path,
+    timeout_ns: i64,
+    message: *mut bywash_message,
+) -> c_int {
+    if message.is_null() {
+        return answer(Err(Failure::null(c"the pointer for the message is null")));
+    }
+    // SAFETY: the caller's variable, which is not null.
+    answer(receive(path, timeout_ns).and_then(|received| unsafe { put(message, received, c"") }))
+}
+
+fn receive(handle: bywash_path, timeout_ns: i64) -> Result<bywash_message, Failure> {
+    let path = path(handle)?;
+    let message = match limit(timeout_ns) {
+        None => path.receive()?,
+        Some(limit) if limit.is_zero() => path.try_receive()?.ok_or(Failure::NOT_NOW)?,
+        Some(limit) => path.receive_within(limit)?,
+    };
+    MESSAGES.insert(message.into())
+}
+
+/// Tells how many bytes there are in all pieces of a message together.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_message_length(message: bywash_message, length: *mut usize) -> c_int {
+    let found = MESSAGES.look(message, |held| held.length());
+    // SAFETY: the caller's variable, or null.
+    answer(found.and_then(|found| unsafe { put(length, found, NULL_LENGTH) }))
+}
+
+/// Tells who shipped a message here, as the kernel says: on the path on which it came, not who filled it first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_message_origin(
+    message: bywash_message,
+    origin: *mut bywash_credentials,
+) -> c_int {
+    let found = MESSAGES.look(message, |held| held.origin.into());
+    // SAFETY: the caller's variable, or null.
+    answer(found.and_then(|found| unsafe { put(origin, found, c"the pointer for the origin is null") }))
+}
+
+/// Tells how many pieces a message has; they are numbered from 0. Most have one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_message_pieces(message: bywash_message, pieces: *mut usize) -> c_int {
+    let found = MESSAGES.look(message, |held| 1 + held.rest.len());
+    // SAFETY: the caller's variable, or null.
+    answer(found.and_then(|found| unsafe { put(pieces, found, c"the pointer for the number is null") }))
+}
+
+/// Tells how many bytes a piece has.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_piece_length(
+    message: bywash_message,
+    piece: usize,
+    length: *mut usize,
+) -> c_int {
+    let found = MESSAGES.look(message, |held| held.piece(piece).map(Cargo::len));
+    // SAFETY: the caller's variable, or null.
+    answer(found.and_then(|found| unsafe { put(length, found?, NULL_LENGTH) }))
+}
+
+/// Makes a piece visible without copying it: tells where its bytes are and how many. They are yours to read
+/// until bywash_unmap(), bywash_message_free() or a ship of the message. To map twice answers the same.
+/// `length` may be null.
+///
+/// BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: on a checked path, where the peer could change what you
+/// look at (copy it out), and on a forward path. Pieces of up to 120 bytes, which travel in the ring, can be
+/// mapped on every path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_map(
+    message: bywash_message,
+    piece: usize,
+    bytes: *mut *const u8,
+    length: *mut usize,
+) -> c_int {
+    if bytes.is_null() {
+        return answer(Err(Failure::null(NULL_BYTES)));
+    }
+    let found = MESSAGES.try_look(message, |held| held.map(piece));
+    let (at, count) = found.as_ref().map_or((ptr::null(), 0), |found| *found);
+    // SAFETY: the caller's variables, of which only `length` may be null.
+    unsafe {
+        bytes.write(at);
+        if !length.is_null() {
+            length.write(count);
+        }
+    }
+    answer(found.map(drop))
+}
+
+/// As bywash_map(), to be changed in place before it is shipped back or on. Both ends must have chosen
+/// BYWASH_CLASS_TRUSTED_TO_WRITE, else BYWASH_ERROR_NOT_MAPPED. So do pieces of up to 120 bytes, which travel in
+/// the ring: copy those into a container of your own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_map_to_write(
+    message: bywash_message,
+    piece: usize,
+    bytes: *mut *mut u8,
+    length: *mut usize,
+) -> c_int {
+    if bytes.is_null() {
+        return answer(Err(Failure::null(NULL_BYTES)));
+    }
+    let found = MESSAGES.try_look(message, |held| held.map_to_write(piece));
+    let (at, count) = found.as_ref().map_or((ptr::null_mut(), 0), |found| *found);
+    // SAFETY: the caller's variables, of which only `length` may be null.
+    unsafe {
+        bytes.write(at);
+        if !length.is_null() {
+            length.write(count);
+        }
+    }
+    answer(found.map(drop))
+}
+
+/// Ends what bywash_map() began: do not look at the bytes any more. A piece that is not mapped is left alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_unmap(message: bywash_message, piece: usize) -> c_int {
+    answer(MESSAGES.try_look(message, |held| {
+        held.piece(piece)?;
+        *held.mapped(piece) = None;
+        Ok(())
+    }))
+}
+
+/// A buffer of the caller's.
+///
+/// # Safety
+/// `to` is null, or `size` bytes there are the caller's to write.
+unsafe fn buffer<'a>(to: *mut u8, size: usize) -> Result<&'a mut [u8], Failure> {
+    match (to.is_null(), size) {
+        (_, 0) => Ok(&mut []),
+        (true, _) => Err(Failure::null(c"the buffer is null")),
+        // SAFETY: what the caller promises. No object is larger than isize::MAX.
+        (false, size) => Ok(unsafe { slice::from_raw_parts_mut(to, size.min(isize::MAX as usize)) }),
+    }
+}
+
+/// Copies a message, one piece after the other, as much as fits into `size` bytes, and tells how much that was
+/// (`copied` may be null). Nobody can change the copy after you have checked it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_copy_to(
+    message: bywash_message,
+    to: *mut u8,
+    size: usize,
+    copied: *mut usize,
+) -> c_int {
+    // SAFETY: the caller's buffer, or null.
+    let done = unsafe { buffer(to, size) }.and_then(|to| {
+        copy_out(message, size, |held| {
+            held.pieces().try_fold(0, |done, piece| Ok(done + copy_piece(piece, &mut to[done..])?))
+        })
+    });
+    // SAFETY: the caller's variable, or null.
+    unsafe { answer_copied(done, copied) }
+}
+
+/// As bywash_copy_to(), for one piece.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_piece_copy_to(
+    message: bywash_message,
+    piece: usize,
+    to: *mut u8,
+    size: usize,
+    copied: *mut usize,
+) -> c_int {
+    // SAFETY: the caller's buffer, or null.
+    let done = unsafe { buffer(to, size) }
+        .and_then(|to| copy_out(message, size, |held| copy_piece(held.piece(piece)?, to)));
+    // SAFETY: the caller's variable, or null.
+    unsafe { answer_copied(done, copied) }
+}
+
+/// # Safety
+/// `copied` is null or the caller's to write.
+unsafe fn answer_copied(done: Result<usize, Failure>, copied: *mut usize) -> c_int {
+    answer(done.map(|done| {
+        if !copied.is_null() {
+            // SAFETY: what the caller promises.
+            unsafe { copied.write(done) };
+        }
+    }))
+}
+
+/// Takes a message apart: each piece becomes a message of its own in `pieces`, to be freed, kept or shipped on
+/// by itself. `most` is how many handles there is room for (BYWASH_PIECES_MAX is enough), `count` becomes how
+/// many there are. The handle of the whole becomes zero; on failure it stays.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_message_split(
+    message: *mut bywash_message,
+    pieces: *mut bywash_message,
+    most: usize,
+    count: *mut usize,
+) -> c_int {
+    // SAFETY: the caller's variables, or null.
+    answer(unsafe { split(message, pieces, most, count) })
+}
+
+/// # Safety
+/// As [`bywash_message_split`] says, or null.
+unsafe fn split(
+    message: *mut bywash_message,
+    pieces: *mut bywash_message,
+    most: usize,
+    count: *mut usize,
+) -> Result<(), Failure> {
+    if message.is_null() || pieces.is_null() || count.is_null() {
+        return Err(Failure::null(c"a pointer is null; all three are needed"));
+    }
+    // SAFETY: not null; the caller's variable.
+    let there = MESSAGES.look(unsafe { message.read() }, |held| 1 + held.rest.len())?;
+    if there > most {
+        let text = format!("a message of {there} pieces, and room for {most}; make room for all");
+        return Err(Failure::new(BYWASH_ERROR_ARGUMENT, text));
+    }
+    // SAFETY: as above.
+    let held = unsafe { consume_live(&MESSAGES, message) }?;
+    let origin = held.origin;
+    let Held { first, rest, .. } = held;
+    for (number, piece) in std::iter::once(first).chain(rest).enumerate() {
+        let handle = MESSAGES.insert(Held::new(origin, piece, Vec::new()))?;
+        // SAFETY: `number` is less than `most`, for which the caller has room.
+        unsafe { pieces.add(number).write(handle) };
+    }
+    // SAFETY: not null; the caller's variable.
+    unsafe { count.write(there) };
+    Ok(())
+}
+
+/// Frees a message, so that its containers go back to where they came from, and zeroes the handle. Zero is left
+/// alone. To be done soon: what you hold the peer cannot use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_message_free(message: *mut bywash_message) -> c_int {
+    // SAFETY: the caller's variable, or null.
+    answer(unsafe { consume(&MESSAGES, message) }.map(drop))
+}

@@ -1,0 +1,245 @@
+//! Shipping: what is given away, and what comes back if that fails.
+//!
+//! A handle that is given is taken out of its table first, so that no other thread finds it while it is on its
+//! way, and zeroed. If the ship fails, what is in it is kept under a new handle, which takes the old one's
+//! place in the caller's variable.
+
+use crate::container::CONTAINERS;
+use crate::error::bywash_error::{BYWASH_ERROR_ARGUMENT, BYWASH_ERROR_PIECES};
+use crate::error::{Failure, answer};
+use crate::handles::{bywash_container, bywash_message, bywash_path, consume_live};
+use crate::message::{BYWASH_PIECES_MAX, Held, MESSAGES};
+use crate::path::{limit, path};
+use ::bywash_container::{Cargo, Credentials, Path};
+use std::ffi::c_int;
+
+/// Something to be shipped: a container or a message. The other handle is zero.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct bywash_cargo {
+    /// A container of the path on which it is shipped.
+    pub container: bywash_container,
+    /// A message that came on any path; all of its pieces go along.
+    pub message: bywash_message,
+}
+
+/// A handle that is to be given away.
+#[derive(Clone, Copy)]
+enum Place {
+    Container(*mut bywash_container),
+    Message(*mut bywash_message),
+}
+
+/// What was taken from a place.
+struct Taken {
+    place: Place,
+    origin: Option<Credentials>,
+    pieces: usize,
+}
+
+type NotShipped<C> = (Failure, C);
+
+fn ship_one(path: &Path, cargo: Cargo, timeout_ns: i64) -> Result<(), NotShipped<Box<Cargo>>> {
+    let shipped = match limit(timeout_ns) {
+        None => path.ship(cargo),
+        Some(limit) => path.ship_within(cargo, limit),
+    };
+    shipped.map_err(|refused| (refused.error.into(), refused.cargo))
+}
+
+fn ship_list(path: &Path, cargo: Vec<Cargo>, timeout_ns: i64) -> Result<(), NotShipped<Vec<Cargo>>> {
+    let shipped = match limit(timeout_ns) {
+        None => path.ship_all(cargo),
+        Some(limit) => path.ship_all_within(cargo, limit),
+    };
+    shipped.map_err(|refused| (refused.error.into(), refused.cargo))
+}
+
+/// Takes what is at a place, behind what was taken already.
+///
+/// # Safety
+/// The place leads to a handle that this thread may write.
+unsafe fn take(place: Place, cargo: &mut Vec<Cargo>) -> Result<Taken, Failure> {
+    match place {
+        Place::Container(at) => {
+            // SAFETY: what the caller promises.
+            cargo.push(unsafe { consume_live(&CONTAINERS, at) }?);
+            Ok(Taken { place, origin: None, pieces: 1 })
+        }
+        Place::Message(at) => {
+            // SAFETY: what the caller promises.
+            let held = unsafe { consume_live(&MESSAGES, at) }?;
+            let origin = Some(held.origin);
+            let before = cargo.len();
+            cargo.push(held.first);
+            cargo.extend(held.rest);
+            Ok(Taken { place, origin, pieces: cargo.len() - before })
+        }
+    }
+}
+
+/// Keeps what came back under new handles. What finds no room in a table is freed.
+///
+/// # Safety
+/// As [`take`], for all places.
+unsafe fn restore(taken: Vec<Taken>, cargo: Vec<Cargo>) {
+    if taken.iter().map(|taken| taken.pieces).sum::<usize>() != cargo.len() {
+        // Sealed memory that could not be mapped again is gone, and nobody knows which; the rest goes too.
+        return;
+    }
+    let mut cargo = cargo.into_iter();
+    for Taken { place, origin, pieces } in taken {
+        let mut own = cargo.by_ref().take(pieces);
+        match (place, origin) {
+            (Place::Message(at), Some(origin)) => {
+                let handle = Held::of(origin, own).and_then(|held| MESSAGES.insert(held).ok());
+                // SAFETY: what the caller promises.
+                handle.into_iter().for_each(|handle| unsafe { at.write(handle) });
+            }
+            (Place::Container(at), _) => {
+                let handle = own.next().and_then(|cargo| CONTAINERS.insert(cargo).ok());
+                // SAFETY: what the caller promises.
+                handle.into_iter().for_each(|handle| unsafe { at.write(handle) });
+            }
+            (Place::Message(_), None) => unreachable!("`take` notes the origin of each message"),
+        }
+    }
+}
+
+/// Ships what is at several places as one message.
+///
+/// # Safety
+/// As [`take`], for all places.
+unsafe fn ship_places(
+    path: &Path,
+    places: impl Iterator<Item = Result<Place, Failure>>,
+    timeout_ns: i64,
+) -> Result<(), Failure> {
+    let (mut taken, mut cargo) = (Vec::new(), Vec::new());
+    for place in places {
+        // SAFETY: what the caller promises.
+        match place.and_then(|place| unsafe { take(place, &mut cargo) }) {
+            Ok(one) => taken.push(one),
+            Err(failure) => {
+                // SAFETY: what the caller promises.
+                unsafe { restore(taken, cargo) };
+                return Err(failure);
+            }
+        }
+    }
+    ship_list(path, cargo, timeout_ns).map_err(|(failure, cargo)| {
+        // SAFETY: what the caller promises.
+        unsafe { restore(taken, cargo) };
+        failure
+    })
+}
+
+/// Looks at a list that C gives before it is read.
+fn check_list<T>(list: *mut T, count: usize) -> Result<(), Failure> {
+    if list.is_null() {
+        return Err(Failure::null(c"the list of what is to be shipped is null"));
+    }
+    if count == 0 || count > BYWASH_PIECES_MAX {
+        let text = format!(
+            "{count} are to be shipped as one message; at least 1 and at most {BYWASH_PIECES_MAX} can be"
+        );
+        return Err(Failure::new(BYWASH_ERROR_PIECES, text));
+    }
+    Ok(())
+}
+
+/// Ships a container, waiting for room for `timeout_ns` nanoseconds (negative: for ever; 0: hardly). It is the
+/// peer's then: the handle becomes zero, and the bytes must not be touched any more. On failure the container
+/// stays, under a new handle that takes the old one's place, and its bytes are where bywash_container_map()
+/// says.
+///
+/// BYWASH_ERROR_UNFIT: it was allocated on another path.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_ship(
+    path: bywash_path,
+    container: *mut bywash_container,
+    timeout_ns: i64,
+) -> c_int {
+    // SAFETY: the caller's variable, or null.
+    answer(self::path(path).and_then(|path| unsafe {
+        let cargo = consume_live(&CONTAINERS, container)?;
+        ship_one(&path, cargo, timeout_ns).map_err(|(failure, cargo)| {
+            restore(
+                vec![Taken { place: Place::Container(container), origin: None, pieces: 1 }],
+                vec![*cargo],
+            );
+            failure
+        })
+    }))
+}
+
+/// Ships `count` containers as one message, all or none; as bywash_ship().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_ship_several(
+    path: bywash_path,
+    containers: *mut bywash_container,
+    count: usize,
+    timeout_ns: i64,
+) -> c_int {
+    answer(self::path(path).and_then(|path| {
+        check_list(containers, count)?;
+        let places = (0..count).map(|number| Ok(Place::Container(containers.wrapping_add(number))));
+        // SAFETY: the caller's array of so many handles.
+        unsafe { ship_places(&path, places, timeout_ns) }
+    }))
+}
+
+/// Ships `count` containers and received messages as one message, all or none; as bywash_ship(). A header of
+/// your own in front of what came from elsewhere, for instance.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_ship_cargo(
+    path: bywash_path,
+    cargo: *mut bywash_cargo,
+    count: usize,
+    timeout_ns: i64,
+) -> c_int {
+    answer(self::path(path).and_then(|path| {
+        check_list(cargo, count)?;
+        let places = (0..count).map(|number| {
+            let one = cargo.wrapping_add(number);
+            // SAFETY: the caller's array of so many.
+            let (container, message) = unsafe { (&raw mut (*one).container, &raw mut (*one).message) };
+            // SAFETY: as above.
+            match unsafe { (container.read().id, message.read().id) } {
+                (_, 0) => Ok(Place::Container(container)),
+                (0, _) => Ok(Place::Message(message)),
+                _ => Err(Failure::fixed(
+                    BYWASH_ERROR_ARGUMENT,
+                    c"a container and a message are given in one place; leave one of them zero",
+                )),
+            }
+        });
+        // SAFETY: the caller's array of so many.
+        unsafe { ship_places(&path, places, timeout_ns) }
+    }))
+}
+
+/// Ships a message on as it came, on any path, looked at or not. It is the next peer's then: the handle becomes
+/// zero, and what was mapped of it must not be looked at any more. When that peer frees it, it goes back to
+/// where it came from. On failure the message stays, under a new handle, and nothing of it is mapped.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_forward(
+    path: bywash_path,
+    message: *mut bywash_message,
+    timeout_ns: i64,
+) -> c_int {
+    // SAFETY: the caller's variable, or null.
+    answer(self::path(path).and_then(|path| unsafe {
+        let Held { origin, first, rest, .. } = consume_live(&MESSAGES, message)?;
+        let pieces = 1 + rest.len();
+        let back = |(failure, cargo)| {
+            restore(vec![Taken { place: Place::Message(message), origin: Some(origin), pieces }], cargo);
+            failure
+        };
+        if rest.is_empty() {
+            return ship_one(&path, first, timeout_ns)
+                .map_err(|(failure, cargo)| back((failure, vec![*cargo])));
+        }
+        ship_list(&path, std::iter::once(first).chain(rest).collect(), timeout_ns).map_err(back)
+    }))
+}

@@ -1,0 +1,227 @@
+//! The library as C programs use it: compiled against the header, linked against the file that Cargo made, run
+//! alone, under valgrind and with sanitizers.
+//!
+//! Tools that are not installed are left out, and the output says so.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const WARNINGS: [&str; 6] = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-g"];
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where Cargo put `libbywash.so` and `libbywash.a`: beside this test, or one folder up.
+fn library_folder() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folders = test.ancestors().skip(1).take(2);
+    let found = folders.into_iter().find(|folder| folder.join("libbywash.so").exists());
+    found.unwrap_or_else(|| panic!("no libbywash.so near {}", test.display())).to_owned()
+}
+
+/// The library as it would be installed, in a folder of its own.
+struct Installed(tempfile::TempDir);
+
+impl Installed {
+    fn new() -> Installed {
+        let installed = Installed(tempfile::tempdir().unwrap());
+        let (built, prefix) = (library_folder(), installed.prefix());
+        fs::create_dir_all(prefix.join("lib/pkgconfig")).unwrap();
+        let major = env!("CARGO_PKG_VERSION_MAJOR");
+        symlink(built.join("libbywash.so"), prefix.join(format!("lib/libbywash.so.{major}"))).unwrap();
+        symlink(built.join("libbywash.so"), prefix.join("lib/libbywash.so")).unwrap();
+        symlink(built.join("libbywash.a"), prefix.join("lib/libbywash.a")).unwrap();
+        symlink(root().join("include"), prefix.join("include")).unwrap();
+        let template = fs::read_to_string(root().join("bywash.pc.in")).unwrap();
+        let filled = template
+            .replace("@PREFIX@", prefix.to_str().unwrap())
+            .replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+        assert!(!filled.contains('@'), "{filled}");
+        fs::write(prefix.join("lib/pkgconfig/bywash.pc"), filled).unwrap();
+        installed
+    }
+
+    fn prefix(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn library(&self, name: &str) -> PathBuf {
+        self.prefix().join("lib").join(name)
+    }
+
+    /// What bywash.pc says that a program needs beside the static library.
+    fn static_needs(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.library("pkgconfig/bywash.pc")).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("Libs.private:")).unwrap();
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+}
+
+fn is_there(tool: &str) -> bool {
+    let there = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !there {
+        println!("LEFT OUT: {tool} is not installed");
+    }
+    there
+}
+
+/// Runs a command and fails with what it said.
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
+    said
+}
+
+/// A program to be compiled: its source, below this crate's folder, and how.
+struct Program<'a> {
+    source: &'a str,
+    compiler: &'a str,
+    flags: &'a [&'a str],
+    is_static: bool,
+}
+
+impl<'a> Program<'a> {
+    fn c(source: &'a str) -> Program<'a> {
+        Program { source, compiler: "cc", flags: &["-std=c11", "-D_GNU_SOURCE", "-O1"], is_static: false }
+    }
+
+    /// Compiles it; answers where the program is.
+    fn build(&self, installed: &Installed) -> PathBuf {
+        let program = installed.prefix().join("program");
+        let mut command = Command::new(self.compiler);
+        command.args(self.flags).args(WARNINGS).arg("-I").arg(installed.prefix().join("include"));
+        command.arg(root().join(self.source)).arg("-o").arg(&program);
+        if self.is_static {
+            command.arg(installed.library("libbywash.a")).args(installed.static_needs());
+        } else {
+            command.arg("-L").arg(installed.library("")).arg("-lbywash").arg("-lpthread");
+            command.arg(format!("-Wl,-rpath,{}", installed.library("").display()));
+        }
+        run(&mut command);
+        program
+    }
+
+    /// Compiles and runs it, under whatever `under` says.
+    fn check(&self, under: &[&str], arguments: &[&str]) -> String {
+        let installed = Installed::new();
+        let program = self.build(&installed);
+        let mut words: Vec<&str> = under.to_vec();
+        let program = program.to_str().unwrap();
+        words.push(program);
+        words.extend(arguments);
+        let mut command = Command::new("timeout");
+        command.arg("300").args(words);
+        // A program that needs no folder takes no notice of it.
+        if arguments.is_empty() {
+            command.arg(installed.prefix());
+        }
+        run(&mut command)
+    }
+}
+
+const PROGRAMS: [&str; 3] = ["tests/c/operations.c", "tests/c/errors.c", "tests/c/processes.c"];
+
+#[test]
+fn programs_with_the_shared_library() {
+    for source in PROGRAMS {
+        Program::c(source).check(&[], &[]);
+    }
+}
+
+#[test]
+fn programs_with_the_static_library() {
+    for source in PROGRAMS {
+        Program { is_static: true, ..Program::c(source) }.check(&[], &[]);
+    }
+}
+
+#[test]
+fn programs_under_valgrind() {
+    if is_there("valgrind") {
+        const VALGRIND: [&str; 5] =
+            ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--fair-sched=try"];
+        for source in PROGRAMS {
+            Program::c(source).check(&VALGRIND, &[]);
+        }
+    }
+}
+
+#[test]
+fn programs_with_sanitizers() {
+    let folder = tempfile::tempdir().unwrap();
+    let probe = folder.path().join("probe.c");
+    fs::write(&probe, "int main(void) { return 0; }").unwrap();
+    let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let mut compile = Command::new("cc");
+    compile.args(flags).arg(&probe).arg("-o").arg(folder.path().join("probe"));
+    if !compile.output().unwrap().status.success() {
+        println!("LEFT OUT: the compiler has no sanitizers (Debian: libasan, libubsan come with gcc)");
+        return;
+    }
+    for source in PROGRAMS {
+        Program { flags: &["-std=c11", "-D_GNU_SOURCE", "-O1", flags[0], flags[1]], ..Program::c(source) }
+            .check(&[], &[]);
+    }
+}
+
+#[test]
+fn the_header_is_strict_c_and_cxx() {
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("alone.c");
+    fs::write(&alone, "#include <bywash.h>\n").unwrap();
+    let mut command = Command::new("cc");
+    command.args(["-std=c11", "-fsyntax-only", "-Wstrict-prototypes"]).args(WARNINGS);
+    run(command.arg("-I").arg(root().join("include")).arg(&alone));
+    if is_there("c++") {
+        let flags = &["-std=c++11", "-O1"];
+        Program { compiler: "c++", flags, ..Program::c("tests/c/version.cpp") }.check(&[], &[]);
+    }
+}
+
+#[test]
+fn the_examples_work() {
+    for (source, size) in [("pingpong.c", "2000"), ("stream.c", "5000001"), ("forwarder.c", "3000")] {
+        let said = Program::c(&format!("examples-c/{source}")).check(&[], &[size]);
+        print!("{source}: {said}");
+        assert!(said.starts_with(&size[..4]), "{said}");
+    }
+}
+
+/// As the examples' first lines tell.
+#[test]
+fn pkg_config_finds_the_library() {
+    if !is_there("pkg-config") {
+        return;
+    }
+    let installed = Installed::new();
+    let mut ask = Command::new("pkg-config");
+    ask.env("PKG_CONFIG_PATH", installed.library("pkgconfig")).args(["--cflags", "--libs", "bywash"]);
+    let flags = run(&mut ask);
+    let program = installed.prefix().join("pingpong");
+    let mut command = Command::new("cc");
+    command.arg(root().join("examples-c/pingpong.c")).arg("-o").arg(&program).args(flags.split_whitespace());
+    run(&mut command);
+    run(Command::new(&program).arg("10").env("LD_LIBRARY_PATH", installed.library("")));
+}
+
+#[test]
+fn the_exported_names_are_those_of_the_header() {
+    if !is_there("nm") {
+        return;
+    }
+    let mut nm = Command::new("nm");
+    let listed =
+        run(nm.args(["-D", "--defined-only", "--format=posix"]).arg(library_folder().join("libbywash.so")));
+    let header = fs::read_to_string(root().join("include/bywash.h")).unwrap();
+    let mut names: Vec<&str> = listed.lines().filter_map(|line| line.split(' ').next()).collect();
+    names.sort_unstable();
+    let strangers: Vec<_> = names.iter().filter(|name| !header.contains(&format!("{name}("))).collect();
+    assert!(strangers.is_empty(), "exported, and not in the header: {strangers:?}");
+    assert!(names.len() > 40, "{names:?}");
+}
