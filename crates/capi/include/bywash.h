@@ -596,8 +596,8 @@ int bywash_map(struct bywash_message message, size_t piece, const uint8_t **byte
 
 /**
  * As bywash_map(), to be changed in place before it is shipped back or on. Both ends must have chosen
- * BYWASH_CLASS_TRUSTED_TO_WRITE, else BYWASH_ERROR_NOT_MAPPED. So do pieces of up to 120 bytes, which travel in
- * the ring: copy those into a container of your own.
+ * BYWASH_CLASS_TRUSTED_TO_WRITE, else BYWASH_ERROR_NOT_MAPPED; but for pieces of up to 120 bytes, which travel
+ * as copies.
  */
 int bywash_map_to_write(struct bywash_message message,
                         size_t piece,

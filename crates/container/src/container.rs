@@ -34,6 +34,7 @@ use std::{ptr, slice};
 
 /// Most containers of a message.
 pub const MESSAGE_PIECES_MAX: usize = 64;
+const EMPTY_SEALED: &str = "a sealed container has at least one byte";
 /// Why a container cannot be shipped.
 pub(crate) const OTHER_PATH: &str = "it was allocated on another path; allocate it on this one";
 
@@ -87,7 +88,7 @@ impl Container {
     /// A container with memory of its own, to be sealed.
     pub(crate) fn sealed(length: usize) -> Result<Container, Error> {
         if length == 0 {
-            return Err(Error::Unfit("a sealed container has at least one byte"));
+            return Err(Error::Unfit(EMPTY_SEALED));
         }
         Container::of_file(File::create("bywash-sealed", length, HugePages::No)?)
     }
@@ -148,6 +149,9 @@ impl Container {
     pub(crate) fn freeze(self) -> Result<Received, Box<(Option<Container>, Error)>> {
         if !matches!(self.home, Home::File(..)) {
             return Err(Box::new((Some(self), Error::Unfit(OTHER_PATH))));
+        }
+        if self.length == 0 {
+            return Err(Box::new((Some(self), Error::Unfit(EMPTY_SEALED))));
         }
         let this = ManuallyDrop::new(self);
         // SAFETY: as in `into_block`.
@@ -278,12 +282,17 @@ impl Received {
         }
     }
 
-    /// As [`Received::map`], to be changed in place, where both ends agreed to that.
+    /// As [`Received::map`], to be changed in place, where both ends agreed to that, or where it came as a copy.
     ///
     /// # Errors
     /// As [`Received::map`], and where they did not.
     pub fn map_mut(&mut self) -> Result<&mut [u8], Error> {
-        match &self.place {
+        let length = self.length;
+        match &mut self.place {
+            Place::Inline(words) => {
+                // SAFETY: the bytes of initialised words, at least `length` of them, which are a copy of ours.
+                Ok(unsafe { slice::from_raw_parts_mut(words.as_mut_ptr().cast(), length) })
+            }
             Place::Arena { lane, arena, .. } if lane.class() == Class::Trusted && arena.writable => {
                 let base = self.base()?;
                 // SAFETY: as in `map`; both ends agreed that whoever has a container may write it.

@@ -7,7 +7,7 @@
 
 use crate::error::Error;
 use crate::fork::Maker;
-use crate::layout::{Hello, Note};
+use crate::layout::{ARENAS_MAX, Hello, Note};
 use crate::socket::{self, Credentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -17,8 +17,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Notes that may wait for being used, and descriptors with them.
-const INBOX_MAX: usize = 16;
+/// Arenas that a peer may pass on before it ships anything in them.
+const ARENAS_AHEAD_MAX: usize = ARENAS_MAX;
+/// Sealed messages that are read before they are received; the socket holds the others.
+const SEALED_AHEAD_MAX: usize = 16;
 
 /// A connection to a peer that has presented itself.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(crate) struct Link {
     pidfd: Option<OwnedFd>,
     peer: Credentials,
     maker: Maker,
+    /// What notes may be about.
+    sealed: bool,
     inbox: Mutex<VecDeque<(Note, Vec<OwnedFd>)>>,
 }
 
@@ -41,11 +45,16 @@ pub(crate) fn greet(
     hello: Hello,
     memory: &[BorrowedFd<'_>],
     limit: Duration,
+    sealed: bool,
 ) -> Result<(Link, Hello, Vec<OwnedFd>), Error> {
     let end = Instant::now() + limit;
     let failed = |error: Errno| Error::io("present this end to the peer", error);
     rustix::net::sockopt::set_socket_passcred(&socket, true).map_err(failed)?;
-    socket::send(socket.as_fd(), &hello.to_bytes(), memory).map_err(failed)?;
+    match socket::send(socket.as_fd(), &hello.to_bytes(), memory) {
+        Ok(()) => {}
+        Err(Errno::PIPE | Errno::CONNRESET) => return Err(Error::Closed),
+        Err(error) => return Err(failed(error)),
+    }
     let received = loop {
         match socket::receive(socket.as_fd()) {
             Ok(Some(received)) => break received,
@@ -61,7 +70,7 @@ pub(crate) fn greet(
         Hello::from_bytes(&received.bytes).map_err(|what| Error::Misfit(format!("the peer {what}")))?;
     // Without one (an old kernel, a peer of another namespace) the socket alone must tell.
     let pidfd = Pid::from_raw(peer.pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    let link = Link { socket, pidfd, peer, maker: Maker::this(), inbox: Mutex::default() };
+    let link = Link { socket, pidfd, peer, maker: Maker::this(), sealed, inbox: Mutex::default() };
     Ok((link, hello, received.descriptors))
 }
 
@@ -136,19 +145,26 @@ impl Link {
     /// Reads what has come. False: the connection has ended.
     pub(crate) fn drain(&self) -> Result<bool, Error> {
         let mut inbox = lock(&self.inbox);
+        let mut was_reset = false;
         loop {
-            if inbox.len() >= INBOX_MAX {
-                // More is read when these have been used.
+            if self.sealed && inbox.len() >= SEALED_AHEAD_MAX {
+                // More is read when these have been received.
                 return Ok(true);
             }
             match socket::receive(self.descriptor()) {
                 Ok(Some(received)) => match Note::from_bytes(&received.bytes) {
                     Some(Note::Doorbell) => {}
-                    Some(note) if note.descriptors() == received.descriptors.len() => {
+                    Some(note)
+                        if note.descriptors() == received.descriptors.len()
+                            && matches!(note, Note::Sealed(_)) == self.sealed
+                            && inbox.len() < ARENAS_AHEAD_MAX =>
+                    {
                         inbox.push_back((note, received.descriptors));
                     }
                     _ => return Err(self.accuse("sent a message that cannot be")),
                 },
+                // Said once, before what the peer had sent until then.
+                Err(Errno::CONNRESET) if !was_reset => was_reset = true,
                 Ok(None) | Err(Errno::CONNRESET | Errno::NOTCONN) => return Ok(false),
                 Err(Errno::AGAIN) => return Ok(true),
                 Err(Errno::INTR) => {}

@@ -5,7 +5,9 @@
 //! /dev/shm; the memory goes with the last process that has it.
 
 use crate::error::Error;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create,
+};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,6 +17,8 @@ use std::ptr;
 pub(crate) const PAGE: usize = 4096;
 /// Bytes of a huge page.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
+/// What statfs(2) says of memory in reserved huge pages.
+const HUGETLBFS: i64 = 0x9584_58f6;
 /// No party can resize the file, nor undo that.
 const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
@@ -56,6 +60,12 @@ impl File {
             fcntl_get_seals(&descriptor).map_err(|_| "passed a descriptor that is no memory".to_owned())?;
         if !has.contains(seals) {
             return Err("passed memory that is not sealed".into());
+        }
+        // Huge pages that were reserved can be taken out of a file again by whoever may write it, and then be
+        // missing: a fault.
+        let is_reserved = fstatfs(&descriptor).is_ok_and(|status| status.f_type == HUGETLBFS);
+        if is_reserved && !has.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE) {
+            return Err("passed reserved huge pages that are not sealed against writing".into());
         }
         match fstat(&descriptor) {
             Ok(status) if status.st_size as u64 == bytes as u64 => Ok(File { descriptor, bytes }),
@@ -126,6 +136,7 @@ impl Mapping {
     /// At a multiple of 2 MiB, if it is large enough for that to matter.
     fn of(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Mapping, Errno> {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        let bytes = bytes.next_multiple_of(PAGE);
         if bytes < HUGE_PAGE {
             // SAFETY: a new mapping, at an address of the kernel's choice.
             let base = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)? };

@@ -40,7 +40,7 @@ pub struct Options {
     pub(crate) depth: u32,
     pub(crate) tickets: u32,
     wait: Wait,
-    peer_arena_bytes_max: usize,
+    pub(crate) peer_arena_bytes_max: usize,
     greeting_limit: Duration,
 }
 
@@ -74,6 +74,7 @@ impl Options {
     /// else may have written or broken into is none that one can promise this of.
     pub unsafe fn trusted(mut self) -> Options {
         self.class = Class::Trusted;
+        self.writable = false;
         self
     }
 
@@ -91,12 +92,14 @@ impl Options {
     /// See [`Class::Sealed`].
     pub fn sealed(mut self) -> Options {
         self.class = Class::Sealed;
+        self.writable = false;
         self
     }
 
     /// See [`Class::Forward`].
     pub fn forward(mut self) -> Options {
         self.class = Class::Forward;
+        self.writable = false;
         self
     }
 
@@ -131,7 +134,8 @@ impl Options {
         self
     }
 
-    /// Bytes of address space that the peer's arena may take here. Default 4 GiB.
+    /// Bytes of address space that the peer's arena, and those that it passes on, may take here together; of a
+    /// sealed path, the containers of one message. Default 4 GiB.
     pub fn peer_arena_bytes_max(mut self, bytes: usize) -> Options {
         self.peer_arena_bytes_max = bytes;
         self
@@ -228,6 +232,12 @@ impl AsFd for Listener {
 /// What the kernel says.
 pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Error> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .and_then(|(one, other)| {
+            // From now on, so that whoever speaks first is known as well.
+            rustix::net::sockopt::set_socket_passcred(&one, true)?;
+            rustix::net::sockopt::set_socket_passcred(&other, true)?;
+            Ok((one, other))
+        })
         .map_err(|error| Error::io("make a pair of sockets", error))
 }
 
@@ -334,7 +344,8 @@ impl Path {
                 | flag(options.writable, FLAG_WRITABLE)
                 | flag(fences, FLAG_FENCES),
         };
-        let (link, theirs, memory) = greet(socket, hello, &memory, options.greeting_limit)?;
+        let (link, theirs, memory) =
+            greet(socket, hello, &memory, options.greeting_limit, options.class == Class::Sealed)?;
         let link = Arc::new(link);
         if is_sealed(&theirs) != (options.class == Class::Sealed) {
             return Err(Error::Misfit(
@@ -347,7 +358,7 @@ impl Path {
         let end = End { link: link.clone(), counters: counters.clone(), wait: options.wait, fences };
         Ok(Path {
             shipping: Arc::new(Shipping::new(&control, arena, options, &end)),
-            receiving: Arc::new(Receiving::new(&their_control, their_arena, options.class, &theirs, &end)),
+            receiving: Arc::new(Receiving::new(&their_control, their_arena, options, &theirs, &end)),
             link,
             counters,
         })
@@ -360,9 +371,10 @@ impl Path {
     #[inline]
     pub fn alloc(&self, bytes: usize) -> Result<Container, Error> {
         if self.shipping.is_inline(bytes) {
+            self.link.check_process()?;
             return Ok(Container::here(bytes));
         }
-        self.shipping.take_within(bytes, None)
+        self.mind(self.shipping.take_within(bytes, None))
     }
 
     /// As [`Path::alloc`], but waits no longer than `limit`.
@@ -370,7 +382,7 @@ impl Path {
     /// # Errors
     /// As [`Path::alloc`], and [`Error::TimedOut`].
     pub fn alloc_within(&self, bytes: usize, limit: Duration) -> Result<Container, Error> {
-        self.shipping.take_within(bytes, Some(limit))
+        self.mind(self.shipping.take_within(bytes, Some(limit)))
     }
 
     /// As [`Path::alloc`], without waiting: `None` when the arena is used up.
@@ -378,7 +390,7 @@ impl Path {
     /// # Errors
     /// As [`Path::alloc`].
     pub fn try_alloc(&self, bytes: usize) -> Result<Option<Container>, Error> {
-        self.shipping.take(bytes)
+        self.mind(self.shipping.take(bytes))
     }
 
     /// Ships one container away, waiting for room. It is the peer's then.
@@ -401,7 +413,7 @@ impl Path {
     #[inline(never)]
     fn ship_one(&self, cargo: Cargo) -> Result<(), NotShipped<Box<Cargo>>> {
         let mut cargo = [Some(cargo)];
-        let shipped = self.check_peer().and_then(|()| self.shipping.ship_within(&mut cargo, None));
+        let shipped = self.ship_places(&mut cargo, None);
         not_one_shipped(shipped, cargo)
     }
 
@@ -415,7 +427,7 @@ impl Path {
         limit: Duration,
     ) -> Result<(), NotShipped<Box<Cargo>>> {
         let mut cargo = [Some(cargo.into())];
-        let shipped = self.check_peer().and_then(|()| self.shipping.ship_within(&mut cargo, Some(limit)));
+        let shipped = self.ship_places(&mut cargo, Some(limit));
         not_one_shipped(shipped, cargo)
     }
 
@@ -435,10 +447,13 @@ impl Path {
         self.ship_list(cargo, Some(limit))
     }
 
+    fn ship_places(&self, places: &mut [Option<Cargo>], limit: Option<Duration>) -> Result<(), Error> {
+        self.mind(self.check_peer().and_then(|()| self.shipping.ship_within(places, limit)))
+    }
+
     fn ship_list(&self, cargo: Vec<Cargo>, limit: Option<Duration>) -> Result<(), NotShipped<Vec<Cargo>>> {
         let mut places: Vec<Option<Cargo>> = cargo.into_iter().map(Some).collect();
-        self.check_peer()
-            .and_then(|()| self.shipping.ship_within(&mut places, limit))
+        self.ship_places(&mut places, limit)
             .map_err(|error| NotShipped { error, cargo: places.into_iter().flatten().collect() })
     }
 
@@ -451,8 +466,7 @@ impl Path {
             return self.ship_list(message.into_pieces().map(Cargo::Received).collect(), None);
         }
         let mut cargo = [message.into_pieces().next().map(Cargo::Received)];
-        self.check_peer()
-            .and_then(|()| self.shipping.ship_within(&mut cargo, None))
+        self.ship_places(&mut cargo, None)
             .map_err(|error| NotShipped { error, cargo: cargo.into_iter().flatten().collect() })
     }
 
@@ -465,7 +479,7 @@ impl Path {
         if let Some(message) = self.receiving.take_inline() {
             return Ok(message);
         }
-        self.hear(self.receiving.take_within(None))
+        self.mind(self.receiving.take_within(None))
     }
 
     /// As [`Path::receive`], but waits no longer than `limit`.
@@ -473,7 +487,7 @@ impl Path {
     /// # Errors
     /// As [`Path::receive`], and [`Error::TimedOut`].
     pub fn receive_within(&self, limit: Duration) -> Result<Message, Error> {
-        self.hear(self.receiving.take_within(Some(limit)))
+        self.mind(self.receiving.take_within(Some(limit)))
     }
 
     /// As [`Path::receive`], without waiting: `None` when there is nothing.
@@ -482,20 +496,22 @@ impl Path {
     /// As [`Path::receive`].
     #[inline]
     pub fn try_receive(&self) -> Result<Option<Message>, Error> {
-        self.hear(self.receiving.take(1))
+        self.mind(self.receiving.take(1))
     }
 
     /// For event loops: after `Ok(false)` the descriptor of [`AsFd`] becomes readable when the peer ships
     /// something or is gone. `Ok(true)`: something is there already. What made it readable is taken away by the
-    /// next call of this.
+    /// next call of this. Who ships on what comes here also watches the descriptors of those other paths, and
+    /// calls this when one is readable: then what came back there goes on.
     ///
     /// # Errors
     /// As [`Path::receive`].
     pub fn arm(&self) -> Result<bool, Error> {
         self.link.check_process()?;
-        self.link.drain()?;
+        self.mind(self.link.drain())?;
         self.receiving.meeting.set_bell();
-        self.receiving.has_something()
+        self.receiving.arm_relays();
+        self.mind(self.receiving.has_something())
     }
 
     /// Who is at the other end, as the kernel says.
@@ -513,18 +529,23 @@ impl Path {
     fn check_peer(&self) -> Result<(), Error> {
         self.link.check_process()?;
         if self.receiving.is_closed() {
-            self.shipping.peer_has_closed();
             return Err(Error::Closed);
         }
         Ok(())
     }
 
+    /// Remembers that the peer is gone, or that it cannot be believed any more.
     #[inline]
-    fn hear<T>(&self, heard: Result<T, Error>) -> Result<T, Error> {
-        if matches!(heard, Err(Error::Closed | Error::PeerDied { .. } | Error::Peer { .. })) {
-            self.shipping.peer_has_closed();
+    fn mind<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        match &outcome {
+            Err(Error::Closed | Error::PeerDied { .. }) => self.shipping.end(),
+            Err(Error::Peer { what, .. }) => {
+                self.receiving.condemn(what);
+                self.shipping.end();
+            }
+            _ => {}
         }
-        heard
+        outcome
     }
 }
 

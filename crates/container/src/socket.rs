@@ -112,9 +112,6 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Errno>
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header leads to live buffers of the lengths that it says.
     let length = answer(unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) })?;
-    if length == 0 {
-        return Ok(None);
-    }
     let mut received = Received { bytes, descriptors: Vec::new(), credentials: None };
     // SAFETY: the kernel filled the control buffer up to `msg_controllen`, and these macros stay within it.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(&header) };
@@ -139,6 +136,10 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Errno>
             }
             message = libc::CMSG_NXTHDR(&header, message);
         }
+    }
+    // An empty packet is none that a peer sends; what came with it is closed here.
+    if length == 0 {
+        return Ok(None);
     }
     if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
         return Err(Errno::MSGSIZE);

@@ -81,12 +81,8 @@ impl Waiter<'_> {
                 }
                 self.sleep(end)?;
                 self.unset_bells();
-                for lane in self.relays {
-                    if lane.meeting.link.is_over()? {
-                        lane.abandon();
-                    }
-                }
             }
+            self.relays.iter().for_each(|lane| lane.end_if_over());
             if let Some(found) = attempt(1)? {
                 return Ok(found);
             }
@@ -122,7 +118,9 @@ impl Waiter<'_> {
             }
             Sleeper::Signal => {
                 self.counters.socket_sleeps.add(1);
-                let others = self.relays.iter().map(|lane| lane.meeting.link.descriptor());
+                // One that has ended would be readable for ever.
+                let others = self.relays.iter().filter(|lane| !lane.is_over());
+                let others = others.map(|lane| lane.meeting.link.descriptor());
                 self.link.sleep(at_most(SOCKET_LIMIT), self.socket_room, others)
             }
         }

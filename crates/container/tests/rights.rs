@@ -242,7 +242,6 @@ fn a_forked_child_cannot_use_its_parents_path() {
 }
 
 #[test]
-#[ignore = "Path::alloc gives small containers without asking which process it is in"]
 fn a_forked_child_gets_no_small_containers_either() {
     let (here, there) = socket_pair().unwrap();
     let other = std::thread::spawn(move || Path::over(there, &options("checked", "sleep")).unwrap());

@@ -11,7 +11,7 @@ use crate::layout::{
 };
 use crate::link::lock;
 use crate::memory::{File, SEALS_FIXED, SEALS_FROZEN};
-use crate::path::Class;
+use crate::path::{Class, Options};
 use crate::wait::Waiter;
 use bywash_ring::{Closing, Consumer, Producer};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
@@ -25,6 +25,7 @@ pub(crate) struct Receiving {
     pub(crate) meeting: Meeting,
     class: Class,
     tickets: u32,
+    bytes_max: usize,
     closing: Closing,
     state: Mutex<State>,
     returned: Mutex<Producer<RETURNED_WORDS>>,
@@ -38,8 +39,9 @@ struct State {
     ring: Consumer<SHIPPED_WORDS>,
     /// By the peer's number; 0 is its own.
     arenas: Vec<Option<Arc<Arena>>>,
-    /// Pieces of a message whose end has not come.
-    begun: Vec<Received>,
+    /// Pieces of a message whose end has not come, with their arenas. No [`Received`] yet, which would keep the
+    /// lane that keeps it.
+    begun: Vec<(Piece, Arc<Arena>)>,
     /// What the peer did wrong.
     accusation: Option<String>,
 }
@@ -48,7 +50,7 @@ impl Receiving {
     pub(crate) fn new(
         control: &Control,
         arena: Option<Arena>,
-        class: Class,
+        options: &Options,
         hello: &Hello,
         end: &End,
     ) -> Receiving {
@@ -60,8 +62,9 @@ impl Receiving {
         };
         Receiving {
             meeting: control.meeting(end, false),
-            class,
+            class: options.class,
             tickets: hello.tickets,
+            bytes_max: options.peer_arena_bytes_max,
             closing: state.ring.closing(),
             state: Mutex::new(state),
             returned: Mutex::new(Producer::new(control.returned.clone(), hello.tickets as usize)),
@@ -80,19 +83,35 @@ impl Receiving {
         }
     }
 
+    /// Those lanes, but for those that have ended.
     fn relays(&self) -> Vec<Arc<Shipping>> {
         if !self.has_relays.load(Relaxed) {
             return Vec::new();
         }
-        lock(&self.relays).iter().filter_map(Weak::upgrade).collect()
+        lock(&self.relays).iter().filter_map(Weak::upgrade).filter(|lane| !lane.is_over()).collect()
     }
 
-    /// Lets what has come back on other lanes go on to here. A peer there that is gone or breaks the protocol
-    /// is their trouble, which shows when that path is used.
-    fn relay(&self, relays: &[Arc<Shipping>]) {
-        for lane in relays {
-            let _ = lane.reclaim();
+    /// Lets what has come back on other lanes go on to here.
+    fn relay(&self) {
+        if self.has_relays.load(Relaxed) {
+            self.relays().iter().for_each(|lane| lane.reclaim_for_others());
         }
+    }
+
+    /// As [`Receiving::relay`], and asks for doorbells of those lanes.
+    pub(crate) fn arm_relays(&self) {
+        for lane in self.relays() {
+            lane.meeting.set_bell();
+            lane.end_if_over();
+        }
+        self.relay();
+    }
+
+    /// Nothing more is taken from the peer.
+    pub(crate) fn condemn(&self, what: &str) {
+        let mut state = lock(&self.state);
+        state.accusation.get_or_insert_with(|| what.to_owned());
+        state.begun.clear();
     }
 
     pub(crate) fn class(&self) -> Class {
@@ -103,6 +122,9 @@ impl Receiving {
     /// [`Receiving::take`].
     #[inline]
     pub(crate) fn take_inline(&self) -> Option<Message> {
+        if self.has_relays.load(Relaxed) {
+            return None;
+        }
         let mut state = lock(&self.state);
         state.wait(self.meeting.first_looks());
         let Said::Inline(bytes) = layout::read_head(state.ring.first_word()?)? else { return None };
@@ -124,6 +146,7 @@ impl Receiving {
     /// The next message, if one comes within so many looks.
     pub(crate) fn take(self: &Arc<Self>, looks: u32) -> Result<Option<Message>, Error> {
         self.meeting.link.check_process()?;
+        self.relay();
         let mut state = lock(&self.state);
         if let Some(what) = &state.accusation {
             return Err(self.meeting.link.accuse(what.clone()));
@@ -142,6 +165,7 @@ impl Receiving {
             }
             Err(Error::Peer { pid, what }) => {
                 state.accusation = Some(what.clone());
+                state.begun.clear();
                 Err(Error::Peer { pid, what })
             }
             Err(other) => Err(other),
@@ -154,10 +178,7 @@ impl Receiving {
         let how = (self.class == Class::Sealed).then_some(crate::wait::Wait::Sleep);
         let relays = self.relays();
         let waiter = Waiter { relays: &relays, ..self.meeting.waiter(how, false) };
-        waiter.wait(limit, |looks| {
-            self.relay(&relays);
-            self.take(looks)
-        })
+        waiter.wait(limit, |looks| self.take(looks))
     }
 
     /// Whether the peer has said that it ships nothing more.
@@ -218,8 +239,8 @@ impl Receiving {
                     return Err(self.meeting.link.accuse("sent contents in the middle of a message"));
                 }
                 Said::Pieces(1, false) if state.begun.is_empty() => {
-                    let piece = self.check(state, layout::read_piece(&entry, 0))?;
-                    return Ok(Some(Message::new(piece)));
+                    let (piece, arena) = self.check(state, layout::read_piece(&entry, 0))?;
+                    return Ok(Some(Message::new(self.received_piece(piece, arena))));
                 }
                 Said::Pieces(count, more) => {
                     for number in 0..count {
@@ -230,7 +251,9 @@ impl Receiving {
                         return Err(self.meeting.link.accuse("sent a message of too many containers"));
                     }
                     if !more {
-                        return Ok(Message::of_pieces(std::mem::take(&mut state.begun)));
+                        let pieces =
+                            state.begun.drain(..).map(|(piece, arena)| self.received_piece(piece, arena));
+                        return Ok(Message::of_pieces(pieces.collect()));
                     }
                 }
             }
@@ -242,8 +265,14 @@ impl Receiving {
         Received { place, length, origin: self.meeting.link.peer() }
     }
 
+    fn received_piece(self: &Arc<Self>, piece: Piece, arena: Arc<Arena>) -> Received {
+        let offset = piece.offset as usize * GRANULE;
+        let place = Place::Arena { lane: self.clone(), arena, offset, ticket: piece.ticket };
+        self.received(place, piece.length as usize)
+    }
+
     /// Holds a piece against the arena that it names.
-    fn check(self: &Arc<Self>, state: &mut State, piece: Piece) -> Result<Received, Error> {
+    fn check(&self, state: &mut State, piece: Piece) -> Result<(Piece, Arc<Arena>), Error> {
         let accuse = |what: String| Err(self.meeting.link.accuse(what));
         if piece.ticket >= self.tickets {
             return accuse(format!("sent ticket {}, and has {}", piece.ticket, self.tickets));
@@ -258,8 +287,7 @@ impl Receiving {
                 arena.file.bytes()
             ));
         }
-        let place = Place::Arena { lane: self.clone(), arena, offset, ticket: piece.ticket };
-        Ok(self.received(place, length))
+        Ok((piece, arena))
     }
 
     /// The arena of a number, taken from the socket if it is new.
@@ -275,11 +303,24 @@ impl Receiving {
             if usize::from(named) != state.arenas.len() || state.arenas.len() >= ARENAS_MAX {
                 return Err(self.meeting.link.accuse(format!("passed on an arena by the number {named}")));
             }
+            let known = state.arenas.iter().flatten().map(|arena| arena.file.bytes() as u64);
+            self.check_bytes(known.fold(bytes, u64::saturating_add))?;
             let file = self.adopt(files, bytes)?;
             let mapping = if self.class == Class::Forward { None } else { Some(file.map(false)?) };
             state.arenas.push(Some(Arc::new(Arena { file, mapping, writable: false })));
         }
         Ok(state.arenas[number].clone())
+    }
+
+    /// Whether the peer may take up so much address space.
+    fn check_bytes(&self, bytes: u64) -> Result<(), Error> {
+        match bytes <= self.bytes_max as u64 {
+            true => Ok(()),
+            false => Err(self
+                .meeting
+                .link
+                .accuse(format!("passed on {bytes} bytes of memory, and {} are allowed", self.bytes_max))),
+        }
     }
 
     fn adopt(&self, files: Vec<OwnedFd>, bytes: u64) -> Result<File, Error> {
@@ -292,16 +333,19 @@ impl Receiving {
     }
 
     fn take_sealed(&self) -> Result<Option<Message>, Error> {
+        // Asked first: what was shipped before it is in the socket then.
+        let closed = self.closing.is_closed();
         let going_on = self.meeting.link.drain()?;
         let Some((Note::Sealed(lengths), files)) =
             self.meeting.link.take_note(|note| matches!(note, Note::Sealed(_)))
         else {
-            return match self.closing.is_closed() {
+            return match closed {
                 true => Err(Error::Closed),
                 false if !going_on => Err(self.meeting.link.ended()),
                 false => Ok(None),
             };
         };
+        self.check_bytes(lengths.iter().fold(0, |sum, length| sum.saturating_add(*length)))?;
         let pieces: Result<Vec<Received>, String> = lengths
             .into_iter()
             .zip(files)

@@ -16,6 +16,7 @@ use crate::memory::File;
 use crate::path::{Cargo, Class, Options};
 use crate::socket::DESCRIPTORS_MAX;
 use bywash_ring::{Consumer, Producer};
+use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub(crate) struct Shipping {
     sealed: bool,
     arena: Option<Arena>,
     largest: usize,
+    /// There is nobody to ship to any more.
+    over: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -40,7 +43,6 @@ struct State {
     tickets: Vec<u32>,
     /// Foreign arenas that the peer was told of, by number; 0 is its name for ours.
     introduced: Vec<Arc<Arena>>,
-    closed: bool,
 }
 
 /// What the peer has.
@@ -63,11 +65,17 @@ impl Shipping {
             out: (0..tickets).map(|_| None).collect(),
             tickets: (0..tickets).rev().collect(),
             introduced: Vec::new(),
-            closed: false,
         };
         let largest = if bytes == 0 { 0 } else { Blocks::largest(bytes) };
         let sealed = options.class == Class::Sealed;
-        Shipping { meeting: control.meeting(end, true), sealed, arena, largest, state: Mutex::new(state) }
+        Shipping {
+            meeting: control.meeting(end, true),
+            sealed,
+            arena,
+            largest,
+            over: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }
     }
 
     /// A container of `bytes`; none: the arena is used up for now.
@@ -134,7 +142,7 @@ impl Shipping {
             if let Some(found) = attempt()? {
                 return Ok(Some(found));
             }
-            if lock(&self.state).closed {
+            if self.is_over() {
                 return Err(Error::Closed);
             }
             (0..8).for_each(|_| bywash_sync::pause());
@@ -152,6 +160,9 @@ impl Shipping {
     /// Ships all of `cargo` as one message, or nothing of it (false: there is no room for now).
     pub(crate) fn ship(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<bool, Error> {
         self.meeting.link.check_process()?;
+        if self.is_over() {
+            return Err(Error::Closed);
+        }
         if cargo.is_empty() || cargo.len() > MESSAGE_PIECES_MAX {
             return Err(Error::Pieces { asked: cargo.len(), most: MESSAGE_PIECES_MAX });
         }
@@ -187,18 +198,36 @@ impl Shipping {
         waiter.wait(limit, |looks| self.look(looks, || Ok(self.ship(cargo)?.then_some(()))))
     }
 
-    /// Takes back what the peer has returned, so that what came from elsewhere goes on to there.
-    pub(crate) fn reclaim(&self) -> Result<(), Error> {
-        lock(&self.state).reclaim(&self.meeting)
+    /// Takes back what the peer has returned, so that what came from elsewhere goes on to there. What is wrong
+    /// with this peer shows when this path is used.
+    pub(crate) fn reclaim_for_others(&self) {
+        let reclaimed = lock(&self.state).reclaim(&self.meeting);
+        if reclaimed.is_err() {
+            self.end();
+        }
     }
 
-    /// The peer is gone: what it had is nobody's.
-    pub(crate) fn abandon(&self) {
+    /// Whether there is nobody to ship to any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
+    /// Looks whether the peer is gone, or speaks nonsense.
+    pub(crate) fn end_if_over(&self) {
+        if !self.is_over() && self.meeting.link.is_over().unwrap_or(true) {
+            self.end();
+        }
+    }
+
+    /// There is nobody to ship to any more: what the peer had goes back to where it came from.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Relaxed);
         let mut state = lock(&self.state);
-        state.closed = true;
         for ticket in 0..state.out.len() {
-            if let Some(Out::Foreign(received)) = state.out[ticket].take() {
-                drop(received);
+            match state.out[ticket].take() {
+                Some(Out::Foreign(received)) => drop(received),
+                // Ours stay where they are: a peer that still lives may look at them.
+                own => state.out[ticket] = own,
             }
         }
     }
@@ -207,11 +236,6 @@ impl Shipping {
     pub(crate) fn close(&self) {
         lock(&self.state).ring.close();
         self.meeting.wake();
-    }
-
-    /// The peer takes nothing more.
-    pub(crate) fn peer_has_closed(&self) {
-        lock(&self.state).closed = true;
     }
 
     /// Ships contents in the entry itself; false: there is no room for now.
@@ -368,9 +392,6 @@ impl State {
     /// Whether there is room for so many entries.
     #[inline]
     fn has_room(&mut self, entries: usize, meeting: &Meeting) -> Result<bool, Error> {
-        if self.closed {
-            return Err(Error::Closed);
-        }
         let room = self.ring.room(entries).map_err(|rubbish| meeting.link.accuse(rubbish.to_string()))?;
         Ok(room >= entries)
     }
