@@ -3,7 +3,7 @@
 //! Its own recommendations are followed: memory is loaned and written once, nothing is discarded, and a full
 //! buffer makes the publisher wait.
 
-use super::wire::{Wire, check_length};
+use super::wire::{Wire, check_length, sum_of};
 use crate::error::Error;
 use crate::interrupt;
 use iceoryx2::port::publisher::Publisher;
@@ -68,15 +68,12 @@ impl Wire for Iceoryx2 {
     #[expect(unsafe_code, reason = "every word is written just before")]
     fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
         let mut sample = self.publisher.loan_slice_uninit(bytes / 8).map_err(failed)?;
-        let mut sum = 0u64;
         for (at, word) in sample.payload_mut().iter_mut().enumerate() {
-            let value = seed.wrapping_add(at as u64);
-            word.write(value);
-            sum = sum.wrapping_add(value);
+            word.write(seed.wrapping_add(at as u64));
         }
         // SAFETY: every word was written.
         unsafe { sample.assume_init() }.send().map_err(failed)?;
-        Ok(sum)
+        Ok(sum_of(bytes as u64 / 8, seed))
     }
 
     fn receive(&mut self, bytes: usize) -> Result<u64, Error> {

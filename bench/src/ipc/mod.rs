@@ -339,7 +339,7 @@ fn forwarding(quick: bool, pairs: u32) -> Result<Vec<Row>, Error> {
             "ns",
             Some(5.0),
             |run| run.seconds_in_the_middle,
-            &|seconds| seconds * 1e9 / messages as f64,
+            &|seconds| seconds * 1e9,
         ),
         row("64 KiB forwarded unmapped", "throughput", "B/s", None, |run| run.seconds, &|seconds| {
             bytes / seconds

@@ -1,6 +1,6 @@
 //! One run: two processes, each on a core of its own, and what passes between them.
 
-use super::wire::{WAYS, Way, Wire, name_of};
+use super::wire::{WAYS, Way, Wire, name_of, sum_of};
 use crate::error::Error;
 use crate::interrupt;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -108,10 +108,8 @@ impl Work {
             Pattern::PingPong if sent != 0 => Err(Error::failed("two processes", "the sums differ".into())),
             Pattern::PingPong => Ok(()),
             Pattern::Stream => {
-                let words = LAST_BYTES as u64 / 8;
                 // The last message's words count up from the sum that the other one found.
-                let found = wire.receive(LAST_BYTES)?.wrapping_sub(words * (words - 1) / 2);
-                match found == sent.wrapping_mul(words) {
+                match wire.receive(LAST_BYTES)? == sum_of(LAST_BYTES as u64 / 8, sent) {
                     true => Ok(()),
                     false => Err(Error::failed("two processes", "the sums differ".into())),
                 }

@@ -104,7 +104,7 @@ impl Way {
         service: &str,
     ) -> Result<Box<dyn Wire>, Error> {
         let _ = (second, service);
-        let options = |wait| Options::new().wait(wait).arena_bytes((bytes * 8).max(1 << 20));
+        let options = |wait| Options::new().wait(wait).arena_bytes((bytes * 8).max(16 << 20));
         let path =
             |options: Options, ends: (OwnedFd, OwnedFd)| Path::over(ends.1, &options).map_err(container);
         Ok(match self {
@@ -143,14 +143,17 @@ pub(super) fn container(error: impl std::fmt::Display) -> Error {
 #[inline]
 pub fn fill(bytes: &mut [u8], seed: u64) -> u64 {
     let (words, rest) = bytes.as_chunks_mut::<8>();
-    let mut sum = 0u64;
     for (at, word) in words.iter_mut().enumerate() {
-        let value = seed.wrapping_add(at as u64);
-        *word = value.to_ne_bytes();
-        sum = sum.wrapping_add(value);
+        *word = seed.wrapping_add(at as u64).to_ne_bytes();
     }
     rest.fill(0);
-    sum
+    sum_of(words.len() as u64, seed)
+}
+
+/// The sum of so many words that count up from `seed`.
+pub(super) fn sum_of(words: u64, seed: u64) -> u64 {
+    // Below 2^32 words the product does not overflow.
+    words.wrapping_mul(seed).wrapping_add(words * words.saturating_sub(1) / 2)
 }
 
 /// Sums every word.

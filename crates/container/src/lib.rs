@@ -40,6 +40,7 @@
 mod blocks;
 mod container;
 mod error;
+mod exclusive;
 mod fork;
 mod lane;
 mod layout;

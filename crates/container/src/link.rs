@@ -35,7 +35,7 @@ pub(crate) struct Link {
 }
 
 /// Locks; what a panic left behind is no worse than what a peer can do.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -389,9 +389,9 @@ fn goodbye(class: &str, answered: u64) {
         });
         let path = Path::over(here, &options(class, "spin")).unwrap();
         for _ in 0..answered {
-            let mut container = path.alloc(200).unwrap();
-            fill(&mut container, 0);
             // It may have left.
+            let Ok(mut container) = path.alloc(200) else { break };
+            fill(&mut container, 0);
             let _ = path.ship_within(container, LIMIT);
         }
         if answered > 0 {

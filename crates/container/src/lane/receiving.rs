@@ -6,17 +6,17 @@
 use super::{Arena, Control, End, Meeting, Shipping};
 use crate::container::{Inline, MESSAGE_PIECES_MAX, Message, Place, Received};
 use crate::error::Error;
+use crate::exclusive::Exclusive;
 use crate::layout::{
     self, ARENAS_MAX, Entry, GRANULE, Hello, Note, Piece, RETURNED_WORDS, SHIPPED_WORDS, Said,
 };
-use crate::link::lock;
 use crate::memory::{File, SEALS_FIXED, SEALS_FROZEN};
 use crate::path::{Class, Options};
 use crate::wait::Waiter;
 use bywash_ring::{Closing, Consumer, Producer};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The receiving side of a lane.
@@ -27,10 +27,10 @@ pub(crate) struct Receiving {
     tickets: u32,
     bytes_max: usize,
     closing: Closing,
-    state: Mutex<State>,
-    returned: Mutex<Producer<RETURNED_WORDS>>,
+    state: Exclusive<State>,
+    returned: Exclusive<Producer<RETURNED_WORDS>>,
     /// Lanes on which containers of this one were shipped on. What comes back there must go on to here.
-    relays: Mutex<Vec<Weak<Shipping>>>,
+    relays: Exclusive<Vec<Weak<Shipping>>>,
     has_relays: AtomicBool,
 }
 
@@ -66,16 +66,16 @@ impl Receiving {
             tickets: hello.tickets,
             bytes_max: options.peer_arena_bytes_max,
             closing: state.ring.closing(),
-            state: Mutex::new(state),
-            returned: Mutex::new(Producer::new(control.returned.clone(), hello.tickets as usize)),
-            relays: Mutex::default(),
+            state: Exclusive::new(state),
+            returned: Exclusive::new(Producer::new(control.returned.clone(), hello.tickets as usize)),
+            relays: Exclusive::default(),
             has_relays: AtomicBool::new(false),
         }
     }
 
     /// Containers of this lane are shipped on through another one.
     pub(crate) fn relay_through(&self, lane: &Arc<Shipping>) {
-        let mut relays = lock(&self.relays);
+        let mut relays = self.relays.lock();
         if !relays.iter().any(|known| known.as_ptr() == Arc::as_ptr(lane)) {
             relays.retain(|known| known.strong_count() > 0);
             relays.push(Arc::downgrade(lane));
@@ -88,7 +88,7 @@ impl Receiving {
         if !self.has_relays.load(Relaxed) {
             return Vec::new();
         }
-        lock(&self.relays).iter().filter_map(Weak::upgrade).filter(|lane| !lane.is_over()).collect()
+        self.relays.lock().iter().filter_map(Weak::upgrade).filter(|lane| !lane.is_over()).collect()
     }
 
     /// Lets what has come back on other lanes go on to here.
@@ -109,7 +109,7 @@ impl Receiving {
 
     /// Nothing more is taken from the peer.
     pub(crate) fn condemn(&self, what: &str) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.accusation.get_or_insert_with(|| what.to_owned());
         state.begun.clear();
     }
@@ -125,7 +125,7 @@ impl Receiving {
         if self.has_relays.load(Relaxed) {
             return None;
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.wait(self.meeting.first_looks());
         let Said::Inline(bytes) = layout::read_head(state.ring.first_word()?)? else { return None };
         if state.accusation.is_some() || !state.begun.is_empty() || !self.meeting.link.is_here() {
@@ -147,7 +147,7 @@ impl Receiving {
     pub(crate) fn take(self: &Arc<Self>, looks: u32) -> Result<Option<Message>, Error> {
         self.meeting.link.check_process()?;
         self.relay();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(what) = &state.accusation {
             return Err(self.meeting.link.accuse(what.clone()));
         }
@@ -189,7 +189,7 @@ impl Receiving {
 
     /// Whether a message is there, or an error.
     pub(crate) fn has_something(&self) -> Result<bool, Error> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         if state.ring.is_ready() || self.closing.is_closed() {
             return Ok(true);
         }
@@ -202,13 +202,13 @@ impl Receiving {
             return;
         }
         // Full or rubbish: the peer has sent more than it can. It gets nothing back then, and hears so.
-        let given = lock(&self.returned).push(&[u64::from(ticket) << 32]);
+        let given = self.returned.lock().push(&[u64::from(ticket) << 32]);
         if given == Ok(true) {
             self.meeting.wake();
         } else {
             let what = "sent more containers than it has tickets for";
             // The state may be locked by this very thread, which then finds something wrong itself.
-            if let Ok(mut state) = self.state.try_lock() {
+            if let Some(mut state) = self.state.try_lock() {
                 state.accusation.get_or_insert_with(|| what.into());
             }
         }

@@ -7,17 +7,17 @@ use super::{Arena, Control, End, Meeting};
 use crate::blocks::{Block, Blocks};
 use crate::container::{Container, Inline, MESSAGE_PIECES_MAX, OTHER_PATH, Place, Received, Span};
 use crate::error::Error;
+use crate::exclusive::Exclusive;
 use crate::layout::{
     self, ARENAS_MAX, Entry, GRANULE, INLINE_BYTES, Note, PIECES_PER_ENTRY, Piece, RETURNED_WORDS,
     SHIPPED_WORDS,
 };
-use crate::link::lock;
 use crate::memory::File;
 use crate::path::{Cargo, Class, Options};
 use crate::socket::DESCRIPTORS_MAX;
 use bywash_ring::{Consumer, Producer};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The shipping side of a lane.
@@ -30,7 +30,7 @@ pub(crate) struct Shipping {
     largest: usize,
     /// There is nobody to ship to any more.
     over: AtomicBool,
-    state: Mutex<State>,
+    state: Exclusive<State>,
 }
 
 #[derive(Debug)]
@@ -74,13 +74,16 @@ impl Shipping {
             arena,
             largest,
             over: AtomicBool::new(false),
-            state: Mutex::new(state),
+            state: Exclusive::new(state),
         }
     }
 
     /// A container of `bytes`; none: the arena is used up for now.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Option<Container>, Error> {
         self.meeting.link.check_process()?;
+        if self.is_over() {
+            return Err(Error::Closed);
+        }
         if self.sealed {
             return Container::sealed(bytes).map(Some);
         }
@@ -102,14 +105,10 @@ impl Shipping {
         else {
             return Err(Error::TooLarge { asked: bytes, most: self.largest });
         };
-        let mut state = lock(&self.state);
-        let block = match state.blocks.take(bytes) {
-            Some(block) => Some(block),
-            None => {
-                state.reclaim(&self.meeting)?;
-                state.blocks.take(bytes)
-            }
-        };
+        let mut state = self.state.lock();
+        // First what has just come back: its bytes are in the caches still, and those of the rest are not.
+        state.reclaim(&self.meeting)?;
+        let block = state.blocks.take(bytes);
         Ok(block.and_then(|block| {
             let (offset, capacity) = (state.blocks.offset(block), state.blocks.bytes(block));
             arena
@@ -153,7 +152,7 @@ impl Shipping {
     /// A container was dropped without being shipped.
     pub(crate) fn give(&self, block: Block) {
         if self.meeting.link.is_here() {
-            lock(&self.state).blocks.give(block);
+            self.state.lock().blocks.give(block);
         }
     }
 
@@ -201,7 +200,7 @@ impl Shipping {
     /// Takes back what the peer has returned, so that what came from elsewhere goes on to there. What is wrong
     /// with this peer shows when this path is used.
     pub(crate) fn reclaim_for_others(&self) {
-        let reclaimed = lock(&self.state).reclaim(&self.meeting);
+        let reclaimed = self.state.lock().reclaim(&self.meeting);
         if reclaimed.is_err() {
             self.end();
         }
@@ -222,7 +221,7 @@ impl Shipping {
     /// There is nobody to ship to any more: what the peer had goes back to where it came from.
     pub(crate) fn end(&self) {
         self.over.store(true, Relaxed);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         for ticket in 0..state.out.len() {
             match state.out[ticket].take() {
                 Some(Out::Foreign(received)) => drop(received),
@@ -234,14 +233,14 @@ impl Shipping {
 
     /// The peer will get nothing more; what it has stays its own until it is dropped there.
     pub(crate) fn close(&self) {
-        lock(&self.state).ring.close();
+        self.state.lock().ring.close();
         self.meeting.wake();
     }
 
     /// Ships contents in the entry itself; false: there is no room for now.
     #[inline]
     pub(crate) fn ship_inline(&self, contents: &Inline, bytes: usize) -> Result<bool, Error> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if !state.has_room(1, &self.meeting)? {
             return Ok(false);
         }
@@ -256,7 +255,7 @@ impl Shipping {
     }
 
     fn ship_pieces(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<bool, Error> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if !cargo.iter().flatten().all(|cargo| self.is_piece(cargo, &state)) {
             drop(state);
             for place in cargo.iter_mut() {
@@ -264,7 +263,7 @@ impl Shipping {
                     return Ok(false);
                 }
             }
-            state = lock(&self.state);
+            state = self.state.lock();
         }
         let entries = cargo.len().div_ceil(PIECES_PER_ENTRY);
         if !state.has_room(entries, &self.meeting)? {
@@ -329,7 +328,7 @@ impl Shipping {
 
     /// Tells the peer of a foreign arena, once.
     fn introduce(&self, arena: &Arc<Arena>) -> Result<bool, Error> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.knows(arena).is_some() {
             return Ok(true);
         }
