@@ -168,6 +168,15 @@ impl Mapping {
         self.base
     }
 
+    /// Leaves it out of forked children.
+    pub(crate) fn keep_from_children(&self) -> Result<(), Error> {
+        // SAFETY: the mapping is ours; in a child its owner is not there.
+        match unsafe { libc::madvise(self.base.cast(), self.bytes, libc::MADV_DONTFORK) } {
+            0 => Ok(()),
+            _ => Err(Error::io("keep memory from children", std::io::Error::last_os_error())),
+        }
+    }
+
     /// Makes huge pages of it where the kernel can; answers of how many bytes.
     pub(crate) fn collapse(&self) -> usize {
         (0..self.bytes / HUGE_PAGE)

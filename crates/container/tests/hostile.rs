@@ -629,17 +629,21 @@ fn the_end_is_seen_behind_notes_that_nobody_wants() {
 
 #[test]
 fn an_arena_of_an_odd_size_does_no_harm() {
+    const ROUNDS: usize = 50;
     let _alone = alone();
-    let (here, there) = socket_pair().unwrap();
     let odd = (2 << 20) + 1;
-    let (control, arena) = (memory(CONTROL_BYTES, FIXED), memory(odd, FIXED));
-    let hello = Hello { arena_bytes: odd as u64, ..HONEST };
-    assert!(send(&there, &hello.bytes(), &[control.as_raw_fd(), arena.as_raw_fd()]));
     let address_space = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     let before = address_space();
-    // An error would do as well.
-    drop(Path::over(here, &options("checked", "sleep").arena_bytes(ARENA)));
-    assert!(address_space() <= before);
+    for _ in 0..ROUNDS {
+        let (here, there) = socket_pair().unwrap();
+        let (control, arena) = (memory(CONTROL_BYTES, FIXED), memory(odd, FIXED));
+        let hello = Hello { arena_bytes: odd as u64, ..HONEST };
+        assert!(send(&there, &hello.bytes(), &[control.as_raw_fd(), arena.as_raw_fd()]));
+        // An error would do as well.
+        drop(Path::over(here, &options("checked", "sleep").arena_bytes(ARENA)));
+    }
+    // Not one a round; other threads of the test come and go.
+    assert!(address_space() < before + ROUNDS / 2);
 }
 
 #[test]
