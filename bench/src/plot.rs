@@ -82,10 +82,16 @@ pub fn render(bench: &str, rows: &[&Row]) -> String {
             escape(case)
         );
         let here: Vec<&Row> = rows.iter().copied().filter(|row| label(row) == *case).collect();
-        goal(&mut svg, &axis, &here, top, line_height);
+        let one_goal = here.iter().all(|row| row.goal == here[0].goal);
+        if one_goal {
+            goal(&mut svg, &axis, here[0], top + 3.0, line_height - 6.0);
+        }
         for row in here {
             let lane = places.iter().position(|place| place == kind(row)).unwrap_or(0);
             let y = top + LINE_PADDING / 2.0 + LANE * (lane as f64 + 0.5);
+            if !one_goal {
+                goal(&mut svg, &axis, row, y - LANE, 2.0 * LANE);
+            }
             dot(&mut svg, &axis, row, y, COLOURS[lane % COLOURS.len()]);
         }
     }
@@ -94,7 +100,12 @@ pub fn render(bench: &str, rows: &[&Row]) -> String {
 }
 
 fn legend(svg: &mut String, places: &[String]) {
-    let mut x = LABEL_WIDTH;
+    const DOT: f64 = 28.0;
+    const LETTER: f64 = 7.2;
+    let letters: usize = places.iter().map(|place| place.chars().count()).sum();
+    let wanted = DOT * (places.len() as f64 + 2.0) + LETTER * letters as f64;
+    // Above the plot, and above the labels too if it is long.
+    let mut x = (LABEL_WIDTH + PLOT_WIDTH - wanted).clamp(10.0, LABEL_WIDTH);
     for (number, place) in places.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
         let _ = write!(
@@ -103,7 +114,7 @@ fn legend(svg: &mut String, places: &[String]) {
             x + 9.0,
             escape(place)
         );
-        x += 28.0 + 7.2 * place.chars().count() as f64;
+        x += DOT + LETTER * place.chars().count() as f64;
     }
     let _ = write!(
         svg,
@@ -114,17 +125,24 @@ fn legend(svg: &mut String, places: &[String]) {
 }
 
 fn grid(svg: &mut String, axis: &Axis, height: f64) {
+    /// Width of a tick's label.
+    const LABEL: f64 = 36.0;
+    let mut free_from = 0.0;
     for tick in TICKS.into_iter().filter(|tick| *tick >= axis.low && *tick <= axis.high) {
         let x = axis.x(tick);
         let (opacity, dashes) = if tick == 1.0 { (0.8, "") } else { (0.25, " stroke-dasharray=\"2 3\"") };
         let _ = write!(
             svg,
             "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"currentColor\" \
-             opacity=\"{opacity}\"{dashes}/><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{tick} x</text>",
+             opacity=\"{opacity}\"{dashes}/>",
             TOP - 6.0,
             height - BOTTOM + 4.0,
-            height - BOTTOM + 22.0
         );
+        if x >= free_from {
+            free_from = x + LABEL;
+            let y = height - BOTTOM + 22.0;
+            let _ = write!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{tick} x</text>");
+        }
     }
     let _ = write!(
         svg,
@@ -133,15 +151,15 @@ fn grid(svg: &mut String, axis: &Axis, height: f64) {
     );
 }
 
-/// Goals differ by case, not by place.
-fn goal(svg: &mut String, axis: &Axis, rows: &[&Row], top: f64, height: f64) {
-    if let Some(goal) = rows.iter().find_map(|row| row.goal) {
+/// The tick at a row's goal.
+fn goal(svg: &mut String, axis: &Axis, row: &Row, top: f64, height: f64) {
+    if let Some(goal) = row.goal {
         let x = axis.x(goal);
         let _ = write!(
             svg,
             "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"currentColor\" stroke-width=\"2\"/>",
-            top + 3.0,
-            top + height - 3.0
+            top,
+            top + height
         );
     }
 }

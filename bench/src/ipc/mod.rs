@@ -1,8 +1,8 @@
 //! `bywash bench ipc`: containers against the other ways between two processes.
 //!
-//! - [`wire`]: the ways, behind the same calls
-//! - [`run`]: two processes and the work that they do
-//! - [`forward`]: a third one in the middle
+//! - `wire`: the ways, behind the same calls
+//! - `run`: two processes and the work that they do
+//! - `forward`: a third one in the middle
 //! - [`measure`] and the table of cases, here
 
 mod forward;
@@ -156,7 +156,7 @@ pub fn measure(quick: bool, pairs: u32, audience: &mut dyn Audience) -> Result<(
     Ok((report, false))
 }
 
-/// The part of another process; `what` is what [`Work::run`] or [`forward::run`] called it.
+/// The part of another process; `what` is what `Work::run` or `forward::run` called it.
 ///
 /// # Errors
 /// What failed.
