@@ -1,0 +1,46 @@
+//! A message goes to another process and comes back, again and again: how long does that take?
+//!
+//!     cargo run --release -p bywash-container --example pingpong [ROUNDS]
+
+mod support;
+
+use bywash_container::{Error, Options, Path, socket_pair};
+use std::process::Stdio;
+use std::time::Instant;
+use support::{Result, argument, finish, inherited, start};
+
+/// The other process sends everything back as it came.
+fn pong(path: Path) -> Result<()> {
+    loop {
+        match path.receive() {
+            Ok(message) => path.ship_message(message)?,
+            Err(Error::Closed) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn ping(path: Path, rounds: u64) -> Result<()> {
+    let begin = Instant::now();
+    for round in 0..rounds {
+        let mut container = path.alloc(64)?;
+        container[0] = round as u8;
+        path.ship(container)?;
+        path.receive()?;
+    }
+    println!("{rounds} rounds, {:.0} ns each", begin.elapsed().as_nanos() as f64 / rounds as f64);
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    match argument(1_000_000) {
+        Ok(rounds) => {
+            let (here, there) = socket_pair()?;
+            let child = start("pong", there, Stdio::inherit())?;
+            let path = Path::over(here, &Options::new())?;
+            ping(path, rounds)?;
+            finish(child)
+        }
+        Err(_pong) => pong(inherited(&Options::new())?),
+    }
+}
