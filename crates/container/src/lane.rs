@@ -53,14 +53,14 @@ pub(crate) struct Meeting {
 
 impl Meeting {
     /// Waits for the other side; see [`Waiter::wait`].
-    pub(crate) fn waiter(&self, how: Option<Wait>, socket_room: bool) -> Waiter<'_> {
+    pub(crate) fn waiter(&self, how: Option<Wait>) -> Waiter<'_> {
         Waiter {
             how: how.unwrap_or(self.how),
             link: &self.link,
             bell: &self.own_bell,
             patience: &self.patience,
             counters: &self.counters,
-            socket_room,
+            socket_full: None,
             relays: &[],
         }
     }

@@ -9,7 +9,7 @@ use crate::lane::Shipping;
 use crate::link::Link;
 use crate::stats::Counters;
 use bywash_ring::{Bell, Sleeper};
-use bywash_sync::{AtomicU32, Ordering::Relaxed};
+use bywash_sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,8 +44,8 @@ pub(crate) struct Waiter<'a> {
     pub(crate) bell: &'a Bell,
     pub(crate) patience: &'a AtomicU32,
     pub(crate) counters: &'a Counters,
-    /// Whether room in the socket is waited for too.
-    pub(crate) socket_room: bool,
+    /// Says whether it is the socket that is full.
+    pub(crate) socket_full: Option<&'a AtomicBool>,
     /// Lanes on which something may come back meanwhile that `attempt` lets go on.
     pub(crate) relays: &'a [Arc<Shipping>],
 }
@@ -101,9 +101,13 @@ impl Waiter<'_> {
         self.relays.iter().for_each(|lane| lane.meeting.unset_bell());
     }
 
+    fn waits_for_socket(&self) -> bool {
+        self.socket_full.is_some_and(|full| full.load(Relaxed))
+    }
+
     /// A futex is one word; where more can happen it is the socket.
     fn sleeper(&self) -> Sleeper {
-        let one = !self.socket_room && self.relays.is_empty();
+        let one = !self.waits_for_socket() && self.relays.is_empty();
         if self.how == Wait::Adaptive && one { Sleeper::Futex } else { Sleeper::Signal }
     }
 
@@ -121,7 +125,7 @@ impl Waiter<'_> {
                 // One that has ended would be readable for ever.
                 let others = self.relays.iter().filter(|lane| !lane.is_over());
                 let others = others.map(|lane| lane.meeting.link.descriptor());
-                self.link.sleep(at_most(SOCKET_LIMIT), self.socket_room, others)
+                self.link.sleep(at_most(SOCKET_LIMIT), self.waits_for_socket(), others)
             }
         }
     }

@@ -194,8 +194,10 @@ fn paths_that_come_and_go_leave_nothing() {
     let sizes = [8192, ARENA, 3 << 20, 8 << 20];
     (0..50).for_each(|number| one(sizes[number % 4]));
     let (warm, addresses) = (memory(), address_space());
-    (0..200).for_each(|number| one(sizes[number % 4]));
-    assert_bounded(warm, 0);
+    (0..1000).for_each(|number| one(sizes[number % 4]));
+    // Less than a KiB a path; what other threads of this process have is in it as well.
+    let now = memory();
+    assert!(now.anonymous < warm.anonymous + (1 << 20), "warm: {warm:?}, now: {now:?}");
     // Stacks of threads that have just ended may be counted or not.
     assert!(address_space() < addresses + (16 << 20), "{} after {addresses}", address_space());
     assert_eq!((memfd_mappings().count(), memfds("bywash").len()), (0, 0));

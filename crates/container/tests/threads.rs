@@ -288,3 +288,29 @@ fn ends_that_do_not_fit_say_why() {
     let error = Path::over(here, &small().depth(3)).unwrap_err();
     assert!(error.to_string().contains("power of two"), "{error}");
 }
+
+#[test]
+fn who_waits_for_room_sleeps() {
+    use rustix::time::{ClockId, clock_gettime};
+    for wait in [Wait::Sleep, Wait::Adaptive] {
+        let options = small().depth(2).wait(wait);
+        both(
+            &options,
+            &options,
+            |path| {
+                for _ in 0..2 {
+                    path.ship(path.alloc(1000).unwrap()).unwrap();
+                }
+                let container = path.alloc(1000).unwrap();
+                let refused = path.ship_within(container, Duration::from_millis(400)).unwrap_err();
+                assert!(matches!(refused.error, Error::TimedOut));
+                let used = clock_gettime(ClockId::ThreadCPUTime);
+                assert!(used.tv_sec == 0 && used.tv_nsec < 200_000_000, "{used:?} while it waited");
+            },
+            |path| {
+                thread::sleep(Duration::from_millis(500));
+                assert_eq!(path.receive().unwrap().len(), 1000);
+            },
+        );
+    }
+}

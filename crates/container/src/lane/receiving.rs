@@ -177,7 +177,7 @@ impl Receiving {
         // Sealed containers come through the socket, of which a futex knows nothing.
         let how = (self.class == Class::Sealed).then_some(crate::wait::Wait::Sleep);
         let relays = self.relays();
-        let waiter = Waiter { relays: &relays, ..self.meeting.waiter(how, false) };
+        let waiter = Waiter { relays: &relays, ..self.meeting.waiter(how) };
         waiter.wait(limit, |looks| self.take(looks))
     }
 

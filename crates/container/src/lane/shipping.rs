@@ -15,8 +15,10 @@ use crate::layout::{
 use crate::memory::File;
 use crate::path::{Cargo, Class, Options};
 use crate::socket::DESCRIPTORS_MAX;
+use crate::wait::Waiter;
 use bywash_ring::{Consumer, Producer};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +32,8 @@ pub(crate) struct Shipping {
     largest: usize,
     /// There is nobody to ship to any more.
     over: AtomicBool,
+    /// What was to go through the socket (a foreign arena, a sealed container) did not fit at the last try.
+    socket_full: AtomicBool,
     state: Exclusive<State>,
 }
 
@@ -74,6 +78,7 @@ impl Shipping {
             arena,
             largest,
             over: AtomicBool::new(false),
+            socket_full: AtomicBool::new(false),
             state: Exclusive::new(state),
         }
     }
@@ -127,7 +132,7 @@ impl Shipping {
             return Ok(container);
         }
         self.meeting.counters.no_room.add(1);
-        let waiter = self.meeting.waiter(None, false);
+        let waiter = self.meeting.waiter(None);
         waiter.wait(limit, |looks| self.look(looks, || self.take(bytes)))
     }
 
@@ -172,6 +177,7 @@ impl Shipping {
         {
             return self.ship_inline(contents, bytes);
         }
+        self.socket_full.store(false, Relaxed);
         let shipped = if self.sealed { self.ship_sealed(cargo)? } else { self.ship_pieces(cargo)? };
         if shipped {
             let counters = &self.meeting.counters;
@@ -192,8 +198,7 @@ impl Shipping {
             return Ok(());
         }
         self.meeting.counters.no_room.add(1);
-        // A foreign arena or a sealed container goes through the socket, which can be full as well.
-        let waiter = self.meeting.waiter(None, true);
+        let waiter = Waiter { socket_full: Some(&self.socket_full), ..self.meeting.waiter(None) };
         waiter.wait(limit, |looks| self.look(looks, || Ok(self.ship(cargo)?.then_some(()))))
     }
 
@@ -339,10 +344,17 @@ impl Shipping {
             ));
         }
         let note = Note::Arena(number as u16, arena.file.bytes() as u64);
-        let passed = self.meeting.link.pass(&note, &[arena.file.descriptor()])?;
+        let passed = self.pass(&note, &[arena.file.descriptor()])?;
         if passed {
             state.introduced.push(arena.clone());
         }
+        Ok(passed)
+    }
+
+    /// Passes something on through the socket; false: there is no room for now.
+    fn pass(&self, note: &Note, descriptors: &[BorrowedFd<'_>]) -> Result<bool, Error> {
+        let passed = self.meeting.link.pass(note, descriptors)?;
+        self.socket_full.store(!passed, Relaxed);
         Ok(passed)
     }
 
@@ -373,7 +385,7 @@ impl Shipping {
         let files: Vec<Arc<File>> = files.collect::<Result<_, _>>()?;
         let note = Note::Sealed(files.iter().map(|file| file.bytes() as u64).collect());
         let descriptors: Vec<_> = files.iter().map(|file| file.descriptor()).collect();
-        let passed = self.meeting.link.pass(&note, &descriptors)?;
+        let passed = self.pass(&note, &descriptors)?;
         if passed {
             cargo.iter_mut().for_each(|place| *place = None);
         }
