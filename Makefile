@@ -145,7 +145,7 @@ loom:
 # that can be done.
 miri:
 	@if reason=$$(rustup toolchain install nightly --profile minimal --component miri --component rust-src 2>&1); then \
-	  PROPTEST_CASES=2 CARGO_TARGET_DIR=$(target)/miri cargo +nightly miri test --locked -p bywash-ring --lib; \
+	  CARGO_TARGET_DIR=$(target)/miri cargo +nightly miri test --locked -p bywash-ring --lib; \
 	else \
 	  echo "miri: left out, since it cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi

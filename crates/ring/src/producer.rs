@@ -138,6 +138,7 @@ mod tests {
 
         /// Whatever the other side writes over the memory, each end answers and touches nothing else.
         #[test]
+        #[cfg_attr(miri, ignore = "proptest takes minutes for a case there")]
         fn rubbish_is_survived(writes in proptest::collection::vec((0usize..64, any::<u64>()), 1..200)) {
             let (memory, mut producer, mut consumer) = ring(4);
             for (at, value) in writes {
