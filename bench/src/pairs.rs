@@ -242,23 +242,10 @@ fn empty_row(case: &Case, metric: &Metric, place: &str) -> Row {
         case: format!("{}, {place}", case.name),
         metric: metric.name().into(),
         unit: metric.unit.into(),
-        ours: None,
         peer: "kernel".into(),
-        peer_value: None,
-        ratio: None,
-        spread: None,
-        runs: 0,
         goal: metric.goal,
-        met: None,
-        note: String::new(),
         place: place.into(),
-        ratio_low: None,
-        ratio_high: None,
-        calls_user: None,
-        calls_kernel: None,
-        ours_usage: None,
-        peer_usage: None,
-        failed: false,
+        ..Row::default()
     }
 }
 

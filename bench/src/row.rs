@@ -10,7 +10,7 @@ use crate::usage::Usage;
 use serde::Serialize;
 
 /// One case on one place, by one metric, against one peer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     /// The bench, e.g. `run/sqlite`.
     pub bench: String,

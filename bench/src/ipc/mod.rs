@@ -278,23 +278,8 @@ fn empty(case: &str) -> Row {
         case: case.into(),
         metric: "throughput".into(),
         unit: "B/s".into(),
-        ours: None,
         peer: "-".into(),
-        peer_value: None,
-        ratio: None,
-        spread: None,
-        runs: 0,
-        goal: None,
-        met: None,
-        note: String::new(),
-        place: String::new(),
-        ratio_low: None,
-        ratio_high: None,
-        calls_user: None,
-        calls_kernel: None,
-        ours_usage: None,
-        peer_usage: None,
-        failed: false,
+        ..Row::default()
     }
 }
 

@@ -111,7 +111,7 @@ impl Shipping {
             return Err(Error::TooLarge { asked: bytes, most: self.largest });
         };
         let mut state = self.state.lock();
-        // First what has just come back: its bytes are in the caches still, and those of the rest are not.
+        // First what has come back, so that no more blocks are in turn than need be.
         state.reclaim(&self.meeting)?;
         let block = state.blocks.take(bytes);
         Ok(block.and_then(|block| {
@@ -281,17 +281,16 @@ impl Shipping {
             }
         }
         // From here on nothing fails but the peer.
-        let mut pieces = [Piece { ticket: 0, arena: 0, offset: 0, length: 0 }; MESSAGE_PIECES_MAX];
-        for (piece, place) in pieces.iter_mut().zip(cargo.iter_mut()) {
-            if let (Some(given), Some(ticket)) = (place.take(), state.tickets.pop()) {
-                *piece = state.send_out(given, ticket, &self.meeting);
+        let mut left = cargo.chunks_mut(PIECES_PER_ENTRY).peekable();
+        while let Some(places) = left.next() {
+            let mut pieces = [Piece { ticket: 0, arena: 0, offset: 0, length: 0 }; PIECES_PER_ENTRY];
+            for (piece, place) in pieces.iter_mut().zip(places.iter_mut()) {
+                if let (Some(given), Some(ticket)) = (place.take(), state.tickets.pop()) {
+                    *piece = state.send_out(given, ticket, &self.meeting);
+                }
             }
-        }
-        let mut left = &pieces[..cargo.len()];
-        while !left.is_empty() {
-            let (now, later) = left.split_at(left.len().min(PIECES_PER_ENTRY));
-            state.push(&layout::pieces_entry(now, !later.is_empty()), &self.meeting)?;
-            left = later;
+            let entry = layout::pieces_entry(&pieces[..places.len()], left.peek().is_some());
+            state.push(&entry, &self.meeting)?;
         }
         Ok(true)
     }
