@@ -20,13 +20,10 @@
 //! }
 //! ```
 
-use crate::blocks::Block;
-use crate::error::Error;
-use crate::lane::{Arena, Receiving, Shipping};
+use crate::lane::{Receiving, Shipping};
 use crate::layout::{INLINE_BYTES, SHIPPED_WORDS};
-use crate::memory::{File, HugePages, Mapping};
 use crate::path::Class;
-use crate::socket::Credentials;
+use bywash_link::{Arena, Block, Credentials, Error, File, HugePages, Mapping};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

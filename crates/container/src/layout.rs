@@ -35,11 +35,17 @@
 //! *ticket* is the shipper's name for what is out; whoever received it gives the ticket back when it is
 //! done. *arena* 0 is the shipper's own; the others were introduced through the socket before.
 
+use bywash_link::{Mail, Protocol};
 use bywash_ring::words_needed;
 
-/// Version of everything on this page and of [`bywash_ring::layout`].
-pub(crate) const VERSION: u32 = 1;
-const MAGIC: u64 = u64::from_le_bytes(*b"bywash p");
+/// The version is of everything on this page and of [`bywash_ring::layout`]. An end's rings are its `shipped` and its
+/// `returned`, whose control memory comes with the hello, and its arena if it has one.
+pub(crate) const PROTOCOL: Protocol = Protocol {
+    magic: *b"bywash p",
+    version: 1,
+    noun: "an end of a bywash path",
+    rings_max: [DEPTH_MAX, TICKETS_MAX],
+};
 
 /// Words of an entry of `shipped`: two cache lines.
 pub(crate) const SHIPPED_WORDS: usize = 16;
@@ -136,83 +142,42 @@ pub(crate) fn read_piece(entry: &Entry, number: usize) -> Piece {
     }
 }
 
-/// How an end presents itself. Its control memory comes with it, and its arena if it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hello {
-    /// Bytes of its arena; 0: it ships nothing that does not fit into an entry.
-    pub(crate) arena_bytes: u64,
-    /// Entries of its `shipped`.
-    pub(crate) depth: u32,
-    /// Entries of its `returned`, and tickets.
-    pub(crate) tickets: u32,
-    pub(crate) flags: u32,
-}
-
 /// What it ships is sealed.
 pub(crate) const FLAG_SEALED: u32 = 1;
 /// The receiver may map the arena for writing.
 pub(crate) const FLAG_WRITABLE: u32 = 2;
-/// The heavy fences of its peer reach it.
-pub(crate) const FLAG_FENCES: u32 = 4;
-
-const HELLO_BYTES: usize = 32;
-
-impl Hello {
-    pub(crate) fn to_bytes(self) -> [u8; HELLO_BYTES] {
-        let mut bytes = [0; HELLO_BYTES];
-        bytes[0..8].copy_from_slice(&MAGIC.to_le_bytes());
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.flags.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.arena_bytes.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.depth.to_le_bytes());
-        bytes[28..32].copy_from_slice(&self.tickets.to_le_bytes());
-        bytes
-    }
-
-    /// Err: why it is none.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Hello, String> {
-        let bytes: &[u8; HELLO_BYTES] =
-            bytes.try_into().map_err(|_| "is no end of a bywash path".to_owned())?;
-        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-        if u64_at(0) != MAGIC {
-            return Err("is no end of a bywash path".into());
-        }
-        if u32_at(8) != VERSION {
-            return Err(format!(
-                "speaks version {} of the protocol, and this end version {VERSION}",
-                u32_at(8)
-            ));
-        }
-        let hello =
-            Hello { flags: u32_at(12), arena_bytes: u64_at(16), depth: u32_at(24), tickets: u32_at(28) };
-        let fits = |number: u32, most: u32| number.is_power_of_two() && number <= most;
-        if !fits(hello.depth, DEPTH_MAX) || !fits(hello.tickets, TICKETS_MAX) {
-            return Err(format!("asks for rings of {} and {} entries", hello.depth, hello.tickets));
-        }
-        Ok(hello)
-    }
-}
-
-/// What comes through the socket after the hello.
+/// What comes through the socket after the hello, beside doorbells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// Something happened: look at the rings.
-    Doorbell,
     /// An arena of somebody else's, of so many bytes, which comes with it; this lane calls it by a number.
     Arena(u16, u64),
     /// Sealed containers of these lengths, which come with it.
     Sealed(Vec<u64>),
 }
 
-const NOTE_DOORBELL: u8 = 1;
+/// Arenas that a peer may pass on before it ships anything in them.
+const ARENAS_AHEAD_MAX: usize = ARENAS_MAX;
+/// Sealed messages that are read before they are received; the socket holds the others.
+const SEALED_AHEAD_MAX: usize = 16;
+
+/// What may come on a path, and on a sealed one.
+pub(crate) const ARENAS: Mail = Mail {
+    fits: |bytes, descriptors| descriptors == 1 && matches!(Note::from_bytes(bytes), Some(Note::Arena(..))),
+    ahead_max: ARENAS_AHEAD_MAX,
+    leaves_more: false,
+};
+pub(crate) const SEALED: Mail = Mail {
+    fits: |bytes, descriptors| matches!(Note::from_bytes(bytes), Some(Note::Sealed(lengths)) if lengths.len() == descriptors),
+    ahead_max: SEALED_AHEAD_MAX,
+    leaves_more: true,
+};
+
 const NOTE_ARENA: u8 = 2;
 const NOTE_SEALED: u8 = 3;
 
 impl Note {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Note::Doorbell => vec![NOTE_DOORBELL],
             Note::Arena(number, bytes) => {
                 [&[NOTE_ARENA][..], &number.to_le_bytes(), &bytes.to_le_bytes()].concat()
             }
@@ -223,19 +188,9 @@ impl Note {
         }
     }
 
-    /// Descriptors that come with it.
-    pub(crate) fn descriptors(&self) -> usize {
-        match self {
-            Note::Doorbell => 0,
-            Note::Arena(..) => 1,
-            Note::Sealed(lengths) => lengths.len(),
-        }
-    }
-
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Note> {
         let u64_of = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
         match bytes.split_first()? {
-            (&NOTE_DOORBELL, []) => Some(Note::Doorbell),
             (&NOTE_ARENA, [low, high, rest @ ..]) => {
                 Some(Note::Arena(u16::from_le_bytes([*low, *high]), u64_of(rest)?))
             }
@@ -250,35 +205,6 @@ impl Note {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn golden_hello() {
-        let hello = Hello {
-            arena_bytes: 0x0102_0304_0506,
-            depth: 256,
-            tickets: 1024,
-            flags: FLAG_FENCES | FLAG_SEALED,
-        };
-        let bytes = hello.to_bytes();
-        assert_eq!(&bytes[..8], b"bywash p");
-        assert_eq!(bytes[8..], [1, 0, 0, 0, 5, 0, 0, 0, 6, 5, 4, 3, 2, 1, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0]);
-        assert_eq!(Hello::from_bytes(&bytes), Ok(hello));
-    }
-
-    #[test]
-    fn a_hello_that_cannot_be() {
-        let good = Hello { arena_bytes: 0, depth: 2, tickets: 2, flags: 0 }.to_bytes();
-        let with = |at: usize, byte: u8| {
-            let mut bytes = good;
-            bytes[at] = byte;
-            Hello::from_bytes(&bytes).unwrap_err()
-        };
-        assert!(with(0, b'x').contains("no end"));
-        assert!(with(8, 9).contains("version 9"));
-        assert!(with(24, 3).contains("3 and 2"));
-        assert!(with(31, 1).contains("rings"));
-        assert!(Hello::from_bytes(&good[1..]).is_err());
-    }
 
     #[test]
     fn golden_entries() {
@@ -298,14 +224,13 @@ mod tests {
     #[test]
     fn golden_notes() {
         for (note, bytes) in [
-            (Note::Doorbell, &[1u8][..]),
-            (Note::Arena(0x0201, 3), &[2, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0]),
+            (Note::Arena(0x0201, 3), &[2u8, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0][..]),
             (Note::Sealed(vec![5]), &[3, 5, 0, 0, 0, 0, 0, 0, 0]),
         ] {
             assert_eq!(note.to_bytes(), bytes);
             assert_eq!(Note::from_bytes(bytes), Some(note));
         }
-        for bytes in [&[][..], &[0], &[1, 1], &[2, 1], &[3], &[3, 1]] {
+        for bytes in [&[][..], &[0], &[1], &[1, 1], &[2, 1], &[3], &[3, 1]] {
             assert_eq!(Note::from_bytes(bytes), None);
         }
     }

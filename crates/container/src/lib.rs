@@ -33,28 +33,18 @@
 //! - [`Wait`]: how an end waits; [`Stats`]: what it did
 //! - [`Error`]: what can go wrong
 //!
-//! Inside: `layout` is what the two ends say to each other, `lane` one direction of a path, `blocks` what is
-//! free in an arena, `link` the connection that tells whether the peer lives, `memory` sealed files and their
-//! mappings.
+//! Inside: `layout` is what the two ends say to each other, `lane` one direction of a path. The connection, the memory
+//! and the waiting are `bywash-link`'s.
 
-mod blocks;
 mod container;
-mod error;
-mod exclusive;
-mod fork;
 mod lane;
 mod layout;
-mod link;
-mod memory;
+mod not_shipped;
 mod path;
-mod socket;
 mod stats;
-mod wait;
 
+pub use bywash_link::{Credentials, Error, HugePages, Wait, socket_pair};
 pub use container::{Container, MESSAGE_PIECES_MAX, Mapped, Message, Received};
-pub use error::{Error, NotShipped};
-pub use memory::HugePages;
-pub use path::{Cargo, Class, Listener, Options, Path, socket_pair};
-pub use socket::Credentials;
+pub use not_shipped::NotShipped;
+pub use path::{Cargo, Class, Listener, Options, Path};
 pub use stats::Stats;
-pub use wait::Wait;

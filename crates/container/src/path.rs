@@ -1,15 +1,14 @@
 //! Paths: how two programs come together, and the six operations.
 
 use crate::container::{Container, Inline, Message, Place, Received};
-use crate::error::{Error, NotShipped};
-use crate::lane::{Arena, Control, End, Receiving, Shipping, is_sealed};
-use crate::layout::{DEPTH_MAX, FLAG_FENCES, FLAG_SEALED, FLAG_WRITABLE, Hello, TICKETS_MAX, control_words};
-use crate::link::{Link, greet};
-use crate::memory::{File, HUGE_PAGE, HugePages, PAGE, SEALS_FIXED};
-use crate::socket::Credentials;
+use crate::lane::{Control, End, Receiving, Shipping, is_sealed};
+use crate::layout::{self, DEPTH_MAX, FLAG_SEALED, FLAG_WRITABLE, PROTOCOL, TICKETS_MAX};
+use crate::not_shipped::NotShipped;
 use crate::stats::{Counters, Stats};
-use crate::wait::Wait;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use bywash_link::{
+    ARENA_BYTES_MAX, Arena, Credentials, Error, FLAG_FENCES, File, Hello, HugePages, Link, SEALS_FIXED, Wait,
+    Writers, greet,
+};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,12 +156,11 @@ impl Options {
         };
         power("the depth", self.depth, DEPTH_MAX)?;
         power("the number of containers that can be out", self.tickets, TICKETS_MAX)?;
-        let most = 1usize << 38;
-        match self.arena_bytes <= most {
+        match self.arena_bytes <= ARENA_BYTES_MAX {
             true => Ok(()),
             false => {
-                let value = self.arena_bytes as u64;
-                Err(Error::Option { option: "the arena", value, allowed: format!("{most} bytes at most") })
+                let allowed = format!("{ARENA_BYTES_MAX} bytes at most");
+                Err(Error::Option { option: "the arena", value: self.arena_bytes as u64, allowed })
             }
         }
     }
@@ -172,19 +170,7 @@ impl Options {
 ///
 /// Who may connect is what the permissions of the name say, and [`Path::peer`] tells who did.
 #[derive(Debug)]
-pub struct Listener {
-    socket: OwnedFd,
-}
-
-fn new_socket() -> Result<OwnedFd, Error> {
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(|error| Error::io("make a socket", error))
-}
-
-fn address(name: &std::path::Path) -> Result<SocketAddrUnix, Error> {
-    SocketAddrUnix::new(name)
-        .map_err(|error| Error::io(format!("use {} as a socket's name", name.display()), error))
-}
+pub struct Listener(bywash_link::Listener);
 
 impl Listener {
     /// Makes the name, which must not exist. It stays until somebody removes it.
@@ -192,16 +178,7 @@ impl Listener {
     /// # Errors
     /// What the kernel says.
     pub fn bind(name: impl AsRef<std::path::Path>) -> Result<Listener, Error> {
-        let name = name.as_ref();
-        let socket = new_socket()?;
-        // So that whoever connects is known by its own word to the kernel.
-        rustix::net::sockopt::set_socket_passcred(&socket, true)
-            .and_then(|()| {
-                rustix::net::bind(&socket, &address(name).map_err(|_| rustix::io::Errno::NAMETOOLONG)?)
-            })
-            .and_then(|()| rustix::net::listen(&socket, 128))
-            .map_err(|error| Error::io(format!("listen at {}", name.display()), error))?;
-        Ok(Listener { socket })
+        bywash_link::Listener::bind(name.as_ref()).map(Listener)
     }
 
     /// Waits for a peer and makes a path to it.
@@ -209,36 +186,14 @@ impl Listener {
     /// # Errors
     /// What the kernel says, or why the peer does not fit.
     pub fn accept(&self, options: &Options) -> Result<Path, Error> {
-        loop {
-            match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
-                Ok(socket) => return Path::over(socket, options),
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
-                Err(error) => return Err(Error::io("accept a peer", error)),
-            }
-        }
+        Path::over(self.0.accept()?, options)
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.0.as_fd()
     }
-}
-
-/// Two connected sockets: keep one and give the other to whom the path shall lead to, to a child, say, that
-/// inherits it. Each end calls [`Path::over`].
-///
-/// # Errors
-/// What the kernel says.
-pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Error> {
-    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .and_then(|(one, other)| {
-            // From now on, so that whoever speaks first is known as well.
-            rustix::net::sockopt::set_socket_passcred(&one, true)?;
-            rustix::net::sockopt::set_socket_passcred(&other, true)?;
-            Ok((one, other))
-        })
-        .map_err(|error| Error::io("make a pair of sockets", error))
 }
 
 /// What can be shipped: what was made here, or what came from elsewhere.
@@ -317,11 +272,7 @@ impl Path {
     /// # Errors
     /// What the kernel says, or why the peer does not fit.
     pub fn connect(name: impl AsRef<std::path::Path>, options: &Options) -> Result<Path, Error> {
-        let name = name.as_ref();
-        let socket = new_socket()?;
-        rustix::net::connect(&socket, &address(name)?)
-            .map_err(|error| Error::io(format!("connect to {}", name.display()), error))?;
-        Path::over(socket, options)
+        Path::over(bywash_link::connect(name.as_ref())?, options)
     }
 
     /// Makes a path over a connected socket of [`socket_pair`], or one that was inherited.
@@ -338,14 +289,13 @@ impl Path {
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         let hello = Hello {
             arena_bytes: arena.as_ref().map_or(0, |arena| arena.file.bytes() as u64),
-            depth: options.depth,
-            tickets: options.tickets,
+            rings: [options.depth, options.tickets],
             flags: flag(options.class == Class::Sealed, FLAG_SEALED)
                 | flag(options.writable, FLAG_WRITABLE)
                 | flag(fences, FLAG_FENCES),
         };
-        let (link, theirs, memory) =
-            greet(socket, hello, &memory, options.greeting_limit, options.class == Class::Sealed)?;
+        let mail = if options.class == Class::Sealed { layout::SEALED } else { layout::ARENAS };
+        let (link, theirs, memory) = greet(socket, &PROTOCOL, hello, &memory, options.greeting_limit, mail)?;
         let link = Arc::new(link);
         if is_sealed(&theirs) != (options.class == Class::Sealed) {
             return Err(Error::Misfit(
@@ -583,23 +533,8 @@ impl Options {
         if self.class == Class::Sealed || self.arena_bytes == 0 {
             return Ok(None);
         }
-        let granule = if self.arena_bytes < HUGE_PAGE && self.huge_pages != HugePages::Reserved {
-            PAGE
-        } else {
-            HUGE_PAGE
-        };
-        let bytes = self.arena_bytes.next_multiple_of(granule);
-        let file = File::create("bywash-arena", bytes, self.huge_pages)?;
-        let mapping = file.map(true)?;
-        if self.huge_pages == HugePages::Collapse {
-            mapping.collapse();
-        }
-        if self.writable {
-            file.fix_size()?
-        } else {
-            file.fix_writers()?
-        }
-        Ok(Some(Arena { file, mapping: Some(mapping), writable: true }))
+        let writers = if self.writable { Writers::Both } else { Writers::Owner };
+        Arena::create(self.arena_bytes, self.huge_pages, writers).map(Some)
     }
 
     /// Takes over the memory that came with the peer's hello.
@@ -622,18 +557,13 @@ impl Options {
             )));
         }
         let mut memory = memory.into_iter();
-        let mut next = |bytes: usize| {
-            let descriptor = memory.next().ok_or_else(|| "passed no memory".to_owned());
-            descriptor
-                .and_then(|descriptor| File::adopt(descriptor, bytes, SEALS_FIXED))
-                .map_err(|what| link.accuse(what))
-        };
-        let (words, _) = control_words(hello.depth, hello.tickets);
-        let control = Control::map(&next(words * 8)?, hello.depth, hello.tickets)?;
+        let mut next = || memory.next().ok_or_else(|| link.accuse("passed no memory"));
+        let control = Control::adopt(next()?, hello, link)?;
         if hello.arena_bytes == 0 {
             return Ok((control, None));
         }
-        let file = next(hello.arena_bytes as usize)?;
+        let file = File::adopt(next()?, hello.arena_bytes as usize, SEALS_FIXED)
+            .map_err(|what| link.accuse(what))?;
         let writable = self.writable && hello.flags & FLAG_WRITABLE != 0;
         let mapping = match self.class {
             Class::Forward | Class::Sealed => None,

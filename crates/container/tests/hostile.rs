@@ -284,12 +284,12 @@ fn lies_in_the_set_up_are_errors() {
         hello.bytes()
     };
     let lies: Vec<(&str, Vec<u8>, Vec<OwnedFd>, &str)> = vec![
-        ("one byte", vec![1], vec![], "no end"),
-        ("rubbish", vec![0xff; 32], both(), "no end"),
-        ("too long", [honest.clone(), vec![0]].concat(), both(), "no end"),
-        ("too short", honest[..31].to_vec(), both(), "no end"),
+        ("one byte", vec![1], vec![], "is not an end"),
+        ("rubbish", vec![0xff; 32], both(), "is not an end"),
+        ("too long", [honest.clone(), vec![0]].concat(), both(), "is not an end"),
+        ("too short", honest[..31].to_vec(), both(), "is not an end"),
         ("longer than any message", vec![0; 4096], vec![], ""),
-        ("another magic", hello(|hello| hello.magic[7] = b'q'), both(), "no end"),
+        ("another magic", hello(|hello| hello.magic[7] = b'q'), both(), "is not an end"),
         ("an older version", hello(|hello| hello.version = 0), both(), "version 0"),
         ("a newer version", hello(|hello| hello.version = 2), both(), "version 2"),
         ("no depth", hello(|hello| hello.depth = 0), both(), "rings of 0"),

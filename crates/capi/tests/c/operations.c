@@ -221,7 +221,7 @@ static void an_arena_that_is_used_up(void)
 		count++;
 	CHECK(answer == BYWASH_ERROR_TIMED_OUT && count >= 4 && all[count].id == 0);
 	FAILS(bywash_alloc(one, 100000, 1000000, &container), BYWASH_ERROR_TIMED_OUT, "within the time");
-	FAILS(bywash_alloc(one, 2 << 20, 0, &container), BYWASH_ERROR_TOO_LARGE, "larger arena");
+	FAILS(bywash_alloc(one, 2 << 20, 0, &container), BYWASH_ERROR_TOO_LARGE, "larger");
 	while (count-- > 0)
 		OK(bywash_free(&all[count]));
 	OK(bywash_alloc(one, 100000, 0, &container));

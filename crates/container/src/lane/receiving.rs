@@ -3,16 +3,11 @@
 //! Nothing that the peer wrote is believed: an entry is copied out, then each piece is held against the arena
 //! that it names. A peer that wrote rubbish is not heard again.
 
-use super::{Arena, Control, End, Meeting, Shipping};
+use super::{Control, End, Meeting, Shipping};
 use crate::container::{Inline, MESSAGE_PIECES_MAX, Message, Place, Received};
-use crate::error::Error;
-use crate::exclusive::Exclusive;
-use crate::layout::{
-    self, ARENAS_MAX, Entry, GRANULE, Hello, Note, Piece, RETURNED_WORDS, SHIPPED_WORDS, Said,
-};
-use crate::memory::{File, SEALS_FIXED, SEALS_FROZEN};
+use crate::layout::{self, ARENAS_MAX, Entry, GRANULE, Note, Piece, RETURNED_WORDS, SHIPPED_WORDS, Said};
 use crate::path::{Class, Options};
-use crate::wait::Waiter;
+use bywash_link::{Arena, Elsewhere, Error, Exclusive, File, Hello, SEALS_FIXED, SEALS_FROZEN, Wait, Waiter};
 use bywash_ring::{Closing, Consumer, Producer};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::os::fd::OwnedFd;
@@ -55,7 +50,7 @@ impl Receiving {
         end: &End,
     ) -> Receiving {
         let state = State {
-            ring: Consumer::new(control.shipped.clone(), hello.depth as usize),
+            ring: Consumer::new(control.shipped.clone(), hello.rings[0] as usize),
             arenas: vec![arena.map(Arc::new)],
             begun: Vec::new(),
             accusation: None,
@@ -63,11 +58,11 @@ impl Receiving {
         Receiving {
             meeting: control.meeting(end, false),
             class: options.class,
-            tickets: hello.tickets,
+            tickets: hello.rings[1],
             bytes_max: options.peer_arena_bytes_max,
             closing: state.ring.closing(),
             state: Exclusive::new(state),
-            returned: Exclusive::new(Producer::new(control.returned.clone(), hello.tickets as usize)),
+            returned: Exclusive::new(Producer::new(control.returned.clone(), hello.rings[1] as usize)),
             relays: Exclusive::default(),
             has_relays: AtomicBool::new(false),
         }
@@ -101,7 +96,7 @@ impl Receiving {
     /// As [`Receiving::relay`], and asks for doorbells of those lanes.
     pub(crate) fn arm_relays(&self) {
         for lane in self.relays() {
-            lane.meeting.set_bell();
+            lane.set_bell();
             lane.end_if_over();
         }
         self.relay();
@@ -175,9 +170,9 @@ impl Receiving {
     /// As [`Receiving::take`], but waits.
     pub(crate) fn take_within(self: &Arc<Self>, limit: Option<Duration>) -> Result<Message, Error> {
         // Sealed containers come through the socket, of which a futex knows nothing.
-        let how = (self.class == Class::Sealed).then_some(crate::wait::Wait::Sleep);
-        let relays = self.relays();
-        let waiter = Waiter { relays: &relays, ..self.meeting.waiter(how) };
+        let how = (self.class == Class::Sealed).then_some(Wait::Sleep);
+        let relays: Vec<Arc<dyn Elsewhere>> = self.relays().into_iter().map(|lane| lane as _).collect();
+        let waiter = Waiter { elsewhere: &relays, ..self.meeting.waiter(how) };
         waiter.wait(limit, |looks| self.take(looks))
     }
 
@@ -193,7 +188,7 @@ impl Receiving {
         if state.ring.is_ready() || self.closing.is_closed() {
             return Ok(true);
         }
-        Ok(self.meeting.link.is_over()? || self.meeting.link.has_note(|note| matches!(note, Note::Sealed(_))))
+        Ok(self.meeting.link.is_over()? || (self.class == Class::Sealed && self.meeting.link.has_mail()))
     }
 
     /// A container is done with.
@@ -295,9 +290,7 @@ impl Receiving {
         let number = usize::from(number);
         while number >= state.arenas.len() {
             self.meeting.link.drain()?;
-            let Some((Note::Arena(named, bytes), files)) =
-                self.meeting.link.take_note(|note| matches!(note, Note::Arena(..)))
-            else {
+            let Some((Note::Arena(named, bytes), files)) = self.note() else {
                 return Ok(None);
             };
             if usize::from(named) != state.arenas.len() || state.arenas.len() >= ARENAS_MAX {
@@ -310,6 +303,12 @@ impl Receiving {
             state.arenas.push(Some(Arc::new(Arena { file, mapping, writable: false })));
         }
         Ok(state.arenas[number].clone())
+    }
+
+    /// The oldest note that was read.
+    fn note(&self) -> Option<(Note, Vec<OwnedFd>)> {
+        let packet = self.meeting.link.take_mail()?;
+        Some((Note::from_bytes(&packet.bytes)?, packet.descriptors))
     }
 
     /// Whether the peer may take up so much address space.
@@ -336,9 +335,7 @@ impl Receiving {
         // Asked first: what was shipped before it is in the socket then.
         let closed = self.closing.is_closed();
         let going_on = self.meeting.link.drain()?;
-        let Some((Note::Sealed(lengths), files)) =
-            self.meeting.link.take_note(|note| matches!(note, Note::Sealed(_)))
-        else {
+        let Some((Note::Sealed(lengths), files)) = self.note() else {
             return match closed {
                 true => Err(Error::Closed),
                 false if !going_on => Err(self.meeting.link.ended()),

@@ -3,19 +3,14 @@
 //! What is free is known here alone; what is out has a ticket, and comes back by it. So the worst that a peer
 //! can do is to keep what it got, or to return what it has not got, which is found out and ends the path.
 
-use super::{Arena, Control, End, Meeting};
-use crate::blocks::{Block, Blocks};
+use super::{Control, End, Meeting};
 use crate::container::{Container, Inline, MESSAGE_PIECES_MAX, OTHER_PATH, Place, Received, Span};
-use crate::error::Error;
-use crate::exclusive::Exclusive;
 use crate::layout::{
     self, ARENAS_MAX, Entry, GRANULE, INLINE_BYTES, Note, PIECES_PER_ENTRY, Piece, RETURNED_WORDS,
     SHIPPED_WORDS,
 };
-use crate::memory::File;
 use crate::path::{Cargo, Class, Options};
-use crate::socket::DESCRIPTORS_MAX;
-use crate::wait::Waiter;
+use bywash_link::{Arena, Block, Blocks, DESCRIPTORS_MAX, Elsewhere, Error, Exclusive, File, Waiter};
 use bywash_ring::{Consumer, Producer};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::os::fd::BorrowedFd;
@@ -211,18 +206,6 @@ impl Shipping {
         }
     }
 
-    /// Whether there is nobody to ship to any more.
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Relaxed)
-    }
-
-    /// Looks whether the peer is gone, or speaks nonsense.
-    pub(crate) fn end_if_over(&self) {
-        if !self.is_over() && self.meeting.link.is_over().unwrap_or(true) {
-            self.end();
-        }
-    }
-
     /// There is nobody to ship to any more: what the peer had goes back to where it came from.
     pub(crate) fn end(&self) {
         self.over.store(true, Relaxed);
@@ -352,7 +335,7 @@ impl Shipping {
 
     /// Passes something on through the socket; false: there is no room for now.
     fn pass(&self, note: &Note, descriptors: &[BorrowedFd<'_>]) -> Result<bool, Error> {
-        let passed = self.meeting.link.pass(note, descriptors)?;
+        let passed = self.meeting.link.pass(&note.to_bytes(), descriptors)?;
         self.socket_full.store(!passed, Relaxed);
         Ok(passed)
     }
@@ -389,6 +372,32 @@ impl Shipping {
             cargo.iter_mut().for_each(|place| *place = None);
         }
         Ok(passed)
+    }
+}
+
+/// For lanes on which something of another peer's was shipped on: it may come back here.
+impl Elsewhere for Shipping {
+    fn set_bell(&self) {
+        self.meeting.set_bell();
+    }
+
+    fn unset_bell(&self) {
+        self.meeting.unset_bell();
+    }
+
+    /// Looks whether the peer is gone, or speaks nonsense.
+    fn end_if_over(&self) {
+        if !self.is_over() && self.meeting.link.is_over().unwrap_or(true) {
+            self.end();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.meeting.link.descriptor()
     }
 }
 

@@ -1,13 +1,13 @@
-//! The connection between the two ends of a path: who the peer is, whether it is alive, and what cannot go
-//! through shared memory.
+//! The connection between two ends: who the peer is, whether it is alive, and what cannot go through shared
+//! memory.
 //!
 //! It is a Unix socket, which is seen to end the moment that its other end is closed, and a pidfd, which says
 //! so even where a child of the peer still holds the socket. Messages over it are few: a doorbell when an
-//! event loop is to be woken, and memory that is passed on.
+//! event loop is to be woken, and what the protocol passes on with descriptors (its [`Mail`]).
 
 use crate::error::Error;
 use crate::fork::Maker;
-use crate::layout::{ARENAS_MAX, Hello, Note};
+use crate::hello::{Hello, Protocol};
 use crate::socket::{self, Credentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -17,21 +17,43 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Arenas that a peer may pass on before it ships anything in them.
-const ARENAS_AHEAD_MAX: usize = ARENAS_MAX;
-/// Sealed messages that are read before they are received; the socket holds the others.
-const SEALED_AHEAD_MAX: usize = 16;
+/// The one byte that says: something happened, look at the rings. No message of a protocol begins with it.
+const DOORBELL: u8 = 1;
+
+/// What may come through the socket beside doorbells.
+#[derive(Clone, Copy, Debug)]
+pub struct Mail {
+    /// Whether bytes with so many descriptors are a message of the protocol.
+    pub fits: fn(&[u8], usize) -> bool,
+    /// Most messages that are held here until somebody takes them.
+    pub ahead_max: usize,
+    /// The socket holds those beyond; else a peer that sends more is accused.
+    pub leaves_more: bool,
+}
+
+impl Mail {
+    /// Nothing may.
+    pub const NONE: Mail = Mail { fits: |_, _| false, ahead_max: 0, leaves_more: false };
+}
+
+/// A message that came through the socket.
+#[derive(Debug)]
+pub struct Packet {
+    /// What it says.
+    pub bytes: Vec<u8>,
+    /// What came with it.
+    pub descriptors: Vec<OwnedFd>,
+}
 
 /// A connection to a peer that has presented itself.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub struct Link {
     socket: OwnedFd,
     pidfd: Option<OwnedFd>,
     peer: Credentials,
     maker: Maker,
-    /// What notes may be about.
-    sealed: bool,
-    inbox: Mutex<VecDeque<(Note, Vec<OwnedFd>)>>,
+    mail: Mail,
+    inbox: Mutex<VecDeque<Packet>>,
 }
 
 /// Locks; what a panic left behind is no worse than what a peer can do.
@@ -39,18 +61,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Presents this end to the peer and learns who that is, within `limit`. Also answers what came with its hello.
-pub(crate) fn greet(
+/// Presents this end to the peer and learns who that is, within `limit`. Also answers what the peer's hello says,
+/// and the memory that came with it.
+///
+/// # Errors
+/// Why the two cannot work together, or what the kernel says.
+pub fn greet(
     socket: OwnedFd,
+    protocol: &Protocol,
     hello: Hello,
     memory: &[BorrowedFd<'_>],
     limit: Duration,
-    sealed: bool,
+    mail: Mail,
 ) -> Result<(Link, Hello, Vec<OwnedFd>), Error> {
     let end = Instant::now() + limit;
     let failed = |error: Errno| Error::io("present this end to the peer", error);
     rustix::net::sockopt::set_socket_passcred(&socket, true).map_err(failed)?;
-    match socket::send(socket.as_fd(), &hello.to_bytes(), memory) {
+    match socket::send(socket.as_fd(), &hello.to_bytes(protocol), memory) {
         Ok(()) => {}
         Err(Errno::PIPE | Errno::CONNRESET) => return Err(Error::Closed),
         Err(error) => return Err(failed(error)),
@@ -66,11 +93,11 @@ pub(crate) fn greet(
     };
     rustix::net::sockopt::set_socket_passcred(&socket, false).map_err(failed)?;
     let peer = received.credentials.ok_or_else(|| Error::Misfit("the peer has no credentials".into()))?;
-    let hello =
-        Hello::from_bytes(&received.bytes).map_err(|what| Error::Misfit(format!("the peer {what}")))?;
+    let hello = Hello::from_bytes(&received.bytes, protocol)
+        .map_err(|what| Error::Misfit(format!("the peer {what}")))?;
     // Without one (an old kernel, a peer of another namespace) the socket alone must tell.
     let pidfd = Pid::from_raw(peer.pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    let link = Link { socket, pidfd, peer, maker: Maker::this(), sealed, inbox: Mutex::default() };
+    let link = Link { socket, pidfd, peer, maker: Maker::this(), mail, inbox: Mutex::default() };
     Ok((link, hello, received.descriptors))
 }
 
@@ -92,47 +119,50 @@ fn timespec(duration: Duration) -> Timespec {
 
 impl Link {
     /// Who the peer is.
-    pub(crate) fn peer(&self) -> Credentials {
+    pub fn peer(&self) -> Credentials {
         self.peer
     }
 
     /// The socket, for an event loop.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
     /// Whether this process made the path.
     #[inline(always)]
-    pub(crate) fn check_process(&self) -> Result<(), Error> {
+    pub fn check_process(&self) -> Result<(), Error> {
         if self.maker.is_here() { Ok(()) } else { Err(Error::Forked) }
     }
 
     /// As [`Link::check_process`], for what is dropped.
-    pub(crate) fn is_here(&self) -> bool {
+    pub fn is_here(&self) -> bool {
         self.maker.is_here()
     }
 
     /// The peer did what it must not do.
-    pub(crate) fn accuse(&self, what: impl Into<String>) -> Error {
+    pub fn accuse(&self, what: impl Into<String>) -> Error {
         Error::Peer { pid: self.peer.pid, what: what.into() }
     }
 
     /// Ends the connection, though others may still hold this value.
-    pub(crate) fn shut(&self) {
+    pub fn shut(&self) {
         // An error says that it has ended already.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
     /// Rings the doorbell. A socket that is full of them will wake the peer as well, and one that has ended
     /// has nobody to wake.
-    pub(crate) fn ring_doorbell(&self) {
-        let _ = socket::send(self.descriptor(), &Note::Doorbell.to_bytes(), &[]);
+    pub fn ring_doorbell(&self) {
+        let _ = socket::send(self.descriptor(), &[DOORBELL], &[]);
     }
 
     /// Passes something on; false: the socket is full, try again when the peer has read.
-    pub(crate) fn pass(&self, note: &Note, descriptors: &[BorrowedFd<'_>]) -> Result<bool, Error> {
+    ///
+    /// # Errors
+    /// What the kernel says, or that the connection has ended.
+    pub fn pass(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<bool, Error> {
         loop {
-            return match socket::send(self.descriptor(), &note.to_bytes(), descriptors) {
+            return match socket::send(self.descriptor(), bytes, descriptors) {
                 Ok(()) => Ok(true),
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => Ok(false),
                 Err(Errno::INTR) => continue,
@@ -143,26 +173,28 @@ impl Link {
     }
 
     /// Reads what has come. False: the connection has ended.
-    pub(crate) fn drain(&self) -> Result<bool, Error> {
+    ///
+    /// # Errors
+    /// What the kernel says, or what the peer did wrong.
+    pub fn drain(&self) -> Result<bool, Error> {
         let mut inbox = lock(&self.inbox);
         let mut was_reset = false;
         loop {
-            if self.sealed && inbox.len() >= SEALED_AHEAD_MAX {
-                // More is read when these have been received.
+            if self.mail.leaves_more && inbox.len() >= self.mail.ahead_max {
+                // More is read when these have been taken.
                 return Ok(true);
             }
             match socket::receive(self.descriptor()) {
-                Ok(Some(received)) => match Note::from_bytes(&received.bytes) {
-                    Some(Note::Doorbell) => {}
-                    Some(note)
-                        if note.descriptors() == received.descriptors.len()
-                            && matches!(note, Note::Sealed(_)) == self.sealed
-                            && inbox.len() < ARENAS_AHEAD_MAX =>
-                    {
-                        inbox.push_back((note, received.descriptors));
+                Ok(Some(received)) => {
+                    let (bytes, descriptors) = (received.bytes, received.descriptors);
+                    if bytes == [DOORBELL] && descriptors.is_empty() {
+                        continue;
                     }
-                    _ => return Err(self.accuse("sent a message that cannot be")),
-                },
+                    if !(self.mail.fits)(&bytes, descriptors.len()) || inbox.len() >= self.mail.ahead_max {
+                        return Err(self.accuse("sent a message that cannot be"));
+                    }
+                    inbox.push_back(Packet { bytes, descriptors });
+                }
                 // Said once, before what the peer had sent until then.
                 Err(Errno::CONNRESET) if !was_reset => was_reset = true,
                 Ok(None) | Err(Errno::CONNRESET | Errno::NOTCONN) => return Ok(false),
@@ -174,21 +206,19 @@ impl Link {
         }
     }
 
-    /// Whether there is a note that `wanted` accepts.
-    pub(crate) fn has_note(&self, wanted: impl Fn(&Note) -> bool) -> bool {
-        lock(&self.inbox).iter().any(|(note, _)| wanted(note))
+    /// Whether there is mail that was read and not taken.
+    pub fn has_mail(&self) -> bool {
+        !lock(&self.inbox).is_empty()
     }
 
-    /// The oldest note that `wanted` accepts.
-    pub(crate) fn take_note(&self, wanted: impl Fn(&Note) -> bool) -> Option<(Note, Vec<OwnedFd>)> {
-        let mut inbox = lock(&self.inbox);
-        let at = inbox.iter().position(|(note, _)| wanted(note))?;
-        inbox.remove(at)
+    /// The oldest mail that was read and not taken.
+    pub fn take_mail(&self) -> Option<Packet> {
+        lock(&self.inbox).pop_front()
     }
 
     /// Sleeps until something comes through the socket or one of `others`, the peer dies, or `limit` is over.
     /// With `room`: also until the socket takes messages again.
-    pub(crate) fn sleep<'a>(
+    pub fn sleep<'a>(
         &'a self,
         limit: Duration,
         room: bool,
@@ -205,7 +235,7 @@ impl Link {
     }
 
     /// Whether there is nobody at the other end any more.
-    pub(crate) fn is_over(&self) -> Result<bool, Error> {
+    pub fn is_over(&self) -> Result<bool, Error> {
         if !self.drain()? {
             return Ok(true);
         }
@@ -216,7 +246,7 @@ impl Link {
     }
 
     /// The error for a connection that has ended without a word.
-    pub(crate) fn ended(&self) -> Error {
+    pub fn ended(&self) -> Error {
         Error::PeerDied { pid: self.peer.pid }
     }
 }

@@ -21,14 +21,14 @@ const ORDERS: usize = UNITS_MAX.trailing_zeros() as usize + 1;
 
 /// A part of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
+pub struct Block {
     unit: u32,
     order: u8,
 }
 
 /// The free blocks of an arena.
 #[derive(Debug)]
-pub(crate) struct Blocks {
+pub struct Blocks {
     unit_bytes: usize,
     free: [VecDeque<u32>; ORDERS],
     /// Blocks that there are of each size, free or not.
@@ -39,7 +39,7 @@ pub(crate) struct Blocks {
 
 impl Blocks {
     /// An arena of `bytes`, a multiple of 4096, all free.
-    pub(crate) fn new(bytes: usize) -> Blocks {
+    pub fn new(bytes: usize) -> Blocks {
         let unit_bytes = bytes.div_ceil(UNITS_MAX).next_power_of_two().max(UNIT_BYTES_MIN);
         let mut blocks =
             Blocks { unit_bytes, free: Default::default(), blocks: [0; ORDERS], may_join: false };
@@ -56,13 +56,13 @@ impl Blocks {
 
     /// Where a block begins in the arena, in bytes.
     #[inline]
-    pub(crate) fn offset(&self, block: Block) -> usize {
+    pub fn offset(&self, block: Block) -> usize {
         block.unit as usize * self.unit_bytes
     }
 
     /// Bytes of a block.
     #[inline]
-    pub(crate) fn bytes(&self, block: Block) -> usize {
+    pub fn bytes(&self, block: Block) -> usize {
         self.unit_bytes << block.order
     }
 
@@ -73,7 +73,7 @@ impl Blocks {
 
     /// A block of at least `bytes`, if there is one.
     #[inline]
-    pub(crate) fn take(&mut self, bytes: usize) -> Option<Block> {
+    pub fn take(&mut self, bytes: usize) -> Option<Block> {
         let order = self.order_for(bytes);
         if order >= ORDERS {
             return None;
@@ -107,7 +107,7 @@ impl Blocks {
 
     /// Gives a block back.
     #[inline]
-    pub(crate) fn give(&mut self, block: Block) {
+    pub fn give(&mut self, block: Block) {
         self.free[block.order as usize].push_back(block.unit);
         self.may_join = true;
     }
@@ -141,7 +141,7 @@ impl Blocks {
     }
 
     /// Bytes of the largest block that there can ever be in an arena of `bytes`.
-    pub(crate) fn largest(bytes: usize) -> usize {
+    pub fn largest(bytes: usize) -> usize {
         let blocks = Blocks::new(bytes);
         let order = (0..ORDERS).rev().find(|order| !blocks.free[*order].is_empty());
         order.map_or(0, |order| blocks.unit_bytes << order)

@@ -1,24 +1,24 @@
-//! What can go wrong on a path.
+//! What can go wrong between two ends.
 
 use std::io;
 
-/// Why an operation on a path was not done.
+/// Why an operation on a path or a channel was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The time that was given is over.
-    #[error("nothing happened on the path within the time that was given")]
+    #[error("nothing happened within the time that was given")]
     TimedOut,
     /// The peer closed its end, and everything that it had sent has been received.
-    #[error("the peer has closed the path")]
+    #[error("the peer has closed its end")]
     Closed,
     /// The peer is gone without having closed its end.
     #[error("the peer (process {pid}) died or was cut off")]
     PeerDied {
-        /// Its process, as the kernel knew it when the path was made.
+        /// Its process, as the kernel knew it when they met.
         pid: u32,
     },
-    /// The peer did what no peer that keeps to the protocol does. The path is of no use any more.
-    #[error("the peer (process {pid}) broke the protocol: {what}; make a new path, to a peer that you trust")]
+    /// The peer did what no peer that keeps to the protocol does. The connection is of no use any more.
+    #[error("the peer (process {pid}) broke the protocol: {what}; connect anew, to a peer that you trust")]
     Peer {
         /// Its process.
         pid: u32,
@@ -26,16 +26,14 @@ pub enum Error {
         what: String,
     },
     /// The two ends cannot work together.
-    #[error("the two ends of the path do not fit together: {0}")]
+    #[error("the two ends do not fit together: {0}")]
     Misfit(String),
-    /// A container of this size can never be had on this path.
-    #[error(
-        "a container of {asked} bytes was asked for, and this path can give {most} at most; give it a larger arena"
-    )]
+    /// So many bytes in one piece can never be had of this arena.
+    #[error("{asked} bytes were asked for, and the arena can give {most} at most; make it larger")]
     TooLarge {
         /// Bytes asked for.
         asked: usize,
-        /// Bytes of the largest container.
+        /// Bytes that can be had.
         most: usize,
     },
     /// What a message consists of is limited.
@@ -52,10 +50,8 @@ pub enum Error {
     /// This container cannot go on this path.
     #[error("this container cannot be shipped on this path: {0}")]
     Unfit(&'static str),
-    /// The process was forked off the one that made the path.
-    #[error(
-        "the path belongs to the process that made it, and this one was forked off; make a path of its own"
-    )]
+    /// The process was forked off the one that made this end.
+    #[error("this end belongs to the process that made it, and this one was forked off; connect anew in it")]
     Forked,
     /// An option has a value that cannot be.
     #[error("{option} is {value}, and must be {allowed}")]
@@ -78,18 +74,8 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
+    /// The error for a call of the kernel that failed: what was to be done, and what it said.
+    pub fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::Io { what: what.into(), source: source.into() }
     }
-}
-
-/// What was to be shipped, and why it was not.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct NotShipped<T> {
-    /// Why.
-    #[source]
-    pub error: Error,
-    /// What was given, unharmed.
-    pub cargo: T,
 }

@@ -5,11 +5,11 @@
 //! spinning the patience doubles, each time that it did not it is halved.
 
 use crate::error::Error;
-use crate::lane::Shipping;
 use crate::link::Link;
-use crate::stats::Counters;
+use crate::stats::Waits;
 use bywash_ring::{Bell, Sleeper};
 use bywash_sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub enum Wait {
 }
 
 /// Looks while one lock is held.
-pub(crate) const LOOKS: u32 = 64;
+pub const LOOKS: u32 = 64;
 /// Least and most patience, in looks: about 1 and 100 us.
 const PATIENCE_MIN: u32 = 64;
 const PATIENCE_MAX: u32 = 8192;
@@ -37,26 +37,48 @@ const FUTEX_LIMIT: Duration = Duration::from_millis(100);
 /// Longest sleep on the socket, which sees it. A bell that was not heard is not missed for longer.
 const SOCKET_LIMIT: Duration = Duration::from_secs(1);
 
+/// Another connection on which something may happen meanwhile that lets a waiting end go on.
+pub trait Elsewhere {
+    /// Asks for a doorbell there.
+    fn set_bell(&self);
+    /// Asks for none any more.
+    fn unset_bell(&self);
+    /// Looks whether that connection has ended, and does what is to be done then.
+    fn end_if_over(&self);
+    /// Whether it has ended, as far as is known.
+    fn is_over(&self) -> bool;
+    /// Where the doorbell is heard.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
 /// Who waits, and for what.
-pub(crate) struct Waiter<'a> {
-    pub(crate) how: Wait,
-    pub(crate) link: &'a Link,
-    pub(crate) bell: &'a Bell,
-    pub(crate) patience: &'a AtomicU32,
-    pub(crate) counters: &'a Counters,
+pub struct Waiter<'a> {
+    /// How.
+    pub how: Wait,
+    /// The connection to the other side.
+    pub link: &'a Link,
+    /// This side's bell.
+    pub bell: &'a Bell,
+    /// What was learned about how long to spin.
+    pub patience: &'a AtomicU32,
+    /// Where it is counted.
+    pub waits: &'a Waits,
     /// Says whether it is the socket that is full.
-    pub(crate) socket_full: Option<&'a AtomicBool>,
-    /// Lanes on which something may come back meanwhile that `attempt` lets go on.
-    pub(crate) relays: &'a [Arc<Shipping>],
+    pub socket_full: Option<&'a AtomicBool>,
+    /// Connections on which something may happen meanwhile that lets `attempt` go on.
+    pub elsewhere: &'a [Arc<dyn Elsewhere>],
 }
 
 /// What a fresh patience is.
-pub(crate) const PATIENCE: u32 = 1024;
+pub const PATIENCE: u32 = 1024;
 
 impl Waiter<'_> {
     /// Calls `attempt` until it answers something, the peer is gone, or `limit` is over. `attempt` looks as
     /// often as it is told before it says that there is nothing.
-    pub(crate) fn wait<T>(
+    ///
+    /// # Errors
+    /// What `attempt` says, [`Error::TimedOut`], or what became of the peer.
+    pub fn wait<T>(
         &self,
         limit: Option<Duration>,
         mut attempt: impl FnMut(u32) -> Result<Option<T>, Error>,
@@ -74,7 +96,7 @@ impl Waiter<'_> {
             }
             if self.how != Wait::Spin {
                 self.bell.set(self.sleeper());
-                self.relays.iter().for_each(|lane| lane.meeting.set_bell());
+                self.elsewhere.iter().for_each(|other| other.set_bell());
                 if let Some(found) = attempt(1)? {
                     self.unset_bells();
                     return Ok(found);
@@ -82,7 +104,7 @@ impl Waiter<'_> {
                 self.sleep(end)?;
                 self.unset_bells();
             }
-            self.relays.iter().for_each(|lane| lane.end_if_over());
+            self.elsewhere.iter().for_each(|other| other.end_if_over());
             if let Some(found) = attempt(1)? {
                 return Ok(found);
             }
@@ -98,7 +120,7 @@ impl Waiter<'_> {
 
     fn unset_bells(&self) {
         self.bell.unset();
-        self.relays.iter().for_each(|lane| lane.meeting.unset_bell());
+        self.elsewhere.iter().for_each(|other| other.unset_bell());
     }
 
     fn waits_for_socket(&self) -> bool {
@@ -107,7 +129,7 @@ impl Waiter<'_> {
 
     /// A futex is one word; where more can happen it is the socket.
     fn sleeper(&self) -> Sleeper {
-        let one = !self.waits_for_socket() && self.relays.is_empty();
+        let one = !self.waits_for_socket() && self.elsewhere.is_empty();
         if self.how == Wait::Adaptive && one { Sleeper::Futex } else { Sleeper::Signal }
     }
 
@@ -116,15 +138,15 @@ impl Waiter<'_> {
         let at_most = |limit: Duration| left.map_or(limit, |left| left.min(limit));
         match self.sleeper() {
             Sleeper::Futex => {
-                self.counters.futex_sleeps.add(1);
+                self.waits.futex_sleeps.add(1);
                 self.bell.sleep(at_most(FUTEX_LIMIT));
                 Ok(())
             }
             Sleeper::Signal => {
-                self.counters.socket_sleeps.add(1);
+                self.waits.socket_sleeps.add(1);
                 // One that has ended would be readable for ever.
-                let others = self.relays.iter().filter(|lane| !lane.is_over());
-                let others = others.map(|lane| lane.meeting.link.descriptor());
+                let others = self.elsewhere.iter().filter(|other| !other.is_over());
+                let others = others.map(|other| other.descriptor());
                 self.link.sleep(at_most(SOCKET_LIMIT), self.waits_for_socket(), others)
             }
         }
@@ -137,7 +159,7 @@ impl Waiter<'_> {
         };
         for _ in 0..patience / LOOKS {
             if let Some(found) = attempt(LOOKS)? {
-                self.counters.spins.add(1);
+                self.waits.spins.add(1);
                 if self.how == Wait::Adaptive {
                     self.patience.store((patience * 2).min(PATIENCE_MAX), Relaxed);
                 }

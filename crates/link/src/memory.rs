@@ -5,6 +5,8 @@
 //! /dev/shm; the memory goes with the last process that has it.
 
 use crate::error::Error;
+use bywash_ring::Shared;
+use bywash_sync::AtomicU64;
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create,
 };
@@ -12,11 +14,12 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
 
 /// Bytes of a page.
-pub(crate) const PAGE: usize = 4096;
+pub const PAGE: usize = 4096;
 /// Bytes of a huge page.
-pub(crate) const HUGE_PAGE: usize = 2 << 20;
+pub const HUGE_PAGE: usize = 2 << 20;
 /// What statfs(2) says of memory in reserved huge pages.
 const HUGETLBFS: i64 = 0x9584_58f6;
 /// No party can resize the file, nor undo that.
@@ -36,14 +39,14 @@ pub enum HugePages {
 
 /// An anonymous file of a fixed size.
 #[derive(Debug)]
-pub(crate) struct File {
+pub struct File {
     descriptor: OwnedFd,
     bytes: usize,
 }
 
 impl File {
     /// A new file of `bytes`, all zero, which can still be sealed.
-    pub(crate) fn create(name: &str, bytes: usize, huge: HugePages) -> Result<File, Error> {
+    pub fn create(name: &str, bytes: usize, huge: HugePages) -> Result<File, Error> {
         let reserved = if huge == HugePages::Reserved { MemfdFlags::HUGETLB } else { MemfdFlags::empty() };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | reserved;
         let made = memfd_create(name, flags).and_then(|descriptor| {
@@ -55,7 +58,7 @@ impl File {
     }
 
     /// A file that a peer passed on, if it is what it should be.
-    pub(crate) fn adopt(descriptor: OwnedFd, bytes: usize, seals: SealFlags) -> Result<File, String> {
+    pub fn adopt(descriptor: OwnedFd, bytes: usize, seals: SealFlags) -> Result<File, String> {
         let has =
             fcntl_get_seals(&descriptor).map_err(|_| "passed a descriptor that is no memory".to_owned())?;
         if !has.contains(seals) {
@@ -73,33 +76,35 @@ impl File {
         }
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    /// Its size.
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Changes the size, as long as that is not fixed.
-    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), Error> {
+    pub fn resize(&mut self, bytes: usize) -> Result<(), Error> {
         ftruncate(&self.descriptor, bytes as u64).map_err(|error| Error::io("resize memory", error))?;
         self.bytes = bytes;
         Ok(())
     }
 
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+    /// To be passed on.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
     /// Nobody can resize it any more.
-    pub(crate) fn fix_size(&self) -> Result<(), Error> {
+    pub fn fix_size(&self) -> Result<(), Error> {
         self.seal(FIXED, "fix the size of memory")
     }
 
     /// Nobody can resize it, and nobody can write to it but through mappings that there are already.
-    pub(crate) fn fix_writers(&self) -> Result<(), Error> {
+    pub fn fix_writers(&self) -> Result<(), Error> {
         self.seal(FIXED | SealFlags::FUTURE_WRITE, "take the right to write to memory away")
     }
 
     /// Nobody can resize it or write to it. Fails while anybody has it mapped for writing.
-    pub(crate) fn freeze(&self) -> Result<(), Error> {
+    pub fn freeze(&self) -> Result<(), Error> {
         self.seal(FIXED | SealFlags::WRITE, "seal a container")
     }
 
@@ -107,21 +112,52 @@ impl File {
         fcntl_add_seals(&self.descriptor, seals).map_err(|error| Error::io(what, error))
     }
 
+    /// New memory of a fixed size for rings, mapped: so many words, all zero.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn create_words(words: usize) -> Result<(File, Shared), Error> {
+        let file = File::create("bywash-control", words * 8, HugePages::No)?;
+        file.fix_size()?;
+        let shared = file.map_words()?;
+        Ok((file, shared))
+    }
+
+    /// Maps the words of a file that cannot be shrunk.
+    fn map_words(&self) -> Result<Shared, Error> {
+        let mapping = Arc::new(self.map(true)?);
+        let base: *const AtomicU64 = mapping.base().cast();
+        // SAFETY: mapped for reading and writing, page-aligned, sealed against shrinking, and used through
+        // `Shared` only; the mapping goes with the last of them.
+        Ok(unsafe { Shared::new(base, self.bytes / 8, mapping) })
+    }
+
+    /// Words that a peer passed on, if they are what they should be: the outer error is of this end.
+    ///
+    /// # Errors
+    /// What the kernel says; or, inside, what the peer did wrong.
+    pub fn adopt_words(descriptor: OwnedFd, words: usize) -> Result<Result<Shared, String>, Error> {
+        match File::adopt(descriptor, words * 8, SEALS_FIXED) {
+            Ok(file) => file.map_words().map(Ok),
+            Err(what) => Ok(Err(what)),
+        }
+    }
+
     /// Maps all of it.
-    pub(crate) fn map(&self, writable: bool) -> Result<Mapping, Error> {
+    pub fn map(&self, writable: bool) -> Result<Mapping, Error> {
         Mapping::of(self.descriptor(), self.bytes, writable)
             .map_err(|error| Error::io(format!("map {} bytes of memory", self.bytes), error))
     }
 }
 
 /// The seals that memory must have before it is mapped.
-pub(crate) const SEALS_FIXED: SealFlags = SealFlags::SHRINK;
+pub const SEALS_FIXED: SealFlags = SealFlags::SHRINK;
 /// The seals of a sealed container.
-pub(crate) const SEALS_FROZEN: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE);
+pub const SEALS_FROZEN: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE);
 
 /// A mapping of a whole file.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     base: *mut u8,
     bytes: usize,
 }
@@ -164,12 +200,13 @@ impl Mapping {
         Ok(Mapping { base: mapped?.cast(), bytes })
     }
 
-    pub(crate) fn base(&self) -> *mut u8 {
+    /// Where it begins.
+    pub fn base(&self) -> *mut u8 {
         self.base
     }
 
     /// Leaves it out of forked children.
-    pub(crate) fn keep_from_children(&self) -> Result<(), Error> {
+    pub fn keep_from_children(&self) -> Result<(), Error> {
         // SAFETY: the mapping is ours; in a child its owner is not there.
         match unsafe { libc::madvise(self.base.cast(), self.bytes, libc::MADV_DONTFORK) } {
             0 => Ok(()),
@@ -178,7 +215,7 @@ impl Mapping {
     }
 
     /// Makes huge pages of it where the kernel can; answers of how many bytes.
-    pub(crate) fn collapse(&self) -> usize {
+    pub fn collapse(&self) -> usize {
         (0..self.bytes / HUGE_PAGE)
             .filter(|number| {
                 let page = self.base.wrapping_add(number * HUGE_PAGE);

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 /// Most bytes of a message.
 pub(crate) const BYTES_MAX: usize = 512;
 /// Most descriptors of a message.
-pub(crate) const DESCRIPTORS_MAX: usize = 16;
+pub const DESCRIPTORS_MAX: usize = 16;
 
 /// Who sent something, as the kernel says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// This process's.
-    pub(crate) fn own() -> Credentials {
+    pub fn own() -> Credentials {
         Credentials {
             pid: std::process::id(),
             uid: rustix::process::geteuid().as_raw(),
@@ -37,9 +37,9 @@ impl Credentials {
 /// A message that came.
 #[derive(Debug)]
 pub(crate) struct Received {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) descriptors: Vec<OwnedFd>,
-    pub(crate) credentials: Option<Credentials>,
+    pub bytes: Vec<u8>,
+    pub descriptors: Vec<OwnedFd>,
+    pub credentials: Option<Credentials>,
 }
 
 const CONTROL_BYTES: usize = 256;

@@ -1,7 +1,7 @@
-//! Whether this process is the one that made a path.
+//! Whether this process is the one that made an end.
 //!
-//! A forked child inherits the memory of a path and its descriptors, but there can be only one party at each
-//! end. So the paths of the parent are dead in the child: every operation says so, and what the child drops
+//! A forked child inherits the memory of an end and its descriptors, but there can be only one party at each
+//! end. So the ends of the parent are dead in the child: every operation says so, and what the child drops
 //! is neither freed nor given back, since it is the parent's.
 
 use bywash_sync::{AtomicU64, Ordering::Relaxed};
@@ -13,11 +13,11 @@ static WATCHING: Once = Once::new();
 
 /// The process that made something.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Maker(u64);
+pub struct Maker(u64);
 
 impl Maker {
     /// This process.
-    pub(crate) fn this() -> Maker {
+    pub fn this() -> Maker {
         extern "C" fn in_child() {
             GENERATION.fetch_add(1, Relaxed);
         }
@@ -31,7 +31,7 @@ impl Maker {
 
     /// Whether it is this one.
     #[inline(always)]
-    pub(crate) fn is_here(self) -> bool {
+    pub fn is_here(self) -> bool {
         GENERATION.load(Relaxed) == self.0
     }
 }

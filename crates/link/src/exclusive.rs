@@ -1,6 +1,6 @@
 //! A lock whose release is a plain store.
 //!
-//! The state of a lane is used by one thread nearly always, for some ten nanoseconds. A lock that must find out
+//! The state of one side of a ring is used by one thread nearly always, for some ten nanoseconds. A lock that must find out
 //! at its release whether somebody sleeps pays an atomic exchange there, which waits for all that was just
 //! written to shared memory. Here whoever finds it taken looks again, and after some looks gives the
 //! processor away; nobody holds it for longer than a few microseconds, and never while sleeping.
@@ -14,7 +14,7 @@ const LOOKS: u32 = 100;
 
 /// A value that one thread at a time can use.
 #[derive(Debug, Default)]
-pub(crate) struct Exclusive<T> {
+pub struct Exclusive<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -23,16 +23,17 @@ pub(crate) struct Exclusive<T> {
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
 /// The right to use it.
-pub(crate) struct Guard<'a, T>(&'a Exclusive<T>);
+pub struct Guard<'a, T>(&'a Exclusive<T>);
 
 impl<T> Exclusive<T> {
-    pub(crate) fn new(value: T) -> Exclusive<T> {
+    /// A value that nobody uses yet.
+    pub fn new(value: T) -> Exclusive<T> {
         Exclusive { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Waits until nobody else uses it.
     #[inline]
-    pub(crate) fn lock(&self) -> Guard<'_, T> {
+    pub fn lock(&self) -> Guard<'_, T> {
         let mut looks = 0u32;
         loop {
             if let Some(guard) = self.try_lock() {
@@ -48,7 +49,7 @@ impl<T> Exclusive<T> {
 
     /// None: somebody else uses it.
     #[inline]
-    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         // SYNC: exclusive (acquire).
         let was_taken = self.taken.swap(true, Ordering::Acquire);
         // Made only here: a guard that is dropped gives the value free.

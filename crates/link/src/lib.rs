@@ -1,0 +1,57 @@
+//! What two programs need before they can exchange anything: a connection that tells who the peer is and whether
+//! it lives, memory that both have and neither can resize, and a way to wait for each other.
+//!
+//! Paths (`bywash-container`) and channels (`bywash-channel`) are made of these, and say what goes over them; so
+//! this crate has no user but those. Nothing here believes what a peer says before it was checked.
+//!
+//! ```
+//! use bywash_link::{Hello, Mail, Protocol, greet, socket_pair};
+//! use std::time::Duration;
+//!
+//! const GREETING: Protocol =
+//!     Protocol { magic: *b"greeting", version: 1, noun: "an end of a greeting", rings_max: [16, 16] };
+//! let hello = Hello { flags: 0, arena_bytes: 0, rings: [8, 8] };
+//! let (here, there) = socket_pair()?;
+//! let limit = Duration::from_secs(1);
+//! let other = std::thread::spawn(move || greet(there, &GREETING, hello, &[], limit, Mail::NONE).map(drop));
+//! let (link, theirs, _memory) = greet(here, &GREETING, hello, &[], limit, Mail::NONE)?;
+//! assert_eq!((link.peer().pid, theirs), (std::process::id(), hello));
+//! # other.join().unwrap()?;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - [`Listener`], [`connect`], [`socket_pair`]: how two programs find each other
+//! - [`greet`], [`Hello`], [`Protocol`]: how they present themselves
+//! - [`Link`], [`Mail`]: the connection from then on
+//! - [`File`], [`Mapping`], [`Arena`], [`Blocks`]: memory, and what is free in it
+//! - [`Meeting`], [`Wait`], [`Waiter`]: waiting for the other side, and waking it
+//! - [`Exclusive`], [`Maker`], [`Counter`]: locks, forks and counts of their ends
+//! - [`Error`]: what can go wrong
+
+mod arena;
+mod blocks;
+mod error;
+mod exclusive;
+mod fork;
+mod hello;
+mod link;
+mod meeting;
+mod memory;
+mod rendezvous;
+mod socket;
+mod stats;
+mod wait;
+
+pub use arena::{ARENA_BYTES_MAX, Arena, Writers};
+pub use blocks::{Block, Blocks};
+pub use error::Error;
+pub use exclusive::{Exclusive, Guard};
+pub use fork::Maker;
+pub use hello::{FLAG_FENCES, Hello, Protocol};
+pub use link::{Link, Mail, Packet, greet};
+pub use meeting::Meeting;
+pub use memory::{File, HugePages, Mapping, PAGE, SEALS_FIXED, SEALS_FROZEN};
+pub use rendezvous::{Listener, connect, socket_pair};
+pub use socket::{Credentials, DESCRIPTORS_MAX};
+pub use stats::{Counter, Waits};
+pub use wait::{Elsewhere, LOOKS, Wait, Waiter};

@@ -1,0 +1,90 @@
+//! How two programs find each other: by a name in the file system, or by a socket that one gives to the other.
+
+use crate::error::Error;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// Connections that wait for [`Listener::accept`].
+const BACKLOG: i32 = 128;
+
+/// Waits for peers at a name in the file system.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+}
+
+fn new_socket() -> Result<OwnedFd, Error> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|error| Error::io("make a socket", error))
+}
+
+fn address(name: &Path) -> Result<SocketAddrUnix, Error> {
+    SocketAddrUnix::new(name)
+        .map_err(|error| Error::io(format!("use {} as a socket's name", name.display()), error))
+}
+
+impl Listener {
+    /// Makes the name, which must not exist. It stays until somebody removes it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn bind(name: &Path) -> Result<Listener, Error> {
+        let socket = new_socket()?;
+        let address = address(name)?;
+        // So that whoever connects is known by its own word to the kernel.
+        rustix::net::sockopt::set_socket_passcred(&socket, true)
+            .and_then(|()| rustix::net::bind(&socket, &address))
+            .and_then(|()| rustix::net::listen(&socket, BACKLOG))
+            .map_err(|error| Error::io(format!("listen at {}", name.display()), error))?;
+        Ok(Listener { socket })
+    }
+
+    /// Waits for a peer, to be greeted.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn accept(&self) -> Result<OwnedFd, Error> {
+        loop {
+            match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
+                Ok(socket) => return Ok(socket),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => return Err(Error::io("accept a peer", error)),
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A socket to whoever listens at `name`.
+///
+/// # Errors
+/// What the kernel says.
+pub fn connect(name: &Path) -> Result<OwnedFd, Error> {
+    let socket = new_socket()?;
+    rustix::net::connect(&socket, &address(name)?)
+        .map_err(|error| Error::io(format!("connect to {}", name.display()), error))?;
+    Ok(socket)
+}
+
+/// Two connected sockets: keep one and give the other to whom the connection shall lead to, to a child, say, that
+/// inherits it. Each end makes its end of a path or of a channel over its own.
+///
+/// # Errors
+/// What the kernel says.
+pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Error> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .and_then(|(one, other)| {
+            // From now on, so that whoever speaks first is known as well.
+            rustix::net::sockopt::set_socket_passcred(&one, true)?;
+            rustix::net::sockopt::set_socket_passcred(&other, true)?;
+            Ok((one, other))
+        })
+        .map_err(|error| Error::io("make a pair of sockets", error))
+}
