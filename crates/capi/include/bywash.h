@@ -117,6 +117,10 @@ typedef enum bywash_error {
    * A million handles of a kind were made and not freed. What was to get one was freed.
    */
   BYWASH_ERROR_FULL = -16,
+  /**
+   * The arena is used up for now, or as many requests are under way as the channel is deep.
+   */
+  BYWASH_ERROR_NO_ROOM = -17,
 } bywash_error;
 
 /**

@@ -46,6 +46,8 @@ pub enum bywash_error {
     BYWASH_ERROR_IO = -15,
     /// A million handles of a kind were made and not freed. What was to get one was freed.
     BYWASH_ERROR_FULL = -16,
+    /// The arena is used up for now, or as many requests are under way as the channel is deep.
+    BYWASH_ERROR_NO_ROOM = -17,
 }
 
 use bywash_error::*;
@@ -89,6 +91,7 @@ impl From<Error> for Failure {
             Error::Peer { .. } => BYWASH_ERROR_PEER,
             Error::Misfit(_) => BYWASH_ERROR_MISFIT,
             Error::TooLarge { .. } => BYWASH_ERROR_TOO_LARGE,
+            Error::UsedUp { .. } | Error::Full { .. } => BYWASH_ERROR_NO_ROOM,
             Error::Pieces { .. } => BYWASH_ERROR_PIECES,
             Error::NotMapped(_) => BYWASH_ERROR_NOT_MAPPED,
             Error::Unfit(_) => BYWASH_ERROR_UNFIT,

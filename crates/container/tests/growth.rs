@@ -9,10 +9,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod processes;
+mod choices;
 
 use bywash_container::{Error, Message, Path, socket_pair};
-use processes::{Child, Random, alone, check, fill, memfd_mappings, memfds, options, role, rounds};
+use bywash_peers::{
+    Child, Random, alone, check, fill, inherited_sockets, memfd_mappings, memfds, role, rounds,
+};
+use choices::options;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -65,10 +68,7 @@ fn child() {
     let Some(role) = role() else { return };
     let words: Vec<&str> = role.split(' ').collect();
     let [arena, messages, warm_up, ping_pong] = [1, 2, 3, 4].map(|word: usize| words[word].parse().unwrap());
-    let path = Path::over(
-        processes::inherited_sockets().remove(0),
-        &options(words[0], "adaptive").arena_bytes(arena),
-    );
+    let path = Path::over(inherited_sockets().remove(0), &options(words[0], "adaptive").arena_bytes(arena));
     let path = path.unwrap();
     let mut random = Random(9);
     let mut kept = VecDeque::new();
@@ -106,7 +106,7 @@ fn ship(path: &Path, random: &mut Random) {
     let cargo = (0..count).map(|_| {
         let bits = if count == 1 { 17 } else { 13 };
         let mut container = path.alloc_within(random.size(bits), LONG).unwrap();
-        fill(&mut container, random.next());
+        fill(&mut container, random.number());
         container.into()
     });
     path.ship_all_within(cargo.collect(), LONG).unwrap();

@@ -9,24 +9,24 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod processes;
+mod choices;
 
 use bywash_container::{Error, Listener, Message, Options, Path, socket_pair};
-use processes::{Belongings, Random, alone, options, rounds};
-use std::ffi::CStr;
+use bywash_peers::{
+    Belongings, FIXED, LIMIT, Random, WAITS, Words, alone, memory, receive, rounds, send, timed, watch,
+};
+use choices::options;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool,
     Ordering::{Relaxed, Release},
 };
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest time that a call may take beyond what it was asked to wait.
-const LIMIT: Duration = Duration::from_secs(2);
 const SHORT: Duration = Duration::from_millis(5);
 
 /// Rings of the liar, and of the victim: so few entries that they go around often.
@@ -43,26 +43,7 @@ const SEALED: u32 = 1;
 /// What the liar's arena is full of.
 const FILLING: u8 = 0x5a;
 
-const FIXED: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 const FROZEN: i32 = FIXED | libc::F_SEAL_WRITE;
-
-/// Memory with seals.
-fn memory(bytes: usize, seals: i32) -> OwnedFd {
-    memory_named(c"hostile", bytes, seals)
-}
-
-fn memory_named(name: &CStr, bytes: usize, seals: i32) -> OwnedFd {
-    // SAFETY: system calls on a descriptor that is made here.
-    unsafe {
-        let file = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-        assert!(file >= 0 && libc::ftruncate(file, bytes as i64) == 0);
-        let file = OwnedFd::from_raw_fd(file);
-        if seals != 0 {
-            assert_eq!(libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals), 0);
-        }
-        file
-    }
-}
 
 /// A hello, as src/layout.rs has it.
 #[derive(Clone, Copy)]
@@ -93,105 +74,6 @@ impl Hello {
         bytes.extend(self.depth.to_le_bytes());
         bytes.extend(self.tickets.to_le_bytes());
         bytes
-    }
-}
-
-/// Room for the descriptors of a message, aligned as it must be.
-#[repr(C, align(8))]
-struct Ancillary([u8; 1100]);
-
-/// Sends a message with descriptors; false if the socket does not take it.
-fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[RawFd]) -> bool {
-    let mut ancillary = Ancillary([0; 1100]);
-    let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let payload = size_of_val(descriptors);
-    // SAFETY: the header leads to live buffers; the ancillary one has room for as many descriptors as the
-    // kernel takes, which is 253.
-    unsafe {
-        let mut header: libc::msghdr = std::mem::zeroed();
-        header.msg_iov = &mut iov;
-        header.msg_iovlen = 1;
-        if payload > 0 {
-            header.msg_control = ancillary.0.as_mut_ptr().cast();
-            header.msg_controllen = libc::CMSG_SPACE(payload as u32) as usize;
-            assert!(header.msg_controllen <= 1100);
-            let message = libc::CMSG_FIRSTHDR(&header);
-            (*message).cmsg_level = libc::SOL_SOCKET;
-            (*message).cmsg_type = libc::SCM_RIGHTS;
-            (*message).cmsg_len = libc::CMSG_LEN(payload as u32) as usize;
-            ptr::copy_nonoverlapping(descriptors.as_ptr().cast::<u8>(), libc::CMSG_DATA(message), payload);
-        }
-        libc::sendmsg(socket.as_raw_fd(), &header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) >= 0
-    }
-}
-
-/// Takes a message with its descriptors.
-fn receive(socket: &OwnedFd) -> (Vec<u8>, Vec<OwnedFd>) {
-    let mut ancillary = Ancillary([0; 1100]);
-    let mut bytes = vec![0u8; 512];
-    let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let mut descriptors = Vec::new();
-    // SAFETY: the header leads to live buffers of the lengths that it says; what the kernel wrote is read as
-    // it says.
-    unsafe {
-        let mut header: libc::msghdr = std::mem::zeroed();
-        header.msg_iov = &mut iov;
-        header.msg_iovlen = 1;
-        header.msg_control = ancillary.0.as_mut_ptr().cast();
-        header.msg_controllen = 1100;
-        let length = libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC);
-        assert!(length >= 0, "{}", std::io::Error::last_os_error());
-        bytes.truncate(length as usize);
-        let mut message = libc::CMSG_FIRSTHDR(&header);
-        while !message.is_null() {
-            if (*message).cmsg_type == libc::SCM_RIGHTS {
-                let count = ((*message).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
-                let data = libc::CMSG_DATA(message).cast::<RawFd>();
-                descriptors
-                    .extend((0..count).map(|number| OwnedFd::from_raw_fd(data.add(number).read_unaligned())));
-            }
-            message = libc::CMSG_NXTHDR(&header, message);
-        }
-    }
-    (bytes, descriptors)
-}
-
-/// Words of memory that the victim uses too.
-struct Words {
-    base: *mut AtomicU64,
-    count: usize,
-}
-
-// SAFETY: the words are reached by atomic operations alone.
-unsafe impl Send for Words {}
-// SAFETY: as above.
-unsafe impl Sync for Words {}
-
-impl Words {
-    fn map(file: &OwnedFd, bytes: usize) -> Words {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, at an address of the kernel's choice.
-        let base =
-            unsafe { libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-        assert_ne!(base, libc::MAP_FAILED);
-        Words { base: base.cast(), count: bytes / 8 }
-    }
-
-    fn at(&self, index: usize) -> &AtomicU64 {
-        assert!(index < self.count);
-        // SAFETY: within the mapping, which this value keeps.
-        unsafe { &*self.base.add(index) }
-    }
-
-    fn set(&self, index: usize, word: u64) {
-        self.at(index).store(word, Relaxed);
-    }
-}
-
-impl Drop for Words {
-    fn drop(&mut self) {
-        // SAFETY: nobody has a reference any more.
-        unsafe { libc::munmap(self.base.cast(), self.count * 8) };
     }
 }
 
@@ -230,37 +112,6 @@ fn meet_with(class: &str, options: Options) -> (Path, Liar) {
     let from_victim = Words::map(&files[0], CONTROL_BYTES);
     let to_victim = Words::map(&control, CONTROL_BYTES);
     (path, Liar { socket: there, to_victim, from_victim, arena })
-}
-
-/// Calls something that may fail, but not take long.
-fn timed<T>(what: &str, call: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
-    let answer = call();
-    assert!(start.elapsed() < LIMIT, "{what} took {:?}", start.elapsed());
-    answer
-}
-
-/// Ends the process if a test hangs, and says which.
-fn watch(test: &'static str, limit: Duration) -> impl Drop {
-    struct Watch(Arc<AtomicBool>);
-    impl Drop for Watch {
-        fn drop(&mut self) {
-            self.0.store(true, Relaxed);
-        }
-    }
-    let done = Arc::new(AtomicBool::new(false));
-    let seen = done.clone();
-    thread::spawn(move || {
-        let end = Instant::now() + limit;
-        while !seen.load(Relaxed) {
-            if Instant::now() > end {
-                eprintln!("{test} hangs");
-                std::process::abort();
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-    });
-    Watch(done)
 }
 
 /// What a victim can be told in the set-up, and the words that its error must have.
@@ -425,11 +276,11 @@ fn lie(liar: &Liar, random: &mut Random) {
     let ticket = random.below(u64::from(TICKETS) + 1);
     match random.below(9) {
         // Anywhere, anything.
-        0 => words.set(random.below(CONTROL_WORDS as u64) as usize, random.next()),
+        0 => words.set(random.below(CONTROL_WORDS as u64) as usize, random.number()),
         // The indices and bells of either ring, and whether it is closed (seldom: that is the end).
         1 => {
             let ring = random.one_of(&[0, RETURNED]);
-            let value = [random.next(), random.below(9), u64::MAX, 0][random.below(4) as usize];
+            let value = [random.number(), random.below(9), u64::MAX, 0][random.below(4) as usize];
             words.set(ring + random.one_of(&[0, 0, 8, 16]), value);
         }
         2 if random.below(10) == 0 => words.set(24, 1),
@@ -441,7 +292,7 @@ fn lie(liar: &Liar, random: &mut Random) {
             let offset = random.one_of(&[0, 1, 64, 1000, ARENA as u64 / 64, u64::from(u32::MAX)]);
             words.set(piece, random.one_of(&[0, 0, 0, 1, 63, 64, 0xffff]) << 32 | ticket);
             words.set(piece + 1, length << 32 | offset);
-            words.set(entry, random.next() & more | pieces(random.below(most + 1)) | turn);
+            words.set(entry, random.number() & more | pieces(random.below(most + 1)) | turn);
         }
         // A few pieces that do fit.
         6 => {
@@ -449,7 +300,7 @@ fn lie(liar: &Liar, random: &mut Random) {
                 words.set(entry + 1 + 2 * number, random.below(u64::from(TICKETS)));
                 words.set(entry + 2 + 2 * number, random.below(4096) << 32 | random.below(512));
             }
-            words.set(entry, random.next() & more | pieces(1 + random.below(most.min(7))) | turn);
+            words.set(entry, random.number() & more | pieces(1 + random.below(most.min(7))) | turn);
         }
         // Tickets that come back.
         7 => words.set(returned, ticket << 32 | turn),
@@ -485,7 +336,7 @@ fn note(liar: &Liar, random: &mut Random) {
             send(&liar.socket, &[&[3][..], &lengths].concat(), &files)
         }
         _ => {
-            let bytes: Vec<u8> = (0..1 + random.below(600)).map(|_| random.next() as u8).collect();
+            let bytes: Vec<u8> = (0..1 + random.below(600)).map(|_| random.number() as u8).collect();
             send(&liar.socket, &bytes, &files)
         }
     };
@@ -502,7 +353,7 @@ fn lies_between_calls_are_errors_or_harmless() {
     let mut before = Belongings::now();
     for round in 0..total {
         let class = random.one_of(&["checked", "trusted", "forward", "sealed"]);
-        let wait = random.one_of(&processes::WAITS);
+        let wait = random.one_of(&WAITS);
         let (path, liar) = meet(class, wait);
         let mut kept = Vec::new();
         let lies = 1 + random.below(6);
@@ -531,10 +382,10 @@ fn lies_at_any_moment_are_errors_or_harmless() {
     let mut before = None;
     for round in 0..total {
         let class = random.one_of(&["checked", "trusted", "forward", "sealed"]);
-        let wait = random.one_of(&processes::WAITS);
+        let wait = random.one_of(&WAITS);
         let (path, liar) = meet(class, wait);
         let over = Arc::new(AtomicBool::new(false));
-        let (seen, mut own) = (over.clone(), Random(random.next()));
+        let (seen, mut own) = (over.clone(), Random(random.number()));
         let lying = thread::spawn(move || {
             while !seen.load(Relaxed) {
                 lie(&liar, &mut own);
@@ -562,9 +413,7 @@ fn lies_at_any_moment_are_errors_or_harmless() {
 fn a_liar_that_leaves_lets_the_victim_go() {
     let _watch = watch("a_liar_that_leaves_lets_the_victim_go", Duration::from_secs(60));
     let _alone = alone();
-    for (class, wait) in
-        ["checked", "sealed"].iter().flat_map(|class| processes::WAITS.map(|wait| (*class, wait)))
-    {
+    for (class, wait) in ["checked", "sealed"].iter().flat_map(|class| WAITS.map(|wait| (*class, wait))) {
         let (path, liar) = meet(class, wait);
         let victim = thread::spawn(move || path.receive().map(drop));
         thread::sleep(Duration::from_millis(20));

@@ -10,10 +10,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod processes;
+mod choices;
 
 use bywash_container::{Error, Message, Path, socket_pair};
-use processes::{Belongings, CLASSES, Child, Random, WAITS, alone, check, fill, options, role, rounds};
+use bywash_peers::{Belongings, Child, Random, WAITS, alone, check, fill, inherited_sockets, role, rounds};
+use choices::{CLASSES, options};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -30,7 +31,7 @@ const PATTERNS: [&str; 3] = ["ping-pong", "ship", "receive"];
 fn child() {
     let Some(role) = role() else { return };
     let words: Vec<&str> = role.split(' ').collect();
-    let mut sockets = processes::inherited_sockets().into_iter();
+    let mut sockets = inherited_sockets().into_iter();
     let mut next = || sockets.next().unwrap();
     let mut random = Random(words[3].parse().unwrap());
     if words[2] == "forward" {
@@ -71,13 +72,13 @@ fn act(path: &Path, pattern: &str, random: &mut Random) -> Error {
 fn ship(path: &Path, random: &mut Random) -> Result<(), Error> {
     if random.below(8) > 0 {
         let mut container = path.alloc(random.size(17))?;
-        fill(&mut container, random.next());
+        fill(&mut container, random.number());
         return path.ship(container).map_err(|refused| refused.error);
     }
     // Several, in one entry or two.
     let cargo = (0..2 + random.below(12)).map(|_| {
         let mut container = path.alloc(random.size(12))?;
-        fill(&mut container, random.next());
+        fill(&mut container, random.number());
         Ok(container.into())
     });
     path.ship_all(cargo.collect::<Result<_, Error>>()?).map_err(|refused| refused.error)
@@ -146,7 +147,7 @@ fn a_peer_that_is_killed_leaves_nothing_behind() {
     for batch in 0..rounds(150).div_ceil(AT_A_TIME) {
         thread::scope(|scope| {
             for number in 0..AT_A_TIME {
-                let mut random = Random(random.next());
+                let mut random = Random(random.number());
                 scope.spawn(move || kill_one(&format!("round {}", batch * AT_A_TIME + number), &mut random));
             }
         });
@@ -165,9 +166,9 @@ fn kill_one(name: &str, random: &mut Random) {
     let (their_wait, pattern) = (random.one_of(&WAITS), random.one_of(&PATTERNS));
     let what = format!("{name}: {class}, {wait}, {pattern}; peer {their_wait}");
     let (here, there) = socket_pair().unwrap();
-    let role = format!("{class} {their_wait} {} {}", counterpart(pattern), random.next());
+    let role = format!("{class} {their_wait} {} {}", counterpart(pattern), random.number());
     let mut child = Child::start("child", &role, vec![there]);
-    let mut own_random = Random(random.next());
+    let mut own_random = Random(random.number());
     let (ready, is_ready) = channel();
     let (answer, survivor) = aside(move || survive(here, class, wait, pattern, &mut own_random, ready));
     // Now and then it dies before or while it presents itself.
@@ -262,7 +263,7 @@ fn those_who_wait_already_hear_of_it() {
 #[test]
 fn silent_child() {
     let Some(class) = role() else { return };
-    let mut sockets = processes::inherited_sockets().into_iter();
+    let mut sockets = inherited_sockets().into_iter();
     let _path = Path::over(sockets.next().unwrap(), &options(&class, "sleep"));
     thread::sleep(Duration::from_secs(60));
 }
@@ -282,7 +283,7 @@ fn the_middle_of_a_chain_is_killed() {
         let (middle, b) = socket_pair().unwrap();
         let role = format!("forward {their_wait} forward 1");
         let mut child = Child::start("child", &role, vec![to_middle, middle]);
-        let seed = random.next();
+        let seed = random.number();
         let (ready, is_ready) = channel();
         let (first, source) = aside(move || {
             let path = Path::over(a, &options("checked", wait)).unwrap();
@@ -320,9 +321,9 @@ fn the_last_is_killed(waits: &[&'static str], rounds: u64) {
         let what = format!("round {round}: middle {wait}, last {their_wait}");
         let (a, to_middle) = socket_pair().unwrap();
         let (middle, b) = socket_pair().unwrap();
-        let role = format!("checked {their_wait} receive {}", random.next());
+        let role = format!("checked {their_wait} receive {}", random.number());
         let mut child = Child::start("child", &role, vec![b]);
-        let seed = random.next();
+        let seed = random.number();
         let (ready, is_ready) = channel();
         let (dead, is_dead) = channel::<()>();
         let (memory_is_back, source) = aside(move || {

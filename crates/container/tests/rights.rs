@@ -6,10 +6,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod processes;
+mod choices;
 
 use bywash_container::{Error, Listener, Path, socket_pair};
-use processes::{Child, check, fill, memfds, options, role};
+use bywash_peers::{Child, check, fill, inherited_sockets, memfds, role};
+use choices::options;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::time::Duration;
@@ -86,7 +87,7 @@ fn attempts_after_reopening(file: RawFd) -> Vec<(&'static str, Option<i32>)> {
 #[test]
 fn receiving_child() {
     let Some(class) = role() else { return };
-    let socket = processes::inherited_sockets().remove(0);
+    let socket = inherited_sockets().remove(0);
     let options = options(&class, "sleep");
     // Without an arena of its own, so that the only one here is the peer's.
     let options = if class == "sealed" { options } else { options.arena_bytes(0) };
@@ -141,7 +142,7 @@ fn greeting_child() {
     if role().is_none() {
         return;
     }
-    let path = Path::over(processes::inherited_sockets().remove(0), &options("checked", "sleep")).unwrap();
+    let path = Path::over(inherited_sockets().remove(0), &options("checked", "sleep")).unwrap();
     // SAFETY: a system call.
     assert_eq!(path.peer().pid, unsafe { libc::getppid() } as u32);
     path.ship(path.alloc(500).unwrap()).unwrap();

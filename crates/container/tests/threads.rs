@@ -145,6 +145,8 @@ fn messages_of_several_containers() {
         &small(),
         &small(),
         |path| {
+            let refused = path.ship_all(Vec::new()).unwrap_err();
+            assert!(matches!(refused.error, Error::Pieces { asked: 0, .. }));
             for count in [1, 2, 7, 8, 15, 64] {
                 let cargo: Vec<Cargo> = (0..count)
                     .map(|number| {
@@ -155,8 +157,6 @@ fn messages_of_several_containers() {
                     .collect();
                 path.ship_all(cargo).unwrap();
             }
-            let refused = path.ship_all(Vec::new()).unwrap_err();
-            assert!(matches!(refused.error, Error::Pieces { asked: 0, .. }));
             assert!(matches!(path.receive(), Err(Error::Closed)));
         },
         |path| {

@@ -36,6 +36,20 @@ pub enum Error {
         /// Bytes that can be had.
         most: usize,
     },
+    /// There is not so much in one piece now.
+    #[error(
+        "{asked} bytes were asked for, and there are not so many free in one piece now; free something first"
+    )]
+    UsedUp {
+        /// Bytes asked for.
+        asked: usize,
+    },
+    /// As many requests are under way as the channel is deep.
+    #[error("{depth} requests are under way, as many as the channel is deep; reap completions first")]
+    Full {
+        /// Its depth.
+        depth: u32,
+    },
     /// What a message consists of is limited.
     #[error("a message of {asked} containers was to be shipped; at least one and at most {most} can be")]
     Pieces {

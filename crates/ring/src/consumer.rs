@@ -65,6 +65,24 @@ impl<const WORDS: usize> Consumer<WORDS> {
         Some(entry)
     }
 
+    /// As [`Consumer::pop`], looking so many times.
+    #[inline]
+    pub fn pop_within(&mut self, looks: u32) -> Option<[u64; WORDS]> {
+        self.look(looks);
+        self.pop()
+    }
+
+    /// Looks for an entry so many times, but for one.
+    #[inline]
+    pub fn look(&self, looks: u32) {
+        for _ in 1..looks {
+            if self.is_ready() {
+                break;
+            }
+            bywash_sync::pause();
+        }
+    }
+
     /// Whether the producer has said that no more will come, for whoever does not hold the consumer. Entries that
     /// it put in before are still there.
     pub fn closing(&self) -> Closing {

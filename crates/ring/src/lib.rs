@@ -19,6 +19,7 @@
 //! - [`layout`]: what lies where
 //! - [`Producer`], [`Consumer`]: the two ends
 //! - [`Bell`]: how one end sleeps, and how the other knows that it must be woken
+//! - [`slots`]: what one thread has sent and another waits for, by tag
 //! - [`Shared`]: the memory, reached by atomic operations alone
 //!
 //! A push and a pop cost some nanoseconds beside the cache misses; `bywash bench ipc` measures both.
@@ -31,12 +32,14 @@ mod consumer;
 pub mod layout;
 mod producer;
 mod shared;
+mod slots;
 
 pub use bell::{Bell, Sleeper};
 pub use consumer::{Closing, Consumer};
 pub use layout::words_needed;
 pub use producer::Producer;
 pub use shared::Shared;
+pub use slots::{Done, Sent, slots};
 
 /// The other side wrote what it cannot have written if it keeps to the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

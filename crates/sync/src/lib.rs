@@ -24,10 +24,12 @@ pub use loom::sync::atomic::{
 };
 
 mod asymmetric;
+mod cell;
 
 pub use asymmetric::{
     heavy_fence, heavy_shared_fence, light_fence, light_shared_fence, prepare_fences, prepare_shared_fences,
 };
+pub use cell::Cell;
 
 /// A full fence of this thread.
 pub fn full_fence() {

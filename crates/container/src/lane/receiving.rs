@@ -121,7 +121,7 @@ impl Receiving {
             return None;
         }
         let mut state = self.state.lock();
-        state.wait(self.meeting.first_looks());
+        state.ring.look(self.meeting.first_looks());
         let Said::Inline(bytes) = layout::read_head(state.ring.first_word()?)? else { return None };
         if state.accusation.is_some() || !state.begun.is_empty() || !self.meeting.link.is_here() {
             return None;
@@ -211,7 +211,7 @@ impl Receiving {
 
     fn take_shipped(self: &Arc<Self>, state: &mut State, looks: u32) -> Result<Option<Message>, Error> {
         loop {
-            let Some(entry) = state.next(looks) else {
+            let Some(entry) = state.ring.pop_within(looks) else {
                 if !self.closing.is_closed() || state.ring.is_ready() {
                     return Ok(None);
                 }
@@ -361,24 +361,4 @@ fn words_of(entry: &Entry) -> Inline {
     let mut words = [0; SHIPPED_WORDS - 1];
     words.copy_from_slice(&entry[1..]);
     words
-}
-
-impl State {
-    /// The next entry, if it comes within so many looks.
-    #[inline]
-    fn next(&mut self, looks: u32) -> Option<Entry> {
-        self.wait(looks);
-        self.ring.pop()
-    }
-
-    /// Looks for an entry so many times, but for one.
-    #[inline]
-    fn wait(&self, looks: u32) {
-        for _ in 1..looks {
-            if self.ring.is_ready() {
-                break;
-            }
-            bywash_sync::pause();
-        }
-    }
 }

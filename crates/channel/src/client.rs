@@ -1,0 +1,533 @@
+//! The side that asks.
+
+use crate::buffer::{Buffer, Pool};
+use crate::control::{Rings, Trust, fences, push};
+use crate::layout::{
+    ARGUMENTS, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, Extent, FLAG_CLIENT, FLAG_SERVER, PROTOCOL,
+    REQUEST_WORDS, RequestFields, control_words,
+};
+use crate::stats::{Counters, Stats};
+use bywash_link::{
+    Arena, Credentials, Error, FLAG_FENCES, File, Hello, HugePages, Mail, Meeting, Wait, Writers, connect,
+    greet,
+};
+use bywash_ring::{Closing, Consumer, Done, Producer, Sent, slots};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How the client's end of a channel is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    depth: u32,
+    arena_bytes: usize,
+    huge_pages: HugePages,
+    trusted: bool,
+    wait: Wait,
+    greeting_limit: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            depth: 256,
+            arena_bytes: 16 << 20,
+            huge_pages: HugePages::default(),
+            trusted: false,
+            wait: Wait::default(),
+            greeting_limit: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Options {
+    /// A channel of depth 256 with an arena of 16 MiB, to a server that is not trusted.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Requests under way at a time: a power of two up to [`DEPTH_MAX`]. Default 256.
+    pub fn depth(mut self, requests: u32) -> Options {
+        self.depth = requests;
+        self
+    }
+
+    /// Bytes of the arena that buffers are cut from. It is rounded up to pages, from 2 MiB on to 2 MiB. 0: requests
+    /// have no buffers. Default 16 MiB.
+    pub fn arena_bytes(mut self, bytes: usize) -> Options {
+        self.arena_bytes = bytes;
+        self
+    }
+
+    /// Pages of 2 MiB for the arena. Reserved ones cannot be had: whoever may write to them can take them away, and
+    /// the other end would fault.
+    pub fn huge_pages(mut self, huge_pages: HugePages) -> Options {
+        self.huge_pages = huge_pages;
+        self
+    }
+
+    /// Buffers can be borrowed where they are ([`Buffer::map`]).
+    ///
+    /// # Safety
+    /// The server must keep to the protocol: it must not touch a buffer but while a request with it is under way. That
+    /// holds for every server that uses this library and does not reach around it.
+    pub unsafe fn trusted(mut self) -> Options {
+        self.trusted = true;
+        self
+    }
+
+    /// How this end waits.
+    pub fn wait(mut self, wait: Wait) -> Options {
+        self.wait = wait;
+        self
+    }
+
+    /// How long the server may take to present itself. Default 10 s.
+    pub fn greeting_limit(mut self, limit: Duration) -> Options {
+        self.greeting_limit = limit;
+        self
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if !self.depth.is_power_of_two() || self.depth > DEPTH_MAX {
+            let allowed = format!("a power of two up to {DEPTH_MAX}");
+            return Err(Error::Option { option: "the depth", value: u64::from(self.depth), allowed });
+        }
+        if self.huge_pages == HugePages::Reserved {
+            let allowed = "Collapse or No, since the server may write to the arena".into();
+            return Err(Error::Option { option: "huge pages", value: 0, allowed });
+        }
+        Ok(())
+    }
+}
+
+/// The client's name for a request that is under way: less than the depth of the channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(u16);
+
+impl Tag {
+    /// For tables.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// What is to be submitted. The service says what opcode, flags and arguments mean.
+#[derive(Debug)]
+pub struct Submission {
+    /// What to do.
+    pub opcode: u8,
+    /// How.
+    pub flags: u8,
+    /// With what.
+    pub arguments: [u64; ARGUMENTS],
+    /// Memory that goes along, and comes back with the completion.
+    pub buffer: Option<Buffer>,
+}
+
+impl Submission {
+    /// Without flags, arguments or a buffer.
+    #[inline]
+    pub fn new(opcode: u8) -> Submission {
+        Submission { opcode, flags: 0, arguments: [0; ARGUMENTS], buffer: None }
+    }
+
+    /// With flags.
+    #[inline]
+    pub fn flags(mut self, flags: u8) -> Submission {
+        self.flags = flags;
+        self
+    }
+
+    /// With arguments.
+    #[inline]
+    pub fn arguments(mut self, arguments: [u64; ARGUMENTS]) -> Submission {
+        self.arguments = arguments;
+        self
+    }
+
+    /// With a buffer of the same channel.
+    #[inline]
+    pub fn buffer(mut self, buffer: Buffer) -> Submission {
+        self.buffer = Some(buffer);
+        self
+    }
+}
+
+/// What was not submitted, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct NotSubmitted {
+    /// Why.
+    #[source]
+    pub error: Error,
+    /// What was given, unharmed.
+    pub submission: Box<Submission>,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub struct Completion {
+    /// Which one.
+    pub tag: Tag,
+    /// How it went: 0 is success, the rest is the service's.
+    pub status: u16,
+    /// What the service says.
+    pub value: u64,
+    /// The memory that went along.
+    pub buffer: Option<Buffer>,
+}
+
+/// What the two halves of a client share; the connection ends with the last of them.
+#[derive(Debug)]
+struct Connection {
+    meeting: Meeting<Counters>,
+    pool: Option<Arc<Pool>>,
+    depth: u32,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.meeting.link.is_here() {
+            self.meeting.link.shut();
+        }
+    }
+}
+
+/// The half of a client that submits.
+///
+/// When it is dropped the server takes what was submitted before, and hears then that there is no more; the other half
+/// still reaps.
+#[derive(Debug)]
+pub struct Submitter {
+    connection: Arc<Connection>,
+    ring: Producer<REQUEST_WORDS>,
+    sent: Sent<Option<Buffer>>,
+    trust: Trust,
+}
+
+/// The half of a client that reaps completions.
+#[derive(Debug)]
+pub struct Reaper {
+    connection: Arc<Connection>,
+    ring: Consumer<COMPLETION_WORDS>,
+    closing: Closing,
+    done: Done<Option<Buffer>>,
+    trust: Trust,
+}
+
+/// The client's end of a channel.
+#[derive(Debug)]
+pub struct Client {
+    submitter: Submitter,
+    reaper: Reaper,
+}
+
+impl Client {
+    /// Makes a channel to the server that listens at `name`.
+    ///
+    /// # Errors
+    /// What the kernel says, or why the server does not fit.
+    pub fn connect(name: impl AsRef<Path>, options: &Options) -> Result<Client, Error> {
+        Client::over(connect(name.as_ref())?, options)
+    }
+
+    /// Makes a channel over a connected socket of [`crate::socket_pair`], or one that was inherited.
+    ///
+    /// # Errors
+    /// What the kernel says, or why the server does not fit.
+    pub fn over(socket: OwnedFd, options: &Options) -> Result<Client, Error> {
+        options.check()?;
+        let prepared = bywash_sync::prepare_shared_fences();
+        let (words, _) = control_words(options.depth);
+        let (control, all) = File::create_words(words)?;
+        let arena = match options.arena_bytes {
+            0 => None,
+            bytes => Some(Arena::create(bytes, options.huge_pages, Writers::Both)?),
+        };
+        let arena_bytes = arena.as_ref().map_or(0, |arena| arena.file.bytes() as u64);
+        let mut memory = vec![control.descriptor()];
+        memory.extend(arena.iter().map(|arena| arena.file.descriptor()));
+        let flags = FLAG_CLIENT | if prepared { FLAG_FENCES } else { 0 };
+        let hello = Hello { flags, arena_bytes, rings: [options.depth; 2] };
+        let (link, theirs, passed) =
+            greet(socket, &PROTOCOL, hello, &memory, options.greeting_limit, Mail::NONE)?;
+        if theirs.flags & FLAG_SERVER == 0 {
+            return Err(Error::Misfit("both are clients; one must be the server".into()));
+        }
+        if !passed.is_empty() {
+            return Err(link.accuse("passed memory, which only clients do"));
+        }
+        if options.depth > theirs.rings[0] || arena_bytes > theirs.arena_bytes {
+            return Err(Error::Misfit(format!(
+                "the server allows a depth of {} and an arena of {} bytes, and {} and {arena_bytes} were asked for",
+                theirs.rings[0], theirs.arena_bytes, options.depth
+            )));
+        }
+        let rings = Rings::of(&all, options.depth);
+        let fences = fences(prepared, &theirs);
+        let meeting = Rings::meeting(&rings.completions, &rings.requests, link, options.wait, fences);
+        let pool = arena.map(|arena| Arc::new(Pool::new(arena, options.trusted, meeting.counters.clone())));
+        let connection = Arc::new(Connection { meeting, pool, depth: options.depth });
+        let depth = options.depth as usize;
+        let (sent, done) = slots(depth);
+        let ring = Consumer::new(rings.completions, depth);
+        Ok(Client {
+            submitter: Submitter {
+                connection: connection.clone(),
+                ring: Producer::new(rings.requests, depth),
+                sent,
+                trust: Trust::default(),
+            },
+            reaper: Reaper { connection, closing: ring.closing(), ring, done, trust: Trust::default() },
+        })
+    }
+
+    /// The two halves, for two threads.
+    pub fn split(self) -> (Submitter, Reaper) {
+        (self.submitter, self.reaper)
+    }
+
+    /// See [`Submitter::alloc`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
+        self.submitter.alloc(bytes)
+    }
+
+    /// See [`Submitter::submit`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn submit(&mut self, submission: Submission) -> Result<Tag, NotSubmitted> {
+        self.submitter.submit(submission)
+    }
+
+    /// See [`Reaper::reap`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn reap(&mut self) -> Result<Completion, Error> {
+        self.reaper.reap()
+    }
+
+    /// See [`Reaper::reap_within`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reap_within(&mut self, limit: Duration) -> Result<Completion, Error> {
+        self.reaper.reap_within(limit)
+    }
+
+    /// See [`Reaper::try_reap`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn try_reap(&mut self) -> Result<Option<Completion>, Error> {
+        self.reaper.try_reap()
+    }
+
+    /// See [`Reaper::arm`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn arm(&mut self) -> Result<bool, Error> {
+        self.reaper.arm()
+    }
+
+    /// Requests that are under way.
+    pub fn under_way(&self) -> usize {
+        self.reaper.under_way()
+    }
+
+    /// Most requests that can be under way.
+    pub fn depth(&self) -> usize {
+        self.submitter.depth()
+    }
+
+    /// Who is at the other end, as the kernel says.
+    pub fn peer(&self) -> Credentials {
+        self.submitter.peer()
+    }
+
+    /// What this end has done so far.
+    pub fn stats(&self) -> Stats {
+        self.submitter.stats()
+    }
+}
+
+impl Submitter {
+    /// A buffer of `bytes`, to go along with requests, again and again.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`]; [`Error::UsedUp`] when other buffers have the arena.
+    pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
+        let Some(pool) = &self.connection.pool else {
+            return Err(Error::TooLarge { asked: bytes, most: 0 });
+        };
+        Pool::take(pool, bytes)?.ok_or(Error::UsedUp { asked: bytes })
+    }
+
+    /// Submits a request; it never waits.
+    ///
+    /// # Errors
+    /// Why not, with what was given: [`Error::Full`] when as many requests are under way as the channel is deep.
+    #[inline]
+    pub fn submit(&mut self, submission: Submission) -> Result<Tag, NotSubmitted> {
+        let Connection { meeting, pool, depth } = &*self.connection;
+        if let Err(error) = self.trust.check(&meeting.link) {
+            return Err(not_submitted(error, submission));
+        }
+        let extent = match &submission.buffer {
+            None => Extent::default(),
+            Some(buffer) if pool.as_ref().is_some_and(|pool| buffer.is_of(pool)) => buffer.extent(),
+            Some(_) => {
+                return Err(not_submitted(Error::Unfit("its buffer is of another channel"), submission));
+            }
+        };
+        let Submission { opcode, flags, arguments, buffer } = submission;
+        let tag = match self.sent.put(buffer) {
+            Ok(tag) => tag as u16,
+            Err(buffer) => {
+                let submission = Submission { opcode, flags, arguments, buffer };
+                return Err(not_submitted(Error::Full { depth: *depth }, submission));
+            }
+        };
+        let request = RequestFields { tag, flags, opcode, buffer: extent, arguments };
+        if let Err(what) = push(&mut self.ring, &request.to_entry()) {
+            let buffer = self.sent.take_back(u32::from(tag)).flatten();
+            let submission = Submission { opcode, flags, arguments, buffer };
+            return Err(not_submitted(self.trust.lose(&meeting.link, what), submission));
+        }
+        meeting.counters.requests.add(1);
+        meeting.wake();
+        Ok(Tag(tag))
+    }
+
+    /// Most requests that can be under way.
+    pub fn depth(&self) -> usize {
+        self.connection.depth as usize
+    }
+
+    /// Who is at the other end, as the kernel says.
+    pub fn peer(&self) -> Credentials {
+        self.connection.meeting.link.peer()
+    }
+
+    /// What both halves have done so far.
+    pub fn stats(&self) -> Stats {
+        self.connection.meeting.counters.read()
+    }
+}
+
+#[cold]
+fn not_submitted(error: Error, submission: Submission) -> NotSubmitted {
+    NotSubmitted { error, submission: Box::new(submission) }
+}
+
+impl Drop for Submitter {
+    fn drop(&mut self) {
+        if self.connection.meeting.link.is_here() {
+            self.ring.close();
+            self.connection.meeting.wake();
+        }
+    }
+}
+
+impl Reaper {
+    /// The next completion, waiting for it.
+    ///
+    /// # Errors
+    /// What became of the server. What it had completed before comes first.
+    #[inline]
+    pub fn reap(&mut self) -> Result<Completion, Error> {
+        self.reap_until(None)
+    }
+
+    /// As [`Reaper::reap`], but waits no longer than `limit`.
+    ///
+    /// # Errors
+    /// As [`Reaper::reap`], and [`Error::TimedOut`].
+    pub fn reap_within(&mut self, limit: Duration) -> Result<Completion, Error> {
+        self.reap_until(Some(limit))
+    }
+
+    /// As [`Reaper::reap`], without waiting: `None` when there is nothing.
+    ///
+    /// # Errors
+    /// As [`Reaper::reap`]; a server that died is found by those who wait.
+    #[inline]
+    pub fn try_reap(&mut self) -> Result<Option<Completion>, Error> {
+        self.take(1)
+    }
+
+    #[inline]
+    fn reap_until(&mut self, limit: Option<Duration>) -> Result<Completion, Error> {
+        if let Some(completion) = self.take(self.connection.meeting.first_looks())? {
+            return Ok(completion);
+        }
+        let connection = self.connection.clone();
+        connection.meeting.waiter(None).wait(limit, |looks| self.take(looks))
+    }
+
+    /// The next completion, if it comes within so many looks.
+    #[inline]
+    fn take(&mut self, looks: u32) -> Result<Option<Completion>, Error> {
+        let meeting = &self.connection.meeting;
+        self.trust.check(&meeting.link)?;
+        // Asked first: what was completed before it is in the ring then.
+        let closed = self.closing.is_closed();
+        let Some(entry) = self.ring.pop_within(looks) else {
+            return if closed { Err(Error::Closed) } else { Ok(None) };
+        };
+        let CompletionFields { tag, status, value } = CompletionFields::from_entry(&entry);
+        let Some(buffer) = self.done.take(u32::from(tag)) else {
+            let what = format!("completed request {tag}, which is not under way");
+            return Err(self.trust.lose(&meeting.link, what));
+        };
+        meeting.counters.completions.add(1);
+        Ok(Some(Completion { tag: Tag(tag), status, value, buffer }))
+    }
+
+    /// For event loops: after `Ok(false)` the descriptor of [`AsFd`] becomes readable when the server completes
+    /// something or is gone. `Ok(true)`: something is there already. What made it readable is taken away by the next
+    /// call of this.
+    ///
+    /// # Errors
+    /// As [`Reaper::reap`].
+    pub fn arm(&mut self) -> Result<bool, Error> {
+        let meeting = &self.connection.meeting;
+        self.trust.check(&meeting.link)?;
+        meeting.link.drain()?;
+        meeting.set_bell();
+        Ok(self.ring.is_ready() || self.closing.is_closed() || meeting.link.is_over()?)
+    }
+
+    /// Requests that are under way.
+    pub fn under_way(&self) -> usize {
+        self.done.under_way()
+    }
+
+    /// What both halves have done so far.
+    pub fn stats(&self) -> Stats {
+        self.connection.meeting.counters.read()
+    }
+}
+
+impl AsFd for Reaper {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.meeting.link.descriptor()
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reaper.as_fd()
+    }
+}

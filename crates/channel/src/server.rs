@@ -1,0 +1,520 @@
+//! The side that answers.
+
+use crate::buffer::Memory;
+use crate::control::{Rings, Trust, fences, push};
+use crate::layout::{
+    ARGUMENTS, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, FLAG_CLIENT, FLAG_SERVER, GRANULE, PROTOCOL,
+    REQUEST_WORDS, RequestFields, control_words,
+};
+use crate::stats::{Counters, Stats};
+use bywash_link::{
+    Arena, Credentials, Error, FLAG_FENCES, File, Hello, Link, Mail, Meeting, SEALS_FIXED, Wait, greet,
+};
+use bywash_ring::{Closing, Consumer, Producer, Shared};
+use bywash_sync::{AtomicBool, AtomicU64, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a server allows, and how it waits.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    depth_max: u32,
+    arena_bytes_max: usize,
+    wait: Wait,
+    greeting_limit: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> ServerOptions {
+        ServerOptions {
+            depth_max: 4096,
+            arena_bytes_max: 1 << 30,
+            wait: Wait::default(),
+            greeting_limit: Duration::from_secs(10),
+        }
+    }
+}
+
+impl ServerOptions {
+    /// Channels of depth 4096 and arenas of 1 GiB are allowed.
+    pub fn new() -> ServerOptions {
+        ServerOptions::default()
+    }
+
+    /// Most requests that a client may have under way: a power of two up to [`DEPTH_MAX`].
+    pub fn depth_max(mut self, requests: u32) -> ServerOptions {
+        self.depth_max = requests;
+        self
+    }
+
+    /// Most bytes of a client's arena, which take up address space here.
+    pub fn arena_bytes_max(mut self, bytes: usize) -> ServerOptions {
+        self.arena_bytes_max = bytes;
+        self
+    }
+
+    /// How this end waits.
+    pub fn wait(mut self, wait: Wait) -> ServerOptions {
+        self.wait = wait;
+        self
+    }
+
+    /// How long a client may take to present itself. Default 10 s.
+    pub fn greeting_limit(mut self, limit: Duration) -> ServerOptions {
+        self.greeting_limit = limit;
+        self
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.depth_max.is_power_of_two() && self.depth_max <= DEPTH_MAX {
+            return Ok(());
+        }
+        let allowed = format!("a power of two up to {DEPTH_MAX}");
+        Err(Error::Option { option: "the largest depth", value: u64::from(self.depth_max), allowed })
+    }
+}
+
+/// Waits for clients at a name in the file system.
+///
+/// Who may connect is what the permissions of the name say, and [`Server::peer`] tells who did.
+#[derive(Debug)]
+pub struct Listener(bywash_link::Listener);
+
+impl Listener {
+    /// Makes the name, which must not exist. It stays until somebody removes it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn bind(name: impl AsRef<Path>) -> Result<Listener, Error> {
+        bywash_link::Listener::bind(name.as_ref()).map(Listener)
+    }
+
+    /// Waits for a client and makes a channel to it.
+    ///
+    /// # Errors
+    /// What the kernel says, or why the client does not fit.
+    pub fn accept(&self, options: &ServerOptions) -> Result<Server, Error> {
+        Server::over(self.0.accept()?, options)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A request that was taken. It stays under way until it is given to [`Completer::complete`]: the client waits for it.
+#[derive(Debug)]
+#[must_use = "the client waits until the request is completed"]
+pub struct Request {
+    fields: RequestFields,
+    channel: u64,
+}
+
+impl Request {
+    /// What to do, as the service defines.
+    #[inline]
+    pub fn opcode(&self) -> u8 {
+        self.fields.opcode
+    }
+
+    /// How.
+    #[inline]
+    pub fn flags(&self) -> u8 {
+        self.fields.flags
+    }
+
+    /// With what. They were checked by nobody.
+    #[inline]
+    pub fn arguments(&self) -> &[u64; ARGUMENTS] {
+        &self.fields.arguments
+    }
+
+    /// Bytes of the buffer that came along.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.fields.buffer.length as usize
+    }
+
+    /// Whether no memory came along.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What the two halves of a server share; the connection ends with the last of them.
+#[derive(Debug)]
+struct Connection {
+    meeting: Meeting<Counters>,
+    arena: Option<Arena>,
+    /// By tag: whether the request was taken and not completed.
+    taken: Box<[AtomicBool]>,
+    /// Of all channels of this process, so that nothing is answered over a channel that it did not come over.
+    number: u64,
+}
+
+impl Connection {
+    /// # Panics
+    /// If the request came over another channel.
+    #[inline]
+    fn memory(&self, request: &Request) -> Memory<'_> {
+        assert!(request.channel == self.number, "the request came over another channel");
+        let buffer = request.fields.buffer;
+        // Within the arena, as was checked when the request was taken; none has no bytes.
+        let base = self.arena.as_ref().and_then(|arena| arena.at(buffer.offset as usize * GRANULE));
+        Memory {
+            base: base.unwrap_or_else(ptr::dangling_mut),
+            length: buffer.length as usize,
+            counters: &self.meeting.counters,
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.meeting.link.is_here() {
+            self.meeting.link.shut();
+        }
+    }
+}
+
+/// The half of a server that takes requests.
+#[derive(Debug)]
+pub struct Requests {
+    connection: Arc<Connection>,
+    ring: Consumer<REQUEST_WORDS>,
+    closing: Closing,
+    trust: Trust,
+}
+
+/// The half of a server that completes them.
+///
+/// When it is dropped the client reaps what was completed before, and hears then that there is no more.
+#[derive(Debug)]
+pub struct Completer {
+    connection: Arc<Connection>,
+    ring: Producer<COMPLETION_WORDS>,
+    trust: Trust,
+}
+
+/// The server's end of a channel.
+#[derive(Debug)]
+pub struct Server {
+    requests: Requests,
+    completer: Completer,
+}
+
+impl Server {
+    /// Makes a channel over a connected socket of [`crate::socket_pair`], or one that was inherited.
+    ///
+    /// # Errors
+    /// What the kernel says, or why the client does not fit.
+    pub fn over(socket: OwnedFd, options: &ServerOptions) -> Result<Server, Error> {
+        options.check()?;
+        let prepared = bywash_sync::prepare_shared_fences();
+        let flags = FLAG_SERVER | if prepared { FLAG_FENCES } else { 0 };
+        let arena_bytes = options.arena_bytes_max as u64;
+        let hello = Hello { flags, arena_bytes, rings: [options.depth_max; 2] };
+        let (link, theirs, memory) =
+            greet(socket, &PROTOCOL, hello, &[], options.greeting_limit, Mail::NONE)?;
+        let (control, arena) = options.adopt(&link, &theirs, memory)?;
+        let depth = theirs.rings[0];
+        let rings = Rings::of(&control, depth);
+        let fences = fences(prepared, &theirs);
+        let meeting = Rings::meeting(&rings.requests, &rings.completions, link, options.wait, fences);
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let connection = Arc::new(Connection {
+            meeting,
+            arena,
+            taken: (0..depth).map(|_| AtomicBool::new(false)).collect(),
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+        });
+        let ring = Consumer::new(rings.requests, depth as usize);
+        Ok(Server {
+            requests: Requests {
+                connection: connection.clone(),
+                closing: ring.closing(),
+                ring,
+                trust: Trust::default(),
+            },
+            completer: Completer {
+                connection,
+                ring: Producer::new(rings.completions, depth as usize),
+                trust: Trust::default(),
+            },
+        })
+    }
+
+    /// The two halves, for two threads.
+    pub fn split(self) -> (Requests, Completer) {
+        (self.requests, self.completer)
+    }
+
+    /// See [`Requests::next`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    #[expect(clippy::should_implement_trait, reason = "an iterator's end would not say why")]
+    pub fn next(&mut self) -> Result<Request, Error> {
+        self.requests.next()
+    }
+
+    /// See [`Requests::next_within`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn next_within(&mut self, limit: Duration) -> Result<Request, Error> {
+        self.requests.next_within(limit)
+    }
+
+    /// See [`Requests::try_next`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn try_next(&mut self) -> Result<Option<Request>, Error> {
+        self.requests.try_next()
+    }
+
+    /// See [`Requests::arm`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn arm(&mut self) -> Result<bool, Error> {
+        self.requests.arm()
+    }
+
+    /// The client's memory that came with a request.
+    ///
+    /// # Panics
+    /// If the request came over another channel.
+    #[inline]
+    pub fn memory(&self, request: &Request) -> Memory<'_> {
+        self.requests.memory(request)
+    }
+
+    /// See [`Completer::complete`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn complete(&mut self, request: Request, status: u16, value: u64) -> Result<(), Error> {
+        self.completer.complete(request, status, value)
+    }
+
+    /// Who is at the other end, as the kernel says.
+    pub fn peer(&self) -> Credentials {
+        self.requests.peer()
+    }
+
+    /// What this end has done so far.
+    pub fn stats(&self) -> Stats {
+        self.requests.stats()
+    }
+}
+
+impl Requests {
+    /// The next request, waiting for it.
+    ///
+    /// # Errors
+    /// What became of the client: [`Error::Closed`] when it submits no more. What it had submitted before comes first.
+    #[inline]
+    #[expect(clippy::should_implement_trait, reason = "an iterator's end would not say why")]
+    pub fn next(&mut self) -> Result<Request, Error> {
+        self.next_until(None)
+    }
+
+    /// As [`Requests::next`], but waits no longer than `limit`.
+    ///
+    /// # Errors
+    /// As [`Requests::next`], and [`Error::TimedOut`].
+    pub fn next_within(&mut self, limit: Duration) -> Result<Request, Error> {
+        self.next_until(Some(limit))
+    }
+
+    /// As [`Requests::next`], without waiting: `None` when there is nothing.
+    ///
+    /// # Errors
+    /// As [`Requests::next`]; a client that died is found by those who wait.
+    #[inline]
+    pub fn try_next(&mut self) -> Result<Option<Request>, Error> {
+        self.take(1)
+    }
+
+    #[inline]
+    fn next_until(&mut self, limit: Option<Duration>) -> Result<Request, Error> {
+        if let Some(request) = self.take(self.connection.meeting.first_looks())? {
+            return Ok(request);
+        }
+        let connection = self.connection.clone();
+        connection.meeting.waiter(None).wait(limit, |looks| self.take(looks))
+    }
+
+    /// The next request, if it comes within so many looks.
+    #[inline]
+    fn take(&mut self, looks: u32) -> Result<Option<Request>, Error> {
+        let Connection { meeting, arena, taken, number } = &*self.connection;
+        self.trust.check(&meeting.link)?;
+        // Asked first: what was submitted before it is in the ring then.
+        let closed = self.closing.is_closed();
+        let Some(entry) = self.ring.pop_within(looks) else {
+            return if closed { Err(Error::Closed) } else { Ok(None) };
+        };
+        let fields = RequestFields::from_entry(&entry);
+        // SYNC: taken (acquire): its completion was sent before.
+        match taken.get(usize::from(fields.tag)).map(|taken| taken.swap(true, Ordering::Acquire)) {
+            Some(false) => {}
+            Some(true) => {
+                let what = format!("submitted request {} again, which is under way", fields.tag);
+                return Err(self.trust.lose(&meeting.link, what));
+            }
+            None => {
+                let what =
+                    format!("submitted request {} over a channel of depth {}", fields.tag, taken.len());
+                return Err(self.trust.lose(&meeting.link, what));
+            }
+        }
+        let (offset, length) = (fields.buffer.offset as usize * GRANULE, fields.buffer.length as usize);
+        let bytes = arena.as_ref().map_or(0, |arena| arena.file.bytes());
+        if offset > bytes || length > bytes - offset {
+            let what = format!("sent a buffer of {length} bytes at {offset} of an arena of {bytes} bytes");
+            return Err(self.trust.lose(&meeting.link, what));
+        }
+        meeting.counters.requests.add(1);
+        Ok(Some(Request { fields, channel: *number }))
+    }
+
+    /// For event loops: after `Ok(false)` the descriptor of [`AsFd`] becomes readable when the client submits something
+    /// or is gone. `Ok(true)`: something is there already. What made it readable is taken away by the next call of
+    /// this.
+    ///
+    /// # Errors
+    /// As [`Requests::next`].
+    pub fn arm(&mut self) -> Result<bool, Error> {
+        let meeting = &self.connection.meeting;
+        self.trust.check(&meeting.link)?;
+        meeting.link.drain()?;
+        meeting.set_bell();
+        Ok(self.ring.is_ready() || self.closing.is_closed() || meeting.link.is_over()?)
+    }
+
+    /// The client's memory that came with a request.
+    ///
+    /// # Panics
+    /// If the request came over another channel.
+    #[inline]
+    pub fn memory(&self, request: &Request) -> Memory<'_> {
+        self.connection.memory(request)
+    }
+
+    /// Who is at the other end, as the kernel says.
+    pub fn peer(&self) -> Credentials {
+        self.connection.meeting.link.peer()
+    }
+
+    /// What both halves have done so far.
+    pub fn stats(&self) -> Stats {
+        self.connection.meeting.counters.read()
+    }
+}
+
+impl Completer {
+    /// Completes a request: it is not under way any more, and its memory is the client's again. It never waits. A
+    /// client that is gone does not hear of it.
+    ///
+    /// # Errors
+    /// [`Error::Peer`] if the client broke the protocol; [`Error::Unfit`] if the request came over another channel.
+    #[inline]
+    pub fn complete(&mut self, request: Request, status: u16, value: u64) -> Result<(), Error> {
+        let Connection { meeting, taken, number, .. } = &*self.connection;
+        self.trust.check(&meeting.link)?;
+        if request.channel != *number {
+            return Err(Error::Unfit("the request came over another channel"));
+        }
+        let tag = request.fields.tag;
+        // SYNC: taken (release). Before the client can know, and use the tag again.
+        taken[usize::from(tag)].store(false, Ordering::Release);
+        if let Err(what) = push(&mut self.ring, &CompletionFields { tag, status, value }.to_entry()) {
+            return Err(self.trust.lose(&meeting.link, what));
+        }
+        meeting.counters.completions.add(1);
+        meeting.wake();
+        Ok(())
+    }
+
+    /// The client's memory that came with a request.
+    ///
+    /// # Panics
+    /// If the request came over another channel.
+    #[inline]
+    pub fn memory(&self, request: &Request) -> Memory<'_> {
+        self.connection.memory(request)
+    }
+}
+
+impl Drop for Completer {
+    fn drop(&mut self) {
+        if self.connection.meeting.link.is_here() {
+            self.ring.close();
+            self.connection.meeting.wake();
+        }
+    }
+}
+
+impl AsFd for Requests {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.meeting.link.descriptor()
+    }
+}
+
+impl AsFd for Server {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.requests.as_fd()
+    }
+}
+
+impl ServerOptions {
+    /// Takes over the memory that came with the client's hello.
+    fn adopt(
+        &self,
+        link: &Link,
+        hello: &Hello,
+        memory: Vec<OwnedFd>,
+    ) -> Result<(Shared, Option<Arena>), Error> {
+        if hello.flags & FLAG_CLIENT == 0 {
+            return Err(Error::Misfit("both are servers; one must be the client".into()));
+        }
+        let expected = if hello.arena_bytes == 0 { 1 } else { 2 };
+        if memory.len() != expected {
+            return Err(
+                link.accuse(format!("passed {} descriptors, and should have {expected}", memory.len()))
+            );
+        }
+        let [depth, completions] = hello.rings;
+        if depth != completions {
+            return Err(link.accuse(format!("asks for rings of {depth} and {completions} entries")));
+        }
+        if depth > self.depth_max || hello.arena_bytes > self.arena_bytes_max as u64 {
+            return Err(Error::Misfit(format!(
+                "a depth of {} and an arena of {} bytes are allowed, and the client asks for {depth} and {}",
+                self.depth_max, self.arena_bytes_max, hello.arena_bytes
+            )));
+        }
+        let mut memory = memory.into_iter();
+        let mut next = || memory.next().ok_or_else(|| link.accuse("passed no memory"));
+        let (words, _) = control_words(depth);
+        let control = File::adopt_words(next()?, words)?.map_err(|what| link.accuse(what))?;
+        if hello.arena_bytes == 0 {
+            return Ok((control, None));
+        }
+        let file = File::adopt(next()?, hello.arena_bytes as usize, SEALS_FIXED)
+            .map_err(|what| link.accuse(what))?;
+        let mapping = Some(file.map(true)?);
+        Ok((control, Some(Arena { file, mapping, writable: true })))
+    }
+}

@@ -1,0 +1,326 @@
+//! A peer that speaks the protocol by hand, and lies.
+//!
+//! What could go wrong: a lie in the set-up is believed, and memory that the peer can shrink or that is too small is
+//! mapped (SIGBUS later); a word in shared memory is believed, and a server reads or writes outside the arena, or a
+//! client takes a buffer that is not under way; rubbish makes the victim wait for ever, spin, panic, or lose
+//! descriptors.
+//!
+//! `BYWASH_STRESS_ROUNDS=20000` lies for longer, and `BYWASH_STRESS_SEED` repeats a run.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bywash_channel::{Client, Error, Options, Server, ServerOptions, Submission, Wait, socket_pair};
+use bywash_peers::{
+    Belongings, FIXED, Random, WAITS, Words, alone, memory, receive, rounds, send, timed, wait_by_name, watch,
+};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering::Release;
+use std::thread;
+use std::time::Duration;
+
+const SHORT: Duration = Duration::from_millis(5);
+/// So few entries that the rings go around often.
+const DEPTH: u32 = 4;
+/// As crates/ring/src/layout.rs and src/layout.rs draw it.
+const RING_HEAD: usize = 32;
+const REQUEST: usize = 8;
+const COMPLETION: usize = 2;
+const COMPLETIONS: usize = RING_HEAD + DEPTH as usize * REQUEST;
+const CONTROL_WORDS: usize = COMPLETIONS + RING_HEAD + DEPTH as usize * COMPLETION;
+const CONTROL_BYTES: usize = CONTROL_WORDS * 8;
+const ARENA: usize = 1 << 16;
+const CLIENT: u32 = 1;
+const SERVER: u32 = 2;
+
+/// A hello, as crates/link/src/hello.rs draws it.
+fn hello(flags: u32, arena: u64, rings: [u32; 2]) -> Vec<u8> {
+    let mut bytes = b"bywash c".to_vec();
+    bytes.extend(1u32.to_le_bytes());
+    bytes.extend(flags.to_le_bytes());
+    bytes.extend(arena.to_le_bytes());
+    rings.iter().for_each(|ring| bytes.extend(ring.to_le_bytes()));
+    bytes
+}
+
+fn small() -> Options {
+    Options::new().arena_bytes(ARENA).depth(DEPTH)
+}
+
+#[test]
+fn lies_in_the_set_up_are_errors() {
+    let _watch = watch("lies_in_the_set_up_are_errors", Duration::from_secs(60));
+    let _alone = alone();
+    let good = || vec![memory(CONTROL_BYTES, FIXED), memory(ARENA, FIXED)];
+    let honest = hello(CLIENT, ARENA as u64, [DEPTH; 2]);
+    let with = |at: usize, byte: u8| {
+        let mut bytes = honest.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+    let to_a_server: Vec<(&str, Vec<u8>, Vec<OwnedFd>, &str)> = vec![
+        ("nothing", vec![], vec![], "closed"),
+        ("rubbish", vec![0xff; 32], good(), "is not an end"),
+        ("a path", with(7, b'p'), good(), "is not an end of a bywash channel"),
+        ("another version", with(8, 2), good(), "version 2"),
+        ("another server", hello(SERVER, ARENA as u64, [DEPTH; 2]), good(), "both are servers"),
+        ("too deep", hello(CLIENT, ARENA as u64, [1 << 13; 2]), good(), "asks for 8192"),
+        ("no depth", hello(CLIENT, ARENA as u64, [0, 0]), good(), "rings of 0"),
+        ("two depths", hello(CLIENT, ARENA as u64, [DEPTH, 2]), good(), "rings of 4 and 2"),
+        ("too large", hello(CLIENT, 1 << 40, [DEPTH; 2]), good(), "are allowed"),
+        ("no memory", honest.clone(), vec![], "0 descriptors"),
+        ("no arena", honest.clone(), vec![memory(CONTROL_BYTES, FIXED)], "1 descriptors"),
+        ("no control memory", honest.clone(), vec![null(), memory(ARENA, FIXED)], "no memory"),
+        (
+            "short control memory",
+            honest.clone(),
+            vec![memory(CONTROL_BYTES - 8, FIXED), memory(ARENA, FIXED)],
+            "size",
+        ),
+        (
+            "loose control memory",
+            honest.clone(),
+            vec![memory(CONTROL_BYTES, 0), memory(ARENA, FIXED)],
+            "not sealed",
+        ),
+        ("a loose arena", honest.clone(), vec![memory(CONTROL_BYTES, FIXED), memory(ARENA, 0)], "not sealed"),
+        (
+            "a short arena",
+            honest.clone(),
+            vec![memory(CONTROL_BYTES, FIXED), memory(ARENA / 2, FIXED)],
+            "size",
+        ),
+    ];
+    let before = Belongings::now();
+    for (name, bytes, files, expected) in &to_a_server {
+        let (here, there) = socket_pair().unwrap();
+        let numbers: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
+        assert!(send(&there, bytes, &numbers), "{name}");
+        let error =
+            timed(name, || Server::over(here, &ServerOptions::new())).map(drop).unwrap_err().to_string();
+        assert!(error.contains(expected), "{name}: {error}");
+        drop(there);
+        assert_eq!(before, Belongings::now(), "{name} leaves something behind");
+    }
+    let to_a_client: Vec<(&str, Vec<u8>, Vec<OwnedFd>, &str)> = vec![
+        ("another client", hello(CLIENT, 1 << 30, [DEPTH; 2]), vec![], "both are clients"),
+        ("memory", hello(SERVER, 1 << 30, [DEPTH; 2]), good(), "passed memory"),
+        ("less depth", hello(SERVER, 1 << 30, [1, 1]), vec![], "allows a depth of 1"),
+        ("less memory", hello(SERVER, 1, [DEPTH; 2]), vec![], "arena of 1 bytes"),
+    ];
+    let before = Belongings::now();
+    for (name, bytes, files, expected) in &to_a_client {
+        let (here, there) = socket_pair().unwrap();
+        let numbers: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
+        assert!(send(&there, bytes, &numbers), "{name}");
+        let error = timed(name, || Client::over(here, &small())).map(drop).unwrap_err().to_string();
+        assert!(error.contains(expected), "{name}: {error}");
+        drop(there);
+        assert_eq!(before, Belongings::now(), "{name} leaves something behind");
+    }
+    // And one that says nothing at all.
+    let (here, _there) = socket_pair().unwrap();
+    let options = small().greeting_limit(SHORT);
+    assert!(matches!(timed("silence", || Client::over(here, &options)), Err(Error::TimedOut)));
+}
+
+/// A liar, and the memory that it shares with its victim.
+struct Liar {
+    socket: OwnedFd,
+    control: Words,
+}
+
+fn server_and_liar(wait: Wait) -> (Server, Liar) {
+    let (here, there) = socket_pair().unwrap();
+    let (control, arena) = (memory(CONTROL_BYTES, FIXED), memory(ARENA, FIXED));
+    let bytes = hello(CLIENT, ARENA as u64, [DEPTH; 2]);
+    assert!(send(&there, &bytes, &[control.as_raw_fd(), arena.as_raw_fd()]));
+    let server = Server::over(here, &ServerOptions::new().wait(wait)).unwrap();
+    receive(&there);
+    (server, Liar { socket: there, control: Words::map(&control, CONTROL_BYTES) })
+}
+
+fn client_and_liar(wait: Wait) -> (Client, Liar) {
+    let (here, there) = socket_pair().unwrap();
+    assert!(send(&there, &hello(SERVER, 1 << 30, [DEPTH; 2]), &[]));
+    let client = Client::over(here, &small().wait(wait)).unwrap();
+    let (_, files) = receive(&there);
+    (client, Liar { socket: there, control: Words::map(&files[0], CONTROL_BYTES) })
+}
+
+impl Liar {
+    /// Puts a request where the server expects its `number`th.
+    fn request(&self, number: u64, tag: u64, buffer: u64) {
+        let at = RING_HEAD + (number as usize % DEPTH as usize) * REQUEST;
+        self.control.set(at + 1, buffer);
+        let turn = number / u64::from(DEPTH) + 1;
+        self.control.at(at).store(tag << 48 | turn, Release);
+    }
+
+    /// Puts a completion where the client expects its `number`th.
+    fn completion(&self, number: u64, tag: u64) {
+        let at = COMPLETIONS + RING_HEAD + (number as usize % DEPTH as usize) * COMPLETION;
+        let turn = number / u64::from(DEPTH) + 1;
+        self.control.at(at).store(tag << 48 | turn, Release);
+    }
+}
+
+fn accused(error: &Error, what: &str) -> bool {
+    matches!(error, Error::Peer { .. }) && error.to_string().contains(what)
+}
+
+#[test]
+fn a_server_believes_no_request() {
+    let _watch = watch("a_server_believes_no_request", Duration::from_secs(60));
+    let _alone = alone();
+    let within = |offset: u64, length: u64| length << 32 | offset;
+    for (name, tag, buffer, expected) in [
+        ("a tag out of range", 4, 0, "depth 4"),
+        ("a large tag", 0xffff, 0, "request 65535"),
+        ("a buffer that is too long", 0, within(0, ARENA as u64 + 1), "65537 bytes at 0"),
+        ("a buffer behind the arena", 0, within(1024, 1), "1 bytes at 65536"),
+        ("a buffer that wraps", 0, within(u64::from(u32::MAX), u64::from(u32::MAX)), "arena of 65536"),
+    ] {
+        let (mut server, liar) = server_and_liar(Wait::Adaptive);
+        liar.request(0, tag, buffer);
+        let error = timed(name, || server.next_within(SHORT)).map(drop).unwrap_err();
+        assert!(accused(&error, expected), "{name}: {error}");
+        // Nothing more is taken, however honest.
+        liar.request(1, 1, 0);
+        assert!(matches!(server.try_next(), Err(Error::Peer { .. })), "{name}");
+    }
+    // The whole arena is allowed, and a tag comes again only when it was completed.
+    let (mut server, liar) = server_and_liar(Wait::Adaptive);
+    liar.request(0, 0, within(0, ARENA as u64));
+    let request = server.next().unwrap();
+    assert_eq!(server.memory(&request).len(), ARENA);
+    server.memory(&request).write(ARENA - 1, &[1]);
+    server.complete(request, 0, 0).unwrap();
+    liar.request(1, 0, 0);
+    let request = server.next().unwrap();
+    liar.request(2, 0, 0);
+    assert!(accused(&server.next().unwrap_err(), "again"));
+    server.complete(request, 0, 0).unwrap();
+    // The index of what the client has reaped does not move, runs ahead, or is what it should be.
+    for (index, expected) in [(0, "does not take"), (u64::MAX, "index went"), (3, "")] {
+        let (mut server, liar) = server_and_liar(Wait::Adaptive);
+        let mut complete = |number: u64| {
+            liar.request(number, number % u64::from(DEPTH), 0);
+            let request = server.next().unwrap();
+            server.complete(request, 0, 0)
+        };
+        (0..u64::from(DEPTH)).for_each(|number| complete(number).unwrap());
+        liar.control.set(COMPLETIONS, index);
+        let fifth = complete(u64::from(DEPTH));
+        assert_eq!(fifth.is_ok(), expected.is_empty(), "{index}: {fifth:?}");
+        assert!(fifth.is_ok() || accused(&fifth.unwrap_err(), expected), "{index}");
+    }
+}
+
+#[test]
+fn a_client_believes_no_completion() {
+    let _watch = watch("a_client_believes_no_completion", Duration::from_secs(60));
+    let _alone = alone();
+    for tag in [0, 1, 4, 0xffff] {
+        let (mut client, liar) = client_and_liar(Wait::Adaptive);
+        liar.completion(0, tag);
+        let error = timed("nothing is under way", || client.reap_within(SHORT)).map(drop).unwrap_err();
+        assert!(accused(&error, "not under way"), "{error}");
+        assert!(matches!(client.try_reap(), Err(Error::Peer { .. })));
+    }
+    let (mut client, liar) = client_and_liar(Wait::Adaptive);
+    let buffer = client.alloc(100).unwrap();
+    let tag = client.submit(Submission::new(1).buffer(buffer)).unwrap();
+    liar.completion(0, tag.index() as u64);
+    let done = client.reap().unwrap();
+    assert_eq!((done.tag, done.buffer.unwrap().len()), (tag, 100));
+    liar.completion(1, tag.index() as u64);
+    assert!(accused(&client.reap().unwrap_err(), "not under way"));
+    // A server that takes nothing, though it completes: the ring of requests is full at last.
+    let (mut client, liar) = client_and_liar(Wait::Adaptive);
+    let refused = (0..100u64).find_map(|number| {
+        let refused = client.submit(Submission::new(1)).err();
+        liar.completion(number, 0);
+        if refused.is_none() {
+            client.reap().unwrap();
+        }
+        refused
+    });
+    assert!(accused(&refused.unwrap().error, "does not take"));
+}
+
+/// Rubbish wherever the victim looks, while it works: errors, but no fault, no hang, no loss.
+#[test]
+fn rubbish_is_survived() {
+    let _watch = watch("rubbish_is_survived", Duration::from_secs(600));
+    let _alone = alone();
+    let mut random = Random::seeded("rubbish_is_survived");
+    let mut before = None;
+    for round in 0..rounds(300) {
+        let wait = wait_by_name(random.one_of(&WAITS));
+        let mut liars = random.clone();
+        random.number();
+        if round % 2 == 0 {
+            let (mut server, liar) = server_and_liar(wait);
+            let lying = thread::spawn(move || lie(&liar, &mut liars));
+            while let Ok(request) = server.next_within(SHORT) {
+                let memory = server.memory(&request);
+                let mut bytes = vec![0; memory.len()];
+                assert_eq!(memory.read(0, &mut bytes), memory.len());
+                memory.write(memory.len() / 2, &bytes);
+                if server.complete(request, 0, 0).is_err() {
+                    break;
+                }
+            }
+            let _ = server.arm();
+            lying.join().unwrap();
+        } else {
+            let (mut client, liar) = client_and_liar(wait);
+            let lying = thread::spawn(move || lie(&liar, &mut liars));
+            for number in 0..100 {
+                if let Ok(mut buffer) = client.alloc(1000) {
+                    buffer.write(0, &[number; 1000]);
+                    let _ = client.submit(Submission::new(1).buffer(buffer));
+                }
+                if client
+                    .reap_within(Duration::from_micros(50))
+                    .is_err_and(|error| !matches!(error, Error::TimedOut))
+                {
+                    break;
+                }
+            }
+            let _ = client.arm();
+            lying.join().unwrap();
+        }
+        // The first rounds make what a process makes once.
+        if round >= 4 {
+            assert_eq!(before.get_or_insert_with(Belongings::now), &Belongings::now(), "round {round}");
+        }
+    }
+}
+
+/// Writes words that nearly could be, and some that could not.
+fn lie(liar: &Liar, random: &mut Random) {
+    for _ in 0..random.below(400) {
+        let at = random.below(CONTROL_WORDS as u64) as usize;
+        let turn = 1 + random.below(3);
+        match random.below(8) {
+            0 => liar.control.set(at, random.number()),
+            1 => liar.control.set(at, random.below(6)),
+            // Bells, indices and the closing.
+            2 => liar.control.set(random.one_of(&[0, 8, 16, COMPLETIONS, COMPLETIONS + 8]), random.below(4)),
+            3 => drop(send(&liar.socket, &[random.number() as u8], &[])),
+            4 => drop(send(&liar.socket, &random.number().to_le_bytes(), &[liar.socket.as_raw_fd()])),
+            5 => {
+                let at = RING_HEAD + random.below(u64::from(DEPTH)) as usize * REQUEST;
+                liar.control.set(at + 1, random.below(2000) << 32 | random.below(1100));
+                liar.control.set(at, random.below(5) << 48 | turn);
+            }
+            6 => {
+                let at = COMPLETIONS + RING_HEAD + random.below(u64::from(DEPTH)) as usize * COMPLETION;
+                liar.control.set(at, random.below(5) << 48 | turn);
+            }
+            _ => thread::yield_now(),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A peer is killed at any moment, with SIGKILL, so that it cannot say goodbye.
+//!
+//! What could go wrong: the survivor waits for ever; it takes a completion or a request that is not whole; it keeps
+//! mappings, descriptors or names of what is gone.
+//!
+//! `BYWASH_STRESS_ROUNDS=5000 cargo test -p bywash-channel --test kill` kills for longer, and `BYWASH_STRESS_SEED`
+//! repeats a run.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bywash_channel::{Client, Error, Options, Server, ServerOptions, Submission, socket_pair};
+use bywash_peers::{
+    Belongings, Child, Random, SIZE_MIN, WAITS, alone, check, fill, inherited_sockets, role, rounds,
+    wait_by_name,
+};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+/// Longest time from a death until the survivor knows.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Rounds that run beside each other: most of a round is waiting.
+const AT_A_TIME: u64 = 4;
+
+/// Not a test by itself: what a child does. Its role is a side, a way of waiting and a seed.
+#[test]
+fn child() {
+    let Some(role) = role() else { return };
+    let words: Vec<&str> = role.split(' ').collect();
+    let socket = inherited_sockets().remove(0);
+    play(socket, words[0], words[1], Random(words[2].parse().unwrap()), None);
+}
+
+/// Plays one side until that is no longer possible; says when it has begun.
+fn play(socket: OwnedFd, side: &str, wait: &str, random: Random, begun: Option<Sender<()>>) {
+    let wait = wait_by_name(wait);
+    let options = Options::new().depth(16).arena_bytes(1 << 20).wait(wait);
+    let tell = |begun: Option<Sender<()>>| begun.map(|begun| begun.send(()));
+    let ended = match side {
+        "client" => Client::over(socket, &options).map(|client| {
+            tell(begun);
+            ask(client, random)
+        }),
+        "server" => Server::over(socket, &ServerOptions::new().wait(wait)).map(|server| {
+            tell(begun);
+            answer(server, random)
+        }),
+        other => panic!("no side: {other}"),
+    };
+    match ended {
+        Ok(Error::Closed | Error::PeerDied { .. }) | Err(Error::Closed | Error::PeerDied { .. }) => {}
+        // It died in the middle of presenting itself.
+        Err(Error::Io { .. }) => {}
+        Ok(other) | Err(other) => panic!("{other}"),
+    }
+}
+
+/// Submits contents by a seed, and expects them back with the next seed.
+fn ask(mut client: Client, mut random: Random) -> Error {
+    loop {
+        while (client.under_way() as u64) < 1 + random.below(16) {
+            let seed = random.number();
+            let Ok(mut buffer) = client.alloc(random.size(14)) else { break };
+            let mut bytes = vec![0; buffer.len()];
+            fill(&mut bytes, seed);
+            buffer.write(0, &bytes);
+            let submission = Submission::new(1).arguments([seed, 0, 0, 0, 0, 0]).buffer(buffer);
+            if let Err(refused) = client.submit(submission) {
+                return refused.error;
+            }
+        }
+        match client.reap() {
+            Ok(done) => {
+                let buffer = done.buffer.unwrap();
+                let mut bytes = vec![0; buffer.len()];
+                buffer.read(0, &mut bytes);
+                check(&bytes);
+                assert_eq!(bytes[..8], done.value.to_le_bytes());
+            }
+            Err(error) => {
+                // It stays so, whatever is tried.
+                assert!(client.reap().is_err() && client.reap_within(Duration::from_millis(1)).is_err());
+                return error;
+            }
+        }
+    }
+}
+
+/// Checks what was submitted, and answers with other contents, now and then out of order.
+fn answer(mut server: Server, mut random: Random) -> Error {
+    let mut held = Vec::new();
+    loop {
+        let next = if held.is_empty() { server.next().map(Some) } else { server.try_next() };
+        match next {
+            Ok(Some(request)) => held.push(request),
+            Ok(None) => {}
+            Err(error) => return error,
+        }
+        while held.len() as u64 > random.below(5) {
+            let request = held.swap_remove(random.below(held.len() as u64) as usize);
+            let mut bytes = vec![0; request.len()];
+            server.memory(&request).read(0, &mut bytes);
+            assert!(bytes.len() >= SIZE_MIN);
+            check(&bytes);
+            assert_eq!(bytes[..8], request.arguments()[0].to_le_bytes());
+            let seed = random.number();
+            fill(&mut bytes, seed);
+            server.memory(&request).write(0, &bytes);
+            if let Err(error) = server.complete(request, 0, seed) {
+                return error;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_leaves_nothing_behind() {
+    if role().is_some() {
+        return;
+    }
+    let _alone = alone();
+    let mut random = Random::seeded("kill");
+    let mut before = None;
+    for batch in 0..rounds(120).div_ceil(AT_A_TIME) {
+        thread::scope(|scope| {
+            for number in 0..AT_A_TIME {
+                let mut random = Random(random.number());
+                scope.spawn(move || kill_one(&format!("round {}", batch * AT_A_TIME + number), &mut random));
+            }
+        });
+        // The first rounds make what a process makes once.
+        assert_eq!(before.get_or_insert_with(Belongings::now), &Belongings::now(), "batch {batch}");
+    }
+}
+
+/// Kills one peer.
+fn kill_one(name: &str, random: &mut Random) {
+    let (wait, their_wait) = (random.one_of(&WAITS), random.one_of(&WAITS));
+    let (side, theirs) = random.one_of(&[("client", "server"), ("server", "client")]);
+    let (here, there) = socket_pair().unwrap();
+    let mut child = Child::start("child", &format!("{theirs} {their_wait} {}", random.number()), vec![there]);
+    let own_random = Random(random.number());
+    let (begun, has_begun) = channel();
+    let (done, is_done) = channel();
+    let survivor = thread::spawn(move || {
+        play(here, side, wait, own_random, Some(begun));
+        // Nobody listens any more when the test has failed.
+        let _ = done.send(());
+    });
+    // Now and then it dies before or while it presents itself.
+    if random.below(8) != 0 {
+        let _ = has_begun.recv_timeout(Duration::from_secs(20));
+    }
+    thread::sleep(Duration::from_micros(random.below(5000)));
+    child.kill();
+    let heard = is_done.recv_timeout(LIMIT);
+    assert!(heard.is_ok(), "{name}: a {side} that waits by {wait}: {heard:?} after the death of its peer");
+    survivor.join().unwrap();
+}

@@ -1,0 +1,367 @@
+//! Two ends in one process: what each operation promises.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bywash_channel::{
+    Client, Error, Listener, Options, Reaper, Request, Server, ServerOptions, Submission, Submitter, Wait,
+    socket_pair,
+};
+use bywash_peers::{Random, WAITS, wait_by_name};
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Both ends.
+fn channel(options: Options, allowed: ServerOptions) -> (Client, Server) {
+    let (here, there) = socket_pair().unwrap();
+    let server = thread::spawn(move || Server::over(there, &allowed).unwrap());
+    let client = Client::over(here, &options).unwrap();
+    (client, server.join().unwrap())
+}
+
+fn small() -> Options {
+    Options::new().arena_bytes(1 << 16).depth(8)
+}
+
+/// Completes each request with what its first argument and its contents add up to, those at hand in any order.
+fn serve_sums(mut server: Server, mut random: Random) -> Error {
+    let mut held: Vec<Request> = Vec::new();
+    loop {
+        match if held.is_empty() { server.next().map(Some) } else { server.try_next() } {
+            Ok(Some(request)) => held.push(request),
+            Ok(None) | Err(Error::Closed) if !held.is_empty() => {
+                let request = held.swap_remove(random.below(held.len() as u64) as usize);
+                let mut bytes = vec![0; request.len()];
+                assert_eq!(server.memory(&request).read(0, &mut bytes), bytes.len());
+                let sum = bytes.iter().fold(request.arguments()[0], |sum, byte| sum + u64::from(*byte));
+                server.memory(&request).write(0, &sum.to_le_bytes());
+                server.complete(request, 0, sum).unwrap();
+            }
+            Ok(None) => {}
+            Err(error) => return error,
+        }
+    }
+}
+
+#[test]
+fn as_many_as_it_is_deep_and_in_any_order() {
+    let mut out_of_order = 0;
+    for (number, (one, other)) in
+        WAITS.iter().flat_map(|one| WAITS.iter().map(move |other| (*one, *other))).enumerate()
+    {
+        let (mut client, server) =
+            channel(small().wait(wait_by_name(one)), ServerOptions::new().wait(wait_by_name(other)));
+        let service = thread::spawn(move || serve_sums(server, Random(number as u64)));
+        let mut random = Random(7);
+        let mut expected = BTreeMap::new();
+        for round in 0..500u64 {
+            while client.under_way() < 8 {
+                let bytes: Vec<u8> = (0..random.below(200)).map(|_| random.number() as u8).collect();
+                let sum = bytes.iter().fold(round, |sum, byte| sum + u64::from(*byte));
+                let mut submission = Submission::new(1).arguments([round, 0, 0, 0, 0, 0]);
+                if !bytes.is_empty() {
+                    let mut buffer = client.alloc(bytes.len()).unwrap();
+                    assert_eq!(buffer.write(0, &bytes), bytes.len());
+                    submission = submission.buffer(buffer);
+                }
+                let length = bytes.len();
+                let tag = client.submit(submission).unwrap();
+                assert!(
+                    expected.insert(tag, (sum, length, round)).is_none(),
+                    "a tag is used twice at a time"
+                );
+            }
+            let refused = client.submit(Submission::new(9)).unwrap_err();
+            assert!(matches!(refused.error, Error::Full { depth: 8 }));
+            assert_eq!(refused.submission.opcode, 9);
+            for _ in 0..1 + random.below(8) {
+                let done = client.reap().unwrap();
+                let (sum, length, round) = expected.remove(&done.tag).unwrap();
+                assert_eq!((done.status, done.value), (0, sum));
+                if expected.values().any(|(_, _, other)| *other < round) {
+                    out_of_order += 1;
+                }
+                assert_eq!(done.buffer.as_ref().map_or(0, |buffer| buffer.len()), length);
+                if let Some(buffer) = done.buffer.filter(|buffer| buffer.len() >= 8) {
+                    let mut answer = [0; 8];
+                    assert_eq!(buffer.read(0, &mut answer), 8);
+                    assert_eq!(u64::from_le_bytes(answer), sum);
+                }
+            }
+        }
+        let stats = client.stats();
+        assert_eq!(stats.requests, stats.completions + expected.len() as u64);
+        drop(client);
+        assert!(matches!(service.join().unwrap(), Error::Closed));
+    }
+    assert!(out_of_order > 0);
+}
+
+#[test]
+fn what_was_used_to_wait_is_counted() {
+    let pause = Duration::from_millis(30);
+    for (wait, expected) in [(Wait::Sleep, [false, false, true]), (Wait::Adaptive, [false, true, false])] {
+        let (mut client, mut server) = channel(small().wait(wait), ServerOptions::new().wait(Wait::Spin));
+        let service = thread::spawn(move || {
+            let request = server.next().unwrap();
+            thread::sleep(pause);
+            server.complete(request, 0, 0).unwrap();
+            let stats = server.stats();
+            (stats.futex_wakes, stats.doorbells)
+        });
+        client.submit(Submission::new(1)).unwrap();
+        client.reap().unwrap();
+        let stats = client.stats();
+        assert_eq!([stats.spins > 0, stats.futex_sleeps > 0, stats.socket_sleeps > 0], expected, "{wait:?}");
+        let (futex_wakes, doorbells) = service.join().unwrap();
+        assert_eq!((futex_wakes, doorbells), if wait == Wait::Sleep { (0, 1) } else { (1, 0) });
+    }
+    // While both keep up nobody is woken and nobody sleeps.
+    let (mut client, mut server) = channel(small().wait(Wait::Spin), ServerOptions::new().wait(Wait::Spin));
+    let service = thread::spawn(move || {
+        while let Ok(request) = server.next() {
+            server.complete(request, 0, 0).unwrap();
+        }
+        server.stats()
+    });
+    for _ in 0..1000 {
+        client.submit(Submission::new(1)).unwrap();
+        client.reap().unwrap();
+    }
+    let stats = client.stats();
+    drop(client);
+    for stats in [stats, service.join().unwrap()] {
+        assert_eq!((stats.requests, stats.completions), (1000, 1000));
+        assert_eq!(
+            (stats.futex_sleeps, stats.socket_sleeps, stats.futex_wakes, stats.doorbells),
+            (0, 0, 0, 0)
+        );
+    }
+}
+
+#[test]
+fn a_wait_ends_when_it_shall() {
+    let (mut client, mut server) = channel(small(), ServerOptions::new());
+    let start = Instant::now();
+    assert!(matches!(client.reap_within(Duration::from_millis(50)), Err(Error::TimedOut)));
+    assert!(matches!(server.next_within(Duration::from_millis(50)), Err(Error::TimedOut)));
+    assert!(start.elapsed() >= Duration::from_millis(100));
+    assert!(client.try_reap().unwrap().is_none() && server.try_next().unwrap().is_none());
+}
+
+#[test]
+fn halves_end_one_after_the_other() {
+    let (client, mut server) = channel(small(), ServerOptions::new());
+    let (mut submitter, mut reaper) = client.split();
+    submitter.submit(Submission::new(1)).unwrap();
+    submitter.submit(Submission::new(2)).unwrap();
+    drop(submitter);
+    let first = server.next().unwrap();
+    let second = server.next().unwrap();
+    assert!(matches!(server.next(), Err(Error::Closed)));
+    server.complete(second, 2, 0).unwrap();
+    let (requests, mut completer) = server.split();
+    drop(requests);
+    completer.complete(first, 1, 0).unwrap();
+    drop(completer);
+    assert_eq!(reaper.reap().unwrap().status, 2);
+    assert_eq!(reaper.reap().unwrap().status, 1);
+    assert!(matches!(reaper.reap(), Err(Error::Closed)));
+    assert!(matches!(reaper.reap(), Err(Error::Closed)));
+}
+
+#[test]
+fn callbacks_come_in_a_thread_and_stop() {
+    let (client, server) = channel(small(), ServerOptions::new());
+    let service = thread::spawn(move || serve_sums(server, Random(1)));
+    let (mut submitter, reaper) = client.split();
+    let (tell, told) = mpsc::channel();
+    let dispatcher = reaper.dispatch(move |done| tell.send(done.map(|done| done.value)).unwrap()).unwrap();
+    for number in 0..8 {
+        submitter.submit(Submission::new(1).arguments([number, 0, 0, 0, 0, 0])).unwrap();
+    }
+    let mut values: Vec<u64> = (0..8).map(|_| told.recv().unwrap().unwrap()).collect();
+    values.sort_unstable();
+    assert_eq!(values, [0, 1, 2, 3, 4, 5, 6, 7]);
+    // Stopped: what comes now is there for whoever reaps.
+    let mut reaper = dispatcher.stop();
+    submitter.submit(Submission::new(1).arguments([8, 0, 0, 0, 0, 0])).unwrap();
+    assert_eq!(reaper.reap().unwrap().value, 8);
+    assert!(told.try_recv().is_err());
+    drop((submitter, reaper));
+    service.join().unwrap();
+}
+
+#[test]
+fn a_dispatcher_says_once_that_the_server_is_gone() {
+    let (client, server) = channel(small(), ServerOptions::new());
+    let (_submitter, reaper) = client.split();
+    let (tell, told) = mpsc::channel();
+    let _dispatcher = reaper.dispatch(move |done| tell.send(done.map(drop)).unwrap()).unwrap();
+    drop(server);
+    assert!(matches!(told.recv().unwrap(), Err(Error::Closed)));
+    assert!(told.recv().is_err());
+}
+
+fn is_readable(end: &impl AsFd, limit: Duration) -> bool {
+    let mut polled = [rustix::event::PollFd::new(end, rustix::event::PollFlags::IN)];
+    let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: limit.as_nanos() as i64 };
+    rustix::event::poll(&mut polled, Some(&limit)).unwrap() > 0
+}
+
+#[test]
+fn an_event_loop_hears_of_requests_completions_and_the_end() {
+    const LONG: Duration = Duration::from_millis(900);
+    let (mut client, mut server) = channel(small(), ServerOptions::new());
+    for _ in 0..3 {
+        assert!(!server.arm().unwrap() && !client.arm().unwrap());
+        assert!(!is_readable(&server, Duration::ZERO) && !is_readable(&client, Duration::ZERO));
+        client.submit(Submission::new(1)).unwrap();
+        assert!(is_readable(&server, LONG));
+        assert!(server.arm().unwrap());
+        let request = server.try_next().unwrap().unwrap();
+        server.complete(request, 0, 0).unwrap();
+        assert!(is_readable(&client, LONG));
+        assert!(client.arm().unwrap());
+        client.try_reap().unwrap().unwrap();
+    }
+    assert!(!client.arm().unwrap());
+    drop(server);
+    assert!(is_readable(&client, LONG));
+    assert!(client.arm().unwrap());
+    assert!(matches!(client.try_reap(), Err(Error::Closed)));
+}
+
+#[test]
+fn buffers_are_cut_from_the_arena_and_come_back() {
+    let (mut client, mut server) = channel(small(), ServerOptions::new());
+    assert!(matches!(client.alloc((1 << 16) + 1), Err(Error::TooLarge { most: 65536, .. })));
+    let all = client.alloc(1 << 16).unwrap();
+    assert!(matches!(client.alloc(1), Err(Error::UsedUp { asked: 1 })));
+    client.submit(Submission::new(1).buffer(all)).unwrap();
+    // It is the server's meanwhile.
+    assert!(matches!(client.alloc(1), Err(Error::UsedUp { asked: 1 })));
+    let request = server.next().unwrap();
+    assert_eq!(request.len(), 1 << 16);
+    server.complete(request, 0, 0).unwrap();
+    let mut back = client.reap().unwrap().buffer.unwrap();
+    assert!(back.resize(10) && !back.resize(1 << 17));
+    assert_eq!((back.len(), back.read(8, &mut [0; 8]), back.write(10, &[1])), (10, 2, 0));
+    assert!(matches!(back.map(), Err(Error::NotMapped(_))));
+    drop(back);
+    assert!(client.alloc(1).is_ok());
+}
+
+#[test]
+fn a_trusted_servers_buffers_can_be_borrowed() {
+    // SAFETY: the server is this test, which uses the library as it is.
+    let (mut client, mut server) = channel(unsafe { small().trusted() }, ServerOptions::new());
+    let mut buffer = client.alloc(5).unwrap();
+    buffer.map_mut().unwrap().copy_from_slice(b"hello");
+    client.submit(Submission::new(1).buffer(buffer)).unwrap();
+    let request = server.next().unwrap();
+    server.memory(&request).write(1, b"a");
+    server.complete(request, 0, 0).unwrap();
+    assert_eq!(client.reap().unwrap().buffer.unwrap().map().unwrap(), b"hallo");
+}
+
+#[test]
+fn nothing_goes_over_the_wrong_channel() {
+    let (mut one, mut one_server) = channel(small(), ServerOptions::new());
+    let (mut other, mut other_server) = channel(small(), ServerOptions::new());
+    let foreign = one.alloc(1).unwrap();
+    let refused = other.submit(Submission::new(1).buffer(foreign)).unwrap_err();
+    assert!(matches!(refused.error, Error::Unfit(_)));
+    // It was not harmed.
+    one.submit(*refused.submission).unwrap();
+    let request = one_server.next().unwrap();
+    assert!(matches!(other_server.complete(request, 0, 0), Err(Error::Unfit(_))));
+    assert!(other_server.try_next().unwrap().is_none());
+}
+
+#[test]
+fn what_does_not_fit_is_said_to_both() {
+    let (here, there) = socket_pair().unwrap();
+    let server = thread::spawn(move || Server::over(there, &ServerOptions::new().depth_max(4)).map(drop));
+    let said = Client::over(here, &Options::new().depth(8)).map(drop).unwrap_err().to_string();
+    assert!(said.contains("allows a depth of 4"), "{said}");
+    let said = server.join().unwrap().unwrap_err().to_string();
+    assert!(said.contains("asks for 8"), "{said}");
+
+    let (here, there) = socket_pair().unwrap();
+    let other = thread::spawn(move || Client::over(there, &Options::new()).map(drop));
+    let said = Client::over(here, &Options::new()).map(drop).unwrap_err().to_string();
+    assert!(said.contains("both are clients"), "{said}");
+    assert!(other.join().unwrap().is_err());
+
+    for options in [Options::new().depth(3), Options::new().depth(1 << 15)] {
+        let said = Client::over(socket_pair().unwrap().0, &options).map(drop).unwrap_err().to_string();
+        assert!(said.contains("the depth is"), "{said}");
+    }
+    assert!(Server::over(socket_pair().unwrap().0, &ServerOptions::new().depth_max(0)).is_err());
+}
+
+#[test]
+fn programs_meet_at_a_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path().join("channel.sock");
+    let listener = Listener::bind(&name).unwrap();
+    let service = thread::spawn(move || {
+        let mut server = listener.accept(&ServerOptions::new()).unwrap();
+        assert_eq!(server.peer().pid, std::process::id());
+        let request = server.next().unwrap();
+        assert_eq!((request.opcode(), request.flags(), request.arguments()), (200, 100, &[1, 2, 3, 4, 5, 6]));
+        assert!(request.is_empty());
+        server.complete(request, u16::MAX, u64::MAX).unwrap();
+    });
+    let mut client = Client::connect(&name, &Options::new().arena_bytes(0)).unwrap();
+    assert!(matches!(client.alloc(1), Err(Error::TooLarge { most: 0, .. })));
+    client.submit(Submission::new(200).flags(100).arguments([1, 2, 3, 4, 5, 6])).unwrap();
+    let done = client.reap().unwrap();
+    assert_eq!((done.status, done.value, done.buffer.is_none()), (u16::MAX, u64::MAX, true));
+    service.join().unwrap();
+    let said =
+        Client::connect(folder.path().join("nobody"), &Options::new()).map(drop).unwrap_err().to_string();
+    assert!(said.contains("nobody"), "{said}");
+}
+
+#[test]
+fn a_forked_child_has_no_part_in_it() {
+    let (mut client, mut server) = channel(small(), ServerOptions::new());
+    let buffer = client.alloc(100).unwrap();
+    // SAFETY: the child makes calls of this library that end at once, and leaves without unwinding.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = client.submit(Submission::new(1));
+        let all = matches!(refused, Err(refused) if matches!(refused.error, Error::Forked))
+            && matches!(client.try_reap(), Err(Error::Forked))
+            && matches!(client.alloc(1), Err(Error::Forked))
+            && matches!(server.try_next(), Err(Error::Forked));
+        drop((client, server, buffer));
+        // SAFETY: the end of the process.
+        unsafe { libc::_exit(if all { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child that was just made.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    // What the child dropped is still there.
+    client.submit(Submission::new(1).buffer(buffer)).unwrap();
+    let request = server.next().unwrap();
+    server.complete(request, 0, 5).unwrap();
+    assert_eq!(client.reap().unwrap().value, 5);
+}
+
+/// Ends can be moved to other threads; the compiler checks it here.
+#[test]
+fn halves_can_be_sent() {
+    fn sent<T: Send>() {}
+    sent::<Client>();
+    sent::<Server>();
+    sent::<Submitter>();
+    sent::<Reaper>();
+    sent::<bywash_channel::Completer>();
+    sent::<bywash_channel::Requests>();
+}

@@ -1,0 +1,162 @@
+//! What a liar needs: sockets and memory by hand, and a limit for those who are lied to.
+
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest time that a call may take beyond what it was asked to wait.
+pub const LIMIT: Duration = Duration::from_secs(2);
+/// Seals against resizing.
+pub const FIXED: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// Memory with seals.
+pub fn memory(bytes: usize, seals: i32) -> OwnedFd {
+    // SAFETY: system calls on a descriptor that is made here.
+    unsafe {
+        let file = libc::memfd_create(c"hostile".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+        assert!(file >= 0 && libc::ftruncate(file, bytes as i64) == 0);
+        let file = OwnedFd::from_raw_fd(file);
+        if seals != 0 {
+            assert_eq!(libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals), 0);
+        }
+        file
+    }
+}
+
+/// Room for the descriptors of a message, aligned as it must be.
+#[repr(C, align(8))]
+struct Ancillary([u8; 1100]);
+
+/// Sends a message with descriptors; false if the socket does not take it.
+pub fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[RawFd]) -> bool {
+    let mut ancillary = Ancillary([0; 1100]);
+    let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let payload = size_of_val(descriptors);
+    // SAFETY: the header leads to live buffers; the ancillary one has room for as many descriptors as the
+    // kernel takes, which is 253.
+    unsafe {
+        let mut header: libc::msghdr = std::mem::zeroed();
+        header.msg_iov = &mut iov;
+        header.msg_iovlen = 1;
+        if payload > 0 {
+            header.msg_control = ancillary.0.as_mut_ptr().cast();
+            header.msg_controllen = libc::CMSG_SPACE(payload as u32) as usize;
+            assert!(header.msg_controllen <= 1100);
+            let message = libc::CMSG_FIRSTHDR(&header);
+            (*message).cmsg_level = libc::SOL_SOCKET;
+            (*message).cmsg_type = libc::SCM_RIGHTS;
+            (*message).cmsg_len = libc::CMSG_LEN(payload as u32) as usize;
+            ptr::copy_nonoverlapping(descriptors.as_ptr().cast::<u8>(), libc::CMSG_DATA(message), payload);
+        }
+        libc::sendmsg(socket.as_raw_fd(), &header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) >= 0
+    }
+}
+
+/// Takes a message with its descriptors.
+pub fn receive(socket: &OwnedFd) -> (Vec<u8>, Vec<OwnedFd>) {
+    let mut ancillary = Ancillary([0; 1100]);
+    let mut bytes = vec![0u8; 512];
+    let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let mut descriptors = Vec::new();
+    // SAFETY: the header leads to live buffers of the lengths that it says; what the kernel wrote is read as
+    // it says.
+    unsafe {
+        let mut header: libc::msghdr = std::mem::zeroed();
+        header.msg_iov = &mut iov;
+        header.msg_iovlen = 1;
+        header.msg_control = ancillary.0.as_mut_ptr().cast();
+        header.msg_controllen = 1100;
+        let length = libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC);
+        assert!(length >= 0, "{}", std::io::Error::last_os_error());
+        bytes.truncate(length as usize);
+        let mut message = libc::CMSG_FIRSTHDR(&header);
+        while !message.is_null() {
+            if (*message).cmsg_type == libc::SCM_RIGHTS {
+                let count = ((*message).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
+                let data = libc::CMSG_DATA(message).cast::<RawFd>();
+                descriptors
+                    .extend((0..count).map(|number| OwnedFd::from_raw_fd(data.add(number).read_unaligned())));
+            }
+            message = libc::CMSG_NXTHDR(&header, message);
+        }
+    }
+    (bytes, descriptors)
+}
+
+/// Words of memory that the victim uses too.
+pub struct Words {
+    base: *mut AtomicU64,
+    /// How many.
+    pub count: usize,
+}
+
+// SAFETY: the words are reached by atomic operations alone.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// Maps them.
+    pub fn map(file: &OwnedFd, bytes: usize) -> Words {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, at an address of the kernel's choice.
+        let base =
+            unsafe { libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        assert_ne!(base, libc::MAP_FAILED);
+        Words { base: base.cast(), count: bytes / 8 }
+    }
+
+    /// One of them.
+    pub fn at(&self, index: usize) -> &AtomicU64 {
+        assert!(index < self.count);
+        // SAFETY: within the mapping, which this value keeps.
+        unsafe { &*self.base.add(index) }
+    }
+
+    /// Writes one.
+    pub fn set(&self, index: usize, word: u64) {
+        self.at(index).store(word, Relaxed);
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: nobody has a reference any more.
+        unsafe { libc::munmap(self.base.cast(), self.count * 8) };
+    }
+}
+
+/// Calls something that may fail, but not take long.
+pub fn timed<T>(what: &str, call: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let answer = call();
+    assert!(start.elapsed() < LIMIT, "{what} took {:?}", start.elapsed());
+    answer
+}
+
+/// Ends the process if a test hangs, and says which.
+pub fn watch(test: &'static str, limit: Duration) -> impl Drop {
+    struct Watch(Arc<AtomicBool>);
+    impl Drop for Watch {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    let done = Arc::new(AtomicBool::new(false));
+    let seen = done.clone();
+    thread::spawn(move || {
+        let end = Instant::now() + limit;
+        while !seen.load(Relaxed) {
+            if Instant::now() > end {
+                eprintln!("{test} hangs");
+                std::process::abort();
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    Watch(done)
+}
