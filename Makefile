@@ -24,6 +24,8 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 release := $(target)/release
+# What is tested and linted besides the default features.
+features := --features bywash-container/async,bywash-channel/async
 tools := $(target)/tools
 
 # ---- building ---------------------------------------------------------------------------------------
@@ -92,10 +94,10 @@ format:
 	$(CARGO) fmt --all --check
 
 clippy:
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets $(features) -- -D warnings
 
 docs:
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps $(features)
 
 # The version that these checks were written for. Unoptimised: it runs for a second and builds in two minutes.
 deny_version := 0.20.2
@@ -128,8 +130,8 @@ packages:
 test: packages check unit loom miri bench-quick
 
 unit:
-	$(CARGO) build --locked --workspace
-	$(CARGO) test --locked --workspace --no-fail-fast
+	$(CARGO) build --locked --workspace $(features)
+	$(CARGO) test --locked --workspace --no-fail-fast $(features)
 
 # Every interleaving of what threads do to one another, where a crate has such tests. Their own target
 # folder: all else would have to be built anew with and without the flag.

@@ -233,6 +233,16 @@ impl Client {
         Client::over(connect(name.as_ref())?, options)
     }
 
+    /// As [`Client::connect`], as a task of any executor.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    #[cfg(feature = "async")]
+    pub async fn connect_async(name: impl AsRef<Path>, options: &Options) -> Result<Client, Error> {
+        let (name, options) = (name.as_ref().to_owned(), options.clone());
+        bywash_link::aside(move || Client::connect(name, &options)).await
+    }
+
     /// Makes a channel over a connected socket of [`crate::socket_pair`], or one that was inherited.
     ///
     /// # Errors
@@ -331,6 +341,15 @@ impl Client {
     #[inline]
     pub fn try_reap(&mut self) -> Result<Option<Completion>, Error> {
         self.reaper.try_reap()
+    }
+
+    /// See [`Reaper::reap_async`].
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(feature = "async")]
+    pub async fn reap_async(&mut self) -> Result<Completion, Error> {
+        self.reaper.reap_async().await
     }
 
     /// See [`Reaper::arm`].
@@ -476,6 +495,16 @@ impl Reaper {
         connection.meeting.waiter(None).wait(limit, |looks| self.take(looks))
     }
 
+    /// As [`Reaper::reap`], as a task of any executor. To drop the future loses nothing.
+    ///
+    /// # Errors
+    /// As [`Reaper::reap`].
+    #[cfg(feature = "async")]
+    pub async fn reap_async(&mut self) -> Result<Completion, Error> {
+        let connection = self.connection.clone();
+        connection.meeting.waiter(None).wait_async(|looks| self.take(looks)).await
+    }
+
     /// The next completion, if it comes within so many looks.
     #[inline]
     fn take(&mut self, looks: u32) -> Result<Option<Completion>, Error> {
@@ -506,7 +535,11 @@ impl Reaper {
         self.trust.check(&meeting.link)?;
         meeting.link.drain()?;
         meeting.set_bell();
-        Ok(self.ring.is_ready() || self.closing.is_closed() || meeting.link.is_over()?)
+        let is_over = meeting.link.is_over()?;
+        match self.ring.is_ready() || self.closing.is_closed() {
+            false if is_over => Err(meeting.link.ended()),
+            is_there => Ok(is_there),
+        }
     }
 
     /// Requests that are under way.

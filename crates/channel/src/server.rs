@@ -99,6 +99,17 @@ impl Listener {
     pub fn accept(&self, options: &ServerOptions) -> Result<Server, Error> {
         Server::over(self.0.accept()?, options)
     }
+
+    /// As [`Listener::accept`], as a task of any executor. The client may take its time to present itself: that waits
+    /// in a thread aside.
+    ///
+    /// # Errors
+    /// As [`Listener::accept`].
+    #[cfg(feature = "async")]
+    pub async fn accept_async(&self, options: &ServerOptions) -> Result<Server, Error> {
+        let (socket, options) = (self.0.accept_async().await?, options.clone());
+        bywash_link::aside(move || Server::over(socket, &options)).await
+    }
 }
 
 impl AsFd for Listener {
@@ -281,6 +292,15 @@ impl Server {
         self.requests.try_next()
     }
 
+    /// See [`Requests::next_async`].
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(feature = "async")]
+    pub async fn next_async(&mut self) -> Result<Request, Error> {
+        self.requests.next_async().await
+    }
+
     /// See [`Requests::arm`].
     ///
     /// # Errors
@@ -355,6 +375,16 @@ impl Requests {
         connection.meeting.waiter(None).wait(limit, |looks| self.take(looks))
     }
 
+    /// As [`Requests::next`], as a task of any executor. To drop the future loses nothing.
+    ///
+    /// # Errors
+    /// As [`Requests::next`].
+    #[cfg(feature = "async")]
+    pub async fn next_async(&mut self) -> Result<Request, Error> {
+        let connection = self.connection.clone();
+        connection.meeting.waiter(None).wait_async(|looks| self.take(looks)).await
+    }
+
     /// The next request, if it comes within so many looks.
     #[inline]
     fn take(&mut self, looks: u32) -> Result<Option<Request>, Error> {
@@ -400,7 +430,11 @@ impl Requests {
         self.trust.check(&meeting.link)?;
         meeting.link.drain()?;
         meeting.set_bell();
-        Ok(self.ring.is_ready() || self.closing.is_closed() || meeting.link.is_over()?)
+        let is_over = meeting.link.is_over()?;
+        match self.ring.is_ready() || self.closing.is_closed() {
+            false if is_over => Err(meeting.link.ended()),
+            is_there => Ok(is_there),
+        }
     }
 
     /// The client's memory that came with a request.

@@ -115,6 +115,34 @@ fn answer(mut server: Server, mut random: Random) -> Error {
 }
 
 #[test]
+fn an_event_loop_hears_of_it_once_nothing_is_left() {
+    if role().is_some() {
+        return;
+    }
+    let _alone = alone();
+    let (here, there) = socket_pair().unwrap();
+    let mut child = Child::start("child", "client sleep 1", vec![there]);
+    let mut server = Server::over(here, &ServerOptions::new()).unwrap();
+    let first = server.next().unwrap();
+    child.kill();
+    let end = std::time::Instant::now() + LIMIT;
+    let error = loop {
+        assert!(std::time::Instant::now() < end);
+        match server.try_next() {
+            Ok(Some(_)) => {}
+            Ok(None) => match server.arm() {
+                Ok(_) => thread::yield_now(),
+                Err(error) => break error,
+            },
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::PeerDied { .. }), "{error}");
+    // Nobody hears of it.
+    server.complete(first, 0, 0).unwrap();
+}
+
+#[test]
 fn a_peer_that_is_killed_leaves_nothing_behind() {
     if role().is_some() {
         return;

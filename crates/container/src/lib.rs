@@ -31,6 +31,7 @@
 //! - [`Path`], [`Listener`], [`socket_pair`], [`Options`]: how two programs come together
 //! - [`Container`], [`Received`], [`Message`]: what moves
 //! - [`Wait`]: how an end waits; [`Stats`]: what it did
+//! - with the feature `async`, what waits also as tasks of any executor: `receive_async` and its kin
 //! - [`Error`]: what can go wrong
 //!
 //! Inside: `layout` is what the two ends say to each other, `lane` one direction of a path. The connection, the memory
@@ -42,6 +43,8 @@ mod layout;
 mod not_shipped;
 mod path;
 mod stats;
+#[cfg(feature = "async")]
+mod tasks;
 
 pub use bywash_link::{Credentials, Error, HugePages, Wait, socket_pair};
 pub use container::{Container, MESSAGE_PIECES_MAX, Mapped, Message, Received};

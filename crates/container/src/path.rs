@@ -170,7 +170,7 @@ impl Options {
 ///
 /// Who may connect is what the permissions of the name say, and [`Path::peer`] tells who did.
 #[derive(Debug)]
-pub struct Listener(bywash_link::Listener);
+pub struct Listener(pub(crate) bywash_link::Listener);
 
 impl Listener {
     /// Makes the name, which must not exist. It stays until somebody removes it.
@@ -262,8 +262,8 @@ impl From<Received> for Cargo {
 pub struct Path {
     link: Arc<Link>,
     counters: Arc<Counters>,
-    shipping: Arc<Shipping>,
-    receiving: Arc<Receiving>,
+    pub(crate) shipping: Arc<Shipping>,
+    pub(crate) receiving: Arc<Receiving>,
 }
 
 impl Path {
@@ -381,6 +381,20 @@ impl Path {
         not_one_shipped(shipped, cargo)
     }
 
+    /// As [`Path::ship`], without waiting: what was given comes back when there is no room.
+    ///
+    /// # Errors
+    /// As [`Path::ship`].
+    pub fn try_ship(&self, cargo: impl Into<Cargo>) -> Result<Option<Cargo>, NotShipped<Box<Cargo>>> {
+        let mut cargo = [Some(cargo.into())];
+        let shipped = self.mind(self.check_peer().and_then(|()| self.shipping.ship(&mut cargo)));
+        if let Ok(false) = shipped {
+            let [cargo] = cargo;
+            return Ok(cargo);
+        }
+        not_one_shipped(shipped.map(drop), cargo).map(|()| None)
+    }
+
     /// Ships several containers as one message.
     ///
     /// # Errors
@@ -412,11 +426,31 @@ impl Path {
     /// # Errors
     /// Why not, with what was to be shipped.
     pub fn ship_message(&self, message: Message) -> Result<(), NotShipped<Vec<Cargo>>> {
+        self.ship_message_until(message, None)
+    }
+
+    /// As [`Path::ship_message`], but waits no longer than `limit`.
+    ///
+    /// # Errors
+    /// As [`Path::ship_message`], and [`Error::TimedOut`].
+    pub fn ship_message_within(
+        &self,
+        message: Message,
+        limit: Duration,
+    ) -> Result<(), NotShipped<Vec<Cargo>>> {
+        self.ship_message_until(message, Some(limit))
+    }
+
+    fn ship_message_until(
+        &self,
+        message: Message,
+        limit: Option<Duration>,
+    ) -> Result<(), NotShipped<Vec<Cargo>>> {
         if message.pieces().nth(1).is_some() {
-            return self.ship_list(message.into_pieces().map(Cargo::Received).collect(), None);
+            return self.ship_list(message.into_pieces().map(Cargo::Received).collect(), limit);
         }
         let mut cargo = [message.into_pieces().next().map(Cargo::Received)];
-        self.ship_places(&mut cargo, None)
+        self.ship_places(&mut cargo, limit)
             .map_err(|error| NotShipped { error, cargo: cargo.into_iter().flatten().collect() })
     }
 
@@ -450,8 +484,8 @@ impl Path {
     }
 
     /// For event loops: after `Ok(false)` the descriptor of [`AsFd`] becomes readable when the peer ships
-    /// something or is gone. `Ok(true)`: something is there already. What made it readable is taken away by the
-    /// next call of this. Who ships on what comes here also watches the descriptors of those other paths, and
+    /// something or is gone. `Ok(true)`: something is there already, if only that the peer has closed. What made
+    /// it readable is taken away by the next call of this. Who ships on what comes here also watches the descriptors of those other paths, and
     /// calls this when one is readable: then what came back there goes on.
     ///
     /// # Errors
@@ -462,6 +496,17 @@ impl Path {
         self.receiving.meeting.set_bell();
         self.receiving.arm_relays();
         self.mind(self.receiving.has_something())
+    }
+
+    /// Closes this end, though others may hold it as well: the peer receives what was shipped before, and then
+    /// [`Error::Closed`]; here what has come can still be received, and everything else is [`Error::Closed`]. Who
+    /// waits hears of it at once or within 100 ms. To drop an end closes it too.
+    pub fn close(&self) {
+        if self.link.is_here() {
+            self.shipping.close();
+            self.shipping.end();
+            self.link.shut();
+        }
     }
 
     /// Who is at the other end, as the kernel says.
@@ -476,7 +521,7 @@ impl Path {
 
     /// Whether the peer still takes something.
     #[inline]
-    fn check_peer(&self) -> Result<(), Error> {
+    pub(crate) fn check_peer(&self) -> Result<(), Error> {
         self.link.check_process()?;
         if self.receiving.is_closed() {
             return Err(Error::Closed);
@@ -486,7 +531,7 @@ impl Path {
 
     /// Remembers that the peer is gone, or that it cannot be believed any more.
     #[inline]
-    fn mind<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn mind<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         match &outcome {
             Err(Error::Closed | Error::PeerDied { .. }) => self.shipping.end(),
             Err(Error::Peer { what, .. }) => {
@@ -499,7 +544,7 @@ impl Path {
     }
 }
 
-fn not_one_shipped(
+pub(crate) fn not_one_shipped(
     shipped: Result<(), Error>,
     [cargo]: [Option<Cargo>; 1],
 ) -> Result<(), NotShipped<Box<Cargo>>> {
@@ -521,10 +566,7 @@ impl AsFd for Path {
 
 impl Drop for Path {
     fn drop(&mut self) {
-        if self.link.is_here() {
-            self.shipping.close();
-            self.link.shut();
-        }
+        self.close();
     }
 }
 

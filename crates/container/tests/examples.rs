@@ -35,3 +35,9 @@ fn stream() {
 fn forwarder() {
     assert!(run("forwarder", "1000").starts_with("1000 messages"));
 }
+
+#[cfg(feature = "async")]
+#[test]
+fn tokio() {
+    assert!(run("tokio", "10").starts_with("1000 answers to 100 clients"));
+}

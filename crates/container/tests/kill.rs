@@ -204,6 +204,32 @@ fn survive(
 }
 
 #[test]
+fn an_event_loop_hears_of_it_once_nothing_is_left() {
+    if role().is_some() {
+        return;
+    }
+    let _alone = alone();
+    let (here, there) = socket_pair().unwrap();
+    let mut child = Child::start("child", "checked sleep ship 1", vec![there]);
+    let path = Path::over(here, &options("checked", "sleep")).unwrap();
+    path.receive().unwrap();
+    child.kill();
+    let end = std::time::Instant::now() + LIMIT;
+    let error = loop {
+        assert!(std::time::Instant::now() < end);
+        match path.try_receive() {
+            Ok(Some(_)) => {}
+            Ok(None) => match path.arm() {
+                Ok(_) => thread::yield_now(),
+                Err(error) => break error,
+            },
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::PeerDied { .. }), "{error}");
+}
+
+#[test]
 fn those_who_wait_already_hear_of_it() {
     if role().is_some() {
         return;

@@ -3,8 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bywash_container::{Cargo, Error, HugePages, Options, Path, Wait, socket_pair};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_millis(30);
 
 /// Runs the two ends.
 fn both<A: Send + 'static, B>(
@@ -313,4 +316,101 @@ fn who_waits_for_room_sleeps() {
             },
         );
     }
+}
+
+#[test]
+fn what_finds_no_room_comes_back() {
+    both(
+        &small().depth(2),
+        &small(),
+        |path| {
+            let mut back = None;
+            for number in 0.. {
+                let mut container = path.alloc(1000).unwrap();
+                fill(&mut container, number);
+                back = path.try_ship(container).unwrap();
+                if back.is_some() {
+                    assert_eq!(number, 2);
+                    break;
+                }
+            }
+            assert!(matches!(
+                path.ship_within(path.alloc(1).unwrap(), LIMIT).unwrap_err().error,
+                Error::TimedOut
+            ));
+            // The peer receives the first two when it is told to, and then there is room.
+            path.receive().unwrap();
+            path.ship(back.unwrap()).unwrap();
+            assert!(matches!(path.receive(), Err(Error::Closed)));
+        },
+        |path| {
+            let mut container = path.alloc(1).unwrap();
+            container.fill(0);
+            std::thread::sleep(2 * LIMIT);
+            path.ship(container).unwrap();
+            for number in 0..3 {
+                let mut expected = vec![0; 1000];
+                fill(&mut expected, number);
+                assert_eq!(path.receive().unwrap().to_vec().unwrap(), expected);
+            }
+        },
+    );
+}
+
+#[test]
+fn a_message_that_is_not_shipped_on_in_time_comes_back() {
+    both(
+        &small(),
+        &small().depth(1),
+        |path| {
+            for number in 0..2 {
+                let mut container = path.alloc(1000).unwrap();
+                fill(&mut container, number);
+                path.ship(container).unwrap();
+            }
+            // Only now.
+            std::thread::sleep(3 * LIMIT);
+            assert_eq!(path.receive().unwrap().len(), 1000);
+            assert!(matches!(path.receive(), Err(Error::Closed)));
+        },
+        |path| {
+            path.ship_message_within(path.receive().unwrap(), LIMIT).unwrap();
+            let message = path.receive().unwrap();
+            let refused = path.ship_message_within(message, LIMIT).unwrap_err();
+            assert!(matches!(refused.error, Error::TimedOut));
+            assert_eq!(refused.cargo.len(), 1);
+        },
+    );
+}
+
+#[test]
+fn an_end_can_be_closed_while_others_hold_it() {
+    let (here, there) = socket_pair().unwrap();
+    let other = thread::spawn(move || Path::over(there, &small()).unwrap());
+    let path = Arc::new(Path::over(here, &small()).unwrap());
+    let other = other.join().unwrap();
+    let mut container = other.alloc(1000).unwrap();
+    fill(&mut container, 0);
+    other.ship(container).unwrap();
+    let mut container = path.alloc(1000).unwrap();
+    fill(&mut container, 0);
+    path.ship(container).unwrap();
+    path.close();
+    // What came before is there, on both sides.
+    assert_eq!(path.receive().unwrap().len(), 1000);
+    assert!(matches!(path.receive(), Err(Error::Closed)));
+    assert!(matches!(path.alloc(1000), Err(Error::Closed)));
+    assert_eq!(other.receive().unwrap().len(), 1000);
+    assert!(matches!(other.receive(), Err(Error::Closed)));
+    // And one that waits already hears of it.
+    let (here, there) = socket_pair().unwrap();
+    let peer = thread::spawn(move || Path::over(there, &small()).unwrap());
+    let path = Arc::new(Path::over(here, &small()).unwrap());
+    let peer = peer.join().unwrap();
+    let waiting = path.clone();
+    let waiting = thread::spawn(move || waiting.receive().map(drop));
+    thread::sleep(LIMIT);
+    path.close();
+    assert!(matches!(waiting.join().unwrap(), Err(Error::Closed)));
+    assert!(matches!(peer.receive(), Err(Error::Closed)));
 }

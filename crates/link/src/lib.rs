@@ -37,6 +37,8 @@ mod hello;
 mod link;
 mod meeting;
 mod memory;
+#[cfg(feature = "async")]
+mod readiness;
 mod rendezvous;
 mod socket;
 mod stats;
@@ -51,6 +53,8 @@ pub use hello::{FLAG_FENCES, Hello, Protocol};
 pub use link::{Link, Mail, Packet, greet};
 pub use meeting::Meeting;
 pub use memory::{File, HugePages, Mapping, PAGE, SEALS_FIXED, SEALS_FROZEN};
+#[cfg(feature = "async")]
+pub use readiness::{aside, readable};
 pub use rendezvous::{Listener, connect, socket_pair};
 pub use socket::{Credentials, DESCRIPTORS_MAX};
 pub use stats::{Counter, Waits};

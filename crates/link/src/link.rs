@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::fork::Maker;
 use crate::hello::{Hello, Protocol};
 use crate::socket::{self, Credentials};
+use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -54,6 +55,11 @@ pub struct Link {
     maker: Maker,
     mail: Mail,
     inbox: Mutex<VecDeque<Packet>>,
+    /// This end has ended the connection.
+    was_shut: AtomicBool,
+    /// Made when somebody first waits as a task.
+    #[cfg(feature = "async")]
+    readiness: std::sync::OnceLock<crate::readiness::Readiness>,
 }
 
 /// Locks; what a panic left behind is no worse than what a peer can do.
@@ -97,7 +103,17 @@ pub fn greet(
         .map_err(|what| Error::Misfit(format!("the peer {what}")))?;
     // Without one (an old kernel, a peer of another namespace) the socket alone must tell.
     let pidfd = Pid::from_raw(peer.pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    let link = Link { socket, pidfd, peer, maker: Maker::this(), mail, inbox: Mutex::default() };
+    let link = Link {
+        socket,
+        pidfd,
+        peer,
+        maker: Maker::this(),
+        mail,
+        inbox: Mutex::default(),
+        was_shut: AtomicBool::new(false),
+        #[cfg(feature = "async")]
+        readiness: std::sync::OnceLock::new(),
+    };
     Ok((link, hello, received.descriptors))
 }
 
@@ -146,6 +162,7 @@ impl Link {
 
     /// Ends the connection, though others may still hold this value.
     pub fn shut(&self) {
+        self.was_shut.store(true, Relaxed);
         // An error says that it has ended already.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
@@ -177,7 +194,15 @@ impl Link {
     /// # Errors
     /// What the kernel says, or what the peer did wrong.
     pub fn drain(&self) -> Result<bool, Error> {
-        let mut inbox = lock(&self.inbox);
+        let mut read = 0;
+        let going_on = self.read(&mut lock(&self.inbox), &mut read);
+        if read > 0 {
+            self.tell_tasks();
+        }
+        going_on
+    }
+
+    fn read(&self, inbox: &mut VecDeque<Packet>, read: &mut usize) -> Result<bool, Error> {
         let mut was_reset = false;
         loop {
             if self.mail.leaves_more && inbox.len() >= self.mail.ahead_max {
@@ -186,6 +211,7 @@ impl Link {
             }
             match socket::receive(self.descriptor()) {
                 Ok(Some(received)) => {
+                    *read += 1;
                     let (bytes, descriptors) = (received.bytes, received.descriptors);
                     if bytes == [DOORBELL] && descriptors.is_empty() {
                         continue;
@@ -245,8 +271,30 @@ impl Link {
         Ok(poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0))
     }
 
-    /// The error for a connection that has ended without a word.
+    /// The error for a connection that has ended without a word of the peer's.
     pub fn ended(&self) -> Error {
-        Error::PeerDied { pid: self.peer.pid }
+        match self.was_shut.load(Relaxed) {
+            true => Error::Closed,
+            false => Error::PeerDied { pid: self.peer.pid },
+        }
+    }
+
+    /// Something was read, which another task may wait for.
+    fn tell_tasks(&self) {
+        #[cfg(feature = "async")]
+        if let Some(readiness) = self.readiness.get() {
+            readiness.was_read();
+        }
+    }
+
+    /// What the reactor knows of this connection.
+    #[cfg(feature = "async")]
+    pub(crate) fn readiness(&self) -> Result<&crate::readiness::Readiness, Error> {
+        if let Some(readiness) = self.readiness.get() {
+            return Ok(readiness);
+        }
+        let pidfd = self.pidfd.as_ref().map(AsFd::as_fd);
+        let made = crate::readiness::Readiness::of(self.descriptor(), pidfd)?;
+        Ok(self.readiness.get_or_init(|| made))
     }
 }

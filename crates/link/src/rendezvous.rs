@@ -1,6 +1,7 @@
 //! How two programs find each other: by a name in the file system, or by a socket that one gives to the other.
 
 use crate::error::Error;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -50,6 +51,25 @@ impl Listener {
             match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(socket) => return Ok(socket),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
+                // Some task waits here as well, which made the socket one that does not wait.
+                Err(Errno::AGAIN) => drop(poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], None)),
+                Err(error) => return Err(Error::io("accept a peer", error)),
+            }
+        }
+    }
+
+    /// As [`Listener::accept`], as a task.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    #[cfg(feature = "async")]
+    pub async fn accept_async(&self) -> Result<OwnedFd, Error> {
+        loop {
+            crate::readiness::readable(self.as_fd()).await?;
+            match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
+                Ok(socket) => return Ok(socket),
+                // Somebody else was faster.
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => return Err(Error::io("accept a peer", error)),
             }
         }

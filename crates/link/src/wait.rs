@@ -9,7 +9,6 @@ use crate::link::Link;
 use crate::stats::Waits;
 use bywash_ring::{Bell, Sleeper};
 use bywash_sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,7 +37,7 @@ const FUTEX_LIMIT: Duration = Duration::from_millis(100);
 const SOCKET_LIMIT: Duration = Duration::from_secs(1);
 
 /// Another connection on which something may happen meanwhile that lets a waiting end go on.
-pub trait Elsewhere {
+pub trait Elsewhere: Send + Sync {
     /// Asks for a doorbell there.
     fn set_bell(&self);
     /// Asks for none any more.
@@ -48,7 +47,7 @@ pub trait Elsewhere {
     /// Whether it has ended, as far as is known.
     fn is_over(&self) -> bool;
     /// Where the doorbell is heard.
-    fn descriptor(&self) -> BorrowedFd<'_>;
+    fn link(&self) -> &Link;
 }
 
 /// Who waits, and for what.
@@ -118,12 +117,12 @@ impl Waiter<'_> {
         }
     }
 
-    fn unset_bells(&self) {
+    pub(crate) fn unset_bells(&self) {
         self.bell.unset();
         self.elsewhere.iter().for_each(|other| other.unset_bell());
     }
 
-    fn waits_for_socket(&self) -> bool {
+    pub(crate) fn waits_for_socket(&self) -> bool {
         self.socket_full.is_some_and(|full| full.load(Relaxed))
     }
 
@@ -146,7 +145,7 @@ impl Waiter<'_> {
                 self.waits.socket_sleeps.add(1);
                 // One that has ended would be readable for ever.
                 let others = self.elsewhere.iter().filter(|other| !other.is_over());
-                let others = others.map(|other| other.descriptor());
+                let others = others.map(|other| other.link().descriptor());
                 self.link.sleep(at_most(SOCKET_LIMIT), self.waits_for_socket(), others)
             }
         }

@@ -86,6 +86,11 @@ impl Receiving {
         self.relays.lock().iter().filter_map(Weak::upgrade).filter(|lane| !lane.is_over()).collect()
     }
 
+    /// As [`Receiving::relays`], for those who wait.
+    fn elsewhere(&self) -> Vec<Arc<dyn Elsewhere>> {
+        self.relays().into_iter().map(|lane| lane as _).collect()
+    }
+
     /// Lets what has come back on other lanes go on to here.
     fn relay(&self) {
         if self.has_relays.load(Relaxed) {
@@ -171,9 +176,17 @@ impl Receiving {
     pub(crate) fn take_within(self: &Arc<Self>, limit: Option<Duration>) -> Result<Message, Error> {
         // Sealed containers come through the socket, of which a futex knows nothing.
         let how = (self.class == Class::Sealed).then_some(Wait::Sleep);
-        let relays: Vec<Arc<dyn Elsewhere>> = self.relays().into_iter().map(|lane| lane as _).collect();
+        let relays = self.elsewhere();
         let waiter = Waiter { elsewhere: &relays, ..self.meeting.waiter(how) };
         waiter.wait(limit, |looks| self.take(looks))
+    }
+
+    /// As [`Receiving::take_within`], as a task.
+    #[cfg(feature = "async")]
+    pub(crate) async fn take_async(self: &Arc<Self>) -> Result<Message, Error> {
+        let relays = self.elsewhere();
+        let waiter = Waiter { elsewhere: &relays, ..self.meeting.waiter(None) };
+        waiter.wait_async(|looks| self.take(looks)).await
     }
 
     /// Whether the peer has said that it ships nothing more.
@@ -184,11 +197,14 @@ impl Receiving {
 
     /// Whether a message is there, or an error.
     pub(crate) fn has_something(&self) -> Result<bool, Error> {
+        let link = &self.meeting.link;
+        let is_over = link.is_over()?;
         let state = self.state.lock();
-        if state.ring.is_ready() || self.closing.is_closed() {
-            return Ok(true);
+        let sealed = self.class == Class::Sealed && link.has_mail();
+        match state.ring.is_ready() || self.closing.is_closed() || sealed {
+            false if is_over => Err(link.ended()),
+            is_there => Ok(is_there),
         }
-        Ok(self.meeting.link.is_over()? || (self.class == Class::Sealed && self.meeting.link.has_mail()))
     }
 
     /// A container is done with.

@@ -10,7 +10,7 @@ use crate::layout::{
     SHIPPED_WORDS,
 };
 use crate::path::{Cargo, Class, Options};
-use bywash_link::{Arena, Block, Blocks, DESCRIPTORS_MAX, Elsewhere, Error, Exclusive, File, Waiter};
+use bywash_link::{Arena, Block, Blocks, DESCRIPTORS_MAX, Elsewhere, Error, Exclusive, File, Link, Waiter};
 use bywash_ring::{Consumer, Producer};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::os::fd::BorrowedFd;
@@ -131,6 +131,13 @@ impl Shipping {
         waiter.wait(limit, |looks| self.look(looks, || self.take(bytes)))
     }
 
+    /// As [`Shipping::take_within`], as a task.
+    #[cfg(feature = "async")]
+    pub(crate) async fn take_async(self: &Arc<Self>, bytes: usize) -> Result<Container, Error> {
+        let waiter = self.meeting.waiter(None);
+        waiter.wait_async(|looks| self.look(looks, || self.take(bytes))).await
+    }
+
     /// Calls `attempt` when something has come back.
     fn look<T>(
         &self,
@@ -195,6 +202,13 @@ impl Shipping {
         self.meeting.counters.no_room.add(1);
         let waiter = Waiter { socket_full: Some(&self.socket_full), ..self.meeting.waiter(None) };
         waiter.wait(limit, |looks| self.look(looks, || Ok(self.ship(cargo)?.then_some(()))))
+    }
+
+    /// As [`Shipping::ship_within`], as a task.
+    #[cfg(feature = "async")]
+    pub(crate) async fn ship_async(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<(), Error> {
+        let waiter = Waiter { socket_full: Some(&self.socket_full), ..self.meeting.waiter(None) };
+        waiter.wait_async(|looks| self.look(looks, || Ok(self.ship(cargo)?.then_some(())))).await
     }
 
     /// Takes back what the peer has returned, so that what came from elsewhere goes on to there. What is wrong
@@ -396,8 +410,8 @@ impl Elsewhere for Shipping {
         self.over.load(Relaxed)
     }
 
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.meeting.link.descriptor()
+    fn link(&self) -> &Link {
+        &self.meeting.link
     }
 }
 
