@@ -29,7 +29,7 @@ enum Family {
     /// Unmodified programs with `bywash run` against the kernel alone
     #[command(after_help = EXAMPLES)]
     Run(RunArgs),
-    /// Containers against the other ways between two processes
+    /// Containers and channels against the other ways between two processes
     #[command(after_help = IPC_EXAMPLES)]
     Ipc(IpcArgs),
     /// Another process of `bywash bench ipc`
@@ -49,13 +49,17 @@ device: leave the machine alone while it measures. Exit status: 0 measured, 1 a 
 
 const IPC_EXAMPLES: &str = "Examples:
   bywash bench ipc --quick              does everything work? (some seconds)
-  bywash bench ipc --html ipc.html      everything (about two minutes)
+  bywash bench ipc --html ipc.html      everything (about three minutes)
+  bywash bench ipc '64 KiB, trusted'    one case
 
 Two processes, each on a core of its own; the sender writes every word of a message and the receiver sums every
 word. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
 
 #[derive(Args, Debug)]
 struct IpcArgs {
+    /// Only cases whose name contains TEXT
+    #[arg(value_name = "TEXT")]
+    names: Vec<String>,
     /// Short runs, two pairs: whether it works, not how fast
     #[arg(long)]
     quick: bool,
@@ -121,7 +125,7 @@ pub fn main(arguments: BenchArgs) -> ExitCode {
         }
         Family::Ipc(arguments) => measure(&arguments.output, |screen| {
             let pairs = arguments.pairs.unwrap_or(if arguments.quick { PAIRS_QUICK } else { PAIRS });
-            ipc::measure(arguments.quick, pairs, screen)
+            ipc::measure(&arguments.names, arguments.quick, pairs, screen)
         }),
         Family::IpcPeer(peer) => {
             ipc::peer(&peer.what, peer.bytes, peer.messages, &peer.service).map(|()| ExitCode::SUCCESS)

@@ -15,7 +15,7 @@
 //! In reading order:
 //!
 //! - [`command`]: the flags and the exit status
-//! - [`ipc`]: `bywash bench ipc`, containers against the other ways between two processes
+//! - [`ipc`]: `bywash bench ipc`, containers and channels against the other ways between two processes
 //! - [`campaign`]: every chosen case on every place, one row after the other
 //! - [`cases`]: what is measured, and the goals
 //! - [`pairs`]: how one case is measured on one place

@@ -1,8 +1,12 @@
 //! Forwarding through a process in the middle: it looks at every word, or at nothing.
 
+use super::case::{empty, with_ratio};
 use super::run::{Second, pin};
-use super::wire::{container, fill, sum, trusted};
+use super::wire::{container, trusted};
+use super::words::{fill, sum};
 use crate::error::Error;
+use crate::row::Row;
+use crate::statistics::Summary;
 use bywash_container::{Options, Path, Wait, socket_pair};
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,12 +22,64 @@ pub const SINK: &str = "sink";
 
 /// What a run found.
 #[derive(Clone, Copy, Debug)]
-pub struct Forwarded {
+struct Forwarded {
     /// From the first message to the answer of the last process.
     pub seconds: f64,
     /// That the one in the middle had a message, in the median; it is put off its core now and then, and wakes
     /// the last one now and then.
     pub seconds_in_the_middle: f64,
+}
+
+/// Bytes of a message that is forwarded.
+const FORWARDED_BYTES: usize = 64 << 10;
+
+/// Unmapped against mapped: from end to end, and the time that the one in the middle takes.
+///
+/// # Errors
+/// What failed.
+pub fn rows(quick: bool, pairs: u32) -> Result<Vec<Row>, Error> {
+    let messages = if quick { 500 } else { 10_000 };
+    let (mut unmapped, mut mapped) = (Vec::new(), Vec::new());
+    for pair in 0..pairs {
+        for turn in [pair % 2 == 0, pair % 2 != 0] {
+            let runs = if turn { &mut unmapped } else { &mut mapped };
+            runs.push(run(FORWARDED_BYTES, messages, !turn)?);
+        }
+    }
+    let row = |case: &str,
+               metric: &str,
+               unit: &str,
+               goal,
+               seconds: fn(&Forwarded) -> f64,
+               value: &dyn Fn(f64) -> f64| {
+        let all = |runs: &[Forwarded]| runs.iter().map(seconds).collect::<Vec<f64>>();
+        let (ours, theirs) = (all(&unmapped), all(&mapped));
+        let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(ours, theirs)| theirs / ours).collect();
+        let median = |seconds: &[f64]| Summary::of(seconds).map(|summary| value(summary.median));
+        Row {
+            metric: metric.into(),
+            unit: unit.into(),
+            ours: median(&ours),
+            peer: "forwarding mapped".into(),
+            peer_value: median(&theirs),
+            runs: pairs,
+            ..with_ratio(empty(case), Summary::of(&ratios), goal)
+        }
+    };
+    let bytes = (FORWARDED_BYTES as u64 * messages) as f64;
+    Ok(vec![
+        row(
+            "64 KiB forwarded unmapped",
+            "time in the middle",
+            "ns",
+            Some(5.0),
+            |run| run.seconds_in_the_middle,
+            &|seconds| seconds * 1e9,
+        ),
+        row("64 KiB forwarded unmapped", "throughput", "B/s", None, |run| run.seconds, &|seconds| {
+            bytes / seconds
+        }),
+    ])
 }
 
 fn options(bytes: usize) -> Options {
@@ -45,10 +101,7 @@ fn second(what: &str, bytes: usize, messages: u64, ends: (OwnedFd, OwnedFd)) -> 
 }
 
 /// Sends `messages` of `bytes` through the middle, which looks inside if it is `mapped`.
-///
-/// # Errors
-/// What failed, anywhere.
-pub fn run(bytes: usize, messages: u64, mapped: bool) -> Result<Forwarded, Error> {
+fn run(bytes: usize, messages: u64, mapped: bool) -> Result<Forwarded, Error> {
     crate::interrupt::check()?;
     let null = || OwnedFd::from(std::fs::File::open("/dev/null").expect("/dev/null is there"));
     let (to_middle, middle_in) = socket_pair().map_err(container)?;

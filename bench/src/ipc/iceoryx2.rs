@@ -3,7 +3,8 @@
 //! Its own recommendations are followed: memory is loaned and written once, nothing is discarded, and a full
 //! buffer makes the publisher wait.
 
-use super::wire::{Wire, check_length, sum_of};
+use super::wire::{Wire, check_length};
+use super::words::{fill_uninit, sum_words};
 use crate::error::Error;
 use crate::interrupt;
 use iceoryx2::port::publisher::Publisher;
@@ -68,12 +69,10 @@ impl Wire for Iceoryx2 {
     #[expect(unsafe_code, reason = "every word is written just before")]
     fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
         let mut sample = self.publisher.loan_slice_uninit(bytes / 8).map_err(failed)?;
-        for (at, word) in sample.payload_mut().iter_mut().enumerate() {
-            word.write(seed.wrapping_add(at as u64));
-        }
+        let sum = fill_uninit(sample.payload_mut(), seed);
         // SAFETY: every word was written.
         unsafe { sample.assume_init() }.send().map_err(failed)?;
-        Ok(sum_of(bytes as u64 / 8, seed))
+        Ok(sum)
     }
 
     fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
@@ -81,7 +80,7 @@ impl Wire for Iceoryx2 {
         loop {
             if let Some(sample) = self.subscriber.receive().map_err(failed)? {
                 check_length(sample.payload().len() * 8, bytes / 8 * 8)?;
-                return Ok(sample.payload().iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
+                return Ok(sum_words(sample.payload()));
             }
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(1 << 20) {

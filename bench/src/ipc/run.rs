@@ -1,6 +1,7 @@
 //! One run: two processes, each on a core of its own, and what passes between them.
 
-use super::wire::{WAYS, Way, Wire, name_of, sum_of};
+use super::wire::{WAYS, Way, Wire, name_of};
+use super::words::sum_of;
 use crate::error::Error;
 use crate::interrupt;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -34,6 +35,8 @@ pub struct Work {
     pub bytes: usize,
     /// Messages.
     pub messages: u64,
+    /// The cores of the two processes.
+    pub cores: [usize; 2],
 }
 
 impl Work {
@@ -44,7 +47,7 @@ impl Work {
         [
             "bench".into(),
             "ipc-peer".into(),
-            format!("{}/{pattern}", name_of(self.way)),
+            format!("{}/{pattern}/{}/{}", name_of(self.way), self.cores[0], self.cores[1]),
             self.bytes.to_string(),
             self.messages.to_string(),
             service.into(),
@@ -53,10 +56,12 @@ impl Work {
 
     /// What [`Work::arguments`] said.
     pub fn parse(what: &str, bytes: usize, messages: u64) -> Option<Work> {
-        let (way, pattern) = what.split_once('/')?;
+        let parts: Vec<&str> = what.split('/').collect();
+        let &[way, pattern, first, second] = parts.as_slice() else { return None };
         let way = WAYS.iter().find(|(name, _)| *name == way)?.1;
         let pattern = PATTERNS.iter().find(|(name, _)| *name == pattern)?.1;
-        Some(Work { way, pattern, bytes, messages })
+        let cores = [first.parse().ok()?, second.parse().ok()?];
+        Some(Work { way, pattern, bytes, messages, cores })
     }
 
     /// Does the work; answers the seconds that it took.
@@ -78,7 +83,7 @@ impl Work {
         let mut child =
             Second(command.spawn().map_err(|error| Error::failed("the second process", error.to_string()))?);
         drop(command);
-        pin(0);
+        pin(self.cores[0]);
         let outcome = self.way.open(ends.ours, self.largest(), false, &service).and_then(|mut wire| {
             self.first(wire.as_mut(), WARM_UP)?;
             let begin = Instant::now();
@@ -122,7 +127,7 @@ impl Work {
     /// # Errors
     /// What failed.
     pub fn second(&self, service: &str) -> Result<(), Error> {
-        pin(1);
+        pin(self.cores[1]);
         let end =
             |end: std::io::Result<OwnedFd>| end.map_err(|error| Error::failed("an end", error.to_string()));
         let ends = (

@@ -1,8 +1,7 @@
-//! The ways of the bytes between two processes, each behind the same three calls.
-//!
-//! Whatever the way, the sender writes every word of a message and the receiver sums every word, so that a way
-//! that moves no bytes gains nothing by leaving them alone.
+//! The ways of the bytes between two processes, each behind the same calls. Whatever the way, every word is written
+//! and summed (`words`).
 
+use super::words::{fill, sum};
 use crate::error::Error;
 use bywash_container::{Options, Path, Wait};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
@@ -18,6 +17,10 @@ pub enum Way {
     Trusted(Wait),
     /// Containers that are copied out first.
     Checked(Wait),
+    /// Requests over a channel, each answered in its buffer.
+    Answers(Wait),
+    /// Requests over a channel, as many at a time as it is deep, of which the server only takes note.
+    Requests(Wait),
     /// A Unix stream socket, with buffers of so many bytes, or the usual ones.
     Unix(Option<usize>),
     /// A pipe for each direction.
@@ -35,6 +38,9 @@ pub const WAYS: &[(&str, Way)] = &[
     ("trusted-sleep", Way::Trusted(Wait::Sleep)),
     ("trusted-adaptive", Way::Trusted(Wait::Adaptive)),
     ("checked-spin", Way::Checked(Wait::Spin)),
+    ("answers-spin", Way::Answers(Wait::Spin)),
+    ("answers-sleep", Way::Answers(Wait::Sleep)),
+    ("requests-spin", Way::Requests(Wait::Spin)),
     ("unix", Way::Unix(None)),
     ("unix-large", Way::Unix(Some(UNIX_LARGE))),
     ("pipe", Way::Pipe),
@@ -112,6 +118,9 @@ impl Way {
             Way::Checked(wait) => {
                 Box::new(Checked { path: path(options(wait), ends)?, copy: vec![0; bytes] })
             }
+            Way::Answers(wait) | Way::Requests(wait) => {
+                super::channel::open(ends.1, bytes, wait, matches!(self, Way::Answers(_)), second)?
+            }
             Way::Unix(buffers) => {
                 for end in [&ends.0, &ends.1] {
                     if let Some(bytes) = buffers {
@@ -137,29 +146,6 @@ pub(super) fn trusted(options: Options) -> Options {
 /// An error of a path, told as what went wrong with the second process.
 pub(super) fn container(error: impl std::fmt::Display) -> Error {
     Error::failed("two processes", error.to_string())
-}
-
-/// Writes every word; answers their sum.
-#[inline]
-pub fn fill(bytes: &mut [u8], seed: u64) -> u64 {
-    let (words, rest) = bytes.as_chunks_mut::<8>();
-    for (at, word) in words.iter_mut().enumerate() {
-        *word = seed.wrapping_add(at as u64).to_ne_bytes();
-    }
-    rest.fill(0);
-    sum_of(words.len() as u64, seed)
-}
-
-/// The sum of so many words that count up from `seed`.
-pub(super) fn sum_of(words: u64, seed: u64) -> u64 {
-    // Below 2^32 words the product does not overflow.
-    words.wrapping_mul(seed).wrapping_add(words * words.saturating_sub(1) / 2)
-}
-
-/// Sums every word.
-#[inline]
-pub fn sum(bytes: &[u8]) -> u64 {
-    bytes.as_chunks::<8>().0.iter().fold(0u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)))
 }
 
 pub(super) fn check_length(got: usize, wanted: usize) -> Result<(), Error> {

@@ -361,6 +361,7 @@ impl Client {
     }
 
     /// Requests that are under way.
+    #[inline]
     pub fn under_way(&self) -> usize {
         self.reaper.under_way()
     }
@@ -543,8 +544,10 @@ impl Reaper {
     }
 
     /// Requests that are under way.
+    #[inline]
     pub fn under_way(&self) -> usize {
-        self.done.under_way()
+        let counters = &self.connection.meeting.counters;
+        counters.requests.get().saturating_sub(counters.completions.get()) as usize
     }
 
     /// What both halves have done so far.

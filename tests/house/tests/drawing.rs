@@ -11,13 +11,15 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The names behind `bywash-` at the beginning of a manifest's lines, in whichever section of dependencies.
+/// The names behind `bywash-` at the beginning of a manifest's lines, in whichever section of dependencies but those
+/// of tests.
 fn named_in(manifest: &str) -> BTreeSet<String> {
     let mut in_dependencies = false;
     let mut names = BTreeSet::new();
     for line in manifest.lines() {
         if line.starts_with('[') {
-            in_dependencies = line.trim_end().ends_with("dependencies]");
+            let section = line.trim_end();
+            in_dependencies = section.ends_with("dependencies]") && !section.ends_with("dev-dependencies]");
         } else if in_dependencies && let Some(rest) = line.strip_prefix("bywash-") {
             names.insert(rest.chars().take_while(char::is_ascii_alphanumeric).collect());
         }
@@ -69,7 +71,6 @@ fn the_drawing_is_true() {
 
 #[test]
 fn only_dependencies_are_read() {
-    let manifest =
-        "[package]\nbywash-x = 1\n[dev-dependencies]\nbywash-file.workspace = true\nlibc = \"1\"\n";
+    let manifest = "[package]\nbywash-x = 1\n[dependencies]\nbywash-file.workspace = true\nlibc = \"1\"\n[dev-dependencies]\nbywash-y = 1";
     assert_eq!(named_in(manifest), BTreeSet::from(["file".to_owned()]));
 }

@@ -1,0 +1,129 @@
+//! Requests and completions, behind the same calls as messages.
+//!
+//! The first process is the client and the second one the server. The client trusts the server and works in the buffer
+//! where it is; the server copies out before it believes.
+
+use super::wire::{Wire, check_length, container};
+use super::words::{fill, sum};
+use crate::error::Error;
+use bywash_channel::{Buffer, Client, Completion, Options, Request, Server, ServerOptions, Submission, Wait};
+use std::os::fd::OwnedFd;
+
+/// The server answers in the buffer.
+const ANSWER: u8 = 1;
+/// The server completes at once.
+const TAKE: u8 = 2;
+/// Requests that can be under way.
+const DEPTH: u32 = 256;
+
+/// Opens one end; `answers`: every request is to be answered.
+pub fn open(
+    socket: OwnedFd,
+    bytes: usize,
+    wait: Wait,
+    answers: bool,
+    second: bool,
+) -> Result<Box<dyn Wire>, Error> {
+    if second {
+        let server = Server::over(socket, &ServerOptions::new().wait(wait)).map_err(container)?;
+        return Ok(Box::new(Serving { server, asked: None, copy: vec![0; bytes] }));
+    }
+    let arena = (bytes.next_power_of_two() * DEPTH as usize).min(4 << 20).max(bytes * 8);
+    let options = trusted(Options::new().wait(wait).depth(DEPTH).arena_bytes(arena));
+    let client = Client::over(socket, &options).map_err(container)?;
+    Ok(Box::new(Asking { client, answers }))
+}
+
+#[expect(unsafe_code, reason = "to trust the peer is the caller's promise")]
+fn trusted(options: Options) -> Options {
+    // SAFETY: the server is this program, which does not reach around the library.
+    unsafe { options.trusted() }
+}
+
+struct Asking {
+    client: Client,
+    answers: bool,
+}
+
+impl Asking {
+    /// A buffer, when need be one that comes back first.
+    fn buffer(&mut self, bytes: usize) -> Result<Buffer, Error> {
+        loop {
+            match self.client.alloc(bytes) {
+                Err(bywash_channel::Error::UsedUp { .. }) if self.client.under_way() > 0 => {
+                    drop(self.reap()?)
+                }
+                buffer => return buffer.map_err(container),
+            }
+        }
+    }
+
+    fn submit(&mut self, opcode: u8, buffer: Buffer) -> Result<(), Error> {
+        while self.client.under_way() == self.client.depth() {
+            self.reap()?;
+        }
+        self.client.submit(Submission::new(opcode).buffer(buffer)).map(drop).map_err(container)
+    }
+
+    fn reap(&mut self) -> Result<Completion, Error> {
+        self.client.reap().map_err(container)
+    }
+}
+
+impl Wire for Asking {
+    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
+        let mut buffer = self.buffer(bytes)?;
+        let sum = fill(buffer.map_mut().map_err(container)?, seed);
+        self.submit(if self.answers { ANSWER } else { TAKE }, buffer)?;
+        Ok(sum)
+    }
+
+    fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
+        if !self.answers {
+            // What is under way first, and then something that can be answered.
+            while self.client.under_way() > 0 {
+                self.reap()?;
+            }
+            let buffer = self.buffer(bytes)?;
+            self.submit(ANSWER, buffer)?;
+        }
+        let done = self.reap()?;
+        check_length(done.value as usize, bytes)?;
+        let Some(buffer) = done.buffer else {
+            return Err(Error::failed("two processes", "an answer came without its buffer".into()));
+        };
+        Ok(sum(&buffer.map().map_err(container)?[..bytes]))
+    }
+}
+
+struct Serving {
+    server: Server,
+    /// What is to be answered next.
+    asked: Option<Request>,
+    copy: Vec<u8>,
+}
+
+impl Wire for Serving {
+    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
+        let request = match self.asked.take() {
+            Some(request) => request,
+            None => self.server.next().map_err(container)?,
+        };
+        let sum = fill(&mut self.copy[..bytes], seed);
+        self.server.memory(&request).write(0, &self.copy[..bytes]);
+        self.server.complete(request, 0, bytes as u64).map_err(container)?;
+        Ok(sum)
+    }
+
+    fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
+        let request = self.server.next().map_err(container)?;
+        check_length(request.len(), bytes)?;
+        self.server.memory(&request).read(0, &mut self.copy[..bytes]);
+        if request.opcode() == TAKE {
+            self.server.complete(request, 0, 0).map_err(container)?;
+        } else {
+            self.asked = Some(request);
+        }
+        Ok(sum(&self.copy[..bytes]))
+    }
+}

@@ -1,0 +1,105 @@
+//! What both sides do with a message, whatever the way: the sender writes every word, the receiver sums every word.
+//!
+//! So a way that moves no bytes gains nothing by leaving them alone. The loops are compiled for AVX2 as well, which is
+//! taken where the processor has it: else they, and not the ways, would be what is measured.
+
+use std::mem::MaybeUninit;
+
+/// Writes every word; answers their sum. What is no whole word at the end becomes zero.
+#[inline]
+pub fn fill(bytes: &mut [u8], seed: u64) -> u64 {
+    let (words, rest) = bytes.as_chunks_mut::<8>();
+    write(words, seed, u64::to_ne_bytes);
+    rest.fill(0);
+    sum_of(words.len() as u64, seed)
+}
+
+/// As [`fill`], for words that have no value yet.
+#[cfg_attr(not(feature = "iceoryx2"), expect(dead_code, reason = "iceoryx2 loans memory so"))]
+pub fn fill_uninit(words: &mut [MaybeUninit<u64>], seed: u64) -> u64 {
+    write(words, seed, MaybeUninit::new);
+    sum_of(words.len() as u64, seed)
+}
+
+/// Sums every word.
+#[inline]
+pub fn sum(bytes: &[u8]) -> u64 {
+    add(bytes.as_chunks::<8>().0, |word| u64::from_ne_bytes(*word))
+}
+
+/// As [`sum`].
+#[cfg_attr(not(feature = "iceoryx2"), expect(dead_code, reason = "iceoryx2 has words"))]
+pub fn sum_words(words: &[u64]) -> u64 {
+    add(words, |word| *word)
+}
+
+/// The sum of so many words that count up from `seed`.
+pub fn sum_of(words: u64, seed: u64) -> u64 {
+    // Below 2^32 words the product does not overflow.
+    words.wrapping_mul(seed).wrapping_add(words * words.saturating_sub(1) / 2)
+}
+
+#[inline]
+#[expect(unsafe_code, reason = "the processor was asked")]
+fn write<W>(words: &mut [W], seed: u64, make: impl Fn(u64) -> W) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        return unsafe { write_avx2(words, seed, make) };
+    }
+    write_plain(words, seed, make);
+}
+
+#[inline]
+#[expect(unsafe_code, reason = "the processor was asked")]
+fn add<W>(words: &[W], value: impl Fn(&W) -> u64) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        return unsafe { add_avx2(words, value) };
+    }
+    add_plain(words, value)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn write_avx2<W>(words: &mut [W], seed: u64, make: impl Fn(u64) -> W) {
+    write_plain(words, seed, make);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn add_avx2<W>(words: &[W], value: impl Fn(&W) -> u64) -> u64 {
+    add_plain(words, value)
+}
+
+#[inline(always)]
+fn write_plain<W>(words: &mut [W], seed: u64, make: impl Fn(u64) -> W) {
+    for (at, word) in words.iter_mut().enumerate() {
+        *word = make(seed.wrapping_add(at as u64));
+    }
+}
+
+#[inline(always)]
+fn add_plain<W>(words: &[W], value: impl Fn(&W) -> u64) -> u64 {
+    words.iter().fold(0u64, |sum, word| sum.wrapping_add(value(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_counts() {
+        for bytes in [0, 7, 8, 64, 1000, 4096, 4099] {
+            let mut message = vec![0xff; bytes];
+            let written = fill(&mut message, 12345);
+            assert_eq!(written, sum(&message));
+            assert_eq!(written, sum_of(bytes as u64 / 8, 12345));
+            if bytes >= 8 {
+                message[bytes / 8 * 8 - 1] ^= 1;
+                assert_ne!(written, sum(&message));
+            }
+        }
+    }
+}
