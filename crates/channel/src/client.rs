@@ -1,7 +1,7 @@
 //! The side that asks.
 
 use crate::buffer::{Buffer, Pool};
-use crate::control::{Rings, Trust, fences, push};
+use crate::control::{Incoming, Outgoing, Rings, fences};
 use crate::layout::{
     ARGUMENTS, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, Extent, FLAG_CLIENT, FLAG_SERVER, PROTOCOL,
     REQUEST_WORDS, RequestFields, control_words,
@@ -11,7 +11,7 @@ use bywash_link::{
     Arena, Credentials, Error, FLAG_FENCES, File, Hello, HugePages, Mail, Meeting, Wait, Writers, connect,
     greet,
 };
-use bywash_ring::{Closing, Consumer, Done, Producer, Sent, slots};
+use bywash_ring::{Done, Sent, slots};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -187,14 +187,6 @@ struct Connection {
     depth: u32,
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if self.meeting.link.is_here() {
-            self.meeting.link.shut();
-        }
-    }
-}
-
 /// The half of a client that submits.
 ///
 /// When it is dropped the server takes what was submitted before, and hears then that there is no more; the other half
@@ -202,19 +194,16 @@ impl Drop for Connection {
 #[derive(Debug)]
 pub struct Submitter {
     connection: Arc<Connection>,
-    ring: Producer<REQUEST_WORDS>,
+    requests: Outgoing<REQUEST_WORDS>,
     sent: Sent<Option<Buffer>>,
-    trust: Trust,
 }
 
 /// The half of a client that reaps completions.
 #[derive(Debug)]
 pub struct Reaper {
     connection: Arc<Connection>,
-    ring: Consumer<COMPLETION_WORDS>,
-    closing: Closing,
+    completions: Incoming<COMPLETION_WORDS>,
     done: Done<Option<Buffer>>,
-    trust: Trust,
 }
 
 /// The client's end of a channel.
@@ -280,17 +269,12 @@ impl Client {
         let meeting = Rings::meeting(&rings.completions, &rings.requests, link, options.wait, fences);
         let pool = arena.map(|arena| Arc::new(Pool::new(arena, options.trusted, meeting.counters.clone())));
         let connection = Arc::new(Connection { meeting, pool, depth: options.depth });
-        let depth = options.depth as usize;
-        let (sent, done) = slots(depth);
-        let ring = Consumer::new(rings.completions, depth);
+        let (sent, done) = slots(options.depth as usize);
+        let requests = Outgoing::new(rings.requests, options.depth);
+        let completions = Incoming::new(rings.completions, options.depth);
         Ok(Client {
-            submitter: Submitter {
-                connection: connection.clone(),
-                ring: Producer::new(rings.requests, depth),
-                sent,
-                trust: Trust::default(),
-            },
-            reaper: Reaper { connection, closing: ring.closing(), ring, done, trust: Trust::default() },
+            submitter: Submitter { connection: connection.clone(), requests, sent },
+            reaper: Reaper { connection, completions, done },
         })
     }
 
@@ -401,7 +385,7 @@ impl Submitter {
     #[inline]
     pub fn submit(&mut self, submission: Submission) -> Result<Tag, NotSubmitted> {
         let Connection { meeting, pool, depth } = &*self.connection;
-        if let Err(error) = self.trust.check(&meeting.link) {
+        if let Err(error) = self.requests.check(meeting) {
             return Err(not_submitted(error, submission));
         }
         let extent = match &submission.buffer {
@@ -420,13 +404,12 @@ impl Submitter {
             }
         };
         let request = RequestFields { tag, flags, opcode, buffer: extent, arguments };
-        if let Err(what) = push(&mut self.ring, &request.to_entry()) {
+        if let Err(error) = self.requests.push(meeting, &request.to_entry()) {
             let buffer = self.sent.take_back(u32::from(tag)).flatten();
             let submission = Submission { opcode, flags, arguments, buffer };
-            return Err(not_submitted(self.trust.lose(&meeting.link, what), submission));
+            return Err(not_submitted(error, submission));
         }
         meeting.counters.requests.add(1);
-        meeting.wake();
         Ok(Tag(tag))
     }
 
@@ -453,10 +436,7 @@ fn not_submitted(error: Error, submission: Submission) -> NotSubmitted {
 
 impl Drop for Submitter {
     fn drop(&mut self) {
-        if self.connection.meeting.link.is_here() {
-            self.ring.close();
-            self.connection.meeting.wake();
-        }
+        self.requests.close(&self.connection.meeting);
     }
 }
 
@@ -510,16 +490,11 @@ impl Reaper {
     #[inline]
     fn take(&mut self, looks: u32) -> Result<Option<Completion>, Error> {
         let meeting = &self.connection.meeting;
-        self.trust.check(&meeting.link)?;
-        // Asked first: what was completed before it is in the ring then.
-        let closed = self.closing.is_closed();
-        let Some(entry) = self.ring.pop_within(looks) else {
-            return if closed { Err(Error::Closed) } else { Ok(None) };
-        };
+        let Some(entry) = self.completions.take(meeting, looks)? else { return Ok(None) };
         let CompletionFields { tag, status, value } = CompletionFields::from_entry(&entry);
         let Some(buffer) = self.done.take(u32::from(tag)) else {
             let what = format!("completed request {tag}, which is not under way");
-            return Err(self.trust.lose(&meeting.link, what));
+            return Err(self.completions.accuse(meeting, what));
         };
         meeting.counters.completions.add(1);
         Ok(Some(Completion { tag: Tag(tag), status, value, buffer }))
@@ -532,15 +507,7 @@ impl Reaper {
     /// # Errors
     /// As [`Reaper::reap`].
     pub fn arm(&mut self) -> Result<bool, Error> {
-        let meeting = &self.connection.meeting;
-        self.trust.check(&meeting.link)?;
-        meeting.link.drain()?;
-        meeting.set_bell();
-        let is_over = meeting.link.is_over()?;
-        match self.ring.is_ready() || self.closing.is_closed() {
-            false if is_over => Err(meeting.link.ended()),
-            is_there => Ok(is_there),
-        }
+        self.completions.arm(&self.connection.meeting)
     }
 
     /// Requests that are under way.

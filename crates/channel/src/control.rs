@@ -4,7 +4,7 @@ use crate::layout::{self, CompletionEntry, RequestEntry};
 use crate::stats::Counters;
 use bywash_link::{Error, FLAG_FENCES, Hello, Link, Meeting, Wait};
 use bywash_ring::layout::CONSUMER_BELL;
-use bywash_ring::{Bell, Shared};
+use bywash_ring::{Bell, Closing, Consumer, Producer, Shared};
 use std::sync::Arc;
 
 /// The two rings of a channel, in the memory that the client brought.
@@ -43,12 +43,12 @@ pub(crate) fn fences(own: bool, theirs: &Hello) -> bool {
 
 /// What an end remembers of a peer that broke the protocol: every later operation says so again.
 #[derive(Debug, Default)]
-pub(crate) struct Trust(Option<String>);
+struct Trust(Option<String>);
 
 impl Trust {
     /// Err: it is lost.
     #[inline]
-    pub(crate) fn check(&self, link: &Link) -> Result<(), Error> {
+    fn check(&self, link: &Link) -> Result<(), Error> {
         match &self.0 {
             None => link.check_process(),
             Some(what) => Err(link.accuse(what.clone())),
@@ -57,22 +57,97 @@ impl Trust {
 
     /// The peer broke the protocol.
     #[cold]
-    pub(crate) fn lose(&mut self, link: &Link, what: String) -> Error {
+    fn lose(&mut self, link: &Link, what: String) -> Error {
         link.accuse(self.0.insert(what).clone())
     }
 }
 
-/// Puts an entry into a ring that has room for it, if the peer is what it should be.
-#[inline]
-pub(crate) fn push<const WORDS: usize>(
-    ring: &mut bywash_ring::Producer<WORDS>,
-    entry: &[u64; WORDS],
-) -> Result<(), String> {
-    match ring.push(entry) {
-        Ok(true) => Ok(()),
-        // No more can be under way than there is room for.
-        Ok(false) => Err("does not take what it answers".into()),
-        Err(rubbish) => Err(rubbish.to_string()),
+/// The ring that an end takes entries out of.
+#[derive(Debug)]
+pub(crate) struct Incoming<const WORDS: usize> {
+    ring: Consumer<WORDS>,
+    closing: Closing,
+    trust: Trust,
+}
+
+impl<const WORDS: usize> Incoming<WORDS> {
+    pub(crate) fn new(memory: Shared, depth: u32) -> Incoming<WORDS> {
+        let ring = Consumer::new(memory, depth as usize);
+        Incoming { closing: ring.closing(), ring, trust: Trust::default() }
+    }
+
+    /// The next entry, if it comes within so many looks.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        meeting: &Meeting<Counters>,
+        looks: u32,
+    ) -> Result<Option<[u64; WORDS]>, Error> {
+        self.trust.check(&meeting.link)?;
+        // Asked first: what was sent before it is in the ring then.
+        let closed = self.closing.is_closed();
+        match self.ring.pop_within(looks) {
+            None if closed => Err(Error::Closed),
+            entry => Ok(entry),
+        }
+    }
+
+    /// The peer sent what cannot be: nothing more is taken from it.
+    pub(crate) fn accuse(&mut self, meeting: &Meeting<Counters>, what: String) -> Error {
+        self.trust.lose(&meeting.link, what)
+    }
+
+    /// Asks for a doorbell; true: there is something already.
+    pub(crate) fn arm(&self, meeting: &Meeting<Counters>) -> Result<bool, Error> {
+        self.trust.check(&meeting.link)?;
+        meeting.link.drain()?;
+        meeting.set_bell();
+        let is_over = meeting.link.is_over()?;
+        match self.ring.is_ready() || self.closing.is_closed() {
+            false if is_over => Err(meeting.link.ended()),
+            is_there => Ok(is_there),
+        }
+    }
+}
+
+/// The ring that an end puts entries into.
+#[derive(Debug)]
+pub(crate) struct Outgoing<const WORDS: usize> {
+    ring: Producer<WORDS>,
+    trust: Trust,
+}
+
+impl<const WORDS: usize> Outgoing<WORDS> {
+    pub(crate) fn new(memory: Shared, depth: u32) -> Outgoing<WORDS> {
+        Outgoing { ring: Producer::new(memory, depth as usize), trust: Trust::default() }
+    }
+
+    /// Err: nothing can be sent any more.
+    #[inline]
+    pub(crate) fn check(&self, meeting: &Meeting<Counters>) -> Result<(), Error> {
+        self.trust.check(&meeting.link)
+    }
+
+    /// Sends an entry, for which there is room if the peer is what it should be: no more can be under way.
+    #[inline]
+    pub(crate) fn push(&mut self, meeting: &Meeting<Counters>, entry: &[u64; WORDS]) -> Result<(), Error> {
+        let refused = match self.ring.push(entry) {
+            Ok(true) => {
+                meeting.wake();
+                return Ok(());
+            }
+            Ok(false) => "does not take what it answers".into(),
+            Err(rubbish) => rubbish.to_string(),
+        };
+        Err(self.trust.lose(&meeting.link, refused))
+    }
+
+    /// Nothing more will be sent.
+    pub(crate) fn close(&self, meeting: &Meeting<Counters>) {
+        if meeting.link.is_here() {
+            self.ring.close();
+            meeting.wake();
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The side that answers.
 
 use crate::buffer::Memory;
-use crate::control::{Rings, Trust, fences, push};
+use crate::control::{Incoming, Outgoing, Rings, fences};
 use crate::layout::{
     ARGUMENTS, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, FLAG_CLIENT, FLAG_SERVER, GRANULE, PROTOCOL,
     REQUEST_WORDS, RequestFields, control_words,
@@ -10,7 +10,7 @@ use crate::stats::{Counters, Stats};
 use bywash_link::{
     Arena, Credentials, Error, FLAG_FENCES, File, Hello, Link, Mail, Meeting, SEALS_FIXED, Wait, greet,
 };
-use bywash_ring::{Closing, Consumer, Producer, Shared};
+use bywash_ring::Shared;
 use bywash_sync::{AtomicBool, AtomicU64, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -185,21 +185,11 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if self.meeting.link.is_here() {
-            self.meeting.link.shut();
-        }
-    }
-}
-
 /// The half of a server that takes requests.
 #[derive(Debug)]
 pub struct Requests {
     connection: Arc<Connection>,
-    ring: Consumer<REQUEST_WORDS>,
-    closing: Closing,
-    trust: Trust,
+    requests: Incoming<REQUEST_WORDS>,
 }
 
 /// The half of a server that completes them.
@@ -208,8 +198,7 @@ pub struct Requests {
 #[derive(Debug)]
 pub struct Completer {
     connection: Arc<Connection>,
-    ring: Producer<COMPLETION_WORDS>,
-    trust: Trust,
+    completions: Outgoing<COMPLETION_WORDS>,
 }
 
 /// The server's end of a channel.
@@ -244,19 +233,11 @@ impl Server {
             taken: (0..depth).map(|_| AtomicBool::new(false)).collect(),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
         });
-        let ring = Consumer::new(rings.requests, depth as usize);
+        let requests = Incoming::new(rings.requests, depth);
+        let completions = Outgoing::new(rings.completions, depth);
         Ok(Server {
-            requests: Requests {
-                connection: connection.clone(),
-                closing: ring.closing(),
-                ring,
-                trust: Trust::default(),
-            },
-            completer: Completer {
-                connection,
-                ring: Producer::new(rings.completions, depth as usize),
-                trust: Trust::default(),
-            },
+            requests: Requests { connection: connection.clone(), requests },
+            completer: Completer { connection, completions },
         })
     }
 
@@ -389,31 +370,26 @@ impl Requests {
     #[inline]
     fn take(&mut self, looks: u32) -> Result<Option<Request>, Error> {
         let Connection { meeting, arena, taken, number } = &*self.connection;
-        self.trust.check(&meeting.link)?;
-        // Asked first: what was submitted before it is in the ring then.
-        let closed = self.closing.is_closed();
-        let Some(entry) = self.ring.pop_within(looks) else {
-            return if closed { Err(Error::Closed) } else { Ok(None) };
-        };
+        let Some(entry) = self.requests.take(meeting, looks)? else { return Ok(None) };
         let fields = RequestFields::from_entry(&entry);
         // SYNC: taken (acquire): its completion was sent before.
         match taken.get(usize::from(fields.tag)).map(|taken| taken.swap(true, Ordering::Acquire)) {
             Some(false) => {}
             Some(true) => {
                 let what = format!("submitted request {} again, which is under way", fields.tag);
-                return Err(self.trust.lose(&meeting.link, what));
+                return Err(self.requests.accuse(meeting, what));
             }
             None => {
                 let what =
                     format!("submitted request {} over a channel of depth {}", fields.tag, taken.len());
-                return Err(self.trust.lose(&meeting.link, what));
+                return Err(self.requests.accuse(meeting, what));
             }
         }
         let (offset, length) = (fields.buffer.offset as usize * GRANULE, fields.buffer.length as usize);
         let bytes = arena.as_ref().map_or(0, |arena| arena.file.bytes());
         if offset > bytes || length > bytes - offset {
             let what = format!("sent a buffer of {length} bytes at {offset} of an arena of {bytes} bytes");
-            return Err(self.trust.lose(&meeting.link, what));
+            return Err(self.requests.accuse(meeting, what));
         }
         meeting.counters.requests.add(1);
         Ok(Some(Request { fields, channel: *number }))
@@ -426,15 +402,7 @@ impl Requests {
     /// # Errors
     /// As [`Requests::next`].
     pub fn arm(&mut self) -> Result<bool, Error> {
-        let meeting = &self.connection.meeting;
-        self.trust.check(&meeting.link)?;
-        meeting.link.drain()?;
-        meeting.set_bell();
-        let is_over = meeting.link.is_over()?;
-        match self.ring.is_ready() || self.closing.is_closed() {
-            false if is_over => Err(meeting.link.ended()),
-            is_there => Ok(is_there),
-        }
+        self.requests.arm(&self.connection.meeting)
     }
 
     /// The client's memory that came with a request.
@@ -466,18 +434,15 @@ impl Completer {
     #[inline]
     pub fn complete(&mut self, request: Request, status: u16, value: u64) -> Result<(), Error> {
         let Connection { meeting, taken, number, .. } = &*self.connection;
-        self.trust.check(&meeting.link)?;
+        self.completions.check(meeting)?;
         if request.channel != *number {
             return Err(Error::Unfit("the request came over another channel"));
         }
         let tag = request.fields.tag;
         // SYNC: taken (release). Before the client can know, and use the tag again.
         taken[usize::from(tag)].store(false, Ordering::Release);
-        if let Err(what) = push(&mut self.ring, &CompletionFields { tag, status, value }.to_entry()) {
-            return Err(self.trust.lose(&meeting.link, what));
-        }
+        self.completions.push(meeting, &CompletionFields { tag, status, value }.to_entry())?;
         meeting.counters.completions.add(1);
-        meeting.wake();
         Ok(())
     }
 
@@ -493,10 +458,7 @@ impl Completer {
 
 impl Drop for Completer {
     fn drop(&mut self) {
-        if self.connection.meeting.link.is_here() {
-            self.ring.close();
-            self.connection.meeting.wake();
-        }
+        self.completions.close(&self.connection.meeting);
     }
 }
 

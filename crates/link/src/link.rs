@@ -133,6 +133,15 @@ fn timespec(duration: Duration) -> Timespec {
     }
 }
 
+/// A child that was forked off may still have the socket: only so does the peer hear of the end.
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.is_here() {
+            self.shut();
+        }
+    }
+}
+
 impl Link {
     /// Who the peer is.
     pub fn peer(&self) -> Credentials {
