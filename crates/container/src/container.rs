@@ -91,7 +91,7 @@ impl Container {
     }
 
     fn of_file(file: File) -> Result<Container, Error> {
-        let mapping = file.map(true)?;
+        let mut mapping = file.map(true)?;
         // A child that some other thread forks off would keep it writable, and so keep it from being sealed.
         mapping.keep_from_children()?;
         Ok(Container { length: file.bytes(), home: Home::File(file, mapping) })

@@ -18,6 +18,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Nobody is waited for longer than that to present itself.
+const GREETING_LIMIT_MAX: Duration = Duration::from_secs(1 << 30);
 /// The one byte that says: something happened, look at the rings. No message of a protocol begins with it.
 const DOORBELL: u8 = 1;
 
@@ -80,7 +82,7 @@ pub fn greet(
     limit: Duration,
     mail: Mail,
 ) -> Result<(Link, Hello, Vec<OwnedFd>), Error> {
-    let end = Instant::now() + limit;
+    let end = Instant::now() + limit.min(GREETING_LIMIT_MAX);
     let failed = |error: Errno| Error::io("present this end to the peer", error);
     rustix::net::sockopt::set_socket_passcred(&socket, true).map_err(failed)?;
     match socket::send(socket.as_fd(), &hello.to_bytes(protocol), memory) {

@@ -5,6 +5,7 @@
 //! /dev/shm; the memory goes with the last process that has it.
 
 use crate::error::Error;
+use crate::fork::Maker;
 use bywash_ring::Shared;
 use bywash_sync::AtomicU64;
 use rustix::fs::{
@@ -160,6 +161,8 @@ pub const SEALS_FROZEN: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).uni
 pub struct Mapping {
     base: *mut u8,
     bytes: usize,
+    /// The one process that has it, if it is left out of forked children: what is there in a child is not ours.
+    only_in: Option<Maker>,
 }
 
 // SAFETY: an address range that belongs to this value alone; what may be done with its bytes is up to those
@@ -176,7 +179,7 @@ impl Mapping {
         if bytes < HUGE_PAGE {
             // SAFETY: a new mapping, at an address of the kernel's choice.
             let base = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)? };
-            return Ok(Mapping { base: base.cast(), bytes });
+            return Ok(Mapping { base: base.cast(), bytes, only_in: None });
         }
         // SAFETY: a new mapping that nobody can touch, at an address of the kernel's choice.
         let reserved = unsafe {
@@ -197,7 +200,7 @@ impl Mapping {
             let unmapped = unsafe { munmap(at as *mut _, length) };
             debug_assert!(unmapped.is_ok());
         }
-        Ok(Mapping { base: mapped?.cast(), bytes })
+        Ok(Mapping { base: mapped?.cast(), bytes, only_in: None })
     }
 
     /// Where it begins.
@@ -206,10 +209,13 @@ impl Mapping {
     }
 
     /// Leaves it out of forked children.
-    pub fn keep_from_children(&self) -> Result<(), Error> {
+    pub fn keep_from_children(&mut self) -> Result<(), Error> {
         // SAFETY: the mapping is ours; in a child its owner is not there.
         match unsafe { libc::madvise(self.base.cast(), self.bytes, libc::MADV_DONTFORK) } {
-            0 => Ok(()),
+            0 => {
+                self.only_in = Some(Maker::this());
+                Ok(())
+            }
             _ => Err(Error::io("keep memory from children", std::io::Error::last_os_error())),
         }
     }
@@ -229,6 +235,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.only_in.is_some_and(|maker| !maker.is_here()) {
+            return;
+        }
         // SAFETY: whoever uses the bytes keeps this value.
         let unmapped = unsafe { munmap(self.base.cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
@@ -252,6 +261,32 @@ mod tests {
         let other = file.map(false).unwrap();
         // SAFETY: as above.
         assert_eq!(unsafe { other.base().read() }, 7);
+    }
+
+    #[test]
+    fn a_child_leaves_alone_what_it_does_not_have() {
+        let file = File::create("test", PAGE, HugePages::No).unwrap();
+        let mut mapping = file.map(true).unwrap();
+        mapping.keep_from_children().unwrap();
+        let base = mapping.base();
+        // SAFETY: the child makes system calls only, and leaves without unwinding.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // The child uses the place for something of its own.
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            let rights = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: nothing is there in the child.
+            let own = unsafe { libc::mmap(base.cast(), PAGE, rights, flags, -1, 0) };
+            drop(mapping);
+            // SAFETY: what was just mapped, if it was and still is; else this child is killed, and the test fails.
+            unsafe { own.cast::<u8>().write_volatile(1) };
+            // SAFETY: the end of the process.
+            unsafe { libc::_exit(if own == base.cast() { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child that was just made.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 
     #[test]

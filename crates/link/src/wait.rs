@@ -86,7 +86,8 @@ impl Waiter<'_> {
         if let Some(found) = attempt(1)? {
             return Ok(found);
         }
-        let end = limit.map(|limit| Instant::now() + limit);
+        // Further than the clock goes is for ever.
+        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             if self.how != Wait::Sleep
                 && let Some(found) = self.spin(&mut attempt)?
