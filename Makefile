@@ -123,15 +123,37 @@ spelling:
 
 # ---- testing ----------------------------------------------------------------------------------------
 
-.PHONY: packages test unit loom miri bench-quick
+.PHONY: packages test unit python loom miri bench-quick
 packages:
 	scripts/packages test
 
-test: packages check unit loom miri bench-quick
+test: packages check unit python loom miri bench-quick
 
 unit:
 	$(CARGO) build --locked --workspace $(features)
 	$(CARGO) test --locked --workspace --no-fail-fast $(features)
+
+# The Python package as somebody gets it who installs it. What builds and tests it is kept in an environment of its
+# own, fetched where that can be done. PYTHON: the interpreter, 3.11 or later.
+PYTHON ?= python3
+python_tools := maturin>=1.9.4,<2 numpy>=2,<3 pytest>=8,<10 mypy>=1.15,<3
+venv := $(target)/python-venv
+wheels := $(target)/wheels
+make_venv := $(PYTHON) -m venv --clear $(venv) && \
+  $(venv)/bin/pip install --quiet $(foreach tool,$(python_tools),'$(tool)') && \
+  echo '$(python_tools)' > $(venv)/tools
+
+python:
+	@if grep -qsxF '$(python_tools)' $(venv)/tools || reason=$$({ $(make_venv); } 2>&1); then \
+	  rm -f $(wheels)/bywash-*.whl; \
+	  $(venv)/bin/maturin build --quiet --release --locked -m python/Cargo.toml --out $(wheels); \
+	  $(venv)/bin/pip install --quiet --force-reinstall --no-deps --no-index $(wheels)/bywash-*.whl; \
+	  $(venv)/bin/python -m mypy.stubtest bywash --concise --mypy-config-file python/pyproject.toml \
+	    --allowlist python/tests/stubtest-allowlist --ignore-unused-allowlist; \
+	  $(venv)/bin/pytest -q python; \
+	else \
+	  echo "python: left out, since its tools cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
+	fi
 
 # Every interleaving of what threads do to one another, where a crate has such tests. Their own target
 # folder: all else would have to be built anew with and without the flag.

@@ -1,0 +1,75 @@
+"""What can go wrong on a path. All but misuse (ValueError, TypeError, BufferError) is an `Error`."""
+
+__all__ = [
+    "Closed",
+    "Error",
+    "ForkedError",
+    "IoError",
+    "MisfitError",
+    "NotMappedError",
+    "OptionError",
+    "PeerDied",
+    "PiecesError",
+    "ProtocolError",
+    "TimedOut",
+    "TooLargeError",
+    "UnfitError",
+]
+
+
+class Error(OSError):
+    """Something on a path went wrong."""
+
+
+class TimedOut(Error, TimeoutError):
+    """It did not happen within the time that was given."""
+
+
+class Closed(Error):
+    """The peer has closed the path, and everything that it had shipped has been received."""
+
+
+class PeerDied(Error):
+    """The peer is gone without having closed the path."""
+
+    pid: int
+    """Its process, as the kernel knew it when the path was made."""
+
+
+class ProtocolError(Error):
+    """The peer did what no peer that keeps to the protocol does. The path is of no use any more."""
+
+    pid: int
+    """Its process."""
+
+
+class MisfitError(Error):
+    """The two ends cannot work together."""
+
+
+class TooLargeError(Error, ValueError):
+    """No container of this size can ever be had on this path."""
+
+
+class PiecesError(Error, ValueError):
+    """A message has from one to `MESSAGE_PIECES_MAX` containers (on sealed paths to 16)."""
+
+
+class NotMappedError(Error, BufferError):
+    """The contents cannot be looked at where they are."""
+
+
+class UnfitError(Error, ValueError):
+    """This container cannot be shipped on this path."""
+
+
+class ForkedError(Error):
+    """It belongs to the process that made it, and this one was forked off."""
+
+
+class OptionError(Error, ValueError):
+    """An option has a value that cannot be."""
+
+
+class IoError(Error):
+    """A call of the kernel failed; `errno` says how."""

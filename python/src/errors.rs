@@ -1,0 +1,110 @@
+//! Errors become exceptions of `bywash.errors`, with the text that they have in Rust.
+
+use bywash_container::Error;
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::prelude::*;
+
+/// Why something cannot be done with a container that Python has.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// It is not there any more.
+    Gone(Gone),
+    /// So many views of it are in use.
+    Viewed(&'static str, usize),
+    /// What the path says.
+    Path(Error),
+}
+
+/// Where a container has gone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Gone {
+    Shipping,
+    Shipped,
+    Freed,
+    Lost,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        Refused::Path(error)
+    }
+}
+
+/// Results whose error becomes an exception.
+pub(crate) trait OrRaise<T> {
+    fn or_raise(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T> OrRaise<T> for Result<T, Error> {
+    #[inline]
+    fn or_raise(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|error| exception(py, &error))
+    }
+}
+
+impl<T> OrRaise<T> for Result<T, Refused> {
+    #[inline]
+    fn or_raise(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|refused| match refused {
+            Refused::Path(error) => exception(py, &error),
+            Refused::Gone(gone) => PyValueError::new_err(gone.text()),
+            Refused::Viewed(what, views) => PyBufferError::new_err(format!(
+                "the container cannot be {what} while it is looked at through {views} view(s), such as a memoryview \
+                 or a NumPy array; release or delete them first"
+            )),
+        })
+    }
+}
+
+impl Gone {
+    fn text(self) -> &'static str {
+        match self {
+            Gone::Shipping => "the container is being shipped by another thread",
+            Gone::Shipped => "the container was shipped: it is the peer's now; allocate or receive another",
+            Gone::Freed => "the container was freed; allocate or receive another",
+            Gone::Lost => "the container was lost in a ship that failed; allocate another",
+        }
+    }
+}
+
+/// The exception for an error.
+pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
+    let class = match error {
+        Error::TimedOut => "TimedOut",
+        Error::Closed => "Closed",
+        Error::PeerDied { .. } => "PeerDied",
+        Error::Peer { .. } => "ProtocolError",
+        Error::Misfit(_) => "MisfitError",
+        Error::TooLarge { .. } => "TooLargeError",
+        // Of channels alone.
+        Error::UsedUp { .. } | Error::Full { .. } => "Error",
+        Error::Pieces { .. } => "PiecesError",
+        Error::NotMapped(_) => "NotMappedError",
+        Error::Unfit(_) => "UnfitError",
+        Error::Forked => "ForkedError",
+        Error::Option { .. } => "OptionError",
+        Error::Io { .. } => "IoError",
+    };
+    make(py, class, &error.to_string(), error).unwrap_or_else(|failure| failure)
+}
+
+fn make(py: Python<'_>, class: &str, text: &str, error: &Error) -> PyResult<PyErr> {
+    let made = py.import("bywash.errors")?.getattr(class)?.call1((text,))?;
+    match error {
+        Error::PeerDied { pid } | Error::Peer { pid, .. } => made.setattr("pid", pid)?,
+        Error::Io { source, .. } => made.setattr("errno", source.raw_os_error())?,
+        _ => {}
+    }
+    Ok(PyErr::from_value(made))
+}
+
+/// The exception for an option that cannot be.
+pub(crate) fn option(py: Python<'_>, text: String) -> PyErr {
+    let made = || Ok(PyErr::from_value(py.import("bywash.errors")?.getattr("OptionError")?.call1((text,))?));
+    made().unwrap_or_else(|failure: PyErr| failure)
+}
+
+/// The exception for a path or listener that was closed here.
+pub(crate) fn closed(what: &str) -> PyErr {
+    PyValueError::new_err(format!("the {what} was closed; make another one"))
+}

@@ -1,0 +1,143 @@
+//! How two programs meet: at a name, or over a pair of sockets.
+
+use crate::errors::{closed, exception};
+use crate::options::chosen;
+use crate::path::Path;
+use crate::waiting::{Attempt, Limit, beside, in_slices};
+use bywash_container::Error;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Waits for peers at a name in the file system.
+///
+/// ``Listener.bind(name)`` makes the name, which must not exist; it stays until somebody removes it. Who may connect
+/// is what the permissions of the name say, and ``path.peer`` tells who did.
+#[pyclass(frozen, module = "bywash")]
+pub(crate) struct Listener {
+    listener: Mutex<Option<Arc<bywash_container::Listener>>>,
+}
+
+impl Listener {
+    fn open(&self) -> PyResult<Arc<bywash_container::Listener>> {
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        listener.clone().ok_or_else(|| closed("listener"))
+    }
+}
+
+/// Waits until somebody wants to connect.
+fn wait_for_peer(listener: &bywash_container::Listener, limit: Duration) -> Result<(), Error> {
+    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&limit)) {
+        Ok(0) | Err(Errno::INTR) => Err(Error::TimedOut),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::Io { what: "wait for a peer".into(), source: error.into() }),
+    }
+}
+
+#[pymethods]
+impl Listener {
+    /// Makes the name.
+    #[staticmethod]
+    fn bind(py: Python<'_>, name: PathBuf) -> PyResult<Listener> {
+        let bound = bywash_container::Listener::bind(name).and_then(|listener| {
+            // Another thread may be faster than this one between the wait and the accept.
+            match rustix::io::ioctl_fionbio(&listener, true) {
+                Ok(()) => Ok(listener),
+                Err(error) => Err(Error::Io { what: "set the listener up".into(), source: error.into() }),
+            }
+        });
+        let listener = bound.map_err(|error| exception(py, &error))?;
+        Ok(Listener { listener: Mutex::new(Some(Arc::new(listener))) })
+    }
+
+    /// Waits for a peer and makes a path to it; keywords as told at ``Path``.
+    #[pyo3(
+        signature = (timeout=None, **options),
+        text_signature = "($self, timeout=None, *, class_='checked', **options)"
+    )]
+    fn accept(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Path> {
+        let limit = Limit::of(timeout)?;
+        let chosen = chosen(py, options)?;
+        loop {
+            in_slices(py, limit, |slice| match self.open() {
+                Ok(listener) => Attempt::Done(wait_for_peer(&listener, slice)),
+                Err(gone) => Attempt::Over(gone),
+            })?;
+            let (listener, options) = (self.open()?, chosen.options.clone());
+            let accepted = beside(py, move || match listener.accept(&options) {
+                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
+                other => other.map(Some),
+            });
+            if let Some(path) = accepted? {
+                return Ok(Path::new(path, chosen.access, chosen.class));
+            }
+        }
+    }
+
+    /// The listener's descriptor, which is readable when ``accept`` would find somebody.
+    fn fileno(&self) -> PyResult<c_int> {
+        Ok(self.open()?.as_fd().as_raw_fd())
+    }
+
+    /// Ends it. The name stays; remove it.
+    fn close(&self) {
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(listener);
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.open().is_err()
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_why))]
+    fn __exit__(&self, _why: &Bound<'_, PyAny>) {
+        self.close();
+    }
+
+    fn __repr__(&self) -> String {
+        match self.open() {
+            Ok(listener) => format!("<bywash.Listener: descriptor {}>", listener.as_fd().as_raw_fd()),
+            Err(_) => "<bywash.Listener: closed>".into(),
+        }
+    }
+}
+
+/// Makes two connected sockets, as ``socket.socket``: keep one and give the other to whom the path shall lead to. Each
+/// end calls ``Path.over`` in its own process. A process of ``multiprocessing`` takes the socket as an argument, one
+/// of ``subprocess`` inherits it (``pass_fds``).
+#[pyfunction]
+pub(crate) fn socket_pair(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Bound<'_, PyAny>)> {
+    let (one, other) = bywash_container::socket_pair().map_err(|error| exception(py, &error))?;
+    Ok((python_socket(py, one)?, python_socket(py, other)?))
+}
+
+fn python_socket(py: Python<'_>, socket: OwnedFd) -> PyResult<Bound<'_, PyAny>> {
+    let number = socket.into_raw_fd();
+    let keywords = PyDict::new(py);
+    let made = keywords
+        .set_item("fileno", number)
+        .and_then(|()| py.import("socket")?.getattr("socket")?.call((), Some(&keywords)));
+    if made.is_err() {
+        // SAFETY: open, and nobody has it: Python did not take it.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
+    }
+    made
+}

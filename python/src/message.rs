@@ -1,0 +1,248 @@
+//! What was received: messages, and the containers that they consist of.
+
+use crate::container::{BRIEF_BYTES, contiguous, fill_view, free_at_exit};
+use crate::errors::{OrRaise, Refused};
+use crate::hold::{Access, Hold};
+use crate::records::credentials;
+use bywash_container::{Cargo, Credentials};
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use std::ffi::c_int;
+
+/// A container that came from a peer.
+///
+/// On trusted and sealed paths it is a buffer: ``memoryview(received)`` and ``numpy.frombuffer(received, dtype)``
+/// show its bytes where they are, without a copy; read-only, unless both ends have said ``writable=True``. On
+/// checked paths, where the peer could change the bytes meanwhile, that is a ``BufferError``: copy them out by
+/// ``tobytes()`` or ``copy_to()``. On forward paths the bytes cannot be had at all.
+///
+/// It goes back to the peer with its last reference, by ``free()``, or at the end of a ``with`` block; what is
+/// held the peer cannot use. It can be shipped on. None of these while a view exists (``BufferError``).
+#[pyclass(frozen, module = "bywash")]
+pub(crate) struct Received {
+    pub(crate) hold: Hold,
+    origin: Credentials,
+}
+
+#[pymethods]
+impl Received {
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        self.hold.length().or_raise(py)
+    }
+
+    /// Who shipped it here, as the kernel says: process, user, group.
+    #[getter]
+    fn origin<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        credentials(py, self.origin)
+    }
+
+    /// A private copy of the bytes.
+    fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        bytes_of(py, &[&self.hold])
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.tobytes(py)
+    }
+
+    /// Copies the bytes into ``buffer`` (a bytearray, a NumPy array), as many as fit; answers how many. Nobody can
+    /// change the copy after you have checked it.
+    fn copy_to(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+        copy_to_buffer(py, &[&self.hold], buffer)
+    }
+
+    /// Gives the container back to the peer now. Freeing twice, or what was shipped on, does nothing.
+    fn free(&self, py: Python<'_>) -> PyResult<()> {
+        self.hold.free().or_raise(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (class, *_rest))]
+    fn __exit__(&self, py: Python<'_>, class: &Bound<'_, PyAny>, _rest: &Bound<'_, PyAny>) -> PyResult<()> {
+        free_at_exit(py, &self.hold, class)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<bywash.Received: {}>", self.hold.describe())
+    }
+
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        // SAFETY: Python's view, to be filled for `slf`, which has the hold.
+        unsafe { fill_view(slf.as_any(), &slf.get().hold, view, flags) }
+    }
+
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
+        self.hold.release();
+    }
+}
+
+/// What was shipped together: a sequence of one container or several.
+///
+/// ``[frame] = path.receive()`` or ``header, frame = path.receive()`` takes it apart; ``len(message)`` is the
+/// number of containers, ``message.nbytes`` of bytes. ``path.ship(message)`` passes it on as it came.
+#[pyclass(frozen, sequence, module = "bywash")]
+pub(crate) struct Message {
+    pieces: Py<PyTuple>,
+    origin: Credentials,
+}
+
+impl Message {
+    pub(crate) fn new(
+        py: Python<'_>,
+        message: bywash_container::Message,
+        access: Access,
+    ) -> PyResult<Message> {
+        let origin = message.origin();
+        let made = |piece: bywash_container::Received| {
+            let origin = piece.origin();
+            Py::new(py, Received { hold: Hold::new(Cargo::Received(piece), access), origin })
+        };
+        let pieces: Vec<Py<Received>> = message.into_pieces().map(made).collect::<PyResult<_>>()?;
+        Ok(Message { pieces: PyTuple::new(py, pieces)?.unbind(), origin })
+    }
+
+    /// Its containers.
+    pub(crate) fn pieces<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, Received>>> {
+        self.pieces.bind(py).iter().map(|piece| Ok(piece.cast_into()?)).collect()
+    }
+
+    fn with_holds<R>(&self, py: Python<'_>, work: impl FnOnce(&[&Hold]) -> PyResult<R>) -> PyResult<R> {
+        let pieces = self.pieces(py)?;
+        let holds: Vec<&Hold> = pieces.iter().map(|piece| &piece.get().hold).collect();
+        work(&holds)
+    }
+}
+
+#[pymethods]
+impl Message {
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.pieces.bind(py).len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.pieces.bind(py).as_any().get_item(index)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.pieces.bind(py).try_iter()?.into_any())
+    }
+
+    /// At which place a piece is.
+    fn index(&self, py: Python<'_>, piece: &Bound<'_, PyAny>) -> PyResult<usize> {
+        self.pieces.bind(py).index(piece)
+    }
+
+    /// How often a piece is there: once or not at all.
+    fn count<'py>(&self, py: Python<'py>, piece: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.pieces.bind(py).call_method1("count", (piece,))
+    }
+
+    /// Bytes of all containers together.
+    #[getter]
+    fn nbytes(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with_holds(py, |holds| total(holds).or_raise(py))
+    }
+
+    /// Who shipped it here, as the kernel says: process, user, group.
+    #[getter]
+    fn origin<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        credentials(py, self.origin)
+    }
+
+    /// A private copy of the bytes of all containers, one after the other.
+    fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.with_holds(py, |holds| bytes_of(py, holds))
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.tobytes(py)
+    }
+
+    /// Copies the bytes of all containers into ``buffer``, one after the other, as many as fit; answers how many.
+    fn copy_to(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+        self.with_holds(py, |holds| copy_to_buffer(py, holds, buffer))
+    }
+
+    /// Gives all containers back now; those that are looked at stay, and the others go (``BufferError``).
+    fn free(&self, py: Python<'_>) -> PyResult<()> {
+        self.with_holds(py, |holds| {
+            let freed: Vec<_> = holds.iter().map(|hold| hold.free()).collect();
+            freed.into_iter().collect::<Result<(), _>>().or_raise(py)
+        })
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (class, *_rest))]
+    fn __exit__(&self, py: Python<'_>, class: &Bound<'_, PyAny>, _rest: &Bound<'_, PyAny>) -> PyResult<()> {
+        let freed = self.free(py);
+        // As in `free_at_exit`.
+        if class.is_none() { freed } else { Ok(()) }
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let pieces = self.pieces(py)?;
+        let all: Vec<String> = pieces.iter().map(|piece| piece.get().hold.describe()).collect();
+        Ok(format!("<bywash.Message: {}>", all.join("; ")))
+    }
+}
+
+fn total(holds: &[&Hold]) -> Result<usize, Refused> {
+    holds.iter().map(|hold| hold.length()).sum()
+}
+
+/// Memory of the caller's that is written while other threads may run.
+struct Target(*mut u8);
+
+// SAFETY: an address; what may be done there is said where it is used.
+unsafe impl Send for Target {}
+
+impl Target {
+    fn address(&self) -> *mut u8 {
+        self.0
+    }
+}
+
+/// Copies containers out, one after the other, as much as fits; answers how much.
+///
+/// # Safety
+/// `to` leads to as many bytes, which may be written and stay there during the call.
+unsafe fn copy_out(py: Python<'_>, holds: &[&Hold], to: *mut u8, room: usize) -> PyResult<usize> {
+    let target = Target(to);
+    let copy = move || {
+        holds.iter().try_fold(0, |done, hold| -> Result<usize, Refused> {
+            // SAFETY: what the caller promises of all bytes, for those that are left.
+            unsafe { Ok(done + hold.copy_to(target.address().add(done), room - done)?) }
+        })
+    };
+    if room <= BRIEF_BYTES { copy() } else { py.detach(copy) }.or_raise(py)
+}
+
+fn bytes_of<'py>(py: Python<'py>, holds: &[&Hold]) -> PyResult<Bound<'py, PyBytes>> {
+    let length = total(holds).or_raise(py)?;
+    PyBytes::new_with(py, length, |bytes| {
+        // SAFETY: memory of the new object, which nobody else knows yet.
+        let copied = unsafe { copy_out(py, holds, bytes.as_mut_ptr(), length)? };
+        // A container may be resized by another thread between the two looks: not one that was received.
+        debug_assert_eq!(copied, length);
+        Ok(())
+    })
+}
+
+fn copy_to_buffer(py: Python<'_>, holds: &[&Hold], buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let target = contiguous(buffer)?;
+    if target.readonly() {
+        let text = "the buffer cannot be written; give a bytearray or a writable array";
+        return Err(PyBufferError::new_err(text));
+    }
+    // SAFETY: a writable buffer, which is kept until the copy is done. Somebody who writes there meanwhile mixes
+    // up the bytes, as with any call that reads into a buffer.
+    unsafe { copy_out(py, holds, target.buf_ptr().cast(), target.len_bytes()) }
+}

@@ -1,0 +1,91 @@
+//! Calls that wait: other threads of the program run meanwhile, and Ctrl-C ends them.
+//!
+//! Python runs the handlers of signals between the steps of its main thread, not inside a call. So what waits
+//! does it in slices, and asks for signals between them.
+
+use crate::errors::{OrRaise, exception};
+use bywash_container::Error;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a signal waits at most for its handler.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// When a wait ends.
+#[derive(Clone, Copy)]
+pub(crate) struct Limit(Option<Instant>);
+
+impl Limit {
+    /// From now on, in seconds; `None`: never.
+    pub(crate) fn of(seconds: Option<f64>) -> PyResult<Limit> {
+        let Some(seconds) = seconds else { return Ok(Limit(None)) };
+        if seconds.is_nan() || seconds < 0.0 {
+            let text =
+                format!("the timeout is {seconds}, and must be a number of seconds from 0 on, or None");
+            return Err(PyValueError::new_err(text));
+        }
+        // What lies beyond the clock never comes.
+        let end = Duration::try_from_secs_f64(seconds).ok();
+        Ok(Limit(end.and_then(|left| Instant::now().checked_add(left))))
+    }
+
+    /// How long to wait next, and whether the limit is over after that.
+    fn next(self) -> (Duration, bool) {
+        match self.0.map(|end| end.saturating_duration_since(Instant::now())) {
+            Some(left) if left <= SLICE => (left, true),
+            _ => (SLICE, false),
+        }
+    }
+}
+
+/// Waits until `attempt` does not time out any more, or the limit is over. `attempt` is told how long it may
+/// take, and cannot touch Python.
+pub(crate) fn in_slices<T: Send>(
+    py: Python<'_>,
+    limit: Limit,
+    mut attempt: impl FnMut(Duration) -> Attempt<T> + Send,
+) -> PyResult<T> {
+    loop {
+        let (slice, is_last) = limit.next();
+        match py.detach(|| attempt(slice)) {
+            Attempt::Over(gone) => return Err(gone),
+            Attempt::Done(Err(Error::TimedOut)) if !is_last => py.check_signals()?,
+            Attempt::Done(outcome) => return outcome.or_raise(py),
+        }
+    }
+}
+
+/// What became of an attempt.
+pub(crate) enum Attempt<T> {
+    Done(Result<T, Error>),
+    /// It was not made, since what it was to be made with is not there any more.
+    Over(PyErr),
+}
+
+/// Does something that waits and cannot be sliced, in a thread of its own. Should a signal end the wait, the thread
+/// goes on until its own limit, and drops what it made.
+pub(crate) fn beside<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> PyResult<T> {
+    let (done, mut outcome) = sync_channel(1);
+    let started = thread::Builder::new().name("bywash-greeting".into()).spawn(move || {
+        // Nobody waits for it any more: what was made goes.
+        let _ = done.send(work());
+    });
+    started.map_err(|source| exception(py, &Error::Io { what: "start a thread".into(), source }))?;
+    loop {
+        match wait_for(py, &mut outcome) {
+            Ok(outcome) => return outcome.or_raise(py),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => unreachable!("the thread sends before it ends"),
+        }
+    }
+}
+
+fn wait_for<T: Send>(py: Python<'_>, outcome: &mut Receiver<T>) -> Result<T, RecvTimeoutError> {
+    py.detach(move || outcome.recv_timeout(SLICE))
+}

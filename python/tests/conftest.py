@@ -1,0 +1,89 @@
+"""A peer in another process, and the path to it."""
+
+import faulthandler
+import json
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import bywash
+
+PEERS = pathlib.Path(__file__).with_name("peers.py")
+LIMIT = 30
+
+
+@pytest.fixture(autouse=True)
+def watchdog():
+    """A test that hangs ends the run, and shows where."""
+    faulthandler.dump_traceback_later(4 * LIMIT, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+class Peers:
+    """Starts peers; at the end all of them are looked after."""
+
+    def __init__(self):
+        self.started = []
+        self.paths = []
+
+    def start(self, role, *arguments, theirs=None, where=None, **options):
+        """A process that plays a role of peers.py, and the path to it; `theirs` are its options, if others."""
+        here = None
+        if where is None:
+            here, there = bywash.socket_pair()
+        words = [sys.executable, str(PEERS), role, where or str(there.fileno())]
+        words += [json.dumps(options if theirs is None else theirs), *(json.dumps(word) for word in arguments)]
+        inherited = [] if where else [there.fileno()]
+        process = subprocess.Popen(words, pass_fds=inherited, stdout=subprocess.PIPE, text=True)
+        self.started.append(process)
+        if where:
+            return process, None
+        there.close()
+        path = bywash.Path.over(here, **options)
+        self.paths.append(path)
+        return process, path
+
+
+@pytest.fixture
+def peers():
+    peers = Peers()
+    yield peers
+    for path in peers.paths:
+        path.close()
+    for process in peers.started:
+        try:
+            process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        finally:
+            process.stdout.close()
+
+
+@pytest.fixture
+def pair():
+    """Makes both ends in this process: each end waits for the other, so in threads."""
+    made = []
+
+    def make(theirs=None, **options):
+        here, there = bywash.socket_pair()
+        ends = [None, None]
+
+        def one():
+            ends[1] = bywash.Path.over(there, **(options if theirs is None else theirs))
+
+        other = threading.Thread(target=one)
+        other.start()
+        ends[0] = bywash.Path.over(here, **options)
+        other.join()
+        made.extend(ends)
+        return ends
+
+    yield make
+    for path in made:
+        path.close()
