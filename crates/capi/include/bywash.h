@@ -1,9 +1,13 @@
-/* Bywash: containers and paths, memory that moves between programs instead of being copied.
+/* Bywash: memory that moves between programs instead of being copied (containers and paths), and requests from
+ * one program to another without a system call on the way (channels).
  *
  * Generated from crates/capi/src; do not edit. BYWASH_UPDATE_HEADER=1 cargo test -p bywash-capi --test header
  *
  * A program allocates a container on a path to another program, fills it and ships it; the other one receives
  * it, looks inside or does not, and ships it on or frees it.
+ *
+ * Of a channel, a client submits requests, with buffers if it wants to, and reaps completions; a server takes the
+ * requests and completes them, in any order. The two need not trust each other.
  *
  * Functions answer 0, or a negative number of enum bywash_error; bywash_last_error_message() has the text.
  *
@@ -14,8 +18,11 @@
  * Pointers that are given must be valid or null; null answers BYWASH_ERROR_ARGUMENT where it is not allowed.
  * Where a function fails, what it would have written is left alone, unless it says otherwise.
  *
- * Threads: paths and listeners may be used by several threads at a time. Every other handle is used by one
- * thread at a time, and may go from one to another; BYWASH_ERROR_BUSY tells where that was not kept.
+ * Memory that is given to be copied from or to is the program's own, and not part of a container or a buffer.
+ *
+ * Threads: paths, listeners, clients and servers may be used by several threads at a time; of those that use a
+ * client one may wait for completions, of those that use a server one may wait for requests. Every other handle
+ * is used by one thread at a time, and may go from one to another; BYWASH_ERROR_BUSY tells where that was not kept.
  *
  * Processes: what the parent made is dead in a forked child (BYWASH_ERROR_FORKED). Fork first, and let each
  * process make its own end. In a child of a process with several threads, call nothing here before exec.
@@ -46,6 +53,11 @@
 #define BYWASH_PIECES_MAX 64
 
 /**
+ * Arguments of a request.
+ */
+#define BYWASH_ARGUMENTS 6
+
+/**
  * What functions answer that did not do what they were asked to. All are negative; 0 is success.
  */
 typedef enum bywash_error {
@@ -58,7 +70,7 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_HANDLE = -1,
   /**
-   * Another thread is in a call with this handle, and only one at a time can be.
+   * Another thread is in a call with this handle, and only one at a time can be. Or callbacks reap.
    */
   BYWASH_ERROR_BUSY = -2,
   /**
@@ -70,15 +82,15 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_TIMED_OUT = -4,
   /**
-   * The peer has closed the path, and everything that it had shipped has been received.
+   * The peer has closed its end, and everything that it had sent has been received.
    */
   BYWASH_ERROR_CLOSED = -5,
   /**
-   * The peer is gone without having closed the path.
+   * The peer is gone without having closed its end.
    */
   BYWASH_ERROR_PEER_DIED = -6,
   /**
-   * The peer broke the protocol. The path is of no use any more.
+   * The peer broke the protocol. The path or channel is of no use any more.
    */
   BYWASH_ERROR_PEER = -7,
   /**
@@ -86,7 +98,7 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_MISFIT = -8,
   /**
-   * No container of this size can ever be had on this path.
+   * No container or buffer of this size can ever be had here.
    */
   BYWASH_ERROR_TOO_LARGE = -9,
   /**
@@ -98,11 +110,11 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_NOT_MAPPED = -11,
   /**
-   * This container cannot be shipped on this path.
+   * This container cannot be shipped on this path, or this buffer is of another channel.
    */
   BYWASH_ERROR_UNFIT = -12,
   /**
-   * The path belongs to the process that made it, and this one was forked off.
+   * The end belongs to the process that made it, and this one was forked off.
    */
   BYWASH_ERROR_FORKED = -13,
   /**
@@ -332,6 +344,193 @@ typedef struct bywash_cargo {
   struct bywash_message message;
 } bywash_cargo;
 
+/**
+ * How the client's end of a channel is made. Used by one thread at a time.
+ */
+typedef struct bywash_client_options {
+  /**
+   * 0: none, which stands for the defaults where a channel is made.
+   */
+  uint64_t id;
+} bywash_client_options;
+
+/**
+ * What a server allows its client, and how it waits. Used by one thread at a time.
+ */
+typedef struct bywash_server_options {
+  /**
+   * 0: none, which stands for the defaults where a channel is made.
+   */
+  uint64_t id;
+} bywash_server_options;
+
+/**
+ * The client's end of a channel. May be used by several threads at a time; one of them may wait for
+ * completions.
+ */
+typedef struct bywash_client {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_client;
+
+/**
+ * Memory of a client's arena, to go along with requests. Used by one thread at a time.
+ */
+typedef struct bywash_buffer {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_buffer;
+
+/**
+ * What is to be submitted; the service says what opcode, flags and arguments mean. Set all of it to zero and
+ * then what you need. This struct stays as it is, as the protocol's requests do.
+ */
+typedef struct bywash_submission {
+  /**
+   * What to do.
+   */
+  uint8_t opcode;
+  /**
+   * How.
+   */
+  uint8_t flags;
+  /**
+   * With what.
+   */
+  uint64_t arguments[BYWASH_ARGUMENTS];
+  /**
+   * Memory that goes along, or zero.
+   */
+  struct bywash_buffer buffer;
+  /**
+   * Yours: the server does not see it, and it comes back with the completion. A pointer, say.
+   */
+  uint64_t user_data;
+} bywash_submission;
+
+/**
+ * What became of a request. This struct stays as it is, as the protocol's completions do.
+ */
+typedef struct bywash_completion {
+  /**
+   * What the service says.
+   */
+  uint64_t value;
+  /**
+   * What was given with the request.
+   */
+  uint64_t user_data;
+  /**
+   * The memory that went along, under a new handle: to be used again, or freed. Zero if there was none.
+   */
+  struct bywash_buffer buffer;
+  /**
+   * Which request it was.
+   */
+  uint16_t tag;
+  /**
+   * How it went: 0 is success, the rest is the service's.
+   */
+  uint16_t status;
+} bywash_completion;
+
+/**
+ * What one end of a channel has done so far. Counts may be off by some where several threads use the end.
+ */
+typedef struct bywash_channel_stats {
+  /**
+   * Requests submitted, or taken by the server.
+   */
+  uint64_t requests;
+  /**
+   * Completions sent, or reaped by the client.
+   */
+  uint64_t completions;
+  /**
+   * Bytes copied into buffers and out of them.
+   */
+  uint64_t copied_bytes;
+  /**
+   * Times that what was waited for came while spinning.
+   */
+  uint64_t spins;
+  /**
+   * Sleeps on a futex.
+   */
+  uint64_t futex_sleeps;
+  /**
+   * Sleeps on the socket.
+   */
+  uint64_t socket_sleeps;
+  /**
+   * Times that the peer was woken by a futex.
+   */
+  uint64_t futex_wakes;
+  /**
+   * Times that the peer was woken through the socket.
+   */
+  uint64_t doorbells;
+} bywash_channel_stats;
+
+/**
+ * What is called for a completion, in a thread that calls for one after the other. `context` is what was given
+ * to bywash_client_dispatch(). `error` is BYWASH_OK, and `completion` is there until the callback returns; its
+ * buffer is the callback's to use or free. Or else `error` is what ended the channel, `completion` is null, and
+ * nothing more is called: then bywash_last_error_message() has the text. (BYWASH_ERROR_FULL is as in
+ * bywash_client_reap().)
+ *
+ * A callback may call everything here but bywash_client_dispatch_stop() of its own client.
+ */
+typedef void (*bywash_callback)(void *context, int error, const struct bywash_completion *completion);
+
+/**
+ * A request that a server has taken, to be completed by bywash_request_complete(). Used by one thread at a time,
+ * whichever.
+ */
+typedef struct bywash_request {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_request;
+
+/**
+ * The server's end of a channel. May be used by several threads at a time; one of them may wait for requests.
+ */
+typedef struct bywash_server {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_server;
+
+/**
+ * What a request says; the service says what it means. It was checked by nobody. This struct stays as it is, as
+ * the protocol's requests do.
+ */
+typedef struct bywash_request_contents {
+  /**
+   * What to do.
+   */
+  uint8_t opcode;
+  /**
+   * How.
+   */
+  uint8_t flags;
+  /**
+   * With what.
+   */
+  uint64_t arguments[BYWASH_ARGUMENTS];
+  /**
+   * Bytes of the memory that came along.
+   */
+  size_t length;
+} bywash_request_contents;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -410,7 +609,8 @@ int bywash_options_set_greeting_limit(struct bywash_options options, int64_t lim
 
 /**
  * Listens at a name in the file system, which must not exist and stays until you remove it. Its permissions
- * say who may connect.
+ * say who may connect. What a peer gets is for you to say when it comes: a path by bywash_accept(), or a
+ * channel by bywash_server_accept().
  */
 int bywash_listen(const char *name, struct bywash_listener *listener);
 
@@ -419,6 +619,14 @@ int bywash_listen(const char *name, struct bywash_listener *listener);
  * first. A peer that does not fit is an error of this call only; the listener goes on.
  */
 int bywash_accept(struct bywash_listener listener, struct bywash_options options, struct bywash_path *path);
+
+/**
+ * Waits for a peer and answers the descriptor of the connection, which is yours: give it to bywash_path_over()
+ * or bywash_server_over(), in a thread of its own, say, so that a peer that is slow to present itself does not
+ * hold up the next one. Or close it.
+ */
+int bywash_accept_fd(struct bywash_listener listener,
+                     int *fd);
 
 /**
  * Tells the listener's descriptor, which is readable when a peer is waiting. It stays the library's.
@@ -643,6 +851,373 @@ int bywash_message_split(struct bywash_message *message,
  * alone. To be done soon: what you hold the peer cannot use.
  */
 int bywash_message_free(struct bywash_message *message);
+
+/**
+ * Makes options of a client: a depth of 256, an arena of 16 MiB, a server that is not trusted. Free them with
+ * bywash_client_options_free(); channels that were made with them do not need them.
+ */
+int bywash_client_options_new(struct bywash_client_options *options);
+
+/**
+ * Frees options and zeroes the handle. Zero is left alone.
+ */
+int bywash_client_options_free(struct bywash_client_options *options);
+
+/**
+ * Sets how many requests can be under way at a time: a power of two up to 16384 (else making a channel fails
+ * with BYWASH_ERROR_OPTION). Default 256.
+ */
+int bywash_client_options_set_depth(struct bywash_client_options options, uint32_t requests);
+
+/**
+ * Sets the bytes of the arena that buffers are cut from. Rounded up to pages, from 2 MiB on to 2 MiB. 0:
+ * requests have no buffers. Default 16 MiB.
+ */
+int bywash_client_options_set_arena_bytes(struct bywash_client_options options, size_t bytes);
+
+/**
+ * Sets whether the arena has pages of 2 MiB: BYWASH_HUGE_PAGES_COLLAPSE, the default, or BYWASH_HUGE_PAGES_NO.
+ * With BYWASH_HUGE_PAGES_RESERVED making a channel fails with BYWASH_ERROR_OPTION: the server may write to the
+ * arena, so it could take such pages away.
+ */
+int bywash_client_options_set_huge_pages(struct bywash_client_options options,
+                                         int huge_pages);
+
+/**
+ * Sets whether buffers can be looked at and written where they are (bywash_buffer_map()); 0 is no, the default.
+ * By anything else you promise that the server does not touch a buffer but while a request with it is under
+ * way. A server that uses this library and nothing else keeps that; one that others may have written or broken
+ * into does not. If the promise is broken, what you look at changes under your eyes.
+ */
+int bywash_client_options_set_trusted(struct bywash_client_options options,
+                                      int trusted);
+
+/**
+ * Sets how this end waits, one of enum bywash_wait.
+ */
+int bywash_client_options_set_wait(struct bywash_client_options options, int wait);
+
+/**
+ * Sets how long, in nanoseconds, the server may take to present itself. Not negative. Default 10 s.
+ */
+int bywash_client_options_set_greeting_limit(struct bywash_client_options options, int64_t limit_ns);
+
+/**
+ * Makes options of a server: depths up to 4096 and arenas up to 1 GiB are allowed. Free them with
+ * bywash_server_options_free(); channels that were made with them do not need them.
+ */
+int bywash_server_options_new(struct bywash_server_options *options);
+
+/**
+ * Frees options and zeroes the handle. Zero is left alone.
+ */
+int bywash_server_options_free(struct bywash_server_options *options);
+
+/**
+ * Sets how many requests a client may have under way: a power of two up to 16384 (else making a channel fails
+ * with BYWASH_ERROR_OPTION). Default 4096. A client that asks for more is BYWASH_ERROR_MISFIT, on both sides.
+ */
+int bywash_server_options_set_depth_max(struct bywash_server_options options, uint32_t requests);
+
+/**
+ * Sets how many bytes of address space a client's arena may take here. Default 1 GiB. A client that asks for
+ * more is BYWASH_ERROR_MISFIT, on both sides.
+ */
+int bywash_server_options_set_arena_bytes_max(struct bywash_server_options options, size_t bytes);
+
+/**
+ * Sets how this end waits, one of enum bywash_wait.
+ */
+int bywash_server_options_set_wait(struct bywash_server_options options, int wait);
+
+/**
+ * Sets how long, in nanoseconds, a client may take to present itself. Not negative. Default 10 s.
+ */
+int bywash_server_options_set_greeting_limit(struct bywash_server_options options, int64_t limit_ns);
+
+/**
+ * Takes a buffer of `bytes` from a client's arena, to be submitted again and again. What is in it is what was in
+ * it when it was used last, or zeros. It never waits, and any thread may call it. Free it by
+ * bywash_buffer_free(), before or after the client is closed.
+ *
+ * BYWASH_ERROR_TOO_LARGE: larger than the arena. BYWASH_ERROR_NO_ROOM: other buffers have the arena.
+ */
+int bywash_buffer_alloc(struct bywash_client client,
+                        size_t bytes,
+                        struct bywash_buffer *buffer);
+
+/**
+ * Frees a buffer and zeroes the handle. Zero is left alone.
+ */
+int bywash_buffer_free(struct bywash_buffer *buffer);
+
+/**
+ * Tells how many bytes of a buffer go along with a request.
+ */
+int bywash_buffer_length(struct bywash_buffer buffer, size_t *length);
+
+/**
+ * Tells how many bytes a buffer could have.
+ */
+int bywash_buffer_capacity(struct bywash_buffer buffer, size_t *capacity);
+
+/**
+ * Changes how many bytes of a buffer go along with a request, up to its capacity (else
+ * BYWASH_ERROR_TOO_LARGE).
+ */
+int bywash_buffer_resize(struct bywash_buffer buffer, size_t length);
+
+/**
+ * Copies `size` bytes at `from` to a buffer's bytes from `at` on, as many as there is room for within its
+ * length, and tells how many that were (`copied` may be null).
+ */
+int bywash_buffer_write(struct bywash_buffer buffer,
+                        size_t at,
+                        const uint8_t *from,
+                        size_t size,
+                        size_t *copied);
+
+/**
+ * Copies a buffer's bytes from `at` on, as many as there are and fit into the `size` bytes at `to`, and tells how
+ * many that were (`copied` may be null). Nobody can change the copy after you have checked it.
+ */
+int bywash_buffer_read(struct bywash_buffer buffer,
+                       size_t at,
+                       uint8_t *to,
+                       size_t size,
+                       size_t *copied);
+
+/**
+ * Tells where the bytes of a buffer are, and how many there are. They are yours to read and write until the
+ * buffer is submitted or freed; when it has come back they are where they were. `length` may be null.
+ *
+ * BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: the server is not trusted, and could change what you look
+ * at. Copy, with bywash_buffer_read() and bywash_buffer_write().
+ */
+int bywash_buffer_map(struct bywash_buffer buffer,
+                      uint8_t **bytes,
+                      size_t *length);
+
+/**
+ * Makes a channel to the server that listens at a name, as its client.
+ */
+int bywash_client_connect(const char *name,
+                          struct bywash_client_options options,
+                          struct bywash_client *client);
+
+/**
+ * Makes the client's end of a channel over a connected descriptor of bywash_socket_pair(), or one that was
+ * inherited. Waits until the server does the same with the other one. The descriptor is the library's from here
+ * on, and is closed even if this fails, except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
+ */
+int bywash_client_over(int fd,
+                       struct bywash_client_options options,
+                       struct bywash_client *client);
+
+/**
+ * Closes this end and zeroes the handle. The server takes what was submitted before, and hears then that there
+ * is no more; what it completes goes nowhere. A call that waits in another thread ends within 100 ms, with
+ * BYWASH_ERROR_HANDLE. Callbacks are stopped as by bywash_client_dispatch_stop(); called from within one, this
+ * does not wait for it, and nothing is called after it. Buffers stay what they are, but those that are under
+ * way are freed. Zero is left alone.
+ */
+int bywash_client_close(struct bywash_client *client);
+
+/**
+ * Submits a request, and tells its tag: less than the depth, and its own until its completion (`tag` may be
+ * null). It never waits; threads that submit at the same time take turns. The buffer is the server's then: its
+ * handle becomes zero, and its bytes must not be touched until it comes back with the completion. On failure the
+ * buffer stays, under a new handle that takes the old one's place, and the rest of the submission is as it was.
+ *
+ * BYWASH_ERROR_NO_ROOM: as many requests are under way as the channel is deep; reap first. BYWASH_ERROR_UNFIT:
+ * the buffer is of another channel. That the server is gone is heard of by those who reap.
+ */
+int bywash_client_submit(struct bywash_client client,
+                         struct bywash_submission *submission,
+                         uint16_t *tag);
+
+/**
+ * Waits for the next completion, of whichever request, for `timeout_ns` nanoseconds (negative: for ever; 0: not
+ * at all). One thread at a time; others may submit meanwhile.
+ *
+ * BYWASH_ERROR_TIMED_OUT: there was none. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: what the server had
+ * completed before came first, and the rest will not come; that it died is not seen with a time of 0.
+ * BYWASH_ERROR_BUSY: another thread waits, or callbacks reap. BYWASH_ERROR_FULL: the completion is there all the
+ * same, and its buffer was freed.
+ */
+int bywash_client_reap(struct bywash_client client,
+                       int64_t timeout_ns,
+                       struct bywash_completion *completion);
+
+/**
+ * For event loops. Reap with a time of 0 until there is nothing; then call this. `ready` 0: from now on the
+ * descriptor becomes readable when the server completes something or is gone. `ready` 1: something is there
+ * already, reap it. What made the descriptor readable is taken away by the next call of this, which also is who
+ * hears that the server died.
+ */
+int bywash_client_arm(struct bywash_client client,
+                      int *ready);
+
+/**
+ * Tells the channel's descriptor, for an event loop; see bywash_client_arm(). It stays the library's: poll it,
+ * and do nothing else with it.
+ */
+int bywash_client_fd(struct bywash_client client,
+                     int *fd);
+
+/**
+ * Tells how many requests are under way: submitted, and not reaped. While other threads submit and reap it may
+ * be off by what they are just doing.
+ */
+int bywash_client_under_way(struct bywash_client client,
+                            uint32_t *requests);
+
+/**
+ * Tells how many requests can be under way at a time.
+ */
+int bywash_client_depth(struct bywash_client client, uint32_t *requests);
+
+/**
+ * Tells who the server is, as the kernel says.
+ */
+int bywash_client_peer(struct bywash_client client, struct bywash_credentials *peer);
+
+/**
+ * Tells what this end has done so far. `size` is sizeof(struct bywash_channel_stats) as the program knows it: it
+ * gets so many bytes, and counters that are newer than the library are 0.
+ */
+int bywash_client_stats(struct bywash_client client,
+                        struct bywash_channel_stats *stats,
+                        size_t size);
+
+/**
+ * Has `callback` called for each completion, in a thread that waits as the client does, until
+ * bywash_client_dispatch_stop() or bywash_client_close(); and once with the error that ends the channel. Nobody
+ * else can reap meanwhile (BYWASH_ERROR_BUSY). What `callback` uses must be there until then.
+ *
+ * BYWASH_ERROR_IO: there can be no thread. Nobody can reap after that; close the client.
+ */
+int bywash_client_dispatch(struct bywash_client client,
+                           bywash_callback callback,
+                           void *context);
+
+/**
+ * Waits until the callback that is running has returned (up to 100 ms longer), and ends callbacks: nothing is
+ * called after that, and bywash_client_reap() can be used again. Where there are no callbacks this does nothing.
+ */
+int bywash_client_dispatch_stop(struct bywash_client client);
+
+/**
+ * Copies the bytes from `at` on of the memory that came with a request, as many as there are and fit into the
+ * `size` bytes at `to`, and tells how many that were (`copied` may be null). The client can change its memory at
+ * any time, and not the copy: copy, then check and believe the copy.
+ */
+int bywash_request_read(struct bywash_request request,
+                        size_t at,
+                        uint8_t *to,
+                        size_t size,
+                        size_t *copied);
+
+/**
+ * Copies `size` bytes at `from` to the bytes from `at` on of the memory that came with a request, as many as
+ * there is room for, and tells how many that were (`copied` may be null).
+ */
+int bywash_request_write(struct bywash_request request,
+                         size_t at,
+                         const uint8_t *from,
+                         size_t size,
+                         size_t *copied);
+
+/**
+ * Tells where the memory is that came with a request, for a system call or a device, and how many bytes there
+ * are (`length` may be null); null where none came along. It is there until the request is completed. The client
+ * can change it at any time: do not check what is there and believe it afterwards.
+ */
+int bywash_request_memory(struct bywash_request request,
+                          uint8_t **bytes,
+                          size_t *length);
+
+/**
+ * Completes a request: its client hears of it, has its memory again, and may use the tag again. A status of 0 is
+ * success; the rest, and the value, are the service's. It never waits; threads that complete at the same time
+ * take turns. The handle becomes zero, and the request is gone whatever this answers but BYWASH_ERROR_HANDLE,
+ * BYWASH_ERROR_BUSY and BYWASH_ERROR_ARGUMENT.
+ *
+ * A client that is gone does not hear of it, and that is no error. BYWASH_ERROR_CLOSED: the server was closed
+ * before; this only frees the request.
+ */
+int bywash_request_complete(struct bywash_request *request,
+                            uint16_t status,
+                            uint64_t value);
+
+/**
+ * Waits for a client and makes a channel to it. To wait no longer than you like, poll the listener's descriptor
+ * first. A client that does not fit is an error of this call only; the listener goes on. A client that is slow
+ * to present itself holds up this call, until the limit of the options: see bywash_accept_fd().
+ */
+int bywash_server_accept(struct bywash_listener listener,
+                         struct bywash_server_options options,
+                         struct bywash_server *server);
+
+/**
+ * Makes the server's end of a channel over a connected descriptor of bywash_socket_pair(), or one that was
+ * inherited, or of bywash_accept_fd(). Waits until the client does the same with the other one. The descriptor
+ * is the library's from here on, and is closed even if this fails, except with BYWASH_ERROR_ARGUMENT and
+ * BYWASH_ERROR_HANDLE.
+ */
+int bywash_server_over(int fd,
+                       struct bywash_server_options options,
+                       struct bywash_server *server);
+
+/**
+ * Closes this end and zeroes the handle. The client reaps what was completed before, and hears then that there
+ * is no more. A call that waits in another thread ends within 100 ms, with BYWASH_ERROR_HANDLE. Requests that
+ * were taken and not completed keep their memory until bywash_request_complete() frees them. Zero is left alone.
+ */
+int bywash_server_close(struct bywash_server *server);
+
+/**
+ * Waits for the next request for `timeout_ns` nanoseconds (negative: for ever; 0: not at all), and tells what it
+ * says. It is to be ended by bywash_request_complete(), by any thread: the client waits for that. One thread at a
+ * time may take requests; others may complete some meanwhile.
+ *
+ * BYWASH_ERROR_TIMED_OUT: there was none. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: what the client had
+ * submitted before came first, and there will be no more; that it died is not seen with a time of 0.
+ * BYWASH_ERROR_BUSY: another thread waits. BYWASH_ERROR_FULL: the request is kept for the next call.
+ */
+int bywash_server_next(struct bywash_server server,
+                       int64_t timeout_ns,
+                       struct bywash_request *request,
+                       struct bywash_request_contents *contents);
+
+/**
+ * For event loops. Take requests with a time of 0 until there is none; then call this. `ready` 0: from now on the
+ * descriptor becomes readable when the client submits something or is gone. `ready` 1: something is there
+ * already, take it. What made the descriptor readable is taken away by the next call of this, which also is who
+ * hears that the client died.
+ */
+int bywash_server_arm(struct bywash_server server,
+                      int *ready);
+
+/**
+ * Tells the channel's descriptor, for an event loop; see bywash_server_arm(). It stays the library's: poll it,
+ * and do nothing else with it.
+ */
+int bywash_server_fd(struct bywash_server server,
+                     int *fd);
+
+/**
+ * Tells who the client is, as the kernel says.
+ */
+int bywash_server_peer(struct bywash_server server, struct bywash_credentials *peer);
+
+/**
+ * Tells what this end has done so far. `size` is sizeof(struct bywash_channel_stats) as the program knows it: it
+ * gets so many bytes, and counters that are newer than the library are 0.
+ */
+int bywash_server_stats(struct bywash_server server,
+                        struct bywash_channel_stats *stats,
+                        size_t size);
 
 #ifdef __cplusplus
 }  // extern "C"

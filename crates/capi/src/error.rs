@@ -16,29 +16,29 @@ pub enum bywash_error {
     BYWASH_OK = 0,
     /// The handle is zero, was freed, closed or shipped, or never was one.
     BYWASH_ERROR_HANDLE = -1,
-    /// Another thread is in a call with this handle, and only one at a time can be.
+    /// Another thread is in a call with this handle, and only one at a time can be. Or callbacks reap.
     BYWASH_ERROR_BUSY = -2,
     /// A pointer is null, or a number is none that there is.
     BYWASH_ERROR_ARGUMENT = -3,
     /// It did not happen within the time that was given. With a time of 0: not at once.
     BYWASH_ERROR_TIMED_OUT = -4,
-    /// The peer has closed the path, and everything that it had shipped has been received.
+    /// The peer has closed its end, and everything that it had sent has been received.
     BYWASH_ERROR_CLOSED = -5,
-    /// The peer is gone without having closed the path.
+    /// The peer is gone without having closed its end.
     BYWASH_ERROR_PEER_DIED = -6,
-    /// The peer broke the protocol. The path is of no use any more.
+    /// The peer broke the protocol. The path or channel is of no use any more.
     BYWASH_ERROR_PEER = -7,
     /// The two ends do not fit together.
     BYWASH_ERROR_MISFIT = -8,
-    /// No container of this size can ever be had on this path.
+    /// No container or buffer of this size can ever be had here.
     BYWASH_ERROR_TOO_LARGE = -9,
     /// A message has from one to BYWASH_PIECES_MAX pieces (on sealed paths to 16).
     BYWASH_ERROR_PIECES = -10,
     /// The contents cannot be looked at where they are. Copy them out.
     BYWASH_ERROR_NOT_MAPPED = -11,
-    /// This container cannot be shipped on this path.
+    /// This container cannot be shipped on this path, or this buffer is of another channel.
     BYWASH_ERROR_UNFIT = -12,
-    /// The path belongs to the process that made it, and this one was forked off.
+    /// The end belongs to the process that made it, and this one was forked off.
     BYWASH_ERROR_FORKED = -13,
     /// An option has a value that cannot be.
     BYWASH_ERROR_OPTION = -14,

@@ -72,9 +72,10 @@ pub(crate) trait Handle: Copy {
     fn id(self) -> u64;
 }
 
+/// Makes handles of structs that have one number.
 macro_rules! handles {
     ($($name:ident)*) => {
-        $(impl Handle for $name {
+        $(impl $crate::handles::Handle for $name {
             fn of(id: u64) -> Self {
                 Self { id }
             }
@@ -85,6 +86,8 @@ macro_rules! handles {
         })*
     };
 }
+
+pub(crate) use handles;
 
 handles! { bywash_path bywash_listener bywash_options bywash_container bywash_message }
 
@@ -119,11 +122,11 @@ const SLOTS_MAX: usize = 1 << SLOT_BITS;
 const BLOCK_SLOTS: usize = 64;
 const GENERATION_MAX: u64 = (1 << (64 - SHARD_BITS - SLOT_BITS)) - 1;
 
-const DEAD: Failure = Failure::fixed(
+pub(crate) const DEAD: Failure = Failure::fixed(
     BYWASH_ERROR_HANDLE,
     c"the handle is zero, or what it stood for was freed, closed or shipped; use the one that was given out last",
 );
-const BUSY: Failure = Failure::fixed(
+pub(crate) const BUSY: Failure = Failure::fixed(
     BYWASH_ERROR_BUSY,
     c"another thread is in a call with this handle; let one thread at a time use it",
 );
@@ -162,11 +165,16 @@ impl<T> Table<T> {
 
     /// Keeps a value. Fails if there are too many of them in this thread's shard.
     pub(crate) fn insert<H: Handle>(&self, value: T) -> Result<H, Failure> {
+        self.offer(value).map_err(|(failure, _)| failure)
+    }
+
+    /// As [`Table::insert`], but gives back what it does not keep.
+    pub(crate) fn offer<H: Handle>(&self, value: T) -> Result<H, (Failure, T)> {
         let shard = own_shard();
         let mut slots = self.lock(shard);
-        let number = match slots.free.pop() {
-            Some(number) => number,
-            None => slots.grow()?,
+        let number = match slots.free.pop().map_or_else(|| slots.grow(), Ok) {
+            Ok(number) => number,
+            Err(failure) => return Err((failure, value)),
         };
         let slot = slots.at(number);
         // SAFETY: the slot is one of the table's, and this thread has the lock.
@@ -279,6 +287,29 @@ pub(crate) unsafe fn put<V>(to: *mut V, value: V, null: &'static std::ffi::CStr)
     }
     // SAFETY: not null; the rest is what the caller promises.
     unsafe { to.write(value) };
+    Ok(())
+}
+
+/// As [`put`], for a struct that may grow: C gets as many bytes as it says that there is room for, and zeros
+/// where it knows of more than there is.
+///
+/// # Safety
+/// `to` is null, or leads to `size` bytes that this thread may write.
+pub(crate) unsafe fn put_sized<V: Copy>(
+    to: *mut V,
+    size: usize,
+    value: V,
+    null: &'static std::ffi::CStr,
+) -> Result<(), Failure> {
+    if to.is_null() {
+        return Err(Failure::null(null));
+    }
+    let bytes = size.min(size_of::<V>());
+    // SAFETY: not null, the rest is what the caller promises; what is copied is no longer than either.
+    unsafe {
+        to.cast::<u8>().write_bytes(0, size);
+        std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), to.cast::<u8>(), bytes);
+    }
     Ok(())
 }
 

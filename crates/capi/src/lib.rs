@@ -1,6 +1,6 @@
-//! The C library: containers and paths for programs that are not written in Rust.
+//! The C library: containers, paths and channels for programs that are not written in Rust.
 //!
-//! What the functions do is what [`bywash_container`] does; its documentation says why. Here are the C names,
+//! What the functions do is what [`bywash_container`] and [`bywash_channel`] do; their documentation says why. Here are the C names,
 //! handles in place of owned values, numbers in place of error enums. The comments of the exported items become
 //! `include/bywash.h` (`tests/header.rs` holds both together), so they are written for who reads C.
 //!
@@ -8,6 +8,9 @@
 //! - [`handles`]: numbers that stand for values, and why a dead one does no harm
 //! - [`options`], [`path`]: how two programs come together
 //! - [`container`], [`ship`], [`message`]: what moves
+//! - [`channel_options`], [`channel`]: how the two ends of a channel are made, and what they have in common
+//! - [`client`], [`buffer`], [`dispatch`]: the side that asks
+//! - [`server`], [`request`]: the side that answers
 //!
 //! No panic crosses into C: the library is built with `panic = "abort"`, and an `extern "C"` function aborts in
 //! any other build as well.
@@ -15,10 +18,18 @@
 #![expect(non_camel_case_types, reason = "these are the names of the C header")]
 #![expect(clippy::missing_safety_doc, reason = "the header's opening says what holds for all functions")]
 
+pub mod buffer;
+mod bytes;
+pub mod channel;
+pub mod channel_options;
+pub mod client;
 pub mod container;
+pub mod dispatch;
 pub mod error;
 pub mod handles;
 pub mod message;
 pub mod options;
 pub mod path;
+pub mod request;
+pub mod server;
 pub mod ship;

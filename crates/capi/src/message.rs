@@ -3,13 +3,14 @@
 //! A message is a list of pieces, each a [`Cargo`]: a ship that failed may have made a container of this end's
 //! out of a small piece. What is mapped is kept beside the pieces until it is unmapped or the message goes.
 
+use crate::bytes::{BRIEF_BYTES, answer_copied, to_fill};
 use crate::error::bywash_error::BYWASH_ERROR_ARGUMENT;
 use crate::error::{Failure, answer};
 use crate::handles::{Table, bywash_message, bywash_path, consume, consume_live, put};
 use crate::path::{bywash_credentials, limit, path};
 use ::bywash_container::{Cargo, Credentials, MESSAGE_PIECES_MAX, Mapped, Message};
 use std::ffi::{CStr, c_int};
-use std::{ptr, slice};
+use std::ptr;
 
 /// Most pieces of a message.
 pub const BYWASH_PIECES_MAX: usize = 64;
@@ -121,9 +122,6 @@ fn copy_piece(piece: &Cargo, to: &mut [u8]) -> Result<usize, Failure> {
         }
     }
 }
-
-/// Copies of so many bytes are made under the lock, which costs less than to take it twice.
-const BRIEF_BYTES: usize = 4096;
 
 fn copy_out(
     message: bywash_message,
@@ -272,19 +270,6 @@ pub unsafe extern "C" fn bywash_unmap(message: bywash_message, piece: usize) -> 
     }))
 }
 
-/// A buffer of the caller's.
-///
-/// # Safety
-/// `to` is null, or `size` bytes there are the caller's to write.
-unsafe fn buffer<'a>(to: *mut u8, size: usize) -> Result<&'a mut [u8], Failure> {
-    match (to.is_null(), size) {
-        (_, 0) => Ok(&mut []),
-        (true, _) => Err(Failure::null(c"the buffer is null")),
-        // SAFETY: what the caller promises. No object is larger than isize::MAX.
-        (false, size) => Ok(unsafe { slice::from_raw_parts_mut(to, size.min(isize::MAX as usize)) }),
-    }
-}
-
 /// Copies a message, one piece after the other, as much as fits into `size` bytes, and tells how much that was
 /// (`copied` may be null). Nobody can change the copy after you have checked it.
 #[unsafe(no_mangle)]
@@ -295,7 +280,7 @@ pub unsafe extern "C" fn bywash_copy_to(
     copied: *mut usize,
 ) -> c_int {
     // SAFETY: the caller's buffer, or null.
-    let done = unsafe { buffer(to, size) }.and_then(|to| {
+    let done = unsafe { to_fill(to, size) }.and_then(|to| {
         copy_out(message, size, |held| {
             held.pieces().try_fold(0, |done, piece| Ok(done + copy_piece(piece, &mut to[done..])?))
         })
@@ -314,21 +299,10 @@ pub unsafe extern "C" fn bywash_piece_copy_to(
     copied: *mut usize,
 ) -> c_int {
     // SAFETY: the caller's buffer, or null.
-    let done = unsafe { buffer(to, size) }
+    let done = unsafe { to_fill(to, size) }
         .and_then(|to| copy_out(message, size, |held| copy_piece(held.piece(piece)?, to)));
     // SAFETY: the caller's variable, or null.
     unsafe { answer_copied(done, copied) }
-}
-
-/// # Safety
-/// `copied` is null or the caller's to write.
-unsafe fn answer_copied(done: Result<usize, Failure>, copied: *mut usize) -> c_int {
-    answer(done.map(|done| {
-        if !copied.is_null() {
-            // SAFETY: what the caller promises.
-            unsafe { copied.write(done) };
-        }
-    }))
 }
 
 /// Takes a message apart: each piece becomes a message of its own in `pieces`, to be freed, kept or shipped on

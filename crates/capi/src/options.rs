@@ -97,6 +97,16 @@ fn one_of<V: Copy>(what: &str, number: c_int, values: &[V]) -> Result<V, Failure
     })
 }
 
+/// One of enum bywash_wait.
+pub(crate) fn way_to_wait(number: c_int) -> Result<Wait, Failure> {
+    one_of("the way to wait", number, &[Wait::Adaptive, Wait::Spin, Wait::Sleep])
+}
+
+/// One of enum bywash_huge_pages.
+pub(crate) fn kind_of_huge_pages(number: c_int) -> Result<HugePages, Failure> {
+    one_of("the kind of huge pages", number, &[HugePages::Collapse, HugePages::Reserved, HugePages::No])
+}
+
 /// Makes options: a checked end with an arena of 16 MiB. Free them with bywash_options_free(); paths that were
 /// made with them do not need them.
 #[unsafe(no_mangle)]
@@ -140,8 +150,7 @@ pub unsafe extern "C" fn bywash_options_set_arena_bytes(options: bywash_options,
 /// Sets whether the arena has pages of 2 MiB, one of enum bywash_huge_pages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_huge_pages(options: bywash_options, huge_pages: c_int) -> c_int {
-    let all = [HugePages::Collapse, HugePages::Reserved, HugePages::No];
-    match one_of("the kind of huge pages", huge_pages, &all) {
+    match kind_of_huge_pages(huge_pages) {
         Ok(huge_pages) => set(options, |rest| rest.huge_pages(huge_pages)),
         Err(failure) => answer(Err(failure)),
     }
@@ -167,7 +176,7 @@ pub unsafe extern "C" fn bywash_options_set_containers_out_max(
 /// Sets how this end waits, one of enum bywash_wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_wait(options: bywash_options, wait: c_int) -> c_int {
-    match one_of("the way to wait", wait, &[Wait::Adaptive, Wait::Spin, Wait::Sleep]) {
+    match way_to_wait(wait) {
         Ok(wait) => set(options, |rest| rest.wait(wait)),
         Err(failure) => answer(Err(failure)),
     }
@@ -182,14 +191,19 @@ pub unsafe extern "C" fn bywash_options_set_peer_arena_bytes_max(
     set(options, |rest| rest.peer_arena_bytes_max(bytes))
 }
 
+/// A time that the peer may take to present itself.
+pub(crate) fn greeting_limit(limit_ns: i64) -> Result<Duration, Failure> {
+    const NEGATIVE: Failure =
+        Failure::fixed(BYWASH_ERROR_OPTION, c"the time to present oneself is negative; it must have an end");
+    u64::try_from(limit_ns).map(Duration::from_nanos).map_err(|_| NEGATIVE)
+}
+
 /// Sets how long, in nanoseconds, the peer may take to present itself when a path is made. Not negative.
 /// Default 10 s.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_greeting_limit(options: bywash_options, limit_ns: i64) -> c_int {
-    match u64::try_from(limit_ns) {
-        Ok(limit) => set(options, |rest| rest.greeting_limit(Duration::from_nanos(limit))),
-        Err(_) => {
-            answer(Err(Failure::fixed(BYWASH_ERROR_OPTION, c"the time to present oneself is negative")))
-        }
+    match greeting_limit(limit_ns) {
+        Ok(limit) => set(options, |rest| rest.greeting_limit(limit)),
+        Err(failure) => answer(Err(failure)),
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::error::bywash_error::BYWASH_ERROR_ARGUMENT;
 use crate::error::{Failure, answer};
-use crate::handles::{Table, bywash_listener, bywash_options, bywash_path, consume, put};
+use crate::handles::{Table, bywash_listener, bywash_options, bywash_path, consume, put, put_sized};
 use crate::options::chosen;
-use ::bywash_container::{Credentials, Listener, Path, socket_pair};
+use ::bywash_channel::Listener;
+use ::bywash_container::{Credentials, Path, socket_pair};
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 /// Paths are shared: a call that waits keeps its path, whatever another thread does with the handle.
 pub(crate) static PATHS: Table<Arc<Path>> = Table::new();
+/// A listener is one whether paths or channels are made of who comes.
 static LISTENERS: Table<Arc<Listener>> = Table::new();
 
 /// For a time in nanoseconds: wait for ever. Every negative number does.
@@ -79,8 +81,9 @@ pub(crate) fn limit(timeout_ns: i64) -> Option<Duration> {
 }
 
 const NULL_PATH: &CStr = c"the pointer for the new path is null";
+pub(crate) const NULL_STATS: &CStr = c"the pointer for the counters is null";
 
-fn check_place<V>(place: *mut V, null: &'static CStr) -> Result<(), Failure> {
+pub(crate) fn check_place<V>(place: *mut V, null: &'static CStr) -> Result<(), Failure> {
     if place.is_null() { Err(Failure::null(null)) } else { Ok(()) }
 }
 
@@ -98,7 +101,7 @@ unsafe fn hand_out(made: Path, place: *mut bywash_path) -> Result<(), Failure> {
 ///
 /// # Safety
 /// `name` is null or leads to a text that ends with a zero.
-unsafe fn name_of<'a>(name: *const c_char) -> Result<&'a OsStr, Failure> {
+pub(crate) unsafe fn name_of<'a>(name: *const c_char) -> Result<&'a OsStr, Failure> {
     if name.is_null() {
         return Err(Failure::null(c"the name is null"));
     }
@@ -106,8 +109,26 @@ unsafe fn name_of<'a>(name: *const c_char) -> Result<&'a OsStr, Failure> {
     Ok(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()))
 }
 
+/// Waits for somebody to come to a listener.
+pub(crate) fn come_to(listener: bywash_listener) -> Result<OwnedFd, Failure> {
+    // The listener stays as long as the call, whatever another thread does with the handle.
+    let listener = LISTENERS.look(listener, |listener| listener.clone())?;
+    Ok(listener.accept_socket()?)
+}
+
+/// A descriptor that C gives away.
+pub(crate) fn given(fd: c_int) -> Result<OwnedFd, Failure> {
+    // SAFETY: a question about a number.
+    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return Err(Failure::new(BYWASH_ERROR_ARGUMENT, format!("descriptor {fd} is not open")));
+    }
+    // SAFETY: it is open, and the caller has given it away, as the functions that take one say.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Listens at a name in the file system, which must not exist and stays until you remove it. Its permissions
-/// say who may connect.
+/// say who may connect. What a peer gets is for you to say when it comes: a path by bywash_accept(), or a
+/// channel by bywash_server_accept().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_listen(name: *const c_char, listener: *mut bywash_listener) -> c_int {
     const NULL: &CStr = c"the pointer for the new listener is null";
@@ -127,9 +148,21 @@ pub unsafe extern "C" fn bywash_accept(
     path: *mut bywash_path,
 ) -> c_int {
     answer(check_place(path, NULL_PATH).and_then(|()| {
-        let listener = LISTENERS.look(listener, |listener| listener.clone())?;
+        let options = chosen(options)?;
         // SAFETY: the caller's variable.
-        unsafe { hand_out(listener.accept(&chosen(options)?)?, path) }
+        unsafe { hand_out(Path::over(come_to(listener)?, &options)?, path) }
+    }))
+}
+
+/// Waits for a peer and answers the descriptor of the connection, which is yours: give it to bywash_path_over()
+/// or bywash_server_over(), in a thread of its own, say, so that a peer that is slow to present itself does not
+/// hold up the next one. Or close it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_accept_fd(listener: bywash_listener, fd: *mut c_int) -> c_int {
+    answer(check_place(fd, c"the pointer for the descriptor is null").and_then(|()| {
+        let socket = come_to(listener)?;
+        // SAFETY: the caller's variable, which is not null.
+        unsafe { put(fd, socket.into_raw_fd(), c"") }
     }))
 }
 
@@ -188,14 +221,8 @@ pub unsafe extern "C" fn bywash_path_over(
 ) -> c_int {
     answer(check_place(path, NULL_PATH).and_then(|()| {
         let options = chosen(options)?;
-        // SAFETY: a question about a number.
-        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
-            return Err(Failure::new(BYWASH_ERROR_ARGUMENT, format!("descriptor {fd} is not open")));
-        }
-        // SAFETY: it is open, and the caller has given it away.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: the caller's variable.
-        unsafe { hand_out(Path::over(socket, &options)?, path) }
+        unsafe { hand_out(Path::over(given(fd)?, &options)?, path) }
     }))
 }
 
@@ -224,31 +251,24 @@ pub unsafe extern "C" fn bywash_path_stats(
     stats: *mut bywash_stats,
     size: usize,
 ) -> c_int {
-    answer(check_place(stats, c"the pointer for the counters is null").and_then(|()| {
-        let known = PATHS.look(path, |path| path.stats())?;
-        let counted = bywash_stats {
-            shipped: known.shipped,
-            shipped_bytes: known.shipped_bytes,
-            received: known.received,
-            received_bytes: known.received_bytes,
-            inline_messages: known.inline,
-            copied_out_bytes: known.copied_out_bytes,
-            forwarded: known.forwarded,
-            spins: known.spins,
-            futex_sleeps: known.futex_sleeps,
-            socket_sleeps: known.socket_sleeps,
-            futex_wakes: known.futex_wakes,
-            doorbells: known.doorbells,
-            no_room: known.no_room,
-        };
-        let bytes = size.min(size_of::<bywash_stats>());
-        // SAFETY: the caller has `size` bytes there; what is copied is no longer than either.
-        unsafe {
-            stats.cast::<u8>().write_bytes(0, size);
-            std::ptr::copy_nonoverlapping((&raw const counted).cast::<u8>(), stats.cast::<u8>(), bytes);
-        }
-        Ok(())
-    }))
+    let known = PATHS.look(path, |path| path.stats());
+    let counted = known.map(|known| bywash_stats {
+        shipped: known.shipped,
+        shipped_bytes: known.shipped_bytes,
+        received: known.received,
+        received_bytes: known.received_bytes,
+        inline_messages: known.inline,
+        copied_out_bytes: known.copied_out_bytes,
+        forwarded: known.forwarded,
+        spins: known.spins,
+        futex_sleeps: known.futex_sleeps,
+        socket_sleeps: known.socket_sleeps,
+        futex_wakes: known.futex_wakes,
+        doorbells: known.doorbells,
+        no_room: known.no_room,
+    });
+    // SAFETY: the caller has `size` bytes there, or null.
+    answer(counted.and_then(|counted| unsafe { put_sized(stats, size, counted, NULL_STATS) }))
 }
 
 /// Tells the path's descriptor, for an event loop; see bywash_path_arm(). It stays the library's: poll it, and

@@ -6,12 +6,16 @@ use std::path::Path;
 
 /// What stands in front: what holds for every function.
 const OPENING: &str = "\
-/* Bywash: containers and paths, memory that moves between programs instead of being copied.
+/* Bywash: memory that moves between programs instead of being copied (containers and paths), and requests from
+ * one program to another without a system call on the way (channels).
  *
  * Generated from crates/capi/src; do not edit. BYWASH_UPDATE_HEADER=1 cargo test -p bywash-capi --test header
  *
  * A program allocates a container on a path to another program, fills it and ships it; the other one receives
  * it, looks inside or does not, and ships it on or frees it.
+ *
+ * Of a channel, a client submits requests, with buffers if it wants to, and reaps completions; a server takes the
+ * requests and completes them, in any order. The two need not trust each other.
  *
  * Functions answer 0, or a negative number of enum bywash_error; bywash_last_error_message() has the text.
  *
@@ -22,8 +26,11 @@ const OPENING: &str = "\
  * Pointers that are given must be valid or null; null answers BYWASH_ERROR_ARGUMENT where it is not allowed.
  * Where a function fails, what it would have written is left alone, unless it says otherwise.
  *
- * Threads: paths and listeners may be used by several threads at a time. Every other handle is used by one
- * thread at a time, and may go from one to another; BYWASH_ERROR_BUSY tells where that was not kept.
+ * Memory that is given to be copied from or to is the program's own, and not part of a container or a buffer.
+ *
+ * Threads: paths, listeners, clients and servers may be used by several threads at a time; of those that use a
+ * client one may wait for completions, of those that use a server one may wait for requests. Every other handle
+ * is used by one thread at a time, and may go from one to another; BYWASH_ERROR_BUSY tells where that was not kept.
  *
  * Processes: what the parent made is dead in a forked child (BYWASH_ERROR_FORKED). Fork first, and let each
  * process make its own end. In a child of a process with several threads, call nothing here before exec.
@@ -64,7 +71,11 @@ fn config() -> Config {
 fn the_header_is_what_the_sources_say() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut builder = cbindgen::Builder::new().with_config(config());
-    for module in ["error", "handles", "options", "path", "container", "ship", "message"] {
+    let modules = [
+        ["error", "handles", "options", "path", "container", "ship", "message"].as_slice(),
+        ["channel", "channel_options", "buffer", "client", "dispatch", "request", "server"].as_slice(),
+    ];
+    for module in modules.concat() {
         builder = builder.with_src(root.join("src").join(module).with_extension("rs"));
     }
     let mut generated = Vec::new();

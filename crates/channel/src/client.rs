@@ -124,13 +124,16 @@ pub struct Submission {
     pub arguments: [u64; ARGUMENTS],
     /// Memory that goes along, and comes back with the completion.
     pub buffer: Option<Buffer>,
+    /// The client's own, which the server does not see: it comes back with the completion. Who reaps in another thread
+    /// knows by it what was completed, even before [`Submitter::submit`] has answered the tag.
+    pub user_data: u64,
 }
 
 impl Submission {
     /// Without flags, arguments or a buffer.
     #[inline]
     pub fn new(opcode: u8) -> Submission {
-        Submission { opcode, flags: 0, arguments: [0; ARGUMENTS], buffer: None }
+        Submission { opcode, flags: 0, arguments: [0; ARGUMENTS], buffer: None, user_data: 0 }
     }
 
     /// With flags.
@@ -151,6 +154,13 @@ impl Submission {
     #[inline]
     pub fn buffer(mut self, buffer: Buffer) -> Submission {
         self.buffer = Some(buffer);
+        self
+    }
+
+    /// With something to know it by.
+    #[inline]
+    pub fn user_data(mut self, user_data: u64) -> Submission {
+        self.user_data = user_data;
         self
     }
 }
@@ -177,6 +187,15 @@ pub struct Completion {
     pub value: u64,
     /// The memory that went along.
     pub buffer: Option<Buffer>,
+    /// What the submission was to be known by.
+    pub user_data: u64,
+}
+
+/// What is kept of a request while it is under way.
+#[derive(Debug)]
+struct Kept {
+    buffer: Option<Buffer>,
+    user_data: u64,
 }
 
 /// What the two halves of a client share; the connection ends with the last of them.
@@ -195,7 +214,7 @@ struct Connection {
 pub struct Submitter {
     connection: Arc<Connection>,
     requests: Outgoing<REQUEST_WORDS>,
-    sent: Sent<Option<Buffer>>,
+    sent: Sent<Kept>,
 }
 
 /// The half of a client that reaps completions.
@@ -203,7 +222,7 @@ pub struct Submitter {
 pub struct Reaper {
     connection: Arc<Connection>,
     completions: Incoming<COMPLETION_WORDS>,
-    done: Done<Option<Buffer>>,
+    done: Done<Kept>,
 }
 
 /// The client's end of a channel.
@@ -395,18 +414,18 @@ impl Submitter {
                 return Err(not_submitted(Error::Unfit("its buffer is of another channel"), submission));
             }
         };
-        let Submission { opcode, flags, arguments, buffer } = submission;
-        let tag = match self.sent.put(buffer) {
+        let Submission { opcode, flags, arguments, buffer, user_data } = submission;
+        let tag = match self.sent.put(Kept { buffer, user_data }) {
             Ok(tag) => tag as u16,
-            Err(buffer) => {
-                let submission = Submission { opcode, flags, arguments, buffer };
+            Err(Kept { buffer, .. }) => {
+                let submission = Submission { opcode, flags, arguments, buffer, user_data };
                 return Err(not_submitted(Error::Full { depth: *depth }, submission));
             }
         };
         let request = RequestFields { tag, flags, opcode, buffer: extent, arguments };
         if let Err(error) = self.requests.push(meeting, &request.to_entry()) {
-            let buffer = self.sent.take_back(u32::from(tag)).flatten();
-            let submission = Submission { opcode, flags, arguments, buffer };
+            let buffer = self.sent.take_back(u32::from(tag)).and_then(|kept| kept.buffer);
+            let submission = Submission { opcode, flags, arguments, buffer, user_data };
             return Err(not_submitted(error, submission));
         }
         meeting.counters.requests.add(1);
@@ -492,12 +511,12 @@ impl Reaper {
         let meeting = &self.connection.meeting;
         let Some(entry) = self.completions.take(meeting, looks)? else { return Ok(None) };
         let CompletionFields { tag, status, value } = CompletionFields::from_entry(&entry);
-        let Some(buffer) = self.done.take(u32::from(tag)) else {
+        let Some(Kept { buffer, user_data }) = self.done.take(u32::from(tag)) else {
             let what = format!("completed request {tag}, which is not under way");
             return Err(self.completions.accuse(meeting, what));
         };
         meeting.counters.completions.add(1);
-        Ok(Some(Completion { tag: Tag(tag), status, value, buffer }))
+        Ok(Some(Completion { tag: Tag(tag), status, value, buffer, user_data }))
     }
 
     /// For event loops: after `Ok(false)` the descriptor of [`AsFd`] becomes readable when the server completes

@@ -97,7 +97,16 @@ impl Listener {
     /// # Errors
     /// What the kernel says, or why the client does not fit.
     pub fn accept(&self, options: &ServerOptions) -> Result<Server, Error> {
-        Server::over(self.0.accept()?, options)
+        Server::over(self.accept_socket()?, options)
+    }
+
+    /// Waits for a client and answers the connection to it, for [`Server::over`]: in a thread of its own, say, so that
+    /// a client that is slow to present itself does not hold up the next one.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn accept_socket(&self) -> Result<OwnedFd, Error> {
+        self.0.accept()
     }
 
     /// As [`Listener::accept`], as a task of any executor. The client may take its time to present itself: that waits
@@ -182,6 +191,27 @@ impl Connection {
             length: buffer.length as usize,
             counters: &self.meeting.counters,
         }
+    }
+}
+
+/// The memory that comes with requests, for threads that have neither half of the server: those that a program hands
+/// requests to while one takes and one completes. The connection lasts as long as this.
+#[derive(Clone, Debug)]
+pub struct Memories(Arc<Connection>);
+
+impl Memories {
+    /// The client's memory that came with a request.
+    ///
+    /// # Panics
+    /// If the request came over another channel.
+    #[inline]
+    pub fn of(&self, request: &Request) -> Memory<'_> {
+        self.0.memory(request)
+    }
+
+    /// What both halves have done so far.
+    pub fn stats(&self) -> Stats {
+        self.0.meeting.counters.read()
     }
 }
 
@@ -299,6 +329,11 @@ impl Server {
         self.requests.memory(request)
     }
 
+    /// See [`Memories`].
+    pub fn memories(&self) -> Memories {
+        self.requests.memories()
+    }
+
     /// See [`Completer::complete`].
     ///
     /// # Errors
@@ -412,6 +447,11 @@ impl Requests {
     #[inline]
     pub fn memory(&self, request: &Request) -> Memory<'_> {
         self.connection.memory(request)
+    }
+
+    /// See [`Memories`].
+    pub fn memories(&self) -> Memories {
+        Memories(self.connection.clone())
     }
 
     /// Who is at the other end, as the kernel says.

@@ -61,8 +61,8 @@ pub enum Error {
     /// The contents cannot be looked at in this way.
     #[error("the contents cannot be borrowed: {0}")]
     NotMapped(&'static str),
-    /// This container cannot go on this path.
-    #[error("this container cannot be shipped on this path: {0}")]
+    /// This container cannot go on this path, or this buffer or request over this channel.
+    #[error("it cannot go this way: {0}")]
     Unfit(&'static str),
     /// The process was forked off the one that made this end.
     #[error("this end belongs to the process that made it, and this one was forked off; connect anew in it")]
