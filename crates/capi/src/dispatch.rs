@@ -89,10 +89,15 @@ impl Dispatching {
 
 impl Drop for Dispatching {
     fn drop(&mut self) {
-        // A child that was forked off would wait for ever for a thread that it does not have.
+        let Some(dispatcher) = self.dispatcher.take() else { return };
         if !self.is_here() {
-            forget(self.dispatcher.take());
+            // A child that was forked off would wait for ever for a thread that it does not have.
+            forget(dispatcher);
+        } else if self.number != OWN.get() {
+            // Dropping would do, but would have the standard library allocate a name for a thread of the program's.
+            drop(dispatcher.stop());
         }
+        // Else it is dropped by its own callback, and the thread ends when that returns.
     }
 }
 

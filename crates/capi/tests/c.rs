@@ -125,7 +125,15 @@ impl<'a> Program<'a> {
     }
 }
 
-const PROGRAMS: [&str; 3] = ["tests/c/operations.c", "tests/c/errors.c", "tests/c/processes.c"];
+const PROGRAMS: [&str; 7] = [
+    "tests/c/operations.c",
+    "tests/c/errors.c",
+    "tests/c/processes.c",
+    "tests/c/channels.c",
+    "tests/c/channel_errors.c",
+    "tests/c/channel_threads.c",
+    "tests/c/channel_processes.c",
+];
 
 #[test]
 fn programs_with_the_shared_library() {
@@ -186,7 +194,9 @@ fn the_header_is_strict_c_and_cxx() {
 
 #[test]
 fn the_examples_work() {
-    for (source, size) in [("pingpong.c", "2000"), ("stream.c", "5000001"), ("forwarder.c", "3000")] {
+    let all =
+        [("pingpong.c", "2000"), ("stream.c", "5000001"), ("forwarder.c", "3000"), ("blocks.c", "20000")];
+    for (source, size) in all {
         let said = Program::c(&format!("examples-c/{source}")).check(&[], &[size]);
         print!("{source}: {said}");
         assert!(said.starts_with(&size[..4]), "{said}");

@@ -186,3 +186,52 @@ fn kill_one(name: &str, random: &mut Random) {
     assert!(heard.is_ok(), "{name}: a {side} that waits by {wait}: {heard:?} after the death of its peer");
     survivor.join().unwrap();
 }
+
+/// Not a test by itself: a child that makes an end, tells the other one that it has, and stays.
+#[test]
+fn idle_child() {
+    let Some(role) = role() else { return };
+    let socket = inherited_sockets().remove(0);
+    if role == "client" {
+        let mut client = Client::over(socket, &Options::new()).unwrap();
+        client.submit(Submission::new(1)).unwrap();
+        thread::sleep(STAY);
+    } else {
+        let mut server = Server::over(socket, &ServerOptions::new()).unwrap();
+        let request = server.next().unwrap();
+        server.complete(request, 0, 0).unwrap();
+        thread::sleep(STAY);
+    }
+}
+
+const STAY: Duration = Duration::from_secs(600);
+
+/// An event loop never waits in the channel, so that to arm has to tell it.
+#[test]
+fn an_event_loop_hears_of_a_death() {
+    if role().is_some() {
+        return;
+    }
+    let _alone = alone();
+    let (here, there) = socket_pair().unwrap();
+    let mut child = Child::start("idle_child", "server", vec![there]);
+    let mut client = Client::over(here, &Options::new()).unwrap();
+    client.submit(Submission::new(1)).unwrap();
+    client.reap().unwrap();
+    assert!(!client.arm().unwrap());
+    child.kill();
+    assert!(client.try_reap().unwrap().is_none());
+    let armed = client.arm();
+    assert!(matches!(armed, Err(Error::PeerDied { .. })), "{armed:?}");
+
+    let (here, there) = socket_pair().unwrap();
+    let mut child = Child::start("idle_child", "client", vec![there]);
+    let mut server = Server::over(here, &ServerOptions::new()).unwrap();
+    let request = server.next().unwrap();
+    assert!(!server.arm().unwrap());
+    child.kill();
+    let armed = server.arm();
+    assert!(matches!(armed, Err(Error::PeerDied { .. })), "{armed:?}");
+    // What was taken can still be completed.
+    server.complete(request, 0, 0).unwrap();
+}

@@ -205,6 +205,49 @@ fn a_dispatcher_says_once_that_the_server_is_gone() {
     assert!(told.recv().is_err());
 }
 
+#[test]
+fn who_reaps_knows_what_was_submitted() {
+    let (client, mut server) = channel(small(), ServerOptions::new());
+    let (mut submitter, mut reaper) = client.split();
+    for number in 0..8 {
+        submitter.submit(Submission::new(1).user_data(number | 1 << 63)).unwrap();
+    }
+    let refused = submitter.submit(Submission::new(1).user_data(5)).unwrap_err();
+    assert_eq!(refused.submission.user_data, 5);
+    let mut requests: Vec<Request> = (0..8).map(|_| server.next().unwrap()).collect();
+    while let Some(request) = requests.pop() {
+        server.complete(request, 0, 0).unwrap();
+        assert_eq!(reaper.reap().unwrap().user_data, requests.len() as u64 | 1 << 63);
+    }
+}
+
+#[test]
+fn other_threads_look_at_the_memory_of_requests() {
+    let (mut client, mut server) = channel(small(), ServerOptions::new());
+    for number in 0..8 {
+        let mut buffer = client.alloc(100).unwrap();
+        buffer.write(0, &[number; 100]);
+        client.submit(Submission::new(1).buffer(buffer)).unwrap();
+    }
+    let memories = server.memories();
+    let requests: Vec<Request> = (0..8).map(|_| server.next().unwrap()).collect();
+    thread::scope(|scope| {
+        for (number, request) in requests.iter().enumerate() {
+            let memories = &memories;
+            scope.spawn(move || {
+                let mut bytes = [0; 101];
+                assert_eq!(memories.of(request).read(0, &mut bytes), 100);
+                assert_eq!(bytes[..100], [number as u8; 100]);
+            });
+        }
+    });
+    assert_eq!(memories.stats().copied_bytes, 800);
+    // It keeps the connection, and not the client from hearing of the end.
+    drop(server);
+    assert!(matches!(client.reap(), Err(Error::Closed)));
+    assert_eq!(memories.of(&requests[7]).read(99, &mut [0]), 1);
+}
+
 fn is_readable(end: &impl AsFd, limit: Duration) -> bool {
     let mut polled = [rustix::event::PollFd::new(end, rustix::event::PollFlags::IN)];
     let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: limit.as_nanos() as i64 };
@@ -309,7 +352,8 @@ fn programs_meet_at_a_name() {
     let name = folder.path().join("channel.sock");
     let listener = Listener::bind(&name).unwrap();
     let service = thread::spawn(move || {
-        let mut server = listener.accept(&ServerOptions::new()).unwrap();
+        let socket = listener.accept_socket().unwrap();
+        let mut server = Server::over(socket, &ServerOptions::new()).unwrap();
         assert_eq!(server.peer().pid, std::process::id());
         let request = server.next().unwrap();
         assert_eq!((request.opcode(), request.flags(), request.arguments()), (200, 100, &[1, 2, 3, 4, 5, 6]));
