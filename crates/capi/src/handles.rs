@@ -395,6 +395,18 @@ mod tests {
     }
 
     #[test]
+    fn what_finds_no_room_comes_back() {
+        let table = Table::new();
+        let first: bywash_path = table.insert(0).unwrap();
+        for number in 1..SLOTS_MAX {
+            table.insert::<bywash_path>(number).unwrap();
+        }
+        assert_eq!(table.offer::<bywash_path>(7).map_err(|(_, value)| value).unwrap_err(), 7);
+        table.remove(first).unwrap();
+        assert!(table.offer::<bywash_path>(7).is_ok());
+    }
+
+    #[test]
     fn thousands_at_a_time_from_several_threads() {
         let table = Table::new();
         std::thread::scope(|scope| {
