@@ -1095,7 +1095,7 @@ int bywash_client_stats(struct bywash_client client,
  * bywash_client_dispatch_stop() or bywash_client_close(); and once with the error that ends the channel. Nobody
  * else can reap meanwhile (BYWASH_ERROR_BUSY). What `callback` uses must be there until then.
  *
- * BYWASH_ERROR_IO: there can be no thread. Nobody can reap after that; close the client.
+ * BYWASH_ERROR_IO: there can be no thread.
  */
 int bywash_client_dispatch(struct bywash_client client,
                            bywash_callback callback,

@@ -39,7 +39,7 @@ pub unsafe extern "C" fn bywash_buffer_alloc(
     buffer: *mut bywash_buffer,
 ) -> c_int {
     answer(check_place(buffer, NULL_BUFFER).and_then(|()| {
-        let made = self::client(client)?.submitting(|submitter| Ok(submitter.alloc(bytes)?))?;
+        let made = self::client(client)?.buffers.alloc(bytes)?;
         // SAFETY: the caller's variable, which is not null.
         unsafe { put(buffer, BUFFERS.insert(made)?, NULL_BUFFER) }
     }))

@@ -7,12 +7,13 @@
 use crate::buffer::{BUFFERS, bywash_buffer};
 use crate::channel::{BYWASH_ARGUMENTS, bywash_channel_stats, lock, wait};
 use crate::channel_options::{bywash_client_options, client_options};
-use crate::dispatch::Dispatching;
 use crate::error::bywash_error::BYWASH_ERROR_BUSY;
 use crate::error::{Failure, answer};
 use crate::handles::{BUSY, DEAD, Table, consume, consume_live, handles, put, put_sized};
 use crate::path::{NULL_STATS, bywash_credentials, check_place, given, name_of};
-use ::bywash_channel::{Client, Completion, Credentials, NotSubmitted, Reaper, Submission, Submitter};
+use ::bywash_channel::{
+    Buffers, Client, Completion, Credentials, Dispatcher, NotSubmitted, Reaper, Submission, Submitter,
+};
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::replace;
 use std::os::fd::{AsFd, AsRawFd};
@@ -68,6 +69,7 @@ pub(crate) struct End {
     /// None: closed.
     submitter: Mutex<Option<Submitter>>,
     reaping: Mutex<Reaping>,
+    pub(crate) buffers: Buffers,
     is_closed: AtomicBool,
     peer: Credentials,
     depth: usize,
@@ -79,7 +81,7 @@ pub(crate) enum Reaping {
     /// Those who call.
     Here(Reaper),
     /// A thread that calls back.
-    Dispatched(Dispatching),
+    Dispatched(Dispatcher),
     /// Nobody any more.
     Gone,
 }
@@ -93,8 +95,10 @@ const DISPATCHED: Failure =
 impl End {
     fn new(client: Client) -> End {
         let (peer, depth, fd) = (client.peer(), client.depth(), client.as_fd().as_raw_fd());
+        let buffers = client.buffers();
         let (submitter, reaper) = client.split();
         End {
+            buffers,
             submitter: Mutex::new(Some(submitter)),
             reaping: Mutex::new(Reaping::Here(reaper)),
             is_closed: AtomicBool::new(false),

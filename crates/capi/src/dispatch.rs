@@ -4,11 +4,9 @@ use crate::client::{Reaping, bywash_client, bywash_completion, client, hand_over
 use crate::error::bywash_error::BYWASH_ERROR_BUSY;
 use crate::error::{Failure, answer};
 use crate::handles::DEAD;
-use ::bywash_channel::{Completion, Dispatcher, Error, Reaper};
-use std::cell::Cell;
+use ::bywash_channel::{Completion, Error, NotDispatched};
 use std::ffi::{c_int, c_void};
-use std::mem::{forget, replace};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::mem::replace;
 
 /// What is called for a completion, in a thread that calls for one after the other. `context` is what was given
 /// to bywash_client_dispatch(). `error` is BYWASH_OK, and `completion` is there until the callback returns; its
@@ -19,14 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// A callback may call everything here but bywash_client_dispatch_stop() of its own client.
 pub type bywash_callback =
     Option<unsafe extern "C" fn(context: *mut c_void, error: c_int, completion: *const bywash_completion)>;
-
-/// A dispatcher that C has.
-pub(crate) struct Dispatching {
-    /// There until it is stopped.
-    dispatcher: Option<Dispatcher>,
-    process: u32,
-    number: u64,
-}
 
 /// A function of the program's, and what it wants to be told.
 struct Callback {
@@ -48,11 +38,6 @@ const FROM_WITHIN: Failure = Failure::fixed(
     c"a callback cannot wait for its own end; stop it from another thread, or close the client",
 );
 
-thread_local! {
-    /// The number of the dispatcher whose thread this is.
-    static OWN: Cell<u64> = const { Cell::new(0) };
-}
-
 impl Callback {
     fn call(&self, done: Result<Completion, Error>) {
         match done.map(hand_over) {
@@ -67,45 +52,11 @@ impl Callback {
     }
 }
 
-impl Dispatching {
-    fn start(reaper: Reaper, callback: Callback) -> Result<Dispatching, Failure> {
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        let number = NUMBERS.fetch_add(1, Relaxed);
-        let dispatcher = reaper.dispatch(move |done| {
-            OWN.set(number);
-            callback.call(done);
-        })?;
-        Ok(Dispatching { dispatcher: Some(dispatcher), process: std::process::id(), number })
-    }
-
-    fn is_here(&self) -> bool {
-        self.process == std::process::id()
-    }
-
-    fn stop(mut self) -> Option<Reaper> {
-        self.dispatcher.take().map(Dispatcher::stop)
-    }
-}
-
-impl Drop for Dispatching {
-    fn drop(&mut self) {
-        let Some(dispatcher) = self.dispatcher.take() else { return };
-        if !self.is_here() {
-            // A child that was forked off would wait for ever for a thread that it does not have.
-            forget(dispatcher);
-        } else if self.number != OWN.get() {
-            // Dropping would do, but would have the standard library allocate a name for a thread of the program's.
-            drop(dispatcher.stop());
-        }
-        // Else it is dropped by its own callback, and the thread ends when that returns.
-    }
-}
-
 /// Has `callback` called for each completion, in a thread that waits as the client does, until
 /// bywash_client_dispatch_stop() or bywash_client_close(); and once with the error that ends the channel. Nobody
 /// else can reap meanwhile (BYWASH_ERROR_BUSY). What `callback` uses must be there until then.
 ///
-/// BYWASH_ERROR_IO: there can be no thread. Nobody can reap after that; close the client.
+/// BYWASH_ERROR_IO: there can be no thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_client_dispatch(
     client: bywash_client,
@@ -117,7 +68,14 @@ pub unsafe extern "C" fn bywash_client_dispatch(
         let mut reaping = end.reaping()?;
         match replace(&mut *reaping, Reaping::Gone) {
             Reaping::Here(reaper) => {
-                *reaping = Reaping::Dispatched(Dispatching::start(reaper, Callback { call, context })?);
+                let callback = Callback { call, context };
+                match reaper.dispatch(move |done| callback.call(done)) {
+                    Ok(dispatcher) => *reaping = Reaping::Dispatched(dispatcher),
+                    Err(NotDispatched { error, reaper }) => {
+                        *reaping = Reaping::Here(*reaper);
+                        return Err(error.into());
+                    }
+                }
                 Ok(())
             }
             other @ Reaping::Dispatched(_) => {
@@ -135,15 +93,17 @@ pub unsafe extern "C" fn bywash_client_dispatch(
 pub unsafe extern "C" fn bywash_client_dispatch_stop(client: bywash_client) -> c_int {
     answer(self::client(client).and_then(|end| {
         let mut reaping = end.reaping()?;
-        match &*reaping {
-            Reaping::Dispatched(dispatching) if !dispatching.is_here() => return Err(Error::Forked.into()),
-            Reaping::Dispatched(dispatching) if dispatching.number == OWN.get() => return Err(FROM_WITHIN),
-            _ => {}
-        }
-        *reaping = match replace(&mut *reaping, Reaping::Gone) {
-            Reaping::Dispatched(dispatching) => dispatching.stop().map_or(Reaping::Gone, Reaping::Here),
-            other => other,
+        let (next, stopped) = match replace(&mut *reaping, Reaping::Gone) {
+            Reaping::Dispatched(dispatcher) => match dispatcher.stop() {
+                Ok(reaper) => (Reaping::Here(reaper), Ok(())),
+                Err(still) => {
+                    let why = if still.is_own_callback() { FROM_WITHIN } else { Error::Forked.into() };
+                    (Reaping::Dispatched(still), Err(why))
+                }
+            },
+            other => (other, Ok(())),
         };
-        Ok(())
+        *reaping = next;
+        stopped
     }))
 }

@@ -25,7 +25,11 @@ impl Pool {
         Pool { arena, free, largest, trusted, maker: Maker::this(), counters }
     }
 
-    pub(crate) fn take(pool: &Arc<Pool>, bytes: usize) -> Result<Option<Buffer>, Error> {
+    /// A buffer of a client's arena, if it has one.
+    pub(crate) fn take(pool: Option<&Arc<Pool>>, bytes: usize) -> Result<Buffer, Error> {
+        let Some(pool) = pool else {
+            return Err(Error::TooLarge { asked: bytes, most: 0 });
+        };
         if !pool.maker.is_here() {
             return Err(Error::Forked);
         }
@@ -33,10 +37,23 @@ impl Pool {
             return Err(Error::TooLarge { asked: bytes, most: pool.largest });
         }
         let mut free = pool.free.lock();
-        Ok(free.take(bytes).map(|block| {
-            let (offset, capacity) = (free.offset(block), free.bytes(block));
-            Buffer { pool: pool.clone(), block, offset, capacity, length: bytes }
-        }))
+        let block = free.take(bytes).ok_or(Error::UsedUp { asked: bytes })?;
+        let (offset, capacity) = (free.offset(block), free.bytes(block));
+        Ok(Buffer { pool: pool.clone(), block, offset, capacity, length: bytes })
+    }
+}
+
+/// Where buffers come from, for threads that have no half of the client.
+#[derive(Clone, Debug)]
+pub struct Buffers(pub(crate) Option<Arc<Pool>>);
+
+impl Buffers {
+    /// As [`Submitter::alloc`](crate::Submitter::alloc).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
+        Pool::take(self.0.as_ref(), bytes)
     }
 }
 

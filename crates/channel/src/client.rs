@@ -1,6 +1,6 @@
 //! The side that asks.
 
-use crate::buffer::{Buffer, Pool};
+use crate::buffer::{Buffer, Buffers, Pool};
 use crate::control::{Incoming, Outgoing, Rings, fences};
 use crate::layout::{
     ARGUMENTS, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, Extent, FLAG_CLIENT, FLAG_SERVER, PROTOCOL,
@@ -92,11 +92,15 @@ impl Options {
     fn check(&self) -> Result<(), Error> {
         if !self.depth.is_power_of_two() || self.depth > DEPTH_MAX {
             let allowed = format!("a power of two up to {DEPTH_MAX}");
-            return Err(Error::Option { option: "the depth", value: u64::from(self.depth), allowed });
+            return Err(Error::Option { option: "the depth", value: self.depth.to_string(), allowed });
         }
         if self.huge_pages == HugePages::Reserved {
-            let allowed = "Collapse or No, since the server may write to the arena".into();
-            return Err(Error::Option { option: "huge pages", value: 0, allowed });
+            let allowed = "another: the server may write to the arena, and could take such pages away".into();
+            return Err(Error::Option {
+                option: "the kind of huge pages",
+                value: "reserved".into(),
+                allowed,
+            });
         }
         Ok(())
     }
@@ -311,6 +315,11 @@ impl Client {
         self.submitter.alloc(bytes)
     }
 
+    /// See [`Buffers`].
+    pub fn buffers(&self) -> Buffers {
+        self.submitter.buffers()
+    }
+
     /// See [`Submitter::submit`].
     ///
     /// # Errors
@@ -391,10 +400,12 @@ impl Submitter {
     /// # Errors
     /// [`Error::TooLarge`]; [`Error::UsedUp`] when other buffers have the arena.
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
-        let Some(pool) = &self.connection.pool else {
-            return Err(Error::TooLarge { asked: bytes, most: 0 });
-        };
-        Pool::take(pool, bytes)?.ok_or(Error::UsedUp { asked: bytes })
+        Pool::take(self.connection.pool.as_ref(), bytes)
+    }
+
+    /// See [`Buffers`].
+    pub fn buffers(&self) -> Buffers {
+        Buffers(self.connection.pool.clone())
     }
 
     /// Submits a request; it never waits.

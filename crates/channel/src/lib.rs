@@ -42,7 +42,7 @@
 //! Each side of a ring has one user. Who wants to submit in one thread and reap in another splits the end
 //! ([`Client::split`], [`Server::split`]); who has several producers gives each a channel of its own.
 //!
-//! - [`Client`], [`Submission`], [`Completion`], [`Buffer`]: the side that asks
+//! - [`Client`], [`Submission`], [`Completion`], [`Buffer`], [`Buffers`]: the side that asks
 //! - [`Server`], [`Request`], [`Memory`], [`Memories`]: the side that answers
 //! - [`Listener`], [`socket_pair`], [`Options`], [`ServerOptions`]: how the two come together
 //! - [`Dispatcher`]: callbacks; [`Wait`]: waiting; [`Stats`]: what was done
@@ -57,10 +57,10 @@ pub mod layout;
 mod server;
 mod stats;
 
-pub use buffer::{Buffer, Memory};
+pub use buffer::{Buffer, Buffers, Memory};
 pub use bywash_link::{Credentials, Error, HugePages, Wait, socket_pair};
 pub use client::{Client, Completion, NotSubmitted, Options, Reaper, Submission, Submitter, Tag};
-pub use dispatch::Dispatcher;
+pub use dispatch::{Dispatcher, NotDispatched};
 pub use layout::{ARGUMENTS, DEPTH_MAX};
 pub use server::{Completer, Listener, Memories, Request, Requests, Server, ServerOptions};
 pub use stats::Stats;

@@ -73,7 +73,7 @@ impl ServerOptions {
             return Ok(());
         }
         let allowed = format!("a power of two up to {DEPTH_MAX}");
-        Err(Error::Option { option: "the largest depth", value: u64::from(self.depth_max), allowed })
+        Err(Error::Option { option: "the largest depth", value: self.depth_max.to_string(), allowed })
     }
 }
 

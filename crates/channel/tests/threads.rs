@@ -186,12 +186,35 @@ fn callbacks_come_in_a_thread_and_stop() {
     values.sort_unstable();
     assert_eq!(values, [0, 1, 2, 3, 4, 5, 6, 7]);
     // Stopped: what comes now is there for whoever reaps.
-    let mut reaper = dispatcher.stop();
+    let mut reaper = dispatcher.stop().unwrap();
     submitter.submit(Submission::new(1).arguments([8, 0, 0, 0, 0, 0])).unwrap();
     assert_eq!(reaper.reap().unwrap().value, 8);
     assert!(told.try_recv().is_err());
     drop((submitter, reaper));
     service.join().unwrap();
+}
+
+#[test]
+fn a_callback_may_end_its_own_dispatcher() {
+    let (client, mut server) = channel(small(), ServerOptions::new());
+    let (mut submitter, reaper) = client.split();
+    let own: std::sync::Arc<std::sync::Mutex<Option<bywash_channel::Dispatcher>>> = Default::default();
+    let (seen, (tell, told)) = (own.clone(), mpsc::channel());
+    let dispatcher = reaper.dispatch(move |_| {
+        let dispatcher = seen.lock().unwrap().take().unwrap();
+        // It cannot wait for itself, but it can be dropped.
+        let still = dispatcher.stop().unwrap_err();
+        tell.send(still.is_own_callback()).unwrap();
+    });
+    *own.lock().unwrap() = Some(dispatcher.unwrap());
+    for _ in 0..2 {
+        submitter.submit(Submission::new(1)).unwrap();
+        let request = server.next().unwrap();
+        server.complete(request, 0, 0).unwrap();
+    }
+    assert!(told.recv().unwrap());
+    // The thread has ended, and with it the callback.
+    assert!(told.recv().is_err());
 }
 
 #[test]
@@ -405,6 +428,7 @@ fn halves_can_be_sent() {
     sent::<Client>();
     sent::<Server>();
     sent::<Submitter>();
+    sent::<bywash_channel::Buffers>();
     sent::<Reaper>();
     sent::<bywash_channel::Completer>();
     sent::<bywash_channel::Requests>();

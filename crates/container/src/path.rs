@@ -151,7 +151,7 @@ impl Options {
             true => Ok(()),
             false => {
                 let allowed = format!("a power of two up to {most}");
-                Err(Error::Option { option, value: u64::from(value), allowed })
+                Err(Error::Option { option, value: value.to_string(), allowed })
             }
         };
         power("the depth", self.depth, DEPTH_MAX)?;
@@ -160,7 +160,7 @@ impl Options {
             true => Ok(()),
             false => {
                 let allowed = format!("{ARENA_BYTES_MAX} bytes at most");
-                Err(Error::Option { option: "the arena", value: self.arena_bytes as u64, allowed })
+                Err(Error::Option { option: "the arena", value: self.arena_bytes.to_string(), allowed })
             }
         }
     }

@@ -34,7 +34,7 @@ impl Arena {
     pub fn create(bytes: usize, huge_pages: HugePages, writers: Writers) -> Result<Arena, Error> {
         if bytes > ARENA_BYTES_MAX {
             let allowed = format!("{ARENA_BYTES_MAX} bytes at most");
-            return Err(Error::Option { option: "the arena", value: bytes as u64, allowed });
+            return Err(Error::Option { option: "the arena", value: bytes.to_string(), allowed });
         }
         let ordinary = bytes < HUGE_PAGE && huge_pages != HugePages::Reserved;
         let bytes = bytes.next_multiple_of(if ordinary { PAGE } else { HUGE_PAGE });

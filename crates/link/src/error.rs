@@ -73,7 +73,7 @@ pub enum Error {
         /// Its name.
         option: &'static str,
         /// What was given.
-        value: u64,
+        value: String,
         /// What can be given.
         allowed: String,
     },
