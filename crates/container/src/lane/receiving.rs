@@ -352,10 +352,12 @@ impl Receiving {
         let closed = self.closing.is_closed();
         let going_on = self.meeting.link.drain()?;
         let Some((Note::Sealed(lengths), files)) = self.note() else {
-            return match closed {
-                true => Err(Error::Closed),
-                false if !going_on => Err(self.meeting.link.ended()),
-                false => Ok(None),
+            // A peer that closes says so before it leaves: where it has left, that is asked again.
+            return match going_on {
+                true if closed => Err(Error::Closed),
+                true => Ok(None),
+                false if self.closing.is_closed() => Err(Error::Closed),
+                false => Err(self.meeting.link.ended()),
             };
         };
         self.check_bytes(lengths.iter().fold(0, |sum, length| sum.saturating_add(*length)))?;
