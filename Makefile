@@ -4,6 +4,7 @@
 #   make test       everything that is tested, as CI does it
 #   make build      target/release/bywash, its library beside it, man pages and completions
 #   make install    PREFIX=/usr/local, DESTDIR= for packagers; `make uninstall` takes it away again
+#   make fuzz       inputs made up by a fuzzer; FUZZ_SECONDS=36000 FUZZ_TARGETS=path for a night of one target
 #   make check      format, lints, documentation, licences, spelling
 #   make packages   the Debian packages that the tests and benches need
 #
@@ -92,9 +93,15 @@ check: format clippy docs licences advisories spelling
 
 format:
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+
+# The fuzz targets are a workspace of their own. To look at them needs no libFuzzer, which takes long to compile.
+clippy_fuzz := CUSTOM_LIBFUZZER_PATH=/dev/null CARGO_TARGET_DIR=$(target)/fuzz-lints \
+  $(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings
 
 clippy:
 	$(CARGO) clippy --locked --workspace --all-targets $(features) -- -D warnings
+	$(clippy_fuzz)
 
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps $(features)
@@ -108,11 +115,13 @@ $(deny):
 
 licences: $(deny)
 	$(deny) --log-level warn --locked check licenses bans sources
+	$(deny) --log-level warn --locked --manifest-path fuzz/Cargo.toml check licenses bans sources
 
 # Known holes are in a database on the network, which not every machine reaches.
 advisories: $(deny)
 	@if reason=$$($(deny) fetch db 2>&1); then \
 	  $(deny) --log-level warn --locked check --disable-fetch advisories; \
+	  $(deny) --log-level warn --locked --manifest-path fuzz/Cargo.toml check --disable-fetch advisories; \
 	else \
 	  echo "advisories: not checked, since their database cannot be fetched: $$(tail -n 1 <<< "$$reason")"; \
 	fi
@@ -123,11 +132,11 @@ spelling:
 
 # ---- testing ----------------------------------------------------------------------------------------
 
-.PHONY: packages test unit python loom miri bench-quick
+.PHONY: packages test unit python loom miri fuzz bench-quick
 packages:
 	scripts/packages test
 
-test: packages check unit python loom miri bench-quick
+test: packages check unit python loom miri fuzz bench-quick
 
 unit:
 	$(CARGO) build --locked --workspace $(features)
@@ -174,6 +183,18 @@ miri:
 	  cargo +nightly miri test --locked -p bywash-link --lib exclusive; \
 	else \
 	  echo "miri: left out, since it cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
+	fi
+
+# Inputs that a fuzzer makes up, for the ends that a lying peer can reach: ten seconds a target, which finds what broke
+# today; for more see scripts/fuzz. It builds with cargo and the flags of cargo-fuzz, not with cargo-fuzz itself, which
+# would take longer to build than all targets do and adds nothing that is used here. Those who have it can use it:
+# fuzz/ is laid out as it wants.
+fuzz:
+	scripts/packages fuzz
+	@if reason=$$(rustup toolchain install nightly --profile minimal 2>&1); then \
+	  scripts/fuzz $(FUZZ_TARGETS); \
+	else \
+	  echo "fuzz: left out, since it cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi
 
 # Whether the benches work, not how fast anything is.

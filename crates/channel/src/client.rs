@@ -503,7 +503,8 @@ impl Reaper {
             return Ok(completion);
         }
         let connection = self.connection.clone();
-        connection.meeting.waiter(None).wait(limit, |looks| self.take(looks))
+        let outcome = connection.meeting.waiter(None).wait(limit, |looks| self.take(looks));
+        self.completions.mind(outcome)
     }
 
     /// As [`Reaper::reap`], as a task of any executor. To drop the future loses nothing.
@@ -513,7 +514,8 @@ impl Reaper {
     #[cfg(feature = "async")]
     pub async fn reap_async(&mut self) -> Result<Completion, Error> {
         let connection = self.connection.clone();
-        connection.meeting.waiter(None).wait_async(|looks| self.take(looks)).await
+        let outcome = connection.meeting.waiter(None).wait_async(|looks| self.take(looks)).await;
+        self.completions.mind(outcome)
     }
 
     /// The next completion, if it comes within so many looks.

@@ -92,17 +92,26 @@ impl<const WORDS: usize> Incoming<WORDS> {
         }
     }
 
+    /// Remembers what was found out beside the ring: through the socket, while waiting.
+    pub(crate) fn mind<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
+        if let Err(Error::Peer { what, .. }) = &outcome {
+            self.trust.0.get_or_insert_with(|| what.clone());
+        }
+        outcome
+    }
+
     /// The peer sent what cannot be: nothing more is taken from it.
     pub(crate) fn accuse(&mut self, meeting: &Meeting<Counters>, what: String) -> Error {
         self.trust.lose(&meeting.link, what)
     }
 
     /// Asks for a doorbell; true: there is something already.
-    pub(crate) fn arm(&self, meeting: &Meeting<Counters>) -> Result<bool, Error> {
+    pub(crate) fn arm(&mut self, meeting: &Meeting<Counters>) -> Result<bool, Error> {
         self.trust.check(&meeting.link)?;
-        meeting.link.drain()?;
+        self.mind(meeting.link.drain())?;
         meeting.set_bell();
-        let is_over = meeting.link.is_over()?;
+        // Before the ring: it reads the socket, and with it a doorbell that rang just now.
+        let is_over = self.mind(meeting.link.is_over())?;
         match self.ring.is_ready() || self.closing.is_closed() {
             false if is_over => Err(meeting.link.ended()),
             is_there => Ok(is_there),

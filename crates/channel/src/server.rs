@@ -388,7 +388,8 @@ impl Requests {
             return Ok(request);
         }
         let connection = self.connection.clone();
-        connection.meeting.waiter(None).wait(limit, |looks| self.take(looks))
+        let outcome = connection.meeting.waiter(None).wait(limit, |looks| self.take(looks));
+        self.requests.mind(outcome)
     }
 
     /// As [`Requests::next`], as a task of any executor. To drop the future loses nothing.
@@ -398,7 +399,8 @@ impl Requests {
     #[cfg(feature = "async")]
     pub async fn next_async(&mut self) -> Result<Request, Error> {
         let connection = self.connection.clone();
-        connection.meeting.waiter(None).wait_async(|looks| self.take(looks)).await
+        let outcome = connection.meeting.waiter(None).wait_async(|looks| self.take(looks)).await;
+        self.requests.mind(outcome)
     }
 
     /// The next request, if it comes within so many looks.

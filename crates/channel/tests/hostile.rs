@@ -249,6 +249,30 @@ fn a_client_believes_no_completion() {
     assert!(accused(&refused.unwrap().error, "does not take"));
 }
 
+/// Found by `fuzz/`: what came through the socket was forgotten once it had been complained of.
+#[test]
+fn a_liar_that_was_found_out_through_the_socket_is_not_heard_again() {
+    let _watch =
+        watch("a_liar_that_was_found_out_through_the_socket_is_not_heard_again", Duration::from_secs(60));
+    let _alone = alone();
+    let is_accused = |error: &Error| accused(error, "cannot be");
+    for armed in [true, false] {
+        let (mut server, liar) = server_and_liar(Wait::Adaptive);
+        assert!(send(&liar.socket, &[3], &[]));
+        let first = if armed { server.arm().map(drop) } else { server.next_within(SHORT).map(drop) };
+        assert!(first.is_err_and(|error| is_accused(&error)), "armed: {armed}");
+        liar.request(0, 0, 0);
+        assert!(server.try_next().is_err_and(|error| is_accused(&error)), "armed: {armed}");
+        let (mut client, liar) = client_and_liar(Wait::Adaptive);
+        let tag = client.submit(Submission::new(1)).unwrap();
+        assert!(send(&liar.socket, &[3], &[]));
+        let first = if armed { client.arm().map(drop) } else { client.reap_within(SHORT).map(drop) };
+        assert!(first.is_err_and(|error| is_accused(&error)), "armed: {armed}");
+        liar.completion(0, tag.index() as u64);
+        assert!(client.try_reap().is_err_and(|error| is_accused(&error)), "armed: {armed}");
+    }
+}
+
 /// Rubbish wherever the victim looks, while it works: errors, but no fault, no hang, no loss.
 #[test]
 fn rubbish_is_survived() {

@@ -535,6 +535,19 @@ fn a_peer_that_returned_what_it_has_not_is_not_heard_again() {
     assert!(matches!(received, Err(Error::Peer { .. } | Error::Closed)), "{received:?}");
 }
 
+/// Found by `fuzz/`: an event loop would have slept on a path that was of no use any more.
+#[test]
+fn a_path_whose_peer_was_accused_cannot_be_armed() {
+    let _alone = alone();
+    for class in ["checked", "sealed"] {
+        let (path, liar) = meet(class, "sleep");
+        assert!(send(&liar.socket, &[77, 77], &[]));
+        assert!(matches!(path.arm(), Err(Error::Peer { .. })), "{class}");
+        let again = path.arm();
+        assert!(matches!(again, Err(Error::Peer { .. })), "{class}: {again:?}");
+    }
+}
+
 /// A process in the middle has an honest peer that ships and a liar that receives. What the liar does must not
 /// end the path to the honest one.
 #[test]

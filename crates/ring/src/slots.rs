@@ -33,8 +33,8 @@ pub struct Sent<T> {
     slots: Arc<[Slot<T>]>,
     /// Tags that were not used yet, from this one on.
     unused: usize,
-    /// A tag that came back without having been sent.
-    spare: Option<u32>,
+    /// Tags that came back without having been sent.
+    spare: Vec<u32>,
     free: Consumer<1>,
 }
 
@@ -50,8 +50,12 @@ pub fn slots<T>(count: usize) -> (Sent<T>, Done<T>) {
     let slots: Arc<[Slot<T>]> =
         (0..count).map(|_| Slot { state: AtomicU32::new(IDLE), value: Cell::new(None) }).collect();
     let memory = Shared::in_this_process(words_needed::<1>(count));
-    let sent =
-        Sent { slots: slots.clone(), unused: 0, spare: None, free: Consumer::new(memory.clone(), count) };
+    let sent = Sent {
+        slots: slots.clone(),
+        unused: 0,
+        spare: Vec::new(),
+        free: Consumer::new(memory.clone(), count),
+    };
     (sent, Done { slots, free: Producer::new(memory, count) })
 }
 
@@ -73,7 +77,7 @@ impl<T> Sent<T> {
 
     #[inline]
     fn free_tag(&mut self) -> Option<u32> {
-        if let Some(tag) = self.spare.take() {
+        if let Some(tag) = self.spare.pop() {
             return Some(tag);
         }
         if let Some([entry]) = self.free.pop() {
@@ -91,7 +95,7 @@ impl<T> Sent<T> {
         let slot = &self.slots[tag as usize];
         // SYNC: slot (acquire).
         slot.state.compare_exchange(UNDER_WAY, IDLE, Acquire, Relaxed).ok()?;
-        self.spare = Some(tag);
+        self.spare.push(tag);
         // SAFETY: it was under way and is this side's now: `Done` found nothing under way.
         unsafe { slot.value.with(Option::take) }
     }
@@ -139,6 +143,16 @@ mod tests {
         assert_eq!(sent.put(8), Ok(tag));
         assert_eq!(done.take(tag), Some(8));
         assert_eq!(sent.take_back(tag), None);
+    }
+
+    /// Found by `fuzz/`: only the last tag that was taken back came back.
+    #[test]
+    fn no_slot_is_lost_when_several_were_not_sent() {
+        let (mut sent, mut done) = slots::<u32>(4);
+        let tags: Vec<u32> = (0..4).map(|value| sent.put(value).unwrap()).collect();
+        assert_eq!((sent.take_back(tags[0]), done.take(tags[1])), (Some(0), Some(1)));
+        assert_eq!((sent.take_back(tags[2]), sent.take_back(tags[3])), (Some(2), Some(3)));
+        assert_eq!((0..4).filter(|value| sent.put(*value).is_ok()).count(), 4);
     }
 
     /// Also what Miri runs: out of order, by two threads.

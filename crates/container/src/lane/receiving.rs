@@ -200,6 +200,9 @@ impl Receiving {
         let link = &self.meeting.link;
         let is_over = link.is_over()?;
         let state = self.state.lock();
+        if let Some(what) = &state.accusation {
+            return Err(link.accuse(what.clone()));
+        }
         let sealed = self.class == Class::Sealed && link.has_mail();
         match state.ring.is_ready() || self.closing.is_closed() || sealed {
             false if is_over => Err(link.ended()),

@@ -1,0 +1,214 @@
+//! How a peer presents itself: any bytes, with descriptors of every kind.
+//!
+//! What could go wrong: a size, a number of entries or a seal is believed, and memory is mapped that is too small or
+//! can shrink, so that its use is a fault later; an end is made that panics when it is used; a descriptor is never
+//! closed; a call does not return.
+
+#![no_main]
+#![expect(clippy::unwrap_used, reason = "a fuzz target fails by panicking")]
+
+use arbitrary::Arbitrary;
+use bywash_channel::{Client, Server, ServerOptions, Submission};
+use bywash_container::{Error, HugePages, Options, Path, socket_pair};
+use bywash_fuzz::{ARENA, Kind, Value, hello, watched};
+use bywash_peers::{FIXED, memory, send};
+use libfuzzer_sys::fuzz_target;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+const NOW: Duration = Duration::ZERO;
+/// What a client or an end of a path asks for itself.
+const DEPTH: u32 = 4;
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    victim: Victim,
+    said: Said,
+    passed: Vec<Passed>,
+    /// What comes behind it.
+    then: Vec<u8>,
+    leaves: bool,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Victim {
+    Checked,
+    Sealed,
+    Forward,
+    NoArena,
+    Client,
+    Server,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Said {
+    Nothing,
+    Bytes(Vec<u8>),
+    Fields {
+        path: bool,
+        version: Value,
+        flags: u8,
+        arena: Value,
+        rings: [Entries; 2],
+    },
+    /// As one that the victim could work with, with one byte changed.
+    Nearly {
+        at: u8,
+        byte: u8,
+        rings: [u8; 2],
+        arena: bool,
+    },
+}
+
+/// How many entries of a ring.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Entries {
+    Power(u8),
+    Any(u32),
+}
+
+#[derive(Arbitrary, Debug)]
+enum Passed {
+    /// Memory for the rings that the greeting asks for, larger or smaller by some bytes.
+    Control {
+        more: i8,
+        sealed: bool,
+    },
+    Any(Kind),
+}
+
+impl Entries {
+    fn get(self) -> u32 {
+        match self {
+            Entries::Power(power) => 1u32 << (power % 18),
+            Entries::Any(number) => number,
+        }
+    }
+}
+
+impl Victim {
+    fn is_path(self) -> bool {
+        !matches!(self, Victim::Client | Victim::Server)
+    }
+
+    /// Flags that it expects.
+    fn flags(self) -> u32 {
+        match self {
+            Victim::Sealed | Victim::Server => 1,
+            Victim::Client => 2,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the control memory for so many entries.
+    fn control_bytes(self, rings: [u32; 2]) -> usize {
+        let [first, second] = rings.map(|entries| entries as usize & 0x1_ffff);
+        match self.is_path() {
+            true => (64 + first * 16 + second) * 8,
+            false => (64 + first * 8 + second * 2) * 8,
+        }
+    }
+}
+
+fuzz_target!(|input: Input| watched(0, || {
+    let (here, there) = socket_pair().unwrap();
+    let victim = input.victim;
+    let (bytes, rings) = input.said.bytes(victim);
+    let mut made: Vec<OwnedFd> = Vec::new();
+    let mut files = Vec::new();
+    for passed in input.passed.iter().take(20) {
+        match passed {
+            Passed::Control { more, sealed } => {
+                let bytes = victim.control_bytes(rings).saturating_add_signed(isize::from(*more));
+                made.push(memory(bytes, if *sealed { FIXED } else { 0 }));
+                files.extend(made.last().map(AsRawFd::as_raw_fd));
+            }
+            Passed::Any(kind) => files.push(kind.descriptor()),
+        }
+    }
+    if let Some(bytes) = bytes {
+        send(&there, &bytes, &files);
+    }
+    if !input.then.is_empty() {
+        send(&there, &input.then, &[]);
+    }
+    drop(made);
+    let there = if input.leaves { None } else { Some(there) };
+    let outcome = match victim {
+        Victim::Client => be_client(here),
+        Victim::Server => be_server(here),
+        _ => be_path(here, victim),
+    };
+    match outcome {
+        Ok(()) | Err(Error::TimedOut | Error::Closed | Error::PeerDied { .. }) => {}
+        Err(Error::Peer { .. } | Error::Misfit(_) | Error::Unfit(_) | Error::TooLarge { .. }) => {}
+        // Memory that cannot be written cannot be mapped for that; a greeting can be too long.
+        Err(Error::Io { what, .. }) => assert!(what.contains("map ") || what.contains("learn"), "{what}"),
+        Err(other) => panic!("{other}"),
+    }
+    drop(there);
+}));
+
+impl Said {
+    /// The bytes, and the entries that they ask for.
+    fn bytes(&self, victim: Victim) -> (Option<Vec<u8>>, [u32; 2]) {
+        let magic = |path: bool| if path { b"bywash p" } else { b"bywash c" };
+        match self {
+            Said::Nothing => (None, [DEPTH; 2]),
+            Said::Bytes(bytes) => (Some(bytes.clone()), [DEPTH; 2]),
+            Said::Fields { path, version, flags, arena, rings } => {
+                let rings = rings.map(Entries::get);
+                let version = version.half() as u32;
+                (Some(hello(magic(*path), version, u32::from(*flags), arena.get(), rings)), rings)
+            }
+            Said::Nearly { at, byte, rings, arena } => {
+                let rings = rings.map(|power| 1u32 << (power % 8));
+                let rings = if victim.is_path() { rings } else { [rings[0]; 2] };
+                let arena = if *arena { ARENA as u64 } else { 0 };
+                let mut bytes = hello(magic(victim.is_path()), 1, victim.flags(), arena, rings);
+                if let Some(place) = bytes.get_mut(usize::from(*at)) {
+                    *place = *byte;
+                }
+                (Some(bytes), rings)
+            }
+        }
+    }
+}
+
+fn be_path(socket: OwnedFd, victim: Victim) -> Result<(), Error> {
+    let options = Options::new()
+        .arena_bytes(if let Victim::NoArena = victim { 0 } else { ARENA })
+        .depth(DEPTH)
+        .containers_out_max(DEPTH)
+        .huge_pages(HugePages::No)
+        .peer_arena_bytes_max(1 << 24)
+        .greeting_limit(NOW);
+    let options = match victim {
+        Victim::Sealed => options.sealed(),
+        Victim::Forward => options.forward(),
+        _ => options,
+    };
+    let path = Path::over(socket, &options)?;
+    path.arm()?;
+    let container = path.alloc_within(if let Victim::NoArena = victim { 100 } else { 1000 }, NOW)?;
+    path.ship_within(container, NOW).map_err(|refused| refused.error)?;
+    let message = path.receive_within(NOW)?;
+    message.to_vec().map(drop)
+}
+
+fn be_client(socket: OwnedFd) -> Result<(), Error> {
+    let options = bywash_channel::Options::new().arena_bytes(ARENA).depth(DEPTH).huge_pages(HugePages::No);
+    let mut client = Client::over(socket, &options.greeting_limit(NOW))?;
+    client.arm()?;
+    let buffer = client.alloc(1000)?;
+    client.submit(Submission::new(1).buffer(buffer)).map_err(|refused| refused.error)?;
+    client.reap_within(NOW).map(drop)
+}
+
+fn be_server(socket: OwnedFd) -> Result<(), Error> {
+    let options = ServerOptions::new().arena_bytes_max(1 << 24).greeting_limit(NOW);
+    let mut server = Server::over(socket, &options)?;
+    server.arm()?;
+    let request = server.next_within(NOW)?;
+    server.complete(request, 0, 0)
+}

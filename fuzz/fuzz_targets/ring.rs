@@ -1,0 +1,158 @@
+//! Both ends of a ring, with somebody who writes over its memory between two calls.
+//!
+//! What could go wrong: an index that the other side wrote leads out of the memory, wraps, or panics; an entry is
+//! overwritten before it was taken, or comes twice, while nobody has lied.
+
+#![no_main]
+
+use arbitrary::Arbitrary;
+use bywash_fuzz::{Steps, Value};
+use bywash_ring::layout::{CONSUMER_BELL, PRODUCER_BELL};
+use bywash_ring::{Bell, Consumer, Producer, Shared, Sleeper, words_needed};
+use libfuzzer_sys::fuzz_target;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    /// Entries, as a power of two.
+    size: u8,
+    words: EntryWords,
+    steps: Steps<Step>,
+}
+
+#[derive(Arbitrary, Debug)]
+enum EntryWords {
+    One,
+    Two,
+    Three,
+    Eight,
+    Sixteen,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    Push(u64),
+    Pop,
+    PopWithin(u8),
+    Room(u8),
+    Close,
+    /// As one side does that is about to sleep, and the other one that may have to wake it.
+    Bells {
+        consumer: bool,
+        futex: bool,
+        rung: bool,
+    },
+    /// The liar's.
+    Write(u8, Value),
+    /// The liar's: an entry that may be there.
+    Turn(u8, u8),
+}
+
+fuzz_target!(|input: Input| {
+    let capacity = 1 << (input.size % 4);
+    match input.words {
+        EntryWords::One => run::<1>(capacity, input.steps),
+        EntryWords::Two => run::<2>(capacity, input.steps),
+        EntryWords::Three => run::<3>(capacity, input.steps),
+        EntryWords::Eight => run::<8>(capacity, input.steps),
+        EntryWords::Sixteen => run::<16>(capacity, input.steps),
+    }
+});
+
+/// What is sent for a number: words that all follow from it. The low half of the first one is the ring's.
+fn entry<const WORDS: usize>(number: u64) -> [u64; WORDS] {
+    let mut entry = [number << 32; WORDS];
+    (1..WORDS).for_each(|at| entry[at] = number.wrapping_mul(at as u64 + 1));
+    entry
+}
+
+fn run<const WORDS: usize>(capacity: usize, steps: Steps<Step>) {
+    // Not a word more than is needed: one beyond is found by the sanitizer.
+    let words: Arc<Vec<AtomicU64>> =
+        Arc::new((0..words_needed::<WORDS>(capacity)).map(|_| AtomicU64::new(0)).collect());
+    // SAFETY: the words of the vector, which `Shared` keeps and which do not move.
+    let memory = unsafe { Shared::new(words.as_ptr(), words.len(), words.clone()) };
+    let mut producer = Producer::<WORDS>::new(memory.clone(), capacity);
+    let mut consumer = Consumer::<WORDS>::new(memory.clone(), capacity);
+    let closing = consumer.closing();
+    let bells = [CONSUMER_BELL, PRODUCER_BELL].map(|index| Bell::new(memory.clone(), index, false));
+    let mut there: VecDeque<u64> = VecDeque::new();
+    let (mut honest, mut closed) = (true, false);
+    for step in steps {
+        match step {
+            Step::Push(number) => {
+                let before = producer.pushed();
+                let pushed = producer.push(&entry(number));
+                assert_eq!(producer.pushed() - before, u64::from(pushed == Ok(true)));
+                if honest {
+                    assert_eq!(pushed, Ok(there.len() < capacity));
+                    there.extend(pushed.is_ok_and(|pushed| pushed).then_some(number));
+                }
+            }
+            Step::Pop | Step::PopWithin(_) => {
+                let (ready, first) = (consumer.is_ready(), consumer.first_word());
+                let popped = match step {
+                    Step::PopWithin(looks) => consumer.pop_within(u32::from(looks)),
+                    _ => consumer.pop(),
+                };
+                assert_eq!((ready, first), (popped.is_some(), popped.map(|entry| entry[0])));
+                if honest {
+                    let expected = there.pop_front().map(entry::<WORDS>);
+                    assert_eq!(popped.map(|entry| entry[0] >> 32), expected.map(|entry| entry[0] >> 32));
+                    assert_eq!(
+                        popped.map(|entry| entry[1..].to_vec()),
+                        expected.map(|entry| entry[1..].to_vec())
+                    );
+                }
+            }
+            Step::Room(wanted) => {
+                let (wanted, room) = (usize::from(wanted), producer.room(usize::from(wanted)));
+                assert!(room.is_err() || room.is_ok_and(|room| room <= capacity));
+                if honest {
+                    let free = capacity - there.len();
+                    assert!(room.is_ok_and(|room| room <= free && room >= free.min(wanted)));
+                }
+            }
+            Step::Close => {
+                producer.close();
+                closed = true;
+            }
+            Step::Bells { consumer, futex, rung } => {
+                let bell = &bells[usize::from(consumer)];
+                let sleeper = if futex { Sleeper::Futex } else { Sleeper::Signal };
+                bell.set(sleeper);
+                assert!(bell.is_set());
+                if rung {
+                    assert_eq!(bell.ring(), Some(sleeper));
+                    // It has been rung, so that this comes back at once.
+                    bell.sleep(Duration::from_secs(60));
+                }
+                assert_eq!(bell.unset(), !rung);
+                assert_eq!(bell.ring(), None);
+            }
+            Step::Write(at, value) => {
+                words[usize::from(at) % words.len()].store(value.get(), Relaxed);
+                bells.iter().for_each(|bell| {
+                    bell.ring();
+                });
+                honest = false;
+            }
+            Step::Turn(slot, turn) => {
+                let at = 32 + usize::from(slot) % capacity * WORDS;
+                words[at].fetch_and(!0xffff_ffff, Relaxed);
+                words[at].fetch_or(u64::from(turn % 6), Relaxed);
+                honest = false;
+            }
+        }
+        if honest {
+            assert_eq!(closing.is_closed(), closed);
+        }
+    }
+    // While nobody lied what is there still comes.
+    while honest && let Some(number) = there.pop_front() {
+        assert_eq!(consumer.pop().map(|entry| entry[0] >> 32), Some(number & 0xffff_ffff));
+    }
+}
