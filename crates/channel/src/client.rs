@@ -261,7 +261,7 @@ impl Client {
     /// What the kernel says, or why the server does not fit.
     pub fn over(socket: OwnedFd, options: &Options) -> Result<Client, Error> {
         options.check()?;
-        let prepared = bywash_sync::prepare_shared_fences();
+        let prepared = options.wait.prepare_fences();
         let (words, _) = control_words(options.depth);
         let (control, all) = File::create_words(words)?;
         let arena = match options.arena_bytes {
@@ -503,7 +503,7 @@ impl Reaper {
             return Ok(completion);
         }
         let connection = self.connection.clone();
-        let outcome = connection.meeting.waiter(None).wait(limit, |looks| self.take(looks));
+        let outcome = connection.meeting.waiter().wait(limit, |looks| self.take(looks));
         self.completions.mind(outcome)
     }
 
@@ -514,7 +514,7 @@ impl Reaper {
     #[cfg(feature = "async")]
     pub async fn reap_async(&mut self) -> Result<Completion, Error> {
         let connection = self.connection.clone();
-        let outcome = connection.meeting.waiter(None).wait_async(|looks| self.take(looks)).await;
+        let outcome = connection.meeting.waiter().wait_async(|looks| self.take(looks)).await;
         self.completions.mind(outcome)
     }
 

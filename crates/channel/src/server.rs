@@ -245,7 +245,7 @@ impl Server {
     /// What the kernel says, or why the client does not fit.
     pub fn over(socket: OwnedFd, options: &ServerOptions) -> Result<Server, Error> {
         options.check()?;
-        let prepared = bywash_sync::prepare_shared_fences();
+        let prepared = options.wait.prepare_fences();
         let flags = FLAG_SERVER | if prepared { FLAG_FENCES } else { 0 };
         let arena_bytes = options.arena_bytes_max as u64;
         let hello = Hello { flags, arena_bytes, rings: [options.depth_max; 2] };
@@ -388,7 +388,7 @@ impl Requests {
             return Ok(request);
         }
         let connection = self.connection.clone();
-        let outcome = connection.meeting.waiter(None).wait(limit, |looks| self.take(looks));
+        let outcome = connection.meeting.waiter().wait(limit, |looks| self.take(looks));
         self.requests.mind(outcome)
     }
 
@@ -399,7 +399,7 @@ impl Requests {
     #[cfg(feature = "async")]
     pub async fn next_async(&mut self) -> Result<Request, Error> {
         let connection = self.connection.clone();
-        let outcome = connection.meeting.waiter(None).wait_async(|looks| self.take(looks)).await;
+        let outcome = connection.meeting.waiter().wait_async(|looks| self.take(looks)).await;
         self.requests.mind(outcome)
     }
 

@@ -281,7 +281,7 @@ impl Path {
     /// What the kernel says, or why the peer does not fit.
     pub fn over(socket: OwnedFd, options: &Options) -> Result<Path, Error> {
         options.check()?;
-        let fences = bywash_sync::prepare_shared_fences();
+        let fences = options.wait.prepare_fences();
         let (control, control_file) = Control::create(options.depth, options.tickets)?;
         let arena = options.make_arena()?;
         let mut memory = vec![control_file.descriptor()];

@@ -205,17 +205,22 @@ impl Link {
     /// # Errors
     /// What the kernel says, or what the peer did wrong.
     pub fn drain(&self) -> Result<bool, Error> {
+        self.hear(usize::MAX)
+    }
+
+    /// As [`Link::drain`], but no more than so many messages.
+    fn hear(&self, most: usize) -> Result<bool, Error> {
         let mut read = 0;
-        let going_on = self.read(&mut lock(&self.inbox), &mut read);
+        let going_on = self.read(&mut lock(&self.inbox), &mut read, most);
         if read > 0 {
             self.tell_tasks();
         }
         going_on
     }
 
-    fn read(&self, inbox: &mut VecDeque<Packet>, read: &mut usize) -> Result<bool, Error> {
+    fn read(&self, inbox: &mut VecDeque<Packet>, read: &mut usize, most: usize) -> Result<bool, Error> {
         let (mut was_reset, mut was_over) = (false, false);
-        loop {
+        while *read < most {
             if self.mail.leaves_more && inbox.len() >= self.mail.ahead_max {
                 // More is read when these have been taken.
                 return Ok(true);
@@ -244,6 +249,7 @@ impl Link {
                 Err(error) => return Err(Error::io("hear from the peer", error)),
             }
         }
+        Ok(true)
     }
 
     /// Whether there is mail that was read and not taken.
@@ -256,7 +262,7 @@ impl Link {
         lock(&self.inbox).pop_front()
     }
 
-    /// Sleeps until something comes through the socket or one of `others`, the peer dies, or `limit` is over.
+    /// Sleeps until something comes through the socket, and hears it, or through one of `others`, the peer dies, or `limit` is over.
     /// With `room`: also until the socket takes messages again.
     pub fn sleep<'a>(
         &'a self,
@@ -269,6 +275,8 @@ impl Link {
         polled.extend(self.pidfd.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
         polled.extend(others.map(|other| PollFd::from_borrowed_fd(other, PollFlags::IN)));
         match poll(&mut polled, Some(&timespec(limit))) {
+            // The doorbell that rang, so that the next sleep is one.
+            Ok(_) if polled[0].revents().contains(PollFlags::IN) => self.hear(1).map(drop),
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(Error::io("wait for the peer", error)),
         }

@@ -27,13 +27,14 @@ impl<C: AsRef<Waits>> Meeting<C> {
     }
 
     /// Waits for the other side; see [`Waiter::wait`].
-    pub fn waiter(&self, how: Option<Wait>) -> Waiter<'_> {
+    pub fn waiter(&self) -> Waiter<'_> {
         Waiter {
-            how: how.unwrap_or(self.how),
+            how: self.how,
             link: &self.link,
             bell: &self.own_bell,
             patience: &self.patience,
             waits: (*self.counters).as_ref(),
+            on_socket: false,
             socket_full: None,
             elsewhere: &[],
         }

@@ -2,7 +2,8 @@
 //!
 //! A cache line goes from core to core in 60 ns; to wake a sleeper takes 30 us and more. So the usual way is to
 //! spin for a while and then to sleep. How long is learned: each time that what was waited for came while
-//! spinning the patience doubles, each time that it did not it is halved.
+//! spinning the patience doubles, each time that it did not it is halved. The first sleep of a wait is on a futex,
+//! those that follow are on the socket.
 
 use crate::error::Error;
 use crate::link::Link;
@@ -15,12 +16,12 @@ use std::time::{Duration, Instant};
 /// How an end waits for the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// Spin for some tens of microseconds at most, then sleep on a futex.
+    /// Spin for some tens of microseconds at most, then sleep.
     #[default]
     Adaptive,
     /// Spin and never sleep: the shortest latency, for a core of its own.
     Spin,
-    /// Sleep at once, on the socket: nothing to pay while waiting, and the end of the peer is seen at once.
+    /// Sleep at once: nothing to pay while waiting, and nothing that others would notice.
     Sleep,
 }
 
@@ -62,6 +63,8 @@ pub struct Waiter<'a> {
     pub patience: &'a AtomicU32,
     /// Where it is counted.
     pub waits: &'a Waits,
+    /// What is waited for comes through the socket, of which a futex knows nothing.
+    pub on_socket: bool,
     /// Says whether it is the socket that is full.
     pub socket_full: Option<&'a AtomicBool>,
     /// Connections on which something may happen meanwhile that lets `attempt` go on.
@@ -70,6 +73,16 @@ pub struct Waiter<'a> {
 
 /// What a fresh patience is.
 pub const PATIENCE: u32 = 1024;
+
+impl Wait {
+    /// Prepares the pair of fences that is dear for who sleeps and free for who does not, if an end that waits so is
+    /// the better for it. The dear one interrupts every core that runs a program with such an end: where sleeping is
+    /// the rule, an ordinary fence on both sides costs less, and costs others nothing (`bywash bench ipc`, beside a
+    /// second pair).
+    pub fn prepare_fences(self) -> bool {
+        self != Wait::Sleep && bywash_sync::prepare_shared_fences()
+    }
+}
 
 impl Waiter<'_> {
     /// Calls `attempt` until it answers something, the peer is gone, or `limit` is over. `attempt` looks as
@@ -88,6 +101,7 @@ impl Waiter<'_> {
         }
         // Further than the clock goes is for ever.
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let mut has_slept = false;
         loop {
             if self.how != Wait::Sleep
                 && let Some(found) = self.spin(&mut attempt)?
@@ -95,13 +109,15 @@ impl Waiter<'_> {
                 return Ok(found);
             }
             if self.how != Wait::Spin {
-                self.bell.set(self.sleeper());
+                let sleeper = self.sleeper(has_slept);
+                has_slept = true;
+                self.bell.set(sleeper);
                 self.elsewhere.iter().for_each(|other| other.set_bell());
                 if let Some(found) = attempt(1)? {
                     self.unset_bells();
                     return Ok(found);
                 }
-                self.sleep(end)?;
+                self.sleep(sleeper, end)?;
                 self.unset_bells();
             }
             self.elsewhere.iter().for_each(|other| other.end_if_over());
@@ -127,16 +143,17 @@ impl Waiter<'_> {
         self.socket_full.is_some_and(|full| full.load(Relaxed))
     }
 
-    /// A futex is one word; where more can happen it is the socket.
-    fn sleeper(&self) -> Sleeper {
-        let one = !self.waits_for_socket() && self.elsewhere.is_empty();
-        if self.how == Wait::Adaptive && one { Sleeper::Futex } else { Sleeper::Signal }
+    /// A futex costs least, and is one word: where more can happen it is the socket. So it is where the first sleep was
+    /// for nothing: the socket wakes when the peer dies, and nobody has to look for that ten times a second.
+    fn sleeper(&self, has_slept: bool) -> Sleeper {
+        let one = !self.on_socket && !self.waits_for_socket() && self.elsewhere.is_empty();
+        if one && !has_slept { Sleeper::Futex } else { Sleeper::Signal }
     }
 
-    fn sleep(&self, end: Option<Instant>) -> Result<(), Error> {
+    fn sleep(&self, sleeper: Sleeper, end: Option<Instant>) -> Result<(), Error> {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let at_most = |limit: Duration| left.map_or(limit, |left| left.min(limit));
-        match self.sleeper() {
+        match sleeper {
             Sleeper::Futex => {
                 self.waits.futex_sleeps.add(1);
                 self.bell.sleep(at_most(FUTEX_LIMIT));

@@ -174,10 +174,12 @@ impl Receiving {
 
     /// As [`Receiving::take`], but waits.
     pub(crate) fn take_within(self: &Arc<Self>, limit: Option<Duration>) -> Result<Message, Error> {
-        // Sealed containers come through the socket, of which a futex knows nothing.
-        let how = (self.class == Class::Sealed).then_some(Wait::Sleep);
         let relays = self.elsewhere();
-        let waiter = Waiter { elsewhere: &relays, ..self.meeting.waiter(how) };
+        let mut waiter = Waiter { elsewhere: &relays, ..self.meeting.waiter() };
+        if self.class == Class::Sealed {
+            // To look for those is a system call.
+            waiter = Waiter { on_socket: true, how: Wait::Sleep, ..waiter };
+        }
         waiter.wait(limit, |looks| self.take(looks))
     }
 
@@ -185,7 +187,7 @@ impl Receiving {
     #[cfg(feature = "async")]
     pub(crate) async fn take_async(self: &Arc<Self>) -> Result<Message, Error> {
         let relays = self.elsewhere();
-        let waiter = Waiter { elsewhere: &relays, ..self.meeting.waiter(None) };
+        let waiter = Waiter { elsewhere: &relays, ..self.meeting.waiter() };
         waiter.wait_async(|looks| self.take(looks)).await
     }
 

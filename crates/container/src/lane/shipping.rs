@@ -127,14 +127,14 @@ impl Shipping {
             return Ok(container);
         }
         self.meeting.counters.no_room.add(1);
-        let waiter = self.meeting.waiter(None);
+        let waiter = self.meeting.waiter();
         waiter.wait(limit, |looks| self.look(looks, || self.take(bytes)))
     }
 
     /// As [`Shipping::take_within`], as a task.
     #[cfg(feature = "async")]
     pub(crate) async fn take_async(self: &Arc<Self>, bytes: usize) -> Result<Container, Error> {
-        let waiter = self.meeting.waiter(None);
+        let waiter = self.meeting.waiter();
         waiter.wait_async(|looks| self.look(looks, || self.take(bytes))).await
     }
 
@@ -200,14 +200,14 @@ impl Shipping {
             return Ok(());
         }
         self.meeting.counters.no_room.add(1);
-        let waiter = Waiter { socket_full: Some(&self.socket_full), ..self.meeting.waiter(None) };
+        let waiter = Waiter { socket_full: Some(&self.socket_full), ..self.meeting.waiter() };
         waiter.wait(limit, |looks| self.look(looks, || Ok(self.ship(cargo)?.then_some(()))))
     }
 
     /// As [`Shipping::ship_within`], as a task.
     #[cfg(feature = "async")]
     pub(crate) async fn ship_async(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<(), Error> {
-        let waiter = Waiter { socket_full: Some(&self.socket_full), ..self.meeting.waiter(None) };
+        let waiter = Waiter { socket_full: Some(&self.socket_full), ..self.meeting.waiter() };
         waiter.wait_async(|looks| self.look(looks, || Ok(self.ship(cargo)?.then_some(())))).await
     }
 
