@@ -186,9 +186,8 @@ miri:
 	fi
 
 # Inputs that a fuzzer makes up, for the ends that a lying peer can reach: ten seconds a target, which finds what broke
-# today; for more see scripts/fuzz. It builds with cargo and the flags of cargo-fuzz, not with cargo-fuzz itself, which
-# would take longer to build than all targets do and adds nothing that is used here. Those who have it can use it:
-# fuzz/ is laid out as it wants.
+# today; for more see scripts/fuzz. It builds with cargo and the flags of cargo-fuzz: that command would have to be
+# built first and adds nothing that is used here. Those who have it can use it, fuzz/ is laid out as it wants.
 fuzz:
 	scripts/packages fuzz
 	@if reason=$$(rustup toolchain install nightly --profile minimal 2>&1); then \

@@ -275,7 +275,7 @@ impl Path {
         Path::over(bywash_link::connect(name.as_ref())?, options)
     }
 
-    /// Makes a path over a connected socket of [`socket_pair`], or one that was inherited.
+    /// Makes a path over a connected socket of [`crate::socket_pair`], or one that was inherited.
     ///
     /// # Errors
     /// What the kernel says, or why the peer does not fit.
