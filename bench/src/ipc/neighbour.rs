@@ -28,6 +28,9 @@ const BYTES: usize = 4 << 10;
 /// Messages of a neighbour without a partner between two looks whether it shall end.
 const LOOPS: u64 = 20_000;
 
+/// Messages that a neighbour without a partner uses in turns: as much memory as a pair's.
+const IN_TURN: usize = (4 << 20) / BYTES;
+
 /// Beside whom the first pair works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beside {
@@ -115,7 +118,7 @@ fn run(beside: Beside, cores: usize, messages: u64) -> Result<f64, Error> {
 /// What failed.
 pub fn neighbour(what: &str, cores: usize, messages: u64) -> Result<(), Error> {
     let work = work(1, cores, messages);
-    let mut message = vec![0; BYTES];
+    let mut messages = vec![0; IN_TURN * BYTES];
     let mut said = false;
     loop {
         if what == PAIR {
@@ -123,7 +126,10 @@ pub fn neighbour(what: &str, cores: usize, messages: u64) -> Result<(), Error> {
         } else {
             pin(work.cores[0]);
             let written: u64 = (0..work.messages.min(LOOPS))
-                .map(|number| fill(&mut message, number).wrapping_sub(sum(&message)))
+                .map(|number| {
+                    let message = &mut messages[(number as usize % IN_TURN) * BYTES..][..BYTES];
+                    fill(message, number).wrapping_sub(sum(message))
+                })
                 .fold(0, u64::wrapping_add);
             if written != 0 {
                 return Err(Error::failed("a neighbour", "the sums differ".into()));
