@@ -9,7 +9,9 @@ use std::fmt::Write;
 const LABEL_WIDTH: f64 = 480.0;
 const PLOT_WIDTH: f64 = 520.0;
 const RIGHT: f64 = 30.0;
+/// Of the plot, below a legend of one line.
 const TOP: f64 = 58.0;
+const LEGEND_LINE: f64 = 18.0;
 const BOTTOM: f64 = 34.0;
 /// Height of one dot's own lane within a case's line.
 const LANE: f64 = 7.0;
@@ -49,10 +51,17 @@ pub fn render(bench: &str, rows: &[&Row]) -> String {
         return String::new();
     }
     let places = distinct(rows.iter().map(|row| kind(row).to_owned()));
-    let cases = distinct(rows.iter().map(|row| label(row)));
     let axis = Axis::over(&rows);
-    let line_height = LANE * places.len() as f64 + LINE_PADDING;
-    let height = TOP + line_height * cases.len() as f64 + BOTTOM;
+    let lines: Vec<Line<'_>> = distinct(rows.iter().map(|row| label(row)))
+        .into_iter()
+        .map(|label| {
+            let rows = rows.iter().copied().filter(|row| self::label(row) == label).collect();
+            Line { label, rows }
+        })
+        .collect();
+    let (entries, legend_height) = legend_places(&places);
+    let top = TOP + legend_height;
+    let height = top + lines.iter().map(Line::height).sum::<f64>() + BOTTOM;
     let width = LABEL_WIDTH + PLOT_WIDTH + RIGHT;
     // Writing to a string cannot fail.
     let mut svg = String::new();
@@ -63,14 +72,35 @@ pub fn render(bench: &str, rows: &[&Row]) -> String {
          <title>{}: ratio to the peer, larger is better</title>",
         escape(bench)
     );
-    legend(&mut svg, &places);
-    grid(&mut svg, &axis, height);
-    for (number, case) in cases.iter().enumerate() {
-        let top = TOP + line_height * number as f64;
-        if number % 2 == 0 {
+    legend(&mut svg, &places, &entries);
+    grid(&mut svg, &axis, top, height);
+    let mut at = top;
+    for (number, line) in lines.iter().enumerate() {
+        line.draw(&mut svg, &axis, &places, at, number % 2 == 0);
+        at += line.height();
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+/// A case: all that is compared in it.
+struct Line<'a> {
+    label: String,
+    rows: Vec<&'a Row>,
+}
+
+impl Line<'_> {
+    fn height(&self) -> f64 {
+        LANE * self.rows.len() as f64 + LINE_PADDING
+    }
+
+    fn draw(&self, svg: &mut String, axis: &Axis, places: &[String], top: f64, shaded: bool) {
+        let height = self.height();
+        if shaded {
+            let width = LABEL_WIDTH + PLOT_WIDTH + RIGHT;
             let _ = write!(
                 svg,
-                "<rect x=\"0\" y=\"{top:.1}\" width=\"{width:.0}\" height=\"{line_height:.1}\" fill=\"currentColor\" \
+                "<rect x=\"0\" y=\"{top:.1}\" width=\"{width:.0}\" height=\"{height:.1}\" fill=\"currentColor\" \
                  opacity=\"0.05\"/>"
             );
         }
@@ -78,53 +108,69 @@ pub fn render(bench: &str, rows: &[&Row]) -> String {
             svg,
             "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\" font-size=\"12\">{}</text>",
             LABEL_WIDTH - 12.0,
-            top + line_height / 2.0 + 4.0,
-            escape(case)
+            top + height / 2.0 + 4.0,
+            escape(&self.label)
         );
-        let here: Vec<&Row> = rows.iter().copied().filter(|row| label(row) == *case).collect();
-        let one_goal = here.iter().all(|row| row.goal == here[0].goal);
+        let one_goal = self.rows.iter().all(|row| row.goal == self.rows[0].goal);
         if one_goal {
-            goal(&mut svg, &axis, here[0], top + 3.0, line_height - 6.0);
+            goal(svg, axis, self.rows[0], top + 3.0, height - 6.0);
         }
-        for row in here {
-            let lane = places.iter().position(|place| place == kind(row)).unwrap_or(0);
+        for (lane, row) in self.rows.iter().enumerate() {
             let y = top + LINE_PADDING / 2.0 + LANE * (lane as f64 + 0.5);
             if !one_goal {
-                goal(&mut svg, &axis, row, y - LANE, 2.0 * LANE);
+                goal(svg, axis, row, y - LANE, 2.0 * LANE);
             }
-            dot(&mut svg, &axis, row, y, COLOURS[lane % COLOURS.len()]);
+            let place = places.iter().position(|place| place == kind(row)).unwrap_or(0);
+            dot(svg, axis, row, y, place);
         }
     }
-    svg.push_str("</svg>");
-    svg
 }
 
-fn legend(svg: &mut String, places: &[String]) {
-    const DOT: f64 = 28.0;
-    const LETTER: f64 = 7.2;
-    let letters: usize = places.iter().map(|place| place.chars().count()).sum();
-    let wanted = DOT * (places.len() as f64 + 2.0) + LETTER * letters as f64;
-    // Above the plot, and above the labels too if it is long.
-    let mut x = (LABEL_WIDTH + PLOT_WIDTH - wanted).clamp(10.0, LABEL_WIDTH);
-    for (number, place) in places.iter().enumerate() {
-        let colour = COLOURS[number % COLOURS.len()];
-        let _ = write!(
-            svg,
-            "<circle cx=\"{x:.1}\" cy=\"14\" r=\"4\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"18\">{}</text>",
-            x + 9.0,
-            escape(place)
-        );
-        x += DOT + LETTER * place.chars().count() as f64;
-    }
+/// The mark of a place: a colour, and a ring where the colours have been used up.
+fn mark(svg: &mut String, x: f64, y: f64, place: usize) {
+    let colour = COLOURS[place % COLOURS.len()];
+    let fill = if place < COLOURS.len() { colour } else { "none" };
     let _ = write!(
         svg,
-        "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"7\" y2=\"21\" stroke=\"currentColor\" stroke-width=\"2\"/>\
-         <text x=\"{:.1}\" y=\"18\">goal</text>",
-        x + 7.0
+        "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
     );
 }
 
-fn grid(svg: &mut String, axis: &Axis, height: f64) {
+/// Where the legend has each place, and at last the goal; and how much higher it is than one line.
+fn legend_places(places: &[String]) -> (Vec<(f64, f64)>, f64) {
+    const DOT: f64 = 28.0;
+    const LETTER: f64 = 7.2;
+    let (mut x, mut y) = (10.0, 14.0);
+    let mut entries = Vec::new();
+    for text in places.iter().map(String::as_str).chain(["goal"]) {
+        let width = DOT + LETTER * text.chars().count() as f64;
+        if x + width > LABEL_WIDTH + PLOT_WIDTH && x > 10.0 {
+            (x, y) = (10.0, y + LEGEND_LINE);
+        }
+        entries.push((x, y));
+        x += width;
+    }
+    (entries, y - 14.0)
+}
+
+fn legend(svg: &mut String, places: &[String], entries: &[(f64, f64)]) {
+    for (number, (place, (x, y))) in places.iter().zip(entries).enumerate() {
+        mark(svg, *x, *y, number);
+        let _ = write!(svg, "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>", x + 9.0, y + 4.0, escape(place));
+    }
+    let (x, y) = entries[places.len()];
+    let _ = write!(
+        svg,
+        "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"currentColor\" stroke-width=\"2\"/>\
+         <text x=\"{:.1}\" y=\"{:.1}\">goal</text>",
+        y - 7.0,
+        y + 7.0,
+        x + 7.0,
+        y + 4.0
+    );
+}
+
+fn grid(svg: &mut String, axis: &Axis, top: f64, height: f64) {
     /// Width of a tick's label.
     const LABEL: f64 = 36.0;
     let mut free_from = 0.0;
@@ -135,7 +181,7 @@ fn grid(svg: &mut String, axis: &Axis, height: f64) {
             svg,
             "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"currentColor\" \
              opacity=\"{opacity}\"{dashes}/>",
-            TOP - 6.0,
+            top - 6.0,
             height - BOTTOM + 4.0,
         );
         if x >= free_from {
@@ -146,8 +192,9 @@ fn grid(svg: &mut String, axis: &Axis, height: f64) {
     }
     let _ = write!(
         svg,
-        "<text x=\"{LABEL_WIDTH:.0}\" y=\"42\" font-size=\"12\" opacity=\"0.75\">bywash against the peer: right of 1 x \
-         is better with bywash</text>"
+        "<text x=\"{LABEL_WIDTH:.0}\" y=\"{:.0}\" font-size=\"12\" opacity=\"0.75\">bywash against the peer: right of 1 x \
+         is better with bywash</text>",
+        top - 16.0
     );
 }
 
@@ -164,22 +211,23 @@ fn goal(svg: &mut String, axis: &Axis, row: &Row, top: f64, height: f64) {
     }
 }
 
-fn dot(svg: &mut String, axis: &Axis, row: &Row, y: f64, colour: &str) {
+fn dot(svg: &mut String, axis: &Axis, row: &Row, y: f64, place: usize) {
     let Some(ratio) = row.ratio else { return };
     let (low, high) = (row.ratio_low.unwrap_or(ratio), row.ratio_high.unwrap_or(ratio));
     let _ = write!(
         svg,
         "<g><title>{}: {} x (quartiles {} to {})</title>\
-         <line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"2\"/>\
-         <circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/></g>",
+         <line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{}\" stroke-width=\"2\"/>",
         escape(&row.case),
         number::ratio(ratio),
         number::ratio(low),
         number::ratio(high),
         axis.x(low),
         axis.x(high),
-        axis.x(ratio)
+        COLOURS[place % COLOURS.len()],
     );
+    mark(svg, axis.x(ratio), y, place);
+    svg.push_str("</g>");
 }
 
 /// What tells the dots of one line apart: the place, or the peer where no file system is needed.
@@ -271,6 +319,15 @@ mod tests {
         assert!(axis.x(1.0) < axis.x(2.0));
         assert!((axis.x(2.0) - axis.x(1.0) - (axis.x(4.0) - axis.x(2.0))).abs() < 1e-9);
         assert_eq!(axis.x(100.0), LABEL_WIDTH + PLOT_WIDTH);
+    }
+
+    #[test]
+    fn a_long_legend_goes_on_in_the_next_line() {
+        let places: Vec<String> = (0..12).map(|number| format!("a place of some length, {number}")).collect();
+        let (entries, height) = legend_places(&places);
+        assert_eq!(entries.len(), 13);
+        assert!(entries.iter().all(|(x, _)| *x < LABEL_WIDTH + PLOT_WIDTH));
+        assert!(height >= LEGEND_LINE && entries[12].1 == 14.0 + height);
     }
 
     #[test]
