@@ -73,6 +73,8 @@ def late(path, seconds):
 
 def wait_for_interrupt(path, what):
     """Tells that it waits, and how that ended and after how long."""
+    # Whoever runs the tests in the background of a shell has SIGINT ignored, and so would this process.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     path.ship(path.alloc(1))
     begin = time.monotonic()
     try:
