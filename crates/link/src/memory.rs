@@ -16,6 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
@@ -23,6 +24,8 @@ pub const PAGE: usize = 4096;
 pub const HUGE_PAGE: usize = 2 << 20;
 /// What statfs(2) says of memory in reserved huge pages.
 const HUGETLBFS: i64 = 0x9584_58f6;
+/// Longest time that a child is waited for that has memory which is to be sealed.
+const CHILD_LIMIT: Duration = Duration::from_millis(100);
 /// No party can resize the file, nor undo that.
 const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
@@ -104,9 +107,20 @@ impl File {
         self.seal(FIXED | SealFlags::FUTURE_WRITE, "take the right to write to memory away")
     }
 
-    /// Nobody can resize it or write to it. Fails while anybody has it mapped for writing.
+    /// Nobody can resize it or write to it. Fails while anybody has it mapped for writing. That may be a child that
+    /// another thread forked off before the mapping was kept from children, which is waited for until it has started
+    /// its program.
+    ///
+    /// # Errors
+    /// What the kernel says.
     pub fn freeze(&self) -> Result<(), Error> {
-        self.seal(FIXED | SealFlags::WRITE, "seal a container")
+        let end = Instant::now() + CHILD_LIMIT;
+        loop {
+            match fcntl_add_seals(&self.descriptor, FIXED | SealFlags::WRITE) {
+                Err(Errno::BUSY) if Instant::now() < end => std::thread::sleep(CHILD_LIMIT / 100),
+                sealed => return sealed.map_err(|error| Error::io("seal a container", error)),
+            }
+        }
     }
 
     fn seal(&self, seals: SealFlags, what: &str) -> Result<(), Error> {
