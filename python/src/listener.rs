@@ -46,14 +46,7 @@ impl Listener {
     /// Makes the name.
     #[staticmethod]
     fn bind(py: Python<'_>, name: PathBuf) -> PyResult<Listener> {
-        let bound = bywash_container::Listener::bind(name).and_then(|listener| {
-            // Another thread may be faster than this one between the wait and the accept.
-            match rustix::io::ioctl_fionbio(&listener, true) {
-                Ok(()) => Ok(listener),
-                Err(error) => Err(Error::Io { what: "set the listener up".into(), source: error.into() }),
-            }
-        });
-        let listener = bound.map_err(|error| exception(py, &error))?;
+        let listener = bywash_container::Listener::bind(name).map_err(|error| exception(py, &error))?;
         Ok(Listener { listener: Mutex::new(Some(Arc::new(listener))) })
     }
 
@@ -76,11 +69,8 @@ impl Listener {
                 Err(gone) => Attempt::Over(gone),
             })?;
             let (listener, options) = (self.open()?, chosen.options.clone());
-            let accepted = beside(py, move || match listener.accept(&options) {
-                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
-                other => other.map(Some),
-            });
-            if let Some(path) = accepted? {
+            // Another thread may have been faster.
+            if let Some(path) = beside(py, move || listener.try_accept(&options))? {
                 return Ok(Path::new(path, chosen.access, chosen.class));
             }
         }

@@ -1,7 +1,7 @@
 //! The side that asks.
 
 use crate::buffer::{Buffer, Buffers, Pool};
-use crate::control::{Incoming, Outgoing, Rings, fences};
+use crate::control::{Incoming, Outgoing, Rings};
 use crate::layout::{
     ARGUMENTS, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, Extent, FLAG_CLIENT, FLAG_SERVER, PROTOCOL,
     REQUEST_WORDS, RequestFields, control_words,
@@ -288,7 +288,7 @@ impl Client {
             )));
         }
         let rings = Rings::of(&all, options.depth);
-        let fences = fences(prepared, &theirs);
+        let fences = prepared && theirs.has_fences();
         let meeting = Rings::meeting(&rings.completions, &rings.requests, link, options.wait, fences);
         let pool = arena.map(|arena| Arc::new(Pool::new(arena, options.trusted, meeting.counters.clone())));
         let connection = Arc::new(Connection { meeting, pool, depth: options.depth });

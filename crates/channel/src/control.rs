@@ -1,8 +1,8 @@
 //! What both ends of a channel have: the rings, the connection, and how each waits for the other.
 
-use crate::layout::{self, CompletionEntry, RequestEntry};
+use crate::layout;
 use crate::stats::Counters;
-use bywash_link::{Error, FLAG_FENCES, Hello, Link, Meeting, Wait};
+use bywash_link::{Error, Link, Meeting, Wait};
 use bywash_ring::layout::CONSUMER_BELL;
 use bywash_ring::{Bell, Closing, Consumer, Producer, Shared};
 use std::sync::Arc;
@@ -34,11 +34,6 @@ impl Rings {
         let bell = |memory: &Shared| Bell::new(memory.clone(), CONSUMER_BELL, fences);
         Meeting::new(Arc::new(link), Arc::default(), wait, bell(own), bell(theirs))
     }
-}
-
-/// Whether both ends have said that fences reach them.
-pub(crate) fn fences(own: bool, theirs: &Hello) -> bool {
-    own && theirs.flags & FLAG_FENCES != 0
 }
 
 /// What an end remembers of a peer that broke the protocol: every later operation says so again.
@@ -159,5 +154,3 @@ impl<const WORDS: usize> Outgoing<WORDS> {
         }
     }
 }
-
-const _: () = assert!(size_of::<RequestEntry>() == 64 && size_of::<CompletionEntry>() == 16);

@@ -1,7 +1,7 @@
 //! The side that answers.
 
 use crate::buffer::Memory;
-use crate::control::{Incoming, Outgoing, Rings, fences};
+use crate::control::{Incoming, Outgoing, Rings};
 use crate::layout::{
     ARGUMENTS, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, FLAG_CLIENT, FLAG_SERVER, GRANULE, PROTOCOL,
     REQUEST_WORDS, RequestFields, control_words,
@@ -254,7 +254,7 @@ impl Server {
         let (control, arena) = options.adopt(&link, &theirs, memory)?;
         let depth = theirs.rings[0];
         let rings = Rings::of(&control, depth);
-        let fences = fences(prepared, &theirs);
+        let fences = prepared && theirs.has_fences();
         let meeting = Rings::meeting(&rings.requests, &rings.completions, link, options.wait, fences);
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let connection = Arc::new(Connection {

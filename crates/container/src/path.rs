@@ -188,6 +188,15 @@ impl Listener {
     pub fn accept(&self, options: &Options) -> Result<Path, Error> {
         Path::over(self.0.accept()?, options)
     }
+
+    /// As [`Listener::accept`], without waiting for somebody to connect: `None` when nobody wants to, or another thread
+    /// was faster.
+    ///
+    /// # Errors
+    /// As [`Listener::accept`].
+    pub fn try_accept(&self, options: &Options) -> Result<Option<Path>, Error> {
+        self.0.try_accept()?.map(|socket| Path::over(socket, options)).transpose()
+    }
 }
 
 impl AsFd for Listener {
@@ -304,7 +313,7 @@ impl Path {
         }
         let (their_control, their_arena) = options.adopt(&link, &theirs, memory)?;
         let counters = Arc::new(Counters::default());
-        let fences = fences && theirs.flags & FLAG_FENCES != 0;
+        let fences = fences && theirs.has_fences();
         let end = End { link: link.clone(), counters: counters.clone(), wait: options.wait, fences };
         Ok(Path {
             shipping: Arc::new(Shipping::new(&control, arena, options, &end)),

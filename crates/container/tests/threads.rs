@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bywash_container::{Cargo, Error, HugePages, Options, Path, Wait, socket_pair};
+use bywash_container::{Cargo, Error, HugePages, Listener, Options, Path, Wait, socket_pair};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -414,4 +414,16 @@ fn an_end_can_be_closed_while_others_hold_it() {
     assert!(matches!(waiting.join().unwrap(), Err(Error::Closed)));
     // Further than the clock goes is for ever, and this is over at once.
     assert!(matches!(peer.receive_within(Duration::MAX), Err(Error::Closed)));
+}
+
+#[test]
+fn a_listener_that_nobody_wants_to_reach_does_not_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path().join("path.sock");
+    let listener = Listener::bind(&name).unwrap();
+    assert!(listener.try_accept(&small()).unwrap().is_none());
+    let there = thread::spawn(move || Path::connect(&name, &small()).map(drop));
+    let path = listener.accept(&small()).unwrap();
+    assert!(there.join().unwrap().is_ok() && listener.try_accept(&small()).unwrap().is_none());
+    assert!(matches!(path.receive(), Err(Error::Closed)));
 }

@@ -50,6 +50,11 @@ impl Hello {
         bytes
     }
 
+    /// Whether the heavy fences of its peer reach the end that says this.
+    pub fn has_fences(&self) -> bool {
+        self.flags & FLAG_FENCES != 0
+    }
+
     /// Reads the message.
     ///
     /// # Errors

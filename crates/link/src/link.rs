@@ -219,7 +219,6 @@ impl Link {
     }
 
     fn read(&self, inbox: &mut VecDeque<Packet>, read: &mut usize, most: usize) -> Result<bool, Error> {
-        let (mut was_reset, mut was_over) = (false, false);
         while *read < most {
             if self.mail.leaves_more && inbox.len() >= self.mail.ahead_max {
                 // More is read when these have been taken.
@@ -237,11 +236,6 @@ impl Link {
                     }
                     inbox.push_back(Packet { bytes, descriptors });
                 }
-                // Said once, before what the peer had sent until then.
-                Err(Errno::CONNRESET) if !was_reset => was_reset = true,
-                // The kernel finds nothing, the peer sends and leaves, the kernel sees that it has left: the end is said
-                // before what came. Nothing comes behind an end, so that the second look is right.
-                Ok(None) if !was_over => was_over = true,
                 Ok(None) | Err(Errno::CONNRESET | Errno::NOTCONN) => return Ok(false),
                 Err(Errno::AGAIN) => return Ok(true),
                 Err(Errno::INTR) => {}
@@ -262,8 +256,8 @@ impl Link {
         lock(&self.inbox).pop_front()
     }
 
-    /// Sleeps until something comes through the socket, and hears it, or through one of `others`, the peer dies, or `limit` is over.
-    /// With `room`: also until the socket takes messages again.
+    /// Sleeps until something comes through the socket, and hears it, or through one of `others`, the peer dies, or
+    /// `limit` is over. With `room`: also until the socket takes messages again.
     pub fn sleep<'a>(
         &'a self,
         limit: Duration,

@@ -34,8 +34,10 @@ impl Listener {
     pub fn bind(name: &Path) -> Result<Listener, Error> {
         let socket = new_socket()?;
         let address = address(name)?;
-        // So that whoever connects is known by its own word to the kernel.
+        // So that whoever connects is known by its own word to the kernel, and nobody waits in accept(2), where another
+        // one may be faster.
         rustix::net::sockopt::set_socket_passcred(&socket, true)
+            .and_then(|()| rustix::io::ioctl_fionbio(&socket, true))
             .and_then(|()| rustix::net::bind(&socket, &address))
             .and_then(|()| rustix::net::listen(&socket, BACKLOG))
             .map_err(|error| Error::io(format!("listen at {}", name.display()), error))?;
@@ -48,11 +50,26 @@ impl Listener {
     /// What the kernel says.
     pub fn accept(&self) -> Result<OwnedFd, Error> {
         loop {
+            if let Some(socket) = self.try_accept()? {
+                return Ok(socket);
+            }
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(Error::io("wait for a peer", error)),
+            }
+        }
+    }
+
+    /// As [`Listener::accept`], without waiting: `None` when nobody wants to connect, or somebody else was faster.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn try_accept(&self) -> Result<Option<OwnedFd>, Error> {
+        loop {
             match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
-                Ok(socket) => return Ok(socket),
+                Ok(socket) => return Ok(Some(socket)),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // Some task waits here as well, which made the socket one that does not wait.
-                Err(Errno::AGAIN) => drop(poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], None)),
+                Err(Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(Error::io("accept a peer", error)),
             }
         }
@@ -66,11 +83,8 @@ impl Listener {
     pub async fn accept_async(&self) -> Result<OwnedFd, Error> {
         loop {
             crate::readiness::readable(self.as_fd()).await?;
-            match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
-                Ok(socket) => return Ok(socket),
-                // Somebody else was faster.
-                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-                Err(error) => return Err(Error::io("accept a peer", error)),
+            if let Some(socket) = self.try_accept()? {
+                return Ok(socket);
             }
         }
     }

@@ -105,6 +105,22 @@ pub(crate) fn send(
 
 /// Takes the next message without waiting; `None` at the end of the connection.
 pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Errno> {
+    let (mut was_reset, mut was_over) = (false, false);
+    loop {
+        match look(socket) {
+            // Said once, before what the peer had sent until then.
+            Err(Errno::CONNRESET) if !was_reset => was_reset = true,
+            // The kernel finds nothing, the peer sends and leaves, the kernel sees that it has left: the end is said
+            // before what came. Nothing comes behind an end, so that the second look is right.
+            Ok(None) if !was_over => was_over = true,
+            // It was an empty packet, which no peer sends that keeps to the protocol: that counts as its end.
+            Err(Errno::AGAIN) if was_over => return Ok(None),
+            answer => return answer,
+        }
+    }
+}
+
+fn look(socket: BorrowedFd<'_>) -> Result<Option<Received>, Errno> {
     let mut bytes = vec![0u8; BYTES_MAX];
     let mut control = Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]);
     let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -137,7 +153,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Errno>
             message = libc::CMSG_NXTHDR(&header, message);
         }
     }
-    // An empty packet is none that a peer sends; what came with it is closed here.
+    // The end, or an empty packet; what came with it is closed here.
     if length == 0 {
         return Ok(None);
     }
