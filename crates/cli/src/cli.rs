@@ -1,7 +1,7 @@
 //! The command line: flags, help texts and exit codes. Help, man pages and completions all come from here.
 
-use crate::size;
 use bywash_bench::command::BenchArgs;
+use bywash_flow::size;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;

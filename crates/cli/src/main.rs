@@ -7,7 +7,6 @@
 //! which would ignore SIGPIPE and open the standard descriptors that were closed.
 //!
 //! - [`cli`]: flags, help texts, exit codes
-//! - [`size`]: `64K` and `1.2 GiB`: sizes as people write and read them
 //! - [`run`]: finding the library, the program's environment, starting, supervising
 //! - [`report`]: the records of a session as a table and as JSON
 //! - [`doctor`]: probes and costs
@@ -26,7 +25,6 @@ mod error;
 mod manual;
 mod report;
 mod run;
-mod size;
 
 use clap::Parser;
 use cli::{Cli, Command, EXIT_OWN_FAILURE};

@@ -5,7 +5,7 @@
 
 use super::{Report, words};
 use crate::run::End;
-use crate::size::{Bytes, Count};
+use bywash_flow::size::{Bytes, Count};
 use bywash_session::{Counter, RecordView};
 use std::fmt::Write;
 

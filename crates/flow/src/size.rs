@@ -1,7 +1,7 @@
 //! Sizes and counts as people write and read them.
 //!
 //! Invariant: what [`parse`] accepts is exact; what [`Bytes`] and [`Count`] print is for reading. Called by
-//! the flags of `bywash run`, by the report's table and by the doctor.
+//! the endpoints and stages of a flow, and by the command's flags and tables.
 
 use std::fmt;
 

@@ -1,0 +1,162 @@
+//! What the outside sees of a flow that runs, and how it stops one: two counters and a descriptor that wakes.
+//!
+//! Invariant: whatever waits in this crate waits here, together with the descriptor of [`Control::cancel`]; so a flow
+//! ends as soon as it is cancelled, whoever it waits for. Called by everything that moves bytes.
+
+use crate::error::Error;
+use bywash_sync::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Stands for a size that nobody knows.
+const UNKNOWN: u64 = u64::MAX;
+
+/// One flow's.
+pub(crate) struct Control {
+    moved: AtomicU64,
+    total: AtomicU64,
+    cancelled: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl Control {
+    pub(crate) fn new() -> Result<Control, Error> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::io("make a descriptor that wakes a flow", error))?;
+        Ok(Control {
+            moved: AtomicU64::new(0),
+            total: AtomicU64::new(UNKNOWN),
+            cancelled: AtomicBool::new(false),
+            wake,
+        })
+    }
+
+    /// Bytes that have been moved.
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved.load(Relaxed)
+    }
+
+    /// Bytes that there are to move, where that is known.
+    pub(crate) fn total(&self) -> Option<u64> {
+        Some(self.total.load(Relaxed)).filter(|total| *total != UNKNOWN)
+    }
+
+    /// So many bytes more have been moved.
+    pub(crate) fn note(&self, bytes: u64) {
+        self.moved.fetch_add(bytes, Relaxed);
+    }
+
+    /// So many bytes are there to move in all.
+    pub(crate) fn expect(&self, bytes: u64) {
+        self.total.store(bytes, Relaxed);
+    }
+
+    /// Ends the flow: whatever waits stops waiting, whatever moves stops after the piece that it moves.
+    pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Relaxed);
+        // The counter cannot be full, and there is nobody to tell.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// # Errors
+    /// That the flow was cancelled.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.cancelled.load(Relaxed) {
+            true => Err(Error::Cancelled),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until `descriptor` is ready for `events` (true) or the time is there (false).
+    ///
+    /// # Errors
+    /// That the flow was cancelled, or what the kernel says.
+    pub(crate) fn wait(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        events: PollFlags,
+        until: Option<Instant>,
+    ) -> Result<bool, Error> {
+        self.poll(Some((descriptor, events)), until)
+    }
+
+    /// Waits until the time is there.
+    ///
+    /// # Errors
+    /// That the flow was cancelled, or what the kernel says.
+    pub(crate) fn sleep_until(&self, until: Instant) -> Result<(), Error> {
+        self.poll(None, Some(until)).map(drop)
+    }
+
+    fn poll(&self, one: Option<(BorrowedFd<'_>, PollFlags)>, until: Option<Instant>) -> Result<bool, Error> {
+        loop {
+            self.check()?;
+            let wake = PollFd::new(&self.wake, PollFlags::IN);
+            let left = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+            let ready = match one {
+                Some((descriptor, events)) => {
+                    let mut both = [wake, PollFd::from_borrowed_fd(descriptor, events)];
+                    poll(&mut both, left.as_ref()).map(|_| !both[1].revents().is_empty())
+                }
+                None => poll(&mut [wake], left.as_ref()).map(|_| false),
+            };
+            match ready {
+                Ok(true) => return Ok(true),
+                Ok(false) if until.is_some_and(|until| Instant::now() >= until) => return Ok(false),
+                Ok(false) | Err(Errno::INTR) => {}
+                Err(error) => return Err(Error::io("wait", error)),
+            }
+        }
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: duration.as_secs().min(i64::MAX as u64) as i64,
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+    use std::thread;
+
+    #[test]
+    fn who_waits_is_woken_by_the_end_of_the_flow() {
+        let control = Arc::new(Control::new().unwrap());
+        let (never, _writer) = rustix::pipe::pipe().unwrap();
+        let waiting = {
+            let control = control.clone();
+            thread::spawn(move || control.wait(never.as_fd(), PollFlags::IN, None))
+        };
+        thread::sleep(Duration::from_millis(20));
+        control.cancel();
+        assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled)));
+        assert!(matches!(control.sleep_until(Instant::now()), Err(Error::Cancelled)));
+    }
+
+    #[test]
+    fn a_wait_ends_when_it_is_time_or_something_is_there() {
+        let control = Control::new().unwrap();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let soon = Instant::now() + Duration::from_millis(10);
+        assert!(!control.wait(reader.as_fd(), PollFlags::IN, Some(soon)).unwrap());
+        assert!(Instant::now() >= soon);
+        rustix::io::write(&writer, b"x").unwrap();
+        assert!(control.wait(reader.as_fd(), PollFlags::IN, None).unwrap());
+    }
+
+    #[test]
+    fn bytes_are_counted() {
+        let control = Control::new().unwrap();
+        assert_eq!((control.moved(), control.total()), (0, None));
+        control.note(3);
+        control.expect(10);
+        assert_eq!((control.moved(), control.total()), (3, Some(10)));
+    }
+}
