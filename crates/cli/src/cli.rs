@@ -1,8 +1,10 @@
 //! The command line: flags, help texts and exit codes. Help, man pages and completions all come from here.
 
 use bywash_bench::command::BenchArgs;
+use bywash_flow::plan::Mover;
 use bywash_flow::size;
-use clap::{Args, Parser, Subcommand, ValueHint};
+use bywash_flow::spec::HashAlgorithm;
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -33,6 +35,12 @@ pub enum Command {
     /// kernel as always. The program is not changed. Its children and the programs it starts are covered
     /// too. Statically linked, set-user-ID and Go programs run unharmed but are not covered.
     Run(RunArgs),
+    /// Move data from here to there, the best way that this machine has
+    ///
+    /// SRC and DST are files, devices, standard input and output, sockets, memory; STAGEs are done on the way. The
+    /// mover is chosen by what the two ends are and what the kernel can do; --explain tells which it would be and
+    /// why, and what was done is told in the end. Files appear under their name when they are whole.
+    Flow(FlowArgs),
     /// Say what this machine offers, what it costs, and why a path cannot be used
     ///
     /// Takes about two seconds, needs no rights, changes nothing. Run it on a quiet machine.
@@ -79,6 +87,72 @@ pub struct RunArgs {
     pub program: Vec<OsString>,
 }
 
+/// `bywash flow`.
+#[derive(Args)]
+#[command(after_help = FLOW_NOTES, override_usage = "bywash flow [OPTIONS] SRC [STAGE]... DST")]
+pub struct FlowArgs {
+    /// By this mover and no other; --explain lists them
+    #[arg(long, value_name = "MOVER")]
+    pub via: Option<Mover>,
+
+    /// What DST gets: what SRC held when it was read, or what its pages hold when they leave
+    #[arg(long, value_name = "HOW", default_value = "value")]
+    pub by: By,
+
+    /// Bytes of a block, 512 to 4M
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub block: Option<u64>,
+
+    /// No more than so many bytes a second
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub rate: Option<u64>,
+
+    /// No more than so many bytes in all
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub limit: Option<u64>,
+
+    /// Have everything on the device in the end
+    #[arg(long)]
+    pub sync: bool,
+
+    /// Tell a hash of what DST got: sha256, sha512, blake3
+    #[arg(long, value_name = "ALGO")]
+    pub hash: Option<HashAlgorithm>,
+
+    /// Between two sockets, only from SRC to DST, and not back too
+    #[arg(long)]
+    pub one_way: bool,
+
+    /// Tell how far it is even where standard error is no terminal
+    #[arg(long)]
+    pub progress: bool,
+
+    /// Say nothing but errors
+    #[arg(long, short, conflicts_with = "progress")]
+    pub quiet: bool,
+
+    /// Tell the plan, the alternatives and why not, and move nothing
+    #[arg(long)]
+    pub explain: bool,
+
+    /// Tell the report, or the plan, as JSON: to standard output, or to standard error where DST is `-`
+    #[arg(long)]
+    pub json: bool,
+
+    /// SRC, any number of stages, and DST
+    #[arg(value_name = "SRC [STAGE]... DST", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
+    pub words: Vec<String>,
+}
+
+/// What a sink gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// What the source held when it was read.
+    Value,
+    /// What its pages hold when they leave.
+    Reference,
+}
+
 /// `bywash doctor`.
 #[derive(Args)]
 pub struct DoctorArgs {
@@ -105,10 +179,39 @@ pub struct CompletionsArgs {
 const MAIN_NOTES: &str = "\
 Examples:
   bywash run --stats -- sqlite3 orders.db 'select count(*) from orders'
+  bywash flow big.img /mnt/backup/
   bywash doctor
 
-Exit status: that of PROGRAM for `bywash run`; what `bywash bench run --help` says for `bywash bench`;
+Exit status: that of PROGRAM for `bywash run`; what `bywash flow --help` and `bywash bench run --help` say;
 otherwise 0, or 125 when bywash itself fails or its command line is wrong.";
+
+const FLOW_NOTES: &str = "\
+SRC and DST (options behind commas; a backslash in front of a comma that is part of a name):
+  PATH, file:PATH          a file, a device, a named pipe
+                           SRC: offset=SIZE, length=SIZE; DST: append, in-place, offset=SIZE, excl,
+                           mode=OCTAL, dense
+  raw:DEVICE               a block device: offset=SIZE, length=SIZE
+  -                        standard input, standard output
+  null: zero: random:      nowhere; zeros; random bytes (seed=N: the same ones each time)
+  tcp:HOST:PORT  tcp-listen:[ADDRESS:]PORT     unix:PATH  unix-listen:PATH
+  mem:NAME  mem-listen:NAME                    containers, to another flow or a program with the library
+Between two sockets data moves both ways.
+
+Stages, in the order in which they are done:
+  hash:ALGO[,expect=HEX]   sha256, sha512, blake3     compress:zstd[,level=N]   decompress:
+  tee:DST                  there too                  exec:COMMAND              through a program
+  limit:SIZE               no more than that          rate:SIZE                 no more than that a second
+
+Examples:
+  bywash flow big.img /mnt/backup/                     copy; holes stay holes, the file appears when it is whole
+  bywash flow --sync --hash sha256 disk.img raw:/dev/sdb
+  bywash flow /data/x compress:zstd tcp:host:9000      and there: bywash flow tcp-listen:9000 decompress: x
+  bywash flow tcp-listen::8080 tcp:backend:80          forward one connection, both ways
+  bywash flow - tee:copy.log 'exec:grep -v debug' -    in a pipeline
+  bywash flow --explain big.img tcp:host:9000
+
+Exit status: 0 everything has arrived; 1 it has not (the message says why; what there is of a file is
+kept as DST.partial, unless the disk is full); 125 wrong usage; 128 and the signal's number after a signal.";
 
 const RUN_NOTES: &str = "\
 Examples:

@@ -9,6 +9,7 @@
 //! - [`cli`]: flags, help texts, exit codes
 //! - [`run`]: finding the library, the program's environment, starting, supervising
 //! - [`report`]: the records of a session as a table and as JSON
+//! - [`flow`]: a flow from the command line: its progress, its report, its signals
 //! - [`doctor`]: probes and costs
 //! - [`error`]: why bywash could not do what it was asked
 //! - [`manual`]: man pages and shell completions, generated from [`cli`]
@@ -22,6 +23,7 @@
 mod cli;
 mod doctor;
 mod error;
+mod flow;
 mod manual;
 mod report;
 mod run;
@@ -55,6 +57,10 @@ fn bywash() -> i32 {
     };
     let done = match arguments.command {
         Command::Run(arguments) => run::main(&arguments),
+        Command::Flow(arguments) => {
+            run::survive_broken_pipes();
+            flow::main(&arguments)
+        }
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Bench(arguments) => {
             // Like every program that Rust's runtime starts.

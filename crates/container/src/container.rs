@@ -307,16 +307,28 @@ impl Received {
     /// # Errors
     /// As [`Received::map`], but not for checked paths.
     pub fn copy_to(&self, to: &mut [u8]) -> Result<usize, Error> {
-        let bytes = to.len().min(self.length);
+        self.copy_from(0, to)
+    }
+
+    /// As [`Received::copy_to`], from byte `offset` on: for what is larger than one wants to hold at a time.
+    ///
+    /// # Errors
+    /// As [`Received::copy_to`].
+    pub fn copy_from(&self, offset: usize, to: &mut [u8]) -> Result<usize, Error> {
+        let bytes = to.len().min(self.length.saturating_sub(offset));
+        if bytes == 0 {
+            return Ok(0);
+        }
         match &self.place {
-            Place::Inline(_) => to[..bytes].copy_from_slice(&self.inline_bytes()[..bytes]),
-            Place::Sealed { .. } => to[..bytes].copy_from_slice(&self.map()?[..bytes]),
+            Place::Inline(_) => to[..bytes].copy_from_slice(&self.inline_bytes()[offset..offset + bytes]),
+            Place::Sealed { .. } => to[..bytes].copy_from_slice(&self.map()?[offset..offset + bytes]),
             Place::Arena { lane, .. } => {
                 let base = self.base()?;
                 lane.meeting.counters.copied_out_bytes.add(bytes as u64);
-                // SAFETY: within the mapped arena, as was checked when it came, and `to` is the caller's own.
-                // The peer may write there meanwhile: then the copy has some bytes of each, and stays so.
-                unsafe { ptr::copy_nonoverlapping(base.cast_const(), to.as_mut_ptr(), bytes) };
+                // SAFETY: within the container, so within the mapped arena, as was checked when it came, and `to` is
+                // the caller's own. The peer may write there meanwhile: then the copy has some bytes of each, and
+                // stays so.
+                unsafe { ptr::copy_nonoverlapping(base.cast_const().add(offset), to.as_mut_ptr(), bytes) };
             }
         }
         Ok(bytes)

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 const UNKNOWN: u64 = u64::MAX;
 
 /// One flow's.
+#[derive(Debug)]
 pub(crate) struct Control {
     moved: AtomicU64,
     total: AtomicU64,

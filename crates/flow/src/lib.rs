@@ -1,9 +1,47 @@
 //! Flows: say where from and where to, and the data goes the best way there.
+//!
+//! ```no_run
+//! use bywash_flow::Flow;
+//!
+//! let flow = Flow::new("/var/log/syslog".parse()?, "tcp:backup.example:9000".parse()?)
+//!     .stage("compress:zstd".parse()?);
+//! let running = flow.start()?;
+//! println!("{} bytes so far", running.watch().moved());
+//! println!("{:.2} CPU seconds", running.wait()?.cpu_seconds);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`Flow`] has a source and a sink ([`Endpoint`]) and stages between them ([`Stage`]). [`Flow::plan`] tells which of
+//! the ways to move data ([`plan::Mover`]) it would take on this machine, and why not the others; [`Flow::start`]
+//! starts it; [`Report`] says what was done, by which way, and what it cost.
+//!
+//! - [`spec`]: endpoints and stages, as text and as values
+//! - [`plan`]: pure: facts and wishes in, a plan out; [`facts`] is what it is made from
+//! - [`size`]: sizes as people write and read them
+//! - [`Error`], [`Failed`]: what can go wrong, and how far it came
+//!
+//! Inside, in the order of a flow's life: `part` cuts it at its programs, `look` finds the facts out, `run` opens the
+//! ends (`end`), moves (`mover`, through `stage`s), and commits; `control` is how it is seen and stopped from outside.
 
 mod control;
 mod end;
 mod error;
+pub mod facts;
+mod flow;
+mod look;
+mod memory;
+mod mover;
+mod pace;
+mod part;
 pub mod plan;
+mod report;
+mod run;
 pub mod size;
+pub mod spec;
+mod stage;
+mod sys;
 
 pub use error::Error;
+pub use flow::{Flow, Running, Watch};
+pub use report::{Failed, Fallback, Hash, Piece, Report};
+pub use spec::{Endpoint, Stage};

@@ -1,18 +1,396 @@
-//! The plan of a flow.
+//! Which way the bytes of a flow go, and why: facts and wishes in, a plan out.
+//!
+//! Pure: nothing here calls the kernel. For each pair of ends there is one list of movers, best first, as
+//! `bywash bench flow` measured them; the first that fits is taken, and if it turns out at the first byte that the
+//! kernel does not go along, the next one is. Called by [`crate::Flow::plan`].
 
+use crate::Error;
+use crate::facts::{Facts, Kind};
+use crate::size::Bytes;
 use serde::Serialize;
 use std::fmt;
+use std::str::FromStr;
 
 /// A way to move bytes between two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Mover {
+    /// The sink shares the source's blocks until one of them is written (FICLONERANGE).
+    Reflink,
+    /// The kernel copies from file to file (copy_file_range(2)).
+    CopyRange,
+    /// The kernel sends a file's pages (sendfile(2)).
+    Sendfile,
+    /// Pages go through a pipe (splice(2)).
+    Splice,
+    /// The source is mapped, and written from where it is mapped.
+    Mapped,
     /// Blocks are read into a buffer and written from it (read(2), write(2)).
     Buffer,
+    /// As `buffer`, and the page cache keeps nothing of it (RWF_DONTCACHE).
+    Dontcache,
+    /// Several blocks at a time between registered buffers and the device, past the page cache (io_uring, O_DIRECT).
+    Direct,
+    /// Blocks are read and sent by io_uring, several at a time.
+    Uring,
+    /// Blocks are sent from where they are, and waited for (MSG_ZEROCOPY).
+    Zerocopy,
+    /// Datagrams one by one (recv(2), send(2)).
+    Single,
+    /// Many datagrams a call (recvmmsg(2), sendmmsg(2)).
+    Batch,
+    /// Many datagrams as one piece of memory (UDP_GRO, UDP_SEGMENT).
+    Offload,
+    /// Frames out of memory that the kernel shares (AF_PACKET, TPACKET_V3).
+    Ring,
+}
+
+const NAMES: [(&str, Mover); 14] = [
+    ("reflink", Mover::Reflink),
+    ("copy-range", Mover::CopyRange),
+    ("sendfile", Mover::Sendfile),
+    ("splice", Mover::Splice),
+    ("mapped", Mover::Mapped),
+    ("buffer", Mover::Buffer),
+    ("dontcache", Mover::Dontcache),
+    ("direct", Mover::Direct),
+    ("uring", Mover::Uring),
+    ("zerocopy", Mover::Zerocopy),
+    ("single", Mover::Single),
+    ("batch", Mover::Batch),
+    ("offload", Mover::Offload),
+    ("ring", Mover::Ring),
+];
+
+impl Mover {
+    /// All there are.
+    pub fn all() -> impl Iterator<Item = Mover> {
+        NAMES.iter().map(|known| known.1)
+    }
 }
 
 impl fmt::Display for Mover {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("buffer")
+        out.pad(NAMES.iter().find(|known| known.1 == *self).map_or("?", |known| known.0))
     }
+}
+
+impl FromStr for Mover {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Mover, Error> {
+        NAMES.iter().find(|known| known.0 == text).map(|known| known.1).ok_or_else(|| {
+            let all: Vec<&str> = NAMES.iter().map(|known| known.0).collect();
+            Error::Usage(format!("there is no mover '{text}'; there are {}", all.join(", ")))
+        })
+    }
+}
+
+/// What the user wishes beyond the two ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Wishes {
+    /// This mover and no other.
+    pub via: Option<Mover>,
+    /// Pages may be sent as they are when they leave, and not as they were when they were read.
+    pub by_reference: bool,
+    /// Bytes of a block.
+    pub block: Option<usize>,
+    /// What has been moved is to be on the device in the end.
+    pub sync: bool,
+}
+
+/// Which way the bytes of a flow go between two ends, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// Where from, as the user said it.
+    pub source: String,
+    /// Where to.
+    pub sink: String,
+    /// The movers that fit, best first; never empty.
+    pub movers: Vec<Choice>,
+    /// Those that do not.
+    pub others: Vec<Choice>,
+    /// Bytes of a block.
+    pub block: usize,
+    /// Whether holes of the source stay holes.
+    pub keeps_holes: bool,
+    /// What is promised of the data.
+    pub promises: Promises,
+}
+
+/// A mover, and why it is where it is in the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Choice {
+    /// The mover.
+    pub mover: Mover,
+    /// Why it is a good one, or cannot be had.
+    pub why: String,
+}
+
+/// What is promised of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Promises {
+    /// The sink gets what the source held when it was read.
+    pub by_value: bool,
+    /// What comes, comes in order.
+    pub ordered: bool,
+    /// Nothing is lost without the flow failing.
+    pub lossless: bool,
+    /// It is on the device when the flow ends.
+    pub durable: bool,
+}
+
+/// Shorter copies that are to be durable go through the page cache: one more pass costs less than setting up.
+const DIRECT_BYTES_MIN: u64 = 8 << 20;
+/// Of the page cache: a source of which more is there is read from there.
+const CACHED_MIN: f64 = 0.5;
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+/// Blocks may be so small and so large.
+pub const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 512..=4 * MIB;
+
+/// Makes the plan.
+///
+/// # Errors
+/// That the wishes cannot be fulfilled, or the two ends do not go together.
+pub fn plan(facts: &Facts, wishes: &Wishes) -> Result<Plan, Error> {
+    if let Some(block) = wishes.block
+        && !BLOCK_BYTES.contains(&block)
+    {
+        return Err(Error::Usage(format!(
+            "blocks of {} cannot be: give {} to {}",
+            Bytes(block as u64),
+            Bytes(*BLOCK_BYTES.start() as u64),
+            Bytes(*BLOCK_BYTES.end() as u64)
+        )));
+    }
+    let ranked = ranking(facts, wishes);
+    let mut movers = Vec::new();
+    let mut others = Vec::new();
+    for (mover, why) in &ranked {
+        match obstacle(*mover, facts, wishes) {
+            None => movers.push(Choice { mover: *mover, why: (*why).into() }),
+            Some(why) => others.push(Choice { mover: *mover, why }),
+        }
+    }
+    for mover in Mover::all().filter(|mover| ranked.iter().all(|known| known.0 != *mover)) {
+        let why = obstacle(mover, facts, wishes).unwrap_or_else(|| "never the better one here".into());
+        others.push(Choice { mover, why });
+    }
+    if let Some(via) = wishes.via {
+        movers = vec![forced(via, &movers, &others, facts, wishes)?];
+        others.retain(|other| other.mover != via);
+    }
+    let Some(first) = movers.first() else {
+        return Err(Error::Usage(format!(
+            "nothing moves data from {} to {}",
+            facts.source.name, facts.sink.name
+        )));
+    };
+    let block = wishes.block.unwrap_or_else(|| block_for(first.mover, facts));
+    let promises = promises(first.mover, facts, wishes);
+    Ok(Plan {
+        source: facts.source.name.clone(),
+        sink: facts.sink.name.clone(),
+        movers,
+        others,
+        block,
+        keeps_holes: facts.source.has_holes && facts.sink.kind == Kind::File && !facts.sink.appends,
+        promises,
+    })
+}
+
+fn forced(
+    via: Mover,
+    movers: &[Choice],
+    others: &[Choice],
+    facts: &Facts,
+    wishes: &Wishes,
+) -> Result<Choice, Error> {
+    if movers.iter().any(|choice| choice.mover == via) || obstacle(via, facts, wishes).is_none() {
+        return Ok(Choice { mover: via, why: "it was asked for".into() });
+    }
+    let reason = others.iter().find(|choice| choice.mover == via).map(|choice| choice.why.clone());
+    Err(Error::Unfit { mover: via, reason: reason.unwrap_or_default() })
+}
+
+/// The movers that come into question between these two, best first, each with what speaks for it.
+fn ranking(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
+    use Mover::*;
+    let (source, sink) = (&facts.source, &facts.sink);
+    if source.kind.is_datagrams() || sink.kind.is_datagrams() {
+        return vec![
+            (Ring, "the most frames for the least work"),
+            (Offload, "many datagrams pass the kernel as one"),
+            (Batch, "many datagrams a call"),
+            (Single, "always possible"),
+        ];
+    }
+    if facts.looked_at_by.is_some() {
+        return vec![(Buffer, "a stage sees every byte")];
+    }
+    if source.kind.is_storage() && sink.kind.is_storage() {
+        return between_files(facts, wishes);
+    }
+    if source.kind.is_storage() && wishes.by_reference {
+        return vec![
+            (Sendfile, "pages go out as they are"),
+            (Splice, "pages go out as they are"),
+            (Buffer, "always possible"),
+        ];
+    }
+    match (source.kind.is_stream(), sink.kind.is_stream() || sink.kind.is_storage()) {
+        (true, true) => vec![
+            (Splice, "pages pass through the kernel, and through no program"),
+            (Buffer, "always possible"),
+            (Uring, "several blocks under way"),
+        ],
+        _ if source.kind.is_storage() && sink.kind == Kind::Stream => vec![
+            (Buffer, "one copy out of the page cache, and the source may change while it travels"),
+            (Mapped, "sent from the page cache, as it is at that moment"),
+            (Uring, "several blocks under way"),
+            (Zerocopy, "not copied where the network card can fetch it"),
+        ],
+        _ => {
+            vec![(Buffer, "one copy, and the source may change while it travels"), (Mapped, "one copy less")]
+        }
+    }
+}
+
+fn between_files(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
+    use Mover::*;
+    let mut ranked = vec![(Reflink, "nothing is copied: the two share their blocks until one is written")];
+    let through_cache = [
+        (Splice, "page cache to page cache, the kernel's own pages"),
+        (Buffer, "page cache to page cache, through a warm buffer"),
+        (CopyRange, "page cache to page cache, inside the kernel"),
+        (Sendfile, "page cache to page cache, inside the kernel"),
+    ];
+    let large = facts.source.size.is_none_or(|size| size >= DIRECT_BYTES_MIN);
+    let past_cache = [
+        (
+            Direct,
+            "durable is what has reached the device, and this goes there at once, several blocks at a time",
+        ),
+        (Dontcache, "the device writes while blocks come, and the page cache stays as it is"),
+    ];
+    if wishes.sync && large {
+        ranked.extend(past_cache);
+        ranked.extend(through_cache);
+    } else {
+        ranked.extend(through_cache);
+        ranked.extend(past_cache.map(|(mover, _)| (mover, "for what is to be durable or large")));
+    }
+    ranked.push((Mapped, "one copy out of the page cache"));
+    ranked
+}
+
+/// Why `mover` cannot move this flow; none if it can.
+fn obstacle(mover: Mover, facts: &Facts, wishes: &Wishes) -> Option<String> {
+    let (source, sink) = (&facts.source, &facts.sink);
+    let files = source.kind == Kind::File && sink.kind == Kind::File;
+    let datagrams = source.kind.is_datagrams() || sink.kind.is_datagrams();
+    let no = |reason: &str| Some(reason.to_owned());
+    if matches!(mover, Mover::Single | Mover::Batch | Mover::Offload | Mover::Ring) != datagrams {
+        return no(if datagrams { "it moves streams, and this is datagrams" } else { "it moves datagrams" });
+    }
+    if let Some(stage) = facts.looked_at_by.as_ref().filter(|_| mover != Mover::Buffer && !datagrams) {
+        return Some(format!("{stage} sees every byte"));
+    }
+    match mover {
+        Mover::Reflink | Mover::CopyRange if !files => no("it works between files alone"),
+        Mover::Reflink if !same_file_system(facts) => no("the two are on different file systems"),
+        Mover::Reflink if sink.appends => no("blocks are shared whole, and the sink is appended to"),
+        Mover::Reflink => match &sink.file_system {
+            Some(system) if system.reflinks => None,
+            Some(system) => Some(format!("files of {} cannot share blocks", system.name)),
+            None => no("the file system is not known"),
+        },
+        Mover::CopyRange if !same_file_system(facts) => no("the two are on different file systems"),
+        Mover::CopyRange | Mover::Splice | Mover::Sendfile if sink.appends => {
+            no("the kernel refuses it for a sink that is appended to")
+        }
+        Mover::Sendfile if !source.kind.is_storage() => no("it reads from files and block devices alone"),
+        Mover::Mapped if source.kind != Kind::File => no("only a file can be mapped as a source"),
+        Mover::Splice | Mover::Sendfile if !(is_descriptor(source.kind) && is_descriptor(sink.kind)) => {
+            no("one of the ends is not a descriptor of the kernel's")
+        }
+        Mover::Splice | Mover::Sendfile
+            if source.kind.is_storage() && sink.kind.is_stream() && !wishes.by_reference =>
+        {
+            no(
+                "it sends what the pages hold when they leave, not what they held when they were read (--by reference)",
+            )
+        }
+        Mover::Dontcache => dontcache_obstacle(facts),
+        Mover::Direct => direct_obstacle(facts),
+        Mover::Uring | Mover::Zerocopy if sink.kind != Kind::Stream => no("it sends into sockets alone"),
+        Mover::Uring if !is_descriptor(source.kind) => no("the source is not a descriptor of the kernel's"),
+        Mover::Uring => facts.machine.io_uring.clone().err(),
+        Mover::Ring if source.kind == Kind::Udp || sink.kind == Kind::Udp => no("it is for Ethernet frames"),
+        Mover::Offload if source.kind == Kind::Ethernet || sink.kind == Kind::Ethernet => no("it is for UDP"),
+        _ => None,
+    }
+}
+
+fn is_descriptor(kind: Kind) -> bool {
+    kind.is_storage() || kind.is_stream() || kind == Kind::Nowhere
+}
+
+fn same_file_system(facts: &Facts) -> bool {
+    let device = |system: &Option<crate::facts::FileSystem>| system.as_ref().map(|system| system.device);
+    device(&facts.source.file_system).is_some_and(|one| device(&facts.sink.file_system) == Some(one))
+}
+
+fn dontcache_obstacle(facts: &Facts) -> Option<String> {
+    if !(facts.source.kind.is_storage() && facts.sink.kind.is_storage()) {
+        return Some("it works between files and block devices alone".into());
+    }
+    match &facts.sink.file_system {
+        Some(system) if !system.dontcache => Some(format!("{} does not take RWF_DONTCACHE", system.name)),
+        _ => None,
+    }
+}
+
+fn direct_obstacle(facts: &Facts) -> Option<String> {
+    if !(facts.source.kind.is_storage() && facts.sink.kind.is_storage()) {
+        return Some("it works between files and block devices alone".into());
+    }
+    if facts.sink.appends {
+        return Some("whole blocks are written, and the sink is appended to".into());
+    }
+    if let Err(reason) = &facts.machine.io_uring {
+        return Some(reason.clone());
+    }
+    match &facts.sink.file_system {
+        Some(system) if system.direct_alignment.is_none() => Some(format!("{} has no O_DIRECT", system.name)),
+        _ => None,
+    }
+}
+
+/// Whether `direct` reads a source past the page cache too: not what is in there anyway.
+pub(crate) fn reads_direct(cached_bytes: u64, size: u64) -> bool {
+    (cached_bytes as f64) < size as f64 * CACHED_MIN
+}
+
+fn block_for(mover: Mover, facts: &Facts) -> usize {
+    let streams = facts.source.kind.is_stream() || facts.sink.kind.is_stream();
+    match mover {
+        // The kernel's loops are not interrupted oftener than needed, and often enough to be cancelled.
+        Mover::Reflink => 1 << 30,
+        Mover::CopyRange | Mover::Sendfile => 16 * MIB,
+        Mover::Splice => facts.machine.pipe_bytes_max.min(MIB),
+        Mover::Buffer if streams => 256 * KIB,
+        Mover::Mapped => 2 * MIB,
+        _ => MIB,
+    }
+}
+
+fn promises(mover: Mover, facts: &Facts, wishes: &Wishes) -> Promises {
+    let sends_pages = matches!(mover, Mover::Splice | Mover::Sendfile)
+        && facts.source.kind.is_storage()
+        && facts.sink.kind.is_stream();
+    let datagrams = facts.source.kind.is_datagrams() || facts.sink.kind.is_datagrams();
+    Promises { by_value: !sends_pages, ordered: !datagrams, lossless: !datagrams, durable: wishes.sync }
 }

@@ -15,7 +15,7 @@ mod process;
 mod supervisor;
 
 pub use library::find as find_library;
-pub use process::survive_broken_pipes;
+pub use process::{ignored, survive_broken_pipes};
 pub use supervisor::End;
 
 use crate::cli::RunArgs;

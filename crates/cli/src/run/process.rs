@@ -171,7 +171,7 @@ impl Watch {
 }
 
 /// Whether `signal` is ignored in this process.
-fn ignored(signal: i32) -> bool {
+pub fn ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: only asks; all zeroes is a valid sigaction, should the kernel refuse the number.
     unsafe {

@@ -3,8 +3,99 @@
 //! Invariant: an end that waits does so in [`Control::wait`]; an end that fails names itself in its error. Called by
 //! the movers.
 
+mod behind;
+mod made;
+mod memory;
+mod open;
+mod reading;
+mod socket;
+pub(crate) mod storage;
+mod target;
+mod writing;
+
 use crate::control::Control;
 use crate::error::Error;
+use crate::facts::Kind;
+use std::path::PathBuf;
+
+pub(crate) use made::Nowhere;
+pub(crate) use open::{Opened, reading, sink, source, writing};
+pub(crate) use reading::Reading;
+pub(crate) use target::folder_of;
+pub(crate) use writing::Writing;
+
+/// Where bytes come from, opened.
+pub(crate) enum Source {
+    /// A descriptor of the kernel's.
+    Descriptor(Reading),
+    /// Anything else.
+    Other(Box<dyn Input>),
+}
+
+/// Where bytes go, opened.
+pub(crate) enum Sink {
+    /// A descriptor of the kernel's.
+    Descriptor(Writing),
+    /// Anything else.
+    Other(Box<dyn Output>),
+}
+
+impl Source {
+    /// What it is, as far as movers care.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Source::Descriptor(reading) => reading.kind,
+            Source::Other(_) => Kind::Made,
+        }
+    }
+
+    /// Who shares the descriptor goes on behind what was read.
+    pub(crate) fn tell_position(&self) {
+        if let Source::Descriptor(reading) = self {
+            reading.tell_position();
+        }
+    }
+
+    pub(crate) fn input(&mut self) -> &mut dyn Input {
+        match self {
+            Source::Descriptor(reading) => reading,
+            Source::Other(input) => input.as_mut(),
+        }
+    }
+}
+
+impl Sink {
+    /// What it is, as far as movers care.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Sink::Descriptor(writing) => writing.kind,
+            Sink::Other(_) => Kind::Nowhere,
+        }
+    }
+
+    pub(crate) fn output(&mut self) -> &mut dyn Output {
+        match self {
+            Sink::Descriptor(writing) => writing,
+            Sink::Other(output) => output.as_mut(),
+        }
+    }
+
+    /// The whole flow has succeeded.
+    pub(crate) fn commit(&mut self) -> Result<(), Error> {
+        match self {
+            Sink::Descriptor(writing) => writing.commit(),
+            Sink::Other(_) => Ok(()),
+        }
+    }
+
+    /// The flow has not come to its end; answers where what there is of it is kept.
+    pub(crate) fn keep_partial(&mut self) -> Option<PathBuf> {
+        match self {
+            Sink::Descriptor(writing) => writing.keep_partial(),
+            Sink::Other(_) => None,
+        }
+    }
+}
 
 /// Where bytes come from, block by block.
 pub(crate) trait Input: Send {

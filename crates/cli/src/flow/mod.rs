@@ -1,0 +1,158 @@
+//! `bywash flow`: a flow from the command line.
+//!
+//! The library moves; here is what a person sees of it: the plan, the progress, the report, and what Ctrl-C does.
+//!
+//! - [`explain`]: the plan for people
+//! - [`progress`]: a bar, or lines
+//! - [`tell`]: the report for people
+//! - [`signals`]: the first one ends the flow in good order, the second one at once
+
+mod explain;
+mod progress;
+mod signals;
+mod tell;
+
+use crate::cli::{By, EXIT_OWN_FAILURE, FlowArgs};
+use crate::error::Failure;
+use bywash_flow::{Error, Failed, Flow, Report, Stage};
+use progress::Progress;
+use serde::Serialize;
+use signals::Signals;
+use std::io::{self, Write};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// The flow has failed.
+const EXIT_FAILED: i32 = 1;
+/// Of an exit status after a signal.
+const EXIT_SIGNAL: i32 = 128;
+/// So often signals are looked for, and the bar moves.
+const TURN: Duration = Duration::from_millis(50);
+
+/// Runs the command.
+pub fn main(arguments: &FlowArgs) -> Result<i32, Failure> {
+    let outcome = flow_of(arguments).and_then(|flow| match arguments.explain {
+        true => explain(&flow, arguments),
+        false => run(&flow, arguments),
+    });
+    Ok(outcome.unwrap_or_else(|error| {
+        eprintln!("bywash flow: {error}");
+        match error {
+            Error::Usage(_) | Error::Unfit { .. } => EXIT_OWN_FAILURE,
+            _ => EXIT_FAILED,
+        }
+    }))
+}
+
+/// The flow that the command line describes.
+fn flow_of(arguments: &FlowArgs) -> Result<Flow, Error> {
+    let [source, stages @ .., sink] = arguments.words.as_slice() else {
+        return Err(Error::Usage("name where from and where to".into()));
+    };
+    let mut flow = Flow::new(source.parse()?, sink.parse()?)
+        .by_reference(arguments.by == By::Reference)
+        .sync(arguments.sync)
+        .one_way(arguments.one_way);
+    for (name, bytes) in [("limit", arguments.limit), ("rate", arguments.rate)] {
+        if let Some(bytes) = bytes {
+            flow = flow.stage(format!("{name}:{bytes}").parse()?);
+        }
+    }
+    for stage in stages {
+        flow = flow.stage(stage.parse()?);
+    }
+    if let Some(algorithm) = arguments.hash {
+        flow = flow.stage(Stage::Hash { algorithm, expect: None });
+    }
+    if let Some(via) = arguments.via {
+        flow = flow.via(via);
+    }
+    if let Some(block) = arguments.block {
+        flow = flow.block(usize::try_from(block).unwrap_or(usize::MAX));
+    }
+    Ok(flow)
+}
+
+fn explain(flow: &Flow, arguments: &FlowArgs) -> Result<i32, Error> {
+    let plans = flow.plan()?;
+    let text = if arguments.json { json(&plans) } else { explain::render(&plans) };
+    // A reader that went away (`| head`) is no error.
+    let _ = io::stdout().write_all(text.as_bytes());
+    Ok(0)
+}
+
+fn run(flow: &Flow, arguments: &FlowArgs) -> Result<i32, Error> {
+    let signals = Signals::listen();
+    let running = flow.start()?;
+    let watch = running.watch();
+    let mut progress = Progress::new(arguments);
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        // Whoever asked waits for the answer.
+        let _ = tell.send(running.wait());
+    });
+    let outcome = loop {
+        match told.recv_timeout(TURN) {
+            Ok(outcome) => break outcome,
+            // The thread that waits has come to an end without a word: its panic has been told.
+            Err(RecvTimeoutError::Disconnected) => return Ok(EXIT_OWN_FAILURE),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if signals.seen().is_some() {
+            watch.cancel();
+        }
+        progress.show(&watch);
+    };
+    progress.finish();
+    Ok(conclude(outcome, arguments, signals.seen()))
+}
+
+/// Tells what became of it; answers the exit status.
+fn conclude(outcome: Result<Report, Failed>, arguments: &FlowArgs, signal: Option<i32>) -> i32 {
+    let (report, error) = match outcome {
+        Ok(report) => (report, None),
+        Err(failed) => (*failed.report, Some(failed.error)),
+    };
+    if arguments.json {
+        let text =
+            json(&Told { version: 1, report: &report, error: error.as_ref().map(ToString::to_string) });
+        let to_stderr = arguments.words.last().is_some_and(|sink| sink == "-");
+        // Nobody is left to tell if this fails.
+        let _ = if to_stderr {
+            io::stderr().write_all(text.as_bytes())
+        } else {
+            io::stdout().write_all(text.as_bytes())
+        };
+    } else if !arguments.quiet {
+        eprint!("{}", tell::render(&report));
+    }
+    match (error, signal) {
+        (None, _) => 0,
+        (Some(Error::Cancelled), Some(signal)) => {
+            eprintln!("bywash flow: ended by a signal{}", tell::kept(&report));
+            EXIT_SIGNAL + signal
+        }
+        (Some(error), _) => {
+            eprintln!("bywash flow: {error}{}", tell::kept(&report));
+            match error {
+                Error::Usage(_) | Error::Unfit { .. } => EXIT_OWN_FAILURE,
+                _ => EXIT_FAILED,
+            }
+        }
+    }
+}
+
+/// What `--json` tells of a flow that was run.
+#[derive(Serialize)]
+struct Told<'a> {
+    /// Rises when a member changes its meaning or goes; new ones may come.
+    version: u32,
+    #[serde(flatten)]
+    report: &'a Report,
+    error: Option<String>,
+}
+
+fn json(value: &impl Serialize) -> String {
+    // Numbers and strings always have a JSON form.
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}

@@ -1,0 +1,128 @@
+//! Ends that are paths of containers: another flow, or any program with the library, has the other end.
+
+use super::{Input, Output};
+use crate::control::Control;
+use crate::error::Error;
+use crate::spec::{Listening, Unix};
+use bywash_container::{Cargo, Listener, Message, Options, Path};
+use rustix::event::PollFlags;
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// So long a path is waited for before somebody looks whether the flow was cancelled.
+const LOOK: Duration = Duration::from_millis(50);
+/// Bytes of a container: half of what the second cache holds, so that the peer finds them there.
+const CONTAINER_BYTES: usize = 256 << 10;
+/// Of what is under way.
+const ARENA_BYTES: usize = 8 << 20;
+
+/// Connects, or waits for somebody who does.
+pub(crate) fn open(end: &Unix, name: &str, control: &Control) -> Result<Path, Error> {
+    let options = Options::new().arena_bytes(ARENA_BYTES);
+    let failed = |error| failed("open", name, error);
+    if end.listening == Listening::Connects {
+        return Path::connect(&end.path, &options).map_err(failed);
+    }
+    let listener = Listener::bind(&end.path).map_err(failed)?;
+    loop {
+        control.wait(listener.as_fd(), PollFlags::IN, None)?;
+        if let Some(path) = listener.try_accept(&options).map_err(failed)? {
+            return Ok(path);
+        }
+    }
+}
+
+fn failed(what: &str, name: &str, error: bywash_container::Error) -> Error {
+    Error::io(format!("{what} {name}"), std::io::Error::other(error))
+}
+
+/// Repeats `attempt`, which waits a little, until it has something to answer.
+fn wait<T>(
+    control: &Control,
+    mut attempt: impl FnMut() -> Result<T, bywash_container::Error>,
+) -> Result<Result<T, bywash_container::Error>, Error> {
+    loop {
+        control.check()?;
+        match attempt() {
+            Err(bywash_container::Error::TimedOut) => {}
+            other => return Ok(other),
+        }
+    }
+}
+
+/// What another program ships.
+pub(crate) struct MemoryInput {
+    path: Path,
+    name: String,
+    /// What has come and was not read yet, its first container from this byte on.
+    pieces: VecDeque<bywash_container::Received>,
+    offset: usize,
+}
+
+impl MemoryInput {
+    pub(crate) fn new(path: Path, name: &str) -> MemoryInput {
+        MemoryInput { path, name: name.into(), pieces: VecDeque::new(), offset: 0 }
+    }
+}
+
+impl Input for MemoryInput {
+    fn next<'a>(&'a mut self, room: &'a mut [u8], control: &Control) -> Result<&'a [u8], Error> {
+        loop {
+            if let Some(piece) = self.pieces.front() {
+                let copied =
+                    piece.copy_from(self.offset, room).map_err(|error| failed("read", &self.name, error))?;
+                self.offset += copied;
+                if copied > 0 {
+                    return Ok(&room[..copied]);
+                }
+                self.pieces.pop_front();
+                self.offset = 0;
+                continue;
+            }
+            match wait(control, || self.path.receive_within(LOOK))? {
+                Ok(message) => self.pieces.extend(Message::into_pieces(message)),
+                Err(bywash_container::Error::Closed) => return Ok(&[]),
+                Err(error) => return Err(failed("read", &self.name, error)),
+            }
+        }
+    }
+}
+
+/// What is shipped to another program.
+pub(crate) struct MemoryOutput {
+    path: Path,
+    name: String,
+}
+
+impl MemoryOutput {
+    pub(crate) fn new(path: Path, name: &str) -> MemoryOutput {
+        MemoryOutput { path, name: name.into() }
+    }
+}
+
+impl Output for MemoryOutput {
+    fn put(&mut self, block: &[u8], control: &Control) -> Result<(), Error> {
+        for piece in block.chunks(CONTAINER_BYTES) {
+            let failed = |error| failed("write", &self.name, error);
+            let mut container =
+                wait(control, || self.path.alloc_within(piece.len(), LOOK))?.map_err(failed)?;
+            container.copy_from_slice(piece);
+            let mut left = Some(Cargo::from(container));
+            wait(control, || match left.take() {
+                None => Ok(()),
+                Some(cargo) => self.path.ship_within(cargo, LOOK).map_err(|refused| {
+                    left = Some(*refused.cargo);
+                    refused.error
+                }),
+            })?
+            .map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &Control) -> Result<(), Error> {
+        self.path.close();
+        Ok(())
+    }
+}

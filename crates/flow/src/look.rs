@@ -1,0 +1,227 @@
+//! Finds out what the two ends of a flow are, and what this machine can do, without touching anything.
+//!
+//! Each ability is tried on the thing itself, or, for a file that is yet to be made, on a nameless file in its folder.
+
+use crate::end::folder_of;
+use crate::end::storage;
+use crate::error::Error;
+use crate::facts::{End, FileSystem, Kind, Machine};
+use crate::spec::{Endpoint, File};
+use crate::sys;
+use io_uring::IoUring;
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// RWF_DONTCACHE of linux/fs.h (Linux 6.14).
+pub(crate) const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
+/// In the unlikely case that /proc is not there: the kernel's default.
+const PIPE_BYTES_MAX: usize = 1 << 20;
+
+/// What this machine can do.
+pub(crate) fn machine() -> Machine {
+    let pipe_bytes_max = std::fs::read_to_string("/proc/sys/fs/pipe-max-size")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(PIPE_BYTES_MAX);
+    let io_uring = IoUring::new(2).map(drop).map_err(|error| format!("there is no io_uring here: {error}"));
+    Machine { io_uring, pipe_bytes_max }
+}
+
+/// An end of which nothing is known but what it is.
+fn plain(endpoint: &Endpoint, kind: Kind) -> End {
+    End {
+        name: endpoint.to_string(),
+        kind,
+        size: None,
+        file_system: None,
+        cached: None,
+        has_holes: false,
+        appends: false,
+        overwrites: false,
+    }
+}
+
+/// The kind of what is no file.
+fn kind_of(endpoint: &Endpoint) -> Kind {
+    match endpoint {
+        Endpoint::Null => Kind::Nowhere,
+        Endpoint::Zero | Endpoint::Random { .. } => Kind::Made,
+        Endpoint::Memory(_) => Kind::Memory,
+        Endpoint::Udp(end) if end.reliable => Kind::Quic,
+        Endpoint::Udp(_) => Kind::Udp,
+        Endpoint::Ethernet(_) => Kind::Ethernet,
+        _ => Kind::Stream,
+    }
+}
+
+/// What a source is.
+///
+/// # Errors
+/// That it is not there, or cannot be what it is named as.
+pub(crate) fn source(endpoint: &Endpoint) -> Result<End, Error> {
+    let name = endpoint.to_string();
+    match endpoint {
+        Endpoint::File(file) => file_source(endpoint, file, &name),
+        Endpoint::Raw { path, offset, length } => {
+            let file = File { path: path.clone(), offset: Some(*offset), length: *length, ..File::default() };
+            file_source(endpoint, &file, &name)
+        }
+        Endpoint::Standard => {
+            // SAFETY: it is borrowed for the length of this call; if it is closed, fstat says so.
+            let inherited = unsafe { BorrowedFd::borrow_raw(0) };
+            opened_source(endpoint, inherited, None)
+                .map_err(|error| Error::io("look at standard input", error))
+        }
+        _ => Ok(plain(endpoint, kind_of(endpoint))),
+    }
+}
+
+fn file_source(endpoint: &Endpoint, file: &File, name: &str) -> Result<End, Error> {
+    let failed = |error: Errno| Error::io(format!("open {name}"), error);
+    let Some(stat) = storage::standing(&file.path, name)? else { return Err(failed(Errno::NOENT)) };
+    let kind = storage::kind_of(&stat);
+    if !kind.is_storage() {
+        return Ok(plain(endpoint, kind));
+    }
+    let descriptor =
+        rustix::fs::open(&file.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    let end = opened_source(endpoint, descriptor.as_fd(), Some(&file.path)).map_err(failed)?;
+    let size = end.size.map(|size| {
+        let left = size.saturating_sub(file.offset.unwrap_or(0));
+        file.length.map_or(left, |length| length.min(left))
+    });
+    Ok(End { size, ..end })
+}
+
+fn opened_source(endpoint: &Endpoint, descriptor: BorrowedFd<'_>, path: Option<&Path>) -> Result<End, Errno> {
+    let stat = rustix::fs::fstat(descriptor)?;
+    let kind = storage::kind_of(&stat);
+    if !kind.is_storage() {
+        return Ok(plain(endpoint, kind));
+    }
+    let size = storage::size_of(descriptor, &stat)?;
+    if kind == Kind::File && size == 0 {
+        // Files of procfs say so too: they are read to their end.
+        return Ok(plain(endpoint, Kind::Device));
+    }
+    let pages = sys::cached_pages(descriptor, size).ok();
+    let page = rustix::param::page_size() as u64;
+    Ok(End {
+        size: Some(size),
+        cached: pages.map(|pages| (pages * page) as f64 / size as f64),
+        has_holes: kind == Kind::File && (stat.st_blocks as u64).saturating_mul(512) < size,
+        file_system: Some(file_system(descriptor, stat.st_dev, path.map(folder_of))),
+        ..plain(endpoint, kind)
+    })
+}
+
+/// What a sink is, or would be.
+///
+/// # Errors
+/// That it cannot be made, or cannot be what it is named as.
+pub(crate) fn sink(endpoint: &Endpoint) -> Result<End, Error> {
+    let name = endpoint.to_string();
+    match endpoint {
+        Endpoint::File(file) => file_sink(endpoint, file, &name),
+        Endpoint::Raw { path, .. } => {
+            file_sink(endpoint, &File { path: path.clone(), ..File::default() }, &name)
+        }
+        Endpoint::Standard => {
+            // SAFETY: it is borrowed for the length of this function; if it is closed, fstat says so.
+            let inherited = unsafe { BorrowedFd::borrow_raw(1) };
+            let failed = |error: Errno| Error::io("look at standard output", error);
+            let stat = rustix::fs::fstat(inherited).map_err(failed)?;
+            let flags = rustix::fs::fcntl_getfl(inherited).map_err(failed)?;
+            let kind = storage::kind_of(&stat);
+            let file_system = kind.is_storage().then(|| file_system(inherited, stat.st_dev, None));
+            let appends = flags.contains(OFlags::APPEND);
+            Ok(End { file_system, appends, overwrites: true, ..plain(endpoint, kind) })
+        }
+        _ => Ok(plain(endpoint, kind_of(endpoint))),
+    }
+}
+
+fn file_sink(endpoint: &Endpoint, file: &File, name: &str) -> Result<End, Error> {
+    let there = storage::standing(&file.path, name)?;
+    let kind = there.as_ref().map_or(Kind::File, storage::kind_of);
+    if !kind.is_storage() {
+        return Ok(plain(endpoint, kind));
+    }
+    let in_place = there.is_some() && (file.in_place || file.offset.is_some() || kind == Kind::Block);
+    let end = End { appends: file.append, overwrites: in_place, ..plain(endpoint, kind) };
+    if let (Some(stat), true) = (&there, kind == Kind::Block) {
+        let descriptor = rustix::fs::open(&file.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| Error::io(format!("open {name}"), error))?;
+        return Ok(End { file_system: Some(file_system(descriptor.as_fd(), stat.st_rdev, None)), ..end });
+    }
+    let folder = folder_of(&file.path);
+    let failed = |error: Errno| Error::io(format!("make {name} in the folder {}", folder.display()), error);
+    let opened =
+        rustix::fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(failed)?;
+    let device = rustix::fs::fstat(&opened).map_err(failed)?.st_dev;
+    Ok(End { file_system: Some(file_system(opened.as_fd(), device, Some(folder))), ..end })
+}
+
+/// What the file system can do that `descriptor` is on, tried with nameless files in `folder`, or with `descriptor`.
+fn file_system(descriptor: BorrowedFd<'_>, device: u64, folder: Option<&Path>) -> FileSystem {
+    let magic = rustix::fs::fstatfs(descriptor).map_or(0, |system| system.f_type as u64);
+    let nameless: Vec<OwnedFd> = folder
+        .and_then(|folder| {
+            let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+            let open = || rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR);
+            Some(vec![open().ok()?, open().ok()?])
+        })
+        .unwrap_or_default();
+    let probe = nameless.first().map_or(descriptor, AsFd::as_fd);
+    FileSystem {
+        name: name_of(magic),
+        device,
+        reflinks: nameless.len() == 2
+            && sys::clone_range(nameless[0].as_fd(), nameless[1].as_fd(), 0, 0, 0).is_ok(),
+        dontcache: takes_dontcache(probe),
+        direct_alignment: direct_alignment(probe),
+    }
+}
+
+/// The kernel looks at the flags of a call before it looks whether there is anything to read.
+fn takes_dontcache(probe: BorrowedFd<'_>) -> bool {
+    let mut byte = [0];
+    rustix::io::preadv2(probe, &mut [IoSliceMut::new(&mut byte)], 0, DONTCACHE).is_ok()
+}
+
+/// What the kernel says (statx(2), Linux 6.1), or the sectors of a device.
+fn direct_alignment(probe: BorrowedFd<'_>) -> Option<u32> {
+    let said = rustix::fs::statx(
+        probe,
+        c"",
+        AtFlags::EMPTY_PATH,
+        StatxFlags::from_bits_retain(libc::STATX_DIOALIGN),
+    );
+    let said = said.ok().map(|stat| stat.stx_dio_offset_align.max(stat.stx_dio_mem_align));
+    said.filter(|alignment| *alignment > 0).or_else(|| rustix::fs::ioctl_blksszget(probe).ok())
+}
+
+/// Names of the file systems that this is about, by the numbers of linux/magic.h.
+fn name_of(magic: u64) -> String {
+    const NAMES: [(u64, &str); 11] = [
+        (0xEF53, "ext4"),
+        (0x5846_5342, "xfs"),
+        (0x9123_683E, "btrfs"),
+        (0x0102_1994, "tmpfs"),
+        (0x794C_7630, "overlayfs"),
+        (0x6969, "nfs"),
+        (0xF2F5_2010, "f2fs"),
+        (0x2FC1_2FC1, "zfs"),
+        (0xCA45_1A4E, "bcachefs"),
+        (0x6573_5546, "fuse"),
+        (0x9FA0, "proc"),
+    ];
+    NAMES
+        .iter()
+        .find(|known| known.0 == magic & 0xFFFF_FFFF)
+        .map_or_else(|| format!("a file system 0x{magic:x}"), |known| known.1.into())
+}

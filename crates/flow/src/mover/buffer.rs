@@ -1,0 +1,55 @@
+//! `buffer`: blocks are read into a buffer and written from it; and the same with stages in between, and with ends
+//! that are no descriptors.
+
+use super::{Job, Stop};
+use crate::end::{Reading, Sink, Source, Writing};
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::stage::{Chain, Passed};
+
+pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
+    let mut memory = Memory::new(job.block)?;
+    while let Some(most) = job.next(from, to)? {
+        let block = crate::end::Input::next(from, &mut memory[..most], job.control)?;
+        let read = block.len();
+        if read == 0 {
+            return Ok(());
+        }
+        job.left -= read as u64;
+        to.write_all(block, job.control)?;
+        job.has_written(read);
+    }
+    Ok(())
+}
+
+/// What a flow through stages is told to keep to.
+pub(crate) struct Blocks<'a, 'b> {
+    pub(crate) job: &'a mut Job<'b>,
+    pub(crate) chain: &'a mut Chain,
+}
+
+/// Moves everything from end to end through the stages of the chain.
+pub(crate) fn through(blocks: &mut Blocks<'_, '_>, from: &mut Source, to: &mut Sink) -> Result<(), Error> {
+    let Blocks { job, chain } = blocks;
+    let mut memory = Memory::new(job.block)?;
+    let control = job.control;
+    while job.left > 0 {
+        control.check()?;
+        let mut most = job.left.min(job.block as u64);
+        if let Some(pace) = &mut job.pace {
+            most = pace.take(most, control)?;
+        }
+        let block = from.input().next(&mut memory[..most as usize], control)?;
+        let read = block.len();
+        if read == 0 {
+            break;
+        }
+        job.left -= read as u64;
+        let passed = chain.pass(block, control, to.output())?;
+        job.has_written(read);
+        if passed == Passed::Enough {
+            break;
+        }
+    }
+    chain.finish(control, to.output())
+}

@@ -1,0 +1,245 @@
+//! The ways to move bytes between two descriptors, and what they have in common.
+//!
+//! A mover asks the [`Job`] how much to move next, moves it, and says how much it was. Limits, pacing, holes, progress
+//! and cancelling are the job's. Invariant: at every moment the positions of both ends say what has been moved, so that
+//! another mover can go on where one finds that the kernel does not go along. Called by [`crate::segment`].
+
+mod buffer;
+mod copy_range;
+mod direct;
+mod dontcache;
+mod mapped;
+mod reflink;
+mod sendfile;
+mod splice;
+mod uring;
+mod zerocopy;
+
+use crate::control::Control;
+use crate::end::{Reading, Writing};
+use crate::error::Error;
+use crate::facts::Kind;
+use crate::pace::Pace;
+use crate::plan::Mover;
+use crate::report::Counts;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use std::time::Instant;
+
+pub(crate) use buffer::{Blocks, through};
+
+/// Why a mover stopped.
+pub(crate) enum Stop {
+    /// The kernel does not go along: another one may go on.
+    Unfit(String),
+    /// The flow has failed.
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+/// What is to be moved, and how far that is.
+pub(crate) struct Job<'a> {
+    pub(crate) control: &'a Control,
+    pub(crate) counts: &'a mut Counts,
+    /// Bytes of a block.
+    pub(crate) block: usize,
+    /// Bytes that may still pass.
+    pub(crate) left: u64,
+    pub(crate) pace: Option<Pace>,
+    /// Whether holes of the source are left out.
+    pub(crate) keeps_holes: bool,
+    /// Whether what is moved here is the flow's progress.
+    pub(crate) is_progress: bool,
+    /// Whether this mover was asked for, and no other one takes over.
+    pub(crate) is_forced: bool,
+    /// Where the data ends that the source's position is in.
+    pub(crate) data_until: u64,
+}
+
+impl Job<'_> {
+    /// How much to move next, at the positions of the two; none at the end.
+    pub(crate) fn next(&mut self, from: &mut Reading, to: &mut Writing) -> Result<Option<usize>, Error> {
+        self.next_at_most(from, to, self.block)
+    }
+
+    /// As [`Job::next`], but a block may be that large.
+    pub(crate) fn next_at_most(
+        &mut self,
+        from: &mut Reading,
+        to: &mut Writing,
+        most: usize,
+    ) -> Result<Option<usize>, Error> {
+        self.control.check()?;
+        if self.keeps_holes {
+            self.skip_hole(from, to)?;
+        }
+        let mut most = self.left.min(most as u64).min(from.left().unwrap_or(u64::MAX));
+        if self.keeps_holes
+            && let Some(position) = from.position
+        {
+            most = most.min(self.data_until.saturating_sub(position));
+        }
+        if most == 0 {
+            return Ok(None);
+        }
+        if let (Some(end), Some(position)) = (to.end, to.position) {
+            match end.saturating_sub(position) {
+                0 => return Err(to.failed(Errno::NOSPC)),
+                room => most = most.min(room),
+            }
+        }
+        if let Some(pace) = &mut self.pace {
+            most = pace.take(most, self.control)?;
+        }
+        Ok(Some(most as usize))
+    }
+
+    /// So many bytes have been moved.
+    pub(crate) fn moved(&mut self, from: &mut Reading, to: &mut Writing, bytes: usize) {
+        self.has_read(from, bytes);
+        to.advance(bytes as u64);
+        self.has_written(bytes);
+    }
+
+    /// So many bytes have been taken from the source, and are on their way.
+    pub(crate) fn has_read(&mut self, from: &mut Reading, bytes: usize) {
+        from.advance(bytes as u64);
+        self.left -= (bytes as u64).min(self.left);
+    }
+
+    /// So many of those have arrived.
+    pub(crate) fn has_written(&mut self, bytes: usize) {
+        self.counts.bytes += bytes as u64;
+        if self.is_progress {
+            self.control.note(bytes as u64);
+        }
+    }
+
+    /// Passes over the hole that the source's position is in.
+    fn skip_hole(&mut self, from: &mut Reading, to: &mut Writing) -> Result<(), Error> {
+        let (Some(position), Some(end)) = (from.position, from.end) else { return Ok(()) };
+        if position < self.data_until || position >= end {
+            return Ok(());
+        }
+        let data = match rustix::fs::seek(&from.descriptor, SeekFrom::Data(position)) {
+            Ok(data) => data.min(end),
+            Err(Errno::NXIO) => end,
+            Err(error) => return Err(from.failed(error)),
+        };
+        let hole = (data - position).min(self.left);
+        if hole > 0 {
+            from.advance(hole);
+            to.skip(hole);
+            self.left -= hole;
+            self.counts.holes += hole;
+            if self.is_progress {
+                self.control.note(hole);
+            }
+        }
+        self.data_until = match data < end {
+            true => rustix::fs::seek(&from.descriptor, SeekFrom::Hole(data))
+                .map_err(|error| from.failed(error))?,
+            false => end,
+        };
+        Ok(())
+    }
+
+    /// What it means that a call has moved nothing: the end of a stream, or that the source got shorter.
+    fn nothing_came(&self, from: &Reading) -> Result<(), Error> {
+        if from.end.is_some() { Err(from.shrank()) } else { Ok(()) }
+    }
+}
+
+/// Moves by `step`, which moves at most so many bytes from the one's position to the other's, in one call.
+fn stepwise(
+    job: &mut Job<'_>,
+    from: &mut Reading,
+    to: &mut Writing,
+    mut step: impl FnMut(&Reading, &Writing, usize) -> Result<usize, Errno>,
+) -> Result<(), Stop> {
+    while let Some(most) = job.next(from, to)? {
+        match step(from, to, most) {
+            Ok(0) => return Ok(job.nothing_came(from)?),
+            Ok(bytes) => job.moved(from, to, bytes),
+            Err(Errno::AGAIN) => wait_for_both(job, from, to)?,
+            Err(Errno::INTR) => {}
+            Err(error) if does_not_go_along(error) => return Err(Stop::Unfit(reason(error))),
+            Err(error) => return Err(failed(from, to, error).into()),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the one has something and the other takes something.
+fn wait_for_both(job: &Job<'_>, from: &Reading, to: &Writing) -> Result<(), Error> {
+    if from.kind.is_stream() {
+        from.wait(job.control)?;
+    }
+    if to.kind.is_stream() {
+        to.wait(job.control)?;
+    }
+    Ok(())
+}
+
+/// What the kernel says when a call is not for these two, as against one that has failed.
+fn does_not_go_along(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::BADF | Errno::TXTBSY
+    )
+}
+
+fn reason(error: Errno) -> String {
+    format!("the kernel said: {}", std::io::Error::from(error))
+}
+
+/// One call had both ends in it, and failed.
+fn failed(from: &Reading, to: &Writing, error: Errno) -> Error {
+    match error {
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::PIPE | Errno::ROFS => to.failed(error),
+        _ => Error::io(format!("move data from {} to {}", from.name, to.name), error),
+    }
+}
+
+/// Moves everything by `mover`.
+pub(crate) fn run(mover: Mover, job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
+    match mover {
+        Mover::Reflink => reflink::run(job, from, to),
+        Mover::CopyRange => copy_range::run(job, from, to),
+        Mover::Sendfile => sendfile::run(job, from, to),
+        Mover::Splice => splice::run(job, from, to),
+        Mover::Mapped => mapped::run(job, from, to),
+        Mover::Buffer => buffer::run(job, from, to),
+        Mover::Dontcache => dontcache::run(job, from, to),
+        Mover::Direct => direct::run(job, from, to),
+        Mover::Uring => uring::run(job, from, to),
+        Mover::Zerocopy => zerocopy::run(job, from, to),
+        Mover::Single | Mover::Batch | Mover::Offload | Mover::Ring => {
+            Err(Stop::Unfit("it moves datagrams".into()))
+        }
+    }
+}
+
+/// How often the processor copies each byte on the way: what the movers are about.
+pub(crate) fn copies(mover: Mover, from: Kind, to: Kind) -> u32 {
+    let (from_storage, to_storage) = (from.is_storage(), to.is_storage());
+    match mover {
+        Mover::Reflink => 0,
+        // Pages are handed on; only into a page cache they are copied.
+        Mover::Splice | Mover::Sendfile => u32::from(to_storage),
+        Mover::CopyRange | Mover::Mapped => 1,
+        Mover::Zerocopy => u32::from(from_storage),
+        _ => 2,
+    }
+}
+
+/// The time until which a wait that cannot be cancelled may last.
+fn soon() -> Instant {
+    const TURN: std::time::Duration = std::time::Duration::from_millis(100);
+    Instant::now() + TURN
+}

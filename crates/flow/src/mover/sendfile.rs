@@ -1,0 +1,16 @@
+//! `sendfile`: the kernel sends a file's pages (sendfile(2)); into a file it copies them.
+
+use super::{Job, Stop, stepwise};
+use crate::end::{Reading, Writing};
+use rustix::fs::SeekFrom;
+
+pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
+    stepwise(job, from, to, |from, to, most| {
+        // It writes at the descriptor's own position, and has no other.
+        if let Some(position) = to.position {
+            rustix::fs::seek(to, SeekFrom::Start(position))?;
+        }
+        let mut read = from.position.unwrap_or(0);
+        rustix::fs::sendfile(to, from, Some(&mut read), most)
+    })
+}

@@ -1,0 +1,109 @@
+//! `splice`: pages go through a pipe, from descriptor to descriptor (splice(2)).
+//!
+//! Where one of the two ends is a pipe itself there is no other. Pages of a socket are handed on; into a file they are
+//! copied; those of a file go to a socket as references, which is why that is for flows by reference alone.
+
+use super::{Job, Stop, does_not_go_along, reason, stepwise};
+use crate::end::{Reading, Writing};
+use crate::error::Error;
+use crate::facts::Kind;
+use crate::memory::Memory;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, SpliceFlags, splice};
+use std::os::fd::OwnedFd;
+
+pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
+    if from.kind == Kind::Pipe || to.kind == Kind::Pipe {
+        return stepwise(job, from, to, |from, to, most| {
+            let (mut read, mut written) = (from.position, to.position);
+            splice(from, read.as_mut(), to, written.as_mut(), most, SpliceFlags::NONBLOCK)
+        });
+    }
+    let mut pipe = Pipe::new(job.block)?;
+    job.block = job.block.min(pipe.room);
+    while let Some(most) = job.next(from, to)? {
+        from.wait_if_it_blocks(job.control)?;
+        match pipe.fill(from, most) {
+            Ok(0) => return Ok(job.nothing_came(from)?),
+            Ok(bytes) => {
+                job.has_read(from, bytes);
+                pipe.drain(job, to)?;
+            }
+            Err(Errno::AGAIN) => from.wait(job.control)?,
+            Err(Errno::INTR) => {}
+            Err(error) if does_not_go_along(error) => return Err(Stop::Unfit(reason(error))),
+            Err(error) => return Err(from.failed(error).into()),
+        }
+    }
+    Ok(())
+}
+
+/// A pipe between the two ends.
+struct Pipe {
+    reader: OwnedFd,
+    writer: OwnedFd,
+    /// Bytes that it has room for.
+    room: usize,
+    /// Bytes that are in it.
+    holds: usize,
+}
+
+impl Pipe {
+    /// One with room for a block, or as much as may be had.
+    fn new(block: usize) -> Result<Pipe, Error> {
+        let failed = |error: Errno| Error::io("make a pipe", error);
+        let (reader, writer) =
+            rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(failed)?;
+        // A user who has too many of them gets small ones (pipe(7)).
+        let _ = rustix::pipe::fcntl_setpipe_size(&writer, block);
+        let room = rustix::pipe::fcntl_getpipe_size(&writer).map_err(failed)?;
+        Ok(Pipe { reader, writer, room, holds: 0 })
+    }
+
+    fn fill(&mut self, from: &Reading, most: usize) -> Result<usize, Errno> {
+        let mut read = from.position;
+        let bytes = splice(from, read.as_mut(), &self.writer, None, most, SpliceFlags::NONBLOCK)?;
+        self.holds += bytes;
+        Ok(bytes)
+    }
+
+    /// Moves everything that is in it to the sink.
+    fn drain(&mut self, job: &mut Job<'_>, to: &mut Writing) -> Result<(), Stop> {
+        while self.holds > 0 {
+            job.control.check()?;
+            to.wait_if_it_blocks(job.control)?;
+            let mut written = to.position;
+            match splice(&self.reader, None, &*to, written.as_mut(), self.holds, SpliceFlags::NONBLOCK) {
+                Ok(0) => return Err(to.failed(Errno::NOSPC).into()),
+                Ok(bytes) => self.has_drained(job, to, bytes),
+                Err(Errno::AGAIN) => to.wait(job.control)?,
+                Err(Errno::INTR) => {}
+                Err(error) if does_not_go_along(error) => {
+                    self.drain_by_hand(job, to)?;
+                    return Err(Stop::Unfit(reason(error)));
+                }
+                Err(error) => return Err(to.failed(error).into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn has_drained(&mut self, job: &mut Job<'_>, to: &mut Writing, bytes: usize) {
+        self.holds -= bytes;
+        to.advance(bytes as u64);
+        job.has_written(bytes);
+    }
+
+    /// What is in it was taken from the source, and must not be lost when another mover goes on.
+    fn drain_by_hand(&mut self, job: &mut Job<'_>, to: &mut Writing) -> Result<(), Stop> {
+        let mut memory = Memory::new(self.room)?;
+        while self.holds > 0 {
+            let read = rustix::io::read(&self.reader, &mut memory[..])
+                .map_err(|error| Error::io("read a pipe of this flow", error))?;
+            to.write_all(&memory[..read], job.control)?;
+            self.holds -= read;
+            job.has_written(read);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! `uring`: blocks are read and sent by io_uring, so that the next one is read while one is being sent.
+//!
+//! One send is under way at a time, which keeps the order; reads go ahead of it by as many buffers as there are.
+
+use super::{Job, Stop};
+use crate::end::{Reading, Writing};
+use crate::error::Error;
+use crate::memory::Memory;
+use io_uring::{IoUring, opcode, types};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Blocks under way.
+const DEPTH: usize = 4;
+/// In an entry's number: whether it is of a send.
+const SEND: u64 = 1 << 32;
+
+struct Engine<'a> {
+    ring: IoUring,
+    buffers: Memory,
+    block: usize,
+    from: &'a mut Reading,
+    to: &'a mut Writing,
+    free: Vec<usize>,
+    /// What has been read and not been sent yet, in order: buffer, first byte, bytes.
+    ready: VecDeque<(usize, usize, usize)>,
+    reading: bool,
+    sending: bool,
+    ended: bool,
+}
+
+pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
+    let ring = IoUring::new(2 * DEPTH as u32)
+        .map_err(|error| Stop::Unfit(format!("there is no io_uring: {error}")))?;
+    let buffers = Memory::new(DEPTH * job.block)?;
+    let mut engine = Engine {
+        ring,
+        buffers,
+        block: job.block,
+        from,
+        to,
+        free: (0..DEPTH).collect(),
+        ready: VecDeque::with_capacity(DEPTH),
+        reading: false,
+        sending: false,
+        ended: false,
+    };
+    let outcome = engine.run(job);
+    engine.abandon();
+    outcome
+}
+
+impl Engine<'_> {
+    fn run(&mut self, job: &mut Job<'_>) -> Result<(), Stop> {
+        loop {
+            self.begin_read(job)?;
+            self.begin_send()?;
+            if !self.reading && !self.sending {
+                return Ok(());
+            }
+            self.turn(job)?;
+        }
+    }
+
+    fn begin_read(&mut self, job: &mut Job<'_>) -> Result<(), Error> {
+        if self.reading || self.ended {
+            return Ok(());
+        }
+        let Some(number) = self.free.pop() else { return Ok(()) };
+        let Some(bytes) = job.next(self.from, self.to)? else {
+            self.ended = true;
+            return Ok(());
+        };
+        let at = self.buffers[number * self.block..].as_mut_ptr();
+        // A stream has no position.
+        let position = self.from.position.unwrap_or(u64::MAX);
+        let entry = opcode::Read::new(types::Fd(self.from.descriptor.as_raw_fd()), at, bytes as u32)
+            .offset(position)
+            .build();
+        self.reading = true;
+        self.push(&entry.user_data(number as u64))
+    }
+
+    fn begin_send(&mut self) -> Result<(), Error> {
+        if self.sending {
+            return Ok(());
+        }
+        let Some(&(number, first, bytes)) = self.ready.front() else { return Ok(()) };
+        let at = self.buffers[number * self.block + first..].as_ptr();
+        let entry = opcode::Send::new(types::Fd(self.to.descriptor.as_raw_fd()), at, bytes as u32)
+            .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL)
+            .build();
+        self.sending = true;
+        self.push(&entry.user_data(number as u64 | SEND))
+    }
+
+    fn push(&mut self, entry: &io_uring::squeue::Entry) -> Result<(), Error> {
+        // SAFETY: a buffer that nothing else uses until its completion comes, which is waited for.
+        unsafe { self.ring.submission().push(entry) }
+            .map_err(|error| Error::io("queue a block", std::io::Error::other(error)))
+    }
+
+    fn turn(&mut self, job: &mut Job<'_>) -> Result<(), Stop> {
+        self.ring.submit().map_err(|error| Error::io("submit blocks", error))?;
+        if self.ring.completion().is_empty() {
+            // SAFETY: the ring's descriptor, which lives as long as the ring.
+            let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+            job.control.wait(ring, PollFlags::IN, None)?;
+        }
+        let completed: Vec<(u64, i32)> =
+            self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
+        for (data, result) in completed {
+            let number = (data & !SEND) as usize;
+            if data & SEND != 0 { self.sent(result, job)? } else { self.was_read(number, result, job)? }
+        }
+        Ok(())
+    }
+
+    fn was_read(&mut self, number: usize, result: i32, job: &mut Job<'_>) -> Result<(), Stop> {
+        self.reading = false;
+        match usize::try_from(result) {
+            Ok(0) => {
+                self.ended = true;
+                self.free.push(number);
+                Ok(job.nothing_came(self.from)?)
+            }
+            Ok(bytes) => {
+                job.has_read(self.from, bytes);
+                self.ready.push_back((number, 0, bytes));
+                Ok(())
+            }
+            Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => {
+                self.free.push(number);
+                // A socket that does not wait is said to be empty, and not waited for by the ring.
+                Ok(self.from.wait(job.control)?)
+            }
+            Err(_) => Err(self.from.failed(Errno::from_raw_os_error(-result)).into()),
+        }
+    }
+
+    fn sent(&mut self, result: i32, job: &mut Job<'_>) -> Result<(), Stop> {
+        self.sending = false;
+        let sent = match usize::try_from(result) {
+            Ok(sent) => sent,
+            Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => {
+                return Ok(self.to.wait(job.control)?);
+            }
+            Err(_) => return Err(self.to.failed(Errno::from_raw_os_error(-result)).into()),
+        };
+        job.has_written(sent);
+        if let Some((number, first, bytes)) = self.ready.pop_front() {
+            match sent < bytes {
+                true => self.ready.push_front((number, first + sent, bytes - sent)),
+                false => self.free.push(number),
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel must not use memory that is gone: what is under way is called back, and waited for.
+    fn abandon(&mut self) {
+        if !self.reading && !self.sending {
+            return;
+        }
+        let all = types::CancelBuilder::any();
+        // If it cannot be called back it comes by itself, when the peer does something.
+        let _ = self.ring.submitter().register_sync_cancel(None, all);
+        let mut under_way = usize::from(self.reading) + usize::from(self.sending);
+        while under_way > 0 {
+            let _ = self.ring.submit_and_wait(1);
+            under_way -= self.ring.completion().count().min(under_way);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The words of one endpoint or stage: a kind, an address, options.
+
+use crate::Error;
+use crate::size;
+use std::fmt::{self, Display, Write};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A text in its parts.
+pub(super) struct Words<'a> {
+    text: &'a str,
+    /// What is in front of the first comma, without backslashes.
+    pub(super) address: String,
+    options: Vec<(String, Option<String>)>,
+}
+
+impl<'a> Words<'a> {
+    /// Cuts what follows the kind of `text`.
+    pub(super) fn cut(text: &'a str, rest: &str) -> Words<'a> {
+        let mut parts = pieces(rest).into_iter();
+        let address = parts.next().unwrap_or_default();
+        let options = parts.map(|part| match part.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+            None => (part, None),
+        });
+        Words { text, address, options: options.collect() }
+    }
+
+    /// An error about this text.
+    pub(super) fn wrong(&self, what: impl Display) -> Error {
+        Error::Usage(format!("'{}': {what}", self.text))
+    }
+
+    /// Whether `name` is there.
+    pub(super) fn flag(&mut self, name: &str) -> Result<bool, Error> {
+        match self.take(name) {
+            None => Ok(false),
+            Some(None) => Ok(true),
+            Some(Some(value)) => Err(self.wrong(format!("'{name}' takes no value, and '{value}' is one"))),
+        }
+    }
+
+    /// The value of `name`, as `read` understands it.
+    pub(super) fn value<T>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Error> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(None) => Err(self.wrong(format!("'{name}' needs a value: {name}=..."))),
+            Some(Some(value)) => {
+                read(&value).map(Some).map_err(|reason| self.wrong(format!("'{name}': {reason}")))
+            }
+        }
+    }
+
+    /// The size `name`.
+    pub(super) fn size(&mut self, name: &str) -> Result<Option<u64>, Error> {
+        self.value(name, size::parse)
+    }
+
+    /// The time `name`, in seconds.
+    pub(super) fn seconds(&mut self, name: &str) -> Result<Option<Duration>, Error> {
+        self.value(name, |text| {
+            text.parse::<f64>()
+                .ok()
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                .ok_or_else(|| format!("'{text}' is no time: give seconds, as in 2 or 0.5"))
+        })
+    }
+
+    /// # Errors
+    /// That there is an option that nobody has asked for. `known`: those that may be there.
+    pub(super) fn nothing_more(&self, known: &[&str]) -> Result<(), Error> {
+        let Some((name, _)) = self.options.first() else { return Ok(()) };
+        Err(self.wrong(match known {
+            [] => format!("there is no option '{name}', nor any other here"),
+            known => {
+                format!("there is no option '{name}' (or it is there twice); there are {}", known.join(", "))
+            }
+        }))
+    }
+
+    fn take(&mut self, name: &str) -> Option<Option<String>> {
+        let at = self.options.iter().position(|option| option.0 == name)?;
+        Some(self.options.remove(at).1)
+    }
+}
+
+/// Cuts at commas that have no backslash in front of them, and takes the backslashes away.
+fn pieces(text: &str) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        let last = pieces.len() - 1;
+        match letter {
+            '\\' => pieces[last].extend(letters.next()),
+            ',' => pieces.push(String::new()),
+            other => pieces[last].push(other),
+        }
+    }
+    pieces
+}
+
+/// Text as an address, with a backslash in front of what would end it.
+pub(super) struct Escaped<'a>(pub(super) &'a str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for letter in self.0.chars() {
+            if matches!(letter, ',' | '\\') {
+                out.write_char('\\')?;
+            }
+            out.write_char(letter)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes `,NAME=VALUE` if there is one.
+pub(super) fn option(out: &mut fmt::Formatter<'_>, name: &str, value: Option<impl Display>) -> fmt::Result {
+    match value {
+        Some(value) => write!(out, ",{name}={}", Escaped(&value.to_string())),
+        None => Ok(()),
+    }
+}
+
+/// Writes `,NAME` if it is so.
+pub(super) fn flag(out: &mut fmt::Formatter<'_>, name: &str, is: bool) -> fmt::Result {
+    if is { write!(out, ",{name}") } else { Ok(()) }
+}
+
+/// Reads a number, for [`Words::value`].
+pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("'{text}' is not a number that fits"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_separate_but_behind_a_backslash() {
+        assert_eq!(pieces(r"a\,b,c=d\\,e"), ["a,b", r"c=d\", "e"]);
+        assert_eq!(pieces(""), [""]);
+        assert_eq!(Escaped(r"a,b\c").to_string(), r"a\,b\\c");
+    }
+
+    #[test]
+    fn what_nobody_asked_for_is_named() {
+        let mut words = Words::cut("file:x,ofset=1", "x,ofset=1");
+        assert_eq!(words.size("offset").unwrap(), None);
+        let error = words.nothing_more(&["offset", "length"]).unwrap_err().to_string();
+        assert!(error.contains("'file:x,ofset=1'") && error.contains("no option 'ofset'"), "{error}");
+        assert!(error.contains("offset, length"), "{error}");
+    }
+
+    #[test]
+    fn values_where_they_belong() {
+        let mut words = Words::cut("x", "a,flag=1,size,late=x");
+        assert!(words.flag("flag").is_err() && words.size("size").is_err() && words.seconds("late").is_err());
+    }
+}

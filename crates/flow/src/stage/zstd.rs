@@ -1,0 +1,163 @@
+//! `compress:` and `decompress:`, by Zstandard.
+
+use super::{Filter, Next, Passed};
+use crate::control::Control;
+use crate::error::Error;
+use zstd::stream::raw::{Decoder, Encoder, InBuffer, Operation, OutBuffer};
+
+/// What comes out is handed on in pieces of this size.
+const PIECE_BYTES: usize = 128 << 10;
+/// The largest window of a stream that is decompressed: what zstd(1) takes without being asked to.
+const WINDOW_LOG_MAX: u32 = 27;
+/// The largest that a stream made here needs, so that a flow keeps to its memory.
+const WINDOW_LOG: u32 = 21;
+
+/// Compresses what passes.
+pub(crate) struct Compressing {
+    encoder: Encoder<'static>,
+    room: Vec<u8>,
+}
+
+impl Compressing {
+    pub(crate) fn new(level: i32) -> Result<Compressing, Error> {
+        let failed = |error| Error::io("set up the compression", error);
+        let mut encoder = Encoder::new(level).map_err(failed)?;
+        encoder.set_parameter(zstd::zstd_safe::CParameter::WindowLog(WINDOW_LOG)).map_err(failed)?;
+        // Damage is found when it is decompressed.
+        encoder.set_parameter(zstd::zstd_safe::CParameter::ChecksumFlag(true)).map_err(failed)?;
+        Ok(Compressing { encoder, room: vec![0; PIECE_BYTES] })
+    }
+}
+
+impl Filter for Compressing {
+    fn pass(&mut self, block: &[u8], control: &Control, next: &mut Next<'_>) -> Result<Passed, Error> {
+        let mut input = InBuffer::around(block);
+        while input.pos < block.len() {
+            control.check()?;
+            let mut output = OutBuffer::around(&mut self.room[..]);
+            self.encoder.run(&mut input, &mut output).map_err(|error| Error::io("compress", error))?;
+            if output.pos() > 0 && next(output.as_slice())? == Passed::Enough {
+                return Ok(Passed::Enough);
+            }
+        }
+        Ok(Passed::OnMore)
+    }
+
+    fn finish(&mut self, _: &Control, next: &mut Next<'_>) -> Result<(), Error> {
+        loop {
+            let mut output = OutBuffer::around(&mut self.room[..]);
+            let left =
+                self.encoder.finish(&mut output, true).map_err(|error| Error::io("compress", error))?;
+            if output.pos() > 0 {
+                next(output.as_slice())?;
+            }
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Decompresses what passes: one stream, or several one behind the other.
+pub(crate) struct Decompressing {
+    decoder: Decoder<'static>,
+    room: Vec<u8>,
+    /// Whether a stream has begun and not ended.
+    inside: bool,
+    enough: bool,
+}
+
+impl Decompressing {
+    pub(crate) fn new() -> Result<Decompressing, Error> {
+        let failed = |error| Error::io("set up the decompression", error);
+        let mut decoder = Decoder::new().map_err(failed)?;
+        decoder.set_parameter(zstd::zstd_safe::DParameter::WindowLogMax(WINDOW_LOG_MAX)).map_err(failed)?;
+        Ok(Decompressing { decoder, room: vec![0; PIECE_BYTES], inside: false, enough: false })
+    }
+}
+
+impl Filter for Decompressing {
+    fn pass(&mut self, block: &[u8], control: &Control, next: &mut Next<'_>) -> Result<Passed, Error> {
+        let mut input = InBuffer::around(block);
+        loop {
+            control.check()?;
+            let mut output = OutBuffer::around(&mut self.room[..]);
+            let hint = self.decoder.run(&mut input, &mut output).map_err(|error| {
+                Error::Data(format!("what is to be decompressed is not zstd, or damaged: {error}"))
+            })?;
+            let (full, written) = (output.pos() == PIECE_BYTES, output.pos());
+            if written > 0 && next(output.as_slice())? == Passed::Enough {
+                self.enough = true;
+                return Ok(Passed::Enough);
+            }
+            self.inside = hint != 0;
+            if hint == 0 {
+                // The next stream begins anew.
+                self.decoder.reinit().map_err(|error| Error::io("set up the decompression", error))?;
+            }
+            if input.pos == block.len() && !full {
+                return Ok(Passed::OnMore);
+            }
+        }
+    }
+
+    fn finish(&mut self, _: &Control, _: &mut Next<'_>) -> Result<(), Error> {
+        match self.inside && !self.enough {
+            true => Err(Error::Data("what is to be decompressed ends in the middle".into())),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Limiting;
+    use super::super::tests::through;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn compressed(data: &[u8]) -> Vec<u8> {
+        through(vec![Box::new(Compressing::new(3).unwrap())], data, 1000).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_compressed_comes_back(
+            data in proptest::collection::vec(0u8..4, 0..100_000),
+            piece in 1usize..100_000,
+        ) {
+            let packed = compressed(&data);
+            let back = through(vec![Box::new(Decompressing::new().unwrap())], &packed, piece).unwrap();
+            prop_assert_eq!(back, data);
+        }
+    }
+
+    #[test]
+    fn streams_one_behind_the_other() {
+        let both = [compressed(b"one"), compressed(b"other")].concat();
+        for piece in [1, both.len()] {
+            let back = through(vec![Box::new(Decompressing::new().unwrap())], &both, piece).unwrap();
+            assert_eq!(back, b"oneother");
+        }
+    }
+
+    #[test]
+    fn what_is_damaged_is_an_error() {
+        let mut packed = compressed(&vec![9; 100_000]);
+        let cut = through(vec![Box::new(Decompressing::new().unwrap())], &packed[..packed.len() - 1], 10);
+        assert!(cut.unwrap_err().to_string().contains("ends in the middle"));
+        let last = packed.len() - 1;
+        packed[last] ^= 1;
+        let damaged = through(vec![Box::new(Decompressing::new().unwrap())], &packed, 10);
+        assert!(damaged.unwrap_err().to_string().contains("damaged"));
+        assert!(through(vec![Box::new(Decompressing::new().unwrap())], b"no zstd", 3).is_err());
+    }
+
+    #[test]
+    fn a_limit_behind_it_is_no_damage() {
+        let packed = compressed(&vec![9; 1_000_000]);
+        let stages: Vec<Box<dyn Filter>> =
+            vec![Box::new(Decompressing::new().unwrap()), Box::new(Limiting(10))];
+        assert_eq!(through(stages, &packed, 50).unwrap(), [9; 10]);
+    }
+}
