@@ -177,8 +177,9 @@ fn file_system(descriptor: BorrowedFd<'_>, device: u64, folder: Option<&Path>) -
         })
         .unwrap_or_default();
     let probe = nameless.first().map_or(descriptor, AsFd::as_fd);
+    let is_device = rustix::fs::fstat(descriptor).is_ok_and(|stat| storage::kind_of(&stat) == Kind::Block);
     FileSystem {
-        name: name_of(magic),
+        name: if is_device { "the device".into() } else { name_of(magic) },
         device,
         reflinks: nameless.len() == 2
             && sys::clone_range(nameless[0].as_fd(), nameless[1].as_fd(), 0, 0, 0).is_ok(),

@@ -5,7 +5,7 @@
 
 use crate::control::Control;
 use crate::end::storage::Manner;
-use crate::end::{self, Opened, Sink, Source};
+use crate::end::{self, Opened, Opening, Sink, Source};
 use crate::error::Error;
 use crate::facts::Kind;
 use crate::flow::Flow;
@@ -156,7 +156,22 @@ fn manner(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> Manner {
     }
 }
 
-/// Opens everything, the sink first: whoever sends should find somebody who receives.
+/// Opens the two ends of the whole: first the one that waits for somebody, then the one that others would wait for.
+fn both_ends(
+    flow: &Flow,
+    manner: &Manner,
+    control: &Control,
+) -> Result<(Opened<Source>, Opened<Sink>), Error> {
+    let (source, sink) = (Opening::new(&flow.source)?, Opening::new(&flow.sink)?);
+    if sink.waits() && !source.waits() {
+        let sink = end::sink(sink, manner, control)?;
+        return Ok((end::source(source, control)?, sink));
+    }
+    let source = end::source(source, control)?;
+    Ok((source, end::sink(sink, manner, control)?))
+}
+
+/// Opens everything.
 fn open<'a>(
     flow: &Flow,
     parts: &'a [Part<'a>],
@@ -169,8 +184,7 @@ fn open<'a>(
     // What each part reads from and writes to, but for the two ends of the whole.
     let mut feeds: Vec<OwnedFd> = Vec::new();
     let mut results: Vec<OwnedFd> = Vec::new();
-    let source = end::source(&flow.source, control)?;
-    let sink = end::sink(&flow.sink, manner, control)?;
+    let (source, sink) = both_ends(flow, manner, control)?;
     for part in &parts[..parts.len() - 1] {
         let Place::Program(command) = part.sink else { continue };
         let (program, feed, result) = Program::start(command)?;
@@ -225,12 +239,14 @@ fn chain(part: &Part<'_>, manner: &Manner, control: &Control) -> Result<Chain, E
     for stage in &part.stages {
         let filter: Box<dyn Filter> = match stage {
             Stage::Hash { algorithm, expect } => Box::new(Hashing::new(*algorithm, expect.clone())),
-            Stage::Tee(endpoint) => Box::new(Teeing(match end::sink(endpoint, manner, control)? {
-                Opened::OneWay(sink) => sink,
-                Opened::BothWays(socket) => {
-                    Sink::Descriptor(end::writing(socket, Kind::Stream, &endpoint.to_string(), manner))
-                }
-            })),
+            Stage::Tee(endpoint) => {
+                Box::new(Teeing(match end::sink(Opening::new(endpoint)?, manner, control)? {
+                    Opened::OneWay(sink) => sink,
+                    Opened::BothWays(socket) => {
+                        Sink::Descriptor(end::writing(socket, Kind::Stream, &endpoint.to_string(), manner))
+                    }
+                }))
+            }
             Stage::Limit(bytes) => Box::new(Limiting(*bytes)),
             Stage::Rate(rate) => Box::new(Pacing(Pace::new(*rate))),
             Stage::Compress { level } => Box::new(Compressing::new(*level)?),

@@ -2,6 +2,7 @@
 //!
 //! - [`place`]: a folder and the command
 //! - [`exit`]: exit statuses
+//! - [`flow`]: flows between files, sockets and programs, also programs that others wrote
 //! - [`inherited`]: what the program finds is what bywash found
 //! - [`signals`]: signals to bywash, Ctrl-C, Ctrl-Z
 //! - [`refusals`]: what is refused, and in which words
@@ -14,6 +15,7 @@
 
 mod doctor;
 mod exit;
+mod flow;
 mod generated;
 mod inherited;
 mod place;

@@ -19,7 +19,7 @@ use crate::facts::Kind;
 use std::path::PathBuf;
 
 pub(crate) use made::Nowhere;
-pub(crate) use open::{Opened, reading, sink, source, writing};
+pub(crate) use open::{Opened, Opening, reading, sink, source, writing};
 pub(crate) use reading::Reading;
 pub(crate) use target::folder_of;
 pub(crate) use writing::Writing;

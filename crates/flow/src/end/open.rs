@@ -22,12 +22,47 @@ pub(crate) enum Opened<T> {
     BothWays(OwnedFd),
 }
 
+/// An end that is about to be opened: whoever listens does so already, so that who connects is not refused.
+pub(crate) struct Opening<'a> {
+    endpoint: &'a Endpoint,
+    name: String,
+    gate: Option<Gate>,
+}
+
+impl<'a> Opening<'a> {
+    pub(crate) fn new(endpoint: &'a Endpoint) -> Result<Opening<'a>, Error> {
+        let name = endpoint.to_string();
+        let gate = match endpoint {
+            Endpoint::Tcp(end) if end.listening != Listening::Connects => Some(Gate::tcp(end, &name)?),
+            Endpoint::Unix(end) if end.listening != Listening::Connects => Some(Gate::unix(end, &name)?),
+            _ => None,
+        };
+        Ok(Opening { endpoint, name, gate })
+    }
+
+    /// Whether somebody else decides when it is open.
+    pub(crate) fn waits(&self) -> bool {
+        self.gate.is_some()
+            || matches!(self.endpoint, Endpoint::Memory(end) if end.listening != Listening::Connects)
+    }
+
+    /// A connected socket, if it is one.
+    fn stream(&self, control: &Control) -> Result<Option<OwnedFd>, Error> {
+        match (&self.gate, self.endpoint) {
+            (Some(gate), _) => gate.accept(control).map(Some),
+            (None, Endpoint::Tcp(end)) => socket::connect_tcp(end, &self.name, control).map(Some),
+            (None, Endpoint::Unix(end)) => socket::connect_unix(end, &self.name, control).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
 /// Opens where bytes come from.
-pub(crate) fn source(endpoint: &Endpoint, control: &Control) -> Result<Opened<Source>, Error> {
-    let name = endpoint.to_string();
-    if let Some(socket) = stream(endpoint, &name, control)? {
+pub(crate) fn source(opening: Opening<'_>, control: &Control) -> Result<Opened<Source>, Error> {
+    if let Some(socket) = opening.stream(control)? {
         return Ok(Opened::BothWays(socket));
     }
+    let Opening { endpoint, name, .. } = opening;
     Ok(Opened::OneWay(match endpoint {
         Endpoint::File(file) => Source::Descriptor(storage::open_source(file, &name, control)?),
         Endpoint::Raw { path, offset, length } => {
@@ -47,11 +82,11 @@ pub(crate) fn source(endpoint: &Endpoint, control: &Control) -> Result<Opened<So
 }
 
 /// Opens where bytes go.
-pub(crate) fn sink(endpoint: &Endpoint, manner: &Manner, control: &Control) -> Result<Opened<Sink>, Error> {
-    let name = endpoint.to_string();
-    if let Some(socket) = stream(endpoint, &name, control)? {
+pub(crate) fn sink(opening: Opening<'_>, manner: &Manner, control: &Control) -> Result<Opened<Sink>, Error> {
+    if let Some(socket) = opening.stream(control)? {
         return Ok(Opened::BothWays(socket));
     }
+    let Opening { endpoint, name, .. } = opening;
     Ok(Opened::OneWay(match endpoint {
         Endpoint::File(file) => Sink::Descriptor(storage::open_sink(file, &name, manner, control)?),
         Endpoint::Raw { path, offset, length } => {
@@ -78,21 +113,6 @@ fn block_device(path: &Path, name: &str) -> Result<(), Error> {
         Some(stat) if storage::kind_of(&stat) == Kind::Block => Ok(()),
         Some(_) => Err(Error::Usage(format!("{name} is no block device: write file:{}", path.display()))),
         None => Err(Error::io(format!("open {name}"), rustix::io::Errno::NOENT)),
-    }
-}
-
-/// A connected socket, if the endpoint is one.
-fn stream(endpoint: &Endpoint, name: &str, control: &Control) -> Result<Option<OwnedFd>, Error> {
-    match endpoint {
-        Endpoint::Tcp(end) if end.listening == Listening::Connects => {
-            socket::connect_tcp(end, name, control).map(Some)
-        }
-        Endpoint::Tcp(end) => Gate::tcp(end, name)?.accept(control).map(Some),
-        Endpoint::Unix(end) if end.listening == Listening::Connects => {
-            socket::connect_unix(end, name, control).map(Some)
-        }
-        Endpoint::Unix(end) => Gate::unix(end, name)?.accept(control).map(Some),
-        _ => Ok(None),
     }
 }
 

@@ -66,11 +66,9 @@ impl Reading {
 
     /// It ended before its size was reached.
     pub(crate) fn shrank(&self) -> Error {
-        let (position, end) = (self.position.unwrap_or(0), self.end.unwrap_or(0));
-        Error::Data(format!(
-            "{} got shorter while it was read: {position} of {end} bytes were there; what was copied is not whole",
-            self.name
-        ))
+        let end = self.end.unwrap_or(0);
+        let now = rustix::fs::fstat(&self.descriptor).map_or(0, |stat| stat.st_size);
+        Error::Data(format!("{} got shorter while it was read: it had {end} bytes and has {now}", self.name))
     }
 
     /// Leaves the descriptor's own position behind what was read.

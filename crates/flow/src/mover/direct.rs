@@ -171,8 +171,9 @@ impl Engine<'_> {
         }
         let completed: Vec<(usize, i32)> =
             self.ring.completion().map(|entry| (entry.user_data() as usize, entry.result())).collect();
+        // All of them have come, also those behind one that has failed.
+        self.under_way -= completed.len();
         for (number, result) in completed {
-            self.under_way -= 1;
             self.completed(number, result, job)?;
         }
         Ok(())

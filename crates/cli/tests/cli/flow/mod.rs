@@ -1,0 +1,194 @@
+//! `bywash flow` as it is used.
+//!
+//! - [`files`]: between files and devices, by every mover
+//! - [`streams`]: pipes, sockets, memory
+//! - [`stages`]: what is done on the way
+//! - [`failures`]: everything that can go wrong
+//! - [`peers`]: nc, socat, curl, nginx at the other end
+
+mod failures;
+mod files;
+mod peers;
+mod stages;
+mod streams;
+
+use crate::place::{Place, stderr};
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// `bywash flow` with these words; it has not failed.
+fn flows(place: &Place, words: &[&str]) -> Output {
+    let output = flow(place, words);
+    assert!(output.status.success(), "bywash flow {}: {}", words.join(" "), stderr(&output));
+    output
+}
+
+fn flow(place: &Place, words: &[&str]) -> Output {
+    place.bywash(&["flow"]).args(words).output().unwrap()
+}
+
+/// A program that goes on beside the test, and not longer.
+struct Beside(Child);
+
+impl Beside {
+    fn start(command: &mut Command) -> Beside {
+        Beside(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// `bywash flow` beside the test.
+    fn flow(place: &Place, words: &[&str]) -> Beside {
+        Beside::start(place.bywash(&["flow"]).args(words))
+    }
+
+    /// What it has come to.
+    fn finish(mut self) -> Output {
+        let end = Instant::now() + LIMIT;
+        while self.0.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < end, "it does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        std::io::Read::read_to_end(&mut self.0.stdout.take().unwrap(), &mut stdout).unwrap();
+        std::io::Read::read_to_end(&mut self.0.stderr.take().unwrap(), &mut stderr).unwrap();
+        Output { status: self.0.wait().unwrap(), stdout, stderr }
+    }
+
+    /// It has not failed.
+    fn succeeds(self) -> Output {
+        let output = self.finish();
+        assert!(output.status.success(), "{}", stderr(&output));
+        output
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.0.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // Mostly it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Bytes that are no pattern, the same ones each time.
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    (0..bytes)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}
+
+/// A port that nobody has at this moment.
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// Waits until somebody listens at a port, without connecting to it.
+fn wait_for_port(port: u16) {
+    let wanted = format!(":{port:04X} ");
+    wait_for("somebody listens", || {
+        ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+            let table = fs::read_to_string(table).unwrap();
+            table.lines().any(|line| line.contains(&wanted) && line.contains(" 0A "))
+        })
+    });
+}
+
+fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !is() {
+        assert!(Instant::now() < end, "{what} does not come true");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn connect(port: u16) -> TcpStream {
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap()
+}
+
+/// The names in a folder, in order.
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+fn assert_same(one: &Path, other: &Path) {
+    assert!(
+        fs::read(one).unwrap() == fs::read(other).unwrap(),
+        "{} and {} differ",
+        one.display(),
+        other.display()
+    );
+}
+
+/// A file system or device of this test's own, taken away when it ends. Needs root.
+struct Mounted {
+    place: Place,
+    device: Option<String>,
+}
+
+impl Mounted {
+    /// A file system of `bytes` in a file.
+    fn make(kind: &str, bytes: u64) -> Mounted {
+        let place = Place::new();
+        let image = place.file("image", "");
+        fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(bytes).unwrap();
+        fs::create_dir(place.path().join("mnt")).unwrap();
+        run(place.command(format!("/sbin/mkfs.{kind}")).args(["-q", "image"]));
+        run(place.command("mount").args(["-o", "loop", "image", "mnt"]));
+        Mounted { place, device: None }
+    }
+
+    /// A block device of `bytes`.
+    fn device(bytes: u64) -> Mounted {
+        let place = Place::new();
+        let image = place.file("image", "");
+        fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(bytes).unwrap();
+        let made = run(place.command("losetup").args(["--find", "--show", "image"]));
+        let device = crate::place::stdout(&made).trim().to_owned();
+        Mounted { place, device: Some(device) }
+    }
+
+    fn path(&self) -> String {
+        match &self.device {
+            Some(device) => device.clone(),
+            None => self.place.path().join("mnt").to_str().unwrap().to_owned(),
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = match &self.device {
+            Some(device) => Command::new("losetup").args(["--detach", device]).status(),
+            None => Command::new("umount").arg(self.path()).status(),
+        };
+    }
+}
+
+/// Runs a command that must not fail; this test needs to be root's.
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {} (this test needs root)", stderr(&output));
+    output
+}
