@@ -26,7 +26,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 release := $(target)/release
 # What is tested and linted besides the default features.
-features := --features bywash-container/async,bywash-channel/async
+features := --features bywash-container/async,bywash-channel/async,bywash-flow/reliable
 tools := $(target)/tools
 
 # ---- building ---------------------------------------------------------------------------------------

@@ -7,11 +7,15 @@ use crate::error::Error;
 use bywash_sync::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Stands for a size that nobody knows.
 const UNKNOWN: u64 = u64::MAX;
+/// Notices that wait for somebody to take them.
+const NOTICES_MAX: usize = 64;
 
 /// One flow's.
 #[derive(Debug)]
@@ -20,6 +24,8 @@ pub(crate) struct Control {
     total: AtomicU64,
     cancelled: AtomicBool,
     wake: OwnedFd,
+    /// What whoever watches should hear before the end, oldest first.
+    notices: Mutex<VecDeque<String>>,
 }
 
 impl Control {
@@ -31,6 +37,7 @@ impl Control {
             total: AtomicU64::new(UNKNOWN),
             cancelled: AtomicBool::new(false),
             wake,
+            notices: Mutex::default(),
         })
     }
 
@@ -52,6 +59,20 @@ impl Control {
     /// So many bytes are there to move in all.
     pub(crate) fn expect(&self, bytes: u64) {
         self.total.store(bytes, Relaxed);
+    }
+
+    /// Tells whoever watches. Of those that nobody takes the oldest are forgotten.
+    pub(crate) fn tell(&self, notice: String) {
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        if notices.len() >= NOTICES_MAX {
+            notices.pop_front();
+        }
+        notices.push_back(notice);
+    }
+
+    /// What has been told since the last time.
+    pub(crate) fn take_notices(&self) -> Vec<String> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
     /// Ends the flow: whatever waits stops waiting, whatever moves stops after the piece that it moves.

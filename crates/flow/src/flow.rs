@@ -180,6 +180,11 @@ impl Watch {
         self.0.total()
     }
 
+    /// What there is to hear before the end, as the fingerprint of a listener's certificate; each once.
+    pub fn take_notices(&self) -> Vec<String> {
+        self.0.take_notices()
+    }
+
     /// Ends it: it stops after the piece that it is moving, wherever it waits.
     pub fn cancel(&self) {
         self.0.cancel();

@@ -34,6 +34,8 @@ mod mover;
 mod pace;
 mod part;
 pub mod plan;
+#[cfg(feature = "reliable")]
+mod reliable;
 mod report;
 mod run;
 pub mod size;

@@ -101,6 +101,9 @@ fn run(flow: &Flow, arguments: &FlowArgs) -> Result<i32, Error> {
         if signals.seen().is_some() {
             watch.cancel();
         }
+        for notice in watch.take_notices() {
+            progress.line(&notice);
+        }
         progress.show(&watch);
     };
     progress.finish();

@@ -65,6 +65,14 @@ impl Progress {
         }
     }
 
+    /// Tells something above it.
+    pub fn line(&self, text: &str) {
+        match self {
+            Progress::Bar { bar, .. } => bar.suspend(|| eprintln!("bywash flow: {text}")),
+            _ => eprintln!("bywash flow: {text}"),
+        }
+    }
+
     /// Takes it away.
     pub fn finish(&self) {
         if let Progress::Bar { bar, .. } = self {

@@ -6,11 +6,11 @@ use super::reading::Reading;
 use super::socket::{self, Gate};
 use super::storage::{self, Manner};
 use super::writing::Writing;
-use super::{Sink, Source};
+use super::{Input, Output, Sink, Source};
 use crate::control::Control;
 use crate::error::Error;
 use crate::facts::Kind;
-use crate::spec::{Endpoint, File, Listening};
+use crate::spec::{Endpoint, File, Listening, Udp};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -44,6 +44,7 @@ impl<'a> Opening<'a> {
     pub(crate) fn waits(&self) -> bool {
         self.gate.is_some()
             || matches!(self.endpoint, Endpoint::Memory(end) if end.listening != Listening::Connects)
+            || matches!(self.endpoint, Endpoint::Udp(end) if end.listen && end.reliable)
     }
 
     /// A connected socket, if it is one.
@@ -76,6 +77,7 @@ pub(crate) fn source(opening: Opening<'_>, control: &Control) -> Result<Opened<S
         Endpoint::Memory(end) => {
             Source::Other(Box::new(MemoryInput::new(memory::open(end, &name, control)?, &name)))
         }
+        Endpoint::Udp(end) if end.reliable => Source::Other(reliable_input(end, control)?),
         Endpoint::Null => return Err(Error::Usage("null: has nothing to give; name it as the sink".into())),
         _ => return Err(Error::Usage(format!("{name} cannot be a source"))),
     }))
@@ -96,6 +98,7 @@ pub(crate) fn sink(opening: Opening<'_>, manner: &Manner, control: &Control) -> 
         }
         Endpoint::Standard => Sink::Descriptor(storage::standard_output(manner)?),
         Endpoint::Null => Sink::Other(Box::new(Nowhere)),
+        Endpoint::Udp(end) if end.reliable => Sink::Other(reliable_output(end, control)?),
         Endpoint::Memory(end) => {
             Sink::Other(Box::new(MemoryOutput::new(memory::open(end, &name, control)?, &name)))
         }
@@ -114,6 +117,33 @@ fn block_device(path: &Path, name: &str) -> Result<(), Error> {
         Some(_) => Err(Error::Usage(format!("{name} is no block device: write file:{}", path.display()))),
         None => Err(Error::io(format!("open {name}"), rustix::io::Errno::NOENT)),
     }
+}
+
+#[cfg(feature = "reliable")]
+fn reliable_input(end: &Udp, control: &Control) -> Result<Box<dyn Input>, Error> {
+    let options = crate::reliable::ReliableOptions::of(end)?;
+    crate::reliable::open_input(&options, control, &mut |notice| control.tell(notice.to_string()))
+}
+
+#[cfg(feature = "reliable")]
+fn reliable_output(end: &Udp, control: &Control) -> Result<Box<dyn Output>, Error> {
+    let options = crate::reliable::ReliableOptions::of(end)?;
+    crate::reliable::open_output(&options, control, &mut |notice| control.tell(notice.to_string()))
+}
+
+#[cfg(not(feature = "reliable"))]
+fn reliable_input(_: &Udp, _: &Control) -> Result<Box<dyn Input>, Error> {
+    Err(no_quic())
+}
+
+#[cfg(not(feature = "reliable"))]
+fn reliable_output(_: &Udp, _: &Control) -> Result<Box<dyn Output>, Error> {
+    Err(no_quic())
+}
+
+#[cfg(not(feature = "reliable"))]
+fn no_quic() -> Error {
+    Error::Usage("this was built without QUIC; build bywash-flow with the feature 'reliable'".into())
 }
 
 /// A socket, or a program's output, as it is read.

@@ -130,6 +130,20 @@ pub struct Udp {
     pub insecure: bool,
     /// Reliable: where this end's certificate is kept.
     pub identity: Option<PathBuf>,
+    /// Reliable: how long the peer may be silent.
+    pub timeout: Option<Duration>,
+    /// Reliable: how a sender finds out how much the network takes.
+    pub congestion: Congestion,
+}
+
+/// How a sender finds out how much the network takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// `cubic`: by what is lost: for networks that lose nothing as long as they are not full.
+    #[default]
+    Cubic,
+    /// `bbr`: by the rate that arrives: for networks that lose packets whatever is sent, as radio does.
+    Bbr,
 }
 
 /// Ethernet frames of type 0x0A0A.
@@ -291,6 +305,18 @@ fn tcp(words: &mut Words<'_>, listen: bool) -> Result<Tcp, Error> {
     Ok(tcp)
 }
 
+/// Those behind `reliable` are for what is reliable alone.
+const UDP_OPTIONS: [&str; 9] =
+    ["size", "idle", "sequenced", "reliable", "pin", "insecure", "identity", "timeout", "congestion"];
+
+fn congestion(text: &str) -> Result<Congestion, String> {
+    match text {
+        "cubic" => Ok(Congestion::Cubic),
+        "bbr" => Ok(Congestion::Bbr),
+        _ => Err(format!("'{text}' is not known: there are cubic and bbr")),
+    }
+}
+
 fn udp(words: &mut Words<'_>, listen: bool) -> Result<Udp, Error> {
     let (host, port) = host_and_port(words, listen)?;
     let udp = Udp {
@@ -304,13 +330,24 @@ fn udp(words: &mut Words<'_>, listen: bool) -> Result<Udp, Error> {
         pin: words.value("pin", fingerprint)?,
         insecure: words.flag("insecure")?,
         identity: words.value("identity", |path| Ok(path.into()))?,
+        timeout: words.seconds("timeout")?,
+        congestion: words.value("congestion", congestion)?.unwrap_or_default(),
     };
-    words.nothing_more(&["size", "idle", "sequenced", "reliable", "pin", "insecure", "identity"])?;
+    words.nothing_more(&UDP_OPTIONS)?;
     if udp.sequenced && udp.reliable {
         return Err(words.wrong("what is reliable needs no numbers: give 'sequenced' or 'reliable'"));
     }
-    if !udp.reliable && (udp.pin.is_some() || udp.insecure || udp.identity.is_some()) {
-        return Err(words.wrong("pin, insecure and identity are for 'reliable', which is not there"));
+    let of_reliable = Udp {
+        pin: udp.pin.clone(),
+        insecure: udp.insecure,
+        identity: udp.identity.clone(),
+        timeout: udp.timeout,
+        congestion: udp.congestion,
+        ..Udp::default()
+    };
+    if !udp.reliable && of_reliable != Udp::default() {
+        let theirs = UDP_OPTIONS[4..].join(", ");
+        return Err(words.wrong(format!("{theirs} are for 'reliable', which is not there")));
     }
     if udp.reliable && (udp.size.is_some() || udp.idle.is_some()) {
         return Err(words.wrong("size and idle are for plain and sequenced datagrams, not for 'reliable'"));
@@ -442,7 +479,9 @@ impl fmt::Display for Udp {
         flag(out, "reliable", self.reliable)?;
         option(out, "pin", self.pin.as_ref())?;
         flag(out, "insecure", self.insecure)?;
-        option(out, "identity", self.identity.as_ref().map(|path| path.display()))
+        option(out, "identity", self.identity.as_ref().map(|path| path.display()))?;
+        option(out, "timeout", self.timeout.map(|timeout| timeout.as_secs_f64()))?;
+        option(out, "congestion", Some("bbr").filter(|_| self.congestion == Congestion::Bbr))
     }
 }
 
@@ -494,7 +533,7 @@ mod tests {
             assert_eq!(parsed(text).to_string(), text);
         }
         let pin = "0123456789abcdef".repeat(4);
-        let reliable = format!("udp:host:9,reliable,pin={pin},identity=/etc/x");
+        let reliable = format!("udp:host:9,reliable,pin={pin},identity=/etc/x,timeout=2,congestion=bbr");
         assert_eq!(parsed(&reliable).to_string(), reliable);
     }
 

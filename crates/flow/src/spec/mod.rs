@@ -9,5 +9,5 @@ mod endpoint;
 mod stage;
 mod words;
 
-pub use endpoint::{Endpoint, Ethernet, File, Listening, Tcp, Udp, Unix};
+pub use endpoint::{Congestion, Endpoint, Ethernet, File, Listening, Tcp, Udp, Unix};
 pub use stage::{HashAlgorithm, Stage};

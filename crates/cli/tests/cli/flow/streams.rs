@@ -182,3 +182,39 @@ fn a_rate_is_kept() {
     flows(&place, &["--limit", "1M", "zero:", "rate:2M", "to"]);
     assert!(begin.elapsed().as_secs_f64() > 0.75, "{:?}", begin.elapsed());
 }
+
+/// A receiver over QUIC at a port of its own; answers what `pin=` must say.
+fn reliable_receiver(place: &Place, port: u16) -> (Beside, String) {
+    let listen = format!("udp-listen:127.0.0.1:{port},reliable");
+    let mut receiver = Beside::flow(place, &[&listen, "to"]);
+    let mut line = String::new();
+    let mut lines = std::io::BufReader::new(receiver.0.stderr.as_mut().unwrap());
+    std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
+    let pin = line.rsplit_once("pin=").unwrap_or_else(|| panic!("{line}")).1.trim().to_owned();
+    (receiver, pin)
+}
+
+#[test]
+fn through_quic_with_the_fingerprint_that_was_told() {
+    let place = Place::new();
+    let from = place.file("from", noise((9 << 20) + 1));
+    let port = free_port();
+    let (receiver, pin) = reliable_receiver(&place, port);
+    flows(&place, &["from", &format!("udp:127.0.0.1:{port},reliable,pin={pin}")]);
+    receiver.succeeds();
+    assert_same(&from, &place.path().join("to"));
+}
+
+#[test]
+fn through_quic_only_to_whom_it_should_go() {
+    let place = Place::new();
+    place.file("from", noise(1 << 20));
+    let port = free_port();
+    let (_receiver, _) = reliable_receiver(&place, port);
+    let other = format!("udp:127.0.0.1:{port},reliable,pin={}", "00".repeat(32));
+    let refused = flow(&place, &["from", &other]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    let unsaid = flow(&place, &["from", &format!("udp:127.0.0.1:{port},reliable")]);
+    assert!(stderr(&unsaid).contains("pin=HEX") && unsaid.status.code() == Some(125), "{}", stderr(&unsaid));
+    assert!(!place.path().join("to").exists());
+}

@@ -1,0 +1,160 @@
+//! The two ends of the stream, and how its end is confirmed.
+//!
+//! Invariant: a stream that was not finished is reset before it is dropped, since the library would else finish it, and
+//! what is half would look whole. Called by the movers.
+
+use super::meet::Line;
+use super::trouble::{self, DONE, GAVE_UP};
+use super::{ReliableOptions, Role};
+use crate::control::Control;
+use crate::end::{Input, Output};
+use crate::error::Error;
+use quinn::{Connection, ConnectionError, ReadExactError, RecvStream, SendStream, WriteError};
+use std::time::Instant;
+
+/// The count of bytes that ends a transfer, little-endian.
+const COUNT_BYTES: usize = size_of::<u64>();
+
+/// The end that bytes go to.
+pub(super) struct Sender {
+    stream: SendStream,
+    sent: u64,
+    finished: bool,
+    line: Line,
+}
+
+impl Sender {
+    /// # Errors
+    /// Why the connection is not there any more, or that the flow was cancelled.
+    pub(super) fn open(line: Line, control: &Control) -> Result<Sender, Error> {
+        let opened = line.engine.wait(control, None, line.connection.open_uni())?;
+        let lost = |error| trouble::broken(sending(&line.options), &line.options, Role::Sends, &error);
+        // Without a time there is no end of the wait but the result.
+        let stream = opened.unwrap_or(Err(ConnectionError::TimedOut)).map_err(lost)?;
+        Ok(Sender { stream, sent: 0, finished: false, line })
+    }
+}
+
+impl Output for Sender {
+    fn put(&mut self, block: &[u8], control: &Control) -> Result<(), Error> {
+        let written = self.line.engine.wait(control, None, self.stream.write_all(block))?;
+        let options = &self.line.options;
+        match written.unwrap_or(Err(WriteError::ClosedStream)) {
+            Ok(()) => self.sent += block.len() as u64,
+            Err(error) => return Err(trouble::unwritten(sending(options), options, &error)),
+        }
+        Ok(())
+    }
+
+    /// Returns when the peer has said that it handed every byte on.
+    fn finish(&mut self, control: &Control) -> Result<(), Error> {
+        // It fails where the peer has stopped the stream, of which the wait below tells more.
+        let _ = self.stream.finish();
+        let options = &self.line.options;
+        let heard = self.line.engine.wait(control, None, confirmation(&self.line.connection))?;
+        match heard.unwrap_or(Err(ConnectionError::TimedOut)) {
+            Ok(count) if count == self.sent => {}
+            // The peer closes in this way only after it has everything, whatever became of its count.
+            Err(ConnectionError::ApplicationClosed(close)) if close.error_code == DONE => {}
+            Ok(count) => {
+                let sent = self.sent;
+                return Err(Error::Data(format!("{options}: the peer has {count} of {sent} bytes")));
+            }
+            Err(error) => return Err(trouble::broken(sending(options), options, Role::Sends, &error)),
+        }
+        self.finished = true;
+        self.line.code = DONE;
+        Ok(())
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if !self.finished {
+            // It is closed already where the peer or the connection is gone.
+            let _ = self.stream.reset(GAVE_UP);
+        }
+    }
+}
+
+/// The count of bytes that the peer says it has.
+async fn confirmation(connection: &Connection) -> Result<u64, ConnectionError> {
+    let mut stream = connection.accept_uni().await?;
+    let mut count = [0; COUNT_BYTES];
+    match stream.read_exact(&mut count).await {
+        Ok(()) => Ok(u64::from_le_bytes(count)),
+        Err(ReadExactError::ReadError(quinn::ReadError::ConnectionLost(error))) => Err(error),
+        Err(_) => Err(ConnectionError::Reset),
+    }
+}
+
+/// The end that bytes come from.
+pub(super) struct Receiver {
+    stream: Option<RecvStream>,
+    received: u64,
+    ended: bool,
+    line: Line,
+}
+
+impl Receiver {
+    pub(super) fn new(line: Line) -> Receiver {
+        Receiver { stream: None, received: 0, ended: false, line }
+    }
+
+    /// Waits for the stream, which exists for this side once its first byte has come.
+    fn accept(line: &Line, control: &Control) -> Result<RecvStream, Error> {
+        let accepted = line.engine.wait(control, None, line.connection.accept_uni())?;
+        let lost = |error| trouble::broken(receiving(&line.options), &line.options, Role::Receives, &error);
+        accepted.unwrap_or(Err(ConnectionError::TimedOut)).map_err(lost)
+    }
+
+    /// Tells the sender how much has come, and waits until it knows. That it does not hear it is its error, not this
+    /// side's: everything is here. So is whatever ends this wait but a cancelled flow.
+    fn confirm(&mut self, control: &Control) -> Result<(), Error> {
+        self.line.code = DONE;
+        let count = self.received.to_le_bytes();
+        let connection = &self.line.connection;
+        let told = async {
+            let mut stream = connection.open_uni().await.ok()?;
+            stream.write_all(&count).await.ok()?;
+            stream.finish().ok()?;
+            stream.stopped().await.ok()
+        };
+        let until = Instant::now() + self.line.options.patience;
+        self.line.engine.wait(control, Some(until), told).map(drop)
+    }
+}
+
+impl Input for Receiver {
+    fn next<'a>(&'a mut self, room: &'a mut [u8], control: &Control) -> Result<&'a [u8], Error> {
+        if self.ended {
+            return Ok(&[]);
+        }
+        assert!(!room.is_empty(), "a block has at least one byte");
+        let Receiver { stream, line, .. } = self;
+        let stream = match stream {
+            Some(stream) => stream,
+            none => none.insert(Receiver::accept(line, control)?),
+        };
+        let read = line.engine.wait(control, None, stream.read(room))?;
+        match read.unwrap_or(Err(quinn::ReadError::ClosedStream)) {
+            Ok(Some(length)) => {
+                self.received += length as u64;
+                Ok(&room[..length])
+            }
+            Ok(None) => {
+                self.ended = true;
+                self.confirm(control).map(|()| &room[..0])
+            }
+            Err(error) => Err(trouble::unread(receiving(&line.options), &line.options, &error)),
+        }
+    }
+}
+
+fn sending(options: &ReliableOptions) -> String {
+    format!("send by {options}")
+}
+
+fn receiving(options: &ReliableOptions) -> String {
+    format!("receive by {options}")
+}
