@@ -103,9 +103,9 @@ pub struct FlowArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub block: Option<u64>,
 
-    /// No more than so many bytes a second
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub rate: Option<u64>,
+    /// No more than so many bytes a second; `auto` for datagrams: the highest rate at which nothing is lost
+    #[arg(long, value_name = "SIZE|auto", value_parser = rate)]
+    pub rate: Option<Rate>,
 
     /// No more than so many bytes in all
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -142,6 +142,22 @@ pub struct FlowArgs {
     /// SRC, any number of stages, and DST
     #[arg(value_name = "SRC [STAGE]... DST", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
     pub words: Vec<String>,
+}
+
+/// How fast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// So many bytes a second.
+    Bytes(u64),
+    /// As fast as goes without loss.
+    Auto,
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    match text {
+        "auto" => Ok(Rate::Auto),
+        bytes => size::parse(bytes).map(Rate::Bytes),
+    }
 }
 
 /// What a sink gets.
@@ -195,7 +211,11 @@ SRC and DST (options behind commas; a backslash in front of a comma that is part
   null: zero: random:      nowhere; zeros; random bytes (seed=N: the same ones each time)
   tcp:HOST:PORT  tcp-listen:[ADDRESS:]PORT     unix:PATH  unix-listen:PATH
   mem:NAME  mem-listen:NAME                    containers, to another flow or a program with the library
-Between two sockets data moves both ways.
+  udp:HOST:PORT            datagrams: size=BYTES, sequenced (loss is known), reliable (QUIC; nothing is lost:
+                           pin=FINGERPRINT or insecure, identity=FILE, timeout=SECONDS, congestion=cubic|bbr)
+  udp-listen:[ADDRESS:]PORT   idle=SECONDS, sequenced, reliable (pin=FINGERPRINT, identity=FILE)
+  eth:IFACE,to=MAC,port=N  eth-listen:IFACE,port=N[,from=MAC]   frames of type 0x0A0A: size=BYTES, idle=SECONDS
+Between two stream sockets data moves both ways; between two of datagrams each is passed on, and answers back.
 
 Stages, in the order in which they are done:
   hash:ALGO[,expect=HEX]   sha256, sha512, blake3     compress:zstd[,level=N]   decompress:
@@ -208,6 +228,7 @@ Examples:
   bywash flow /data/x compress:zstd tcp:host:9000      and there: bywash flow tcp-listen:9000 decompress: x
   bywash flow tcp-listen::8080 tcp:backend:80          forward one connection, both ways
   bywash flow - tee:copy.log 'exec:grep -v debug' -    in a pipeline
+  bywash flow --rate auto big.img udp:host:9000,sequenced    and there: udp-listen:9000,sequenced big.img
   bywash flow --explain big.img tcp:host:9000
 
 Exit status: 0 everything has arrived; 1 it has not (the message says why; what there is of a file is

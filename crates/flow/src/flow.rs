@@ -73,6 +73,13 @@ impl Flow {
         self
     }
 
+    /// Datagrams are sent at the highest rate at which nothing is lost, which is found first. The sink must be
+    /// sequenced, and a receiver must be there.
+    pub fn finds_rate(mut self, finds_rate: bool) -> Flow {
+        self.wishes.finds_rate = finds_rate;
+        self
+    }
+
     /// Between two sockets: only from the source to the sink, and not back too.
     pub fn one_way(mut self, one_way: bool) -> Flow {
         self.one_way = one_way;

@@ -21,9 +21,10 @@
 //! - [`Error`], [`Failed`]: what can go wrong, and how far it came
 //!
 //! Inside, in the order of a flow's life: `part` cuts it at its programs, `look` finds the facts out, `run` opens the
-//! ends (`end`), moves (`mover`, through `stage`s), and commits; `control` is how it is seen and stopped from outside.
+//! ends (`end`, `datagram`, `reliable`), moves (`mover`, through `stage`s), and commits; `control` is how it is seen and stopped from outside.
 
 mod control;
+mod datagram;
 mod end;
 mod error;
 pub mod facts;
@@ -43,6 +44,7 @@ pub mod spec;
 mod stage;
 mod sys;
 
+pub use datagram::{Accounting, Engine, Probing, Range, Relayed, Step};
 pub use error::Error;
 pub use flow::{Flow, Running, Watch};
 pub use report::{Failed, Fallback, Hash, Piece, Report};

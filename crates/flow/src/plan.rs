@@ -98,6 +98,8 @@ pub struct Wishes {
     pub block: Option<usize>,
     /// What has been moved is to be on the device in the end.
     pub sync: bool,
+    /// Datagrams are sent at the highest rate at which nothing is lost.
+    pub finds_rate: bool,
 }
 
 /// Which way the bytes of a flow go between two ends, and why.
@@ -163,6 +165,12 @@ pub fn plan(facts: &Facts, wishes: &Wishes) -> Result<Plan, Error> {
             Bytes(block as u64),
             Bytes(*BLOCK_BYTES.start() as u64),
             Bytes(*BLOCK_BYTES.end() as u64)
+        )));
+    }
+    if wishes.finds_rate && !facts.sink.kind.is_datagrams() {
+        return Err(Error::Usage(format!(
+            "a rate without loss is found for datagrams, and {} is none of them; give a rate, or none",
+            facts.sink.name
         )));
     }
     let ranked = ranking(facts, wishes);

@@ -1,5 +1,6 @@
 //! What became of a flow.
 
+use crate::datagram::Accounting;
 use crate::error::Error;
 use crate::plan::Mover;
 use crate::spec::HashAlgorithm;
@@ -62,6 +63,8 @@ pub struct Piece {
     pub zerocopy_sends: u64,
     /// Of those, the ones that the kernel says it has copied all the same.
     pub zerocopy_copied: u64,
+    /// What became of datagrams, at each end that is of them.
+    pub datagrams: Vec<Accounting>,
     /// The movers that were tried before, and why they did not go on.
     pub fallbacks: Vec<Fallback>,
 }

@@ -4,6 +4,7 @@
 //! [`crate::Flow::start`], in a thread of the flow's own.
 
 use crate::control::Control;
+use crate::datagram::{self, Accounting, Ledger, Place as DatagramEnd, Rate, RelayOptions};
 use crate::end::storage::Manner;
 use crate::end::{self, Opened, Opening, Sink, Source};
 use crate::error::Error;
@@ -14,7 +15,7 @@ use crate::pace::Pace;
 use crate::part::{self, Part, Place};
 use crate::plan::{Mover, Plan};
 use crate::report::{Counts, Failed, Fallback, Piece, Report};
-use crate::spec::Stage;
+use crate::spec::{Endpoint, Stage};
 use crate::stage::{Chain, Compressing, Decompressing, Filter, Hashing, Limiting, Pacing, Program, Teeing};
 use crate::sys;
 use rustix::io::Errno;
@@ -63,6 +64,13 @@ struct Done<'a> {
 fn whole(flow: &Flow, plans: &[Plan], control: &Control, report: &mut Report) -> Result<(), Error> {
     let parts = part::cut(&flow.source, &flow.stages, &flow.sink);
     let manner = manner(flow, &parts, plans);
+    if let [part] = parts.as_slice()
+        && part.stages.is_empty()
+        && let Some(from) = datagram::place(&flow.source, flow.wishes.via, Rate::Unlimited)
+        && let Some(to) = datagram::place(&flow.sink, flow.wishes.via, manner.rate)
+    {
+        return pass_on(part, &plans[0], &from, &to, control, report);
+    }
     let mut programs = Vec::new();
     let mut lines = open(flow, &parts, plans, &manner, &mut programs, control)?;
     if let Some(total) = lines[0].total() {
@@ -85,6 +93,11 @@ fn whole(flow: &Flow, plans: &[Plan], control: &Control, report: &mut Report) ->
         }
         report.cpu_seconds += program.time().as_secs_f64();
     }
+    let plain =
+        |endpoint: &&Endpoint| matches!(endpoint, Endpoint::Udp(end) if !end.sequenced && !end.reliable);
+    report.notes.extend([&flow.source, &flow.sink].into_iter().filter(plain).map(|endpoint| {
+        format!("{endpoint}: what was lost on the way is not known; 'sequenced' at both ends tells it")
+    }));
     let mut sinks = Vec::new();
     for Done { line, piece, time, .. } in &mut done {
         report.pieces.push(piece.clone());
@@ -97,6 +110,41 @@ fn whole(flow: &Flow, plans: &[Plan], control: &Control, report: &mut Report) ->
         sinks.push(&mut line.sink);
     }
     conclude(outcome, sinks, control, report)
+}
+
+/// Passes datagrams on from one end to the other, each as it is.
+fn pass_on(
+    part: &Part<'_>,
+    plan: &Plan,
+    from: &DatagramEnd,
+    to: &DatagramEnd,
+    control: &Control,
+    report: &mut Report,
+) -> Result<(), Error> {
+    if part.rate.is_some() {
+        return Err(Error::Usage(
+            "what is passed on goes as fast as it comes: pace it where it is sent".into(),
+        ));
+    }
+    let ledger = Ledger::default();
+    let limit = Some(part.limit).filter(|limit| *limit != u64::MAX);
+    let options = RelayOptions { idle: from.idle(), limit };
+    let outcome = datagram::open_relay(from, to, options, ledger.clone()).and_then(|relay| relay(control));
+    let account = ledger.read();
+    report.pieces.push(Piece {
+        source: plan.source.clone(),
+        sink: plan.sink.clone(),
+        mover: account.engine.map_or(plan.movers[0].mover, datagram::Engine::mover),
+        block: plan.block,
+        bytes: control.moved(),
+        holes: 0,
+        copies: mover::copies(plan.movers[0].mover, Kind::Udp, Kind::Udp),
+        zerocopy_sends: 0,
+        zerocopy_copied: 0,
+        datagrams: vec![account],
+        fallbacks: Vec::new(),
+    });
+    outcome
 }
 
 /// Commits all sinks, or marks them.
@@ -141,14 +189,17 @@ fn verdict(done: &mut [Done<'_>]) -> Result<(), Error> {
 /// How sinks are written.
 fn manner(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> Manner {
     let source = match &flow.source {
-        crate::spec::Endpoint::File(file) => rustix::fs::stat(&file.path).ok(),
+        Endpoint::File(file) => rustix::fs::stat(&file.path).ok(),
         _ => None,
     };
     let is_file = source.as_ref().is_some_and(|stat| end::storage::kind_of(stat) == Kind::File);
     let unchanged = parts.len() == 1
         && parts[0].stages.iter().all(|stage| !matches!(stage, Stage::Compress { .. } | Stage::Decompress));
     let has_holes = plans[0].keeps_holes;
+    let fixed = parts.last().and_then(|part| part.rate).map_or(Rate::Unlimited, Rate::Fixed);
     Manner {
+        via: flow.wishes.via,
+        rate: if flow.wishes.finds_rate { Rate::Auto } else { fixed },
         source_mode: source.filter(|_| is_file && unchanged).map(|stat| stat.st_mode),
         sync: flow.wishes.sync,
         skips_zeros: has_holes && unchanged && !parts[0].stages.is_empty(),
@@ -162,12 +213,12 @@ fn both_ends(
     manner: &Manner,
     control: &Control,
 ) -> Result<(Opened<Source>, Opened<Sink>), Error> {
-    let (source, sink) = (Opening::new(&flow.source)?, Opening::new(&flow.sink)?);
+    let (source, sink) = (Opening::new(&flow.source, control)?, Opening::new(&flow.sink, control)?);
     if sink.waits() && !source.waits() {
         let sink = end::sink(sink, manner, control)?;
-        return Ok((end::source(source, control)?, sink));
+        return Ok((end::source(source, flow.wishes.via, control)?, sink));
     }
-    let source = end::source(source, control)?;
+    let source = end::source(source, flow.wishes.via, control)?;
     Ok((source, end::sink(sink, manner, control)?))
 }
 
@@ -240,7 +291,7 @@ fn chain(part: &Part<'_>, manner: &Manner, control: &Control) -> Result<Chain, E
         let filter: Box<dyn Filter> = match stage {
             Stage::Hash { algorithm, expect } => Box::new(Hashing::new(*algorithm, expect.clone())),
             Stage::Tee(endpoint) => {
-                Box::new(Teeing(match end::sink(Opening::new(endpoint)?, manner, control)? {
+                Box::new(Teeing(match end::sink(Opening::new(endpoint, control)?, manner, control)? {
                     Opened::OneWay(sink) => sink,
                     Opened::BothWays(socket) => {
                         Sink::Descriptor(end::writing(socket, Kind::Stream, &endpoint.to_string(), manner))
@@ -248,7 +299,7 @@ fn chain(part: &Part<'_>, manner: &Manner, control: &Control) -> Result<Chain, E
                 }))
             }
             Stage::Limit(bytes) => Box::new(Limiting(*bytes)),
-            Stage::Rate(rate) => Box::new(Pacing(Pace::new(*rate))),
+            Stage::Rate(rate) => Box::new(Pacing(Pace::new(Some(*rate)))),
             Stage::Compress { level } => Box::new(Compressing::new(*level)?),
             Stage::Decompress => Box::new(Decompressing::new()?),
             // It has cut the flow.
@@ -260,12 +311,25 @@ fn chain(part: &Part<'_>, manner: &Manner, control: &Control) -> Result<Chain, E
 }
 
 impl Line<'_> {
+    /// The accounts of ends of datagrams; a source's is complete when it has gone.
+    fn accounts(&mut self) -> Vec<Accounting> {
+        let mut ledgers = Vec::new();
+        if let Source::Datagrams(_, ledger) = &self.source {
+            ledgers.push(ledger.clone());
+            self.source = Source::Other(Box::new(end::Nowhere));
+        }
+        if let Sink::Datagrams(_, ledger) = &self.sink {
+            ledgers.push(ledger.clone());
+        }
+        ledgers.iter().map(Ledger::read).collect()
+    }
+
     /// Bytes that will be moved, where that is known.
     fn total(&self) -> Option<u64> {
         let limit = Some(self.part.limit).filter(|limit| *limit != u64::MAX);
         let size = match &self.source {
             Source::Descriptor(reading) => reading.left(),
-            Source::Other(_) => None,
+            _ => None,
         };
         match (size, limit) {
             (Some(size), Some(limit)) => Some(size.min(limit)),
@@ -308,6 +372,10 @@ fn line<'a>(mut line: Line<'a>, control: &Control) -> Done<'a> {
         line.sink = Sink::Other(Box::new(end::Nowhere));
     }
     let kinds = (line.source.kind(), line.sink.kind());
+    let datagrams = line.accounts();
+    if let Some(engine) = datagrams.first().and_then(|account| account.engine) {
+        mover = engine.mover();
+    }
     let piece = Piece {
         source: line.plan.source.clone(),
         sink: line.plan.sink.clone(),
@@ -318,6 +386,7 @@ fn line<'a>(mut line: Line<'a>, control: &Control) -> Done<'a> {
         copies: mover::copies(mover, kinds.0, kinds.1),
         zerocopy_sends: counts.zerocopy_sends,
         zerocopy_copied: counts.zerocopy_copied,
+        datagrams,
         fallbacks,
     };
     Done { line, piece, outcome, time: Duration::ZERO }
@@ -337,7 +406,11 @@ impl Line<'_> {
             counts,
             block: self.plan.block,
             left: self.part.limit,
-            pace: self.part.rate.map(Pace::new),
+            pace: self
+                .part
+                .rate
+                .filter(|_| !matches!(self.sink, Sink::Datagrams(..)))
+                .map(|rate| Pace::new(Some(rate))),
             keeps_holes: false,
             is_progress: self.is_progress,
             is_forced: self.plan.movers.len() == 1,

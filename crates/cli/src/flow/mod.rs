@@ -12,7 +12,7 @@ mod progress;
 mod signals;
 mod tell;
 
-use crate::cli::{By, EXIT_OWN_FAILURE, FlowArgs};
+use crate::cli::{By, EXIT_OWN_FAILURE, FlowArgs, Rate};
 use crate::error::Failure;
 use bywash_flow::{Error, Failed, Flow, Report, Stage};
 use progress::Progress;
@@ -53,7 +53,15 @@ fn flow_of(arguments: &FlowArgs) -> Result<Flow, Error> {
         .by_reference(arguments.by == By::Reference)
         .sync(arguments.sync)
         .one_way(arguments.one_way);
-    for (name, bytes) in [("limit", arguments.limit), ("rate", arguments.rate)] {
+    let rate = match arguments.rate {
+        Some(Rate::Bytes(bytes)) => Some(bytes),
+        Some(Rate::Auto) => {
+            flow = flow.finds_rate(true);
+            None
+        }
+        None => None,
+    };
+    for (name, bytes) in [("limit", arguments.limit), ("rate", rate)] {
         if let Some(bytes) = bytes {
             flow = flow.stage(format!("{name}:{bytes}").parse()?);
         }
@@ -92,6 +100,9 @@ fn run(flow: &Flow, arguments: &FlowArgs) -> Result<i32, Error> {
         let _ = tell.send(running.wait());
     });
     let outcome = loop {
+        for notice in watch.take_notices() {
+            progress.line(&notice);
+        }
         match told.recv_timeout(TURN) {
             Ok(outcome) => break outcome,
             // The thread that waits has come to an end without a word: its panic has been told.
@@ -100,9 +111,6 @@ fn run(flow: &Flow, arguments: &FlowArgs) -> Result<i32, Error> {
         }
         if signals.seen().is_some() {
             watch.cancel();
-        }
-        for notice in watch.take_notices() {
-            progress.line(&notice);
         }
         progress.show(&watch);
     };

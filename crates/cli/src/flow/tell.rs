@@ -1,7 +1,7 @@
 //! The report for people.
 
 use bywash_flow::size::{Bytes, Count};
-use bywash_flow::{Piece, Report};
+use bywash_flow::{Accounting, Piece, Report};
 use std::fmt::Write;
 
 /// A line of what was moved, and a line for each thing beyond that.
@@ -48,9 +48,49 @@ fn line(text: &mut String, piece: &Piece, named: bool) {
         let _ = write!(text, ": {} from {} to {}", Bytes(piece.bytes), piece.source, piece.sink);
     }
     text.push('\n');
+    for account in &piece.datagrams {
+        let _ = writeln!(text, "  {}", datagrams(account));
+    }
     for fallback in &piece.fallbacks {
         let _ = writeln!(text, "  not {}: {}", fallback.mover, fallback.why);
     }
+}
+
+/// What became of datagrams at one end, as far as that end knows.
+fn datagrams(account: &Accounting) -> String {
+    let mut words = Vec::new();
+    let mut count = |number: u64, what: &str| {
+        if number > 0 {
+            words.push(format!("{} {what}", Count(number)));
+        }
+    };
+    if let Some(relayed) = &account.relayed {
+        count(relayed.packets, "passed on");
+        count(relayed.packets_back, "passed back");
+        count(relayed.refused, "refused by the other side");
+        count(relayed.unfit, "of a kind that cannot be passed on");
+    }
+    count(account.packets_sent, "sent");
+    count(account.packets_received, "received");
+    count(account.lost, "lost");
+    count(account.duplicated, "came twice");
+    count(account.reordered, "out of order");
+    count(account.late, "too late");
+    count(account.foreign, "of others");
+    count(account.kernel_drops, "dropped by the kernel");
+    let mut text = format!("datagrams: {}", if words.is_empty() { "none".into() } else { words.join(", ") });
+    // Writing to a string cannot fail.
+    if let Some(probing) = &account.probing {
+        let _ =
+            write!(text, "; rate found in {} steps: {}/s", probing.steps.len(), Bytes(probing.rate_chosen));
+        if probing.lowered > 0 {
+            let _ = write!(text, ", lowered {} times to {}/s", probing.lowered, Bytes(probing.rate_last));
+        }
+    }
+    if let Some(why) = &account.fell_back {
+        let _ = write!(text, "; {why}");
+    }
+    text
 }
 
 /// What is left of a file that is not whole, to be put behind an error.

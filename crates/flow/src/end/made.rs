@@ -46,8 +46,14 @@ impl Input for Random {
     }
 }
 
-/// Takes everything, and keeps nothing.
+/// Takes everything, and keeps nothing; has nothing to give.
 pub(crate) struct Nowhere;
+
+impl Input for Nowhere {
+    fn next<'a>(&'a mut self, _: &'a mut [u8], _: &Control) -> Result<&'a [u8], Error> {
+        Ok(&[])
+    }
+}
 
 impl Output for Nowhere {
     fn put(&mut self, _: &[u8], _: &Control) -> Result<(), Error> {

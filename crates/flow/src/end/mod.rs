@@ -14,6 +14,7 @@ mod target;
 mod writing;
 
 use crate::control::Control;
+use crate::datagram::Ledger;
 use crate::error::Error;
 use crate::facts::Kind;
 use std::path::PathBuf;
@@ -28,6 +29,8 @@ pub(crate) use writing::Writing;
 pub(crate) enum Source {
     /// A descriptor of the kernel's.
     Descriptor(Reading),
+    /// Datagrams, and the account of them.
+    Datagrams(Box<dyn Input>, Ledger),
     /// Anything else.
     Other(Box<dyn Input>),
 }
@@ -36,6 +39,8 @@ pub(crate) enum Source {
 pub(crate) enum Sink {
     /// A descriptor of the kernel's.
     Descriptor(Writing),
+    /// Datagrams, and the account of them.
+    Datagrams(Box<dyn Output>, Ledger),
     /// Anything else.
     Other(Box<dyn Output>),
 }
@@ -45,6 +50,7 @@ impl Source {
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Source::Descriptor(reading) => reading.kind,
+            Source::Datagrams(..) => Kind::Udp,
             Source::Other(_) => Kind::Made,
         }
     }
@@ -59,7 +65,7 @@ impl Source {
     pub(crate) fn input(&mut self) -> &mut dyn Input {
         match self {
             Source::Descriptor(reading) => reading,
-            Source::Other(input) => input.as_mut(),
+            Source::Datagrams(input, _) | Source::Other(input) => input.as_mut(),
         }
     }
 }
@@ -69,6 +75,7 @@ impl Sink {
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Sink::Descriptor(writing) => writing.kind,
+            Sink::Datagrams(..) => Kind::Udp,
             Sink::Other(_) => Kind::Nowhere,
         }
     }
@@ -76,7 +83,7 @@ impl Sink {
     pub(crate) fn output(&mut self) -> &mut dyn Output {
         match self {
             Sink::Descriptor(writing) => writing,
-            Sink::Other(output) => output.as_mut(),
+            Sink::Datagrams(output, _) | Sink::Other(output) => output.as_mut(),
         }
     }
 
@@ -84,7 +91,7 @@ impl Sink {
     pub(crate) fn commit(&mut self) -> Result<(), Error> {
         match self {
             Sink::Descriptor(writing) => writing.commit(),
-            Sink::Other(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -92,7 +99,7 @@ impl Sink {
     pub(crate) fn keep_partial(&mut self) -> Option<PathBuf> {
         match self {
             Sink::Descriptor(writing) => writing.keep_partial(),
-            Sink::Other(_) => None,
+            _ => None,
         }
     }
 }

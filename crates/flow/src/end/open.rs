@@ -8,9 +8,11 @@ use super::storage::{self, Manner};
 use super::writing::Writing;
 use super::{Input, Output, Sink, Source};
 use crate::control::Control;
+use crate::datagram::{self, Ledger, Rate};
 use crate::error::Error;
 use crate::facts::Kind;
-use crate::spec::{Endpoint, File, Listening, Udp};
+use crate::plan::Mover;
+use crate::spec::{Endpoint, Ethernet, File, Listening, Tcp, Udp};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -30,13 +32,17 @@ pub(crate) struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    pub(crate) fn new(endpoint: &'a Endpoint) -> Result<Opening<'a>, Error> {
+    pub(crate) fn new(endpoint: &'a Endpoint, control: &Control) -> Result<Opening<'a>, Error> {
         let name = endpoint.to_string();
         let gate = match endpoint {
             Endpoint::Tcp(end) if end.listening != Listening::Connects => Some(Gate::tcp(end, &name)?),
             Endpoint::Unix(end) if end.listening != Listening::Connects => Some(Gate::unix(end, &name)?),
             _ => None,
         };
+        if let (Some(gate), Endpoint::Tcp(Tcp { port: 0, .. })) = (&gate, endpoint) {
+            // Whoever is to connect must learn it.
+            control.tell(format!("listening at {}", gate.address()?));
+        }
         Ok(Opening { endpoint, name, gate })
     }
 
@@ -59,7 +65,11 @@ impl<'a> Opening<'a> {
 }
 
 /// Opens where bytes come from.
-pub(crate) fn source(opening: Opening<'_>, control: &Control) -> Result<Opened<Source>, Error> {
+pub(crate) fn source(
+    opening: Opening<'_>,
+    via: Option<Mover>,
+    control: &Control,
+) -> Result<Opened<Source>, Error> {
     if let Some(socket) = opening.stream(control)? {
         return Ok(Opened::BothWays(socket));
     }
@@ -78,8 +88,15 @@ pub(crate) fn source(opening: Opening<'_>, control: &Control) -> Result<Opened<S
             Source::Other(Box::new(MemoryInput::new(memory::open(end, &name, control)?, &name)))
         }
         Endpoint::Udp(end) if end.reliable => Source::Other(reliable_input(end, control)?),
+        Endpoint::Udp(Udp { listen: true, .. }) | Endpoint::Ethernet(Ethernet { listen: true, .. }) => {
+            let ledger = Ledger::default();
+            match datagram::place(endpoint, via, Rate::Unlimited) {
+                Some(place) => Source::Datagrams(datagram::open_input(&place, ledger.clone())?, ledger),
+                None => return Err(cannot_be(&name, "a source")),
+            }
+        }
         Endpoint::Null => return Err(Error::Usage("null: has nothing to give; name it as the sink".into())),
-        _ => return Err(Error::Usage(format!("{name} cannot be a source"))),
+        _ => return Err(cannot_be(&name, "a source")),
     }))
 }
 
@@ -99,14 +116,27 @@ pub(crate) fn sink(opening: Opening<'_>, manner: &Manner, control: &Control) -> 
         Endpoint::Standard => Sink::Descriptor(storage::standard_output(manner)?),
         Endpoint::Null => Sink::Other(Box::new(Nowhere)),
         Endpoint::Udp(end) if end.reliable => Sink::Other(reliable_output(end, control)?),
+        Endpoint::Udp(Udp { listen: false, .. }) | Endpoint::Ethernet(Ethernet { listen: false, .. }) => {
+            let ledger = Ledger::default();
+            match datagram::place(endpoint, manner.via, manner.rate) {
+                Some(place) => Sink::Datagrams(datagram::open_output(&place, ledger.clone())?, ledger),
+                None => return Err(cannot_be(&name, "a sink")),
+            }
+        }
         Endpoint::Memory(end) => {
             Sink::Other(Box::new(MemoryOutput::new(memory::open(end, &name, control)?, &name)))
         }
         Endpoint::Zero | Endpoint::Random { .. } => {
             return Err(Error::Usage(format!("{name} takes nothing; name it as the source, or write null:")));
         }
-        _ => return Err(Error::Usage(format!("{name} cannot be a sink"))),
+        _ => return Err(cannot_be(&name, "a sink")),
     }))
+}
+
+/// An end of the wrong direction.
+fn cannot_be(name: &str, what: &str) -> Error {
+    let other = if what == "a source" { "udp-listen: or eth-listen:" } else { "udp: or eth:" };
+    Error::Usage(format!("{name} cannot be {what}; datagrams have {other} there"))
 }
 
 /// # Errors

@@ -127,6 +127,13 @@ impl Gate {
         Ok(Gate { socket, name: name.into(), path: Some(end.path.clone()) })
     }
 
+    /// Where it is.
+    pub(crate) fn address(&self) -> Result<String, Error> {
+        let failed = |error: Errno| Error::io(format!("learn where {} is", self.name), error);
+        let address = rustix::net::getsockname(&self.socket).map_err(failed)?;
+        Ok(SocketAddr::try_from(address).map_or_else(|_| self.name.clone(), |address| address.to_string()))
+    }
+
     /// The next one that connects.
     pub(crate) fn accept(&self, control: &Control) -> Result<OwnedFd, Error> {
         loop {

@@ -5,8 +5,10 @@ use super::reading::Reading;
 use super::target::Target;
 use super::writing::Writing;
 use crate::control::Control;
+use crate::datagram::Rate;
 use crate::error::Error;
 use crate::facts::Kind;
+use crate::plan::Mover;
 use crate::spec::File;
 use rustix::event::PollFlags;
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
@@ -30,6 +32,10 @@ pub(crate) struct Manner {
     pub(crate) sync: bool,
     /// Pieces of zeros are left out.
     pub(crate) skips_zeros: bool,
+    /// Datagrams go by this engine and no other.
+    pub(crate) via: Option<Mover>,
+    /// How fast datagrams are sent.
+    pub(crate) rate: Rate,
     /// What was written goes out of the page cache after so many bytes; none: it stays.
     pub(crate) behind_after: Option<u64>,
 }

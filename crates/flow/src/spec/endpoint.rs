@@ -1,5 +1,6 @@
 //! One end of a flow.
 
+use super::mac::Mac;
 use super::words::{Escaped, Words, flag, number, option};
 use crate::Error;
 use std::fmt;
@@ -156,7 +157,7 @@ pub struct Ethernet {
     /// Whether this is the end that others send to.
     pub listen: bool,
     /// The other machine's address: where to send, or from whom alone to receive.
-    pub peer: Option<[u8; 6]>,
+    pub peer: Option<Mac>,
     /// Bytes of a frame's payload.
     pub size: Option<u32>,
     /// The end comes when nothing has come for so long.
@@ -369,7 +370,7 @@ fn ethernet(words: &mut Words<'_>, listen: bool) -> Result<Ethernet, Error> {
     let ethernet = Ethernet {
         interface: words.address.clone(),
         listen,
-        peer: words.value(peer_option, mac)?,
+        peer: words.value(peer_option, str::parse)?,
         port: words.value("port", number)?.ok_or_else(|| words.wrong("a port is missing: port=N"))?,
         size: words.value("size", number)?,
         idle: words.seconds("idle")?,
@@ -382,24 +383,6 @@ fn ethernet(words: &mut Words<'_>, listen: bool) -> Result<Ethernet, Error> {
         return Err(words.wrong("to whom? Give to=MAC, as in to=02:00:00:00:00:01"));
     }
     Ok(ethernet)
-}
-
-fn mac(text: &str) -> Result<[u8; 6], String> {
-    let bytes: Option<Vec<u8>> =
-        text.split(':').map(|part| u8::from_str_radix(part, 16).ok().filter(|_| part.len() == 2)).collect();
-    bytes
-        .and_then(|bytes| bytes.try_into().ok())
-        .ok_or_else(|| format!("'{text}' is no Ethernet address: give it as in 02:00:00:00:00:01"))
-}
-
-/// An Ethernet address as people write it.
-struct Mac([u8; 6]);
-
-impl fmt::Display for Mac {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, f] = self.0;
-        write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
-    }
 }
 
 impl fmt::Display for Endpoint {
@@ -469,6 +452,14 @@ impl fmt::Display for Tcp {
     }
 }
 
+impl Udp {
+    /// Host and port as one text.
+    pub(crate) fn address(&self) -> String {
+        let host = if self.host.is_empty() { "::" } else { &self.host };
+        format!("{}:{}", Host(host), self.port)
+    }
+}
+
 impl fmt::Display for Udp {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.listen { "udp-listen" } else { "udp" };
@@ -489,7 +480,7 @@ impl fmt::Display for Ethernet {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, peer) = if self.listen { ("eth-listen", "from") } else { ("eth", "to") };
         write!(out, "{kind}:{}", Escaped(&self.interface))?;
-        option(out, peer, self.peer.map(Mac))?;
+        option(out, peer, self.peer)?;
         option(out, "port", Some(self.port))?;
         option(out, "size", self.size)?;
         option(out, "idle", self.idle.map(|idle| idle.as_secs_f64()))

@@ -6,8 +6,10 @@
 //! Called by the command, the C and the Python library, and the planner.
 
 mod endpoint;
+mod mac;
 mod stage;
 mod words;
 
 pub use endpoint::{Congestion, Endpoint, Ethernet, File, Listening, Tcp, Udp, Unix};
+pub use mac::Mac;
 pub use stage::{HashAlgorithm, Stage};

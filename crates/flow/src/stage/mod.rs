@@ -166,7 +166,7 @@ pub(crate) mod tests {
     #[test]
     fn a_rate_changes_nothing_but_the_time() {
         let data = vec![7; 10_000];
-        let stage = Pacing(Pace::new(1 << 20));
+        let stage = Pacing(Pace::new(Some(1 << 20)));
         assert_eq!(through(vec![Box::new(stage)], &data, 10_000).unwrap(), data);
     }
 }

@@ -1,0 +1,245 @@
+//! A port of Ethernet: packets of the type 0x0A0A, without the internet's headers (packet(7)).
+//!
+//! The socket is of the kind SOCK_DGRAM, for which the kernel writes and removes the Ethernet header: so what is sent
+//! and received is header and payload of [`super::layout`], as with UDP.
+//!
+//! Invariant: only packets of our type, our magic number and our port, and not meant for another host, reach the socket:
+//! the filter is attached before the socket is bound. Called by [`super::open`] and by the relay.
+
+mod filter;
+mod ring;
+
+use super::engine::{Engine, Facts, Medium, choose};
+use super::inbox::Inbox;
+use super::layout::ETHER_TYPE;
+use super::name::Name;
+use super::options::EthOptions;
+use super::outbox::{Outbox, SendError, Way};
+use super::port::{Health, Port, Ways};
+use super::run::Run;
+use super::socket::{self, answer};
+use crate::control::Control;
+use crate::error::Error;
+use crate::spec::Mac;
+use ring::Ring;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Frames that are received by one call without a ring.
+const FRAMES: usize = 64;
+
+/// A packet socket on one device.
+pub(crate) struct EthPort {
+    socket: OwnedFd,
+    label: String,
+    to: Option<Name>,
+    number: u16,
+    engine: Engine,
+    arrivals: Arrivals,
+    outbox: Outbox,
+    mtu: usize,
+    drops: u64,
+    buffer: u64,
+}
+
+enum Arrivals {
+    Inbox(Inbox),
+    Ring(Ring),
+}
+
+impl EthPort {
+    /// A port from which packets go to `options.mac`.
+    ///
+    /// # Errors
+    /// That the device or the address cannot be, or that this needs a right.
+    pub(crate) fn connect(options: &EthOptions) -> Result<EthPort, Error> {
+        let label = format!("eth:{}", options.interface);
+        let Some(mac) = options.mac else {
+            return Err(Error::Usage(format!(
+                "{label} goes nowhere: say to=MAC, as in to=02:00:00:00:00:01"
+            )));
+        };
+        EthPort::new(options, label, Some(mac), None)
+    }
+
+    /// A port to which packets come, from `options.mac` alone if that is given.
+    ///
+    /// # Errors
+    /// As [`EthPort::connect`].
+    pub(crate) fn listen(options: &EthOptions) -> Result<EthPort, Error> {
+        EthPort::new(options, format!("eth-listen:{}", options.interface), None, options.mac)
+    }
+
+    fn new(
+        options: &EthOptions,
+        label: String,
+        to: Option<Mac>,
+        from: Option<Mac>,
+    ) -> Result<EthPort, Error> {
+        let failed = |what: &str| {
+            let what = format!("{what} {label}");
+            move |error: Errno| Error::io(what, error)
+        };
+        let socket = open(&label)?;
+        let index = netdevice::name_to_index(&socket, &options.interface).map_err(|error| match error {
+            Errno::NODEV => Error::Usage(format!(
+                "{label}: there is no network device '{}'; `ip link` lists them",
+                options.interface
+            )),
+            error => failed("find")(error),
+        })?;
+        let mtu = mtu(socket.as_fd(), &options.interface).map_err(failed("ask the MTU of"))?;
+        filter::attach(socket.as_fd(), options.port, from).map_err(failed("filter what comes to"))?;
+        let buffer = options.receive_buffer.unwrap_or(socket::BUFFER_BYTES);
+        let (engine, arrivals, buffer) = arrivals(&socket, options.engine, buffer, &label)?;
+        socket::want_send_buffer(socket.as_fd(), socket::BUFFER_BYTES)
+            .map_err(failed("size the buffers of"))?;
+        bind(socket.as_fd(), index).map_err(failed("bind"))?;
+        let to = to.map(|mac| Name::of_link(link_address(index, Some(mac))));
+        let outbox = Outbox::new();
+        Ok(EthPort {
+            socket,
+            label,
+            to,
+            number: options.port,
+            engine,
+            arrivals,
+            outbox,
+            mtu,
+            drops: 0,
+            buffer,
+        })
+    }
+}
+
+/// The engine, what receives, and bytes of its buffer.
+fn arrivals(
+    socket: &OwnedFd,
+    forced: Option<Engine>,
+    buffer: usize,
+    label: &str,
+) -> Result<(Engine, Arrivals, u64), Error> {
+    let wants_ring = forced.is_none_or(|engine| engine == Engine::Ring);
+    let ring = if wants_ring { Ring::new(socket.as_fd(), buffer) } else { Err(Errno::NOTSUP) };
+    let facts = Facts { medium: Medium::Ethernet, offload: false, ring: ring.is_ok() };
+    let engine = choose(facts, forced)?;
+    if let (Engine::Ring, Ok(ring)) = (engine, ring) {
+        let bytes = ring.bytes() as u64;
+        return Ok((engine, Arrivals::Ring(ring), bytes));
+    }
+    socket::want_receive_buffer(socket.as_fd(), buffer)
+        .map_err(|error| Error::io(format!("size the buffers of {label}"), error))?;
+    let slots = if engine == Engine::Single { 1 } else { FRAMES };
+    Ok((engine, Arrivals::Inbox(Inbox::new(slots)), socket::memory(socket.as_fd()).buffer))
+}
+
+impl Port for EthPort {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn receive(&mut self, take: &mut dyn FnMut(&[Run<'_>])) -> Result<bool, Error> {
+        let came = match &mut self.arrivals {
+            Arrivals::Ring(ring) => return Ok(ring.receive(take)),
+            Arrivals::Inbox(inbox) => inbox.receive(self.socket.as_fd(), take),
+        };
+        match came {
+            Ok(()) => Ok(true),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(error) => Err(Error::io(format!("receive from {}", self.label), error)),
+        }
+    }
+
+    fn send(&mut self, runs: &[Run<'_>], to: Option<&Name>, control: &Control) -> Result<(), Error> {
+        let way = if self.engine == Engine::Single { Way::Each } else { Way::Many };
+        let to = to.or(self.to.as_ref());
+        match self.outbox.send(self.socket.as_fd(), runs, to, way, control) {
+            Ok(_) => Ok(()),
+            Err(SendError::Flow(error)) => Err(error),
+            Err(SendError::Kernel(Errno::MSGSIZE)) => Err(Error::io(
+                format!(
+                    "send to {}: the frames are longer than its MTU of {}; give a smaller size=",
+                    self.label, self.mtu
+                ),
+                Errno::MSGSIZE,
+            )),
+            Err(SendError::Kernel(error)) => Err(Error::io(format!("send to {}", self.label), error)),
+        }
+    }
+
+    fn health(&mut self) -> Health {
+        // Reading these counters clears them.
+        let statistics: Result<libc::tpacket_stats_v3, Errno> =
+            socket::get(self.socket.as_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS);
+        self.drops += statistics.map_or(0, |statistics| statistics.tp_drops.into());
+        Health { drops: self.drops, buffer: self.buffer }
+    }
+
+    fn ways(&self) -> Ways {
+        Ways { engine: self.engine, fell_back: None }
+    }
+
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn number(&self) -> u16 {
+        self.number
+    }
+
+    fn datagram_bytes_max(&self) -> Option<usize> {
+        Some(self.mtu)
+    }
+}
+
+/// A packet socket that receives nothing yet.
+fn open(label: &str) -> Result<OwnedFd, Error> {
+    let flags = SocketFlags::CLOEXEC;
+    rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None).map_err(|error| match error {
+        Errno::PERM | Errno::ACCESS => Error::io(
+            format!("open {label}: Ethernet frames need the capability CAP_NET_RAW; run it as root or give it that"),
+            error,
+        ),
+        error => Error::io(format!("open {label}"), error),
+    })
+}
+
+fn link_address(index: u32, mac: Option<Mac>) -> libc::sockaddr_ll {
+    let mut bytes = [0; 8];
+    if let Some(Mac(mac)) = mac {
+        bytes[..6].copy_from_slice(&mac);
+    }
+    libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: ETHER_TYPE.to_be(),
+        sll_ifindex: index as i32,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: if mac.is_some() { 6 } else { 0 },
+        sll_addr: bytes,
+    }
+}
+
+/// From here on the socket receives.
+fn bind(socket: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
+    let name = Name::of_link(link_address(index, None));
+    let (pointer, length) = name.as_parts();
+    // SAFETY: the name is as long as it says.
+    answer(unsafe { libc::bind(socket.as_raw_fd(), pointer.cast(), length) } as isize).map(drop)
+}
+
+/// Most bytes behind the Ethernet header.
+fn mtu(socket: BorrowedFd<'_>, interface: &str) -> Result<usize, Errno> {
+    // SAFETY: a request of zeros is a valid one.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays zero; no device has a longer name.
+    let name_max = request.ifr_name.len() - 1;
+    for (place, byte) in request.ifr_name[..name_max].iter_mut().zip(interface.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    // SAFETY: the request is alive and of the type that SIOCGIFMTU reads and writes.
+    answer(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) } as isize)?;
+    // SAFETY: SIOCGIFMTU wrote this field of the union.
+    Ok(usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(0))
+}

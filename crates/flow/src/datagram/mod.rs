@@ -1,0 +1,183 @@
+//! Datagram ends of a flow, and the relay between two: UDP and Ethernet.
+//!
+//! - [`open_input`], [`open_output`], [`open_relay`]: from what the user said ([`options`]) to something that runs, with a
+//!   [`Ledger`] to read what it did ([`accounting`])
+//! - [`plain`]: payloads as they are; [`sender`] and [`receiver`]: numbered packets ([`layout`]), put in order
+//!   ([`assembly`]) with an account of what is missing ([`missing`])
+//! - [`probe`] and [`search`]: the highest rate at which nothing is lost
+//! - [`relay`], [`translate`]: from one port to another
+//! - [`udp`], [`ether`]: the two kinds of [`port`]; [`engine`]: by which calls; [`outbox`] and [`inbox`]: those calls,
+//!   for [`run`]s of datagrams
+//!
+//! Invariant: a stream that has a hole is never given out as whole: where packets are numbered the end says what is
+//! missing, where they are not the user has been told that nothing says so. Called by the plan of a flow.
+
+mod accounting;
+mod assembly;
+mod engine;
+mod ether;
+mod inbox;
+mod layout;
+mod missing;
+mod name;
+mod options;
+mod outbox;
+mod plain;
+mod port;
+mod probe;
+mod receiver;
+mod relay;
+mod run;
+mod search;
+mod sender;
+mod socket;
+#[cfg(test)]
+mod tests;
+mod translate;
+mod udp;
+mod voice;
+
+use crate::control::Control;
+use crate::end::{Input, Output};
+use crate::error::Error;
+use crate::pace::Pace;
+use crate::plan::Mover;
+use crate::spec::Endpoint;
+use ether::EthPort;
+use layout::{HEADER_BYTES, PAYLOAD_BYTES_MAX};
+use options::{EthOptions, UdpOptions};
+use plain::{PlainInput, PlainOutput};
+use port::Port;
+use receiver::SequencedInput;
+use sender::SequencedOutput;
+use translate::{Side, Translation};
+use udp::UdpPort;
+
+pub(crate) use accounting::Ledger;
+pub use accounting::{Accounting, Probing, Relayed, Step};
+pub use engine::Engine;
+pub use missing::Range;
+pub(crate) use options::{Place, Rate, RelayOptions};
+
+/// Payload of a datagram where the way's MTU is not known.
+const SIZE: usize = 1400;
+
+/// The place that an endpoint names; none: it is not of datagrams.
+pub(crate) fn place(endpoint: &Endpoint, via: Option<Mover>, rate: Rate) -> Option<Place> {
+    let engine = via.and_then(Engine::of);
+    match endpoint {
+        Endpoint::Udp(end) if !end.reliable => Some(Place::Udp(UdpOptions {
+            address: end.address(),
+            sequenced: end.sequenced,
+            size: end.size.map(|size| size as usize),
+            idle: end.idle,
+            engine,
+            receive_buffer: None,
+            rate,
+        })),
+        Endpoint::Ethernet(end) => Some(Place::Eth(EthOptions {
+            interface: end.interface.clone(),
+            mac: end.peer,
+            port: end.port,
+            size: end.size.map(|size| size as usize),
+            idle: end.idle,
+            engine,
+            receive_buffer: None,
+            rate,
+        })),
+        _ => None,
+    }
+}
+
+/// Opens a receiving end. What it did is in the ledger while it runs and when it has been dropped.
+///
+/// # Errors
+/// That the place makes no sense or cannot be used.
+pub(crate) fn open_input(place: &Place, ledger: Ledger) -> Result<Box<dyn Input>, Error> {
+    let port = listen(place)?;
+    Ok(match place {
+        Place::Udp(options) if !options.sequenced => Box::new(PlainInput::new(port, options.idle, ledger)),
+        Place::Udp(options) => Box::new(SequencedInput::new(port, options.idle, ledger)),
+        Place::Eth(options) => Box::new(SequencedInput::new(port, options.idle, ledger)),
+    })
+}
+
+/// Opens a sending end.
+///
+/// # Errors
+/// As [`open_input`], and that what was asked for contradicts itself.
+pub(crate) fn open_output(place: &Place, ledger: Ledger) -> Result<Box<dyn Output>, Error> {
+    let (size, rate) = match place {
+        Place::Udp(options) => (options.size, options.rate),
+        Place::Eth(options) => (options.size, options.rate),
+    };
+    let port = connect(place)?;
+    let sequenced = side(place).sequenced;
+    let head = if sequenced { HEADER_BYTES } else { 0 };
+    let size = payload_bytes(size, head, port.as_ref())?;
+    if sequenced {
+        return Ok(Box::new(SequencedOutput::new(port, size, rate, ledger)));
+    }
+    let pace = match rate {
+        Rate::Unlimited => Pace::new(None),
+        Rate::Fixed(rate) => Pace::new(Some(rate)),
+        Rate::Auto => {
+            return Err(Error::Usage(format!(
+                "{}: a rate is found with sequenced packets only; add the option sequenced at both ends",
+                port.label()
+            )));
+        }
+    };
+    Ok(Box::new(PlainOutput::new(port, size, pace, ledger)))
+}
+
+/// Opens both ports of a relay; what is called with a [`Control`] passes datagrams on until it is over.
+///
+/// # Errors
+/// As [`open_input`].
+pub(crate) fn open_relay(
+    from: &Place,
+    to: &Place,
+    options: RelayOptions,
+    ledger: Ledger,
+) -> Result<impl FnOnce(&Control) -> Result<(), Error> + Send + use<>, Error> {
+    let translation = Translation::between(side(from), side(to));
+    let (mut from, mut to) = (listen(from)?, connect(to)?);
+    Ok(move |control: &Control| {
+        relay::relay(from.as_mut(), to.as_mut(), translation, options, control, &ledger)
+    })
+}
+
+fn listen(place: &Place) -> Result<Box<dyn Port>, Error> {
+    Ok(match place {
+        Place::Udp(options) => Box::new(UdpPort::listen(options)?),
+        Place::Eth(options) => Box::new(EthPort::listen(options)?),
+    })
+}
+
+fn connect(place: &Place) -> Result<Box<dyn Port>, Error> {
+    Ok(match place {
+        Place::Udp(options) => Box::new(UdpPort::connect(options)?),
+        Place::Eth(options) => Box::new(EthPort::connect(options)?),
+    })
+}
+
+fn side(place: &Place) -> Side {
+    match place {
+        Place::Udp(options) => Side { sequenced: options.sequenced, port: 0 },
+        Place::Eth(options) => Side { sequenced: true, port: options.port },
+    }
+}
+
+/// Payload bytes of a datagram: those that were asked for, or as many as fit the way.
+fn payload_bytes(asked: Option<usize>, head: usize, port: &dyn Port) -> Result<usize, Error> {
+    let most = port.datagram_bytes_max().map(|bytes| bytes.saturating_sub(head).max(1));
+    let limit = PAYLOAD_BYTES_MAX - HEADER_BYTES;
+    match asked {
+        None => Ok(most.unwrap_or(SIZE).min(limit)),
+        Some(size) if (1..=limit).contains(&size) => Ok(size),
+        Some(size) => {
+            Err(Error::Usage(format!("{}: size={size} is not between 1 and {limit}", port.label())))
+        }
+    }
+}

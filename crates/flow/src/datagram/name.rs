@@ -1,0 +1,49 @@
+//! Where a datagram came from or goes to, as the kernel writes it.
+//!
+//! Invariant: `length` bytes of `storage` are an address that the kernel gave or that was made here. Called by the
+//! ports of this folder.
+
+use std::mem::size_of;
+
+/// A socket address of any family.
+#[derive(Clone, Copy)]
+pub(crate) struct Name {
+    storage: libc::sockaddr_storage,
+    length: libc::socklen_t,
+}
+
+impl Name {
+    pub(crate) const fn empty() -> Name {
+        // SAFETY: an address of zeros is a valid one, of no family.
+        Name { storage: unsafe { std::mem::zeroed() }, length: 0 }
+    }
+
+    /// A device's address of the link.
+    pub(crate) fn of_link(address: libc::sockaddr_ll) -> Name {
+        Name::from_bytes(&address)
+    }
+
+    fn from_bytes<T>(address: &T) -> Name {
+        const { assert!(size_of::<T>() <= size_of::<libc::sockaddr_storage>()) };
+        let mut name = Name::empty();
+        // SAFETY: the storage is as long as `T` at least, as asserted, and any bytes are a valid storage.
+        unsafe { (&raw mut name.storage).cast::<T>().write_unaligned(std::ptr::read(address)) };
+        name.length = size_of::<T>() as libc::socklen_t;
+        name
+    }
+
+    /// What a system call is told that reads the address.
+    pub(crate) fn as_parts(&self) -> (*const libc::sockaddr_storage, libc::socklen_t) {
+        (&raw const self.storage, self.length)
+    }
+
+    /// What a system call is told that writes an address.
+    pub(crate) fn room(&mut self) -> (*mut libc::sockaddr_storage, libc::socklen_t) {
+        (&raw mut self.storage, size_of::<libc::sockaddr_storage>() as libc::socklen_t)
+    }
+
+    /// The kernel wrote an address of so many bytes.
+    pub(crate) fn set_length(&mut self, length: libc::socklen_t) {
+        self.length = length.min(size_of::<libc::sockaddr_storage>() as libc::socklen_t);
+    }
+}

@@ -1,0 +1,170 @@
+//! Datagrams between hosts: what the tests have in common.
+//!
+//! Everything that is moved is made of numbers that follow from their position, and compared byte by byte.
+
+mod by_hand;
+mod ethernet;
+mod lossy;
+mod measure;
+mod passing;
+mod sequenced;
+mod udp;
+
+use super::accounting::{Accounting, Ledger};
+use super::options::{EthOptions, Place, RelayOptions, UdpOptions};
+use super::{open_input, open_output, open_relay};
+use crate::control::Control;
+use crate::error::Error;
+use crate::spec::Mac;
+use bywash_hosts::{Host, Port};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Long enough that only what hangs is cut off.
+const SOON: Duration = Duration::from_secs(20);
+const BLOCK: usize = 256 << 10;
+
+/// The stream of a test: every eight bytes follow from where they are.
+fn data(bytes: usize, seed: u64) -> Vec<u8> {
+    let words =
+        (0..bytes.div_ceil(8) as u64).map(|place| (place ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut data: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    data.truncate(bytes);
+    data
+}
+
+/// Into how many packets a sender cuts a stream: each block for itself.
+fn packets(bytes: usize, size: usize) -> u64 {
+    (bytes / BLOCK * BLOCK.div_ceil(size) + (bytes % BLOCK).div_ceil(size)) as u64
+}
+
+/// What came of one end.
+struct Outcome {
+    data: Vec<u8>,
+    result: Result<(), Error>,
+    account: Accounting,
+}
+
+/// An end or a relay that runs in a thread.
+struct Running {
+    thread: JoinHandle<Outcome>,
+    control: Arc<Control>,
+    ledger: Ledger,
+}
+
+impl Running {
+    fn new(what: impl FnOnce(&Control, Ledger) -> (Vec<u8>, Result<(), Error>) + Send + 'static) -> Running {
+        let (control, ledger) = (Arc::new(Control::new().unwrap()), Ledger::default());
+        let (inner, inner_ledger) = (control.clone(), ledger.clone());
+        let thread = thread::spawn(move || {
+            let (data, result) = what(&inner, inner_ledger.clone());
+            Outcome { data, result, account: inner_ledger.read() }
+        });
+        Running { thread, control, ledger }
+    }
+
+    fn outcome(self) -> Outcome {
+        // What hangs is cancelled, so that the test says what it was.
+        for _ in 0..SOON.as_millis() {
+            if self.thread.is_finished() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.control.cancel();
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Opens a receiver at once, and lets it run until it ends.
+fn receive(host: &Host, place: &Place) -> Running {
+    let ledger = Ledger::default();
+    let mut input = host.run(|| open_input(place, ledger.clone())).unwrap();
+    let mut running = Running::new(move |control, _| {
+        let (mut data, mut room) = (Vec::new(), vec![0; BLOCK]);
+        loop {
+            match input.next(&mut room, control) {
+                Ok([]) => return (data, Ok(())),
+                Ok(block) => data.extend_from_slice(block),
+                Err(error) => return (data, Err(error)),
+            }
+        }
+    });
+    running.ledger = ledger;
+    running
+}
+
+/// Sends all of it in blocks.
+fn send(host: &Host, place: &Place, data: &[u8]) -> Outcome {
+    let (control, ledger) = (Control::new().unwrap(), Ledger::default());
+    let result = host.run(|| {
+        let mut output = open_output(place, ledger.clone())?;
+        data.chunks(BLOCK).try_for_each(|block| output.put(block, &control))?;
+        output.finish(&control)
+    });
+    Outcome { data: Vec::new(), result, account: ledger.read() }
+}
+
+/// Opens a relay at once, and lets it run until it is cancelled.
+fn pass_on(host: &Host, from: &Place, to: &Place, options: RelayOptions) -> Running {
+    let ledger = Ledger::default();
+    let relay = host.run(|| open_relay(from, to, options, ledger.clone())).unwrap();
+    let mut running = Running::new(move |control, _| (Vec::new(), relay(control)));
+    running.ledger = ledger;
+    running
+}
+
+impl Running {
+    /// As [`Running::outcome`], with the account of what was opened outside.
+    fn end(self) -> Outcome {
+        let ledger = self.ledger.clone();
+        let outcome = self.outcome();
+        Outcome { account: ledger.read(), ..outcome }
+    }
+
+    /// Cancels it first.
+    fn stop(self) -> Outcome {
+        self.control.cancel();
+        self.end()
+    }
+}
+
+/// A place of UDP at an address of a host, sequenced.
+fn udp(port: &Port, number: u16) -> UdpOptions {
+    UdpOptions { address: format!("{}:{number}", port.address), sequenced: true, ..UdpOptions::default() }
+}
+
+/// A place of Ethernet at a device.
+fn eth(port: &Port, number: u16) -> EthOptions {
+    EthOptions { interface: port.interface.clone(), port: number, ..EthOptions::default() }
+}
+
+/// From one device to another.
+fn eth_to(port: &Port, to: &Port, number: u16) -> EthOptions {
+    EthOptions { mac: Some(mac(to)), ..eth(port, number) }
+}
+
+fn mac(port: &Port) -> Mac {
+    port.mac.parse().unwrap()
+}
+
+/// The next datagram at a socket, and who sent it. A wait with a limit is cut short when the process was stopped.
+fn arrival(socket: &UdpSocket, room: &mut [u8]) -> (usize, SocketAddr) {
+    loop {
+        match socket.recv_from(room) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            came => return came.unwrap(),
+        }
+    }
+}
+
+/// Byte by byte, but without printing millions.
+fn assert_same(came: &[u8], sent: &[u8]) {
+    assert_eq!(came.len(), sent.len());
+    if let Some(place) = came.iter().zip(sent).position(|(came, sent)| came != sent) {
+        panic!("byte {place} of {} is {} and should be {}", sent.len(), came[place], sent[place]);
+    }
+}

@@ -1,0 +1,186 @@
+//! What a relay changes in the datagrams that it passes on, so that the other side understands them.
+//!
+//! | from | to | |
+//! |---|---|---|
+//! | plain | plain | as they are |
+//! | sequenced | sequenced | as they are, or with another port in the header |
+//! | plain | sequenced | a header is put in front: the relay numbers the datagrams |
+//! | sequenced | plain | the header is taken away; what is not data is dropped |
+//!
+//! Invariant: datagrams keep their bounds and their order; payloads are not copied. Called by [`super::relay`].
+
+use super::layout::{HEADER_BYTES, Header, Kind, set_port};
+use super::run::Run;
+use crate::error::Error;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// Most datagrams that are changed at once.
+const DATAGRAMS_MAX: usize = 64;
+/// How often the end is said by a relay that numbers: nobody waits for the answer.
+const ENDS: usize = 3;
+
+/// Takes what is to be sent.
+pub(crate) type Send<'a> = &'a mut dyn FnMut(&[Run<'_>]) -> Result<(), Error>;
+
+/// What is changed.
+pub(crate) enum Translation {
+    Keep,
+    Renumber { onwards: u16, back: u16 },
+    Add(Numbers),
+    Strip,
+}
+
+/// What a relay that numbers counts.
+pub(crate) struct Numbers {
+    port: u16,
+    transfer: u64,
+    sequence: u64,
+    position: u64,
+    heads: Vec<u8>,
+}
+
+/// What one side of a relay reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Side {
+    pub sequenced: bool,
+    pub port: u16,
+}
+
+impl Translation {
+    pub(crate) fn between(from: Side, to: Side) -> Translation {
+        match (from.sequenced, to.sequenced) {
+            (true, true) if from.port != to.port => {
+                Translation::Renumber { onwards: to.port, back: from.port }
+            }
+            (true, true) | (false, false) => Translation::Keep,
+            (true, false) => Translation::Strip,
+            (false, true) => Translation::Add(Numbers {
+                port: to.port,
+                transfer: RandomState::new().build_hasher().finish(),
+                sequence: 0,
+                position: 0,
+                heads: Vec::new(),
+            }),
+        }
+    }
+
+    /// Datagrams on the way from source to sink. What cannot be changed is counted.
+    pub(crate) fn onwards(&mut self, runs: &[Run<'_>], unfit: &mut u64, send: Send<'_>) -> Result<(), Error> {
+        match self {
+            Translation::Keep => send(runs),
+            Translation::Renumber { onwards, .. } => renumber(runs, *onwards, unfit, send),
+            Translation::Add(numbers) => runs.iter().try_for_each(|run| numbers.add(run, send)),
+            Translation::Strip => strip(runs, unfit, send),
+        }
+    }
+
+    /// Datagrams on the way back. Where only one side numbers, nothing goes back.
+    pub(crate) fn back(&mut self, runs: &[Run<'_>], unfit: &mut u64, send: Send<'_>) -> Result<(), Error> {
+        match self {
+            Translation::Keep => send(runs),
+            Translation::Renumber { back, .. } => renumber(runs, *back, unfit, send),
+            Translation::Add(_) | Translation::Strip => Ok(()),
+        }
+    }
+
+    /// Nothing more comes.
+    pub(crate) fn end(&mut self, send: Send<'_>) -> Result<(), Error> {
+        let Translation::Add(numbers) = self else { return Ok(()) };
+        let mut head = [0; HEADER_BYTES];
+        numbers.header(Kind::End, 0).write(&mut head);
+        (0..ENDS).try_for_each(|_| send(&[Run::new(&head, HEADER_BYTES)]))
+    }
+}
+
+impl Numbers {
+    fn header(&self, kind: Kind, length: usize) -> Header {
+        Header {
+            kind,
+            port: self.port,
+            length: length as u16,
+            transfer: self.transfer,
+            sequence: self.sequence,
+            position: self.position,
+        }
+    }
+
+    fn add(&mut self, run: &Run<'_>, send: Send<'_>) -> Result<(), Error> {
+        if run.body().is_empty() {
+            return Ok(());
+        }
+        self.heads.clear();
+        let mut size = 0;
+        for segment in run.segments() {
+            let mut head = [0; HEADER_BYTES];
+            self.header(Kind::Data, segment.len()).write(&mut head);
+            self.heads.extend_from_slice(&head);
+            self.sequence += 1;
+            self.position += segment.len() as u64;
+            size = size.max(segment.len());
+        }
+        send(&[Run::with_heads(&self.heads, HEADER_BYTES, run.body(), size)])
+    }
+}
+
+/// Gives each packet another port.
+fn renumber(runs: &[Run<'_>], port: u16, unfit: &mut u64, send: Send<'_>) -> Result<(), Error> {
+    let mut heads = [[0; HEADER_BYTES]; DATAGRAMS_MAX];
+    in_pieces(runs, &mut |packets| {
+        let mut rests = [&[][..]; DATAGRAMS_MAX];
+        let mut count = 0;
+        for packet in packets {
+            match packet.split_first_chunk::<HEADER_BYTES>() {
+                Some((head, _)) => {
+                    heads[count] = *head;
+                    set_port(&mut heads[count], port);
+                    // Without what Ethernet appended to a short frame.
+                    rests[count] = Header::read(packet).map_or(&[][..], |(_, payload)| payload);
+                    count += 1;
+                }
+                None => *unfit += 1,
+            }
+        }
+        let mut changed = [Run::new(&[], 1); DATAGRAMS_MAX];
+        for ((run, head), rest) in changed.iter_mut().zip(&heads).zip(rests).take(count) {
+            *run = Run::with_heads(head, HEADER_BYTES, rest, rest.len());
+        }
+        send(&changed[..count])
+    })
+}
+
+/// Leaves the payloads of data.
+fn strip(runs: &[Run<'_>], unfit: &mut u64, send: Send<'_>) -> Result<(), Error> {
+    in_pieces(runs, &mut |packets| {
+        let mut left = [Run::new(&[], 1); DATAGRAMS_MAX];
+        let mut count = 0;
+        for packet in packets {
+            match Header::read(packet) {
+                Some((header, payload)) if header.kind == Kind::Data => {
+                    left[count] = Run::new(payload, payload.len());
+                    count += 1;
+                }
+                Some(_) => {}
+                None => *unfit += 1,
+            }
+        }
+        send(&left[..count])
+    })
+}
+
+/// Gives the datagrams of all runs, at most [`DATAGRAMS_MAX`] at once.
+fn in_pieces<'a>(
+    runs: &[Run<'a>],
+    take: &mut impl FnMut(&[&'a [u8]]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut packets: [&[u8]; DATAGRAMS_MAX] = [&[]; DATAGRAMS_MAX];
+    let mut count = 0;
+    for packet in runs.iter().flat_map(Run::segments) {
+        packets[count] = packet;
+        count += 1;
+        if count == DATAGRAMS_MAX {
+            take(&packets)?;
+            count = 0;
+        }
+    }
+    take(&packets[..count])
+}

@@ -1,0 +1,199 @@
+//! A port of UDP.
+//!
+//! Invariant: a port that sends is connected, so that the errors that come back by ICMP are its own; a port that
+//! listens is not, and answers to whom it is told. Called by [`super::open`] and by the relay.
+
+use super::engine::{Engine, Facts, Medium, choose};
+use super::inbox::Inbox;
+use super::name::Name;
+use super::options::UdpOptions;
+use super::outbox::{Outbox, SendError, Way};
+use super::port::{Health, Port, Ways};
+use super::run::Run;
+use super::socket;
+use crate::control::Control;
+use crate::error::Error;
+use rustix::io::Errno;
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Rows of datagrams that are received by one call, where the kernel joins them.
+const ROWS: usize = 16;
+/// Datagrams that are received by one call, where it does not.
+const DATAGRAMS: usize = 64;
+/// Headers in front of a payload (without options).
+const V4_HEADERS_BYTES: usize = 20 + 8;
+const V6_HEADERS_BYTES: usize = 40 + 8;
+/// Longest payload of a datagram.
+const PAYLOAD_BYTES_MAX: usize = 65_507;
+
+/// A socket of UDP and what is needed to use it.
+pub(crate) struct UdpPort {
+    socket: UdpSocket,
+    label: String,
+    engine: Engine,
+    fell_back: Option<String>,
+    inbox: Inbox,
+    outbox: Outbox,
+    datagram_bytes_max: Option<usize>,
+}
+
+impl UdpPort {
+    /// A port from which datagrams go to the address.
+    ///
+    /// # Errors
+    /// That the address cannot be found or used.
+    pub(crate) fn connect(options: &UdpOptions) -> Result<UdpPort, Error> {
+        let label = format!("udp:{}", options.address);
+        let refused = |error| Error::io(format!("reach {label}"), error);
+        let mut last = None;
+        for address in resolve(&options.address, &label)? {
+            match connected(address) {
+                Ok(socket) => {
+                    let bytes = payload_bytes_max(&socket, address);
+                    return UdpPort::new(socket, label, options, bytes);
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(refused(last.unwrap_or(std::io::ErrorKind::AddrNotAvailable.into())))
+    }
+
+    /// A port to which datagrams come.
+    ///
+    /// # Errors
+    /// That the address cannot be found or is taken.
+    pub(crate) fn listen(options: &UdpOptions) -> Result<UdpPort, Error> {
+        let label = format!("udp-listen:{}", options.address);
+        let addresses = resolve(&options.address, &label)?;
+        let socket = UdpSocket::bind(&addresses[..])
+            .map_err(|error| Error::io(format!("listen at {label}"), error))?;
+        UdpPort::new(socket, label, options, None)
+    }
+
+    fn new(
+        socket: UdpSocket,
+        label: String,
+        options: &UdpOptions,
+        datagram_bytes_max: Option<usize>,
+    ) -> Result<UdpPort, Error> {
+        let buffer = options.receive_buffer.unwrap_or(socket::BUFFER_BYTES);
+        let wanted = socket::want_receive_buffer(socket.as_fd(), buffer)
+            .and_then(|()| socket::want_send_buffer(socket.as_fd(), socket::BUFFER_BYTES));
+        wanted.map_err(|error| Error::io(format!("size the buffers of {label}"), error))?;
+        let offload = knows_offload(socket.as_fd());
+        let engine = choose(Facts { medium: Medium::Udp, offload, ring: false }, options.engine)?;
+        if engine == Engine::Offload {
+            socket::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, &1i32)
+                .map_err(|error| Error::io(format!("have datagrams joined at {label}"), error))?;
+        }
+        let slots = match engine {
+            Engine::Single => 1,
+            Engine::Offload => ROWS,
+            Engine::Batch | Engine::Ring => DATAGRAMS,
+        };
+        let (inbox, outbox) = (Inbox::new(slots), Outbox::new());
+        Ok(UdpPort { socket, label, engine, fell_back: None, inbox, outbox, datagram_bytes_max })
+    }
+
+    fn failed(&self, what: &str, error: Errno) -> Error {
+        let label = &self.label;
+        match error {
+            Errno::CONNREFUSED => Error::io(format!("reach {label}, where nobody listens"), error),
+            Errno::MSGSIZE => Error::io(
+                format!("{what} {label}: the datagrams are too long for the way; give a smaller size="),
+                error,
+            ),
+            _ => Error::io(format!("{what} {label}"), error),
+        }
+    }
+}
+
+impl Port for UdpPort {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn receive(&mut self, take: &mut dyn FnMut(&[Run<'_>])) -> Result<bool, Error> {
+        match self.inbox.receive(self.socket.as_fd(), take) {
+            Ok(()) => Ok(true),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(error) => Err(self.failed("receive from", error)),
+        }
+    }
+
+    fn send(&mut self, runs: &[Run<'_>], to: Option<&Name>, control: &Control) -> Result<(), Error> {
+        let way = match self.engine {
+            Engine::Single => Way::Each,
+            Engine::Batch | Engine::Ring => Way::Many,
+            Engine::Offload => Way::Cut,
+        };
+        match self.outbox.send(self.socket.as_fd(), runs, to, way, control) {
+            Ok(None) => Ok(()),
+            Ok(Some(reason)) => {
+                self.engine = Engine::Batch;
+                self.fell_back = Some(format!("the kernel does not cut datagrams on this way: {reason}"));
+                Ok(())
+            }
+            Err(SendError::Flow(error)) => Err(error),
+            Err(SendError::Kernel(error)) => Err(self.failed("send to", error)),
+        }
+    }
+
+    fn health(&mut self) -> Health {
+        let memory = socket::memory(self.socket.as_fd());
+        Health { drops: memory.drops.into(), buffer: memory.buffer }
+    }
+
+    fn ways(&self) -> Ways {
+        Ways { engine: self.engine, fell_back: self.fell_back.clone() }
+    }
+
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn number(&self) -> u16 {
+        0
+    }
+
+    fn datagram_bytes_max(&self) -> Option<usize> {
+        self.datagram_bytes_max
+    }
+}
+
+fn resolve(address: &str, label: &str) -> Result<Vec<SocketAddr>, Error> {
+    let found = address.to_socket_addrs().map_err(|error| Error::io(format!("find {label}"), error))?;
+    let found: Vec<SocketAddr> = found.collect();
+    match found.is_empty() {
+        true => Err(Error::Usage(format!("{label} has no address; give HOST:PORT or ADDRESS:PORT"))),
+        false => Ok(found),
+    }
+}
+
+fn connected(address: SocketAddr) -> std::io::Result<UdpSocket> {
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(address)?;
+    Ok(socket)
+}
+
+/// What fits into one packet on the way to the address, as the kernel knows the way.
+fn payload_bytes_max(socket: &UdpSocket, address: SocketAddr) -> Option<usize> {
+    let (level, name, headers) = match address {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU, V4_HEADERS_BYTES),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU, V6_HEADERS_BYTES),
+    };
+    let mtu: i32 = socket::get(socket.as_fd(), level, name).ok()?;
+    let payload = usize::try_from(mtu).ok()?.checked_sub(headers)?;
+    Some(payload.min(PAYLOAD_BYTES_MAX))
+}
+
+/// Setting zero changes nothing, but fails where the kernel does not know the option (before Linux 4.18 and 5.0).
+fn knows_offload(socket: BorrowedFd<'_>) -> bool {
+    let knows = |name| socket::set(socket, libc::SOL_UDP, name, &0i32).is_ok();
+    knows(libc::UDP_SEGMENT) && knows(libc::UDP_GRO)
+}

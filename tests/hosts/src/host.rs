@@ -1,0 +1,95 @@
+//! One host: a network namespace without a name.
+//!
+//! Invariant: the caller's thread never leaves its own namespace; what runs in the host runs in a thread of its own,
+//! and a program that such a thread starts is in the host as well. Called by [`crate::Hosts`] and its users.
+
+use crate::wire::Port;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use std::fs::{self, File};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::{Child, Command};
+use std::thread;
+
+/// A network namespace, which lives as long as this.
+#[derive(Debug)]
+pub struct Host {
+    space: File,
+    pub(crate) ports: Vec<Port>,
+}
+
+impl Host {
+    pub(crate) fn new() -> Host {
+        let make = || {
+            // SAFETY: this thread alone moves, into a network of its own, and it ends when that has been opened.
+            if let Err(error) = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) } {
+                panic!(
+                    "cannot make a network namespace: {error}; run the tests as root, or all of them in a \
+                     namespace of your own: unshare --user --map-root-user --net cargo test"
+                );
+            }
+            // A new namespace may have inherited it.
+            fs::write("/proc/sys/net/ipv4/ip_forward", "0").expect("switch forwarding off");
+            File::open("/proc/thread-self/ns/net").expect("open the namespace of this thread")
+        };
+        let host = Host { space: in_thread(make), ports: Vec::new() };
+        host.ip("link set lo up");
+        host
+    }
+
+    /// Runs `what` in this host and gives back what it returned, or its panic.
+    pub fn run<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
+        in_thread(|| {
+            rustix::thread::move_into_link_name_space(self.space.as_fd(), Some(LinkNameSpaceType::Network))
+                .expect("enter the namespace of a host");
+            what()
+        })
+    }
+
+    /// Starts a program in this host.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn spawn(&self, command: &mut Command) -> Child {
+        self.run(|| command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
+    }
+
+    /// The only end of a wire here, or the first.
+    pub fn port(&self) -> &Port {
+        &self.ports[0]
+    }
+
+    /// Every end of a wire here, in the order of the row.
+    pub fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    /// The address of version 4 of [`Host::port`].
+    pub fn address(&self) -> IpAddr {
+        self.port().address
+    }
+
+    /// Runs `ip` of iproute2 with these words.
+    ///
+    /// # Panics
+    /// With what it says if it fails.
+    pub fn ip(&self, words: &str) {
+        let output = self.run(|| Command::new("ip").args(words.split_whitespace()).output());
+        let output =
+            output.unwrap_or_else(|error| panic!("cannot run ip (Debian package iproute2): {error}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "ip {words}: {}", said.trim());
+    }
+
+    /// How `ip` finds this namespace.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.space.as_raw_fd())
+    }
+}
+
+fn in_thread<T: Send>(what: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| match scope.spawn(what).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
