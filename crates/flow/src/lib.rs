@@ -39,6 +39,7 @@ pub mod plan;
 mod reliable;
 mod report;
 mod run;
+mod serve;
 pub mod size;
 pub mod spec;
 mod stage;

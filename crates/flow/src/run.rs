@@ -15,6 +15,7 @@ use crate::pace::Pace;
 use crate::part::{self, Part, Place};
 use crate::plan::{Mover, Plan};
 use crate::report::{Counts, Failed, Fallback, Piece, Report};
+use crate::serve;
 use crate::spec::{Endpoint, Stage};
 use crate::stage::{Chain, Compressing, Decompressing, Filter, Hashing, Limiting, Pacing, Program, Teeing};
 use crate::sys;
@@ -29,10 +30,31 @@ const STREAM_CACHE_BYTES: u64 = 256 << 20;
 
 /// Runs a flow from its beginning to its end.
 pub(crate) fn run(flow: &Flow, plans: &[Plan], control: &Control) -> Result<Report, Failed> {
+    match serve::gate(flow)? {
+        None => one(flow, plans, None, control),
+        Some(gate) => measured(control, |report| serve::serve(&gate, flow, plans, control, report)),
+    }
+}
+
+/// Runs a flow whose source may have been opened already, as a connection.
+pub(crate) fn one(
+    flow: &Flow,
+    plans: &[Plan],
+    accepted: Option<OwnedFd>,
+    control: &Control,
+) -> Result<Report, Failed> {
+    measured(control, |report| whole(flow, plans, accepted, control, report))
+}
+
+/// Does something that a report is to tell of.
+fn measured(
+    control: &Control,
+    what: impl FnOnce(&mut Report) -> Result<(), Error>,
+) -> Result<Report, Failed> {
     sys::mask_broken_pipe();
     let mut report = Report::default();
     let (begin, before) = (Instant::now(), sys::thread_time());
-    let outcome = whole(flow, plans, control, &mut report);
+    let outcome = what(&mut report);
     report.seconds = begin.elapsed().as_secs_f64();
     report.cpu_seconds += (sys::thread_time() - before).as_secs_f64();
     report.bytes = control.moved();
@@ -61,7 +83,13 @@ struct Done<'a> {
     time: Duration,
 }
 
-fn whole(flow: &Flow, plans: &[Plan], control: &Control, report: &mut Report) -> Result<(), Error> {
+fn whole(
+    flow: &Flow,
+    plans: &[Plan],
+    accepted: Option<OwnedFd>,
+    control: &Control,
+    report: &mut Report,
+) -> Result<(), Error> {
     let parts = part::cut(&flow.source, &flow.stages, &flow.sink);
     let manner = manner(flow, &parts, plans);
     if let [part] = parts.as_slice()
@@ -72,7 +100,8 @@ fn whole(flow: &Flow, plans: &[Plan], control: &Control, report: &mut Report) ->
         return pass_on(part, &plans[0], &from, &to, control, report);
     }
     let mut programs = Vec::new();
-    let mut lines = open(flow, &parts, plans, &manner, &mut programs, control)?;
+    let ends = both_ends(flow, accepted, &manner, control)?;
+    let mut lines = open(flow, ends, &parts, plans, &manner, &mut programs, control)?;
     if let Some(total) = lines[0].total() {
         control.expect(total);
     }
@@ -210,9 +239,14 @@ fn manner(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> Manner {
 /// Opens the two ends of the whole: first the one that waits for somebody, then the one that others would wait for.
 fn both_ends(
     flow: &Flow,
+    accepted: Option<OwnedFd>,
     manner: &Manner,
     control: &Control,
 ) -> Result<(Opened<Source>, Opened<Sink>), Error> {
+    if let Some(socket) = accepted {
+        let sink = Opening::new(&flow.sink, control)?;
+        return Ok((Opened::BothWays(socket), end::sink(sink, manner, control)?));
+    }
     let (source, sink) = (Opening::new(&flow.source, control)?, Opening::new(&flow.sink, control)?);
     if sink.waits() && !source.waits() {
         let sink = end::sink(sink, manner, control)?;
@@ -225,6 +259,7 @@ fn both_ends(
 /// Opens everything.
 fn open<'a>(
     flow: &Flow,
+    (source, sink): (Opened<Source>, Opened<Sink>),
     parts: &'a [Part<'a>],
     plans: &'a [Plan],
     manner: &Manner,
@@ -235,7 +270,6 @@ fn open<'a>(
     // What each part reads from and writes to, but for the two ends of the whole.
     let mut feeds: Vec<OwnedFd> = Vec::new();
     let mut results: Vec<OwnedFd> = Vec::new();
-    let (source, sink) = both_ends(flow, manner, control)?;
     for part in &parts[..parts.len() - 1] {
         let Place::Program(command) = part.sink else { continue };
         let (program, feed, result) = Program::start(command)?;

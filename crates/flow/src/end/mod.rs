@@ -22,6 +22,7 @@ use std::path::PathBuf;
 pub(crate) use made::Nowhere;
 pub(crate) use open::{Opened, Opening, reading, sink, source, writing};
 pub(crate) use reading::Reading;
+pub(crate) use socket::Gate;
 pub(crate) use target::folder_of;
 pub(crate) use writing::Writing;
 

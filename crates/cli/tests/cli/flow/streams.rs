@@ -218,3 +218,41 @@ fn through_quic_only_to_whom_it_should_go() {
     assert!(stderr(&unsaid).contains("pin=HEX") && unsaid.status.code() == Some(125), "{}", stderr(&unsaid));
     assert!(!place.path().join("to").exists());
 }
+
+#[test]
+fn a_forwarder_that_forks_serves_many_at_once() {
+    let place = Place::new();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for accepted in server.incoming() {
+            let mut accepted = accepted.unwrap();
+            std::thread::spawn(move || {
+                let mut came = Vec::new();
+                accepted.read_to_end(&mut came).unwrap();
+                accepted.write_all(&came).unwrap();
+            });
+        }
+    });
+    let port = free_port();
+    let mut command = place.command("env");
+    command.arg("--default-signal").arg(crate::place::bywash()).arg("flow");
+    command.args([format!("tcp-listen:127.0.0.1:{port},fork"), format!("tcp:{address}")]);
+    let forwarder = Beside::start(&mut command);
+    wait_for_port(port);
+    let clients: Vec<_> = (0..20).map(|number| (number, connect(port))).collect();
+    for (number, mut client) in clients {
+        let asked = noise(100_000 + number);
+        client.write_all(&asked).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let mut came = Vec::new();
+        client.read_to_end(&mut came).unwrap();
+        assert!(came == asked);
+    }
+    forwarder.signal("INT");
+    let ended = forwarder.finish();
+    assert_eq!(ended.status.code(), Some(130), "{}", stderr(&ended));
+    assert!(stderr(&ended).contains("20 connections, 0 failed"), "{}", stderr(&ended));
+    let refused = flow(&place, &[&format!("tcp-listen:127.0.0.1:{port},fork"), "to"]);
+    assert!(stderr(&refused).contains("append to it"), "{}", stderr(&refused));
+}
