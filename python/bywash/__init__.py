@@ -1,4 +1,4 @@
-"""Memory that moves between programs instead of being copied.
+"""Memory that moves between programs instead of being copied, and data that goes from here to there the best way.
 
 Data lives in containers. A program allocates one on a path to another program, fills it and ships it; the other
 receives it, looks inside or does not, and ships it on or frees it.
@@ -9,11 +9,17 @@ receives it, looks inside or does not, and ships it on or frees it.
     container.copy_from(b"hello")
     path.ship(container)                # there: path.receive().tobytes()
 
+A flow moves data between files, sockets, pipes and programs:
+
+    bywash.Flow("video.raw", "tcp:backup.example:9000", stages=["compress:zstd"]).run()
+
 - `Path`, `Listener`, `socket_pair`: how two programs come together
 - `Container`, `Received`, `Message`: what moves
 - `Credentials`, `Stats`: what a path tells
+- `Flow`, `Running`: what goes from where to where, and one that was started
+- `Plan`, `Choice`, `Promises`, `Report`, `Piece`, `Hash`: what a flow would do, and what it did
 - `bywash.errors`: what can go wrong, all of it an `Error`
-- `bywash.aio`: receiving in asyncio
+- `bywash.aio`: receiving, and waiting for flows, in asyncio
 """
 
 from collections.abc import Sequence as _Sequence
@@ -21,38 +27,50 @@ from collections.abc import Sequence as _Sequence
 from ._bywash import (
     MESSAGE_PIECES_MAX,
     Container,
+    Flow,
     Listener,
     Message,
     Path,
     Received,
+    Running,
     __version__,
     socket_pair,
 )
 from .errors import (
+    Cancelled,
     Closed,
+    DataError,
     Error,
     ForkedError,
     IoError,
+    LostError,
     MisfitError,
     NotMappedError,
     OptionError,
     PeerDied,
     PiecesError,
+    ProgramError,
     ProtocolError,
     TimedOut,
     TooLargeError,
     UnfitError,
 )
-from .records import Credentials, Stats
+from .records import Choice, Credentials, Hash, Piece, Plan, Promises, Report, Stats
 
 __all__ = [
+    "Cancelled",
+    "Choice",
     "Closed",
     "Container",
     "Credentials",
+    "DataError",
     "Error",
+    "Flow",
     "ForkedError",
+    "Hash",
     "IoError",
     "Listener",
+    "LostError",
     "MESSAGE_PIECES_MAX",
     "Message",
     "MisfitError",
@@ -60,9 +78,15 @@ __all__ = [
     "OptionError",
     "Path",
     "PeerDied",
+    "Piece",
     "PiecesError",
+    "Plan",
+    "ProgramError",
+    "Promises",
     "ProtocolError",
     "Received",
+    "Report",
+    "Running",
     "Stats",
     "TimedOut",
     "TooLargeError",

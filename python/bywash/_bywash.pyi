@@ -6,9 +6,20 @@ from typing import Literal, Self, SupportsIndex, TypedDict, Unpack, final, overl
 
 from typing_extensions import Buffer
 
-from .records import Credentials, Stats
+from .records import Credentials, Plan, Report, Stats
 
-__all__ = ["MESSAGE_PIECES_MAX", "Container", "Listener", "Message", "Path", "Received", "__version__", "socket_pair"]
+__all__ = [
+    "MESSAGE_PIECES_MAX",
+    "Container",
+    "Flow",
+    "Listener",
+    "Message",
+    "Path",
+    "Received",
+    "Running",
+    "__version__",
+    "socket_pair",
+]
 
 MESSAGE_PIECES_MAX: int
 __version__: str
@@ -113,6 +124,48 @@ class Listener:
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, class_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Flow:
+    def __new__(
+        cls,
+        source: str | PathLike[str],
+        sink: str | PathLike[str],
+        *,
+        stages: Sequence[str] = (),
+        via: str | None = None,
+        by: Literal["value", "reference"] = "value",
+        block: int | None = None,
+        sync: bool = False,
+        one_way: bool = False,
+    ) -> Self: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def sink(self) -> str: ...
+    @property
+    def stages(self) -> tuple[str, ...]: ...
+    def plan(self) -> tuple[Plan, ...]: ...
+    def explain(self) -> str: ...
+    def start(self) -> Running: ...
+    def run(self, timeout: float | None = None) -> Report: ...
+
+@final
+class Running:
+    @property
+    def moved(self) -> int: ...
+    @property
+    def total(self) -> int | None: ...
+    @property
+    def over(self) -> bool: ...
+    def notices(self) -> list[str]: ...
+    def cancel(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> Report: ...
+    def fileno(self) -> int: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, class_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /

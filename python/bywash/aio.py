@@ -1,4 +1,4 @@
-"""Receiving in asyncio: the task waits, and the loop goes on.
+"""Receiving, and waiting for flows, in asyncio: the task waits, and the loop goes on.
 
 To allocate and to ship seldom wait; where they may, `asyncio.to_thread(path.alloc, nbytes)` keeps the loop going.
 """
@@ -6,10 +6,11 @@ To allocate and to ship seldom wait; where they may, `asyncio.to_thread(path.all
 import asyncio
 from collections.abc import AsyncIterator
 
-from ._bywash import Message, Path
+from ._bywash import Flow, Message, Path, Running
 from .errors import Closed
+from .records import Report
 
-__all__ = ["messages", "receive"]
+__all__ = ["messages", "receive", "run", "wait"]
 
 
 async def receive(path: Path) -> Message:
@@ -30,6 +31,26 @@ async def messages(path: Path) -> AsyncIterator[Message]:
             yield await receive(path)
     except Closed:
         return
+
+
+async def wait(running: Running) -> Report:
+    """Waits until a flow has ended, and tells what became of it. One task of a loop at a time can wait for a flow.
+
+    A task that is cancelled, by `asyncio.timeout` say, leaves the flow as it is: it goes on.
+    """
+    if not running.over:
+        await _readable(running.fileno())
+    return running.wait()
+
+
+async def run(flow: Flow) -> Report:
+    """Starts a flow and waits for its end. If the task is cancelled, so is the flow."""
+    running = flow.start()
+    try:
+        return await wait(running)
+    except asyncio.CancelledError:
+        running.cancel()
+        raise
 
 
 async def _readable(descriptor: int) -> None:

@@ -1,15 +1,21 @@
-"""What can go wrong on a path. All but misuse (ValueError, TypeError, BufferError) is an `Error`."""
+"""What can go wrong on a path or with a flow. All but misuse (ValueError, TypeError, BufferError) is an `Error`."""
+
+from .records import Report
 
 __all__ = [
+    "Cancelled",
     "Closed",
+    "DataError",
     "Error",
     "ForkedError",
     "IoError",
+    "LostError",
     "MisfitError",
     "NotMappedError",
     "OptionError",
     "PeerDied",
     "PiecesError",
+    "ProgramError",
     "ProtocolError",
     "TimedOut",
     "TooLargeError",
@@ -18,7 +24,10 @@ __all__ = [
 
 
 class Error(OSError):
-    """Something on a path went wrong."""
+    """Something on a path or with a flow went wrong."""
+
+    report: Report | None = None
+    """How far a flow came that was started and has failed; None for all else."""
 
 
 class TimedOut(Error, TimeoutError):
@@ -60,7 +69,7 @@ class NotMappedError(Error, BufferError):
 
 
 class UnfitError(Error, ValueError):
-    """This container cannot be shipped on this path."""
+    """This container cannot be shipped on this path, or this mover cannot move this flow."""
 
 
 class ForkedError(Error):
@@ -68,8 +77,24 @@ class ForkedError(Error):
 
 
 class OptionError(Error, ValueError):
-    """An option has a value that cannot be."""
+    """An option, or what a flow was told, is something that cannot be."""
 
 
 class IoError(Error):
     """A call of the kernel failed; `errno` says how."""
+
+
+class Cancelled(Error):
+    """The flow was cancelled."""
+
+
+class DataError(Error):
+    """What a flow moved is not what it should be: shorter than it was, not compressed, not of the hash expected."""
+
+
+class LostError(Error):
+    """Datagrams were lost on the way."""
+
+
+class ProgramError(Error):
+    """A program that a flow went through failed."""

@@ -1,6 +1,7 @@
 //! Errors become exceptions of `bywash.errors`, with the text that they have in Rust.
 
 use bywash_container::Error;
+use bywash_flow::Error as FlowError;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 
@@ -96,6 +97,31 @@ fn make(py: Python<'_>, class: &str, text: &str, error: &Error) -> PyResult<PyEr
         _ => {}
     }
     Ok(PyErr::from_value(made))
+}
+
+/// The exception for what a flow says; `report`: how far it came, if it was started.
+pub(crate) fn flow_exception(py: Python<'_>, error: &FlowError, report: Option<Bound<'_, PyAny>>) -> PyErr {
+    let class = match error {
+        FlowError::Unfit { .. } => "UnfitError",
+        FlowError::Io { .. } => "IoError",
+        FlowError::Data(_) => "DataError",
+        FlowError::Lost(_) => "LostError",
+        FlowError::Program(_) => "ProgramError",
+        FlowError::Cancelled => "Cancelled",
+        // What was asked for cannot be.
+        _ => "OptionError",
+    };
+    let made = || {
+        let made = py.import("bywash.errors")?.getattr(class)?.call1((error.to_string(),))?;
+        if let FlowError::Io { source, .. } = error {
+            made.setattr("errno", source.raw_os_error())?;
+        }
+        if let Some(report) = report {
+            made.setattr("report", report)?;
+        }
+        Ok(PyErr::from_value(made))
+    };
+    made().unwrap_or_else(|failure: PyErr| failure)
 }
 
 /// The exception for an option that cannot be.

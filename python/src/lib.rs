@@ -1,12 +1,13 @@
-//! The Python package `bywash`: containers and paths for Python programs.
+//! The Python package `bywash`: containers, paths and flows for Python programs.
 //!
-//! What the methods do is what [`bywash_container`] does; its documentation says why. Here are Python's ways of saying
-//! it: classes in place of owned values, keywords in place of options, exceptions in place of an error enum, and
+//! What the methods do is what [`bywash_container`] and [`bywash_flow`] do; their documentation says why. Here are
+//! Python's ways of saying it: classes in place of owned values, keywords in place of options, exceptions in place of an error enum, and
 //! the buffer protocol where Rust borrows. `python/bywash/` has the rest of the package: the exceptions, the
 //! types for checkers, a helper for asyncio.
 //!
 //! - `path`, `listener`, `options`: how two programs come together
 //! - `container`, `message`: what moves
+//! - `flow`: what goes from here to there, and one that was started
 //! - `hold`: who owns a container that Python has, and how long its memory stays where views of it are
 //! - `waiting`: calls that wait let other threads run, and see Ctrl-C
 //! - `errors`, `records`: what becomes of errors and of plain values
@@ -14,6 +15,7 @@
 
 mod container;
 mod errors;
+mod flow;
 mod hold;
 mod listener;
 mod message;
@@ -29,6 +31,8 @@ use pyo3::prelude::*;
 mod _bywash {
     #[pymodule_export]
     use crate::container::Container;
+    #[pymodule_export]
+    use crate::flow::{Flow, Running};
     #[pymodule_export]
     use crate::listener::{Listener, socket_pair};
     #[pymodule_export]

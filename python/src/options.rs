@@ -75,7 +75,7 @@ fn cannot_be(name: &str, value: &Bound<'_, PyAny>, allowed: &str) -> PyErr {
     option(value.py(), format!("{name} is {given}, and must be {allowed}"))
 }
 
-fn number<N: TryFrom<u64>>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<N> {
+pub(crate) fn number<N: TryFrom<u64>>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<N> {
     let found = value.extract::<u64>().ok().and_then(|number| N::try_from(number).ok());
     found.ok_or_else(|| {
         let most = if size_of::<N>() == 4 { u64::from(u32::MAX) } else { u64::MAX };
@@ -89,7 +89,7 @@ fn seconds(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
     found.ok_or_else(|| cannot_be(name, value, "a number of seconds from 0 on"))
 }
 
-fn one_of<V: Copy>(name: &str, value: &Bound<'_, PyAny>, all: &[(&str, V)]) -> PyResult<V> {
+pub(crate) fn one_of<V: Copy>(name: &str, value: &Bound<'_, PyAny>, all: &[(&str, V)]) -> PyResult<V> {
     let given: Option<String> = value.extract().ok();
     let found = all.iter().find(|(text, _)| given.as_deref() == Some(*text));
     found.map(|(_, found)| *found).ok_or_else(|| {

@@ -1,12 +1,38 @@
 //! Plain values become named tuples of `bywash.records`.
 
 use bywash_container::{Credentials, Stats};
+use bywash_flow::plan::{Choice, Plan};
+use bywash_flow::{Piece, Report};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
 static CREDENTIALS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static STATS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static PLAN: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static CHOICE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static PROMISES: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static REPORT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static PIECE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static HASH: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// Makes a named tuple of `bywash.records` by its fields.
+macro_rules! record {
+    ($py:expr, $class:expr, $name:literal, { $($field:ident: $value:expr),* $(,)? }) => {{
+        let fields = PyDict::new($py);
+        $(fields.set_item(stringify!($field), $value)?;)*
+        $class.import($py, "bywash.records", $name)?.call((), Some(&fields))
+    }};
+}
+
+/// A tuple of what `make` makes of each.
+fn tuple<'py, V>(
+    py: Python<'py>,
+    values: &[V],
+    make: impl Fn(&V) -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, values.iter().map(make).collect::<PyResult<Vec<_>>>()?)
+}
 
 pub(crate) fn credentials<'py>(py: Python<'py>, known: Credentials) -> PyResult<Bound<'py, PyAny>> {
     let class = CREDENTIALS.import(py, "bywash.records", "Credentials")?;
@@ -23,4 +49,58 @@ pub(crate) fn stats<'py>(py: Python<'py>, known: Stats) -> PyResult<Bound<'py, P
         spins futex_sleeps socket_sleeps futex_wakes doorbells no_room
     }
     STATS.import(py, "bywash.records", "Stats")?.call((), Some(&counted))
+}
+
+fn choice<'py>(py: Python<'py>, known: &Choice) -> PyResult<Bound<'py, PyAny>> {
+    record!(py, CHOICE, "Choice", { mover: known.mover.to_string(), why: &known.why })
+}
+
+pub(crate) fn plan<'py>(py: Python<'py>, known: &Plan) -> PyResult<Bound<'py, PyAny>> {
+    let promises = record!(py, PROMISES, "Promises", {
+        by_value: known.promises.by_value,
+        ordered: known.promises.ordered,
+        lossless: known.promises.lossless,
+        durable: known.promises.durable,
+    })?;
+    record!(py, PLAN, "Plan", {
+        source: &known.source,
+        sink: &known.sink,
+        movers: tuple(py, &known.movers, |one| choice(py, one))?,
+        others: tuple(py, &known.others, |one| choice(py, one))?,
+        block: known.block,
+        keeps_holes: known.keeps_holes,
+        promises: promises,
+    })
+}
+
+fn piece<'py>(py: Python<'py>, known: &Piece) -> PyResult<Bound<'py, PyAny>> {
+    record!(py, PIECE, "Piece", {
+        source: &known.source,
+        sink: &known.sink,
+        mover: known.mover.to_string(),
+        block: known.block,
+        bytes: known.bytes,
+        holes: known.holes,
+        copies: known.copies,
+        zerocopy_sends: known.zerocopy_sends,
+        zerocopy_copied: known.zerocopy_copied,
+        fallbacks: tuple(py, &known.fallbacks, |one| {
+            record!(py, CHOICE, "Choice", { mover: one.mover.to_string(), why: &one.why })
+        })?,
+    })
+}
+
+pub(crate) fn report<'py>(py: Python<'py>, known: &Report) -> PyResult<Bound<'py, PyAny>> {
+    record!(py, REPORT, "Report", {
+        bytes: known.bytes,
+        seconds: known.seconds,
+        cpu_seconds: known.cpu_seconds,
+        pieces: tuple(py, &known.pieces, |one| piece(py, one))?,
+        hashes: tuple(py, &known.hashes, |one| {
+            record!(py, HASH, "Hash", { algorithm: one.algorithm.to_string(), digits: &one.digits })
+        })?,
+        notes: PyTuple::new(py, &known.notes)?,
+        whole: known.whole,
+        partial: known.partial.as_deref(),
+    })
 }

@@ -182,7 +182,7 @@ def test_everything_is_documented_and_typed():
     package = pathlib.Path(bywash.__file__).parent
     assert (package / "py.typed").exists()
     stubs = (package / "_bywash.pyi").read_text()
-    for name in ("Container", "Received", "Message", "Path", "Listener"):
+    for name in ("Container", "Received", "Message", "Path", "Listener", "Flow", "Running"):
         one = getattr(bywash, name)
         assert one.__doc__ and one.__module__ == "bywash"
         for member in vars(one):

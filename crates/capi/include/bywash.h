@@ -1,5 +1,6 @@
-/* Bywash: memory that moves between programs instead of being copied (containers and paths), and requests from
- * one program to another without a system call on the way (channels).
+/* Bywash: memory that moves between programs instead of being copied (containers and paths), requests from one
+ * program to another without a system call on the way (channels), and data that goes from here to there the best
+ * way that there is (flows).
  *
  * Generated from crates/capi/src; do not edit. BYWASH_UPDATE_HEADER=1 cargo test -p bywash-capi --test header
  *
@@ -8,6 +9,9 @@
  *
  * Of a channel, a client submits requests, with buffers if it wants to, and reaps completions; a server takes the
  * requests and completes them, in any order. The two need not trust each other.
+ *
+ * A flow has a source, stages and a sink: files, sockets, pipes, programs, said as text. It can be planned and
+ * explained; when it was started, it can be watched, cancelled and waited for.
  *
  * Functions answer 0, or a negative number of enum bywash_error; bywash_last_error_message() has the text.
  *
@@ -20,7 +24,7 @@
  *
  * Memory that is given to be copied from or to is the program's own, and not part of a container or a buffer.
  *
- * Threads: paths, listeners, clients and servers may be used by several threads at a time; of those that use a
+ * Threads: paths, listeners, clients, servers and started flows may be used by several threads at a time; of those that use a
  * client one may wait for completions, of those that use a server one may wait for requests. Every other handle
  * is used by one thread at a time, and may go from one to another; BYWASH_ERROR_BUSY tells where that was not kept.
  *
@@ -56,6 +60,11 @@
  * Arguments of a request.
  */
 #define BYWASH_ARGUMENTS 6
+
+/**
+ * Where nobody knows how many bytes there are in all.
+ */
+#define BYWASH_UNKNOWN UINT64_MAX
 
 /**
  * What functions answer that did not do what they were asked to. All are negative; 0 is success.
@@ -110,7 +119,8 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_NOT_MAPPED = -11,
   /**
-   * This container cannot be shipped on this path, or this buffer is of another channel.
+   * This container cannot be shipped on this path, this buffer is of another channel, or this mover cannot move
+   * this flow.
    */
   BYWASH_ERROR_UNFIT = -12,
   /**
@@ -118,7 +128,7 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_FORKED = -13,
   /**
-   * An option has a value that cannot be.
+   * An option, or what a flow was told, is something that cannot be.
    */
   BYWASH_ERROR_OPTION = -14,
   /**
@@ -133,6 +143,22 @@ typedef enum bywash_error {
    * The arena is used up for now, or as many requests are under way as the channel is deep.
    */
   BYWASH_ERROR_NO_ROOM = -17,
+  /**
+   * The flow was cancelled.
+   */
+  BYWASH_ERROR_CANCELLED = -18,
+  /**
+   * What a flow moved is not what it should be: shorter than it was, not compressed, not of the hash expected.
+   */
+  BYWASH_ERROR_DATA = -19,
+  /**
+   * Datagrams were lost on the way.
+   */
+  BYWASH_ERROR_LOST = -20,
+  /**
+   * A program that a flow went through failed.
+   */
+  BYWASH_ERROR_PROGRAM = -21,
 } bywash_error;
 
 /**
@@ -530,6 +556,66 @@ typedef struct bywash_request_contents {
    */
   size_t length;
 } bywash_request_contents;
+
+/**
+ * Data from here to there: it can be planned, explained and started, more than once. Used by one thread at a time.
+ */
+typedef struct bywash_flow {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_flow;
+
+/**
+ * A text that the library made. Used by one thread at a time.
+ */
+typedef struct bywash_text {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_text;
+
+/**
+ * A flow that was started. May be used by several threads at a time.
+ */
+typedef struct bywash_running {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_running;
+
+/**
+ * What a flow has come to. bywash_running_report() tells more.
+ */
+typedef struct bywash_report {
+  /**
+   * Bytes taken from the source, holes included.
+   */
+  uint64_t bytes;
+  /**
+   * Of these, bytes of holes that stayed holes.
+   */
+  uint64_t holes;
+  /**
+   * How long it took.
+   */
+  double seconds;
+  /**
+   * Processor time of the flow's threads, and of the programs that it went through.
+   */
+  double cpu_seconds;
+  /**
+   * 1: everything has arrived. 0: it has not.
+   */
+  uint32_t whole;
+  /**
+   * The pieces that the flow consisted of: one, and one more for each program and for a way back.
+   */
+  uint32_t pieces;
+} bywash_report;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1218,6 +1304,160 @@ int bywash_server_peer(struct bywash_server server, struct bywash_credentials *p
 int bywash_server_stats(struct bywash_server server,
                         struct bywash_channel_stats *stats,
                         size_t size);
+
+/**
+ * Makes a flow from `source` to `sink`, which are endpoints as the command `bywash flow` has them:
+ * "file:/a/b,offset=1M", a path alone, "tcp:example.org:9000", "unix-listen:/run/x", "-". Nothing is opened yet.
+ * Free it by bywash_flow_free(); what was started with it does not need it.
+ *
+ * BYWASH_ERROR_OPTION: one of them is no endpoint; the message lists those that there are.
+ */
+int bywash_flow_new(const char *source,
+                    const char *sink,
+                    struct bywash_flow *flow);
+
+/**
+ * Frees a flow and zeroes the handle. Zero is left alone.
+ */
+int bywash_flow_free(struct bywash_flow *flow);
+
+/**
+ * Puts a stage behind those that are there: "hash:sha256", "tee:ENDPOINT", "limit:SIZE", "rate:SIZE" (a second),
+ * "compress:zstd", "decompress:", "exec:COMMAND".
+ *
+ * BYWASH_ERROR_OPTION: it is no stage.
+ */
+int bywash_flow_stage(struct bywash_flow flow,
+                      const char *stage);
+
+/**
+ * Lets a flow move by this mover and no other: "splice", "copy-range", "buffer" and so on, as in its plan.
+ *
+ * BYWASH_ERROR_OPTION: there is no such mover. That it cannot move this flow (BYWASH_ERROR_UNFIT) is seen when
+ * the flow is planned or started.
+ */
+int bywash_flow_via(struct bywash_flow flow,
+                    const char *mover);
+
+/**
+ * Sets whether pages may be sent as they are when they leave, and not as they were when they were read; 0 is no,
+ * the default.
+ */
+int bywash_flow_by_reference(struct bywash_flow flow,
+                             int by_reference);
+
+/**
+ * Sets the bytes of a block, from 512 to 4 MiB (else BYWASH_ERROR_OPTION when the flow is planned or started).
+ * Default: the planner's choice.
+ */
+int bywash_flow_block(struct bywash_flow flow,
+                      size_t bytes);
+
+/**
+ * Sets whether what was moved is on the device when the flow has ended; 0 is no, the default.
+ */
+int bywash_flow_sync(struct bywash_flow flow, int sync);
+
+/**
+ * Sets whether a flow between two sockets goes from the source to the sink only, and not back too; 0 is no, the
+ * default.
+ */
+int bywash_flow_one_way(struct bywash_flow flow,
+                        int one_way);
+
+/**
+ * Tells what a flow would do, as JSON: a list with a plan for each of its parts, of which programs make more than
+ * one. The same as `bywash flow --explain --json` prints. Nothing is made, connected or moved. Free the text.
+ *
+ * BYWASH_ERROR_OPTION, BYWASH_ERROR_UNFIT, BYWASH_ERROR_IO: it cannot be.
+ */
+int bywash_flow_plan(struct bywash_flow flow,
+                     struct bywash_text *plan);
+
+/**
+ * As bywash_flow_plan(), for people to read: what would be done, the alternatives, and why not.
+ */
+int bywash_flow_explain(struct bywash_flow flow, struct bywash_text *text);
+
+/**
+ * Starts a flow, in a thread of its own. What fails after that is what bywash_running_wait() answers. Let it go by
+ * bywash_running_free().
+ *
+ * BYWASH_ERROR_OPTION, BYWASH_ERROR_UNFIT, BYWASH_ERROR_IO: it cannot be.
+ */
+int bywash_flow_start(struct bywash_flow flow,
+                      struct bywash_running *running);
+
+/**
+ * Tells how many bytes a flow has taken from its source so far.
+ */
+int bywash_running_moved(struct bywash_running running, uint64_t *bytes);
+
+/**
+ * Tells how many bytes there are in all; BYWASH_UNKNOWN where nobody knows, and until the source is open.
+ */
+int bywash_running_total(struct bywash_running running, uint64_t *bytes);
+
+/**
+ * Tells what there is to hear of a flow before its end, each notice on a line of its own, and each told once: the
+ * fingerprint of a listener's certificate, say. The text is empty where there is nothing. Free it.
+ */
+int bywash_running_notices(struct bywash_running running,
+                           struct bywash_text *notices);
+
+/**
+ * Ends a flow: it stops after the piece that it is moving, wherever it waits; bywash_running_wait() answers
+ * BYWASH_ERROR_CANCELLED then. Where it has ended already this does nothing.
+ */
+int bywash_running_cancel(struct bywash_running running);
+
+/**
+ * Tells a descriptor that is readable from the flow's end on, for an event loop. It stays the library's: poll it,
+ * and do nothing else with it.
+ */
+int bywash_running_fd(struct bywash_running running,
+                      int *fd);
+
+/**
+ * Waits until a flow has ended, for `timeout_ns` nanoseconds (negative: for ever; 0: not at all). When it has, this
+ * answers whether it came to its end, and else why not; and in either case `report` gets how far it came, if it is
+ * not null. `size` is sizeof(struct bywash_report) as the program knows it: it gets so many bytes, and members
+ * that are newer than the library are 0. To ask again answers the same.
+ *
+ * BYWASH_ERROR_TIMED_OUT: it goes on. BYWASH_ERROR_CANCELLED, BYWASH_ERROR_DATA, BYWASH_ERROR_LOST,
+ * BYWASH_ERROR_PROGRAM, BYWASH_ERROR_IO: it did not come to its end.
+ */
+int bywash_running_wait(struct bywash_running running,
+                        int64_t timeout_ns,
+                        struct bywash_report *report,
+                        size_t size);
+
+/**
+ * Tells all that is known of a flow that has ended, as JSON: its pieces and how each was moved, hashes, what is
+ * kept of a file that is not whole, and as `error` why it did not come to its end, or null. The same as
+ * `bywash flow --json` prints. Free the text.
+ *
+ * BYWASH_ERROR_TIMED_OUT: it has not ended.
+ */
+int bywash_running_report(struct bywash_running running,
+                          struct bywash_text *report);
+
+/**
+ * Lets a started flow go and zeroes the handle. The flow goes on to its end, unless the program ends before; to end
+ * it, bywash_running_cancel() and bywash_running_wait() first. Zero is left alone.
+ */
+int bywash_running_free(struct bywash_running *running);
+
+/**
+ * Tells where the characters of a text are: UTF-8, with a zero behind the last one, until the text is freed.
+ * `length` is their number without that zero, and may be null.
+ */
+int bywash_text_get(struct bywash_text text, const char **characters, size_t *length);
+
+/**
+ * Frees a text and zeroes the handle. Zero is left alone.
+ */
+int bywash_text_free(struct bywash_text *text);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -4,6 +4,7 @@
 //! then, except where "wrong" is everyday: nothing there yet.
 
 use ::bywash_container::Error;
+use ::bywash_flow::Error as FlowError;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -36,11 +37,12 @@ pub enum bywash_error {
     BYWASH_ERROR_PIECES = -10,
     /// The contents cannot be looked at where they are. Copy them out.
     BYWASH_ERROR_NOT_MAPPED = -11,
-    /// This container cannot be shipped on this path, or this buffer is of another channel.
+    /// This container cannot be shipped on this path, this buffer is of another channel, or this mover cannot move
+    /// this flow.
     BYWASH_ERROR_UNFIT = -12,
     /// The end belongs to the process that made it, and this one was forked off.
     BYWASH_ERROR_FORKED = -13,
-    /// An option has a value that cannot be.
+    /// An option, or what a flow was told, is something that cannot be.
     BYWASH_ERROR_OPTION = -14,
     /// A call of the kernel failed; bywash_last_error_number() says how.
     BYWASH_ERROR_IO = -15,
@@ -48,6 +50,14 @@ pub enum bywash_error {
     BYWASH_ERROR_FULL = -16,
     /// The arena is used up for now, or as many requests are under way as the channel is deep.
     BYWASH_ERROR_NO_ROOM = -17,
+    /// The flow was cancelled.
+    BYWASH_ERROR_CANCELLED = -18,
+    /// What a flow moved is not what it should be: shorter than it was, not compressed, not of the hash expected.
+    BYWASH_ERROR_DATA = -19,
+    /// Datagrams were lost on the way.
+    BYWASH_ERROR_LOST = -20,
+    /// A program that a flow went through failed.
+    BYWASH_ERROR_PROGRAM = -21,
 }
 
 use bywash_error::*;
@@ -78,7 +88,7 @@ impl Failure {
 }
 
 /// A text without zeros in it.
-fn c_text(text: String) -> CString {
+pub(crate) fn c_text(text: String) -> CString {
     CString::new(text.replace('\0', "?")).unwrap_or_default()
 }
 
@@ -104,6 +114,32 @@ impl From<Error> for Failure {
             _ => 0,
         };
         Failure { number, ..Failure::new(code, error.to_string()) }
+    }
+}
+
+impl From<&FlowError> for Failure {
+    fn from(error: &FlowError) -> Failure {
+        let code = match error {
+            FlowError::Unfit { .. } => BYWASH_ERROR_UNFIT,
+            FlowError::Io { .. } => BYWASH_ERROR_IO,
+            FlowError::Data(_) => BYWASH_ERROR_DATA,
+            FlowError::Lost(_) => BYWASH_ERROR_LOST,
+            FlowError::Program(_) => BYWASH_ERROR_PROGRAM,
+            FlowError::Cancelled => BYWASH_ERROR_CANCELLED,
+            // What was asked for cannot be.
+            _ => BYWASH_ERROR_OPTION,
+        };
+        let number = match error {
+            FlowError::Io { source, .. } => source.raw_os_error().unwrap_or(0),
+            _ => 0,
+        };
+        Failure { number, ..Failure::new(code, error.to_string()) }
+    }
+}
+
+impl From<FlowError> for Failure {
+    fn from(error: FlowError) -> Failure {
+        Failure::from(&error)
     }
 }
 

@@ -1,8 +1,9 @@
-//! The C library: containers, paths and channels for programs that are not written in Rust.
+//! The C library: containers, paths, channels and flows for programs that are not written in Rust.
 //!
-//! What the functions do is what [`bywash_container`] and [`bywash_channel`] do; their documentation says why. Here are the C names,
-//! handles in place of owned values, numbers in place of error enums. The comments of the exported items become
-//! `include/bywash.h` (`tests/header.rs` holds both together), so they are written for who reads C.
+//! What the functions do is what [`bywash_container`], [`bywash_channel`] and [`bywash_flow`] do; their documentation
+//! says why. Here are the C names, handles in place of owned values, numbers in place of error enums. The comments of
+//! the exported items become `include/bywash.h` (`tests/header.rs` holds both together), so they are written for who
+//! reads C.
 //!
 //! - [`error`]: what a function answers, and the text that goes with it
 //! - [`handles`]: numbers that stand for values, and why a dead one does no harm
@@ -11,6 +12,7 @@
 //! - [`channel_options`], [`channel`]: how the two ends of a channel are made, and what they have in common
 //! - [`client`], [`buffer`], [`dispatch`]: the side that asks
 //! - [`server`], [`request`]: the side that answers
+//! - [`flow`], [`running`], [`text`]: flows, flows that were started, and what both tell
 //!
 //! No panic crosses into C: the library is built with `panic = "abort"`, and an `extern "C"` function aborts in
 //! any other build as well.
@@ -26,10 +28,13 @@ pub mod client;
 pub mod container;
 pub mod dispatch;
 pub mod error;
+pub mod flow;
 pub mod handles;
 pub mod message;
 pub mod options;
 pub mod path;
 pub mod request;
+pub mod running;
 pub mod server;
 pub mod ship;
+pub mod text;

@@ -125,7 +125,7 @@ impl<'a> Program<'a> {
     }
 }
 
-const PROGRAMS: [&str; 7] = [
+const PROGRAMS: [&str; 8] = [
     "tests/c/operations.c",
     "tests/c/errors.c",
     "tests/c/processes.c",
@@ -133,6 +133,7 @@ const PROGRAMS: [&str; 7] = [
     "tests/c/channel_errors.c",
     "tests/c/channel_threads.c",
     "tests/c/channel_processes.c",
+    "tests/c/flows.c",
 ];
 
 #[test]
@@ -201,6 +202,20 @@ fn the_examples_work() {
         print!("{source}: {said}");
         assert!(said.starts_with(&size[..4]), "{said}");
     }
+}
+
+#[test]
+fn the_example_of_a_flow_copies() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    fs::write(&from, "data").unwrap();
+    let words = [from.to_str().unwrap(), to.to_str().unwrap(), "hash:sha256"];
+    let said = Program::c("examples-c/copy.c").check(&[], &words);
+    print!("copy.c: {said}");
+    assert_eq!(fs::read_to_string(&to).unwrap(), "data");
+    // As sha256sum has it.
+    let digits = "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7";
+    assert!(said.contains("4 bytes in") && said.contains(digits), "{said}");
 }
 
 /// As the examples' first lines tell.

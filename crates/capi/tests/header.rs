@@ -6,8 +6,9 @@ use std::path::Path;
 
 /// What stands in front: what holds for every function.
 const OPENING: &str = "\
-/* Bywash: memory that moves between programs instead of being copied (containers and paths), and requests from
- * one program to another without a system call on the way (channels).
+/* Bywash: memory that moves between programs instead of being copied (containers and paths), requests from one
+ * program to another without a system call on the way (channels), and data that goes from here to there the best
+ * way that there is (flows).
  *
  * Generated from crates/capi/src; do not edit. BYWASH_UPDATE_HEADER=1 cargo test -p bywash-capi --test header
  *
@@ -16,6 +17,9 @@ const OPENING: &str = "\
  *
  * Of a channel, a client submits requests, with buffers if it wants to, and reaps completions; a server takes the
  * requests and completes them, in any order. The two need not trust each other.
+ *
+ * A flow has a source, stages and a sink: files, sockets, pipes, programs, said as text. It can be planned and
+ * explained; when it was started, it can be watched, cancelled and waited for.
  *
  * Functions answer 0, or a negative number of enum bywash_error; bywash_last_error_message() has the text.
  *
@@ -28,7 +32,7 @@ const OPENING: &str = "\
  *
  * Memory that is given to be copied from or to is the program's own, and not part of a container or a buffer.
  *
- * Threads: paths, listeners, clients and servers may be used by several threads at a time; of those that use a
+ * Threads: paths, listeners, clients, servers and started flows may be used by several threads at a time; of those that use a
  * client one may wait for completions, of those that use a server one may wait for requests. Every other handle
  * is used by one thread at a time, and may go from one to another; BYWASH_ERROR_BUSY tells where that was not kept.
  *
@@ -74,6 +78,7 @@ fn the_header_is_what_the_sources_say() {
     let modules = [
         ["error", "handles", "options", "path", "container", "ship", "message"].as_slice(),
         ["channel", "channel_options", "buffer", "client", "dispatch", "request", "server"].as_slice(),
+        ["flow", "running", "text"].as_slice(),
     ];
     for module in modules.concat() {
         builder = builder.with_src(root.join("src").join(module).with_extension("rs"));

@@ -1,4 +1,5 @@
-//! What the outside sees of a flow that runs, and how it stops one: two counters and a descriptor that wakes.
+//! What the outside sees of a flow that runs, and how it stops one: two counters, a descriptor that wakes, and one
+//! that tells the end.
 //!
 //! Invariant: whatever waits in this crate waits here, together with the descriptor of [`Control::cancel`]; so a flow
 //! ends as soon as it is cancelled, whoever it waits for. Called by everything that moves bytes.
@@ -8,7 +9,7 @@ use bywash_sync::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,19 +25,25 @@ pub(crate) struct Control {
     total: AtomicU64,
     cancelled: AtomicBool,
     wake: OwnedFd,
+    over: OwnedFd,
     /// What whoever watches should hear before the end, oldest first.
     notices: Mutex<VecDeque<String>>,
 }
 
 impl Control {
     pub(crate) fn new() -> Result<Control, Error> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| Error::io("make a descriptor that wakes a flow", error))?;
+        let descriptor = |what| {
+            let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+            made.map_err(|error| Error::io(what, error))
+        };
+        let wake = descriptor("make a descriptor that wakes a flow")?;
+        let over = descriptor("make a descriptor that tells a flow's end")?;
         Ok(Control {
             moved: AtomicU64::new(0),
             total: AtomicU64::new(UNKNOWN),
             cancelled: AtomicBool::new(false),
             wake,
+            over,
             notices: Mutex::default(),
         })
     }
@@ -62,6 +69,10 @@ impl Control {
     }
 
     /// Tells whoever watches. Of those that nobody takes the oldest are forgotten.
+    #[cfg_attr(
+        not(feature = "reliable"),
+        allow(dead_code, reason = "only a certificate has something to tell")
+    )]
     pub(crate) fn tell(&self, notice: String) {
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         if notices.len() >= NOTICES_MAX {
@@ -80,6 +91,35 @@ impl Control {
         self.cancelled.store(true, Relaxed);
         // The counter cannot be full, and there is nobody to tell.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// The flow has ended: whoever waits for that goes on.
+    pub(crate) fn end(&self) {
+        // As above.
+        let _ = rustix::io::write(&self.over, &1u64.to_ne_bytes());
+    }
+
+    /// Readable from the end of the flow on.
+    pub(crate) fn over(&self) -> BorrowedFd<'_> {
+        self.over.as_fd()
+    }
+
+    /// Waits until the flow has ended (true) or for so long (false).
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn wait_for_end(&self, limit: Option<Duration>) -> Result<bool, Error> {
+        // What lies beyond the clock never comes.
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let left = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+            match poll(&mut [PollFd::new(&self.over, PollFlags::IN)], left.as_ref()) {
+                Ok(0) if until.is_none_or(|until| Instant::now() < until) => {}
+                Ok(ready) => return Ok(ready > 0),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(Error::io("wait for the end of a flow", error)),
+            }
+        }
     }
 
     /// # Errors
@@ -144,7 +184,6 @@ fn timespec(duration: Duration) -> Timespec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
     use std::sync::Arc;
     use std::thread;
 
@@ -180,5 +219,23 @@ mod tests {
         control.note(3);
         control.expect(10);
         assert_eq!((control.moved(), control.total()), (3, Some(10)));
+    }
+
+    #[test]
+    fn the_end_is_waited_for() {
+        let control = Arc::new(Control::new().unwrap());
+        let soon = Instant::now() + Duration::from_millis(10);
+        assert!(!control.wait_for_end(Some(Duration::from_millis(10))).unwrap());
+        assert!(Instant::now() >= soon);
+        let waiting = {
+            let control = control.clone();
+            thread::spawn(move || control.wait_for_end(Some(Duration::MAX)))
+        };
+        // That it is cancelled is not its end.
+        control.cancel();
+        assert!(!control.wait_for_end(Some(Duration::ZERO)).unwrap());
+        control.end();
+        assert!(waiting.join().unwrap().unwrap());
+        assert!(control.wait_for_end(None).unwrap());
     }
 }

@@ -1,6 +1,6 @@
 //! What a plan is made from: what the two ends are, and what this machine can do.
 //!
-//! Plain data: [`crate::look`] collects it, [`crate::plan`] reads it, tests make it up.
+//! Plain data: `look` collects it, [`crate::plan`] reads it, tests make it up.
 
 use serde::Serialize;
 

@@ -8,8 +8,10 @@ use crate::report::{Failed, Report};
 use crate::run;
 use crate::spec::{Endpoint, Stage};
 use rustix::fs::FileType;
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Data from here to there: it can be planned, explained, started, watched and cancelled.
 ///
@@ -107,12 +109,27 @@ impl Flow {
         let flow = self.clone().settled()?;
         let plans = flow.plans()?;
         let control = Arc::new(Control::new()?);
-        let shared = control.clone();
+        let outcome = Arc::new(OnceLock::new());
+        let (shared, place) = (control.clone(), outcome.clone());
         let thread = std::thread::Builder::new()
             .name("bywash flow".into())
-            .spawn(move || run::run(&flow, &plans, &shared))
+            .spawn(move || {
+                let end = AtEnd(&shared);
+                // Nobody else leaves one there.
+                let _ = place.set(run::run(&flow, &plans, &shared));
+                drop(end);
+            })
             .map_err(|error| Error::io("start a thread", error))?;
-        Ok(Running { watch: Watch(control), thread })
+        Ok(Running { watch: Watch(control), outcome, thread })
+    }
+}
+
+/// Tells the end of a flow, also where that is a panic.
+struct AtEnd<'a>(&'a Control);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
@@ -146,7 +163,8 @@ impl Flow {
 #[derive(Debug)]
 pub struct Running {
     watch: Watch,
-    thread: JoinHandle<Result<Report, Failed>>,
+    outcome: Arc<OnceLock<Result<Report, Failed>>>,
+    thread: JoinHandle<()>,
 }
 
 impl Running {
@@ -160,10 +178,44 @@ impl Running {
     /// # Errors
     /// Why it did not come to its end, and how far it came.
     pub fn wait(self) -> Result<Report, Failed> {
-        match self.thread.join() {
-            Ok(outcome) => outcome,
-            Err(panic) => std::panic::resume_unwind(panic),
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
         }
+        match Arc::into_inner(self.outcome).and_then(OnceLock::into_inner) {
+            Some(outcome) => outcome,
+            None => {
+                unreachable!("the thread has left an outcome and is gone, and nobody else has a share in it")
+            }
+        }
+    }
+
+    /// Waits until it has ended, or for so long (none: for ever), and tells what became of it, as often as one asks;
+    /// none: it goes on.
+    ///
+    /// ```
+    /// use bywash_flow::{Error, Flow};
+    /// use std::time::Duration;
+    ///
+    /// let running = Flow::new("zero:".parse()?, "null:".parse()?).start()?;
+    /// assert!(running.outcome(Some(Duration::from_millis(1)))?.is_none());
+    /// running.watch().cancel();
+    /// let failed = running.outcome(None)?.unwrap().as_ref().unwrap_err();
+    /// assert!(matches!(failed.error, Error::Cancelled) && !failed.report.whole);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the kernel says about waiting.
+    ///
+    /// # Panics
+    /// If the flow did.
+    pub fn outcome(&self, limit: Option<Duration>) -> Result<Option<&Result<Report, Failed>>, Error> {
+        if self.outcome.get().is_none() && !self.watch.wait(limit)? {
+            return Ok(None);
+        }
+        Ok(Some(
+            self.outcome.get().expect("a flow that has ended has left an outcome, but where it panicked"),
+        ))
     }
 
     /// Whether it has ended.
@@ -195,5 +247,33 @@ impl Watch {
     /// Ends it: it stops after the piece that it is moving, wherever it waits.
     pub fn cancel(&self) {
         self.0.cancel();
+    }
+
+    /// Waits until it has ended (true), or for so long (false; none: for ever). When it has ended,
+    /// [`Running::wait`] does not wait any more.
+    ///
+    /// ```
+    /// use bywash_flow::Flow;
+    /// use std::time::Duration;
+    ///
+    /// let running = Flow::new("zero:".parse()?, "null:".parse()?).start()?;
+    /// let watch = running.watch();
+    /// assert!(!watch.wait(Some(Duration::from_millis(1)))?);
+    /// watch.cancel();
+    /// assert!(watch.wait(None)?);
+    /// # Ok::<(), bywash_flow::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn wait(&self, limit: Option<Duration>) -> Result<bool, Error> {
+        self.0.wait_for_end(limit)
+    }
+}
+
+/// For event loops: readable from the flow's end on. It is to be polled, and for nothing else.
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.over()
     }
 }

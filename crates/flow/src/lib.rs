@@ -17,6 +17,7 @@
 //!
 //! - [`spec`]: endpoints and stages, as text and as values
 //! - [`plan`]: pure: facts and wishes in, a plan out; [`facts`] is what it is made from
+//! - [`report`]: what became of a flow, for people and for machines
 //! - [`size`]: sizes as people write and read them
 //! - [`Error`], [`Failed`]: what can go wrong, and how far it came
 //!
@@ -27,6 +28,7 @@ mod control;
 mod datagram;
 mod end;
 mod error;
+mod explain;
 pub mod facts;
 mod flow;
 mod look;
@@ -37,7 +39,7 @@ mod part;
 pub mod plan;
 #[cfg(feature = "reliable")]
 mod reliable;
-mod report;
+pub mod report;
 mod run;
 mod serve;
 pub mod size;

@@ -108,7 +108,7 @@ fn opened_source(endpoint: &Endpoint, descriptor: BorrowedFd<'_>, path: Option<&
         return Ok(plain(endpoint, Kind::Device));
     }
     let pages = sys::cached_pages(descriptor, size).ok();
-    let page = rustix::param::page_size() as u64;
+    let page = sys::page_bytes() as u64;
     Ok(End {
         size: Some(size),
         cached: pages.map(|pages| (pages * page) as f64 / size as f64),

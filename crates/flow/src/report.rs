@@ -87,6 +87,30 @@ pub struct Hash {
     pub digits: String,
 }
 
+/// What is told of a flow that has ended, to be written as JSON: the report's members, and beside them why it did not
+/// come to its end.
+#[derive(Clone, Debug, Serialize)]
+pub struct Told<'a> {
+    /// Rises when a member changes its meaning or goes; new ones may come.
+    pub version: u32,
+    /// What became of it.
+    #[serde(flatten)]
+    pub report: &'a Report,
+    /// Why it did not come to its end.
+    pub error: Option<String>,
+}
+
+impl Told<'_> {
+    /// Of what [`crate::Running::wait`] has answered.
+    pub fn of(outcome: &Result<Report, Failed>) -> Told<'_> {
+        let (report, error) = match outcome {
+            Ok(report) => (report, None),
+            Err(failed) => (&*failed.report, Some(failed.error.to_string())),
+        };
+        Told { version: 1, report, error }
+    }
+}
+
 impl Report {
     /// Bytes a second.
     pub fn rate(&self) -> f64 {

@@ -80,6 +80,8 @@ struct Done<'a> {
     line: Line<'a>,
     piece: Piece,
     outcome: Result<(), Error>,
+    /// It comes from a program of which not everything was wanted.
+    is_cut: bool,
     time: Duration,
 }
 
@@ -116,9 +118,10 @@ fn whole(
         std::iter::once(first).chain(others).collect()
     });
     let mut outcome = verdict(&mut done);
-    for program in &mut programs {
+    // What comes from a program is the part behind the one that goes to it.
+    for (program, behind) in programs.iter_mut().zip(&done[1..]) {
         if outcome.is_ok() {
-            outcome = program.finish(control);
+            outcome = program.finish(behind.is_cut, control);
         }
         report.cpu_seconds += program.time().as_secs_f64();
     }
@@ -401,11 +404,16 @@ fn line<'a>(mut line: Line<'a>, control: &Control) -> Done<'a> {
     if outcome.is_err() {
         control.cancel();
     }
+    let kinds = (line.source.kind(), line.sink.kind());
     if matches!(line.part.sink, Place::Program(_)) {
         // The end of its input is that nobody has it any more.
         line.sink = Sink::Other(Box::new(end::Nowhere));
     }
-    let kinds = (line.source.kind(), line.sink.kind());
+    let is_cut = matches!(line.part.source, Place::Program(_)) && !line.source.is_at_end();
+    if is_cut {
+        // A limit was reached, and the program goes on: so it hears that nobody reads it any more.
+        line.source = Source::Other(Box::new(end::Nowhere));
+    }
     let datagrams = line.accounts();
     if let Some(engine) = datagrams.first().and_then(|account| account.engine) {
         mover = engine.mover();
@@ -423,7 +431,7 @@ fn line<'a>(mut line: Line<'a>, control: &Control) -> Done<'a> {
         datagrams,
         fallbacks,
     };
-    Done { line, piece, outcome, time: Duration::ZERO }
+    Done { line, piece, outcome, is_cut, time: Duration::ZERO }
 }
 
 impl Line<'_> {

@@ -1,11 +1,12 @@
-//! The system calls of flows that rustix has no form of.
+//! The system calls of flows that rustix has no form of. For clocks and the size of a page it reads the vDSO where the
+//! kernel's auxiliary vector says; a program under valgrind has none there and would be killed.
 //!
 //! Invariant: each call gets memory of exactly the size that its man page states, alive for the length of the call.
 
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 /// The kernel's answer as rustix has it.
@@ -16,6 +17,12 @@ fn answer(value: libc::c_long) -> Result<libc::c_long, Errno> {
     } else {
         Ok(value)
     }
+}
+
+/// Bytes of a page.
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: no memory is passed. The C library always knows it.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
 /// Pages of the first `bytes` bytes that are in the page cache (cachestat(2), Linux 6.5).
@@ -109,8 +116,25 @@ pub(crate) fn reap(child: u32) -> Result<Option<(ExitStatus, Duration)>, Errno> 
 
 /// Processor time that this thread has taken.
 pub(crate) fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec. This clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The program that is to be started is told by a signal of pipes that nobody reads, as programs are, though
+/// the thread that starts it is not.
+pub(crate) fn with_broken_pipes(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec no more is done than a system call that writes and reads a set of this frame's.
+    unsafe {
+        command.pre_exec(|| {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGPIPE);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+            Ok(())
+        })
+    }
 }
 
 /// A pipe that nobody reads is told to this thread as an error, and not to the process as a signal.

@@ -2,18 +2,17 @@
 //!
 //! The library moves; here is what a person sees of it: the plan, the progress, the report, and what Ctrl-C does.
 //!
-//! - [`explain`]: the plan for people
 //! - [`progress`]: a bar, or lines
 //! - [`tell`]: the report for people
 //! - [`signals`]: the first one ends the flow in good order, the second one at once
 
-mod explain;
 mod progress;
 mod signals;
 mod tell;
 
 use crate::cli::{By, EXIT_OWN_FAILURE, FlowArgs, Rate};
 use crate::error::Failure;
+use bywash_flow::report::Told;
 use bywash_flow::{Error, Failed, Flow, Report, Stage};
 use progress::Progress;
 use serde::Serialize;
@@ -83,7 +82,10 @@ fn flow_of(arguments: &FlowArgs) -> Result<Flow, Error> {
 
 fn explain(flow: &Flow, arguments: &FlowArgs) -> Result<i32, Error> {
     let plans = flow.plan()?;
-    let text = if arguments.json { json(&plans) } else { explain::render(&plans) };
+    let text = match arguments.json {
+        true => json(&plans),
+        false => plans.iter().map(ToString::to_string).collect(),
+    };
     // A reader that went away (`| head`) is no error.
     let _ = io::stdout().write_all(text.as_bytes());
     Ok(0)
@@ -120,13 +122,12 @@ fn run(flow: &Flow, arguments: &FlowArgs) -> Result<i32, Error> {
 
 /// Tells what became of it; answers the exit status.
 fn conclude(outcome: Result<Report, Failed>, arguments: &FlowArgs, signal: Option<i32>) -> i32 {
+    let told = arguments.json.then(|| json(&Told::of(&outcome)));
     let (report, error) = match outcome {
         Ok(report) => (report, None),
         Err(failed) => (*failed.report, Some(failed.error)),
     };
-    if arguments.json {
-        let text =
-            json(&Told { version: 1, report: &report, error: error.as_ref().map(ToString::to_string) });
+    if let Some(text) = told {
         let to_stderr = arguments.words.last().is_some_and(|sink| sink == "-");
         // Nobody is left to tell if this fails.
         let _ = if to_stderr {
@@ -151,16 +152,6 @@ fn conclude(outcome: Result<Report, Failed>, arguments: &FlowArgs, signal: Optio
             }
         }
     }
-}
-
-/// What `--json` tells of a flow that was run.
-#[derive(Serialize)]
-struct Told<'a> {
-    /// Rises when a member changes its meaning or goes; new ones may come.
-    version: u32,
-    #[serde(flatten)]
-    report: &'a Report,
-    error: Option<String>,
 }
 
 fn json(value: &impl Serialize) -> String {

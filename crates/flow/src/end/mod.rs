@@ -17,6 +17,7 @@ use crate::control::Control;
 use crate::datagram::Ledger;
 use crate::error::Error;
 use crate::facts::Kind;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::path::PathBuf;
 
 pub(crate) use made::Nowhere;
@@ -54,6 +55,15 @@ impl Source {
             Source::Datagrams(..) => Kind::Udp,
             Source::Other(_) => Kind::Made,
         }
+    }
+
+    /// Whether it has no more to give, and everything was taken: of pipes and sockets.
+    pub(crate) fn is_at_end(&self) -> bool {
+        let Source::Descriptor(reading) = self else { return true };
+        let mut one = [PollFd::new(&reading.descriptor, PollFlags::IN)];
+        // It is there, and this does not wait.
+        let _ = poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        one[0].revents() == PollFlags::HUP
     }
 
     /// Who shares the descriptor goes on behind what was read.

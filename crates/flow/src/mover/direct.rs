@@ -9,6 +9,7 @@ use crate::end::{Reading, Writing};
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::plan;
+use crate::sys;
 use io_uring::{IoUring, opcode, types};
 use rustix::event::PollFlags;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -89,7 +90,7 @@ fn reopened(file: BorrowedFd<'_>, access: OFlags, direct: bool) -> Result<OwnedF
 fn reads_direct(from: &Reading) -> bool {
     let size = from.end.unwrap_or(0);
     let pages = crate::sys::cached_pages(from.as_fd(), size).unwrap_or(u64::MAX);
-    plan::reads_direct(pages.saturating_mul(rustix::param::page_size() as u64), size)
+    plan::reads_direct(pages.saturating_mul(sys::page_bytes() as u64), size)
         && from.position.is_some_and(|position| position.is_multiple_of(ALIGNMENT))
 }
 

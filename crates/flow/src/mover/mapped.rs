@@ -6,6 +6,7 @@
 use super::{Job, Stop};
 use crate::end::{Reading, Writing};
 use crate::error::Error;
+use crate::sys;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -44,7 +45,7 @@ impl Window {
     /// Maps `bytes` from the source's position on.
     fn map(from: &Reading, bytes: usize) -> Result<Window, Error> {
         let position = from.position.unwrap_or(0);
-        let offset = (position % rustix::param::page_size() as u64) as usize;
+        let offset = (position % sys::page_bytes() as u64) as usize;
         let bytes = bytes + offset;
         // SAFETY: a new mapping at an address of the kernel's choice, unmapped by `drop` alone. That its bytes change
         // under others' hands is nothing to this program: only the kernel reads them.

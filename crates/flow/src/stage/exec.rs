@@ -36,7 +36,7 @@ impl Program {
             // The program's ends wait as usual: these flags are of ours alone.
             rustix::io::ioctl_fionbio(ours, true).map_err(|error| failed(error.into()))?;
         }
-        let child = Command::new("/bin/sh")
+        let child = sys::with_broken_pipes(&mut Command::new("/bin/sh"))
             .args(["-c", command])
             .stdin(Stdio::from(stdin))
             .stdout(Stdio::from(stdout))
@@ -47,11 +47,11 @@ impl Program {
         Ok((Program { command: command.into(), child, time: None }, feed, result))
     }
 
-    /// Waits until it has ended.
+    /// Waits until it has ended. Where it was cut short, since no more was wanted, how it ended is its own affair.
     ///
     /// # Errors
     /// That it has failed.
-    pub(crate) fn finish(&mut self, control: &Control) -> Result<(), Error> {
+    pub(crate) fn finish(&mut self, is_cut: bool, control: &Control) -> Result<(), Error> {
         let status = loop {
             match sys::reap(self.child.id()) {
                 Ok(Some((status, time))) => {
@@ -64,6 +64,7 @@ impl Program {
         };
         match (status.code(), status.signal()) {
             (Some(0), _) => Ok(()),
+            _ if is_cut => Ok(()),
             (Some(code), _) => {
                 Err(Error::Program(format!("'{}' ended with the status {code}", self.command)))
             }

@@ -56,9 +56,19 @@ fn through_programs() {
     // One that has read enough is no failure.
     flows(&place, &["from", "exec:head -c 10", "to"]);
     assert_eq!(fs::read(place.path().join("to")).unwrap(), noise(10));
-    for (command, said) in
-        [("exec:cat; exit 3", "status 3"), ("exec:kill -9 $$", "signal 9"), ("exec:no-such", "127")]
+    // Nor is one of which no more is wanted: it hears so, or it would wait for ever, and the flow with it.
+    for stages in [["exec:cat", "limit:1000000"], ["exec:cat | cat", "hash:sha256"], ["exec:yes", "limit:7"]]
     {
+        let said = flows(&place, &["--quiet", "from", stages[0], stages[1], "limit:7", "to"]);
+        assert_eq!(stderr(&said), "", "{stages:?}");
+        assert_eq!(fs::metadata(place.path().join("to")).unwrap().len(), 7, "{stages:?}");
+    }
+    for (command, said) in [
+        ("exec:cat; exit 3", "status 3"),
+        ("exec:kill -9 $$", "signal 9"),
+        ("exec:cat; kill -13 $$", "signal 13"),
+        ("exec:no-such", "127"),
+    ] {
         let failed = flow(&place, &["from", command, "not"]);
         assert!(stderr(&failed).contains(said), "{command}: {}", stderr(&failed));
         assert!(!place.path().join("not").exists(), "{command}");
