@@ -402,3 +402,144 @@ fn promises(mover: Mover, facts: &Facts, wishes: &Wishes) -> Promises {
     let datagrams = facts.source.kind.is_datagrams() || facts.sink.kind.is_datagrams();
     Promises { by_value: !sends_pages, ordered: !datagrams, lossless: !datagrams, durable: wishes.sync }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{End, FileSystem, Machine};
+
+    fn system(name: &str, device: u64) -> FileSystem {
+        FileSystem {
+            name: name.into(),
+            device,
+            reflinks: matches!(name, "xfs" | "btrfs"),
+            dontcache: name != "tmpfs",
+            direct_alignment: (name != "tmpfs").then_some(512),
+        }
+    }
+
+    fn end(kind: Kind, on: Option<FileSystem>) -> End {
+        let size = kind.is_storage().then_some(1 << 30);
+        End {
+            name: format!("{kind:?}"),
+            kind,
+            size,
+            file_system: on,
+            cached: size.map(|_| 1.0),
+            has_holes: false,
+            appends: false,
+            overwrites: false,
+        }
+    }
+
+    fn facts(source: End, sink: End) -> Facts {
+        let machine = Machine { io_uring: Ok(()), pipe_bytes_max: 1 << 20 };
+        Facts { source, sink, looked_at_by: None, machine }
+    }
+
+    fn file(name: &str, device: u64) -> End {
+        end(Kind::File, Some(system(name, device)))
+    }
+
+    fn chosen(facts: &Facts, wishes: &Wishes) -> Mover {
+        plan(facts, wishes).unwrap_or_else(|error| panic!("{error}")).movers[0].mover
+    }
+
+    /// What is chosen between which ends, and with which wishes.
+    #[test]
+    fn the_table() {
+        let nothing = Wishes::default();
+        let sync = Wishes { sync: true, ..Wishes::default() };
+        let reference = Wishes { by_reference: true, ..Wishes::default() };
+        let stream = || end(Kind::Stream, None);
+        let pipe = || end(Kind::Pipe, None);
+        for (source, sink, wishes, mover) in [
+            (file("xfs", 1), file("xfs", 1), &nothing, Mover::Reflink),
+            (file("xfs", 1), file("xfs", 1), &sync, Mover::Reflink),
+            (file("xfs", 1), file("xfs", 2), &nothing, Mover::Splice),
+            (file("ext4", 1), file("ext4", 1), &nothing, Mover::Splice),
+            (file("ext4", 1), file("tmpfs", 2), &nothing, Mover::Splice),
+            (file("ext4", 1), file("ext4", 1), &sync, Mover::Direct),
+            (file("tmpfs", 2), file("ext4", 1), &sync, Mover::Direct),
+            (file("tmpfs", 1), file("tmpfs", 1), &sync, Mover::Splice),
+            (file("ext4", 1), end(Kind::Block, Some(system("the device", 9))), &sync, Mover::Direct),
+            (file("ext4", 1), stream(), &nothing, Mover::Buffer),
+            (file("ext4", 1), stream(), &reference, Mover::Sendfile),
+            (file("ext4", 1), pipe(), &nothing, Mover::Buffer),
+            (file("ext4", 1), pipe(), &reference, Mover::Sendfile),
+            (stream(), file("ext4", 1), &nothing, Mover::Splice),
+            (stream(), stream(), &nothing, Mover::Splice),
+            (pipe(), pipe(), &nothing, Mover::Splice),
+            (pipe(), stream(), &nothing, Mover::Splice),
+            (end(Kind::Made, None), file("ext4", 1), &nothing, Mover::Buffer),
+            (file("ext4", 1), end(Kind::Memory, None), &nothing, Mover::Buffer),
+            (end(Kind::Memory, None), stream(), &nothing, Mover::Buffer),
+            (end(Kind::Quic, None), file("ext4", 1), &nothing, Mover::Buffer),
+            (file("ext4", 1), end(Kind::Udp, None), &nothing, Mover::Offload),
+            (end(Kind::Udp, None), end(Kind::Udp, None), &nothing, Mover::Offload),
+            (end(Kind::Ethernet, None), end(Kind::Ethernet, None), &nothing, Mover::Ring),
+        ] {
+            let name = format!("{} to {} with {wishes:?}", source.name, sink.name);
+            assert_eq!(chosen(&facts(source, sink), wishes), mover, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_stands_in_the_way_is_told() {
+        let here = |change: fn(&mut Facts)| {
+            let mut facts = facts(file("ext4", 1), file("ext4", 1));
+            change(&mut facts);
+            facts
+        };
+        let small = here(|facts| facts.source.size = Some(1 << 20));
+        let no_ring = here(|facts| facts.machine.io_uring = Err("no io_uring".into()));
+        let appends = here(|facts| facts.sink.appends = true);
+        let looked_at = here(|facts| facts.looked_at_by = Some("hash:sha256".into()));
+        let sync = Wishes { sync: true, ..Wishes::default() };
+        assert_eq!(chosen(&small, &sync), Mover::Splice);
+        assert_eq!(chosen(&no_ring, &sync), Mover::Dontcache);
+        assert_eq!(chosen(&appends, &Wishes::default()), Mover::Buffer);
+        assert_eq!(chosen(&looked_at, &sync), Mover::Buffer);
+        let why = |facts: &Facts, mover| {
+            let plan = plan(facts, &sync).unwrap();
+            plan.others
+                .iter()
+                .find(|other| other.mover == mover)
+                .map(|other| other.why.clone())
+                .unwrap_or_default()
+        };
+        assert!(why(&no_ring, Mover::Direct).contains("no io_uring"));
+        assert!(why(&looked_at, Mover::Splice).contains("hash:sha256 sees every byte"));
+        assert!(why(&small, Mover::Reflink).contains("cannot share blocks"));
+    }
+
+    #[test]
+    fn every_mover_is_in_every_plan_once() {
+        for kinds in [(Kind::File, Kind::File), (Kind::Stream, Kind::Stream), (Kind::Udp, Kind::File)] {
+            let made = plan(&facts(end(kinds.0, None), end(kinds.1, None)), &Wishes::default()).unwrap();
+            let mut all: Vec<Mover> =
+                made.movers.iter().chain(&made.others).map(|choice| choice.mover).collect();
+            all.sort_by_key(|mover| mover.to_string());
+            let mut wanted: Vec<Mover> = Mover::all().collect();
+            wanted.sort_by_key(|mover| mover.to_string());
+            assert_eq!(all, wanted);
+        }
+    }
+
+    #[test]
+    fn a_mover_that_is_asked_for_is_taken_or_refused() {
+        let files = facts(file("ext4", 1), file("ext4", 1));
+        let via = |mover| Wishes { via: Some(mover), ..Wishes::default() };
+        assert_eq!(chosen(&files, &via(Mover::Mapped)), Mover::Mapped);
+        let refused = plan(&files, &via(Mover::Zerocopy)).unwrap_err().to_string();
+        assert!(refused.contains("zerocopy cannot move this flow: it sends into sockets alone"), "{refused}");
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for mover in Mover::all() {
+            assert_eq!(mover.to_string().parse::<Mover>().unwrap(), mover);
+        }
+        assert!("cp".parse::<Mover>().is_err());
+    }
+}
