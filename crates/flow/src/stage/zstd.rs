@@ -95,7 +95,8 @@ impl Filter for Decompressing {
                 // The next stream begins anew.
                 self.decoder.reinit().map_err(|error| Error::io("set up the decompression", error))?;
             }
-            if input.pos == block.len() && !full {
+            // Behind the end of a stream there is nothing more to come out, however full the room is.
+            if input.pos == block.len() && (!full || hint == 0) {
                 return Ok(Passed::OnMore);
             }
         }
@@ -118,6 +119,19 @@ mod tests {
 
     fn compressed(data: &[u8]) -> Vec<u8> {
         through(vec![Box::new(Compressing::new(3).unwrap())], data, 1000).unwrap()
+    }
+
+    /// The last piece that comes out fills the room, and the stream is at its end: it has not begun anew.
+    #[test]
+    fn a_stream_may_end_with_a_full_room() {
+        for pieces in 1..4 {
+            let data = vec![7; pieces * PIECE_BYTES];
+            let stream = compressed(&data);
+            for cut in 1..=stream.len() {
+                let back = through(vec![Box::new(Decompressing::new().unwrap())], &stream, cut);
+                assert!(back.unwrap() == data, "{pieces} pieces, in blocks of {cut}");
+            }
+        }
     }
 
     proptest! {
