@@ -1,5 +1,8 @@
-"""A file goes over the network, compressed, to another process that keeps it: what nc and zstd do in a pipeline, without
+"""A file goes through a socket, compressed, to another process that keeps it: what nc and zstd do in a pipeline, without
 one, and with a hash at both ends that says whether all is well.
+
+Both processes are on this machine and meet at a name. Between two machines the ends are "tcp-listen::9000" there and
+"tcp:THERE:9000" here, and the rest stays as it is.
 
 python backup.py [MIB]
 """
@@ -7,51 +10,48 @@ python backup.py [MIB]
 import multiprocessing
 import os
 import pathlib
-import socket
 import sys
 import tempfile
+import time
 
 import bywash
 
 
-def keep(port, folder):
+def keep(folder):
     """The other end: waits for a connection, and keeps what comes. The file has no name before it is whole."""
-    sink = pathlib.Path(folder, "kept")
-    flow = bywash.Flow(f"tcp-listen:127.0.0.1:{port}", sink, stages=["decompress:", "hash:sha256"], one_way=True)
+    flow = bywash.Flow(f"unix-listen:{folder}/socket", f"{folder}/kept", stages=["decompress:", "hash:sha256"])
     [(_, digits)] = flow.run(timeout=600).hashes
     pathlib.Path(folder, "kept.sha256").write_text(digits)
+
+
+def send(folder, other):
+    flow = bywash.Flow(f"{folder}/source", f"unix:{folder}/socket", stages=["hash:sha256", "compress:zstd"])
+    while True:
+        try:
+            return flow.run()
+        except bywash.IoError as error:
+            # The other process needs a moment until it listens.
+            if error.report is None or error.report.bytes or not other.is_alive():
+                raise
+            time.sleep(0.02)
 
 
 def main():
     mib = int(sys.argv[1]) if len(sys.argv) > 1 else 256
     with tempfile.TemporaryDirectory() as folder:
-        source = pathlib.Path(folder, "source")
         # Half of it can be compressed.
-        with source.open("wb") as file:
+        with pathlib.Path(folder, "source").open("wb") as file:
             for _ in range(mib):
                 file.write(os.urandom(1 << 19) + bytes(1 << 19))
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        other = multiprocessing.get_context("spawn").Process(target=keep, args=(port, folder))
+        other = multiprocessing.get_context("spawn").Process(target=keep, args=(folder,))
         other.start()
-        flow = bywash.Flow(source, f"tcp:127.0.0.1:{port}", stages=["hash:sha256", "compress:zstd"])
-        report = run_when_there(flow, other)
+        report = send(folder, other)
         other.join()
         [(_, digits)] = report.hashes
         told = pathlib.Path(folder, "kept.sha256").read_text()
-        print(f"{mib} MiB in {report.seconds:.2f} s, {report.rate / 1e6:.0f} MB/s, {report.cpu_seconds:.2f} s of a processor")
-        print("it arrived as it was" if told == digits else f"{told} arrived, and not {digits}")
-        sys.exit(told != digits)
-
-
-def run_when_there(flow, other):
-    """The other process needs a moment until it listens."""
-    while True:
-        try:
-            return flow.run()
-        except bywash.IoError as error:
-            if error.report.bytes or not other.is_alive():
-                raise
+    print(f"{mib} MiB in {report.seconds:.2f} s, {report.rate / 1e6:.0f} MB/s, {report.cpu_seconds:.2f} s of a processor")
+    print("it arrived as it was" if told == digits else f"{told} arrived, and not {digits}")
+    sys.exit(told != digits)
 
 
 if __name__ == "__main__":
