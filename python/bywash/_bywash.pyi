@@ -142,6 +142,7 @@ class Flow:
         block: int | None = None,
         sync: bool = False,
         one_way: bool = False,
+        finds_rate: bool = False,
     ) -> Self: ...
     @property
     def source(self) -> str: ...

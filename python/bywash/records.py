@@ -1,7 +1,7 @@
 """Plain values that paths and flows tell."""
 
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["Choice", "Credentials", "Hash", "Piece", "Plan", "Promises", "Report", "Stats"]
 
@@ -110,6 +110,8 @@ class Piece(NamedTuple):
     """Sends of which the kernel was asked not to copy them."""
     zerocopy_copied: int
     """Of those, the ones that the kernel says it has copied all the same."""
+    datagrams: tuple[dict[str, Any], ...]
+    """What became of datagrams, at each end that is of them, by the names that the report's JSON has."""
     fallbacks: tuple[Choice, ...]
     """The movers that were tried before, and why they did not go on."""
 

@@ -36,6 +36,8 @@ use std::time::Duration;
 ///     What was moved is on the device in the end.
 /// one_way
 ///     Between two sockets: only from the source to the sink, and not back too.
+/// finds_rate
+///     Into numbered datagrams: at the highest rate at which nothing is lost, which is found first.
 ///
 /// A flow is a value: nothing is opened before it is started, and it can be started more than once. A file gets its
 /// name when everything has arrived; what was cancelled or failed leaves no file that looks whole.
@@ -65,8 +67,8 @@ fn endpoint(given: &Bound<'_, PyAny>) -> PyResult<Endpoint> {
 impl Flow {
     #[new]
     #[pyo3(
-        signature = (source, sink, *, stages=None, via=None, by=None, block=None, sync=false, one_way=false),
-        text_signature = "(source, sink, *, stages=(), via=None, by='value', block=None, sync=False, one_way=False)"
+        signature = (source, sink, *, stages=None, via=None, by=None, block=None, sync=false, one_way=false, finds_rate=false),
+        text_signature = "(source, sink, *, stages=(), via=None, by='value', block=None, sync=False, one_way=False, finds_rate=False)"
     )]
     #[expect(clippy::too_many_arguments, reason = "keywords")]
     fn new(
@@ -78,6 +80,7 @@ impl Flow {
         block: Option<&Bound<'_, PyAny>>,
         sync: bool,
         one_way: bool,
+        finds_rate: bool,
     ) -> PyResult<Flow> {
         let py = source.py();
         let (source, sink) = (endpoint(source)?, endpoint(sink)?);
@@ -86,7 +89,7 @@ impl Flow {
         let mut words = vec![source.to_string()];
         words.extend(stages.iter().map(ToString::to_string));
         words.push(sink.to_string());
-        let mut flow = Described::new(source, sink).sync(sync).one_way(one_way);
+        let mut flow = Described::new(source, sink).sync(sync).one_way(one_way).finds_rate(finds_rate);
         if let Some(by) = by {
             flow = flow.by_reference(one_of("by", by, &WAYS)?);
         }

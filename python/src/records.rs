@@ -84,6 +84,10 @@ fn piece<'py>(py: Python<'py>, known: &Piece) -> PyResult<Bound<'py, PyAny>> {
         copies: known.copies,
         zerocopy_sends: known.zerocopy_sends,
         zerocopy_copied: known.zerocopy_copied,
+        datagrams: tuple(py, &known.datagrams, |account| {
+            // Numbers, strings and lists always have a JSON form.
+            py.import("json")?.call_method1("loads", (serde_json::to_string(account).unwrap_or_default(),))
+        })?,
         fallbacks: tuple(py, &known.fallbacks, |one| {
             record!(py, CHOICE, "Choice", { mover: one.mover.to_string(), why: &one.why })
         })?,

@@ -333,3 +333,31 @@ def test_nothing_leaks(here):
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 2
     after = [sys.getrefcount(one) for one in (bywash.Report, bywash.Plan, bywash.Flow)]
     assert all(abs(now - then) < 10 for now, then in zip(after, references, strict=True))
+
+
+def test_a_rate_without_loss_is_for_datagrams(here, there):
+    with pytest.raises(bywash.OptionError, match="a rate without loss"):
+        bywash.Flow(str(here), str(there), finds_rate=True).run()
+
+
+def test_what_became_of_datagrams_is_told(here, there):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # No more than the receiver's buffer takes if nobody reads it for a while.
+    stages = ["limit:100K"]
+    receiving = bywash.Flow(f"udp-listen:127.0.0.1:{port},sequenced", str(there)).start()
+    wait_for_udp(port)
+    report = bywash.Flow(str(here), f"udp:127.0.0.1:{port},sequenced", stages=stages).run(timeout=20)
+    assert receiving.wait(timeout=20).whole
+    assert there.read_bytes() == here.read_bytes()[: 100 << 10]
+    [account] = report.pieces[0].datagrams
+    assert account["packets_sent"] > 0 and account["lost"] == 0
+
+
+def wait_for_udp(port):
+    wanted = f":{port:04X} "
+    end = time.monotonic() + 20
+    while wanted not in pathlib.Path("/proc/net/udp").read_text():
+        assert time.monotonic() < end
+        time.sleep(0.01)

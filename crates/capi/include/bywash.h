@@ -1366,6 +1366,13 @@ int bywash_flow_one_way(struct bywash_flow flow,
                         int one_way);
 
 /**
+ * Sets whether datagrams are sent at the highest rate at which nothing is lost, which is found first; 0 is no, the
+ * default. The sink must be numbered datagrams, and a receiver must be there.
+ */
+int bywash_flow_finds_rate(struct bywash_flow flow,
+                           int finds_rate);
+
+/**
  * Tells what a flow would do, as JSON: a list with a plan for each of its parts, of which programs make more than
  * one. The same as `bywash flow --explain --json` prints. Nothing is made, connected or moved. Free the text.
  *

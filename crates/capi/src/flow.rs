@@ -124,6 +124,13 @@ pub unsafe extern "C" fn bywash_flow_one_way(flow: bywash_flow, one_way: c_int) 
     answer(change(flow, |flow| flow.one_way(one_way != 0)))
 }
 
+/// Sets whether datagrams are sent at the highest rate at which nothing is lost, which is found first; 0 is no, the
+/// default. The sink must be numbered datagrams, and a receiver must be there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_flow_finds_rate(flow: bywash_flow, finds_rate: c_int) -> c_int {
+    answer(change(flow, |flow| flow.finds_rate(finds_rate != 0)))
+}
+
 /// Tells what a flow would do, as JSON: a list with a plan for each of its parts, of which programs make more than
 /// one. The same as `bywash flow --explain --json` prints. Nothing is made, connected or moved. Free the text.
 ///

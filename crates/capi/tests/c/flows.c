@@ -86,6 +86,7 @@ static void a_copy_and_all_that_it_says(void)
 	OK(bywash_flow_block(flow, 64 << 10));
 	OK(bywash_flow_sync(flow, 1));
 	OK(bywash_flow_one_way(flow, 1));
+	OK(bywash_flow_finds_rate(flow, 0));
 	OK(bywash_flow_plan(flow, &text));
 	says(text, "\"mover\": \"buffer\"");
 	OK(bywash_flow_explain(flow, &text));
