@@ -21,9 +21,11 @@
 //! - [`size`]: sizes as people write and read them
 //! - [`Error`], [`Failed`]: what can go wrong, and how far it came
 //!
-//! Inside, in the order of a flow's life: `part` cuts it at its programs, `look` finds the facts out, `run` opens the
-//! ends (`end`, `datagram`, `reliable`), moves (`mover`, through `stage`s), and commits; `control` is how it is seen and stopped from outside.
+//! Inside, in the order of a flow's life: `part` cuts it at its programs, `look` finds the facts out, `assembly` opens
+//! the ends (`end`, `datagram`, `reliable`), each `line` moves (`mover`, through `stage`s), `run` commits; `control` is
+//! how a flow is seen and stopped from outside.
 
+mod assembly;
 mod control;
 mod datagram;
 mod end;
@@ -31,6 +33,7 @@ mod error;
 mod explain;
 pub mod facts;
 mod flow;
+mod line;
 mod look;
 mod memory;
 mod mover;

@@ -1,0 +1,180 @@
+//! Opens the ends, programs and stages of a flow, and puts them together as lines that can go.
+//!
+//! Called by [`crate::run`].
+
+use crate::control::Control;
+use crate::datagram::Rate;
+use crate::end::storage::{self, Manner};
+use crate::end::{self, Opened, Opening, Sink, Source};
+use crate::error::Error;
+use crate::facts::Kind;
+use crate::flow::Flow;
+use crate::line::Line;
+use crate::pace::Pace;
+use crate::part::{Part, Place};
+use crate::plan::Plan;
+use crate::spec::{Endpoint, Stage};
+use crate::stage::{Chain, Compressing, Decompressing, Filter, Hashing, Limiting, Pacing, Program, Teeing};
+use std::os::fd::OwnedFd;
+
+/// What a stream writes into the page cache before what is behind it goes out again.
+const STREAM_CACHE_BYTES: u64 = 256 << 20;
+
+/// How sinks are written.
+pub(crate) fn manner(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> Manner {
+    let source = match &flow.source {
+        Endpoint::File(file) => rustix::fs::stat(&file.path).ok(),
+        _ => None,
+    };
+    let is_file = source.as_ref().is_some_and(|stat| storage::kind_of(stat) == Kind::File);
+    let unchanged = parts.len() == 1
+        && parts[0].stages.iter().all(|stage| !matches!(stage, Stage::Compress { .. } | Stage::Decompress));
+    let has_holes = plans[0].keeps_holes;
+    let fixed = parts.last().and_then(|part| part.rate).map_or(Rate::Unlimited, Rate::Fixed);
+    Manner {
+        via: flow.wishes.via,
+        rate: if flow.wishes.finds_rate { Rate::Auto } else { fixed },
+        source_mode: source.filter(|_| is_file && unchanged).map(|stat| stat.st_mode),
+        sync: flow.wishes.sync,
+        skips_zeros: has_holes && unchanged && !parts[0].stages.is_empty(),
+        behind_after: (!is_file).then_some(STREAM_CACHE_BYTES),
+    }
+}
+
+/// Opens the two ends of the whole: first the one that waits for somebody, then the one that others would wait for.
+pub(crate) fn both_ends(
+    flow: &Flow,
+    accepted: Option<OwnedFd>,
+    manner: &Manner,
+    control: &Control,
+) -> Result<(Opened<Source>, Opened<Sink>), Error> {
+    if let Some(socket) = accepted {
+        let sink = Opening::new(&flow.sink, control)?;
+        return Ok((Opened::BothWays(socket), end::sink(sink, manner, control)?));
+    }
+    let (source, sink) = (Opening::new(&flow.source, control)?, Opening::new(&flow.sink, control)?);
+    if sink.waits() && !source.waits() {
+        let sink = end::sink(sink, manner, control)?;
+        return Ok((end::source(source, flow.wishes.via, control)?, sink));
+    }
+    let source = end::source(source, flow.wishes.via, control)?;
+    Ok((source, end::sink(sink, manner, control)?))
+}
+
+/// What a flow is put together from.
+pub(crate) struct Assembly<'a> {
+    pub(crate) flow: &'a Flow,
+    pub(crate) parts: &'a [Part<'a>],
+    pub(crate) plans: &'a [Plan],
+    pub(crate) manner: &'a Manner,
+    pub(crate) control: &'a Control,
+}
+
+impl<'a> Assembly<'a> {
+    /// Starts the programs and puts everything together: a line for each part, and one for the way back between two
+    /// sockets.
+    pub(crate) fn lines(
+        &self,
+        (source, sink): (Opened<Source>, Opened<Sink>),
+    ) -> Result<(Vec<Line<'a>>, Vec<Program>), Error> {
+        let back = self.way_back(&source, &sink)?;
+        let (first, last) = (&self.plans[0].source, &self.plans[self.plans.len() - 1].sink);
+        let mut source = match source {
+            Opened::OneWay(source) => source,
+            Opened::BothWays(socket) => self.read(socket, Kind::Stream, first),
+        };
+        let (mut lines, mut programs) = (Vec::new(), Vec::new());
+        for (part, plan) in self.parts.iter().zip(self.plans) {
+            let Place::Program(command) = part.sink else { break };
+            let (program, feed, result) = Program::start(command)?;
+            programs.push(program);
+            let next = self.read(result, Kind::Pipe, &plan.sink);
+            let from = std::mem::replace(&mut source, next);
+            lines.push(self.line(
+                part,
+                plan,
+                from,
+                self.write(feed, Kind::Pipe, &plan.sink),
+                lines.is_empty(),
+            )?);
+        }
+        let sink = match sink {
+            Opened::OneWay(sink) => sink,
+            Opened::BothWays(socket) => self.write(socket, Kind::Stream, last),
+        };
+        let at = lines.len();
+        lines.push(self.line(&self.parts[at], &self.plans[at], source, sink, at == 0)?);
+        lines.extend(back);
+        Ok((lines, programs))
+    }
+
+    fn line(
+        &self,
+        part: &'a Part<'a>,
+        plan: &'a Plan,
+        source: Source,
+        sink: Sink,
+        is_progress: bool,
+    ) -> Result<Line<'a>, Error> {
+        let chain = self.chain(part)?;
+        Ok(Line { part, plan, source, sink, chain, is_progress, is_back: false })
+    }
+
+    fn read(&self, descriptor: OwnedFd, kind: Kind, name: &str) -> Source {
+        Source::Descriptor(end::reading(descriptor, kind, name))
+    }
+
+    fn write(&self, descriptor: OwnedFd, kind: Kind, name: &str) -> Sink {
+        Sink::Descriptor(end::writing(descriptor, kind, name, self.manner))
+    }
+
+    /// Between two sockets data moves back too, unless there is a stage that would have to be undone.
+    fn way_back(&self, source: &Opened<Source>, sink: &Opened<Sink>) -> Result<Option<Line<'a>>, Error> {
+        let (Opened::BothWays(here), Opened::BothWays(there), [part], [plan]) =
+            (source, sink, self.parts, self.plans)
+        else {
+            return Ok(None);
+        };
+        if self.flow.one_way || !part.stages.is_empty() {
+            return Ok(None);
+        }
+        let twice =
+            |socket: &OwnedFd| socket.try_clone().map_err(|error| Error::io("use a socket both ways", error));
+        Ok(Some(Line {
+            part,
+            plan,
+            source: self.read(twice(there)?, Kind::Stream, &plan.sink),
+            sink: self.write(twice(here)?, Kind::Stream, &plan.source),
+            chain: Chain::default(),
+            is_progress: false,
+            is_back: true,
+        }))
+    }
+
+    /// The stages of a part, ready to take blocks.
+    fn chain(&self, part: &Part<'_>) -> Result<Chain, Error> {
+        let mut chain = Chain::default();
+        for stage in &part.stages {
+            let filter: Box<dyn Filter> = match stage {
+                Stage::Hash { algorithm, expect } => Box::new(Hashing::new(*algorithm, expect.clone())),
+                Stage::Tee(endpoint) => Box::new(Teeing(self.tee(endpoint)?)),
+                Stage::Limit(bytes) => Box::new(Limiting(*bytes)),
+                Stage::Rate(rate) => Box::new(Pacing(Pace::new(Some(*rate)))),
+                Stage::Compress { level } => Box::new(Compressing::new(*level)?),
+                Stage::Decompress => Box::new(Decompressing::new()?),
+                // It has cut the flow.
+                Stage::Exec(_) => continue,
+            };
+            chain.0.push(filter);
+        }
+        Ok(chain)
+    }
+
+    fn tee(&self, endpoint: &Endpoint) -> Result<Sink, Error> {
+        let opening = Opening::new(endpoint, self.control)?;
+        Ok(match end::sink(opening, self.manner, self.control)? {
+            Opened::OneWay(sink) => sink,
+            Opened::BothWays(socket) => self.write(socket, Kind::Stream, &endpoint.to_string()),
+        })
+    }
+}
