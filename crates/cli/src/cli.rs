@@ -204,8 +204,8 @@ otherwise 0, or 125 when bywash itself fails or its command line is wrong.";
 const FLOW_NOTES: &str = "\
 SRC and DST (options behind commas; a backslash in front of a comma that is part of a name):
   PATH, file:PATH          a file, a device, a named pipe
-                           SRC: offset=SIZE, length=SIZE; DST: append, in-place, offset=SIZE, excl,
-                           mode=OCTAL, dense
+                           SRC: offset=SIZE, length=SIZE, nocache; DST: append, in-place,
+                           offset=SIZE, excl, mode=OCTAL, dense, nocache
   raw:DEVICE               a block device: offset=SIZE, length=SIZE
   -                        standard input, standard output
   null: zero: random:      nowhere; zeros; random bytes (seed=N: the same ones each time)

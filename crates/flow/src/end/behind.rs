@@ -17,6 +17,29 @@ pub(crate) struct Behind {
     grace: u64,
 }
 
+/// What of a source has been read and goes out of the page cache.
+#[derive(Debug)]
+pub(crate) struct Trail {
+    from: u64,
+}
+
+impl Trail {
+    /// Begins at `position`.
+    pub(crate) fn new(position: u64) -> Trail {
+        Trail { from: position }
+    }
+
+    /// It has been read up to `position`.
+    pub(crate) fn read(&mut self, source: BorrowedFd<'_>, position: u64) {
+        if let Some(length) = NonZeroU64::new(position.saturating_sub(self.from))
+            && length.get() >= WINDOW_BYTES
+        {
+            let _ = rustix::fs::fadvise(source, self.from, Some(length), Advice::DontNeed);
+            self.from = position;
+        }
+    }
+}
+
 /// Given to the device at a time. At most two such windows are dirty or being written.
 const WINDOW_BYTES: u64 = 16 << 20;
 

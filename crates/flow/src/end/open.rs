@@ -184,6 +184,7 @@ pub(crate) fn reading(descriptor: OwnedFd, kind: Kind, name: &str) -> Reading {
         kind,
         position: None,
         end: None,
+        trail: None,
         may_block: false,
         tells_position: false,
     }

@@ -1,6 +1,7 @@
 //! A descriptor of the kernel's that is read.
 
 use super::Input;
+use super::behind::Trail;
 use crate::control::Control;
 use crate::error::Error;
 use crate::facts::Kind;
@@ -19,6 +20,8 @@ pub(crate) struct Reading {
     pub(crate) position: Option<u64>,
     /// Where it ends; none: where it ends by itself.
     pub(crate) end: Option<u64>,
+    /// What takes it out of the page cache again.
+    pub(crate) trail: Option<Trail>,
     /// Whether a call may wait, because the descriptor is somebody else's too and its flags are not to be changed.
     pub(crate) may_block: bool,
     /// Whether others go on at the descriptor's own position.
@@ -51,6 +54,9 @@ impl Reading {
     pub(crate) fn advance(&mut self, bytes: u64) {
         if let Some(position) = &mut self.position {
             *position += bytes;
+            if let Some(trail) = &mut self.trail {
+                trail.read(self.descriptor.as_fd(), *position);
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Opening what has a name in the file system, and standard input and output.
 
-use super::behind::Behind;
+use super::behind::{Behind, Trail};
 use super::reading::Reading;
 use super::target::Target;
 use super::writing::Writing;
@@ -112,6 +112,7 @@ pub(crate) fn open_source(file: &File, name: &str, control: &Control) -> Result<
             return Err(Error::Usage(format!("{name}: there are only {end} bytes in it")));
         }
         (reading.position, reading.end) = (Some(from), Some(to));
+        reading.trail = file.nocache.then(|| Trail::new(from));
     } else if file.offset.is_some() || file.length.is_some() {
         return Err(Error::Usage(format!(
             "{name}: offset and length are for files and block devices; use limit:SIZE"
@@ -134,6 +135,7 @@ fn of_descriptor(descriptor: OwnedFd, name: &str, position: u64) -> Result<Readi
         kind,
         position: has_size.then_some(position),
         end: end.filter(|_| has_size),
+        trail: None,
         may_block: false,
         tells_position: false,
     })
@@ -196,6 +198,8 @@ pub(crate) fn open_sink(
     control: &Control,
 ) -> Result<Writing, Error> {
     let failed = |error: Errno| Error::io(format!("open {name}"), error);
+    let manner =
+        &Manner { behind_after: if file.nocache { Some(0) } else { manner.behind_after }, ..*manner };
     let there = standing(&file.path, name)?;
     let kind = there.as_ref().map_or(Kind::File, kind_of);
     if kind != Kind::File && (file.append || file.exclusive) {

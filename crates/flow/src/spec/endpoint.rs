@@ -72,6 +72,8 @@ pub struct File {
     pub exclusive: bool,
     /// Sink: holes of the source are written as zeros.
     pub dense: bool,
+    /// The page cache does not fill with what is moved.
+    pub nocache: bool,
     /// Sink: permissions of a new file, in place of the source's.
     pub mode: Option<u32>,
 }
@@ -235,9 +237,10 @@ fn file(words: &mut Words<'_>) -> Result<File, Error> {
         in_place: words.flag("in-place")?,
         exclusive: words.flag("excl")?,
         dense: words.flag("dense")?,
+        nocache: words.flag("nocache")?,
         mode: words.value("mode", mode)?,
     };
-    words.nothing_more(&["offset", "length", "append", "in-place", "excl", "dense", "mode"])?;
+    words.nothing_more(&["offset", "length", "append", "in-place", "excl", "dense", "nocache", "mode"])?;
     let ways = [file.append, file.in_place, file.exclusive].iter().filter(|way| **way).count();
     match ways > 1 || (file.offset.is_some() && (file.append || file.exclusive)) {
         true => {
@@ -419,6 +422,7 @@ impl fmt::Display for File {
         flag(out, "in-place", self.in_place)?;
         flag(out, "excl", self.exclusive)?;
         flag(out, "dense", self.dense)?;
+        flag(out, "nocache", self.nocache)?;
         option(out, "mode", self.mode.map(|mode| format!("{mode:04o}")))
     }
 }
@@ -504,7 +508,7 @@ mod tests {
             "random:",
             "random:,seed=7",
             "file:a",
-            r"file:a\,b,offset=4096,length=1,in-place,dense,mode=0640",
+            r"file:a\,b,offset=4096,length=1,in-place,dense,nocache,mode=0640",
             "file:a,append",
             "file:a,excl",
             "raw:/dev/loop0,offset=512,length=1024",

@@ -235,6 +235,28 @@ fn what_is_durable_is_whole_too() {
 }
 
 #[test]
+fn the_page_cache_is_left_as_it_was() {
+    let place = on_disk();
+    let from = place.file("from", vec![3; 160 << 20]);
+    run(place.command("sync").arg("from"));
+    for mover in ["splice", "buffer"] {
+        flows(&place, &["--via", mover, "file:from,nocache", "file:to,nocache"]);
+        assert_same_size(&from, &place.path().join("to"));
+        for name in ["from", "to"] {
+            let told =
+                stdout(&run(place.command("fincore").args(["--bytes", "--noheadings", "-o", "RES", name])));
+            let kept: u64 = told.trim().parse().unwrap();
+            assert!(kept <= 48 << 20, "{mover}: {kept} bytes of {name} are in the page cache");
+        }
+    }
+}
+
+/// To read them would bring them into the page cache.
+fn assert_same_size(one: &std::path::Path, other: &std::path::Path) {
+    assert_eq!(fs::metadata(one).unwrap().len(), fs::metadata(other).unwrap().len());
+}
+
+#[test]
 fn little_memory_is_enough() {
     let place = on_disk();
     let from = File::create(place.path().join("from")).unwrap();
