@@ -140,7 +140,7 @@ pub struct FlowArgs {
     pub json: bool,
 
     /// SRC, any number of stages, and DST
-    #[arg(value_name = "SRC [STAGE]... DST", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "WORD", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
     pub words: Vec<String>,
 }
 

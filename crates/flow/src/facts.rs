@@ -38,6 +38,22 @@ pub struct End {
     pub overwrites: bool,
 }
 
+impl End {
+    /// One of which nothing is known but what it is.
+    pub fn of(name: String, kind: Kind) -> End {
+        End {
+            name,
+            kind,
+            size: None,
+            file_system: None,
+            cached: None,
+            has_holes: false,
+            appends: false,
+            overwrites: false,
+        }
+    }
+}
+
 /// What an end is, as far as movers care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -32,16 +32,7 @@ pub(crate) fn machine() -> Machine {
 
 /// An end of which nothing is known but what it is.
 fn plain(endpoint: &Endpoint, kind: Kind) -> End {
-    End {
-        name: endpoint.to_string(),
-        kind,
-        size: None,
-        file_system: None,
-        cached: None,
-        has_holes: false,
-        appends: false,
-        overwrites: false,
-    }
+    End::of(endpoint.to_string(), kind)
 }
 
 /// The kind of what is no file.

@@ -84,16 +84,7 @@ impl<'a> Part<'a> {
 }
 
 fn pipe(command: &str) -> End {
-    End {
-        name: format!("exec:{command}"),
-        kind: Kind::Pipe,
-        size: None,
-        file_system: None,
-        cached: None,
-        has_holes: false,
-        appends: false,
-        overwrites: false,
-    }
+    End::of(format!("exec:{command}"), Kind::Pipe)
 }
 
 #[cfg(test)]

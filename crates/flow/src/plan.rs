@@ -420,16 +420,7 @@ mod tests {
 
     fn end(kind: Kind, on: Option<FileSystem>) -> End {
         let size = kind.is_storage().then_some(1 << 30);
-        End {
-            name: format!("{kind:?}"),
-            kind,
-            size,
-            file_system: on,
-            cached: size.map(|_| 1.0),
-            has_holes: false,
-            appends: false,
-            overwrites: false,
-        }
+        End { size, file_system: on, cached: size.map(|_| 1.0), ..End::of(format!("{kind:?}"), kind) }
     }
 
     fn facts(source: End, sink: End) -> Facts {
