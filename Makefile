@@ -200,3 +200,4 @@ fuzz:
 bench-quick: build
 	$(release)/bywash bench run --quick
 	$(release)/bywash bench ipc --quick
+	$(release)/bywash bench flow --quick

@@ -57,14 +57,18 @@ pub fn run_to(command: &mut Command) -> Result<Duration, Error> {
     let wall = start.elapsed();
     let Some(status) = status else {
         kill(&mut child);
-        return Err(failure(command, format!("did not end within {} s", LIMIT.as_secs()), &mut stderr));
+        return Err(failure(
+            words(command),
+            format!("did not end within {} s", LIMIT.as_secs()),
+            &mut stderr,
+        ));
     };
     if status.success() {
         return Ok(wall);
     }
     // Ctrl-C reaches the child too; what counts is that the user wants an end.
     interrupt::check()?;
-    Err(failure(command, format!("ended with {status}"), &mut stderr))
+    Err(failure(words(command), format!("ended with {status}"), &mut stderr))
 }
 
 /// Starts `command`.
@@ -148,7 +152,7 @@ impl Drop for Background {
 }
 
 /// SIGTERM first, as a program that has children of its own (PostgreSQL) ends those with it.
-fn kill(child: &mut Child) {
+pub(crate) fn kill(child: &mut Child) {
     let _ = kill_process(Pid::from_child(child), Signal::TERM);
     let deadline = Instant::now() + Duration::from_secs(3);
     while Instant::now() < deadline {
@@ -161,13 +165,15 @@ fn kill(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn capture() -> Result<File, Error> {
+/// A place in memory for what a program writes.
+pub(crate) fn capture() -> Result<File, Error> {
     let file = memfd_create("bywash-bench-output", MemfdFlags::CLOEXEC)
         .map_err(|errno| Error::io("make memory for", Path::new("a program's output"), errno))?;
     Ok(File::from(file))
 }
 
-fn share(file: &File) -> Result<File, Error> {
+/// The same place once more.
+pub(crate) fn share(file: &File) -> Result<File, Error> {
     file.try_clone().map_err(|error| Error::io("share", Path::new("a program's output"), error))
 }
 
@@ -178,16 +184,13 @@ fn text(file: &mut File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn failure(command: &Command, how: String, stderr: &mut File) -> Error {
+/// What is told of `program`, with the end of what it wrote to `stderr`.
+pub(crate) fn failure(program: String, how: String, stderr: &mut File) -> Error {
     let stderr = text(stderr);
     let stderr = stderr.trim();
     let skipped = stderr.chars().count().saturating_sub(TAIL_CHARACTERS);
     let tail: String = stderr.chars().skip(skipped).map(|c| if c == '\n' { ' ' } else { c }).collect();
-    Error::Failed {
-        program: words(command),
-        how,
-        tail: if tail.is_empty() { tail } else { format!(": {tail}") },
-    }
+    Error::Failed { program, how, tail: if tail.is_empty() { tail } else { format!(": {tail}") } }
 }
 
 /// The command as one would type it, without quoting.

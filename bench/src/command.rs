@@ -8,7 +8,7 @@ use crate::campaign::{self, Audience, Choice, PAIRS, PAIRS_QUICK};
 use crate::cases::{self, BENCHES};
 use crate::error::Error;
 use crate::row::{Report, Row};
-use crate::{html, interrupt, ipc, markdown, table};
+use crate::{flow, html, interrupt, ipc, markdown, table};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs;
@@ -32,6 +32,12 @@ enum Family {
     /// Containers and channels against the other ways between two processes
     #[command(after_help = IPC_EXAMPLES)]
     Ipc(IpcArgs),
+    /// Flows against the programs and hand-written loops that move the same bytes
+    #[command(after_help = FLOW_EXAMPLES)]
+    Flow(FlowArgs),
+    /// Another process of `bywash bench flow`
+    #[command(hide = true)]
+    FlowPeer(FlowPeerArgs),
     /// Another process of `bywash bench ipc`
     #[command(hide = true)]
     IpcPeer(IpcPeerArgs),
@@ -54,6 +60,41 @@ const IPC_EXAMPLES: &str = "Examples:
 
 Two processes, each on a core of its own; the sender writes every word of a message and the receiver sums every
 word. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
+
+const FLOW_EXAMPLES: &str = "Examples:
+  bywash bench flow --quick             does everything work? (under a minute)
+  bywash bench flow --html flow.html    everything (about 15 minutes)
+  bywash bench flow tcp forward         what has 'tcp' or 'forward' in its name
+  bywash bench flow 'disk: 256 MiB'     one size of the copies on disk
+
+Both sides move the same bytes, which are compared once, into files that are not there yet. XFS and raw partitions lie
+on loop devices and need root; without it their rows say so. 5 GiB of free memory and 6 GiB on disk for everything.
+Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
+
+#[derive(Args, Debug)]
+struct FlowArgs {
+    /// Only parts whose name contains TEXT
+    #[arg(value_name = "TEXT")]
+    names: Vec<String>,
+    /// Small sizes, two pairs: whether it works, not how fast
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
+    /// Rounds in which each side has its turn [default: 5, with --quick 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pairs: Option<u32>,
+    /// A folder on disk to work in [default: tmp in the target folder, else /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct FlowPeerArgs {
+    what: String,
+    from: String,
+    to: String,
+}
 
 #[derive(Args, Debug)]
 struct IpcArgs {
@@ -127,6 +168,17 @@ pub fn main(arguments: BenchArgs) -> ExitCode {
             let pairs = arguments.pairs.unwrap_or(if arguments.quick { PAIRS_QUICK } else { PAIRS });
             ipc::measure(&arguments.names, arguments.quick, pairs, screen)
         }),
+        Family::Flow(arguments) => measure(&arguments.output, |screen| {
+            let pairs = arguments.pairs.unwrap_or(if arguments.quick { PAIRS_QUICK } else { PAIRS });
+            let choice = flow::Choice {
+                names: arguments.names.clone(),
+                quick: arguments.quick,
+                pairs,
+                folder: arguments.dir.clone(),
+            };
+            flow::measure(&choice, screen)
+        }),
+        Family::FlowPeer(peer) => flow::peer(&peer.what, &peer.from, &peer.to).map(|()| ExitCode::SUCCESS),
         Family::IpcPeer(peer) => {
             ipc::peer(&peer.what, peer.bytes, peer.messages, &peer.service).map(|()| ExitCode::SUCCESS)
         }

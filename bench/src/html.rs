@@ -1,5 +1,6 @@
 //! The report as one HTML file with a plot and a table for each bench. It refers to nothing outside itself.
 
+use crate::curve;
 use crate::markdown;
 use crate::number;
 use crate::plot::{self, escape};
@@ -27,15 +28,20 @@ pub fn render(report: &Report) -> String {
          <title>bywash bench</title><style>{STYLE}</style></head><body>\n<h1>bywash bench</h1>\n\
          <p class=\"about\">bywash {} on {}; load {:.2} when it began.</p>\n\
          <p>Each dot is the median of the ratios of interleaved pairs, its bar the quartiles; the tick is the \
-         goal. A ratio above 1 means more throughput, or fewer bytes on the device, with bywash.</p>\n",
+         goal. A ratio above 1 means more throughput, less time, or fewer bytes on the device, with bywash.</p>\n",
         escape(&report.version),
         escape(&report.machine.sentence()),
         report.machine.load_at_start
     );
     for bench in report.benches() {
         let rows: Vec<&Row> = report.rows.iter().filter(|row| row.bench == bench).collect();
+        let (curves, dots): (Vec<&Row>, Vec<&Row>) =
+            rows.iter().copied().partition(|row| row.point.is_some());
         // Writing to a string cannot fail.
-        let _ = write!(html, "<h2>{}</h2>\n{}\n", escape(bench), plot::render(bench, &rows));
+        let _ = write!(html, "<h2>{}</h2>\n{}\n", escape(bench), plot::render(bench, &dots));
+        for figure in curve::render(&curves) {
+            let _ = writeln!(html, "{figure}");
+        }
         table(&mut html, &rows);
     }
     html.push_str("</body></html>\n");
@@ -103,6 +109,16 @@ fn line(html: &mut String, row: &Row) {
 mod tests {
     use super::*;
     use crate::row;
+
+    #[test]
+    fn curves_have_figures_of_their_own() {
+        let mut report = row::sample();
+        report.rows.extend(curve::sample());
+        let html = render(&report);
+        let names = plot::elements(html.trim_start_matches("<!DOCTYPE html>"));
+        assert_eq!(names.iter().filter(|name| *name == "svg").count(), 3);
+        assert!(html.contains("same file system (ext4), 128 MiB moved: throughput in GB/s"));
+    }
 
     #[test]
     fn the_page_is_well_formed_and_refers_to_nothing_outside() {

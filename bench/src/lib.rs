@@ -16,6 +16,7 @@
 //!
 //! - [`command`]: the flags and the exit status
 //! - [`ipc`]: `bywash bench ipc`, containers and channels against the other ways between two processes
+//! - [`flow`]: `bywash bench flow`, flows against programs and hand-written loops that move the same bytes
 //! - [`campaign`]: every chosen case on every place, one row after the other
 //! - [`cases`]: what is measured, and the goals
 //! - [`pairs`]: how one case is measured on one place
@@ -24,7 +25,7 @@
 //! - [`programs`]: the small C programs that drive a library, compiled when they are needed
 //! - [`usage`]: device bytes, page faults and CPU time of a run
 //! - [`row`], [`statistics`], [`machine`]: what is written down
-//! - [`table`], [`markdown`], [`html`], [`plot`], [`number`]: how it is shown
+//! - [`table`], [`markdown`], [`html`], [`plot`], [`curve`], [`number`]: how it is shown
 //! - [`interrupt`], [`error`]: how it ends early
 #![deny(unsafe_code)]
 
@@ -32,7 +33,9 @@ pub mod campaign;
 pub mod cases;
 pub mod child;
 pub mod command;
+pub mod curve;
 pub mod error;
+pub mod flow;
 pub mod html;
 pub mod interrupt;
 pub mod ipc;

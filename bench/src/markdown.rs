@@ -1,5 +1,6 @@
 //! The report as Markdown tables: one of all ratios, which the README shows, and one a bench with all columns.
 
+use crate::curve;
 use crate::number;
 use crate::row::{Report, Row};
 use std::fmt::Write;
@@ -12,8 +13,13 @@ pub fn render(report: &Report) -> String {
     }
     for bench in report.benches() {
         let rows: Vec<&Row> = report.rows.iter().filter(|row| row.bench == bench).collect();
-        if rows.iter().all(|row| row.place.is_empty()) {
-            text.push_str(&without_places(bench, &rows));
+        let (curves, rows): (Vec<&Row>, Vec<&Row>) = rows.into_iter().partition(|row| row.point.is_some());
+        text.push_str(&tables_of_curves(bench, &curves));
+        if rows.is_empty() {
+            continue;
+        }
+        if !bench.starts_with("run/") {
+            text.push_str(&without_calls(bench, &rows));
             continue;
         }
         // Writing to a string cannot fail.
@@ -30,17 +36,24 @@ pub fn render(report: &Report) -> String {
     text
 }
 
-/// The rows of a bench that needs no file system.
-fn without_places(bench: &str, rows: &[&Row]) -> String {
+/// The rows of a bench in which nothing is preloaded, so that there are no calls to be counted.
+fn without_calls(bench: &str, rows: &[&Row]) -> String {
+    let noted = rows.iter().any(|row| row.ratio.is_some() && !row.note.is_empty());
+    let (head, line) = if noted { (" note |", "---|") } else { ("", "") };
     let mut text = format!(
-        "\n### {bench}\n\n| case | metric | against | it | bywash | ratio (quartiles) | goal |\n\
-         |---|---|---|---:|---:|---:|---:|\n"
+        "\n### {bench}\n\n| case | metric | against | it | bywash | ratio (quartiles) | goal |{head}\n\
+         |---|---|---|---:|---:|---:|---:|{line}\n"
     );
     for row in rows {
+        let note = match (noted, row.ratio) {
+            (true, Some(_)) => format!(" {} |", escape(&row.note)),
+            (true, None) => " |".into(),
+            (false, _) => String::new(),
+        };
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} |{note}",
             escape(&row.case),
             row.metric,
             escape(&row.peer),
@@ -49,6 +62,34 @@ fn without_places(bench: &str, rows: &[&Row]) -> String {
             row.ratio.map_or_else(|| escape(&row.note), |ratio| ratio_cell(row, ratio)),
             goal_cell(row)
         );
+    }
+    text
+}
+
+/// A table for each figure: a line for each curve, a column for each of its points.
+fn tables_of_curves(bench: &str, rows: &[&Row]) -> String {
+    let mut text = String::new();
+    for figure in curve::figures(rows) {
+        if text.is_empty() {
+            text = format!("\n### {bench}\n");
+        }
+        let sizes: Vec<String> = figure.sizes().into_iter().map(curve::size_label).collect();
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "\n{}, over {}\n\n| | {} |\n|---|{}\n",
+            escape(&figure.title),
+            figure.axis,
+            sizes.join(" | "),
+            "---:|".repeat(sizes.len())
+        );
+        for line in &figure.lines {
+            let cells = figure.sizes().into_iter().map(|size| {
+                let point = line.points.iter().find(|point| point.0 == size);
+                point.map_or_else(|| "-".into(), |point| format!("{:.2}", point.1))
+            });
+            let _ = writeln!(text, "| {} | {} |", escape(&line.name), cells.collect::<Vec<_>>().join(" | "));
+        }
     }
     text
 }
@@ -200,5 +241,20 @@ mod tests {
         assert!(
             summary.contains("Test CPU") && text.contains("**2.00** (1.88-2.12)") && text.contains("1.80 ✓")
         );
+    }
+
+    #[test]
+    fn curves_are_a_table_for_each_figure_and_notes_have_a_column_where_there_are_some() {
+        let mut report = row::sample();
+        for row in &mut report.rows {
+            row.bench = "flow/disk".into();
+        }
+        report.rows.extend(curve::sample());
+        let text = render(&report);
+        let (disk, figures) = text.split_once("### flow/figures").unwrap();
+        assert!(disk.contains("| goal | note |") && disk.contains("99.0 % of 1,000 calls"), "{disk}");
+        assert_eq!(figures.matches("|---|").count(), 2, "{figures}");
+        assert!(figures.contains("| splice | 2.00 | 4.00 | 6.00 |"), "{figures}");
+        assert!(figures.contains("| read and write | 1.00 | 2.00 | 3.00 |"), "{figures}");
     }
 }

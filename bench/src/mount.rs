@@ -68,7 +68,7 @@ impl Drop for Xfs {
 }
 
 /// A loop device over `image` that does not keep a second copy in the page cache, where that can be had.
-fn attach(image: &Path) -> Result<String, Error> {
+pub fn attach(image: &Path) -> Result<String, Error> {
     let losetup = |extra: &[&str]| {
         let mut command = Command::new("losetup");
         child::run(command.args(["--find", "--show"]).args(extra).arg(image))

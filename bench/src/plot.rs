@@ -17,7 +17,8 @@ const BOTTOM: f64 = 34.0;
 const LANE: f64 = 7.0;
 const LINE_PADDING: f64 = 12.0;
 /// Okabe and Ito's colours, which colour-blind readers can tell apart.
-const COLOURS: [&str; 7] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999"];
+pub(crate) const COLOURS: [&str; 7] =
+    ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999"];
 const TICKS: [f64; 16] =
     [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.7, 1.0, 1.5, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0];
 

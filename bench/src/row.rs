@@ -54,6 +54,22 @@ pub struct Row {
     pub peer_usage: Option<Usage>,
     /// Whether the case was tried and failed (as against left out or measured).
     pub failed: bool,
+    /// Where it is on a curve, if it belongs to one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub point: Option<Point>,
+}
+
+/// A point of a curve: `ours` of its row over `x`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Point {
+    /// The experiment; there is a figure for each of its metrics.
+    pub figure: String,
+    /// What varies along x.
+    pub axis: String,
+    /// Bytes.
+    pub x: u64,
+    /// Which curve; the peer of the row is one too.
+    pub line: String,
 }
 
 impl Row {
@@ -119,6 +135,7 @@ pub fn sample() -> Report {
         ours_usage: Some(usage(20)),
         peer_usage: Some(usage(10)),
         failed: false,
+        point: None,
     };
     let absent = Row {
         case: "pread 4 KiB random, xfs".into(),

@@ -8,7 +8,6 @@ use crate::error::Error;
 use crate::facts::{End, FileSystem, Kind, Machine};
 use crate::spec::{Endpoint, File};
 use crate::sys;
-use io_uring::IoUring;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::IoSliceMut;
@@ -26,7 +25,8 @@ pub(crate) fn machine() -> Machine {
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(PIPE_BYTES_MAX);
-    let io_uring = IoUring::new(2).map(drop).map_err(|error| format!("there is no io_uring here: {error}"));
+    let io_uring = sys::has_io_uring()
+        .map_err(|error| format!("there is no io_uring here: {}", std::io::Error::from(error)));
     Machine { io_uring, pipe_bytes_max }
 }
 
@@ -63,8 +63,7 @@ pub(crate) fn source(endpoint: &Endpoint) -> Result<End, Error> {
         Endpoint::Standard => {
             // SAFETY: it is borrowed for the length of this call; if it is closed, fstat says so.
             let inherited = unsafe { BorrowedFd::borrow_raw(0) };
-            opened_source(endpoint, inherited, None)
-                .map_err(|error| Error::io("look at standard input", error))
+            opened_source(endpoint, inherited).map_err(|error| Error::io("look at standard input", error))
         }
         _ => Ok(plain(endpoint, kind_of(endpoint))),
     }
@@ -79,7 +78,7 @@ fn file_source(endpoint: &Endpoint, file: &File, name: &str) -> Result<End, Erro
     }
     let descriptor =
         rustix::fs::open(&file.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
-    let end = opened_source(endpoint, descriptor.as_fd(), Some(&file.path)).map_err(failed)?;
+    let end = opened_source(endpoint, descriptor.as_fd()).map_err(failed)?;
     let size = end.size.map(|size| {
         let left = size.saturating_sub(file.offset.unwrap_or(0));
         file.length.map_or(left, |length| length.min(left))
@@ -87,7 +86,7 @@ fn file_source(endpoint: &Endpoint, file: &File, name: &str) -> Result<End, Erro
     Ok(End { size, ..end })
 }
 
-fn opened_source(endpoint: &Endpoint, descriptor: BorrowedFd<'_>, path: Option<&Path>) -> Result<End, Errno> {
+fn opened_source(endpoint: &Endpoint, descriptor: BorrowedFd<'_>) -> Result<End, Errno> {
     let stat = rustix::fs::fstat(descriptor)?;
     let kind = storage::kind_of(&stat);
     if !kind.is_storage() {
@@ -104,7 +103,7 @@ fn opened_source(endpoint: &Endpoint, descriptor: BorrowedFd<'_>, path: Option<&
         size: Some(size),
         cached: pages.map(|pages| (pages * page) as f64 / size as f64),
         has_holes: kind == Kind::File && (stat.st_blocks as u64).saturating_mul(512) < size,
-        file_system: Some(file_system(descriptor, stat.st_dev, path.map(folder_of))),
+        file_system: Some(file_system(descriptor, stat.st_dev, None)),
         ..plain(endpoint, kind)
     })
 }
@@ -157,26 +156,27 @@ fn file_sink(endpoint: &Endpoint, file: &File, name: &str) -> Result<End, Error>
     Ok(End { file_system: Some(file_system(opened.as_fd(), device, Some(folder))), ..end })
 }
 
-/// What the file system can do that `descriptor` is on, tried with nameless files in `folder`, or with `descriptor`.
+/// What the file system can do that `descriptor` is on. With a folder a nameless file is made there to try it; else
+/// `descriptor` itself is tried.
 fn file_system(descriptor: BorrowedFd<'_>, device: u64, folder: Option<&Path>) -> FileSystem {
     let magic = rustix::fs::fstatfs(descriptor).map_or(0, |system| system.f_type as u64);
-    let nameless: Vec<OwnedFd> = folder
-        .and_then(|folder| {
-            let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-            let open = || rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR);
-            Some(vec![open().ok()?, open().ok()?])
-        })
-        .unwrap_or_default();
-    let probe = nameless.first().map_or(descriptor, AsFd::as_fd);
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let nameless: Option<OwnedFd> =
+        folder.and_then(|folder| rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR).ok());
+    let probe = nameless.as_ref().map_or(descriptor, AsFd::as_fd);
     let is_device = rustix::fs::fstat(descriptor).is_ok_and(|stat| storage::kind_of(&stat) == Kind::Block);
     FileSystem {
         name: if is_device { "the device".into() } else { name_of(magic) },
         device,
-        reflinks: nameless.len() == 2
-            && sys::clone_range(nameless[0].as_fd(), nameless[1].as_fd(), 0, 0, 0).is_ok(),
-        dontcache: takes_dontcache(probe),
+        reflinks: nameless.is_some() && takes_reflinks(probe),
+        dontcache: nameless.is_some() && takes_dontcache(probe),
         direct_alignment: direct_alignment(probe),
     }
+}
+
+/// A file system that cannot says so before it looks at what is to be shared with what: here nothing, with itself.
+fn takes_reflinks(probe: BorrowedFd<'_>) -> bool {
+    matches!(sys::clone_range(probe, probe, 0, 0, 0), Ok(()) | Err(Errno::INVAL))
 }
 
 /// The kernel looks at the flags of a call before it looks whether there is anything to read.

@@ -36,6 +36,18 @@ pub(crate) fn cached_pages(file: BorrowedFd<'_>, bytes: u64) -> Result<u64, Errn
     Ok(pages[0])
 }
 
+/// Whether there is io_uring for this process: whoever may not have it is told so before its wishes are looked at, and
+/// these here (no entries) cannot be.
+pub(crate) fn has_io_uring() -> Result<(), Errno> {
+    // struct io_uring_params.
+    let mut params = [0u32; 30];
+    // SAFETY: the kernel reads and writes the 120 bytes of `params`.
+    match answer(unsafe { libc::syscall(libc::SYS_io_uring_setup, 0, params.as_mut_ptr()) }) {
+        Ok(_) | Err(Errno::INVAL) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// What is done about dirty pages of a range (sync_file_range(2)).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WriteBack {

@@ -18,7 +18,6 @@ use progress::Progress;
 use serde::Serialize;
 use signals::Signals;
 use std::io::{self, Write};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 /// The flow has failed.
@@ -96,28 +95,21 @@ fn run(flow: &Flow, arguments: &FlowArgs) -> Result<i32, Error> {
     let running = flow.start()?;
     let watch = running.watch();
     let mut progress = Progress::new(arguments);
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || {
-        // Whoever asked waits for the answer.
-        let _ = tell.send(running.wait());
-    });
-    let outcome = loop {
+    loop {
+        let is_over = watch.wait(Some(TURN))?;
         for notice in watch.take_notices() {
             progress.line(&notice);
         }
-        match told.recv_timeout(TURN) {
-            Ok(outcome) => break outcome,
-            // The thread that waits has come to an end without a word: its panic has been told.
-            Err(RecvTimeoutError::Disconnected) => return Ok(EXIT_OWN_FAILURE),
-            Err(RecvTimeoutError::Timeout) => {}
+        if is_over {
+            break;
         }
         if signals.seen().is_some() {
             watch.cancel();
         }
         progress.show(&watch);
-    };
+    }
     progress.finish();
-    Ok(conclude(outcome, arguments, signals.seen()))
+    Ok(conclude(running.wait(), arguments, signals.seen()))
 }
 
 /// Tells what became of it; answers the exit status.

@@ -46,6 +46,8 @@ impl Slot {
 struct Engine<'a> {
     ring: IoUring,
     buffers: Memory,
+    /// Whether the kernel knows the buffers beforehand.
+    registered: bool,
     slots: [Slot; DEPTH],
     block: usize,
     from: &'a mut Reading,
@@ -65,12 +67,14 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
         .chunks(block)
         .map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() })
         .collect();
+    // A user may have no more than so much memory locked (RLIMIT_MEMLOCK): then it is looked up for each block.
     // SAFETY: the buffers live as long as the ring: both are of `Engine`, which waits for everything that is under way.
-    unsafe { ring.submitter().register_buffers(&vectors) }
-        .and_then(|()| ring.submitter().register_files(&[source.as_raw_fd(), sink.as_raw_fd()]))
-        .map_err(|error| Stop::Unfit(format!("io_uring does not take buffers and files: {error}")))?;
+    let registered = unsafe { ring.submitter().register_buffers(&vectors) }.is_ok();
+    ring.submitter()
+        .register_files(&[source.as_raw_fd(), sink.as_raw_fd()])
+        .map_err(|error| Stop::Unfit(format!("io_uring does not take files: {error}")))?;
     let slots = [Slot::default(); DEPTH];
-    let mut engine = Engine { ring, buffers, slots, block, from, to, under_way: 0 };
+    let mut engine = Engine { ring, buffers, registered, slots, block, from, to, under_way: 0 };
     let outcome = engine.run(job);
     engine.wait_for_all();
     outcome
@@ -143,19 +147,21 @@ impl Engine<'_> {
         let slot = self.slots[number];
         let at = self.buffers[number * self.block + slot.done..].as_mut_ptr();
         let done = slot.done as u64;
-        let entry = if slot.writes {
-            opcode::WriteFixed::new(SINK, at, (slot.aligned() - slot.done) as u32, number as u16)
-                .offset(slot.write_at + done)
-                .build()
+        let (bytes, offset) = if slot.writes {
+            (slot.aligned() - slot.done, slot.write_at + done)
         } else {
             // A direct read is of whole blocks: there is room for them, and at the end of a file less comes.
-            let bytes =
-                (slot.bytes - slot.done).next_multiple_of(ALIGNMENT as usize).min(self.block - slot.done);
-            opcode::ReadFixed::new(SOURCE, at, bytes as u32, number as u16)
-                .offset(slot.read_at + done)
-                .build()
+            let whole = (slot.bytes - slot.done).next_multiple_of(ALIGNMENT as usize);
+            (whole.min(self.block - slot.done), slot.read_at + done)
         };
-        // SAFETY: the buffer is registered and this slot's own until the completion comes, and is waited for.
+        let (bytes, buffer) = (bytes as u32, number as u16);
+        let entry = match (slot.writes, self.registered) {
+            (true, true) => opcode::WriteFixed::new(SINK, at, bytes, buffer).offset(offset).build(),
+            (true, false) => opcode::Write::new(SINK, at, bytes).offset(offset).build(),
+            (false, true) => opcode::ReadFixed::new(SOURCE, at, bytes, buffer).offset(offset).build(),
+            (false, false) => opcode::Read::new(SOURCE, at, bytes).offset(offset).build(),
+        };
+        // SAFETY: the buffer is this slot's own until the completion comes, and is waited for.
         unsafe { self.ring.submission().push(&entry.user_data(number as u64)) }
             .map_err(|error| Error::io("queue a block", std::io::Error::other(error)))?;
         self.under_way += 1;
