@@ -15,7 +15,7 @@ use std::time::Duration;
 ///
 /// let endpoint: Endpoint = "file:/var/log/syslog,offset=1M".parse()?;
 /// assert_eq!(endpoint.to_string(), "file:/var/log/syslog,offset=1048576");
-/// assert!("fiel:/var/log/syslog".parse::<Endpoint>().is_err());
+/// assert!("files:/var/log/syslog".parse::<Endpoint>().is_err());
 /// # Ok::<(), bywash_flow::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -544,7 +544,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (text, said) in [
             ("", "is empty"),
-            ("fiel:a", "no endpoint of the kind 'fiel'"),
+            ("files:a", "no endpoint of the kind 'files'"),
             ("file:", "a path is missing"),
             ("file:a,append,excl", "exclude each other"),
             ("file:a,mode=9", "octal"),
