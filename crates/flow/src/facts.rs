@@ -13,6 +13,8 @@ pub struct Facts {
     pub sink: End,
     /// A stage that must see every byte, by its text; none: nobody looks at the data on its way.
     pub looked_at_by: Option<String>,
+    /// Whether it ends after so many bytes.
+    pub is_limited: bool,
     /// What this machine can do.
     pub machine: Machine,
 }
@@ -119,6 +121,8 @@ pub struct FileSystem {
 pub struct Machine {
     /// Whether there is io_uring; or why not.
     pub io_uring: Result<(), String>,
+    /// Whether programs may be attached to network devices; or why not.
+    pub xdp: Result<(), String>,
     /// The largest pipe that may be made, in bytes.
     pub pipe_bytes_max: usize,
 }

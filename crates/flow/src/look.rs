@@ -10,6 +10,7 @@ use crate::spec::{Endpoint, File};
 use crate::sys;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
+use rustix::thread::{CapabilitySet, capabilities};
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -27,7 +28,20 @@ pub(crate) fn machine() -> Machine {
         .unwrap_or(PIPE_BYTES_MAX);
     let io_uring = sys::has_io_uring()
         .map_err(|error| format!("there is no io_uring here: {}", std::io::Error::from(error)));
-    Machine { io_uring, pipe_bytes_max }
+    Machine { io_uring, xdp: xdp(), pipe_bytes_max }
+}
+
+/// Whether this process has the capabilities for programs at network devices. In a user namespace it may have them and
+/// still be refused, which is found out when it is tried.
+fn xdp() -> Result<(), String> {
+    let needed = CapabilitySet::BPF | CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
+    let has = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    // What BPF allows, SYS_ADMIN did before.
+    let has = if has.contains(CapabilitySet::SYS_ADMIN) { has | CapabilitySet::BPF } else { has };
+    match has.contains(needed) {
+        true => Ok(()),
+        false => Err("a program at a network device needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW".into()),
+    }
 }
 
 /// An end of which nothing is known but what it is.

@@ -78,6 +78,7 @@ impl<'a> Part<'a> {
                 Place::Program(command) => pipe(command),
             },
             looked_at_by: self.stages.first().map(ToString::to_string),
+            is_limited: self.limit != u64::MAX,
             machine: look::machine(),
         })
     }

@@ -44,9 +44,13 @@ pub enum Mover {
     Offload,
     /// Frames out of memory that the kernel shares (AF_PACKET, TPACKET_V3).
     Ring,
+    /// Frames out of and into memory that the kernel shares, past its packets (AF_XDP).
+    Xdp,
+    /// The kernel passes frames on from one device to another (XDP).
+    XdpRedirect,
 }
 
-const NAMES: [(&str, Mover); 14] = [
+const NAMES: [(&str, Mover); 16] = [
     ("reflink", Mover::Reflink),
     ("copy-range", Mover::CopyRange),
     ("sendfile", Mover::Sendfile),
@@ -61,12 +65,20 @@ const NAMES: [(&str, Mover); 14] = [
     ("batch", Mover::Batch),
     ("offload", Mover::Offload),
     ("ring", Mover::Ring),
+    ("xdp", Mover::Xdp),
+    ("xdp-redirect", Mover::XdpRedirect),
 ];
 
 impl Mover {
     /// All there are.
     pub fn all() -> impl Iterator<Item = Mover> {
         NAMES.iter().map(|known| known.1)
+    }
+
+    /// Whether it moves datagrams, and no streams.
+    fn is_of_datagrams(self) -> bool {
+        use Mover::{Batch, Offload, Ring, Single, Xdp, XdpRedirect};
+        matches!(self, Single | Batch | Offload | Ring | Xdp | XdpRedirect)
     }
 }
 
@@ -229,9 +241,14 @@ fn ranking(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
     let (source, sink) = (&facts.source, &facts.sink);
     if source.kind.is_datagrams() || sink.kind.is_datagrams() {
         return vec![
-            (Ring, "the most frames for the least work"),
+            (XdpRedirect, "frames never leave the kernel: the most of them for the least work"),
+            (Ring, "many frames out of shared memory"),
             (Offload, "many datagrams pass the kernel as one"),
             (Batch, "many datagrams a call"),
+            (
+                Xdp,
+                "past the kernel's packets: the better one where the card writes into the shared memory itself",
+            ),
             (Single, "always possible"),
         ];
     }
@@ -300,7 +317,7 @@ fn obstacle(mover: Mover, facts: &Facts, wishes: &Wishes) -> Option<String> {
     let files = source.kind == Kind::File && sink.kind == Kind::File;
     let datagrams = source.kind.is_datagrams() || sink.kind.is_datagrams();
     let no = |reason: &str| Some(reason.to_owned());
-    if matches!(mover, Mover::Single | Mover::Batch | Mover::Offload | Mover::Ring) != datagrams {
+    if mover.is_of_datagrams() != datagrams {
         return no(if datagrams { "it moves streams, and this is datagrams" } else { "it moves datagrams" });
     }
     if let Some(stage) = facts.looked_at_by.as_ref().filter(|_| mover != Mover::Buffer && !datagrams) {
@@ -336,7 +353,16 @@ fn obstacle(mover: Mover, facts: &Facts, wishes: &Wishes) -> Option<String> {
         Mover::Uring | Mover::Zerocopy if sink.kind != Kind::Stream => no("it sends into sockets alone"),
         Mover::Uring if !is_descriptor(source.kind) => no("the source is not a descriptor of the kernel's"),
         Mover::Uring => facts.machine.io_uring.clone().err(),
-        Mover::Ring if source.kind == Kind::Udp || sink.kind == Kind::Udp => no("it is for Ethernet frames"),
+        Mover::XdpRedirect if !(source.kind == Kind::Ethernet && sink.kind == Kind::Ethernet) => {
+            no("it passes frames on between two Ethernet devices, without a change to what is in them")
+        }
+        Mover::Ring | Mover::Xdp if source.kind == Kind::Udp || sink.kind == Kind::Udp => {
+            no("it is for Ethernet frames")
+        }
+        Mover::XdpRedirect if facts.is_limited => {
+            no("the kernel passes frames on before they are counted, and there is a limit")
+        }
+        Mover::Xdp | Mover::XdpRedirect => facts.machine.xdp.clone().err(),
         Mover::Offload if source.kind == Kind::Ethernet || sink.kind == Kind::Ethernet => no("it is for UDP"),
         _ => None,
     }
@@ -424,8 +450,8 @@ mod tests {
     }
 
     fn facts(source: End, sink: End) -> Facts {
-        let machine = Machine { io_uring: Ok(()), pipe_bytes_max: 1 << 20 };
-        Facts { source, sink, looked_at_by: None, machine }
+        let machine = Machine { io_uring: Ok(()), xdp: Ok(()), pipe_bytes_max: 1 << 20 };
+        Facts { source, sink, looked_at_by: None, is_limited: false, machine }
     }
 
     fn file(name: &str, device: u64) -> End {
@@ -468,7 +494,7 @@ mod tests {
             (end(Kind::Quic, None), file("ext4", 1), &nothing, Mover::Buffer),
             (file("ext4", 1), end(Kind::Udp, None), &nothing, Mover::Offload),
             (end(Kind::Udp, None), end(Kind::Udp, None), &nothing, Mover::Offload),
-            (end(Kind::Ethernet, None), end(Kind::Ethernet, None), &nothing, Mover::Ring),
+            (end(Kind::Ethernet, None), end(Kind::Ethernet, None), &nothing, Mover::XdpRedirect),
         ] {
             let name = format!("{} to {} with {wishes:?}", source.name, sink.name);
             assert_eq!(chosen(&facts(source, sink), wishes), mover, "{name}");
@@ -532,5 +558,34 @@ mod tests {
             assert_eq!(mover.to_string().parse::<Mover>().unwrap(), mover);
         }
         assert!("cp".parse::<Mover>().is_err());
+    }
+
+    #[test]
+    fn the_table_of_movers_of_frames() {
+        use Kind::{Ethernet, Stream, Udp};
+        use Mover::{Batch, Offload, Ring, Xdp, XdpRedirect};
+        for (source, sink, is_limited, is_allowed, via, expected) in [
+            (Ethernet, Ethernet, false, true, None, Some(XdpRedirect)),
+            (Ethernet, Ethernet, true, true, None, Some(Ring)),
+            (Ethernet, Ethernet, false, false, None, Some(Ring)),
+            (Ethernet, Stream, false, true, None, Some(Ring)),
+            (Stream, Ethernet, false, true, Some(Xdp), Some(Xdp)),
+            (Stream, Ethernet, false, false, Some(Xdp), None),
+            (Stream, Ethernet, false, true, Some(XdpRedirect), None),
+            (Ethernet, Ethernet, true, true, Some(XdpRedirect), None),
+            (Ethernet, Udp, false, true, None, Some(Batch)),
+            (Ethernet, Udp, false, true, Some(XdpRedirect), None),
+            (Udp, Ethernet, false, true, Some(Xdp), None),
+            (Udp, Udp, false, true, None, Some(Offload)),
+        ] {
+            let mut facts = facts(end(source, None), end(sink, None));
+            facts.is_limited = is_limited;
+            if !is_allowed {
+                facts.machine.xdp = Err("not allowed".into());
+            }
+            let plan = plan(&facts, &Wishes { via, ..Wishes::default() });
+            let first = plan.ok().map(|plan| plan.movers[0].mover);
+            assert_eq!(first, expected, "{source:?} {sink:?} {is_limited} {is_allowed} {via:?}");
+        }
     }
 }

@@ -19,6 +19,10 @@ pub enum Engine {
     Offload,
     /// Frames come in memory that is shared with the kernel (TPACKET_V3; packet(7)), and go by sendmmsg(2).
     Ring,
+    /// Frames come and go in memory that is shared with the kernel, past its packets (AF_XDP).
+    Xdp,
+    /// The kernel passes frames on from device to device (XDP).
+    XdpRedirect,
 }
 
 impl Engine {
@@ -29,6 +33,8 @@ impl Engine {
             Mover::Batch => Engine::Batch,
             Mover::Offload => Engine::Offload,
             Mover::Ring => Engine::Ring,
+            Mover::Xdp => Engine::Xdp,
+            Mover::XdpRedirect => Engine::XdpRedirect,
             _ => return None,
         })
     }
@@ -40,6 +46,8 @@ impl Engine {
             Engine::Batch => Mover::Batch,
             Engine::Offload => Mover::Offload,
             Engine::Ring => Mover::Ring,
+            Engine::Xdp => Mover::Xdp,
+            Engine::XdpRedirect => Mover::XdpRedirect,
         }
     }
 }
@@ -74,6 +82,8 @@ pub(crate) fn choose(facts: Facts, forced: Option<Engine>) -> Result<Engine, Err
     let Some(forced) = forced else { return Ok(best) };
     let refused = match (forced, facts.medium) {
         (Engine::Ring, Medium::Udp) => Some("rings are for Ethernet"),
+        (Engine::Xdp, Medium::Udp) => Some("AF_XDP is for Ethernet"),
+        (Engine::XdpRedirect, _) => Some("it passes frames on between two Ethernet devices"),
         (Engine::Offload, Medium::Ethernet) => Some("the kernel cuts and joins datagrams of UDP only"),
         (Engine::Ring, _) if !facts.ring => Some("the kernel refuses a receive ring (TPACKET_V3)"),
         (Engine::Offload, _) if !facts.offload => Some("the kernel knows no UDP_SEGMENT or UDP_GRO"),
@@ -93,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_table_of_engines() {
-        use Engine::{Batch, Offload, Ring, Single};
+        use Engine::{Batch, Offload, Ring, Single, Xdp, XdpRedirect};
         use Medium::{Ethernet, Udp};
         for (medium, offload, ring, forced, expected) in [
             (Udp, true, false, None, Some(Offload)),
@@ -102,7 +112,11 @@ mod tests {
             (Udp, true, true, Some(Batch), Some(Batch)),
             (Udp, false, true, Some(Offload), None),
             (Udp, true, true, Some(Ring), None),
+            (Udp, true, true, Some(Xdp), None),
+            (Udp, true, true, Some(XdpRedirect), None),
             (Ethernet, true, true, None, Some(Ring)),
+            (Ethernet, true, true, Some(Xdp), Some(Xdp)),
+            (Ethernet, true, true, Some(XdpRedirect), None),
             (Ethernet, true, false, None, Some(Batch)),
             (Ethernet, true, true, Some(Offload), None),
             (Ethernet, true, false, Some(Ring), None),

@@ -43,7 +43,7 @@ use crate::error::Error;
 use crate::pace::Pace;
 use crate::plan::Mover;
 use crate::spec::Endpoint;
-use ether::EthPort;
+use ether::{EthPort, Redirect, XdpPort};
 use layout::{HEADER_BYTES, PAYLOAD_BYTES_MAX};
 use options::{EthOptions, UdpOptions};
 use plain::{PlainInput, PlainOutput};
@@ -141,16 +141,54 @@ pub(crate) fn open_relay(
     options: RelayOptions,
     ledger: Ledger,
 ) -> Result<impl FnOnce(&Control) -> Result<(), Error> + Send + use<>, Error> {
-    let translation = Translation::between(side(from), side(to));
-    let (mut from, mut to) = (listen(from)?, connect(to)?);
-    Ok(move |control: &Control| {
-        relay::relay(from.as_mut(), to.as_mut(), translation, options, control, &ledger)
+    let (redirect, fell_back) = redirect(from, to, options)?;
+    let relay = match redirect {
+        Some(redirect) => Way::Kernel(redirect),
+        None => Way::Ports(listen(from)?, connect(to)?, Translation::between(side(from), side(to))),
+    };
+    Ok(move |control: &Control| match relay {
+        Way::Kernel(redirect) => redirect.run(options, control, &ledger),
+        Way::Ports(mut from, mut to, translation) => {
+            let result = relay::relay(from.as_mut(), to.as_mut(), translation, options, control, &ledger);
+            if let Some(reason) = fell_back {
+                ledger.open().fell_back.get_or_insert(reason);
+            }
+            result
+        }
     })
+}
+
+/// What a relay is made of.
+enum Way {
+    /// Programs in the kernel.
+    Kernel(Redirect),
+    /// Two ports, between which datagrams are passed on here.
+    Ports(Box<dyn Port>, Box<dyn Port>, Translation),
+}
+
+/// A relay inside of the kernel where it was asked for, or where no engine was and it can be had; else why not.
+fn redirect(
+    from: &Place,
+    to: &Place,
+    options: RelayOptions,
+) -> Result<(Option<Redirect>, Option<String>), Error> {
+    let (Place::Eth(from), Place::Eth(to)) = (from, to) else { return Ok((None, None)) };
+    let is_forced = match (from.engine, to.engine) {
+        (Some(Engine::XdpRedirect), _) | (_, Some(Engine::XdpRedirect)) => true,
+        (None, None) => false,
+        _ => return Ok((None, None)),
+    };
+    match Redirect::open(from, to, options) {
+        Ok(redirect) => Ok((Some(redirect), None)),
+        Err(Error::Unfit { mover, reason }) if !is_forced => Ok((None, Some(format!("{mover}: {reason}")))),
+        Err(error) => Err(error),
+    }
 }
 
 fn listen(place: &Place) -> Result<Box<dyn Port>, Error> {
     Ok(match place {
         Place::Udp(options) => Box::new(UdpPort::listen(options)?),
+        Place::Eth(options) if options.engine == Some(Engine::Xdp) => Box::new(XdpPort::listen(options)?),
         Place::Eth(options) => Box::new(EthPort::listen(options)?),
     })
 }
@@ -158,6 +196,7 @@ fn listen(place: &Place) -> Result<Box<dyn Port>, Error> {
 fn connect(place: &Place) -> Result<Box<dyn Port>, Error> {
     Ok(match place {
         Place::Udp(options) => Box::new(UdpPort::connect(options)?),
+        Place::Eth(options) if options.engine == Some(Engine::Xdp) => Box::new(XdpPort::connect(options)?),
         Place::Eth(options) => Box::new(EthPort::connect(options)?),
     })
 }

@@ -3,6 +3,7 @@
 //! Invariant: `length` bytes of `storage` are an address that the kernel gave or that was made here. Called by the
 //! ports of this folder.
 
+use crate::spec::Mac;
 use std::mem::size_of;
 
 /// A socket address of any family.
@@ -21,6 +22,18 @@ impl Name {
     /// A device's address of the link.
     pub(crate) fn of_link(address: libc::sockaddr_ll) -> Name {
         Name::from_bytes(&address)
+    }
+
+    /// The address of the link, if this is one.
+    pub(crate) fn link(&self) -> Option<Mac> {
+        if i32::from(self.storage.ss_family) != libc::AF_PACKET
+            || (self.length as usize) < size_of::<libc::sockaddr_ll>()
+        {
+            return None;
+        }
+        // SAFETY: the storage is longer and aligned as strictly, and any bytes are a valid address.
+        let address = unsafe { (&raw const self.storage).cast::<libc::sockaddr_ll>().read() };
+        address.sll_addr.first_chunk().map(|bytes| Mac(*bytes))
     }
 
     fn from_bytes<T>(address: &T) -> Name {

@@ -90,7 +90,7 @@ impl UdpPort {
         let slots = match engine {
             Engine::Single => 1,
             Engine::Offload => ROWS,
-            Engine::Batch | Engine::Ring => DATAGRAMS,
+            Engine::Batch | Engine::Ring | Engine::Xdp | Engine::XdpRedirect => DATAGRAMS,
         };
         let (inbox, outbox) = (Inbox::new(slots), Outbox::new());
         Ok(UdpPort { socket, label, engine, fell_back: None, inbox, outbox, datagram_bytes_max })
@@ -125,7 +125,7 @@ impl Port for UdpPort {
     fn send(&mut self, runs: &[Run<'_>], to: Option<&Name>, control: &Control) -> Result<(), Error> {
         let way = match self.engine {
             Engine::Single => Way::Each,
-            Engine::Batch | Engine::Ring => Way::Many,
+            Engine::Batch | Engine::Ring | Engine::Xdp | Engine::XdpRedirect => Way::Many,
             Engine::Offload => Way::Cut,
         };
         match self.outbox.send(self.socket.as_fd(), runs, to, way, control) {

@@ -219,7 +219,7 @@ pub(crate) fn run(mover: Mover, job: &mut Job<'_>, from: &mut Reading, to: &mut 
         Mover::Direct => direct::run(job, from, to),
         Mover::Uring => uring::run(job, from, to),
         Mover::Zerocopy => zerocopy::run(job, from, to),
-        Mover::Single | Mover::Batch | Mover::Offload | Mover::Ring => {
+        Mover::Single | Mover::Batch | Mover::Offload | Mover::Ring | Mover::Xdp | Mover::XdpRedirect => {
             Err(Stop::Unfit("it moves datagrams".into()))
         }
     }
@@ -229,7 +229,9 @@ pub(crate) fn run(mover: Mover, job: &mut Job<'_>, from: &mut Reading, to: &mut 
 pub(crate) fn copies(mover: Mover, from: Kind, to: Kind) -> u32 {
     let (from_storage, to_storage) = (from.is_storage(), to.is_storage());
     match mover {
-        Mover::Reflink => 0,
+        Mover::Reflink | Mover::XdpRedirect => 0,
+        // Into our memory, there, and out of it, unless the driver uses it itself.
+        Mover::Xdp => 3,
         // Pages are handed on; only into a page cache they are copied.
         Mover::Splice | Mover::Sendfile => u32::from(to_storage),
         Mover::CopyRange | Mover::Mapped => 1,

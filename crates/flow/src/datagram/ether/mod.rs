@@ -3,11 +3,17 @@
 //! The socket is of the kind SOCK_DGRAM, for which the kernel writes and removes the Ethernet header: so what is sent
 //! and received is header and payload of [`super::layout`], as with UDP.
 //!
+//! - [`filter`], [`ring`]: what reaches the socket, and memory in which it comes
+//! - [`xdp`]: the same without packet sockets, and a relay inside of the kernel
+//! - [`device`]: what all of them ask of a network device
+//!
 //! Invariant: only packets of our type, our magic number and our port, and not meant for another host, reach the socket:
 //! the filter is attached before the socket is bound. Called by [`super::open`] and by the relay.
 
+mod device;
 mod filter;
 mod ring;
+mod xdp;
 
 use super::engine::{Engine, Facts, Medium, choose};
 use super::inbox::Inbox;
@@ -21,10 +27,13 @@ use super::socket::{self, answer};
 use crate::control::Control;
 use crate::error::Error;
 use crate::spec::Mac;
+use device::Device;
 use ring::Ring;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+pub(crate) use xdp::{Redirect, XdpPort};
 
 /// Frames that are received by one call without a ring.
 const FRAMES: usize = 64;
@@ -55,11 +64,7 @@ impl EthPort {
     /// That the device or the address cannot be, or that this needs a right.
     pub(crate) fn connect(options: &EthOptions) -> Result<EthPort, Error> {
         let label = format!("eth:{}", options.interface);
-        let Some(mac) = options.mac else {
-            return Err(Error::Usage(format!(
-                "{label} goes nowhere: say to=MAC, as in to=02:00:00:00:00:01"
-            )));
-        };
+        let mac = goal(options, &label)?;
         EthPort::new(options, label, Some(mac), None)
     }
 
@@ -82,14 +87,7 @@ impl EthPort {
             move |error: Errno| Error::io(what, error)
         };
         let socket = open(&label)?;
-        let index = netdevice::name_to_index(&socket, &options.interface).map_err(|error| match error {
-            Errno::NODEV => Error::Usage(format!(
-                "{label}: there is no network device '{}'; `ip link` lists them",
-                options.interface
-            )),
-            error => failed("find")(error),
-        })?;
-        let mtu = mtu(socket.as_fd(), &options.interface).map_err(failed("ask the MTU of"))?;
+        let Device { index, mtu, .. } = Device::look(&options.interface, &label)?;
         filter::attach(socket.as_fd(), options.port, from).map_err(failed("filter what comes to"))?;
         let buffer = options.receive_buffer.unwrap_or(socket::BUFFER_BYTES);
         let (engine, arrivals, buffer) = arrivals(&socket, options.engine, buffer, &label)?;
@@ -193,6 +191,13 @@ impl Port for EthPort {
     }
 }
 
+/// Where an end that sends leads to.
+fn goal(options: &EthOptions, label: &str) -> Result<Mac, Error> {
+    options
+        .mac
+        .ok_or_else(|| Error::Usage(format!("{label} goes nowhere: say to=MAC, as in to=02:00:00:00:00:01")))
+}
+
 /// A packet socket that receives nothing yet.
 fn open(label: &str) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC;
@@ -227,19 +232,4 @@ fn bind(socket: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
     let (pointer, length) = name.as_parts();
     // SAFETY: the name is as long as it says.
     answer(unsafe { libc::bind(socket.as_raw_fd(), pointer.cast(), length) } as isize).map(drop)
-}
-
-/// Most bytes behind the Ethernet header.
-fn mtu(socket: BorrowedFd<'_>, interface: &str) -> Result<usize, Errno> {
-    // SAFETY: a request of zeros is a valid one.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays zero; no device has a longer name.
-    let name_max = request.ifr_name.len() - 1;
-    for (place, byte) in request.ifr_name[..name_max].iter_mut().zip(interface.bytes()) {
-        *place = byte as libc::c_char;
-    }
-    // SAFETY: the request is alive and of the type that SIOCGIFMTU reads and writes.
-    answer(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) } as isize)?;
-    // SAFETY: SIOCGIFMTU wrote this field of the union.
-    Ok(usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(0))
 }

@@ -8,15 +8,17 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 const SLOW: Rate = Rate::Fixed(20_000_000);
+/// Those of which many may be at one device.
 const ENGINES: [Engine; 3] = [Engine::Single, Engine::Batch, Engine::Ring];
+const ALL: [Engine; 4] = [Engine::Single, Engine::Batch, Engine::Ring, Engine::Xdp];
 
 #[test]
 fn a_stream_passes_by_every_pair_of_engines() {
     let hosts = Hosts::two(MTU);
     let data = data(1_000_003, 21);
     let (here, there) = (hosts.first().port(), hosts.last().port());
-    for sending in ENGINES {
-        for receiving in ENGINES {
+    for sending in ALL {
+        for receiving in ALL {
             let listen = EthOptions { engine: Some(receiving), ..eth(there, 5) };
             let receiver = receive(hosts.last(), &Place::Eth(listen));
             let sender = EthOptions { engine: Some(sending), rate: SLOW, ..eth_to(here, there, 5) };
@@ -80,7 +82,7 @@ fn only_our_port_from_whom_we_said_and_to_us_comes_through() {
 #[test]
 fn frames_that_find_no_room_are_counted() {
     let hosts = Hosts::two(MTU);
-    for engine in [Engine::Single, Engine::Ring] {
+    for engine in [Engine::Single, Engine::Ring, Engine::Xdp] {
         let listen =
             EthOptions { receive_buffer: Some(20_000), engine: Some(engine), ..eth(hosts.last().port(), 9) };
         let ledger = Ledger::default();

@@ -164,3 +164,61 @@ fn four_hundred_megabytes_at_the_rate_that_was_found() {
         }
     }
 }
+
+/// CPU seconds of this process and of the kernel's threads for packets, which work for others too.
+fn cpu_seconds() -> f64 {
+    let ticks = |stat: String| -> f64 {
+        // Behind the name in brackets; user and system time, in ticks of 10 ms.
+        let words: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        words[11..13].iter().map(|word| word.parse::<f64>().unwrap()).sum()
+    };
+    let stats = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let stat = std::fs::read_to_string(entry.unwrap().path().join("stat")).ok()?;
+        stat.contains("(ksoftirqd/").then(|| ticks(stat))
+    });
+    (stats.sum::<f64>() + ticks(std::fs::read_to_string("/proc/self/stat").unwrap())) / 100.0
+}
+
+/// The engines of a relay between Ethernet devices.
+const RELAYS: [Engine; 5] = [Engine::Single, Engine::Batch, Engine::Ring, Engine::Xdp, Engine::XdpRedirect];
+
+/// Runs a measurement for each of them.
+fn for_each_relay(mut figure: impl FnMut(usize, Engine, &mut dyn FnMut(f64) -> (u64, u64, f64))) {
+    let hosts = Hosts::three(MTU);
+    let [left, right] = hosts.middle().ports() else { panic!("two ports") };
+    let last = hosts.last().port();
+    let buffer = data(1400 * 46 * 16, 43);
+    let ends = (Place::Eth(eth_to(hosts.first().port(), left, 33)), Place::Eth(eth(last, 33)));
+    for round in 0..ROUNDS {
+        for engine in RELAYS {
+            let by = |options: EthOptions| Place::Eth(EthOptions { engine: Some(engine), ..options });
+            let (from, to) = (by(eth(left, 33)), by(eth_to(right, last, 33)));
+            figure(round, engine, &mut |kpps| {
+                loss(&hosts, Some((&from, &to)), (&ends.0, &ends.1), kpps, &buffer)
+            });
+        }
+    }
+}
+
+#[test]
+#[ignore = "a figure, which takes minutes"]
+fn ethernet_relays() {
+    for_each_relay(|round, engine, loss| {
+        let kpps = highest(0, loss);
+        println!("round {round}: eth {engine:?}: {kpps:.0} kpps without loss");
+    });
+}
+
+#[test]
+#[ignore = "a figure, which takes a minute"]
+fn what_ethernet_relays_cost() {
+    const KPPS: f64 = 60.0;
+    for_each_relay(|round, engine, loss| {
+        let before = cpu_seconds();
+        let (lost, sent, reached) = loss(KPPS);
+        let cost = (cpu_seconds() - before) / (sent as f64 * SIZE as f64 / 1e9);
+        println!(
+            "round {round}: eth {engine:?}: {cost:.2} CPU s/GB of all three hosts at {reached:.0} kpps, {lost} of {sent} lost"
+        );
+    });
+}

@@ -9,6 +9,7 @@ mod measure;
 mod passing;
 mod sequenced;
 mod udp;
+mod xdp;
 
 use super::accounting::{Accounting, Ledger};
 use super::options::{EthOptions, Place, RelayOptions, UdpOptions};

@@ -5,11 +5,16 @@ use crate::datagram::engine::Engine;
 use crate::datagram::options::Rate;
 use bywash_hosts::{Hosts, MTU};
 
-const SLOW: Rate = Rate::Fixed(10_000_000);
-const NONE: RelayOptions = RelayOptions { idle: None, limit: None };
+pub(super) const SLOW: Rate = Rate::Fixed(10_000_000);
+pub(super) const NONE: RelayOptions = RelayOptions { idle: None, limit: None };
 
 /// Sends through a relay in the middle; the bytes have been compared.
-fn through(hosts: &Hosts, sender: &Place, (from, to): (&Place, &Place), receiver: &Place) -> [Accounting; 3] {
+pub(super) fn through(
+    hosts: &Hosts,
+    sender: &Place,
+    (from, to): (&Place, &Place),
+    receiver: &Place,
+) -> [Accounting; 3] {
     let data = data(2_000_003, 31);
     let relay = pass_on(hosts.middle(), from, to, NONE);
     let received = receive(hosts.last(), receiver);

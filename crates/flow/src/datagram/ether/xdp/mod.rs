@@ -1,0 +1,293 @@
+//! A port of Ethernet by AF_XDP: frames are taken where they come in, by a program of ours in the kernel, and go out
+//! past the packet sockets and queues.
+//!
+//! ```text
+//!     device ──► program ──► socket of the queue ──► memory that we share with the kernel
+//!                   └──────► all else goes where it always went
+//! ```
+//!
+//! - [`bpf`]: the calls; [`program`]: the instructions
+//! - [`socket`], [`rings`]: the socket, its memory and its rings
+//! - [`redirect`]: a relay in which no frame leaves the kernel
+//!
+//! Invariant: a program of somebody else is never replaced, and ours goes with the port, however the process ends.
+//! Called by [`crate::datagram`] when this engine is asked for.
+
+mod bpf;
+mod program;
+mod redirect;
+mod rings;
+mod socket;
+
+use super::device::Device;
+use crate::control::Control;
+use crate::datagram::engine::Engine;
+use crate::datagram::inbox::RUNS_MAX;
+use crate::datagram::layout::ETHER_TYPE;
+use crate::datagram::name::Name;
+use crate::datagram::options::EthOptions;
+use crate::datagram::port::{Health, Port, Ways};
+use crate::datagram::run::Run;
+use crate::datagram::socket::BUFFER_BYTES;
+use crate::error::Error;
+use crate::plan::Mover;
+use crate::spec::Mac;
+use bpf::{Link, Map, MapKind, Mode};
+use program::{ETHERNET_BYTES, Ours, Program};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use socket::{Came, Socket, frame_bytes};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+pub(crate) use redirect::Redirect;
+
+/// Most queues of a device that are served: each has memory of its own.
+const QUEUES_MAX: u32 = 16;
+/// A sender needs room for reports alone.
+const REPORTS_BYTES: usize = 1 << 20;
+/// Frames that are given to the kernel at once.
+const FRAMES_AT_ONCE: u32 = 32;
+/// How long to wait when the device takes no more, and how often: a second in all.
+const FULL_WAIT: Duration = Duration::from_micros(50);
+const FULL_TRIES_MAX: u32 = 20_000;
+
+/// A device by AF_XDP. Fields are dropped in this order: first nothing comes any more.
+pub(crate) struct XdpPort {
+    _link: Link,
+    sockets: Vec<Socket>,
+    either: OwnedFd,
+    label: String,
+    device: Device,
+    to: Option<Mac>,
+    number: u16,
+    names: Vec<Name>,
+    fell_back: Option<String>,
+}
+
+impl XdpPort {
+    /// As [`super::EthPort::connect`].
+    ///
+    /// # Errors
+    /// As there, and that the kernel or the device has no AF_XDP for us.
+    pub(crate) fn connect(options: &EthOptions) -> Result<XdpPort, Error> {
+        let label = format!("eth:{}", options.interface);
+        let mac = super::goal(options, &label)?;
+        XdpPort::new(options, label, Some(mac), None)
+    }
+
+    /// As [`super::EthPort::listen`].
+    ///
+    /// # Errors
+    /// As [`XdpPort::connect`].
+    pub(crate) fn listen(options: &EthOptions) -> Result<XdpPort, Error> {
+        XdpPort::new(options, format!("eth-listen:{}", options.interface), None, options.mac)
+    }
+
+    fn new(
+        options: &EthOptions,
+        label: String,
+        to: Option<Mac>,
+        from: Option<Mac>,
+    ) -> Result<XdpPort, Error> {
+        let device = Device::look(&options.interface, &label)?;
+        let unfit = |reason: String| Error::Unfit { mover: Mover::Xdp, reason };
+        if device.queues > QUEUES_MAX {
+            return Err(unfit(format!(
+                "{} has {} receive queues, and at most {QUEUES_MAX} are served (ethtool -L)",
+                device.name, device.queues
+            )));
+        }
+        let frame = frame_bytes(device.mtu).ok_or_else(|| {
+            unfit(format!("the MTU of {} is {}, and a frame must fit a page", device.name, device.mtu))
+        })?;
+        let failed = |error: Errno| Error::io(format!("open {label} by AF_XDP"), error);
+        let map = Map::new(MapKind::Sockets, size_of::<i32>(), device.queues)
+            .map_err(|error| refused(Mover::Xdp, "make a map of sockets", error))?;
+        let ours = Ours { port: options.port, here: device.mac, from };
+        let program = bpf::load(&Program::to_socket(&ours, map.number()))
+            .map_err(|error| refused(Mover::Xdp, "load a program", error))?;
+        let wanted = if to.is_some() { REPORTS_BYTES } else { BUFFER_BYTES };
+        let bytes = options.receive_buffer.unwrap_or(wanted) / device.queues as usize;
+        let (link, mode) = attach(Mover::Xdp, &program, &device, &[Mode::Native, Mode::Generic])?;
+        let mut sockets = Vec::with_capacity(device.queues as usize);
+        for queue in 0..device.queues {
+            let socket = Socket::new(device.index, queue, frame, bytes, mode == Mode::Generic)
+                .map_err(|error| refused(Mover::Xdp, &format!("serve queue {queue} of {label}"), error))?;
+            map.set_socket(queue, socket.descriptor().as_raw_fd()).map_err(failed)?;
+            sockets.push(socket);
+        }
+        let either = watch(&sockets).map_err(failed)?;
+        let fell_back = (mode == Mode::Generic)
+            .then(|| format!("the driver of {} calls no programs itself; the kernel does", device.name));
+        Ok(XdpPort {
+            _link: link,
+            sockets,
+            either,
+            label,
+            device,
+            to,
+            number: options.port,
+            names: vec![Name::empty(); RUNS_MAX],
+            fell_back,
+        })
+    }
+
+    fn too_long(&self) -> Error {
+        Error::io(
+            format!(
+                "send to {}: the frames are longer than its MTU of {}; give a smaller size=",
+                self.label, self.device.mtu
+            ),
+            Errno::MSGSIZE,
+        )
+    }
+
+    /// Puts a frame where the kernel finds it, waiting until others have left where there is no room.
+    fn put(&mut self, parts: [&[u8]; 3], control: &Control) -> Result<(), Error> {
+        for _ in 0..FULL_TRIES_MAX {
+            if self.sockets[0].put(parts) {
+                return Ok(());
+            }
+            self.push(control)?;
+            if self.sockets[0].put(parts) {
+                return Ok(());
+            }
+            control.sleep_until(Instant::now() + FULL_WAIT)?;
+        }
+        Err(Error::io(format!("send to {}: frames do not leave the device", self.label), Errno::NOBUFS))
+    }
+
+    /// Has the kernel take what was put, waiting where the device is full.
+    fn push(&mut self, control: &Control) -> Result<(), Error> {
+        for _ in 0..FULL_TRIES_MAX {
+            control.check()?;
+            match self.sockets[0].push() {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => return Err(Error::io(format!("send to {}", self.label), error)),
+            }
+            control.sleep_until(Instant::now() + FULL_WAIT)?;
+        }
+        Err(Error::io(format!("send to {}: the device takes no more frames", self.label), Errno::NOBUFS))
+    }
+}
+
+impl Port for XdpPort {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.either.as_fd()
+    }
+
+    fn receive(&mut self, take: &mut dyn FnMut(&[Run<'_>])) -> Result<bool, Error> {
+        let (names, index) = (&mut self.names, self.device.index);
+        let mut any = false;
+        for socket in &mut self.sockets {
+            any |= socket.receive(&mut |all: &[Came<'_>]| {
+                for (name, came) in names.iter_mut().zip(all) {
+                    *name = Name::of_link(super::link_address(index, Some(Mac(came.from))));
+                }
+                let mut runs = [Run::new(&[], 1); RUNS_MAX];
+                for ((run, came), name) in runs.iter_mut().zip(all).zip(&*names) {
+                    *run = Run::new(came.body, came.body.len()).from(name);
+                }
+                take(&runs[..all.len()]);
+            });
+        }
+        Ok(any)
+    }
+
+    fn send(&mut self, runs: &[Run<'_>], to: Option<&Name>, control: &Control) -> Result<(), Error> {
+        let Some(Mac(to)) = to.and_then(Name::link).or(self.to) else {
+            return Err(Error::Usage(format!("{} goes nowhere: nobody has sent anything yet", self.label)));
+        };
+        let mut head = [0; ETHERNET_BYTES];
+        head[..6].copy_from_slice(&to);
+        head[6..12].copy_from_slice(&self.device.mac.0);
+        head[12..].copy_from_slice(&ETHER_TYPE.to_be_bytes());
+        let longest = self.device.mtu.min(self.sockets[0].frame_bytes() - ETHERNET_BYTES);
+        let mut waiting = 0;
+        for run in runs {
+            for number in 0..run.count() {
+                let (front, body) = run.datagram(number);
+                if front.len() + body.len() > longest {
+                    return Err(self.too_long());
+                }
+                self.put([&head, front, body], control)?;
+                waiting += 1;
+                if waiting == FRAMES_AT_ONCE {
+                    self.push(control)?;
+                    waiting = 0;
+                }
+            }
+        }
+        if waiting > 0 { self.push(control) } else { Ok(()) }
+    }
+
+    fn health(&mut self) -> Health {
+        Health {
+            drops: self.sockets.iter().map(Socket::drops).sum(),
+            buffer: self.sockets.iter().map(|socket| socket.buffer() as u64).sum(),
+        }
+    }
+
+    fn ways(&self) -> Ways {
+        Ways { engine: Engine::Xdp, fell_back: self.fell_back.clone() }
+    }
+
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn number(&self) -> u16 {
+        self.number
+    }
+
+    fn datagram_bytes_max(&self) -> Option<usize> {
+        Some(self.device.mtu)
+    }
+}
+
+/// A descriptor that is readable when any socket is.
+fn watch(sockets: &[Socket]) -> Result<OwnedFd, Errno> {
+    let either = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for socket in sockets {
+        epoll::add(&either, socket.descriptor(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    }
+    Ok(either)
+}
+
+/// Attaches a program by the first of these modes that the device takes.
+fn attach(mover: Mover, program: &OwnedFd, device: &Device, modes: &[Mode]) -> Result<(Link, Mode), Error> {
+    let mut last = Errno::OPNOTSUPP;
+    for mode in modes {
+        match Link::new(program, device.index, *mode) {
+            Ok(link) => return Ok((link, *mode)),
+            Err(Errno::BUSY | Errno::EXIST) => {
+                return Err(Error::Unfit {
+                    mover,
+                    reason: format!(
+                        "another program is attached to {0} and stays (`ip link show {0}` names it)",
+                        device.name
+                    ),
+                });
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(refused(mover, &format!("attach a program to {}", device.name), last))
+}
+
+/// What it means that the kernel does not let us.
+fn refused(mover: Mover, what: &str, error: Errno) -> Error {
+    let reason = match error {
+        Errno::PERM | Errno::ACCESS => {
+            format!(
+                "to {what} needs the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW of the whole system"
+            )
+        }
+        Errno::BUSY => format!("cannot {what}: somebody else has it"),
+        Errno::NOBUFS => format!("cannot {what}: the limit of locked memory is too low (ulimit -l)"),
+        error => format!("cannot {what}: {}", std::io::Error::from(error)),
+    };
+    Error::Unfit { mover, reason }
+}

@@ -1,0 +1,182 @@
+//! A relay in which no frame leaves the kernel: a program on each of the two devices sends what is ours out by the
+//! other, and this process only watches.
+//!
+//! ```text
+//!     source  ───►  from | onwards: counted, addressed to the sink, port rewritten  | to  ───►  sink
+//!             ◄───       | back: counted, addressed to who sent last                |     ◄───
+//! ```
+//!
+//! Two virtual wires are joined by the kernel's generic redirect: their own one would need the far end of the outgoing
+//! wire, on another host, to poll (NAPI: a program there, or GRO), and without that drops everything.
+//!
+//! Frames that are passed on so are seen by no packet socket of this host, tcpdump's included.
+//!
+//! Invariant: what is not ours passes both devices as before, and nothing stays attached when the relay is over,
+//! however the process ends. A frame that the outgoing device does not take is lost; the device counts it. Called by
+//! [`crate::datagram::open_relay`].
+
+use super::bpf::{self, Link, Map, MapKind, Mode};
+use super::program::{COUNTERS, Leave, Ours, Program};
+use super::{attach, refused};
+use crate::control::Control;
+use crate::datagram::accounting::{Ledger, Relayed};
+use crate::datagram::engine::Engine;
+use crate::datagram::ether::device::{Device, Drops};
+use crate::datagram::options::{EthOptions, RelayOptions};
+use crate::error::Error;
+use crate::plan::Mover;
+use crate::spec::Mac;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Directions, as they are counted.
+const ONWARDS: u32 = 0;
+const BACK: u32 = 1;
+const DIRECTIONS: u32 = 2;
+/// How often it is looked what was passed on.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often the devices are asked what they dropped.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+
+/// Two programs at two devices.
+pub(crate) struct Redirect {
+    /// None when they have been taken off.
+    links: Option<[Link; 2]>,
+    counters: Map,
+    /// Held for the programs, which know it by its address.
+    _source: Map,
+    drops: [Drops; 2],
+    fell_back: Option<String>,
+}
+
+impl Redirect {
+    /// Attaches both programs. From here on frames are passed on.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] where this cannot be had and another engine may; or that an end makes no sense.
+    pub(crate) fn open(from: &EthOptions, to: &EthOptions, options: RelayOptions) -> Result<Redirect, Error> {
+        let (here, there) = (format!("eth-listen:{}", from.interface), format!("eth:{}", to.interface));
+        let sink = super::super::goal(to, &there)?;
+        let (left, right) = (Device::look(&from.interface, &here)?, Device::look(&to.interface, &there)?);
+        fits(&left, &right, options)?;
+        let map = |kind, bytes, entries| {
+            Map::new(kind, bytes, entries).map_err(|error| refused(Mover::XdpRedirect, "make a map", error))
+        };
+        let counters = map(MapKind::PerCpuArray, size_of::<[u64; COUNTERS]>(), DIRECTIONS)?;
+        let source = map(MapKind::Array, size_of::<u64>(), 1)?;
+        let leave = |device: &Device, port, direction| Leave {
+            device: device.index,
+            from: device.mac,
+            port,
+            counters: counters.number(),
+            direction,
+            source: source.number(),
+        };
+        let onwards =
+            Program::onwards(&ours(&left, from.port, from.mac), &leave(&right, to.port, ONWARDS), sink);
+        let back = Program::back(&ours(&right, to.port, None), &leave(&left, from.port, BACK));
+        let is_asked_for = [from.engine, to.engine].contains(&Some(Engine::XdpRedirect));
+        let modes = modes(&left, &right, is_asked_for);
+        let drops = [Drops::of(&left)?, Drops::of(&right)?];
+        // The way back first: whoever is passed on can be answered.
+        let (back, _) = attach(Mover::XdpRedirect, &load(&back)?, &right, modes)?;
+        let (onwards, mode) = attach(Mover::XdpRedirect, &load(&onwards)?, &left, modes)?;
+        let fell_back = (mode == Mode::Generic && modes[0] == Mode::Native)
+            .then(|| format!("the driver of {} calls no programs itself; the kernel does", left.name));
+        Ok(Redirect { links: Some([onwards, back]), counters, _source: source, drops, fell_back })
+    }
+
+    /// Watches until the flow is cancelled or nothing was passed on for too long.
+    ///
+    /// # Errors
+    /// That the flow was cancelled.
+    pub(crate) fn run(
+        mut self,
+        options: RelayOptions,
+        control: &Control,
+        ledger: &Ledger,
+    ) -> Result<(), Error> {
+        let (mut last, mut heard, mut published) = (Relayed::default(), None::<Instant>, Instant::now());
+        let result = loop {
+            let relayed = self.relayed()?;
+            let now = Instant::now();
+            control.note(relayed.bytes - last.bytes);
+            if relayed.packets != last.packets {
+                heard = Some(now);
+            }
+            last = relayed;
+            if now >= published + PUBLISH_EVERY {
+                published = now;
+                self.publish(relayed, ledger);
+            }
+            let until = heard.zip(options.idle).map(|(heard, idle)| heard + idle);
+            if until.is_some_and(|until| until <= now) {
+                break Ok(());
+            }
+            let next = until.map_or(now + LOOK_EVERY, |until| until.min(now + LOOK_EVERY));
+            if let Err(error) = control.sleep_until(next) {
+                break Err(error);
+            }
+        };
+        // What has been counted when the programs have gone is all there is.
+        self.links = None;
+        let relayed = self.relayed()?;
+        control.note(relayed.bytes - last.bytes);
+        self.publish(relayed, ledger);
+        result
+    }
+
+    /// What was passed on, less what did not leave.
+    fn relayed(&self) -> Result<Relayed, Error> {
+        let failed = |error: Errno| Error::io("read what was redirected", error);
+        let [packets, bytes] = self.counters.sum::<COUNTERS>(ONWARDS).map_err(failed)?;
+        let [packets_back, _] = self.counters.sum::<COUNTERS>(BACK).map_err(failed)?;
+        Ok(Relayed { packets, bytes, runs: packets, packets_back, refused: 0, unfit: 0 })
+    }
+
+    fn publish(&self, relayed: Relayed, ledger: &Ledger) {
+        let [incoming, outgoing] = &self.drops;
+        let (kernel_drops, refused) = (incoming.received(), outgoing.sent());
+        let mut account = ledger.open();
+        account.engine = Some(Engine::XdpRedirect);
+        account.fell_back = self.fell_back.clone();
+        account.kernel_drops = kernel_drops;
+        account.relayed = Some(Relayed { refused, ..relayed });
+    }
+}
+
+fn ours(device: &Device, port: u16, from: Option<Mac>) -> Ours {
+    Ours { port, here: device.mac, from }
+}
+
+fn load(program: &Program) -> Result<OwnedFd, Error> {
+    bpf::load(program).map_err(|error| refused(Mover::XdpRedirect, "load a program", error))
+}
+
+/// Whether what was asked for can be done without looking at each frame.
+fn fits(left: &Device, right: &Device, options: RelayOptions) -> Result<(), Error> {
+    let unfit = |reason: String| Err(Error::Unfit { mover: Mover::XdpRedirect, reason });
+    if options.limit.is_some() {
+        return unfit("the kernel passes frames on before they are counted, and there is a limit".into());
+    }
+    if left.index == right.index {
+        return unfit(format!("both ends are at {}, where there is place for one program", left.name));
+    }
+    if right.mtu < left.mtu {
+        return unfit(format!(
+            "frames of {} may have {} bytes, and {} takes {}: longer ones would be lost unseen",
+            left.name, left.mtu, right.name, right.mtu
+        ));
+    }
+    Ok(())
+}
+
+/// By what the programs may be called, best first. A driver may take its device down for a moment to have it call
+/// them itself: that is only done where this mover was asked for.
+fn modes(left: &Device, right: &Device, is_asked_for: bool) -> &'static [Mode] {
+    match left.is_veth || right.is_veth || !is_asked_for {
+        true => &[Mode::Generic],
+        false => &[Mode::Native, Mode::Generic],
+    }
+}
