@@ -159,7 +159,6 @@ pub struct Promises {
 const DIRECT_BYTES_MIN: u64 = 8 << 20;
 /// Of the page cache: a source of which more is there is read from there.
 const CACHED_MIN: f64 = 0.5;
-const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 /// Blocks may be so small and so large.
 pub const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 512..=4 * MIB;
@@ -409,13 +408,11 @@ pub(crate) fn reads_direct(cached_bytes: u64, size: u64) -> bool {
 }
 
 fn block_for(mover: Mover, facts: &Facts) -> usize {
-    let streams = facts.source.kind.is_stream() || facts.sink.kind.is_stream();
     match mover {
         // The kernel's loops are not interrupted oftener than needed, and often enough to be cancelled.
         Mover::Reflink => 1 << 30,
         Mover::CopyRange | Mover::Sendfile => 16 * MIB,
         Mover::Splice => facts.machine.pipe_bytes_max.min(MIB),
-        Mover::Buffer if streams => 256 * KIB,
         Mover::Mapped => 2 * MIB,
         _ => MIB,
     }
