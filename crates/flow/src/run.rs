@@ -72,8 +72,8 @@ fn whole(
     let manner = assembly::manner(flow, &parts, plans);
     if let [part] = parts.as_slice()
         && part.stages.is_empty()
-        && let Some(from) = datagram::place(&flow.source, flow.wishes.via, Rate::Unlimited)
-        && let Some(to) = datagram::place(&flow.sink, flow.wishes.via, manner.rate)
+        && let Some(from) = datagram::place(&flow.source, true, flow.wishes.via, Rate::Unlimited)
+        && let Some(to) = datagram::place(&flow.sink, false, flow.wishes.via, manner.rate)
     {
         return pass_on(part, &plans[0], &from, &to, control, report);
     }

@@ -62,11 +62,11 @@ pub(crate) use options::{Place, Rate, RelayOptions};
 /// Payload of a datagram where the way's MTU is not known.
 const SIZE: usize = 1400;
 
-/// The place that an endpoint names; none: it is not of datagrams.
-pub(crate) fn place(endpoint: &Endpoint, via: Option<Mover>, rate: Rate) -> Option<Place> {
+/// The place that an endpoint names; none: it is not of datagrams, or not of that direction.
+pub(crate) fn place(endpoint: &Endpoint, listens: bool, via: Option<Mover>, rate: Rate) -> Option<Place> {
     let engine = via.and_then(Engine::of);
     match endpoint {
-        Endpoint::Udp(end) if !end.reliable => Some(Place::Udp(UdpOptions {
+        Endpoint::Udp(end) if !end.reliable && end.listen == listens => Some(Place::Udp(UdpOptions {
             address: end.address(),
             sequenced: end.sequenced,
             size: end.size.map(|size| size as usize),
@@ -75,7 +75,7 @@ pub(crate) fn place(endpoint: &Endpoint, via: Option<Mover>, rate: Rate) -> Opti
             receive_buffer: None,
             rate,
         })),
-        Endpoint::Ethernet(end) => Some(Place::Eth(EthOptions {
+        Endpoint::Ethernet(end) if end.listen == listens => Some(Place::Eth(EthOptions {
             interface: end.interface.clone(),
             mac: end.peer,
             port: end.port,

@@ -12,7 +12,7 @@ use crate::datagram::{self, Ledger, Rate};
 use crate::error::Error;
 use crate::facts::Kind;
 use crate::plan::Mover;
-use crate::spec::{Endpoint, Ethernet, File, Listening, Tcp, Udp};
+use crate::spec::{Endpoint, File, Listening, Tcp, Udp};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -88,12 +88,11 @@ pub(crate) fn source(
             Source::Other(Box::new(MemoryInput::new(memory::open(end, &name, control)?, &name)))
         }
         Endpoint::Udp(end) if end.reliable => Source::Other(reliable_input(end, control)?),
-        Endpoint::Udp(Udp { listen: true, .. }) | Endpoint::Ethernet(Ethernet { listen: true, .. }) => {
+        Endpoint::Udp(_) | Endpoint::Ethernet(_) => {
+            let place = datagram::place(endpoint, true, via, Rate::Unlimited);
+            let place = place.ok_or_else(|| cannot_be(&name, "a source"))?;
             let ledger = Ledger::default();
-            match datagram::place(endpoint, via, Rate::Unlimited) {
-                Some(place) => Source::Datagrams(datagram::open_input(&place, ledger.clone())?, ledger),
-                None => return Err(cannot_be(&name, "a source")),
-            }
+            Source::Datagrams(datagram::open_input(&place, ledger.clone())?, ledger)
         }
         Endpoint::Null => return Err(Error::Usage("null: has nothing to give; name it as the sink".into())),
         _ => return Err(cannot_be(&name, "a source")),
@@ -116,12 +115,11 @@ pub(crate) fn sink(opening: Opening<'_>, manner: &Manner, control: &Control) -> 
         Endpoint::Standard => Sink::Descriptor(storage::standard_output(manner)?),
         Endpoint::Null => Sink::Other(Box::new(Nowhere)),
         Endpoint::Udp(end) if end.reliable => Sink::Other(reliable_output(end, control)?),
-        Endpoint::Udp(Udp { listen: false, .. }) | Endpoint::Ethernet(Ethernet { listen: false, .. }) => {
+        Endpoint::Udp(_) | Endpoint::Ethernet(_) => {
+            let place = datagram::place(endpoint, false, manner.via, manner.rate);
+            let place = place.ok_or_else(|| cannot_be(&name, "a sink"))?;
             let ledger = Ledger::default();
-            match datagram::place(endpoint, manner.via, manner.rate) {
-                Some(place) => Sink::Datagrams(datagram::open_output(&place, ledger.clone())?, ledger),
-                None => return Err(cannot_be(&name, "a sink")),
-            }
+            Sink::Datagrams(datagram::open_output(&place, ledger.clone())?, ledger)
         }
         Endpoint::Memory(end) => {
             Sink::Other(Box::new(MemoryOutput::new(memory::open(end, &name, control)?, &name)))

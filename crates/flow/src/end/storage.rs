@@ -19,7 +19,10 @@ use std::time::{Duration, Instant};
 
 /// Permissions of a new file, before the process's mask, where the source has none to give.
 const MODE: u32 = 0o666;
-const PERMISSIONS: u32 = 0o7777;
+/// What a source has to give: not that whoever runs it becomes the owner of a copy.
+const PERMISSIONS: u32 = 0o777;
+/// What a file keeps that is replaced.
+const PERMISSIONS_AND_IDENTITY: u32 = 0o7777;
 /// So often a pipe without a reader is tried again.
 const READER_LOOK: Duration = Duration::from_millis(10);
 
@@ -259,8 +262,10 @@ fn replace(file: &File, name: &str, there: Option<&Stat>, manner: &Manner) -> Re
         // What may be done with the file stays as it was; to whom it belongs, where we may say so.
         let (owner, group) =
             (rustix::fs::Uid::from_raw(there.st_uid), rustix::fs::Gid::from_raw(there.st_gid));
-        let _ = rustix::fs::fchown(&descriptor, Some(owner), Some(group));
-        rustix::fs::fchmod(&descriptor, Mode::from_raw_mode(there.st_mode & PERMISSIONS))
+        let is_theirs = rustix::fs::fchown(&descriptor, Some(owner), Some(group)).is_ok();
+        // A file that is somebody else's now does not make whoever runs it that somebody.
+        let kept = if is_theirs { PERMISSIONS_AND_IDENTITY } else { PERMISSIONS };
+        rustix::fs::fchmod(&descriptor, Mode::from_raw_mode(there.st_mode & kept))
             .map_err(|error| Error::io(format!("set the permissions of {name}"), error))?;
     }
     let mut writing = written(descriptor, name, Kind::File, Some(0), manner);
@@ -271,7 +276,8 @@ fn replace(file: &File, name: &str, there: Option<&Stat>, manner: &Manner) -> Re
 }
 
 fn mode(file: &File, manner: &Manner) -> Mode {
-    Mode::from_raw_mode(file.mode.or(manner.source_mode).map_or(MODE, |mode| mode & PERMISSIONS))
+    let of_source = manner.source_mode.map(|mode| mode & PERMISSIONS);
+    Mode::from_raw_mode(file.mode.or(of_source).unwrap_or(MODE))
 }
 
 /// A pipe with a name can be opened when somebody reads it.

@@ -210,6 +210,8 @@ fn wrong_usage_is_told_apart() {
         (vec!["--block", "1", "from", "to"], "blocks of 1 B cannot be"),
         (vec!["null:", "to"], "null: has nothing to give"),
         (vec!["from", "zero:"], "takes nothing"),
+        (vec!["udp:127.0.0.1:9", "udp:127.0.0.1:10"], "udp:127.0.0.1:9 cannot be a source"),
+        (vec!["udp-listen:127.0.0.1:0", "udp-listen:127.0.0.1:10"], "cannot be a sink"),
     ] {
         let failed = flow(&place, &words);
         assert!(stderr(&failed).contains(said), "{words:?}: {}", stderr(&failed));

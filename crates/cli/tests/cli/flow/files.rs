@@ -104,6 +104,11 @@ fn what_may_be_done_with_a_file_is_kept() {
     assert_eq!(mode("other"), 0o600);
     flows(&place, &["from", "other"]);
     assert_eq!(mode("other"), 0o600, "a file that was there keeps its own");
+    fs::set_permissions(&from, fs::Permissions::from_mode(0o4755)).unwrap();
+    flows(&place, &["from", "copy"]);
+    assert_eq!(mode("copy"), 0o755, "a copy makes nobody its owner");
+    flows(&place, &["other", "from"]);
+    assert_eq!(mode("from"), 0o4755);
 }
 
 #[test]
