@@ -31,7 +31,7 @@ enum Family {
     Run(RunArgs),
     /// Containers and channels against the other ways between two processes
     #[command(after_help = IPC_EXAMPLES)]
-    Ipc(IpcArgs),
+    Ipc(Chosen),
     /// Flows against the programs and hand-written loops that move the same bytes
     #[command(after_help = FLOW_EXAMPLES)]
     Flow(FlowArgs),
@@ -71,34 +71,10 @@ Both sides move the same bytes, which are compared once, into files that are not
 on loop devices and need root; without it their rows say so. 5 GiB of free memory and 6 GiB on disk for everything.
 Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
 
+/// What a bench without programs of its own is told.
 #[derive(Args, Debug)]
-struct FlowArgs {
-    /// Only parts whose name contains TEXT
-    #[arg(value_name = "TEXT")]
-    names: Vec<String>,
-    /// Small sizes, two pairs: whether it works, not how fast
-    #[arg(long)]
-    quick: bool,
-    #[command(flatten)]
-    output: Output,
-    /// Rounds in which each side has its turn [default: 5, with --quick 2]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pairs: Option<u32>,
-    /// A folder on disk to work in [default: tmp in the target folder, else /var/tmp]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-}
-
-#[derive(Args, Debug)]
-struct FlowPeerArgs {
-    what: String,
-    from: String,
-    to: String,
-}
-
-#[derive(Args, Debug)]
-struct IpcArgs {
-    /// Only cases whose name contains TEXT
+struct Chosen {
+    /// Only what has TEXT in its name
     #[arg(value_name = "TEXT")]
     names: Vec<String>,
     /// Short runs, two pairs: whether it works, not how fast
@@ -109,6 +85,28 @@ struct IpcArgs {
     /// Rounds in which each side has its turn [default: 5, with --quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pairs: Option<u32>,
+}
+
+impl Chosen {
+    fn pairs(&self) -> u32 {
+        self.pairs.unwrap_or(if self.quick { PAIRS_QUICK } else { PAIRS })
+    }
+}
+
+#[derive(Args, Debug)]
+struct FlowArgs {
+    #[command(flatten)]
+    chosen: Chosen,
+    /// A folder on disk to work in [default: tmp in the target folder, else /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct FlowPeerArgs {
+    what: String,
+    from: String,
+    to: String,
 }
 
 #[derive(Args, Debug)]
@@ -165,16 +163,14 @@ pub fn main(arguments: BenchArgs) -> ExitCode {
             measure(&arguments.output, |screen| campaign::run(&choice(&arguments), screen))
         }
         Family::Ipc(arguments) => measure(&arguments.output, |screen| {
-            let pairs = arguments.pairs.unwrap_or(if arguments.quick { PAIRS_QUICK } else { PAIRS });
-            ipc::measure(&arguments.names, arguments.quick, pairs, screen)
+            ipc::measure(&arguments.names, arguments.quick, arguments.pairs(), screen)
         }),
-        Family::Flow(arguments) => measure(&arguments.output, |screen| {
-            let pairs = arguments.pairs.unwrap_or(if arguments.quick { PAIRS_QUICK } else { PAIRS });
+        Family::Flow(FlowArgs { chosen, dir }) => measure(&chosen.output, |screen| {
             let choice = flow::Choice {
-                names: arguments.names.clone(),
-                quick: arguments.quick,
-                pairs,
-                folder: arguments.dir.clone(),
+                names: chosen.names.clone(),
+                quick: chosen.quick,
+                pairs: chosen.pairs(),
+                folder: dir.clone(),
             };
             flow::measure(&choice, screen)
         }),

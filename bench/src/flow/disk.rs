@@ -3,7 +3,7 @@
 //!
 //! All sides are processes, so that starting one is part of it, as it is for a user.
 
-use super::part::{Part, Stage, repeats, size};
+use super::part::{Part, Stage, repeats};
 use super::process::{Process, command, this_program};
 use super::rounds::{self, Frame, Metric, Outcome, Runs, Side, State, Work};
 use super::route::{Ends, Route};
@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::programs::require;
 use crate::row::Row;
 use bywash_flow::plan::Mover;
+use bywash_flow::size::Bytes;
 use bywash_flow::{Endpoint, Flow};
 use std::fs::File;
 use std::path::Path;
@@ -55,12 +56,12 @@ pub fn parts(folder: &Path, quick: bool) -> Vec<Part> {
         let headline = (Metric::Throughput, "cp", Some(GOAL_CP));
         for route in ROUTES {
             let measure = move |stage: &Stage<'_>, frame: &Frame| copy(stage, frame, route);
-            parts.push(part(size(*bytes), route, *bytes, headline, Box::new(measure)));
+            parts.push(part(Bytes(*bytes).to_string(), route, *bytes, headline, Box::new(measure)));
         }
     }
     let large = if quick { 64 * MIB } else { 1 << 30 };
     let headline = (Metric::Throughput, CP_SYNC, Some(GOAL_DURABLE));
-    let name = |what| format!("{}, {what}", size(large));
+    let name = |what| format!("{}, {what}", Bytes(large));
     parts.push(part(name("durable"), Route::Disk, large, headline, Box::new(durable)));
     let headline = (Metric::Time, "cp", Some(GOAL_CP));
     parts.push(part(name("shared blocks"), Route::Xfs, large, headline, Box::new(reflink)));

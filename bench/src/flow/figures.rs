@@ -6,12 +6,13 @@
 
 use super::by_hand;
 use super::disk::{flow_of, movers};
-use super::part::{Part, Stage, repeats, size};
+use super::part::{Part, Stage, repeats};
 use super::rounds::{self, Frame, Metric, Outcome, Runs, Side, Work};
 use super::route::{Ends, Route};
 use crate::error::Error;
 use crate::row::{Point, Row};
 use bywash_flow::plan::{BLOCK_BYTES, Mover};
+use bywash_flow::size::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::path::Path;
@@ -75,8 +76,8 @@ pub fn parts(folder: &Path, quick: bool) -> Vec<Part> {
         for (axis, transfer, buffer) in along {
             let at = At { route, axis, transfer, buffer };
             let what = match axis {
-                Axis::Transfer => format!("{}, buffer fixed", size(transfer)),
-                Axis::Buffer => format!("buffer of {}", size(buffer)),
+                Axis::Transfer => format!("{}, buffer fixed", Bytes(transfer)),
+                Axis::Buffer => format!("buffer of {}", Bytes(buffer)),
             };
             let place = match route {
                 Route::Raw => called.to_owned(),
@@ -111,8 +112,8 @@ fn points(stage: &Stage<'_>, frame: &Frame, at: At) -> Result<Vec<Row>, Error> {
 /// Both metrics of one mover at one point.
 fn rows_of(frame: &Frame, at: At, mover: &Runs, hand: &Runs) -> [Row; 2] {
     let fixed = match at.axis {
-        Axis::Transfer => format!("buffer of {}", size(at.buffer)),
-        Axis::Buffer => format!("{} moved", size(at.transfer)),
+        Axis::Transfer => format!("buffer of {}", Bytes(at.buffer)),
+        Axis::Buffer => format!("{} moved", Bytes(at.transfer)),
     };
     let point = Point {
         figure: format!("{}, {fixed}", frame.place),

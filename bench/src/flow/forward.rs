@@ -3,7 +3,7 @@
 //! A hand-written sender and receiver, the same on all sides; the CPU time is that of the one in the middle.
 
 use super::by_hand;
-use super::part::{Part, Stage, repeats, size};
+use super::part::{Part, Stage, repeats};
 use super::process::command;
 use super::rounds::{self, Frame, Metric, Runs, Side, Work};
 use super::route::had;
@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::place::Kind;
 use crate::programs::require;
 use crate::row::Row;
+use bywash_flow::size::Bytes;
 use std::fs;
 use std::path::Path;
 
@@ -30,7 +31,7 @@ pub fn parts(quick: bool) -> Vec<Part> {
     vec![Part {
         frame: Frame {
             bench: BENCH,
-            what: format!("TCP, {} over loopback", size(bytes)),
+            what: format!("TCP, {} over loopback", Bytes(bytes)),
             place: String::new(),
             bytes,
             note: "cpu: of the process in the middle".into(),

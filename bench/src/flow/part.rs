@@ -56,13 +56,6 @@ impl Part {
     }
 }
 
-/// Bytes as the names of cases have them: `16 MiB`.
-pub fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
-    let unit = (bytes.max(1).ilog2() / 10).min(3);
-    format!("{} {}", bytes >> (10 * unit), UNITS[unit as usize])
-}
-
 /// Runs that are added up so that one too short to be timed is not timed alone.
 pub fn repeats(bytes: u64, quick: bool) -> u32 {
     let (whole, most) = if quick { (16 << 20, 4) } else { (64 << 20, 16) };
@@ -72,11 +65,6 @@ pub fn repeats(bytes: u64, quick: bool) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_as_names_have_them() {
-        assert_eq!([1 << 10, 1 << 20, 256 << 20, 1 << 30].map(size), ["1 KiB", "1 MiB", "256 MiB", "1 GiB"]);
-    }
 
     #[test]
     fn short_runs_are_repeated() {

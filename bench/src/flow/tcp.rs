@@ -5,7 +5,7 @@
 
 use super::by_hand;
 use super::disk::{self, flow_between};
-use super::part::{Part, Stage, repeats, size};
+use super::part::{Part, Stage, repeats};
 use super::rounds::{self, Frame, Metric, Runs, Side, Work};
 use super::route::had;
 use super::wires::{
@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::place;
 use crate::row::Row;
 use bywash_flow::plan::Mover;
+use bywash_flow::size::Bytes;
 
 const BENCH: &str = "flow/tcp";
 const MIB: u64 = 1 << 20;
@@ -38,7 +39,7 @@ pub fn parts(quick: bool) -> Vec<Part> {
     let part = |what: &str, by| Part {
         frame: Frame {
             bench: BENCH,
-            what: format!("{} from file to file, {what}", size(bytes)),
+            what: format!("{} from file to file, {what}", Bytes(bytes)),
             place: String::new(),
             bytes,
             note: String::new(),

@@ -112,7 +112,7 @@ impl Control {
         // What lies beyond the clock never comes.
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
-            let left = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+            let left = until.and_then(left);
             match poll(&mut [PollFd::new(&self.over, PollFlags::IN)], left.as_ref()) {
                 Ok(0) if until.is_none_or(|until| Instant::now() < until) => {}
                 Ok(ready) => return Ok(ready > 0),
@@ -156,7 +156,7 @@ impl Control {
         loop {
             self.check()?;
             let wake = PollFd::new(&self.wake, PollFlags::IN);
-            let left = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+            let left = until.and_then(left);
             let ready = match one {
                 Some((descriptor, events)) => {
                     let mut both = [wake, PollFd::from_borrowed_fd(descriptor, events)];
@@ -174,11 +174,9 @@ impl Control {
     }
 }
 
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: duration.as_secs().min(i64::MAX as u64) as i64,
-        tv_nsec: i64::from(duration.subsec_nanos()),
-    }
+/// From now until then, for the kernel; none: longer than it can count, which is for ever.
+fn left(until: Instant) -> Option<Timespec> {
+    Timespec::try_from(until.saturating_duration_since(Instant::now())).ok()
 }
 
 #[cfg(test)]

@@ -36,23 +36,12 @@ pub struct End {
     pub has_holes: bool,
     /// Whether the sink is written at its end, whoever else writes there.
     pub appends: bool,
-    /// Whether the sink's blocks are there already, to be overwritten.
-    pub overwrites: bool,
 }
 
 impl End {
     /// One of which nothing is known but what it is.
     pub fn of(name: String, kind: Kind) -> End {
-        End {
-            name,
-            kind,
-            size: None,
-            file_system: None,
-            cached: None,
-            has_holes: false,
-            appends: false,
-            overwrites: false,
-        }
+        End { name, kind, size: None, file_system: None, cached: None, has_holes: false, appends: false }
     }
 }
 

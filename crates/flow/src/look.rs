@@ -71,8 +71,7 @@ pub(crate) fn source(endpoint: &Endpoint) -> Result<End, Error> {
     match endpoint {
         Endpoint::File(file) => file_source(endpoint, file, &name),
         Endpoint::Raw { path, offset, length } => {
-            let file = File { path: path.clone(), offset: Some(*offset), length: *length, ..File::default() };
-            file_source(endpoint, &file, &name)
+            file_source(endpoint, &File::of_device(path, *offset, *length), &name)
         }
         Endpoint::Standard => {
             // SAFETY: it is borrowed for the length of this call; if it is closed, fstat says so.
@@ -130,8 +129,8 @@ pub(crate) fn sink(endpoint: &Endpoint) -> Result<End, Error> {
     let name = endpoint.to_string();
     match endpoint {
         Endpoint::File(file) => file_sink(endpoint, file, &name),
-        Endpoint::Raw { path, .. } => {
-            file_sink(endpoint, &File { path: path.clone(), ..File::default() }, &name)
+        Endpoint::Raw { path, offset, length } => {
+            file_sink(endpoint, &File::of_device(path, *offset, *length), &name)
         }
         Endpoint::Standard => {
             // SAFETY: it is borrowed for the length of this function; if it is closed, fstat says so.
@@ -142,7 +141,7 @@ pub(crate) fn sink(endpoint: &Endpoint) -> Result<End, Error> {
             let kind = storage::kind_of(&stat);
             let file_system = kind.is_storage().then(|| file_system(inherited, stat.st_dev, None));
             let appends = flags.contains(OFlags::APPEND);
-            Ok(End { file_system, appends, overwrites: true, ..plain(endpoint, kind) })
+            Ok(End { file_system, appends, ..plain(endpoint, kind) })
         }
         _ => Ok(plain(endpoint, kind_of(endpoint))),
     }
@@ -154,8 +153,7 @@ fn file_sink(endpoint: &Endpoint, file: &File, name: &str) -> Result<End, Error>
     if !kind.is_storage() {
         return Ok(plain(endpoint, kind));
     }
-    let in_place = there.is_some() && (file.in_place || file.offset.is_some() || kind == Kind::Block);
-    let end = End { appends: file.append, overwrites: in_place, ..plain(endpoint, kind) };
+    let end = End { appends: file.append, ..plain(endpoint, kind) };
     if let (Some(stat), true) = (&there, kind == Kind::Block) {
         let descriptor = rustix::fs::open(&file.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| Error::io(format!("open {name}"), error))?;

@@ -78,7 +78,7 @@ pub(crate) fn source(
         Endpoint::File(file) => Source::Descriptor(storage::open_source(file, &name, control)?),
         Endpoint::Raw { path, offset, length } => {
             block_device(path, &name)?;
-            let file = File { path: path.clone(), offset: Some(*offset), length: *length, ..File::default() };
+            let file = File::of_device(path, *offset, *length);
             Source::Descriptor(storage::open_source(&file, &name, control)?)
         }
         Endpoint::Standard => Source::Descriptor(storage::standard_input()?),
@@ -109,7 +109,7 @@ pub(crate) fn sink(opening: Opening<'_>, manner: &Manner, control: &Control) -> 
         Endpoint::File(file) => Sink::Descriptor(storage::open_sink(file, &name, manner, control)?),
         Endpoint::Raw { path, offset, length } => {
             block_device(path, &name)?;
-            let file = File { path: path.clone(), offset: Some(*offset), length: *length, ..File::default() };
+            let file = File::of_device(path, *offset, *length);
             Sink::Descriptor(storage::open_sink(&file, &name, manner, control)?)
         }
         Endpoint::Standard => Sink::Descriptor(storage::standard_output(manner)?),

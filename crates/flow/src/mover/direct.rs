@@ -176,14 +176,16 @@ impl Engine<'_> {
             let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
             job.control.wait(ring, PollFlags::IN, None)?;
         }
-        let completed: Vec<(usize, i32)> =
-            self.ring.completion().map(|entry| (entry.user_data() as usize, entry.result())).collect();
-        // All of them have come, also those behind one that has failed.
-        self.under_way -= completed.len();
-        for (number, result) in completed {
-            self.completed(number, result, job)?;
+        // One by one: what lies behind a block that has failed stays there, to be waited for.
+        while let Some(entry) = self.next_completion() {
+            self.under_way -= 1;
+            self.completed(entry.user_data() as usize, entry.result(), job)?;
         }
         Ok(())
+    }
+
+    fn next_completion(&mut self) -> Option<io_uring::cqueue::Entry> {
+        self.ring.completion().next()
     }
 
     fn completed(&mut self, number: usize, result: i32, job: &mut Job<'_>) -> Result<(), Stop> {

@@ -109,13 +109,17 @@ impl Engine<'_> {
             let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
             job.control.wait(ring, PollFlags::IN, None)?;
         }
-        let completed: Vec<(u64, i32)> =
-            self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
-        for (data, result) in completed {
+        // One by one: what lies behind a block that has failed stays there, to be waited for.
+        while let Some(entry) = self.next_completion() {
+            let (data, result) = (entry.user_data(), entry.result());
             let number = (data & !SEND) as usize;
             if data & SEND != 0 { self.sent(result, job)? } else { self.was_read(number, result, job)? }
         }
         Ok(())
+    }
+
+    fn next_completion(&mut self) -> Option<io_uring::cqueue::Entry> {
+        self.ring.completion().next()
     }
 
     fn was_read(&mut self, number: usize, result: i32, job: &mut Job<'_>) -> Result<(), Stop> {

@@ -4,7 +4,7 @@ use super::mac::Mac;
 use super::words::{Escaped, Words, flag, number, option};
 use crate::Error;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -410,6 +410,13 @@ impl fmt::Display for Endpoint {
             Endpoint::Udp(udp) => udp.fmt(out),
             Endpoint::Ethernet(ethernet) => ethernet.fmt(out),
         }
+    }
+}
+
+impl File {
+    /// A piece of a block device, which is opened like a file.
+    pub(crate) fn of_device(path: &Path, offset: u64, length: Option<u64>) -> File {
+        File { path: path.into(), offset: Some(offset), length, ..File::default() }
     }
 }
 
