@@ -11,7 +11,7 @@ use crate::statistics::Summary;
 use std::time::{Duration, Instant};
 
 /// No measurement goes on for longer than this, once it has [`ROUNDS_MIN`] rounds.
-pub const LIMIT: Duration = Duration::from_secs(15);
+pub const LIMIT: Duration = Duration::from_secs(60);
 const ROUNDS_MIN: u32 = 3;
 
 /// One side: its name, and how one run of it goes.

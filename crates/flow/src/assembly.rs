@@ -13,7 +13,7 @@ use crate::line::Line;
 use crate::pace::Pace;
 use crate::part::{Part, Place};
 use crate::plan::Plan;
-use crate::spec::{Endpoint, Stage};
+use crate::spec::{Endpoint, File, Stage};
 use crate::stage::{Chain, Compressing, Decompressing, Filter, Hashing, Limiting, Pacing, Program, Teeing};
 use std::os::fd::OwnedFd;
 
@@ -23,10 +23,11 @@ const STREAM_CACHE_BYTES: u64 = 256 << 20;
 /// How sinks are written.
 pub(crate) fn manner(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> Manner {
     let source = match &flow.source {
-        Endpoint::File(file) => rustix::fs::stat(&file.path).ok(),
+        Endpoint::File(File { path, .. }) | Endpoint::Raw { path, .. } => rustix::fs::stat(path).ok(),
         _ => None,
     };
-    let is_file = source.as_ref().is_some_and(|stat| storage::kind_of(stat) == Kind::File);
+    let kind = source.as_ref().map(storage::kind_of);
+    let (is_file, has_size) = (kind == Some(Kind::File), kind.is_some_and(Kind::is_storage));
     let unchanged = parts.len() == 1
         && parts[0].stages.iter().all(|stage| !matches!(stage, Stage::Compress { .. } | Stage::Decompress));
     let has_holes = plans[0].keeps_holes;
@@ -37,7 +38,7 @@ pub(crate) fn manner(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> Manner 
         source_mode: source.filter(|_| is_file && unchanged).map(|stat| stat.st_mode),
         sync: flow.wishes.sync,
         skips_zeros: has_holes && unchanged && !parts[0].stages.is_empty(),
-        behind_after: (!is_file).then_some(STREAM_CACHE_BYTES),
+        behind_after: (!has_size).then_some(STREAM_CACHE_BYTES),
     }
 }
 

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Stands for a size that nobody knows.
 const UNKNOWN: u64 = u64::MAX;
+/// A call that cannot be cancelled may wait so long.
+pub(crate) const TURN: Duration = Duration::from_millis(100);
 /// Notices that wait for somebody to take them.
 const NOTICES_MAX: usize = 64;
 

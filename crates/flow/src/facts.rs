@@ -36,12 +36,23 @@ pub struct End {
     pub has_holes: bool,
     /// Whether the sink is written at its end, whoever else writes there.
     pub appends: bool,
+    /// Whether what is behind a socket is on this machine for certain.
+    pub is_local: bool,
 }
 
 impl End {
     /// One of which nothing is known but what it is.
     pub fn of(name: String, kind: Kind) -> End {
-        End { name, kind, size: None, file_system: None, cached: None, has_holes: false, appends: false }
+        End {
+            name,
+            kind,
+            size: None,
+            file_system: None,
+            cached: None,
+            has_holes: false,
+            appends: false,
+            is_local: false,
+        }
     }
 }
 

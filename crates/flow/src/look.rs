@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::thread::{CapabilitySet, capabilities};
 use std::io::IoSliceMut;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -46,7 +47,19 @@ fn xdp() -> Result<(), String> {
 
 /// An end of which nothing is known but what it is.
 fn plain(endpoint: &Endpoint, kind: Kind) -> End {
-    End::of(endpoint.to_string(), kind)
+    End { is_local: is_local(endpoint), ..End::of(endpoint.to_string(), kind) }
+}
+
+/// Whether whoever is behind it can be on this machine only. Names are not looked up for that.
+fn is_local(endpoint: &Endpoint) -> bool {
+    match endpoint {
+        Endpoint::Unix(_) => true,
+        Endpoint::Tcp(end) => {
+            let address = end.host.parse::<IpAddr>();
+            address.map_or(end.host == "localhost", |address| address.is_loopback())
+        }
+        _ => false,
+    }
 }
 
 /// The kind of what is no file.

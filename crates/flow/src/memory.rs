@@ -17,9 +17,10 @@ impl Memory {
     /// So many bytes, zeros at first.
     pub(crate) fn new(bytes: usize) -> Result<Memory, Error> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // All pages at once: a fault for each costs more than the first block's way.
+        let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address of the kernel's choice, unmapped by `drop` alone.
-        let base =
-            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
+        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) };
         let base = base.map_err(|error| Error::io(format!("get {bytes} bytes of memory"), error))?;
         Ok(Memory { base: base.cast(), bytes })
     }

@@ -157,6 +157,9 @@ pub struct Promises {
 
 /// Shorter copies that are to be durable go through the page cache: one more pass costs less than setting up.
 const DIRECT_BYTES_MIN: u64 = 8 << 20;
+/// From here on a buffer is the better way through the page cache: one large copy costs less than one for each page, and
+/// more than that the buffer itself costs no longer counts.
+const BUFFER_BYTES_MIN: u64 = 64 << 20;
 /// Of the page cache: a source of which more is there is read from there.
 const CACHED_MIN: f64 = 0.5;
 const MIB: usize = 1 << 20;
@@ -257,23 +260,31 @@ fn ranking(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
     if source.kind.is_storage() && sink.kind.is_storage() {
         return between_files(facts, wishes);
     }
+    let by_ring =
+        (Uring, "a block is read while the one before is sent, and the source may change while it travels");
     if source.kind.is_storage() && wishes.by_reference {
-        return vec![
-            (Sendfile, "pages go out as they are"),
-            (Splice, "pages go out as they are"),
-            (Buffer, "always possible"),
-        ];
+        let pages = [(Sendfile, "pages go out as they are"), (Splice, "pages go out as they are")];
+        let blocks =
+            [(by_ring.0, "several blocks under way, which on one machine costs less than pages in pieces")];
+        let last = [(Buffer, "always possible")];
+        let is_local = sink.kind == Kind::Stream && sink.is_local;
+        let [first, second] = if is_local { [&blocks[..], &pages] } else { [&pages[..], &blocks] };
+        return [first, second, &last].concat();
     }
-    match (source.kind.is_stream(), sink.kind.is_stream() || sink.kind.is_storage()) {
-        (true, true) => vec![
+    match (source.kind.is_stream(), sink.kind) {
+        (true, Kind::File | Kind::Block) if source.kind == Kind::Stream => vec![
+            (Buffer, "large writes into the page cache, out of a warm buffer"),
+            (Splice, "pages pass through the kernel, and through no program"),
+        ],
+        (true, kind) if kind.is_stream() || kind.is_storage() => vec![
             (Splice, "pages pass through the kernel, and through no program"),
             (Buffer, "always possible"),
             (Uring, "several blocks under way"),
         ],
-        _ if source.kind.is_storage() && sink.kind == Kind::Stream => vec![
+        (false, Kind::Stream) if source.kind.is_storage() => vec![
+            by_ring,
             (Buffer, "one copy out of the page cache, and the source may change while it travels"),
             (Mapped, "sent from the page cache, as it is at that moment"),
-            (Uring, "several blocks under way"),
             (Zerocopy, "not copied where the network card can fetch it"),
         ],
         _ => {
@@ -285,13 +296,18 @@ fn ranking(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
 fn between_files(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
     use Mover::*;
     let mut ranked = vec![(Reflink, "nothing is copied: the two share their blocks until one is written")];
+    let size = facts.source.size.unwrap_or(u64::MAX);
+    let by_splice = (Splice, "page cache to page cache, the kernel's own pages");
+    let by_buffer = (Buffer, "page cache to page cache, through a warm buffer");
+    let [first, second] =
+        if size < BUFFER_BYTES_MIN { [by_splice, by_buffer] } else { [by_buffer, by_splice] };
     let through_cache = [
-        (Splice, "page cache to page cache, the kernel's own pages"),
-        (Buffer, "page cache to page cache, through a warm buffer"),
+        first,
+        second,
         (CopyRange, "page cache to page cache, inside the kernel"),
         (Sendfile, "page cache to page cache, inside the kernel"),
     ];
-    let large = facts.source.size.is_none_or(|size| size >= DIRECT_BYTES_MIN);
+    let large = size >= DIRECT_BYTES_MIN;
     let past_cache = [
         (
             Direct,
@@ -411,7 +427,8 @@ fn block_for(mover: Mover, facts: &Facts) -> usize {
     match mover {
         // The kernel's loops are not interrupted oftener than needed, and often enough to be cancelled.
         Mover::Reflink => 1 << 30,
-        Mover::CopyRange | Mover::Sendfile => 16 * MIB,
+        Mover::CopyRange => 16 * MIB,
+        Mover::Sendfile if facts.sink.kind.is_storage() => 16 * MIB,
         Mover::Splice => facts.machine.pipe_bytes_max.min(MIB),
         Mover::Mapped => 2 * MIB,
         _ => MIB,
@@ -455,6 +472,10 @@ mod tests {
         end(Kind::File, Some(system(name, device)))
     }
 
+    fn small(name: &str, device: u64) -> End {
+        End { size: Some(1 << 20), ..file(name, device) }
+    }
+
     fn chosen(facts: &Facts, wishes: &Wishes) -> Mover {
         plan(facts, wishes).unwrap_or_else(|error| panic!("{error}")).movers[0].mover
     }
@@ -470,18 +491,22 @@ mod tests {
         for (source, sink, wishes, mover) in [
             (file("xfs", 1), file("xfs", 1), &nothing, Mover::Reflink),
             (file("xfs", 1), file("xfs", 1), &sync, Mover::Reflink),
-            (file("xfs", 1), file("xfs", 2), &nothing, Mover::Splice),
-            (file("ext4", 1), file("ext4", 1), &nothing, Mover::Splice),
-            (file("ext4", 1), file("tmpfs", 2), &nothing, Mover::Splice),
+            (file("xfs", 1), file("xfs", 2), &nothing, Mover::Buffer),
+            (file("ext4", 1), file("ext4", 1), &nothing, Mover::Buffer),
+            (small("ext4", 1), file("ext4", 1), &nothing, Mover::Splice),
+            (small("ext4", 1), file("tmpfs", 2), &nothing, Mover::Splice),
+            (small("ext4", 1), file("ext4", 1), &sync, Mover::Splice),
             (file("ext4", 1), file("ext4", 1), &sync, Mover::Direct),
             (file("tmpfs", 2), file("ext4", 1), &sync, Mover::Direct),
-            (file("tmpfs", 1), file("tmpfs", 1), &sync, Mover::Splice),
+            (file("tmpfs", 1), file("tmpfs", 1), &sync, Mover::Buffer),
             (file("ext4", 1), end(Kind::Block, Some(system("the device", 9))), &sync, Mover::Direct),
-            (file("ext4", 1), stream(), &nothing, Mover::Buffer),
+            (file("ext4", 1), stream(), &nothing, Mover::Uring),
             (file("ext4", 1), stream(), &reference, Mover::Sendfile),
+            (file("ext4", 1), End { is_local: true, ..stream() }, &reference, Mover::Uring),
             (file("ext4", 1), pipe(), &nothing, Mover::Buffer),
             (file("ext4", 1), pipe(), &reference, Mover::Sendfile),
-            (stream(), file("ext4", 1), &nothing, Mover::Splice),
+            (stream(), file("ext4", 1), &nothing, Mover::Buffer),
+            (pipe(), file("ext4", 1), &nothing, Mover::Splice),
             (stream(), stream(), &nothing, Mover::Splice),
             (pipe(), pipe(), &nothing, Mover::Splice),
             (pipe(), stream(), &nothing, Mover::Splice),

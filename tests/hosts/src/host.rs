@@ -19,22 +19,20 @@ pub struct Host {
 }
 
 impl Host {
-    pub(crate) fn new() -> Host {
+    pub(crate) fn new() -> Result<Host, String> {
         let make = || {
             // SAFETY: this thread alone moves, into a network of its own, and it ends when that has been opened.
-            if let Err(error) = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) } {
-                panic!(
-                    "cannot make a network namespace: {error}; run the tests as root, or all of them in a \
-                     namespace of your own: unshare --user --map-root-user --net cargo test"
-                );
-            }
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
+                .map_err(|error| format!("cannot make a network namespace: {error}"))?;
             // A new namespace may have inherited it.
-            fs::write("/proc/sys/net/ipv4/ip_forward", "0").expect("switch forwarding off");
-            File::open("/proc/thread-self/ns/net").expect("open the namespace of this thread")
+            fs::write("/proc/sys/net/ipv4/ip_forward", "0")
+                .map_err(|error| format!("cannot switch forwarding off: {error}"))?;
+            File::open("/proc/thread-self/ns/net")
+                .map_err(|error| format!("cannot open the namespace of this thread: {error}"))
         };
-        let host = Host { space: in_thread(make), ports: Vec::new() };
-        host.ip("link set lo up");
-        host
+        let host = Host { space: in_thread(make)?, ports: Vec::new() };
+        host.try_ip("link set lo up")?;
+        Ok(host)
     }
 
     /// Runs `what` in this host and gives back what it returned, or its panic.
@@ -74,11 +72,16 @@ impl Host {
     /// # Panics
     /// With what it says if it fails.
     pub fn ip(&self, words: &str) {
+        self.try_ip(words).unwrap_or_else(|said| panic!("{said}"));
+    }
+
+    pub(crate) fn try_ip(&self, words: &str) -> Result<(), String> {
         let output = self.run(|| Command::new("ip").args(words.split_whitespace()).output());
-        let output =
-            output.unwrap_or_else(|error| panic!("cannot run ip (Debian package iproute2): {error}"));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "ip {words}: {}", said.trim());
+        let output = output.map_err(|error| format!("cannot run ip (Debian package iproute2): {error}"))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!("ip {words}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        }
     }
 
     /// How `ip` finds this namespace.

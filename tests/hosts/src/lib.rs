@@ -25,6 +25,9 @@ pub use wire::Port;
 /// What Ethernet carries without being asked.
 pub const MTU: u32 = 1500;
 
+const WHAT_TO_DO: &str = "run the tests as root, or all of them in a namespace of your own: unshare --user \
+                          --map-root-user --net cargo test";
+
 /// Hosts in a row, each joined to the next.
 #[derive(Debug)]
 pub struct Hosts(Vec<Host>);
@@ -35,7 +38,7 @@ impl Hosts {
     /// # Panics
     /// When network namespaces cannot be made here, with what to do.
     pub fn two(mtu: u32) -> Hosts {
-        Hosts::row(2, mtu)
+        Hosts::row(2, mtu).unwrap_or_else(|reason| panic!("{reason}; {WHAT_TO_DO}"))
     }
 
     /// Three in a row. The middle one forwards no packets: what passes has passed through a program there.
@@ -43,16 +46,20 @@ impl Hosts {
     /// # Panics
     /// As [`Hosts::two`].
     pub fn three(mtu: u32) -> Hosts {
-        Hosts::row(3, mtu)
+        Hosts::row(3, mtu).unwrap_or_else(|reason| panic!("{reason}; {WHAT_TO_DO}"))
     }
 
-    fn row(count: u8, mtu: u32) -> Hosts {
-        let mut hosts: Vec<Host> = (0..count).map(|_| Host::new()).collect();
+    /// So many in a row.
+    ///
+    /// # Errors
+    /// Why network namespaces cannot be made here.
+    pub fn row(count: u8, mtu: u32) -> Result<Hosts, String> {
+        let mut hosts = (0..count).map(|_| Host::new()).collect::<Result<Vec<Host>, String>>()?;
         for left in 1..count {
             let (before, after) = hosts.split_at_mut(usize::from(left));
-            wire::join(before.last_mut().unwrap(), &mut after[0], left, mtu);
+            wire::join(before.last_mut().unwrap(), &mut after[0], left, mtu)?;
         }
-        Hosts(hosts)
+        Ok(Hosts(hosts))
     }
 
     /// The first of the row.

@@ -30,25 +30,29 @@ impl Port {
 }
 
 /// Lays wire number `wire` from `one` to `other`.
-pub(crate) fn join(one: &mut Host, other: &mut Host, wire: u8, mtu: u32) {
+pub(crate) fn join(one: &mut Host, other: &mut Host, wire: u8, mtu: u32) -> Result<(), String> {
     let (near, far) = (Port::new(wire, 1), Port::new(wire, 2));
     let (near_name, far_name) = (&near.interface, &far.interface);
-    one.ip(&format!(
+    one.try_ip(&format!(
         "link add {near_name} address {} mtu {mtu} type veth peer name {far_name} address {} mtu {mtu} netns {}",
         near.mac,
         far.mac,
         other.path()
-    ));
+    ))?;
     for (host, here, there) in [(&*one, &near, &far), (&*other, &far, &near)] {
         let name = &here.interface;
-        host.ip(&format!("address add {}/24 dev {name}", here.address));
+        host.try_ip(&format!("address add {}/24 dev {name}", here.address))?;
         // Without looking for duplicates, which takes seconds.
-        host.ip(&format!("address add {}/64 dev {name} nodad", here.address6));
-        host.ip(&format!("link set {name} up"));
+        host.try_ip(&format!("address add {}/64 dev {name} nodad", here.address6))?;
+        host.try_ip(&format!("link set {name} up"))?;
         for address in [there.address, there.address6] {
-            host.ip(&format!("neighbour replace {address} lladdr {} dev {name} nud permanent", there.mac));
+            host.try_ip(&format!(
+                "neighbour replace {address} lladdr {} dev {name} nud permanent",
+                there.mac
+            ))?;
         }
     }
     one.ports.push(near);
     other.ports.push(far);
+    Ok(())
 }

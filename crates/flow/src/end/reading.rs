@@ -33,7 +33,7 @@ impl Reading {
     pub(crate) fn read(&self, room: &mut [u8]) -> Result<usize, Errno> {
         match (self.position, self.kind) {
             (Some(position), _) => rustix::io::pread(&self.descriptor, room, position),
-            (None, Kind::Stream) => {
+            (None, Kind::Stream) if self.may_block => {
                 rustix::net::recv(&self.descriptor, room, RecvFlags::DONTWAIT).map(|read| read.1)
             }
             (None, _) => rustix::io::read(&self.descriptor, room),

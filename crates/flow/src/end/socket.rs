@@ -1,11 +1,12 @@
 //! Stream sockets: connecting, and being connected to.
 
-use crate::control::Control;
+use crate::control::{Control, TURN};
 use crate::error::Error;
 use crate::spec::{Tcp, Unix};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
@@ -27,7 +28,7 @@ pub(crate) fn connect_tcp(end: &Tcp, name: &str, control: &Control) -> Result<Ow
             Ok(()) => {
                 // Blocks are large, and the last one of a request must not wait for more.
                 let _ = sockopt::set_tcp_nodelay(&socket, true);
-                return Ok(socket);
+                return waits_in_turns(socket, name);
             }
             Err(error) => last = Some((address, error)),
         }
@@ -47,7 +48,10 @@ pub(crate) fn connect_unix(end: &Unix, name: &str, control: &Control) -> Result<
         match rustix::net::connect(&socket, &address) {
             // Too many wait to be accepted (unix(7)); there is nothing to poll for.
             Err(Errno::AGAIN) => control.sleep_until(Instant::now() + Duration::from_millis(10))?,
-            other => return finish_connect(other, &socket, control)?.map(|()| socket).map_err(failed),
+            other => {
+                finish_connect(other, &socket, control)?.map_err(failed)?;
+                return waits_in_turns(socket, name);
+            }
         }
     }
 }
@@ -56,6 +60,17 @@ fn stream(family: AddressFamily, name: &str) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(family, SocketType::STREAM, flags, None)
         .map_err(|error| Error::io(format!("make a socket for {name}"), error))
+}
+
+/// Calls on it wait by themselves from now on, but only as long as a cancelled flow may: what comes in time costs no
+/// further call, and what does not is waited for together with [`Control::cancel`].
+fn waits_in_turns(socket: OwnedFd, name: &str) -> Result<OwnedFd, Error> {
+    let timeout = |which| sockopt::set_socket_timeout(&socket, which, Some(TURN));
+    timeout(Timeout::Recv)
+        .and_then(|()| timeout(Timeout::Send))
+        .and_then(|()| rustix::io::ioctl_fionbio(&socket, false))
+        .map_err(|error| Error::io(format!("set up the socket of {name}"), error))?;
+    Ok(socket)
 }
 
 /// Waits until it is known what became of a connection.
@@ -141,7 +156,7 @@ impl Gate {
                 Ok(socket) => {
                     // Of unix sockets it means nothing.
                     let _ = sockopt::set_tcp_nodelay(&socket, true);
-                    return Ok(socket);
+                    return waits_in_turns(socket, &self.name);
                 }
                 Err(Errno::AGAIN) => control.wait(self.socket.as_fd(), PollFlags::IN, None).map(drop)?,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}

@@ -53,7 +53,8 @@ impl Writing {
         match (self.position, self.kind) {
             (Some(position), _) => rustix::io::pwrite(&self.descriptor, block, position),
             (None, Kind::Stream) => {
-                rustix::net::send(&self.descriptor, block, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+                let waits = if self.may_block { SendFlags::DONTWAIT } else { SendFlags::empty() };
+                rustix::net::send(&self.descriptor, block, waits | SendFlags::NOSIGNAL)
             }
             (None, _) => rustix::io::write(&self.descriptor, block),
         }

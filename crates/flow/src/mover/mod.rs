@@ -15,7 +15,7 @@ mod splice;
 mod uring;
 mod zerocopy;
 
-use crate::control::Control;
+use crate::control::{Control, TURN};
 use crate::end::{Reading, Writing};
 use crate::error::Error;
 use crate::facts::Kind;
@@ -242,6 +242,5 @@ pub(crate) fn copies(mover: Mover, from: Kind, to: Kind) -> u32 {
 
 /// The time until which a wait that cannot be cancelled may last.
 fn soon() -> Instant {
-    const TURN: std::time::Duration = std::time::Duration::from_millis(100);
     Instant::now() + TURN
 }
