@@ -178,7 +178,7 @@ pub(crate) fn share(file: &File) -> Result<File, Error> {
 }
 
 /// Everything in `file`, which the child wrote through the same position.
-fn text(file: &mut File) -> String {
+pub(crate) fn text(file: &mut File) -> String {
     let mut bytes = Vec::new();
     let _ = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()

@@ -63,7 +63,7 @@ word. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted."
 
 const FLOW_EXAMPLES: &str = "Examples:
   bywash bench flow --quick             does everything work? (under a minute)
-  bywash bench flow --html flow.html    everything (about 15 minutes)
+  bywash bench flow --html flow.html    everything (about 25 minutes)
   bywash bench flow tcp forward         what has 'tcp' or 'forward' in its name
   bywash bench flow 'disk: 256 MiB'     one size of the copies on disk
 
@@ -107,6 +107,8 @@ struct FlowPeerArgs {
     what: String,
     from: String,
     to: String,
+    #[arg(default_value_t = 0)]
+    block: usize,
 }
 
 #[derive(Args, Debug)]
@@ -174,7 +176,9 @@ pub fn main(arguments: BenchArgs) -> ExitCode {
             };
             flow::measure(&choice, screen)
         }),
-        Family::FlowPeer(peer) => flow::peer(&peer.what, &peer.from, &peer.to).map(|()| ExitCode::SUCCESS),
+        Family::FlowPeer(peer) => {
+            flow::peer(&peer.what, &peer.from, &peer.to, peer.block).map(|()| ExitCode::SUCCESS)
+        }
         Family::IpcPeer(peer) => {
             ipc::peer(&peer.what, peer.bytes, peer.messages, &peer.service).map(|()| ExitCode::SUCCESS)
         }

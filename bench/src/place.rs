@@ -11,6 +11,7 @@ use crate::workspace;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Begins the name of a run's folder in memory; the process id follows.
 const MEMORY_PREFIX: &str = "bywash-bench-";
@@ -128,7 +129,10 @@ impl Places {
             )));
         };
         workspace::sweep(parent, MEMORY_PREFIX);
-        let root = parent.join(format!("{MEMORY_PREFIX}{}", std::process::id()));
+        // One process may have several at once, as the tests have.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let root = parent.join(format!("{MEMORY_PREFIX}{}/{number}", std::process::id()));
         fs::create_dir_all(&root).map_err(|error| Error::io("create", &root, error))?;
         self.memory = Some(root.clone());
         Ok((root, 4096))
@@ -146,6 +150,8 @@ impl Drop for Places {
     fn drop(&mut self) {
         if let Some(root) = &self.memory {
             let _ = fs::remove_dir_all(root);
+            // The last one takes the process's folder with it.
+            let _ = root.parent().map(fs::remove_dir);
         }
     }
 }

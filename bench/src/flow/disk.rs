@@ -242,7 +242,7 @@ fn flow(ends: &Ends, flags: &[&str]) -> Result<Outcome, Error> {
 fn timed(command: Command) -> Result<Outcome, Error> {
     let begin = Instant::now();
     let cpu_seconds = Process::start(command)?.finish()?;
-    Ok(Outcome { seconds: begin.elapsed().as_secs_f64(), cpu_seconds })
+    Ok(Outcome { seconds: begin.elapsed().as_secs_f64(), cpu_seconds, lost: 0.0 })
 }
 
 /// A program that copies.
@@ -302,7 +302,10 @@ mod tests {
     use super::*;
 
     fn runs(name: &str, seconds: f64) -> Runs {
-        Runs { name: name.into(), outcomes: Ok(vec![Outcome { seconds, cpu_seconds: seconds }; 3]) }
+        Runs {
+            name: name.into(),
+            outcomes: Ok(vec![Outcome { seconds, cpu_seconds: seconds, lost: 0.0 }; 3]),
+        }
     }
 
     #[test]

@@ -158,7 +158,8 @@ fn by_hand(ends: &Ends, buffer: u64) -> Result<Outcome, Error> {
 fn timed(work: impl FnOnce() -> Result<(), Error>) -> Result<Outcome, Error> {
     let (begin, before) = (Instant::now(), process_seconds());
     work()?;
-    Ok(Outcome { seconds: begin.elapsed().as_secs_f64(), cpu_seconds: process_seconds() - before })
+    let cpu_seconds = process_seconds() - before;
+    Ok(Outcome { seconds: begin.elapsed().as_secs_f64(), cpu_seconds, lost: 0.0 })
 }
 
 /// CPU seconds of all threads of this process, those that have ended too.

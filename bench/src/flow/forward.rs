@@ -1,4 +1,4 @@
-//! A TCP connection through a process in the middle, on this machine.
+//! A TCP connection through a process in the middle: on this machine, and in the middle one of three hosts.
 //!
 //! A hand-written sender and receiver, the same on all sides; the CPU time is that of the one in the middle.
 
@@ -7,13 +7,15 @@ use super::part::{Part, Stage, repeats};
 use super::process::command;
 use super::rounds::{self, Frame, Metric, Runs, Side, Work};
 use super::route::had;
-use super::wires::{End, Files, Forwarder, by_hand as hand, flow, socat, through};
+use super::tcp::TURNS;
+use super::wires::{End, Files, Forwarder, Net, by_hand as hand, flow, socat, through};
 use crate::error::Error;
 use crate::place::Kind;
 use crate::programs::require;
 use crate::row::Row;
 use bywash_flow::size::Bytes;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 const BENCH: &str = "flow/forward";
@@ -28,18 +30,19 @@ const SOCAT: &str = "socat";
 /// The parts of this bench.
 pub fn parts(quick: bool) -> Vec<Part> {
     let bytes = if quick { 16 * MIB } else { 256 * MIB };
-    vec![Part {
+    let part = |what: &str, between_hosts| Part {
         frame: Frame {
             bench: BENCH,
-            what: format!("TCP, {} over loopback", Bytes(bytes)),
+            what: format!("TCP, {} {what}", Bytes(bytes)),
             place: String::new(),
             bytes,
             note: "cpu: of the process in the middle".into(),
         },
         kinds: vec![Kind::Tmpfs],
         headline: (Metric::Cpu, SPLICE, Some(GOAL_SPLICE)),
-        measure: Box::new(rows),
-    }]
+        measure: Box::new(move |stage, frame| rows(stage, frame, between_hosts)),
+    };
+    vec![part("over loopback", false), part("through the middle of three hosts", true)]
 }
 
 /// Somebody in the middle.
@@ -59,9 +62,7 @@ fn middles(folder: &Path) -> Vec<Middle> {
         middle(
             "bywash",
             None,
-            Box::new(|from, to| {
-                flow(&[], format!("tcp-listen:127.0.0.1:{from}"), format!("tcp:127.0.0.1:{to}"))
-            }),
+            Box::new(|from, to| flow(&[], format!("tcp-listen:{from}"), format!("tcp:{to}"))),
         ),
         middle(
             SPLICE,
@@ -72,8 +73,8 @@ fn middles(folder: &Path) -> Vec<Middle> {
             SOCAT,
             Some(GOAL_SOCAT),
             Box::new(|from, to| {
-                let listen = format!("TCP-LISTEN:{from},bind=127.0.0.1,reuseaddr");
-                socat(&[], listen, format!("TCP:127.0.0.1:{to}"))
+                let listen = format!("TCP-LISTEN:{},bind={},reuseaddr", from.port(), from.ip());
+                socat(&[], listen, format!("TCP:{to}"))
             }),
         ),
         Middle {
@@ -94,27 +95,26 @@ fn middles(folder: &Path) -> Vec<Middle> {
     ]
 }
 
-fn haproxy(from: u16, to: u16) -> String {
+fn haproxy(from: SocketAddr, to: SocketAddr) -> String {
     format!(
         "global\n  nbthread 1\n  tune.pipesize {MIB}\ndefaults\n  mode tcp\n  option splice-auto\n  \
          timeout connect 5s\n  timeout client 60s\n  timeout server 60s\nlisten flow\n  \
-         bind 127.0.0.1:{from}\n  server sink 127.0.0.1:{to}\n"
+         bind {from}\n  server sink {to}\n"
     )
 }
 
-fn rows(stage: &Stage<'_>, frame: &Frame) -> Result<Vec<Row>, Error> {
-    let place = had(stage.places, Kind::Tmpfs)?;
-    let files = Files { source: place.root.join("flow-sent"), sink: place.root.join("flow-received") };
-    place.write_file(&files.source, frame.bytes, 1)?;
+fn rows(stage: &Stage<'_>, frame: &Frame, between_hosts: bool) -> Result<Vec<Row>, Error> {
+    let net = if between_hosts { Net::hosts(3)? } else { Net::Loopback };
+    let files = Files::make(had(stage.places, Kind::Tmpfs)?, frame.bytes)?;
     let middles = middles(stage.folder);
     let sides: Vec<Side<'_>> = middles
         .iter()
         .map(|middle| {
-            let files = &files;
-            Side::new(middle.name, move || through(&middle.forward, middle.end, &files.source, &files.sink))
+            let (net, files) = (&net, &files);
+            Side::new(middle.name, move || through(net, &middle.forward, middle.end, files))
         })
         .collect();
-    let work = Work { state: &files, repeats: repeats(frame.bytes, stage.quick), pairs: stage.pairs };
+    let work = Work { state: &files, repeats: repeats(frame.bytes, stage.quick), pairs: stage.pairs * TURNS };
     let runs = rounds::run(sides, &work)?;
     let goals: Vec<Option<f64>> = middles.iter().map(|middle| middle.goal).collect();
     Ok(rows_of(frame, &runs, &goals))
@@ -140,7 +140,7 @@ mod tests {
             .iter()
             .map(|middle| Runs {
                 name: middle.name.into(),
-                outcomes: Ok(vec![Outcome { seconds: 1.0, cpu_seconds: 1.0 }; 3]),
+                outcomes: Ok(vec![Outcome { seconds: 1.0, cpu_seconds: 1.0, lost: 0.0 }; 3]),
             })
             .collect();
         let goals: Vec<Option<f64>> = middles.iter().map(|middle| middle.goal).collect();

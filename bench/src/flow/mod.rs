@@ -5,12 +5,14 @@
 //! - `figures`: every mover over transfer size and buffer size
 //! - `tcp`: a file over TCP into a file
 //! - `forward`: a TCP connection through a process in the middle
+//! - `datagram`: datagrams and frames between hosts
 //! - `rounds`: the sides in turns, and the rows
-//! - `route`, `wires`: the two ends, on storage and on TCP
+//! - `route`, `wires`: the two ends, on storage and on the network
 //! - `by_hand`: movers as one writes them by hand
 //! - `process`: programs beside each other, and their CPU time
 
 mod by_hand;
+mod datagram;
 mod disk;
 mod figures;
 mod forward;
@@ -76,6 +78,7 @@ fn parts(folder: &Path, quick: bool) -> Vec<Part> {
     parts.extend(figures::parts(folder, quick));
     parts.extend(tcp::parts(quick));
     parts.extend(forward::parts(quick));
+    parts.extend(datagram::parts(quick));
     parts
 }
 
@@ -91,9 +94,9 @@ fn chosen(mut parts: Vec<Part>, names: &[String]) -> Result<Vec<Part>, Error> {
 ///
 /// # Errors
 /// What failed.
-pub fn peer(what: &str, from: &str, to: &str) -> Result<(), Error> {
+pub fn peer(what: &str, from: &str, to: &str, block: usize) -> Result<(), Error> {
     match by_hand::Part::parse(what) {
-        Some(part) => part.run(from, to),
+        Some(part) => part.run(from, to, block),
         None => Err(Error::Usage(format!("{what} is no part of this bench"))),
     }
 }
@@ -103,19 +106,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_has_a_name_of_its_own_and_needs_a_place() {
+    fn every_part_has_a_name_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
         for quick in [false, true] {
             let parts = parts(folder.path(), quick);
             for (number, part) in parts.iter().enumerate() {
-                assert!(!part.kinds.is_empty(), "{}", part.name());
                 assert!(
                     parts[..number].iter().all(|other| other.name() != part.name()),
                     "{} twice",
                     part.name()
                 );
             }
-            for bench in ["flow/disk", "flow/tcp", "flow/forward"] {
+            for bench in ["flow/disk", "flow/tcp", "flow/forward", "flow/datagram"] {
                 let goal = |part: &&Part| part.frame.bench == bench && part.headline.2.is_some();
                 assert!(parts.iter().any(|part| goal(&part)), "{bench}");
             }

@@ -11,14 +11,16 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The longest that a program may take to listen.
 const LISTENING: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_micros(500);
-/// State of a socket that listens, in `/proc/net/tcp`.
+/// States of a socket that waits for others, in the tables of proc_pid_net(5): of TCP, and of UDP.
 const LISTENS: &str = "0A";
+const UNCONNECTED: &str = "07";
 
 /// A program that has been started; ended when dropped.
 pub struct Process {
@@ -56,6 +58,20 @@ impl Process {
         Err(child::failure(self.words.clone(), how, &mut self.stderr))
     }
 
+    /// Waits until it has ended, however that may be; answers what it wrote.
+    ///
+    /// # Errors
+    /// When it takes longer than [`child::LIMIT`].
+    pub fn told(mut self, stdout: &mut File) -> Result<String, Error> {
+        match child::wait(&mut self.child, child::LIMIT)? {
+            Some(_) => Ok(child::text(stdout)),
+            None => {
+                let how = format!("did not end within {} s", child::LIMIT.as_secs());
+                Err(child::failure(self.words.clone(), how, &mut self.stderr))
+            }
+        }
+    }
+
     /// Ends it, however it takes that; answers its CPU seconds.
     ///
     /// # Errors
@@ -69,13 +85,13 @@ impl Process {
         }
     }
 
-    /// Waits until somebody listens at `port` of this machine.
+    /// Waits until somebody can be reached by `door` at `port` of the host that it runs in.
     ///
     /// # Errors
     /// That it has ended instead, or does not come to it.
-    pub fn listens(&mut self, port: u16) -> Result<(), Error> {
+    pub fn listens(&mut self, door: Door, port: u16) -> Result<(), Error> {
         let begin = Instant::now();
-        while !is_listened_to(port) {
+        while !door.is_open(self.child.id(), port) {
             interrupt::check()?;
             let ended = self.child.try_wait().ok().flatten().map(|status| format!("ended with {status}"));
             let late = (begin.elapsed() > LISTENING).then(|| format!("does not listen at port {port}"));
@@ -119,28 +135,45 @@ fn children_seconds() -> Result<f64, Error> {
     Ok((usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6)
 }
 
-fn is_listened_to(port: u16) -> bool {
-    ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .any(|table| fs::read_to_string(table).is_ok_and(|text| has_listener(&text, port)))
+/// Where others come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// Connections.
+    Tcp,
+    /// Datagrams.
+    Udp,
 }
 
-/// Whether `table`, as proc_pid_net(5) has it, has a socket that listens at `port`.
-fn has_listener(table: &str, port: u16) -> bool {
+impl Door {
+    /// Whether it is open in the host of this process.
+    fn is_open(self, process: u32, port: u16) -> bool {
+        let (tables, state) = match self {
+            Door::Tcp => (["tcp", "tcp6"], LISTENS),
+            Door::Udp => (["udp", "udp6"], UNCONNECTED),
+        };
+        tables.iter().any(|table| {
+            let text = fs::read_to_string(format!("/proc/{process}/net/{table}"));
+            text.is_ok_and(|text| has_listener(&text, port, state))
+        })
+    }
+}
+
+/// Whether `table`, as proc_pid_net(5) has it, has a socket in `state` at `port`.
+fn has_listener(table: &str, port: u16, state: &str) -> bool {
     let address = format!(":{port:04X}");
     table.lines().skip(1).any(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        fields.get(1).is_some_and(|local| local.ends_with(&address)) && fields.get(3) == Some(&LISTENS)
+        fields.get(1).is_some_and(|local| local.ends_with(&address)) && fields.get(3) == Some(&state)
     })
 }
 
-/// A port of the loopback interface at which nobody listens.
+/// An address of the loopback interface at which nobody listens.
 ///
 /// # Errors
 /// The kernel's.
-pub fn free_port() -> Result<u16, Error> {
-    let bound = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-    bound.map(|address| address.port()).map_err(|error| Error::failed("a socket", error.to_string()))
+pub fn free_address() -> Result<SocketAddr, Error> {
+    let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    bound.map_err(|error| Error::failed("a socket", error.to_string()))
 }
 
 #[cfg(test)]
@@ -165,12 +198,14 @@ mod tests {
 
     #[test]
     fn listeners_are_found() {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        assert!(is_listened_to(port));
-        drop(listener);
-        assert!(!is_listened_to(port));
+        let here = std::process::id();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let receiver = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let ports = [listener.local_addr().unwrap().port(), receiver.local_addr().unwrap().port()];
+        assert!(Door::Tcp.is_open(here, ports[0]) && Door::Udp.is_open(here, ports[1]));
+        drop((listener, receiver));
+        assert!(!Door::Tcp.is_open(here, ports[0]) && !Door::Udp.is_open(here, ports[1]));
         let line = "  sl  local_address rem_address   st\n   0: 0100007F:1F90 0100007F:8000 01 0";
-        assert!(!has_listener(line, 8080));
+        assert!(!has_listener(line, 8080, LISTENS));
     }
 }

@@ -11,7 +11,7 @@ use crate::statistics::Summary;
 use std::time::{Duration, Instant};
 
 /// No measurement goes on for longer than this, once it has [`ROUNDS_MIN`] rounds.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(30);
 const ROUNDS_MIN: u32 = 3;
 
 /// One side: its name, and how one run of it goes.
@@ -36,17 +36,24 @@ pub struct Outcome {
     pub seconds: f64,
     /// Of all processors, by the processes that are looked at.
     pub cpu_seconds: f64,
+    /// Of the bytes, the share that did not arrive.
+    pub lost: f64,
 }
 
 impl Outcome {
     fn add(&mut self, other: Outcome) {
         self.seconds += other.seconds;
         self.cpu_seconds += other.cpu_seconds;
+        self.lost += other.lost;
     }
 
     fn over(self, count: u32) -> Outcome {
         let count = f64::from(count.max(1));
-        Outcome { seconds: self.seconds / count, cpu_seconds: self.cpu_seconds / count }
+        Outcome {
+            seconds: self.seconds / count,
+            cpu_seconds: self.cpu_seconds / count,
+            lost: self.lost / count,
+        }
     }
 }
 
@@ -101,12 +108,14 @@ impl Runs {
 /// What is read off a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// Bytes a second.
+    /// Bytes a second, of those that arrived.
     Throughput,
     /// CPU seconds for 10^9 bytes.
     Cpu,
     /// Milliseconds.
     Time,
+    /// Percent of the bytes that arrived.
+    Arrived,
 }
 
 impl Metric {
@@ -116,6 +125,7 @@ impl Metric {
             Metric::Throughput => "throughput",
             Metric::Cpu => "cpu",
             Metric::Time => "time",
+            Metric::Arrived => "arrived",
         }
     }
 
@@ -124,12 +134,14 @@ impl Metric {
             Metric::Throughput => "B/s",
             Metric::Cpu => "s/GB",
             Metric::Time => "ms",
+            Metric::Arrived => "%",
         }
     }
 
     fn value(self, outcome: &Outcome, bytes: f64) -> f64 {
         match self {
-            Metric::Throughput => bytes / outcome.seconds,
+            Metric::Throughput => bytes * (1.0 - outcome.lost) / outcome.seconds,
+            Metric::Arrived => 100.0 * (1.0 - outcome.lost),
             Metric::Cpu => outcome.cpu_seconds / (bytes / 1e9),
             Metric::Time => outcome.seconds * 1e3,
         }
@@ -138,7 +150,7 @@ impl Metric {
     /// Ours against the peer's, larger = better for us.
     fn ratio(self, ours: f64, peer: f64) -> f64 {
         match self {
-            Metric::Throughput => ours / peer,
+            Metric::Throughput | Metric::Arrived => ours / peer,
             // What took less than the kernel counts took that much.
             Metric::Cpu => peer.max(1e-9) / ours.max(1e-9),
             Metric::Time => peer / ours,
@@ -306,8 +318,11 @@ mod tests {
     use std::cell::RefCell;
 
     fn runs(name: &str, seconds: &[f64]) -> Runs {
-        let outcomes =
-            seconds.iter().map(|seconds| Outcome { seconds: *seconds, cpu_seconds: seconds / 2.0 });
+        let outcomes = seconds.iter().map(|seconds| Outcome {
+            seconds: *seconds,
+            cpu_seconds: seconds / 2.0,
+            lost: 0.0,
+        });
         Runs { name: name.into(), outcomes: Ok(outcomes.collect()) }
     }
 
@@ -372,7 +387,7 @@ mod tests {
             let order = &order;
             Side::new(name, move || {
                 order.borrow_mut().push(name);
-                Ok(Outcome { seconds: 1.0, cpu_seconds: 1.0 })
+                Ok(Outcome { seconds: 1.0, cpu_seconds: 1.0, lost: 0.0 })
             })
         };
         let broken = Side::new("broken", || Err(Error::Unavailable("no".into())));

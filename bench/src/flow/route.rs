@@ -71,6 +71,10 @@ pub struct Ends {
 
 /// Bytes in memory at once, as a multiple of what a run moves: source, sink, and what the kernel keeps of both.
 const MEMORY_FACTOR: u64 = 4;
+/// The least that is touched before a measurement of more than a few blocks.
+const WARM_BYTES_MIN: u64 = 2 << 30;
+/// Of less, what is touched by the run that is not measured is enough.
+const COLD_BYTES_MAX: u64 = 8 << 20;
 const MIB: usize = 1 << 20;
 /// Written over a device before a run that is checked, in every mebibyte.
 const SCRATCH: [u8; 4096] = [0xa5; 4096];
@@ -94,6 +98,7 @@ impl Ends {
         let (source, sink) = (from.root.join("flow-source"), to.root.join("flow-sink"));
         let ends = Ends { source, sink, bytes, devices: None, images: Vec::new() };
         from.write_file(&ends.source, bytes, bytes)?;
+        warm(bytes);
         Ok(ends)
     }
 
@@ -113,6 +118,7 @@ impl Ends {
         let (sink, to) = device(&ends.images[1])?;
         settle(&from).map_err(|error| Error::io("read", &source, error))?;
         (ends.source, ends.sink, ends.devices) = (source, sink, Some([from, to]));
+        warm(bytes);
         Ok(ends)
     }
 
@@ -184,6 +190,16 @@ fn settle(mut device: &File) -> std::io::Result<()> {
     let mut buffer = vec![0; MIB];
     while device.read(&mut buffer)? > 0 {}
     Ok(())
+}
+
+/// Touches several times the memory that copies of `bytes` take, and gives it back: what the host of a virtual machine has
+/// taken from it costs ten times as much to get as what is its own, and would fall on whoever comes first.
+pub fn warm(bytes: u64) {
+    if bytes <= COLD_BYTES_MAX {
+        return;
+    }
+    let wanted = (bytes * MEMORY_FACTOR).max(WARM_BYTES_MIN).min(memory_available() / 2);
+    drop(std::hint::black_box(vec![1u8; wanted as usize]));
 }
 
 /// Takes `sink` away, so that the next one finds as many free pages as `bytes` need that have just been used.

@@ -19,6 +19,8 @@ use bywash_flow::size::Bytes;
 
 const BENCH: &str = "flow/tcp";
 const MIB: u64 = 1 << 20;
+/// Rounds for each that others have: where the kernel puts two processes makes one run unlike the next.
+pub const TURNS: u32 = 3;
 /// At most 1.05 times the CPU time of the best pair that was written by hand.
 const GOAL_BY_HAND: f64 = 1.0 / 1.05;
 /// At most half of what socat takes.
@@ -88,18 +90,18 @@ fn pairs_of(by: By) -> Vec<Pair> {
             ];
             let with_socat = |name: &str, flags: &'static [&'static str]| Pair {
                 name: name.into(),
-                send: Box::new(move |file, port| {
-                    socat(flags, format!("OPEN:{},rdonly", file.display()), format!("TCP:127.0.0.1:{port}"))
+                send: Box::new(move |file, at| {
+                    socat(flags, format!("OPEN:{},rdonly", file.display()), format!("TCP:{at}"))
                 }),
-                receive: Box::new(move |port, file| {
-                    let from = format!("TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr");
+                receive: Box::new(move |at, file| {
+                    let from = format!("TCP-LISTEN:{},bind={},reuseaddr", at.port(), at.ip());
                     socat(flags, from, format!("CREATE:{}", file.display()))
                 }),
                 kind: Kind::Program,
             };
             let with_nc = |name: &str, through_pv| Pair {
                 name: name.into(),
-                send: Box::new(move |file, port| nc_sender(file, port, through_pv)),
+                send: Box::new(move |file, at| nc_sender(file, at, through_pv)),
                 receive: Box::new(nc_receiver),
                 kind: Kind::Program,
             };
@@ -121,11 +123,9 @@ fn ours(by: By, via: Option<Mover>) -> Pair {
     flags.extend(via.map(|mover| format!("--via={mover}")));
     Pair {
         name: via.map_or("bywash".into(), |mover| mover.to_string()),
-        send: Box::new(move |file, port| {
-            flow(&flags, format!("file:{}", file.display()), format!("tcp:127.0.0.1:{port}"))
-        }),
-        receive: Box::new(|port, file| {
-            flow(&[], format!("tcp-listen:127.0.0.1:{port}"), format!("file:{}", file.display()))
+        send: Box::new(move |file, at| flow(&flags, format!("file:{}", file.display()), format!("tcp:{at}"))),
+        receive: Box::new(|at, file| {
+            flow(&[], format!("tcp-listen:{at}"), format!("file:{}", file.display()))
         }),
         kind: Kind::Forced,
     }
@@ -140,9 +140,7 @@ fn forced(by: By, files: &Files) -> Result<Vec<Pair>, Error> {
 }
 
 fn rows(stage: &Stage<'_>, frame: &Frame, by: By) -> Result<Vec<Row>, Error> {
-    let place = had(stage.places, place::Kind::Tmpfs)?;
-    let files = Files { source: place.root.join("flow-sent"), sink: place.root.join("flow-received") };
-    place.write_file(&files.source, frame.bytes, 1)?;
+    let files = Files::make(had(stage.places, place::Kind::Tmpfs)?, frame.bytes)?;
     let mut peers = pairs_of(by);
     peers.extend(forced(by, &files)?);
     let own = ours(by, None);
@@ -153,7 +151,7 @@ fn rows(stage: &Stage<'_>, frame: &Frame, by: By) -> Result<Vec<Row>, Error> {
             Side::new(&*way.name, move || pair(&way.send, &way.receive, files))
         })
         .collect();
-    let work = Work { state: &files, repeats: repeats(frame.bytes, stage.quick), pairs: stage.pairs };
+    let work = Work { state: &files, repeats: repeats(frame.bytes, stage.quick), pairs: stage.pairs * TURNS };
     let runs = rounds::run(sides, &work)?;
     let kinds: Vec<Kind> = peers.iter().map(|peer| peer.kind).collect();
     Ok(rows_of(frame, &runs[0], &runs[1..], &kinds))
@@ -191,7 +189,7 @@ mod tests {
         let frame = parts(true).remove(0).frame;
         let runs = |name: &str| Runs {
             name: name.into(),
-            outcomes: Ok(vec![Outcome { seconds: 1.0, cpu_seconds: 1.0 }; 3]),
+            outcomes: Ok(vec![Outcome { seconds: 1.0, cpu_seconds: 1.0, lost: 0.0 }; 3]),
         };
         let choice = (disk::BEST, "throughput", disk::GOAL_CHOICE);
         let (hand, socat) = ((BEST, "cpu", GOAL_BY_HAND), (SOCAT, "cpu", GOAL_SOCAT));

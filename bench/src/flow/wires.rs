@@ -1,12 +1,15 @@
-//! Processes at the ends of TCP connections on this machine: by hand, by `bywash flow`, by programs.
+//! Processes at the ends of connections, on this machine or in hosts of their own: by hand, by `bywash flow`, by programs.
 
 use super::by_hand::Part;
-use super::process::{Process, command, free_port, this_program};
+use super::process::{Door, Process, command, free_address, this_program};
 use super::rounds::{Outcome, State};
-use super::route::{equal, make_room};
+use super::route::{equal, make_room, warm};
 use crate::error::Error;
+use crate::place::Place;
 use crate::programs::require;
+use bywash_hosts::{Host, Hosts, MTU};
 use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -17,6 +20,19 @@ pub struct Files {
     pub source: PathBuf,
     /// Where to.
     pub sink: PathBuf,
+}
+
+impl Files {
+    /// A source of `bytes` bytes of noise in `place`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn make(place: &Place, bytes: u64) -> Result<Files, Error> {
+        let files = Files { source: place.root.join("flow-sent"), sink: place.root.join("flow-received") };
+        place.write_file(&files.source, bytes, 1)?;
+        warm(bytes);
+        Ok(files)
+    }
 }
 
 impl State for Files {
@@ -38,12 +54,90 @@ impl Drop for Files {
     }
 }
 
-/// What sends a file to a port of this machine.
-pub type Sender = Box<dyn Fn(&Path, u16) -> Result<Command, Error>>;
-/// What receives a file at a port of this machine.
-pub type Receiver = Box<dyn Fn(u16, &Path) -> Result<Command, Error>>;
-/// What passes on, from the first port to the second one.
-pub type Forwarder = Box<dyn Fn(u16, u16) -> Result<Command, Error>>;
+/// What sends a file to an address.
+pub type Sender = Box<dyn Fn(&Path, SocketAddr) -> Result<Command, Error>>;
+/// What receives a file at an address.
+pub type Receiver = Box<dyn Fn(SocketAddr, &Path) -> Result<Command, Error>>;
+/// What passes on, from the first address to the second one.
+pub type Forwarder = Box<dyn Fn(SocketAddr, SocketAddr) -> Result<Command, Error>>;
+
+/// Where the sender, the one in the middle if there is one, and the receiver are.
+pub enum Net {
+    /// All of them on this machine.
+    Loopback,
+    /// Each in a host of its own, in the order of the row.
+    Hosts(Hosts),
+}
+
+/// At which hosts of ours listen.
+const PORT: u16 = 7301;
+
+impl Net {
+    /// So many hosts in a row.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] with the reason when they cannot be made here.
+    pub fn hosts(count: u8) -> Result<Net, Error> {
+        Hosts::row(count, MTU).map(Net::Hosts).map_err(|reason| {
+            Error::Unavailable(format!(
+                "{reason}; hosts of their own need root, or unshare --user --map-root-user --net"
+            ))
+        })
+    }
+
+    /// Where the receiver listens.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn last(&self) -> Result<SocketAddr, Error> {
+        match self {
+            Net::Loopback => free_address(),
+            Net::Hosts(hosts) => Ok((hosts.last().address(), PORT).into()),
+        }
+    }
+
+    /// Where the one in the middle listens.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn middle(&self) -> Result<SocketAddr, Error> {
+        match self {
+            Net::Loopback => free_address(),
+            Net::Hosts(hosts) => Ok((hosts.middle().address(), PORT).into()),
+        }
+    }
+
+    /// Starts a sender.
+    ///
+    /// # Errors
+    /// As [`Process::start`].
+    pub fn start_first(&self, command: Command) -> Result<Process, Error> {
+        start(command, if let Net::Hosts(hosts) = self { Some(hosts.first()) } else { None })
+    }
+
+    /// Starts one in the middle.
+    ///
+    /// # Errors
+    /// As [`Process::start`].
+    pub fn start_middle(&self, command: Command) -> Result<Process, Error> {
+        start(command, if let Net::Hosts(hosts) = self { Some(hosts.middle()) } else { None })
+    }
+
+    /// Starts a receiver.
+    ///
+    /// # Errors
+    /// As [`Process::start`].
+    pub fn start_last(&self, command: Command) -> Result<Process, Error> {
+        start(command, if let Net::Hosts(hosts) = self { Some(hosts.last()) } else { None })
+    }
+}
+
+fn start(command: Command, host: Option<&Host>) -> Result<Process, Error> {
+    match host {
+        Some(host) => host.run(|| Process::start(command)),
+        None => Process::start(command),
+    }
+}
 
 /// A hand-written part, in a process of its own.
 ///
@@ -57,12 +151,12 @@ pub fn by_hand(part: Part, from: &str, to: &str) -> Result<Command, Error> {
 
 /// A hand-written sender.
 pub fn hand_sender(part: Part) -> Sender {
-    Box::new(move |file, port| by_hand(part, &file.display().to_string(), &port.to_string()))
+    Box::new(move |file, at| by_hand(part, &file.display().to_string(), &at.to_string()))
 }
 
 /// A hand-written receiver.
 pub fn hand_receiver(part: Part) -> Receiver {
-    Box::new(move |port, file| by_hand(part, &port.to_string(), &file.display().to_string()))
+    Box::new(move |at, file| by_hand(part, &at.to_string(), &file.display().to_string()))
 }
 
 /// `bywash flow` with `flags`.
@@ -89,18 +183,18 @@ pub fn socat(flags: &[&str], from: String, to: String) -> Result<Command, Error>
 ///
 /// # Errors
 /// [`Error::Missing`], [`Error::Unavailable`].
-pub fn nc_sender(file: &Path, port: u16, through_pv: bool) -> Result<Command, Error> {
+pub fn nc_sender(file: &Path, at: SocketAddr, through_pv: bool) -> Result<Command, Error> {
     let nc = nc()?;
     if through_pv {
         let pv = require("pv", "pv")?;
         let mut command = command("sh");
-        command.args(["-c", "\"$1\" -q \"$2\" | \"$3\" -N 127.0.0.1 \"$4\"", "sh"]);
-        command.arg(pv).arg(file).arg(nc).arg(port.to_string());
+        command.args(["-c", "\"$1\" -q \"$2\" | \"$3\" -N \"$4\" \"$5\"", "sh"]);
+        command.arg(pv).arg(file).arg(nc).args([at.ip().to_string(), at.port().to_string()]);
         return Ok(command);
     }
     let source = File::open(file).map_err(|error| Error::io("open", file, error))?;
     let mut command = command(nc);
-    command.args(["-N", "127.0.0.1", &port.to_string()]).stdin(source);
+    command.args(["-N", &at.ip().to_string(), &at.port().to_string()]).stdin(source);
     Ok(command)
 }
 
@@ -108,10 +202,10 @@ pub fn nc_sender(file: &Path, port: u16, through_pv: bool) -> Result<Command, Er
 ///
 /// # Errors
 /// As [`nc_sender`].
-pub fn nc_receiver(port: u16, file: &Path) -> Result<Command, Error> {
+pub fn nc_receiver(at: SocketAddr, file: &Path) -> Result<Command, Error> {
     let sink = File::create(file).map_err(|error| Error::io("create", file, error))?;
     let mut command = command(nc()?);
-    command.args(["-l", "127.0.0.1", &port.to_string()]).stdout(sink);
+    command.args(["-l", &at.ip().to_string(), &at.port().to_string()]).stdout(sink);
     Ok(command)
 }
 
@@ -125,15 +219,15 @@ fn nc() -> Result<PathBuf, Error> {
 /// # Errors
 /// What failed.
 pub fn pair(send: &Sender, receive: &Receiver, files: &Files) -> Result<Outcome, Error> {
-    let port = free_port()?;
-    let mut receiver = Process::start(receive(port, &files.sink)?)?;
-    receiver.listens(port)?;
-    let command = send(&files.source, port)?;
+    let at = free_address()?;
+    let mut receiver = Process::start(receive(at, &files.sink)?)?;
+    receiver.listens(Door::Tcp, at.port())?;
+    let command = send(&files.source, at)?;
     let begin = Instant::now();
     let sender = Process::start(command)?;
     let received = receiver.finish()?;
     let sent = sender.finish()?;
-    Ok(Outcome { seconds: begin.elapsed().as_secs_f64(), cpu_seconds: received + sent })
+    Ok(Outcome { seconds: begin.elapsed().as_secs_f64(), cpu_seconds: received + sent, lost: 0.0 })
 }
 
 /// How the one in the middle ends.
@@ -145,18 +239,19 @@ pub enum End {
     WhenTold,
 }
 
-/// One file through somebody in the middle; the CPU time is that one's alone.
+/// One file through somebody in the middle of `net`; the CPU time is that one's alone.
 ///
 /// # Errors
 /// What failed.
-pub fn through(forward: &Forwarder, end: End, source: &Path, sink: &Path) -> Result<Outcome, Error> {
-    let (first, second) = (free_port()?, free_port()?);
-    let mut receiver = Process::start(hand_receiver(Part::ReceiveReadWrite)(second, sink)?)?;
-    receiver.listens(second)?;
-    let mut middle = Process::start(forward(first, second)?)?;
-    middle.listens(first)?;
+pub fn through(net: &Net, forward: &Forwarder, end: End, files: &Files) -> Result<Outcome, Error> {
+    let (first, second) = (net.middle()?, net.last()?);
+    let mut receiver = net.start_last(hand_receiver(Part::ReceiveReadWrite)(second, &files.sink)?)?;
+    receiver.listens(Door::Tcp, second.port())?;
+    let mut middle = net.start_middle(forward(first, second)?)?;
+    middle.listens(Door::Tcp, first.port())?;
+    let command = hand_sender(Part::SendSendfile)(&files.source, first)?;
     let begin = Instant::now();
-    let sender = Process::start(hand_sender(Part::SendSendfile)(source, first)?)?;
+    let sender = net.start_first(command)?;
     receiver.finish()?;
     let seconds = begin.elapsed().as_secs_f64();
     sender.finish()?;
@@ -164,5 +259,5 @@ pub fn through(forward: &Forwarder, end: End, source: &Path, sink: &Path) -> Res
         End::ByItself => middle.finish()?,
         End::WhenTold => middle.end()?,
     };
-    Ok(Outcome { seconds, cpu_seconds })
+    Ok(Outcome { seconds, cpu_seconds, lost: 0.0 })
 }

@@ -2,10 +2,8 @@
 //!
 //! Everything that is moved is made of numbers that follow from their position, and compared byte by byte.
 
-mod by_hand;
 mod ethernet;
 mod lossy;
-mod measure;
 mod passing;
 mod sequenced;
 mod udp;
