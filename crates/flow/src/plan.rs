@@ -160,6 +160,9 @@ const DIRECT_BYTES_MIN: u64 = 8 << 20;
 /// From here on a buffer is the better way through the page cache: one large copy costs less than one for each page, and
 /// more than that the buffer itself costs no longer counts.
 const BUFFER_BYTES_MIN: u64 = 64 << 20;
+/// From here on what is copied need not stay in the page cache: more would be thrown out for it than it is worth, and pages
+/// that are used again at once cost less than those that have to be found.
+const DONTCACHE_BYTES_MIN: u64 = 512 << 20;
 /// Of the page cache: a source of which more is there is read from there.
 const CACHED_MIN: f64 = 0.5;
 const MIB: usize = 1 << 20;
@@ -295,6 +298,7 @@ fn ranking(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
 
 fn between_files(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
     use Mover::*;
+    let sink = &facts.sink;
     let mut ranked = vec![(Reflink, "nothing is copied: the two share their blocks until one is written")];
     let size = facts.source.size.unwrap_or(u64::MAX);
     let by_splice = (Splice, "page cache to page cache, the kernel's own pages");
@@ -318,6 +322,10 @@ fn between_files(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
     if wishes.sync && large {
         ranked.extend(past_cache);
         ranked.extend(through_cache);
+    } else if size >= DONTCACHE_BYTES_MIN && sink.kind == Kind::File && !sink.appends {
+        ranked.push((Dontcache, "so large that the page cache had better keep what it has"));
+        ranked.extend(through_cache);
+        ranked.push((past_cache[0].0, "for what is to be durable"));
     } else {
         ranked.extend(through_cache);
         ranked.extend(past_cache.map(|(mover, _)| (mover, "for what is to be durable or large")));
@@ -491,8 +499,11 @@ mod tests {
         for (source, sink, wishes, mover) in [
             (file("xfs", 1), file("xfs", 1), &nothing, Mover::Reflink),
             (file("xfs", 1), file("xfs", 1), &sync, Mover::Reflink),
-            (file("xfs", 1), file("xfs", 2), &nothing, Mover::Buffer),
-            (file("ext4", 1), file("ext4", 1), &nothing, Mover::Buffer),
+            (file("xfs", 1), file("xfs", 2), &nothing, Mover::Dontcache),
+            (file("xfs", 1), file("tmpfs", 2), &nothing, Mover::Buffer),
+            (file("ext4", 1), file("ext4", 1), &nothing, Mover::Dontcache),
+            (End { size: Some(256 << 20), ..file("ext4", 1) }, file("ext4", 1), &nothing, Mover::Buffer),
+            (file("ext4", 1), end(Kind::Block, Some(system("the device", 9))), &nothing, Mover::Buffer),
             (small("ext4", 1), file("ext4", 1), &nothing, Mover::Splice),
             (small("ext4", 1), file("tmpfs", 2), &nothing, Mover::Splice),
             (small("ext4", 1), file("ext4", 1), &sync, Mover::Splice),
