@@ -1,6 +1,6 @@
 //! Curves as SVG: a figure for each experiment and metric, a line for each mover over a size.
 //!
-//! x is logarithmic. y is linear from 0 for throughput, and logarithmic for CPU time, where small buffers cost ten times
+//! x is logarithmic. y is linear from 0 for throughput and for what arrived, and logarithmic for CPU time, where small buffers cost ten times
 //! what large ones do.
 
 use crate::number;
@@ -64,6 +64,7 @@ pub fn figures(rows: &[&Row]) -> Vec<Figure> {
     let figure = |(experiment, axis, metric): &(&str, &str, &str)| {
         let (scale, y_title, log_y) = match *metric {
             "throughput" => (1e9, "throughput in GB/s", false),
+            "arrived" => (1.0, "arrived, in %", false),
             _ => (1.0, "CPU seconds per GB", true),
         };
         let here = rows.iter().copied().filter(|row| name_of(row) == (*experiment, *axis, *metric));

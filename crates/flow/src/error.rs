@@ -13,7 +13,7 @@ pub enum Error {
 
     /// The mover that was forced cannot move this flow.
     #[error(
-        "{mover} cannot move this flow: {reason}; leave the mover to the planner, or see what it says with --explain"
+        "{mover} cannot move this flow: {reason}; leave the mover to the planner, whose plan names those that can"
     )]
     Unfit {
         /// The mover.
