@@ -41,6 +41,11 @@ pub enum Command {
     /// mover is chosen by what the two ends are and what the kernel can do; --explain tells which it would be and
     /// why, and what was done is told in the end. Files appear under their name when they are whole.
     Flow(FlowArgs),
+    /// Say what a server could do, and what another structure of its I/O would change
+    ///
+    /// A model of servers whose operating system does the I/O (conventional), whose programs do it (user-level), whose
+    /// devices run the file system and TCP (active), and whose devices pass data on to each other (direct).
+    Plan(PlanArgs),
     /// Say what this machine offers, what it costs, and why a path cannot be used
     ///
     /// Takes about two seconds, needs no rights, changes nothing. Run it on a quiet machine.
@@ -52,6 +57,104 @@ pub enum Command {
     /// Print a shell's completion script
     Completions(CompletionsArgs),
 }
+
+/// `bywash plan`.
+#[derive(Args)]
+pub struct PlanArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: PlanCommand,
+}
+
+/// What `bywash plan` can do.
+#[derive(Subcommand)]
+pub enum PlanCommand {
+    /// Draw the paper's analytic figures as SVG, with their numbers as CSV
+    Figure(FigureArgs),
+    /// Say what a described machine can do at most, what binds it, and how it answers
+    #[command(after_help = MODEL_NOTES)]
+    Model(ModelArgs),
+    /// Compute what the paper says in its text, and say which lines agree
+    Check(CheckArgs),
+}
+
+/// `bywash plan figure`.
+#[derive(Args)]
+pub struct FigureArgs {
+    /// 2 to 7, or all
+    #[arg(value_name = "NUMBER", value_parser = figure_choice)]
+    pub number: FigureChoice,
+
+    /// The folder to write to, which is made if it is not there
+    #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub out: PathBuf,
+}
+
+/// Which of the figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FigureChoice {
+    /// That one.
+    One(u32),
+    /// All of them.
+    All,
+}
+
+fn figure_choice(text: &str) -> Result<FigureChoice, String> {
+    let numbers = bywash_model::figures::NUMBERS;
+    match text {
+        "all" => Ok(FigureChoice::All),
+        _ => {
+            let number = text.parse().ok().filter(|number| numbers.contains(number));
+            number.map(FigureChoice::One).ok_or_else(|| {
+                format!("there are {} to {}, and all of them: all", numbers.start(), numbers.end())
+            })
+        }
+    }
+}
+
+/// `bywash plan model`.
+#[derive(Args)]
+pub struct ModelArgs {
+    /// The description, in TOML (or JSON, if it is called .json)
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// Vary a number; may be repeated, and the last one varies fastest
+    #[arg(long, value_name = "KEY=FROM:TO:STEP")]
+    pub sweep: Vec<String>,
+
+    /// Print JSON, in bytes and seconds
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `bywash plan check`.
+#[derive(Args)]
+pub struct CheckArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const MODEL_NOTES: &str = "\
+A description, with everything that there must be:
+
+  [machine]
+  processors = { count = 1, speed = \"1.5 GHz\" }
+  interconnect = { rate = \"2 GiB/s\" }
+  interfaces = { count = 4, rate = \"116 MiB/s\", processor = \"300 MHz\" }
+  disks = { count = 4, rate = \"6.7 MiB/s\", processor = \"300 MHz\" }
+
+  [request.web]
+  file = \"16 KiB\"
+  miss = \"10 %\"
+
+Other requests: video (file), streams (block, writes), dynamic (page, compute, data). [load] has threads and think,
+[costs] server, tcp, file-system and system in cycles/B.
+
+Examples:
+  bywash plan model server.toml
+  bywash plan model server.toml --sweep 'request.web.miss=0 %:20 %:1 %' --sweep machine.disks.count=1:8:1";
 
 /// `bywash run`.
 #[derive(Args)]

@@ -92,6 +92,24 @@ pub enum Failure {
         source: io::Error,
     },
 
+    /// A file that is named cannot be read.
+    #[error("cannot read '{}': {source}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+
+    /// It can be read, and says what cannot be.
+    #[error("'{}': {reason}", .path.display())]
+    Description {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        reason: String,
+    },
+
     /// Standard output cannot be written.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),

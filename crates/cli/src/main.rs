@@ -10,6 +10,7 @@
 //! - [`run`]: finding the library, the program's environment, starting, supervising
 //! - [`report`]: the records of a session as a table and as JSON
 //! - [`flow`]: a flow from the command line: its progress, its report, its signals
+//! - [`plan`]: the model of servers: its figures, its answers, its acceptance table
 //! - [`doctor`]: probes and costs
 //! - [`error`]: why bywash could not do what it was asked
 //! - [`manual`]: man pages and shell completions, generated from [`cli`]
@@ -25,6 +26,7 @@ mod doctor;
 mod error;
 mod flow;
 mod manual;
+mod plan;
 mod report;
 mod run;
 
@@ -60,6 +62,10 @@ fn bywash() -> i32 {
         Command::Flow(arguments) => {
             run::survive_broken_pipes();
             flow::main(&arguments)
+        }
+        Command::Plan(arguments) => {
+            run::survive_broken_pipes();
+            plan::main(&arguments)
         }
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Bench(arguments) => {

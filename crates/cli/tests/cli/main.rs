@@ -7,6 +7,7 @@
 //! - [`signals`]: signals to bywash, Ctrl-C, Ctrl-Z
 //! - [`refusals`]: what is refused, and in which words
 //! - [`report`]: `--stats` and `--report`
+//! - [`plan`]: `bywash plan`
 //! - [`generated`]: help, man pages, completions
 //! - [`doctor`]: `bywash doctor`
 
@@ -19,6 +20,7 @@ mod flow;
 mod generated;
 mod inherited;
 mod place;
+mod plan;
 mod refusals;
 mod report;
 mod signals;

@@ -5,9 +5,11 @@
 //! - [`stages`]: what is done on the way
 //! - [`failures`]: everything that can go wrong
 //! - [`peers`]: nc, socat, curl, nginx at the other end
+//! - [`hosts`]: datagrams and frames from host to host
 
 mod failures;
 mod files;
+mod hosts;
 mod peers;
 mod stages;
 mod streams;

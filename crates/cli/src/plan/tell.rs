@@ -1,0 +1,191 @@
+//! What the model says, for people and as JSON.
+
+use crate::cli::{CheckArgs, ModelArgs};
+use crate::error::Failure;
+use bywash_model::check::{self, Verdict};
+use bywash_model::closed::{Closed, closed};
+use bywash_model::describe::Description;
+use bywash_model::sweep::{Axis, Table, sweep};
+use bywash_model::{Architecture, Bound, Resource, bound};
+use serde::Serialize;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+const MIB: f64 = 1048576.0;
+
+/// A description under one architecture.
+#[derive(Serialize)]
+struct Answer {
+    architecture: Architecture,
+    bound: Bound,
+    closed: Closed,
+}
+
+/// Tells what a description comes to, under every architecture.
+///
+/// # Errors
+/// What is wrong with the description or the sweep.
+pub fn model(arguments: &ModelArgs) -> Result<i32, Failure> {
+    let description = read(&arguments.file)?;
+    let refused = |why: bywash_model::describe::Error| Failure::Description {
+        path: arguments.file.clone(),
+        reason: why.to_string(),
+    };
+    let text = if arguments.sweep.is_empty() {
+        let answers: Vec<Answer> = Architecture::ALL
+            .iter()
+            .map(|architecture| {
+                let (machine, work) = (&description.machine, &description.workload());
+                Answer {
+                    architecture: *architecture,
+                    bound: bound(machine, work, *architecture),
+                    closed: closed(machine, work, *architecture),
+                }
+            })
+            .collect();
+        if arguments.json { json(&answers) } else { in_words(&description, &answers) }
+    } else {
+        let axes: Vec<Axis> =
+            arguments.sweep.iter().map(|text| text.parse()).collect::<Result<_, _>>().map_err(refused)?;
+        let tables: Vec<Table> = Architecture::ALL
+            .iter()
+            .map(|architecture| sweep(&description, &axes, *architecture))
+            .collect::<Result<_, _>>()
+            .map_err(refused)?;
+        if arguments.json { json(&swept(&axes, &tables)) } else { rows(&axes, &tables) }
+    };
+    print(&text)
+}
+
+/// Tells what the paper says against what is computed.
+///
+/// # Errors
+/// That standard output cannot be written.
+pub fn check(arguments: &CheckArgs) -> Result<i32, Failure> {
+    let lines = check::table();
+    let text = if arguments.json {
+        json(&lines)
+    } else {
+        let mut text = String::new();
+        for line in &lines {
+            text += &format!(
+                "{:9}  Fig. {}  {}: the paper says {}, computed {}\n",
+                line.verdict.name(),
+                line.figure,
+                line.point,
+                line.says,
+                line.computed
+            );
+            if !line.note.is_empty() {
+                text += &format!("{:19}{}\n", "", line.note);
+            }
+        }
+        let differ = lines.iter().filter(|line| line.verdict == Verdict::Differs).count();
+        text + &format!("{} lines, {differ} differ\n", lines.len())
+    };
+    print(&text)
+}
+
+fn read(path: &Path) -> Result<Description, Failure> {
+    let text = fs::read_to_string(path).map_err(|source| Failure::Read { path: path.into(), source })?;
+    let is_json = path.extension().is_some_and(|ending| ending == "json");
+    let read = if is_json { Description::from_json(&text) } else { Description::from_toml(&text) };
+    read.map_err(|why| Failure::Description { path: path.into(), reason: why.to_string() })
+}
+
+fn in_words(description: &Description, answers: &[Answer]) -> String {
+    let mut text = format!(
+        "{:13} {:>12}  {:21} {:>12} {:>12}   busy with {} threads\n",
+        "", "at most", "bound by", "with threads", "response", description.load.threads
+    );
+    for Answer { architecture, bound, closed } in answers {
+        let busy: Vec<String> = Resource::ALL
+            .iter()
+            .zip(closed.utilisation)
+            .filter(|(_, busy)| *busy > 0.0)
+            .map(|(resource, busy)| format!("{} {:.0} %", resource.name(), busy * 100.0))
+            .collect();
+        text += &format!(
+            "{:13} {:>12}  {:21} {:>12} {:>12}   {}\n",
+            architecture.name(),
+            rate(bound.throughput),
+            bound.binding.name(),
+            rate(closed.throughput),
+            time(closed.response),
+            busy.join(", ")
+        );
+    }
+    text
+}
+
+fn rate(bytes: f64) -> String {
+    format!("{:.1} MiB/s", bytes / MIB)
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        long if long >= 1.0 => format!("{long:.2} s"),
+        middle if middle >= 1e-3 => format!("{:.2} ms", middle * 1e3),
+        short => format!("{:.2} us", short * 1e6),
+    }
+}
+
+/// One combination of a sweep's values.
+#[derive(Serialize)]
+struct Point {
+    /// The values, in base units, in the order of the axes.
+    at: Vec<f64>,
+    /// Bytes a second, in the order of [`Architecture::ALL`].
+    throughput: Vec<f64>,
+    /// What binds.
+    binding: Vec<Resource>,
+}
+
+fn swept(axes: &[Axis], tables: &[Table]) -> Vec<Point> {
+    let count = tables.first().map_or(0, |table| table.throughput.len());
+    let point = |number: usize| {
+        let mut at = Vec::with_capacity(axes.len());
+        let mut rest = number;
+        for axis in axes.iter().rev() {
+            at.push(axis.values[rest % axis.values.len()]);
+            rest /= axis.values.len();
+        }
+        at.reverse();
+        Point {
+            at,
+            throughput: tables.iter().map(|table| table.throughput[number]).collect(),
+            binding: tables.iter().map(|table| table.binding[number]).collect(),
+        }
+    };
+    (0..count).map(point).collect()
+}
+
+/// As CSV: what varies, then throughput and what binds for each architecture.
+fn rows(axes: &[Axis], tables: &[Table]) -> String {
+    let mut names: Vec<String> = axes.iter().map(|axis| axis.key.name.to_owned()).collect();
+    for architecture in Architecture::ALL {
+        names.push(format!("{} B/s", architecture.name()));
+        names.push(format!("{} bound by", architecture.name()));
+    }
+    let mut text = names.join(",") + "\n";
+    for point in swept(axes, tables) {
+        let mut words: Vec<String> = point.at.iter().map(f64::to_string).collect();
+        for (throughput, binding) in point.throughput.iter().zip(&point.binding) {
+            words.push(throughput.to_string());
+            words.push(binding.name().to_owned());
+        }
+        text += &(words.join(",") + "\n");
+    }
+    text
+}
+
+fn json(value: &impl Serialize) -> String {
+    // Numbers, names and lists of them: always JSON.
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
+
+fn print(text: &str) -> Result<i32, Failure> {
+    io::stdout().write_all(text.as_bytes()).map_err(Failure::Output)?;
+    Ok(0)
+}

@@ -1,0 +1,182 @@
+//! How long each resource of a machine is busy for one byte that is served: the paper's t_c and t_a, for a byte.
+//!
+//! A byte that is served comes from memory or a disk and goes to the network, or the other way. With m the share that
+//! passes a disk, and writing x/c for x units on something that does c of them in a second:
+//!
+//! ```text
+//!                        conventional            user-level             active                direct
+//!     processors         (8.35+0.15+1.5m)/hs_h   (0.15+3.8+1.5m)/hs_h   0.15/hs_h             0.15/hs_h
+//!     interconnect       (1+m)/r                 (1+m)/r                (1+m)/r               1/r
+//!     interfaces         1/(n r_n)               1/(n r_n)              1/(n r_n)             1/(n r_n)
+//!     their processors   -                       -                      3.8/(n s_n)           3.8/(n s_n)
+//!     disks              m/(d r_d)               m/(d r_d)              m/(d r_d)             m/(d r_d)
+//!     their processors   -                       -                      1.5m/(d s_d)          1.5m/(d s_d)
+//! ```
+//!
+//! Source: Carrera et al., Section 3, equations for t_c and t_a and their form for the Web server, with the misprints put
+//! right (a stray term in the third line of t_c, a misplaced max in t_a). The column for user-level I/O is ours: the host
+//! keeps TCP and the file system, and what is left out is what the operating system does besides, which is copies and
+//! crossings. It is a bound: some of that may stay.
+//!
+//! Called by [`crate::bound()`], [`crate::closed`] and [`crate::sweep`].
+
+use crate::machine::Machine;
+use crate::work::{Request, Workload};
+use serde::{Deserialize, Serialize};
+
+/// How the I/O of a server is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Architecture {
+    /// The host runs everything, and the kernel copies.
+    Conventional,
+    /// The host runs everything; requests, data and completions pass the kernel by.
+    UserLevel,
+    /// Interfaces run TCP, disk controllers run the file system.
+    Active,
+    /// Active, and data goes from disk to interface without a stop in memory.
+    Direct,
+}
+
+impl Architecture {
+    /// All, in the order of what they leave to the host.
+    pub const ALL: [Architecture; 4] =
+        [Architecture::Conventional, Architecture::UserLevel, Architecture::Active, Architecture::Direct];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Architecture::Conventional => "conventional",
+            Architecture::UserLevel => "user-level",
+            Architecture::Active => "active",
+            Architecture::Direct => "direct",
+        }
+    }
+
+    fn is_active(self) -> bool {
+        matches!(self, Architecture::Active | Architecture::Direct)
+    }
+}
+
+/// What can be busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resource {
+    /// The host's processors.
+    Processors,
+    /// What joins everything.
+    Interconnect,
+    /// The wires of the network interfaces.
+    Interfaces,
+    /// The processors of the network interfaces.
+    InterfaceProcessors,
+    /// The disks.
+    Disks,
+    /// The processors of the disk controllers.
+    DiskProcessors,
+}
+
+impl Resource {
+    /// All, in the order of a [`Demand`].
+    pub const ALL: [Resource; 6] = [
+        Resource::Processors,
+        Resource::Interconnect,
+        Resource::Interfaces,
+        Resource::InterfaceProcessors,
+        Resource::Disks,
+        Resource::DiskProcessors,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Resource::Processors => "processors",
+            Resource::Interconnect => "interconnect",
+            Resource::Interfaces => "interfaces",
+            Resource::InterfaceProcessors => "interface processors",
+            Resource::Disks => "disks",
+            Resource::DiskProcessors => "disk processors",
+        }
+    }
+}
+
+/// Seconds that one unit of each resource is busy for a byte served if it did all the work alone, in the order of
+/// [`Resource::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Demand {
+    /// Of one processor, one interface, one disk.
+    pub seconds: [f64; 6],
+    /// How many there are of each.
+    pub units: [f64; 6],
+}
+
+/// What of a byte that is served passes where.
+struct Passage {
+    /// Through a disk.
+    disk: f64,
+    /// Into the machine from the network, and out of it to the network.
+    inward: f64,
+    outward: f64,
+    /// Processor cycles of the program beside those of [`crate::work::Costs`].
+    compute: f64,
+}
+
+impl Passage {
+    fn of(work: &Workload) -> Passage {
+        match work.request {
+            Request::Web { miss, .. } => Passage { disk: miss.0, inward: 0.0, outward: 1.0, compute: 0.0 },
+            Request::Video { .. } => Passage { disk: 1.0, inward: 0.0, outward: 1.0, compute: 0.0 },
+            Request::Streams { writes, .. } => {
+                Passage { disk: 1.0, inward: writes.0, outward: 1.0 - writes.0, compute: 0.0 }
+            }
+            Request::Dynamic { page, compute, data } => {
+                Passage { disk: data.0 / page.0, inward: 0.0, outward: 1.0, compute: compute.0 / page.0 }
+            }
+        }
+    }
+
+    fn network(&self) -> f64 {
+        self.inward + self.outward
+    }
+}
+
+impl Demand {
+    /// Of `work` on `machine`.
+    pub fn of(machine: &Machine, work: &Workload, architecture: Architecture) -> Demand {
+        let passage = Passage::of(work);
+        let costs = &work.costs;
+        let network = passage.network();
+        let on_host = costs.server.0 + passage.compute;
+        let protocols = costs.tcp.0 * network + costs.file_system.0 * passage.disk;
+        let cycles = match architecture {
+            Architecture::Conventional => on_host + costs.system.0 + protocols,
+            Architecture::UserLevel => on_host + protocols,
+            Architecture::Active | Architecture::Direct => on_host,
+        };
+        // What a program makes has to pass memory.
+        let is_handed_on =
+            architecture == Architecture::Direct && !matches!(work.request, Request::Dynamic { .. });
+        let crossings = if is_handed_on { network.max(passage.disk) } else { network + passage.disk };
+        let on_devices = if architecture.is_active() { 1.0 } else { 0.0 };
+        let (interfaces, disks) = (&machine.interfaces, &machine.disks);
+        Demand {
+            seconds: [
+                cycles / machine.processors.speed.0,
+                crossings / machine.interconnect.rate.0,
+                // Each way has the wire for itself.
+                passage.inward.max(passage.outward) / interfaces.rate.0,
+                on_devices * costs.tcp.0 * network / interfaces.processor.0,
+                passage.disk / disks.rate.0,
+                on_devices * costs.file_system.0 * passage.disk / disks.processor.0,
+            ],
+            units: [
+                machine.processors.count,
+                1.0,
+                interfaces.count,
+                interfaces.count,
+                disks.count,
+                disks.count,
+            ],
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! A machine and its work from TOML or JSON: one file for the model and the simulator.
+//!
+//! ```toml
+//! [machine]
+//! processors = { count = 1, speed = "1.5 GHz" }
+//! interconnect = { rate = "2 GiB/s" }
+//! interfaces = { count = 4, rate = "116 MiB/s", processor = "300 MHz" }
+//! disks = { count = 4, rate = "6.7 MiB/s", processor = "300 MHz" }
+//!
+//! [request.web]        # or video, streams, dynamic
+//! file = "16 KiB"
+//! miss = "10 %"
+//!
+//! [load]               # optional
+//! threads = 256
+//! think = "0 s"
+//!
+//! [costs]              # optional
+//! server = "0.15 cycles/B"
+//! tcp = "3.8 cycles/B"
+//! file-system = "1.5 cycles/B"
+//! system = "4.55 cycles/B"
+//! ```
+//!
+//! A key that is not known, a unit that does not fit, a value that cannot be: an error with the line.
+
+use crate::machine::Machine;
+use crate::units::{Cycles, CyclesPerByte, Frequency, Rate, Share, Time};
+use crate::work::{Costs, Load, Request, Workload};
+use serde::{Deserialize, Serialize};
+
+/// What such a file says.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// What the server is made of.
+    pub machine: Machine,
+    /// What it is asked.
+    pub request: Request,
+    /// By how many.
+    #[serde(default)]
+    pub load: Load,
+    /// What it costs.
+    #[serde(default)]
+    pub costs: Costs,
+}
+
+/// Why a description cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read, at a place that the message names.
+    #[error("{0}")]
+    Unreadable(String),
+    /// It can be read, and makes no sense.
+    #[error("{key} is {value}, and must be {must}")]
+    Impossible {
+        /// Which value.
+        key: &'static str,
+        /// What it is.
+        value: String,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// There is no such key.
+    #[error("there is no '{0}'; there are {1}")]
+    NoSuchKey(String, String),
+}
+
+impl Description {
+    /// From TOML.
+    ///
+    /// # Errors
+    /// What is wrong, and in which line.
+    pub fn from_toml(text: &str) -> Result<Description, Error> {
+        toml::from_str(text).map_err(|error| Error::Unreadable(error.to_string())).and_then(checked)
+    }
+
+    /// From JSON.
+    ///
+    /// # Errors
+    /// What is wrong, and in which line.
+    pub fn from_json(text: &str) -> Result<Description, Error> {
+        serde_json::from_str(text).map_err(|error| Error::Unreadable(error.to_string())).and_then(checked)
+    }
+
+    /// What is asked of the machine.
+    pub fn workload(&self) -> Workload {
+        Workload { request: self.request, costs: self.costs, load: self.load }
+    }
+}
+
+/// A number of a description that can be varied.
+#[derive(Clone, Copy)]
+pub struct Key {
+    /// Its name, as in TOML.
+    pub name: &'static str,
+    parse: fn(&str) -> Result<f64, String>,
+    at: fn(&mut Description) -> Option<&mut f64>,
+}
+
+macro_rules! keys {
+    ($($name:literal: $unit:ident, |$it:ident| $at:expr;)*) => {
+        const KEYS: &[Key] = &[$(Key {
+            name: $name,
+            parse: |text| text.parse::<$unit>().map(|value| value.0).map_err(|error| error.to_string()),
+            at: |$it| $at,
+        }),*];
+    };
+}
+
+keys! {
+    "machine.processors.count": Count, |it| Some(&mut it.machine.processors.count);
+    "machine.processors.speed": Frequency, |it| Some(&mut it.machine.processors.speed.0);
+    "machine.interconnect.rate": Rate, |it| Some(&mut it.machine.interconnect.rate.0);
+    "machine.interfaces.count": Count, |it| Some(&mut it.machine.interfaces.count);
+    "machine.interfaces.rate": Rate, |it| Some(&mut it.machine.interfaces.rate.0);
+    "machine.interfaces.processor": Frequency, |it| Some(&mut it.machine.interfaces.processor.0);
+    "machine.disks.count": Count, |it| Some(&mut it.machine.disks.count);
+    "machine.disks.rate": Rate, |it| Some(&mut it.machine.disks.rate.0);
+    "machine.disks.processor": Frequency, |it| Some(&mut it.machine.disks.processor.0);
+    "request.web.miss": Share, |it| match &mut it.request {
+        Request::Web { miss, .. } => Some(&mut miss.0),
+        _ => None,
+    };
+    "request.streams.writes": Share, |it| match &mut it.request {
+        Request::Streams { writes, .. } => Some(&mut writes.0),
+        _ => None,
+    };
+    "request.dynamic.compute": Cycles, |it| match &mut it.request {
+        Request::Dynamic { compute, .. } => Some(&mut compute.0),
+        _ => None,
+    };
+    "costs.server": CyclesPerByte, |it| Some(&mut it.costs.server.0);
+    "costs.tcp": CyclesPerByte, |it| Some(&mut it.costs.tcp.0);
+    "costs.file-system": CyclesPerByte, |it| Some(&mut it.costs.file_system.0);
+    "costs.system": CyclesPerByte, |it| Some(&mut it.costs.system.0);
+    "load.think": Time, |it| Some(&mut it.load.think.0);
+}
+
+/// A plain number.
+struct Count(f64);
+
+impl std::str::FromStr for Count {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Count, String> {
+        let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+        number.map(Count).ok_or_else(|| format!("'{text}' is not a number of them"))
+    }
+}
+
+impl Key {
+    /// All there are.
+    pub fn all() -> impl Iterator<Item = Key> {
+        KEYS.iter().copied()
+    }
+
+    /// The one of that name.
+    ///
+    /// # Errors
+    /// That there is none.
+    pub fn named(name: &str) -> Result<Key, Error> {
+        Key::all().find(|known| known.name == name).ok_or_else(|| no_such_key(name))
+    }
+
+    /// A value of its, with its unit.
+    ///
+    /// # Errors
+    /// That it is none.
+    pub fn value(self, text: &str) -> Result<f64, Error> {
+        (self.parse)(text).map_err(|why| Error::Unreadable(format!("{}: {why}", self.name)))
+    }
+
+    /// Where it is in `description`, in base units: bytes, seconds, cycles, shares of one.
+    ///
+    /// # Errors
+    /// That this description has none of that name, as its requests are of another kind.
+    pub fn of(self, description: &mut Description) -> Result<&mut f64, Error> {
+        (self.at)(description).ok_or_else(|| no_such_key(self.name))
+    }
+}
+
+fn no_such_key(name: &str) -> Error {
+    Error::NoSuchKey(name.into(), Key::all().map(|key| key.name).collect::<Vec<_>>().join(", "))
+}
+
+fn checked(description: Description) -> Result<Description, Error> {
+    let Description { machine, request, load, .. } = &description;
+    let positive = [
+        ("machine.processors.count", machine.processors.count),
+        ("machine.processors.speed", machine.processors.speed.0),
+        ("machine.interconnect.rate", machine.interconnect.rate.0),
+        ("machine.interfaces.count", machine.interfaces.count),
+        ("machine.interfaces.rate", machine.interfaces.rate.0),
+        ("machine.interfaces.processor", machine.interfaces.processor.0),
+        ("machine.disks.count", machine.disks.count),
+        ("machine.disks.rate", machine.disks.rate.0),
+        ("machine.disks.processor", machine.disks.processor.0),
+        ("load.threads", f64::from(load.threads)),
+        ("the bytes of a request", description.workload().request_bytes()),
+    ];
+    if let Some((key, value)) = positive.into_iter().find(|(_, value)| *value <= 0.0 || !value.is_finite()) {
+        return Err(Error::Impossible { key, value: value.to_string(), must: "more than 0" });
+    }
+    let share = match request {
+        Request::Web { miss, .. } => Some(("request.web.miss", miss.0)),
+        Request::Streams { writes, .. } => Some(("request.streams.writes", writes.0)),
+        _ => None,
+    };
+    match share.filter(|(_, share)| !(0.0..=1.0).contains(share)) {
+        Some((key, value)) => {
+            Err(Error::Impossible { key, value: format!("{} %", value * 100.0), must: "at most 100 %" })
+        }
+        None => Ok(description),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+[machine]
+processors = { count = 1, speed = "1.5 GHz" }
+interconnect = { rate = "2 GiB/s" }
+interfaces = { count = 4, rate = "116 MiB/s", processor = "300 MHz" }
+disks = { count = 4, rate = "6.7 MiB/s", processor = "300 MHz" }
+
+[request.web]
+file = "16 KiB"
+miss = "10 %"
+"#;
+
+    #[test]
+    fn the_paper_s_machine_is_read_and_written() {
+        let description = Description::from_toml(TEXT).unwrap();
+        assert_eq!((description.machine, description.workload()), (Machine::of_2003(), Workload::web(0.1)));
+        let again = serde_json::to_string(&description).unwrap();
+        assert_eq!(Description::from_json(&again).unwrap(), description);
+        assert_eq!(Description::from_toml(&toml::to_string(&description).unwrap()).unwrap(), description);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        for (from, to, wanted) in [
+            ("\"2 GiB/s\"", "\"2 GHz\"", &["line 4", "'2 GHz' is not a rate"][..]),
+            ("\"16 KiB\"", "16384", &["line 9", "16 KiB"]),
+            ("miss =", "mis =", &["line 10", "mis"]),
+            ("[request.web]", "[request.wep]", &["line 8", "wep"]),
+            ("count = 4, rate = \"6.7", "count = 0, rate = \"6.7", &["machine.disks.count is 0"]),
+            ("\"10 %\"", "\"110 %\"", &["request.web.miss is 110", "at most 100 %"]),
+            ("interconnect", "interconect", &["interconect"]),
+        ] {
+            let error = Description::from_toml(&TEXT.replace(from, to)).unwrap_err().to_string();
+            assert!(wanted.iter().all(|part| error.contains(part)), "{to}: {error}");
+        }
+        let error = Description::from_json("{\n\"machine\": 1}").unwrap_err().to_string();
+        assert!(error.contains("line 2"), "{error}");
+    }
+
+    #[test]
+    fn every_key_can_be_varied_where_it_is() {
+        let mut description = Description::from_toml(TEXT).unwrap();
+        let miss = Key::named("request.web.miss").unwrap();
+        *miss.of(&mut description).unwrap() = miss.value("20 %").unwrap();
+        assert_eq!(description.workload(), Workload::web(0.2));
+        assert!(miss.value("20").unwrap_err().to_string().contains("request.web.miss"));
+        let compute = Key::named("request.dynamic.compute").unwrap();
+        assert!(compute.of(&mut description).is_err(), "of another kind of request");
+        assert!(Key::named("machine.wheels").err().unwrap().to_string().contains("machine.disks.count"));
+    }
+}

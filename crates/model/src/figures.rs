@@ -1,0 +1,294 @@
+//! The paper's analytic figures, 2 to 7, as curves.
+//!
+//! What each varies beyond Tables II and III is read off its text: the file system's cost while TCP stays on the host
+//! (3), TCP's cost, which a conventional host pays too (5), hosts with four interfaces and four disks each (6), what a
+//! request costs the host besides (7).
+
+use crate::bound::bound;
+use crate::demand::Architecture::{self, Active, Conventional, Direct};
+use crate::machine::Machine;
+use crate::units::{CyclesPerByte, Rate};
+use crate::work::{Costs, Workload};
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Its number in the paper.
+    pub number: u32,
+    /// What it shows.
+    pub title: &'static str,
+    /// What varies, with its unit.
+    pub x: &'static str,
+    /// Throughput over that, in MiB/s.
+    pub curves: Vec<Curve>,
+    /// What the paper's text says of it.
+    pub marks: Vec<Mark>,
+}
+
+/// One curve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// Whose it is.
+    pub name: String,
+    /// x, and MiB/s.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A point of which the text speaks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    /// Where.
+    pub at: (f64, f64),
+    /// What it says.
+    pub says: &'static str,
+}
+
+const MIB: f64 = 1048576.0;
+/// Points of a curve, but for the last one.
+const STEPS: usize = 200;
+
+/// A machine and its work at one x.
+type At = (Machine, Workload);
+
+/// Those that exist.
+pub const NUMBERS: std::ops::RangeInclusive<u32> = 2..=7;
+
+/// The figure of that number; none if it is not one of the analytic ones.
+pub fn figure(number: u32) -> Option<Figure> {
+    Some(match number {
+        2 => miss_rate(),
+        3 => file_system_cost(),
+        4 => interface_rate(),
+        5 => tcp_cost(),
+        6 => hosts(),
+        7 => host_work(),
+        _ => return None,
+    })
+}
+
+/// Throughput in MiB/s.
+pub(crate) fn mib(at: At, architecture: Architecture) -> f64 {
+    bound(&at.0, &at.1, architecture).throughput / MIB
+}
+
+fn curve(
+    name: impl Into<String>,
+    range: (f64, f64),
+    architecture: Architecture,
+    at: impl Fn(f64) -> At,
+) -> Curve {
+    let (from, to) = range;
+    let points = (0..=STEPS).map(|step| from + (to - from) * step as f64 / STEPS as f64);
+    Curve { name: name.into(), points: points.map(|x| (x, mib(at(x), architecture))).collect() }
+}
+
+/// At a miss rate of x percent, with so many disks.
+pub(crate) fn at_miss(percent: f64, disks: f64) -> At {
+    let mut machine = Machine::of_2003();
+    machine.disks.count = disks;
+    (machine, Workload::web(percent / 100.0))
+}
+
+fn miss_rate() -> Figure {
+    let range = (0.0, 20.0);
+    let curves = [1.0, 4.0].into_iter().flat_map(|disks| {
+        [Conventional, Active, Direct].map(|architecture| {
+            let name = format!("{}, d = {disks}", architecture.name());
+            curve(name, range, architecture, move |x| at_miss(x, disks))
+        })
+    });
+    Figure {
+        number: 2,
+        title: "Throughput over the miss rate of the cache",
+        x: "miss rate in %",
+        curves: curves.collect(),
+        marks: vec![
+            Mark { at: (0.0, mib(at_miss(0.0, 4.0), Active)), says: "1.8 times the conventional server" },
+            Mark { at: (4.0, mib(at_miss(4.0, 1.0), Conventional)), says: "one disk binds" },
+        ],
+    }
+}
+
+/// At a file-system cost of x cycles a byte, with TCP on the host of both.
+pub(crate) fn at_file_system_cost(x: f64, miss: f64) -> At {
+    let mut work = Workload::web(miss);
+    // TCP and the rest of the system stay where they are: they are the server's.
+    work.costs = Costs {
+        server: CyclesPerByte(8.5),
+        tcp: CyclesPerByte(0.0),
+        file_system: CyclesPerByte(x),
+        system: CyclesPerByte(0.0),
+    };
+    (Machine::of_2003(), work)
+}
+
+fn file_system_cost() -> Figure {
+    let range = (0.0, 20.0);
+    let both = [Conventional, Active];
+    Figure {
+        number: 3,
+        title: "Throughput over the cost of the file system, TCP on the host",
+        x: "file system cost in cycles/B",
+        curves: both.map(|one| curve(one.name(), range, one, |x| at_file_system_cost(x, 0.10))).to_vec(),
+        marks: vec![Mark {
+            at: (5.0, mib(at_file_system_cost(5.0, 0.10), Active)),
+            says: "small gains up to here",
+        }],
+    }
+}
+
+/// With so many interfaces of x MiB/s.
+pub(crate) fn at_interface_rate(x: f64, interfaces: f64) -> At {
+    let mut machine = Machine::of_2003();
+    machine.interfaces.count = interfaces;
+    machine.interfaces.rate = Rate(x * MIB);
+    (machine, Workload::web(0.10))
+}
+
+fn interface_rate() -> Figure {
+    let range = (1.0, 200.0);
+    let mut curves = Vec::new();
+    for interfaces in [1.0, 2.0, 4.0] {
+        for one in [Conventional, Active] {
+            let name = format!("{}, n = {interfaces}", one.name());
+            curves.push(curve(name, range, one, move |x| at_interface_rate(x, interfaces)));
+        }
+    }
+    Figure {
+        number: 4,
+        title: "Throughput over the rate of a network interface",
+        x: "rate of an interface in MiB/s",
+        curves,
+        marks: vec![
+            Mark { at: (116.0, mib(at_interface_rate(116.0, 4.0), Active)), says: "268: the disks bind" },
+            Mark {
+                at: (116.0, mib(at_interface_rate(116.0, 4.0), Conventional)),
+                says: "168: the host binds",
+            },
+            Mark {
+                at: (75.3, mib(at_interface_rate(75.3, 1.0), Active)),
+                says: "its processor binds from here",
+            },
+        ],
+    }
+}
+
+/// At a cost of x cycles a byte for TCP, with so many interfaces.
+pub(crate) fn at_tcp_cost(x: f64, interfaces: f64) -> At {
+    let mut machine = Machine::of_2003();
+    machine.interfaces.count = interfaces;
+    let mut work = Workload::web(0.10);
+    work.costs.tcp = CyclesPerByte(x);
+    (machine, work)
+}
+
+fn tcp_cost() -> Figure {
+    let range = (0.1, 10.0);
+    let mut curves = Vec::new();
+    for interfaces in [1.0, 2.0, 4.0] {
+        for one in [Conventional, Active] {
+            let name = format!("{}, n = {interfaces}", one.name());
+            curves.push(curve(name, range, one, move |x| at_tcp_cost(x, interfaces)));
+        }
+    }
+    Figure {
+        number: 5,
+        title: "Throughput over the cost of TCP",
+        x: "TCP cost in cycles/B",
+        curves,
+        marks: vec![Mark {
+            at: (2.466, mib(at_tcp_cost(2.466, 1.0), Active)),
+            says: "limit of one interface",
+        }],
+    }
+}
+
+/// With so many hosts, four interfaces and disks each, and an interconnect of so many GiB/s.
+pub(crate) fn at_hosts(hosts: f64, gib: f64) -> At {
+    let mut machine = Machine::of_2003();
+    machine.processors.count = hosts;
+    machine.interfaces.count = 4.0 * hosts;
+    machine.disks.count = 4.0 * hosts;
+    machine.interconnect.rate = Rate(gib * 1024.0 * MIB);
+    (machine, Workload::web(0.10))
+}
+
+fn hosts() -> Figure {
+    const HOSTS: u32 = 10;
+    let mut curves = Vec::new();
+    for gib in [1.0, 2.0] {
+        for one in [Conventional, Active, Direct] {
+            let points = (1..=HOSTS).map(|hosts| {
+                let hosts = f64::from(hosts);
+                (hosts, mib(at_hosts(hosts, gib), one))
+            });
+            let name = format!("{}, {gib} GiB/s", one.name());
+            curves.push(Curve { name, points: points.collect() });
+        }
+    }
+    Figure {
+        number: 6,
+        title: "Throughput over the number of hosts",
+        x: "hosts, with four interfaces and four disks each",
+        curves,
+        marks: vec![
+            Mark { at: (4.0, mib(at_hosts(4.0, 1.0), Active)), says: "4 active hosts fill 1 GiB/s" },
+            Mark { at: (6.0, mib(at_hosts(6.0, 1.0), Conventional)), says: "6 conventional ones do" },
+        ],
+    }
+}
+
+/// With x cycles a byte on the host that no device can take over, and so many hosts.
+pub(crate) fn at_host_work(x: f64, hosts: f64) -> At {
+    let mut machine = Machine::of_2003();
+    machine.processors.count = hosts;
+    let mut work = Workload::web(0.10);
+    work.costs.server = CyclesPerByte(x);
+    (machine, work)
+}
+
+fn host_work() -> Figure {
+    let range = (0.1, 100.0);
+    let mut curves = Vec::new();
+    for hosts in [1.0, 2.0, 4.0] {
+        for one in [Conventional, Active] {
+            let name = format!("{}, h = {hosts}", one.name());
+            curves.push(curve(name, range, one, move |x| at_host_work(x, hosts)));
+        }
+    }
+    Figure {
+        number: 7,
+        title: "Throughput over the work of a request on the host",
+        x: "host work in cycles/B",
+        curves,
+        marks: vec![Mark {
+            at: (5.3, mib(at_host_work(5.3, 1.0), Active)),
+            says: "the disks bind up to here",
+        }],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_has_curves_of_positive_numbers_and_marks_on_them() {
+        for number in NUMBERS {
+            let figure = figure(number).unwrap();
+            assert_eq!(figure.number, number);
+            assert!(!figure.marks.is_empty());
+            for curve in &figure.curves {
+                assert!(
+                    curve.points.iter().all(|point| point.1.is_finite() && point.1 > 0.0),
+                    "{number}: {}",
+                    curve.name
+                );
+                assert!(curve.points.windows(2).all(|two| two[0].0 < two[1].0));
+            }
+            let names: Vec<&str> = figure.curves.iter().map(|curve| &*curve.name).collect();
+            assert!(names.iter().enumerate().all(|(at, name)| !names[..at].contains(name)), "{names:?}");
+        }
+        assert_eq!((figure(1), figure(8)), (None, None));
+    }
+}

@@ -1,0 +1,171 @@
+//! Quantities as people write them: `"1.5 GHz"`, `"116 MiB/s"`, `"2 ms"`, `"10 %"`.
+//!
+//! A number without a unit is refused where there are units to choose from, and a unit of another quantity is refused
+//! with the ones that fit. Read by [`crate::describe`], written back in the largest unit that leaves no fraction.
+
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// Why a text is not a quantity.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not {what}: write a number and one of {units}, as in '{example}'")]
+pub struct NotAQuantity {
+    text: String,
+    what: &'static str,
+    units: String,
+    example: &'static str,
+}
+
+/// Splits a text into its number and its unit.
+fn split(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| c.is_alphabetic() || c == '%').unwrap_or(text.len());
+    // 1e9 is a number.
+    let (number, unit) = match text[..end].trim().parse::<f64>() {
+        Ok(number) => (number, text[end..].trim()),
+        Err(_) => return None,
+    };
+    (number.is_finite() && number >= 0.0).then_some((number, unit))
+}
+
+macro_rules! quantity {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $example:literal, [$(($unit:literal, $factor:expr)),+ $(,)?]) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+        pub struct $name(pub f64);
+
+        impl $name {
+            const UNITS: &'static [(&'static str, f64)] = &[$(($unit, $factor)),+];
+        }
+
+        impl FromStr for $name {
+            type Err = NotAQuantity;
+
+            fn from_str(text: &str) -> Result<$name, NotAQuantity> {
+                let refused = || NotAQuantity {
+                    text: text.into(),
+                    what: $what,
+                    units: $name::UNITS.iter().map(|unit| unit.0).collect::<Vec<_>>().join(", "),
+                    example: $example,
+                };
+                let (number, unit) = split(text).ok_or_else(refused)?;
+                let known = $name::UNITS.iter().find(|known| known.0 == unit).ok_or_else(refused)?;
+                Ok($name(number * known.1))
+            }
+        }
+
+        impl fmt::Display for $name {
+            /// In the largest unit of which there is at least one.
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let fits = |unit: &&(&str, f64)| self.0 >= unit.1;
+                let largest = $name::UNITS.iter().filter(fits).max_by(|one, other| one.1.total_cmp(&other.1));
+                let unit = largest.or($name::UNITS.first()).copied().unwrap_or(("", 1.0));
+                write!(out, "{} {}", self.0 / unit.1, unit.0)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                struct Text;
+
+                impl Visitor<'_> for Text {
+                    type Value = $name;
+
+                    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        write!(out, "{} with its unit, as in \"{}\"", $what, $example)
+                    }
+
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+
+                deserializer.deserialize_str(Text)
+            }
+        }
+    };
+}
+
+const KIB: f64 = 1024.0;
+const MIB: f64 = KIB * KIB;
+const GIB: f64 = KIB * MIB;
+
+quantity!(
+    /// Bytes a second.
+    Rate, "a rate", "116 MiB/s",
+    [
+        ("B/s", 1.0), ("kB/s", 1e3), ("KiB/s", KIB), ("MB/s", 1e6), ("MiB/s", MIB), ("GB/s", 1e9), ("GiB/s", GIB),
+        ("Mbit/s", 1e6 / 8.0), ("Gbit/s", 1e9 / 8.0),
+    ]
+);
+quantity!(
+    /// Cycles a second.
+    Frequency, "a frequency", "1.5 GHz",
+    [("Hz", 1.0), ("kHz", 1e3), ("MHz", 1e6), ("GHz", 1e9)]
+);
+quantity!(
+    /// Bytes.
+    Size, "a size", "16 KiB",
+    [("B", 1.0), ("kB", 1e3), ("KiB", KIB), ("MB", 1e6), ("MiB", MIB), ("GB", 1e9), ("GiB", GIB), ("TB", 1e12)]
+);
+quantity!(
+    /// Seconds.
+    Time, "a time", "2 ms",
+    [("s", 1.0), ("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("min", 60.0)]
+);
+quantity!(
+    /// A share of the whole, 0 to 1.
+    Share, "a share", "10 %",
+    [("%", 0.01)]
+);
+quantity!(
+    /// Processor cycles for a byte.
+    CyclesPerByte, "a cost for a byte", "3.8 cycles/B",
+    [("cycles/B", 1.0)]
+);
+quantity!(
+    /// Processor cycles.
+    Cycles, "a number of cycles", "20000 cycles",
+    [("cycles", 1.0)]
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_write() {
+        assert_eq!("1.5 GHz".parse(), Ok(Frequency(1.5e9)));
+        assert_eq!("116 MiB/s".parse(), Ok(Rate(116.0 * MIB)));
+        assert_eq!("100 Gbit/s".parse(), Ok(Rate(12.5e9)));
+        assert_eq!("16KiB".parse(), Ok(Size(16384.0)));
+        assert_eq!("10 %".parse(), Ok(Share(0.1)));
+        assert_eq!("2.5us".parse(), Ok(Time(2.5 * 1e-6)));
+    }
+
+    #[test]
+    fn a_wrong_unit_is_refused_with_those_that_fit() {
+        for text in ["5", "5 GHz", "GB/s", "-1 B/s", "five B/s", ""] {
+            let refused = text.parse::<Rate>().unwrap_err().to_string();
+            assert!(refused.contains("GiB/s") && refused.contains(&format!("'{text}'")), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for rate in [1.0, 999.0, 1e6, 2.0 * GIB, 6.7 * MIB, 0.0] {
+            let text = Rate(rate).to_string();
+            let again: Rate = text.parse().unwrap();
+            assert!((again.0 - rate).abs() <= rate * 1e-12, "{text}");
+        }
+        assert_eq!(Time(0.002).to_string(), "2 ms");
+    }
+}
