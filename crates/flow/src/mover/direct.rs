@@ -1,6 +1,6 @@
 //! `direct`: several blocks at a time between registered buffers and the device, past the page cache.
 //!
-//! Each of [`DEPTH`] buffers is read into, then written from, in a turn of its own; the ring (io_uring) has all of them
+//! Each of up to [`DEPTH`] buffers is read into, then written from, in a turn of its own; the ring (io_uring) has all of them
 //! under way. Writes go past the page cache (O_DIRECT); reads do where the page cache does not have the source anyway.
 //! What is no whole number of the device's blocks, the end mostly, goes the usual way. Called with files and devices.
 
@@ -16,7 +16,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Blocks under way.
+/// Blocks under way, as long as they are not too large.
 const DEPTH: usize = 8;
 /// Of what O_DIRECT asks for: of all devices there are, in all likelihood.
 const ALIGNMENT: u64 = 4096;
@@ -48,7 +48,7 @@ struct Engine<'a> {
     buffers: Memory,
     /// Whether the kernel knows the buffers beforehand.
     registered: bool,
-    slots: [Slot; DEPTH],
+    slots: Vec<Slot>,
     block: usize,
     from: &'a mut Reading,
     to: &'a mut Writing,
@@ -60,7 +60,8 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
     let source = reopened(from.as_fd(), OFlags::RDONLY, reads_direct(from)).map_err(unfit)?;
     let sink = reopened(to.as_fd(), OFlags::WRONLY, true).map_err(unfit)?;
     reserve(job, from, to)?;
-    let buffers = Memory::new(DEPTH * block)?;
+    let depth = super::buffers(DEPTH, block);
+    let buffers = Memory::new(depth * block)?;
     let ring =
         IoUring::new(DEPTH as u32).map_err(|error| Stop::Unfit(format!("there is no io_uring: {error}")))?;
     let vectors: Vec<libc::iovec> = buffers
@@ -73,7 +74,7 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
     ring.submitter()
         .register_files(&[source.as_raw_fd(), sink.as_raw_fd()])
         .map_err(|error| Stop::Unfit(format!("io_uring does not take files: {error}")))?;
-    let slots = [Slot::default(); DEPTH];
+    let slots = vec![Slot::default(); depth];
     let mut engine = Engine { ring, buffers, registered, slots, block, from, to, under_way: 0 };
     let outcome = engine.run(job);
     engine.wait_for_all();

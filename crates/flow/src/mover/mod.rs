@@ -240,6 +240,14 @@ pub(crate) fn copies(mover: Mover, from: Kind, to: Kind) -> u32 {
     }
 }
 
+/// A flow's buffers have at most so many bytes in all.
+const BUFFERS_BYTES_MAX: usize = 16 << 20;
+
+/// How many buffers of a block a mover gets that would like to have `wanted`; two at least, so that it is no mere copy.
+fn buffers(wanted: usize, block: usize) -> usize {
+    (BUFFERS_BYTES_MAX / block.max(1)).clamp(2, wanted)
+}
+
 /// The time until which a wait that cannot be cancelled may last.
 fn soon() -> Instant {
     Instant::now() + TURN

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Blocks under way.
+/// Blocks under way, as long as they are not too large.
 const DEPTH: usize = 4;
 /// In an entry's number: whether it is of a send.
 const SEND: u64 = 1 << 32;
@@ -34,15 +34,16 @@ struct Engine<'a> {
 pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
     let ring = IoUring::new(2 * DEPTH as u32)
         .map_err(|error| Stop::Unfit(format!("there is no io_uring: {error}")))?;
-    let buffers = Memory::new(DEPTH * job.block)?;
+    let depth = super::buffers(DEPTH, job.block);
+    let buffers = Memory::new(depth * job.block)?;
     let mut engine = Engine {
         ring,
         buffers,
         block: job.block,
         from,
         to,
-        free: (0..DEPTH).collect(),
-        ready: VecDeque::with_capacity(DEPTH),
+        free: (0..depth).collect(),
+        ready: VecDeque::with_capacity(depth),
         reading: false,
         sending: false,
         ended: false,

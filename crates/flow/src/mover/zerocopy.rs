@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// SO_EE_ORIGIN_ZEROCOPY and SO_EE_CODE_ZEROCOPY_COPIED of linux/errqueue.h.
 const ORIGIN_ZEROCOPY: u8 = 5;
 const CODE_COPIED: u8 = 1;
-/// Blocks under way.
+/// Blocks under way, as long as they are not too large.
 const DEPTH: usize = 8;
 /// So many sends must have been copied before it is believed that all will be.
 const COPIED_MIN: u64 = 4;
@@ -38,7 +38,9 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
     if set != 0 {
         return Err(Stop::Unfit(format!("the socket does not take it: {}", std::io::Error::last_os_error())));
     }
-    let mut engine = Engine { buffers: Memory::new(DEPTH * job.block)?, under_way: VecDeque::new(), next: 0 };
+    let depth = super::buffers(DEPTH, job.block);
+    let mut engine =
+        Engine { buffers: Memory::new(depth * job.block)?, depth, under_way: VecDeque::new(), next: 0 };
     let moved = engine.run(job, from, to);
     // Memory that is on its way may not go; a flow that has failed lets the socket go first, which ends the sends.
     match (&moved, engine.wait_for_all(job, to)) {
@@ -49,6 +51,8 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
 
 struct Engine {
     buffers: Memory,
+    /// How many of a block these are.
+    depth: usize,
     /// Sends whose memory is still read, oldest first: their number, and their buffer.
     under_way: VecDeque<(u32, usize)>,
     /// Number of the next send, as the kernel counts them.
@@ -60,7 +64,7 @@ impl Engine {
         let block = job.block;
         let mut turn = 0;
         while let Some(most) = job.next(from, to)? {
-            let buffer = turn % DEPTH;
+            let buffer = turn % self.depth;
             while self.under_way.iter().any(|one| one.1 == buffer) {
                 self.wait(job, to)?;
             }

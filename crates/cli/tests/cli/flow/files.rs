@@ -1,6 +1,6 @@
 //! Between files and devices.
 
-use super::{Mounted, assert_same, flow, flows, names, noise, run};
+use super::{Mounted, assert_same, flow, flows, flows_in_32_mib, names, noise, run};
 use crate::place::{Place, stderr, stdout};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -25,6 +25,18 @@ fn every_mover_moves_every_size() {
         }
     }
     assert_eq!(names(place.path()), ["from", "to"]);
+}
+
+#[test]
+fn a_copy_takes_little_memory_whatever_its_size() {
+    let place = on_disk();
+    let from = place.file("from", noise(40 << 20));
+    for mover in MOVERS {
+        for block in ["1M", "4M"] {
+            flows_in_32_mib(&place, &["--via", mover, "--block", block, "from", "to"]);
+            assert_same(&from, &place.path().join("to"));
+        }
+    }
 }
 
 #[test]

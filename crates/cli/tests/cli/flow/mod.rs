@@ -36,6 +36,14 @@ fn flow(place: &Place, words: &[&str]) -> Output {
     place.bywash(&["flow"]).args(words).output().unwrap()
 }
 
+/// `bywash flow` with these words and no more than 32 MiB of memory to write to (RLIMIT_DATA); it has not failed.
+fn flows_in_32_mib(place: &Place, words: &[&str]) {
+    let bywash = place.bywash(&["flow"]);
+    let mut limited = place.command("sh");
+    limited.args(["-c", "ulimit -d 32768 && exec \"$@\"", "sh"]).arg(bywash.get_program());
+    run(limited.args(bywash.get_args()).args(words));
+}
+
 /// A program that goes on beside the test, and not longer.
 struct Beside(Child);
 

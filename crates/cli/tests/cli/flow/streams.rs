@@ -1,6 +1,8 @@
 //! Pipes, sockets, memory.
 
-use super::{Beside, assert_same, connect, flow, flows, free_port, noise, wait_for, wait_for_port};
+use super::{
+    Beside, assert_same, connect, flow, flows, flows_in_32_mib, free_port, noise, wait_for, wait_for_port,
+};
 use crate::place::{Place, stderr, stdout};
 use std::fs;
 use std::io::{Read, Write};
@@ -29,6 +31,20 @@ fn through_tcp_by_every_mover() {
             receiver.succeeds();
             assert_same(&from, &place.path().join("to"));
         }
+    }
+}
+
+#[test]
+fn a_stream_takes_little_memory_whatever_its_size() {
+    let place = Place::new();
+    let from = place.file("from", noise(40 << 20));
+    for via in ["buffer", "mapped", "uring", "zerocopy"] {
+        let port = free_port();
+        let receiver = Beside::flow(&place, &[&format!("tcp-listen:127.0.0.1:{port}"), "to"]);
+        wait_for_port(port);
+        flows_in_32_mib(&place, &["--via", via, "--block", "4M", "from", &format!("tcp:127.0.0.1:{port}")]);
+        receiver.succeeds();
+        assert_same(&from, &place.path().join("to"));
     }
 }
 
