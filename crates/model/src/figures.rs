@@ -82,6 +82,15 @@ fn curve(
     Curve { name: name.into(), points: points.map(|x| (x, mib(at(x), architecture))).collect() }
 }
 
+/// Conventional and active with one, two and four of what `letter` stands for.
+fn one_two_four(range: (f64, f64), letter: &str, at: fn(f64, f64) -> At) -> Vec<Curve> {
+    let all = [1.0, 2.0, 4.0].into_iter().flat_map(|count| [(count, Conventional), (count, Active)]);
+    all.map(|(count, one)| {
+        curve(format!("{}, {letter} = {count}", one.name()), range, one, move |x| at(x, count))
+    })
+    .collect()
+}
+
 /// At a miss rate of x percent, with so many disks.
 pub(crate) fn at_miss(percent: f64, disks: f64) -> At {
     let mut machine = Machine::of_2003();
@@ -146,19 +155,11 @@ pub(crate) fn at_interface_rate(x: f64, interfaces: f64) -> At {
 }
 
 fn interface_rate() -> Figure {
-    let range = (1.0, 200.0);
-    let mut curves = Vec::new();
-    for interfaces in [1.0, 2.0, 4.0] {
-        for one in [Conventional, Active] {
-            let name = format!("{}, n = {interfaces}", one.name());
-            curves.push(curve(name, range, one, move |x| at_interface_rate(x, interfaces)));
-        }
-    }
     Figure {
         number: 4,
         title: "Throughput over the rate of a network interface",
         x: "rate of an interface in MiB/s",
-        curves,
+        curves: one_two_four((1.0, 200.0), "n", at_interface_rate),
         marks: vec![
             Mark { at: (116.0, mib(at_interface_rate(116.0, 4.0), Active)), says: "268: the disks bind" },
             Mark {
@@ -183,19 +184,11 @@ pub(crate) fn at_tcp_cost(x: f64, interfaces: f64) -> At {
 }
 
 fn tcp_cost() -> Figure {
-    let range = (0.1, 10.0);
-    let mut curves = Vec::new();
-    for interfaces in [1.0, 2.0, 4.0] {
-        for one in [Conventional, Active] {
-            let name = format!("{}, n = {interfaces}", one.name());
-            curves.push(curve(name, range, one, move |x| at_tcp_cost(x, interfaces)));
-        }
-    }
     Figure {
         number: 5,
         title: "Throughput over the cost of TCP",
         x: "TCP cost in cycles/B",
-        curves,
+        curves: one_two_four((0.1, 10.0), "n", at_tcp_cost),
         marks: vec![Mark {
             at: (2.466, mib(at_tcp_cost(2.466, 1.0), Active)),
             says: "limit of one interface",
@@ -248,19 +241,11 @@ pub(crate) fn at_host_work(x: f64, hosts: f64) -> At {
 }
 
 fn host_work() -> Figure {
-    let range = (0.1, 100.0);
-    let mut curves = Vec::new();
-    for hosts in [1.0, 2.0, 4.0] {
-        for one in [Conventional, Active] {
-            let name = format!("{}, h = {hosts}", one.name());
-            curves.push(curve(name, range, one, move |x| at_host_work(x, hosts)));
-        }
-    }
     Figure {
         number: 7,
         title: "Throughput over the work of a request on the host",
         x: "host work in cycles/B",
-        curves,
+        curves: one_two_four((0.1, 100.0), "h", at_host_work),
         marks: vec![Mark {
             at: (5.3, mib(at_host_work(5.3, 1.0), Active)),
             says: "the disks bind up to here",
