@@ -62,7 +62,7 @@ Two processes, each on a core of its own; the sender writes every word of a mess
 word. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
 
 const FLOW_EXAMPLES: &str = "Examples:
-  bywash bench flow --quick             does everything work? (under a minute)
+  bywash bench flow --quick             does everything work? (about two minutes)
   bywash bench flow --html flow.html    everything (about 25 minutes)
   bywash bench flow tcp forward         what has 'tcp' or 'forward' in its name
   bywash bench flow 'disk: 256 MiB'     one size of the copies on disk

@@ -74,7 +74,7 @@ const MEMORY_FACTOR: u64 = 4;
 /// The least that is touched before a measurement of more than a few blocks.
 const WARM_BYTES_MIN: u64 = 2 << 30;
 /// Of less, what is touched by the run that is not measured is enough.
-const COLD_BYTES_MAX: u64 = 8 << 20;
+const COLD_BYTES_MAX: u64 = 16 << 20;
 const MIB: usize = 1 << 20;
 /// Written over a device before a run that is checked, in every mebibyte.
 const SCRATCH: [u8; 4096] = [0xa5; 4096];
