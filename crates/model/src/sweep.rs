@@ -1,7 +1,7 @@
 //! Many machines at once: one description, and numbers of it that vary.
 //!
-//! A point costs the six divisions of [`crate::bound::of`] and what is written down of it: a million take below 0.2 s on
-//! one core (`bywash bench plan`).
+//! A point costs the divisions of [`crate::bound::of`] and what is written down of it: nothing is allocated or looked up
+//! by name for it.
 
 use crate::bound::bound;
 use crate::demand::{Architecture, Resource};
