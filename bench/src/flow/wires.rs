@@ -7,7 +7,7 @@ use super::route::{equal, make_room, warm};
 use crate::error::Error;
 use crate::place::Place;
 use crate::programs::require;
-use bywash_hosts::{Host, Hosts, MTU};
+use bywash_hosts::{Hosts, MTU};
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -107,36 +107,30 @@ impl Net {
         }
     }
 
-    /// Starts a sender.
+    /// Starts a program at a station.
     ///
     /// # Errors
     /// As [`Process::start`].
-    pub fn start_first(&self, command: Command) -> Result<Process, Error> {
-        start(command, if let Net::Hosts(hosts) = self { Some(hosts.first()) } else { None })
-    }
-
-    /// Starts one in the middle.
-    ///
-    /// # Errors
-    /// As [`Process::start`].
-    pub fn start_middle(&self, command: Command) -> Result<Process, Error> {
-        start(command, if let Net::Hosts(hosts) = self { Some(hosts.middle()) } else { None })
-    }
-
-    /// Starts a receiver.
-    ///
-    /// # Errors
-    /// As [`Process::start`].
-    pub fn start_last(&self, command: Command) -> Result<Process, Error> {
-        start(command, if let Net::Hosts(hosts) = self { Some(hosts.last()) } else { None })
+    pub fn start(&self, station: Station, command: Command) -> Result<Process, Error> {
+        let Net::Hosts(hosts) = self else { return Process::start(command) };
+        let host = match station {
+            Station::First => hosts.first(),
+            Station::Middle => hosts.middle(),
+            Station::Last => hosts.last(),
+        };
+        host.run(|| Process::start(command))
     }
 }
 
-fn start(command: Command, host: Option<&Host>) -> Result<Process, Error> {
-    match host {
-        Some(host) => host.run(|| Process::start(command)),
-        None => Process::start(command),
-    }
+/// Who is where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Station {
+    /// The sender.
+    First,
+    /// The one in the middle.
+    Middle,
+    /// The receiver.
+    Last,
 }
 
 /// A hand-written part, in a process of its own.
@@ -245,13 +239,14 @@ pub enum End {
 /// What failed.
 pub fn through(net: &Net, forward: &Forwarder, end: End, files: &Files) -> Result<Outcome, Error> {
     let (first, second) = (net.middle()?, net.last()?);
-    let mut receiver = net.start_last(hand_receiver(Part::ReceiveReadWrite)(second, &files.sink)?)?;
+    let mut receiver =
+        net.start(Station::Last, hand_receiver(Part::ReceiveReadWrite)(second, &files.sink)?)?;
     receiver.listens(Door::Tcp, second.port())?;
-    let mut middle = net.start_middle(forward(first, second)?)?;
+    let mut middle = net.start(Station::Middle, forward(first, second)?)?;
     middle.listens(Door::Tcp, first.port())?;
     let command = hand_sender(Part::SendSendfile)(&files.source, first)?;
     let begin = Instant::now();
-    let sender = net.start_first(command)?;
+    let sender = net.start(Station::First, command)?;
     receiver.finish()?;
     let seconds = begin.elapsed().as_secs_f64();
     sender.finish()?;

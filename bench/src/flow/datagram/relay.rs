@@ -10,7 +10,7 @@ use super::super::disk::{BENCH_MOVERS, BEST, GOAL_CHOICE};
 use super::super::part::{Part, Stage};
 use super::super::process::Door;
 use super::super::rounds::{self, Frame, Metric, Outcome, Runs, Side, State, Work};
-use super::super::wires::Net;
+use super::super::wires::{Net, Station};
 use super::BENCH;
 use super::station::{Account, Telling, by_hand as hand, flow};
 use crate::error::Error;
@@ -191,9 +191,10 @@ impl Row3 {
     fn try_rate(&self, relay: Relay, rate: f64, seconds: f64) -> Result<(Account, Account), Error> {
         let net = &self.net;
         let [from, here, there, to] = self.words()?;
-        let mut receiver = Telling::start(flow(&[], &to, "null:")?, |command| net.start_last(command))?;
+        let mut receiver =
+            Telling::start(flow(&[], &to, "null:")?, |command| net.start(Station::Last, command))?;
         let mut middle =
-            Telling::start(self.relay(relay, &here, &there)?, |command| net.start_middle(command))?;
+            Telling::start(self.relay(relay, &here, &there)?, |command| net.start(Station::Middle, command))?;
         match self.carrier {
             Carrier::Udp => {
                 receiver.process().listens(Door::Udp, net.last()?.port())?;
@@ -203,7 +204,8 @@ impl Row3 {
         }
         let limit = (rate * seconds) as u64;
         let flags = [format!("--rate={}", rate as u64), format!("--limit={limit}")];
-        let sender = Telling::start(flow(&flags, "zero:", &from)?, |command| net.start_first(command))?;
+        let sender =
+            Telling::start(flow(&flags, "zero:", &from)?, |command| net.start(Station::First, command))?;
         let sent = Account::of(&sender.told()?)?;
         let received = Account::of(&receiver.told()?)?;
         middle.end()?;

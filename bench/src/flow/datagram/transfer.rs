@@ -10,7 +10,7 @@ use super::super::part::{Part, Stage};
 use super::super::process::Door;
 use super::super::rounds::{self, Frame, Metric, Outcome, Runs, Side, State, Work};
 use super::super::route::{equal, had};
-use super::super::wires::Net;
+use super::super::wires::{Net, Station};
 use super::BENCH;
 use super::station::{Account, Telling, by_hand, flow};
 use crate::error::Error;
@@ -162,14 +162,15 @@ impl Way<'_> {
         let net = self.net;
         let last = net.last()?;
         let listen = format!("udp-listen:{last},sequenced");
-        let mut receiver = Telling::start(flow(&[], &listen, sink)?, |command| net.start_last(command))?;
+        let mut receiver =
+            Telling::start(flow(&[], &listen, sink)?, |command| net.start(Station::Last, command))?;
         receiver.process().listens(Door::Udp, last.port())?;
         let mut first = last;
         let mut middle = None;
         if self.at.hosts > 2 {
             first = net.middle()?;
             let relay = flow(&[], &format!("udp-listen:{first}"), &format!("udp:{last}"))?;
-            let mut relay = Telling::start(relay, |command| net.start_middle(command))?;
+            let mut relay = Telling::start(relay, |command| net.start(Station::Middle, command))?;
             relay.process().listens(Door::Udp, first.port())?;
             middle = Some(relay);
         }
@@ -177,7 +178,7 @@ impl Way<'_> {
         let from = format!("file:{}", self.source.display());
         let command = flow(&flags, &from, &format!("udp:{first},sequenced"))?;
         let begin = Instant::now();
-        let sender = Telling::start(command, |command| net.start_first(command))?;
+        let sender = Telling::start(command, |command| net.start(Station::First, command))?;
         let received = Account::of(&receiver.told()?)?;
         let seconds = begin.elapsed().as_secs_f64();
         sender.told()?;
@@ -192,20 +193,22 @@ impl Way<'_> {
         let last = net.last()?;
         let part = |part, from: &str, to: &str| by_hand(part, from, to, self.at.buffer);
         let receiver = part(Hand::ReceiveDatagrams, &last.to_string(), "/dev/null")?;
-        let mut receiver = Telling::start(receiver, |command| net.start_last(command))?;
+        let mut receiver = Telling::start(receiver, |command| net.start(Station::Last, command))?;
         receiver.process().listens(Door::Udp, last.port())?;
         let mut first = last;
         let mut middle = None;
         if self.at.hosts > 2 {
             first = net.middle()?;
-            let mut relay =
-                net.start_middle(part(Hand::ForwardDatagrams, &first.to_string(), &last.to_string())?)?;
+            let mut relay = net.start(
+                Station::Middle,
+                part(Hand::ForwardDatagrams, &first.to_string(), &last.to_string())?,
+            )?;
             relay.listens(Door::Udp, first.port())?;
             middle = Some(relay);
         }
         let command = part(Hand::SendDatagrams, &self.source.display().to_string(), &first.to_string())?;
         let begin = Instant::now();
-        let sender = net.start_first(command)?;
+        let sender = net.start(Station::First, command)?;
         let told = receiver.told()?;
         let seconds = begin.elapsed().as_secs_f64();
         sender.finish()?;
