@@ -62,7 +62,7 @@ pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) ->
             }
         })
         .collect();
-    let means = means(&stations, work.load.threads, work.load.think.0);
+    let means = means(&stations, work.load.threads.round().max(1.0) as u32, work.load.think.0);
     let mut utilisation = [0.0; 6];
     let mut waiting = [0.0; 6];
     for (at, station) in stations.iter().enumerate() {
@@ -209,10 +209,10 @@ mod tests {
         for architecture in Architecture::ALL {
             let mut work = Workload::web(0.05);
             let most = bound(&machine, &work, architecture).throughput;
-            work.load.threads = 1000;
+            work.load.threads = 1000.0;
             let many = closed(&machine, &work, architecture);
             assert!(many.throughput <= most * (1.0 + 1e-9) && many.throughput > 0.97 * most);
-            work.load.threads = 2;
+            work.load.threads = 2.0;
             assert!(closed(&machine, &work, architecture).throughput < 0.8 * most);
             let held: f64 = many.waiting.iter().sum();
             assert!((held - 1000.0).abs() < 1e-6, "everybody is somewhere");

@@ -25,9 +25,10 @@ use crate::work::{Request, Workload};
 use serde::{Deserialize, Serialize};
 
 /// How the I/O of a server is built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Architecture {
+    #[default]
     /// The host runs everything, and the kernel copies.
     Conventional,
     /// The host runs everything; requests, data and completions pass the kernel by.
@@ -53,7 +54,8 @@ impl Architecture {
         }
     }
 
-    fn is_active(self) -> bool {
+    /// Whether devices run TCP and the file system.
+    pub fn is_active(self) -> bool {
         matches!(self, Architecture::Active | Architecture::Direct)
     }
 }
@@ -123,14 +125,20 @@ struct Passage {
 
 impl Passage {
     fn of(work: &Workload) -> Passage {
+        let bytes = work.request_bytes();
+        let sent = Passage { disk: 0.0, inward: 0.0, outward: 1.0, compute: 0.0 };
         match work.request {
-            Request::Web { miss, .. } => Passage { disk: miss.0, inward: 0.0, outward: 1.0, compute: 0.0 },
-            Request::Video { .. } => Passage { disk: 1.0, inward: 0.0, outward: 1.0, compute: 0.0 },
+            Request::Web { miss, .. } => Passage { disk: miss.0, ..sent },
+            Request::Video { .. } => Passage { disk: 1.0, ..sent },
             Request::Streams { writes, .. } => {
                 Passage { disk: 1.0, inward: writes.0, outward: 1.0 - writes.0, compute: 0.0 }
             }
-            Request::Dynamic { page, compute, data } => {
-                Passage { disk: data.0 / page.0, inward: 0.0, outward: 1.0, compute: compute.0 / page.0 }
+            Request::Blocks { .. } => Passage { disk: 1.0, outward: 0.0, ..sent },
+            Request::Database { miss, log, compute, .. } => {
+                Passage { disk: miss.0 + log.0 / bytes, outward: 0.0, compute: compute.0 / bytes, ..sent }
+            }
+            Request::Dynamic { compute, data, .. } => {
+                Passage { disk: data.0 / bytes, compute: compute.0 / bytes, ..sent }
             }
         }
     }
@@ -146,27 +154,24 @@ impl Demand {
         let passage = Passage::of(work);
         let costs = &work.costs;
         let network = passage.network();
-        let on_host = costs.server.0 + passage.compute;
+        let on_host = costs.server.0 + passage.compute + work.handling(architecture);
         let protocols = costs.tcp.0 * network + costs.file_system.0 * passage.disk;
-        let cycles = match architecture {
-            Architecture::Conventional => on_host + costs.system.0 + protocols,
-            Architecture::UserLevel => on_host + protocols,
-            Architecture::Active | Architecture::Direct => on_host,
-        };
+        let cycles = if architecture.is_active() { on_host } else { on_host + protocols };
         // What a program makes has to pass memory.
-        let is_handed_on =
-            architecture == Architecture::Direct && !matches!(work.request, Request::Dynamic { .. });
+        let is_handed_on = architecture == Architecture::Direct
+            && matches!(work.request, Request::Web { .. } | Request::Video { .. } | Request::Streams { .. });
         let crossings = if is_handed_on { network.max(passage.disk) } else { network + passage.disk };
         let on_devices = if architecture.is_active() { 1.0 } else { 0.0 };
+        let (bytes_at_once, in_order) = work.disk_access();
         let (interfaces, disks) = (&machine.interfaces, &machine.disks);
         Demand {
             seconds: [
                 cycles / machine.processors.speed.0,
-                crossings / machine.interconnect.rate.0,
+                crossings / machine.interconnect.payload_rate(),
                 // Each way has the wire for itself.
                 passage.inward.max(passage.outward) / interfaces.rate.0,
                 on_devices * costs.tcp.0 * network / interfaces.processor.0,
-                passage.disk / disks.rate.0,
+                passage.disk / disks.rate_of(bytes_at_once, in_order),
                 on_devices * costs.file_system.0 * passage.disk / disks.processor.0,
             ],
             units: [

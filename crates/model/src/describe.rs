@@ -24,15 +24,19 @@
 //!
 //! A key that is not known, a unit that does not fit, a value that cannot be: an error with the line.
 
-use crate::machine::Machine;
-use crate::units::{Cycles, CyclesPerByte, Frequency, Rate, Share, Time};
-use crate::work::{Costs, Load, Request, Workload};
+use crate::demand::Architecture;
+use crate::machine::{Machine, Memory, Rotating};
+use crate::units::{Cycles, CyclesPerByte, Frequency, Rate, Share, Size, Time};
+use crate::work::{Costs, Load, Mechanisms, Request, Workload};
 use serde::{Deserialize, Serialize};
 
 /// What such a file says.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
+    /// How its I/O is built, for who does not compare.
+    #[serde(default)]
+    pub architecture: Architecture,
     /// What the server is made of.
     pub machine: Machine,
     /// What it is asked.
@@ -43,6 +47,9 @@ pub struct Description {
     /// What it costs.
     #[serde(default)]
     pub costs: Costs,
+    /// What a user-level server does at user level.
+    #[serde(default)]
+    pub mechanisms: Mechanisms,
 }
 
 /// Why a description cannot be used.
@@ -67,6 +74,12 @@ pub enum Error {
 }
 
 impl Description {
+    /// Of that machine and work, conventional.
+    pub fn of(machine: Machine, work: Workload) -> Description {
+        let Workload { request, costs, load, mechanisms } = work;
+        Description { architecture: Architecture::Conventional, machine, request, load, costs, mechanisms }
+    }
+
     /// From TOML.
     ///
     /// # Errors
@@ -85,7 +98,8 @@ impl Description {
 
     /// What is asked of the machine.
     pub fn workload(&self) -> Workload {
-        Workload { request: self.request, costs: self.costs, load: self.load }
+        let Description { request, costs, load, mechanisms, .. } = *self;
+        Workload { request, costs, load, mechanisms }
     }
 }
 
@@ -112,12 +126,28 @@ keys! {
     "machine.processors.count": Count, |it| Some(&mut it.machine.processors.count);
     "machine.processors.speed": Frequency, |it| Some(&mut it.machine.processors.speed.0);
     "machine.interconnect.rate": Rate, |it| Some(&mut it.machine.interconnect.rate.0);
+    "machine.memory.rate": Rate, |it| memory(it, |memory| &mut memory.rate.0);
+    "machine.memory.banks": Count, |it| memory(it, |memory| &mut memory.banks);
+    "machine.memory.latency": Time, |it| memory(it, |memory| &mut memory.latency.0);
+    "machine.memory.l2": Size, |it| memory(it, |memory| &mut memory.l2.0);
+    "machine.interconnect.latency": Time, |it| Some(&mut it.machine.interconnect.latency.0);
+    "machine.interconnect.packet": Size, |it| Some(&mut it.machine.interconnect.packet.0);
+    "machine.interconnect.overhead": Size, |it| Some(&mut it.machine.interconnect.overhead.0);
+    "machine.interconnect.arbitration": Time, |it| Some(&mut it.machine.interconnect.arbitration.0);
     "machine.interfaces.count": Count, |it| Some(&mut it.machine.interfaces.count);
     "machine.interfaces.rate": Rate, |it| Some(&mut it.machine.interfaces.rate.0);
     "machine.interfaces.processor": Frequency, |it| Some(&mut it.machine.interfaces.processor.0);
     "machine.disks.count": Count, |it| Some(&mut it.machine.disks.count);
     "machine.disks.rate": Rate, |it| Some(&mut it.machine.disks.rate.0);
     "machine.disks.processor": Frequency, |it| Some(&mut it.machine.disks.processor.0);
+    "machine.disks.cache": Size, |it| Some(&mut it.machine.disks.cache.0);
+    "machine.disks.segments": Count, |it| Some(&mut it.machine.disks.segments);
+    "machine.disks.rotating.seek": Time, |it| rotating(it, |rotating| &mut rotating.seek.0);
+    "machine.disks.rotating.track": Time, |it| rotating(it, |rotating| &mut rotating.track.0);
+    "machine.disks.rotating.tracks": Count, |it| rotating(it, |rotating| &mut rotating.tracks);
+    "machine.disks.rotating.turn": Time, |it| rotating(it, |rotating| &mut rotating.turn.0);
+    "machine.disks.flash.latency": Time, |it| it.machine.disks.flash.as_mut().map(|flash| &mut flash.latency.0);
+    "machine.disks.flash.channels": Count, |it| it.machine.disks.flash.as_mut().map(|flash| &mut flash.channels);
     "request.web.miss": Share, |it| match &mut it.request {
         Request::Web { miss, .. } => Some(&mut miss.0),
         _ => None,
@@ -134,7 +164,21 @@ keys! {
     "costs.tcp": CyclesPerByte, |it| Some(&mut it.costs.tcp.0);
     "costs.file-system": CyclesPerByte, |it| Some(&mut it.costs.file_system.0);
     "costs.system": CyclesPerByte, |it| Some(&mut it.costs.system.0);
+    "costs.call": Cycles, |it| Some(&mut it.costs.call.0);
+    "costs.interrupt": Cycles, |it| Some(&mut it.costs.interrupt.0);
+    "costs.switch": Cycles, |it| Some(&mut it.costs.switch.0);
+    "costs.doorbell": Cycles, |it| Some(&mut it.costs.doorbell.0);
+    "costs.poll": Cycles, |it| Some(&mut it.costs.poll.0);
+    "load.threads": Count, |it| Some(&mut it.load.threads);
     "load.think": Time, |it| Some(&mut it.load.think.0);
+}
+
+fn memory(description: &mut Description, at: fn(&mut Memory) -> &mut f64) -> Option<&mut f64> {
+    description.machine.memory.as_mut().map(at)
+}
+
+fn rotating(description: &mut Description, at: fn(&mut Rotating) -> &mut f64) -> Option<&mut f64> {
+    description.machine.disks.rotating.as_mut().map(at)
 }
 
 /// A plain number.
@@ -196,7 +240,7 @@ fn checked(description: Description) -> Result<Description, Error> {
         ("machine.disks.count", machine.disks.count),
         ("machine.disks.rate", machine.disks.rate.0),
         ("machine.disks.processor", machine.disks.processor.0),
-        ("load.threads", f64::from(load.threads)),
+        ("load.threads", load.threads),
         ("the bytes of a request", description.workload().request_bytes()),
     ];
     if let Some((key, value)) = positive.into_iter().find(|(_, value)| *value <= 0.0 || !value.is_finite()) {

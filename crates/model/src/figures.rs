@@ -127,6 +127,7 @@ pub(crate) fn at_file_system_cost(x: f64, miss: f64) -> At {
         tcp: CyclesPerByte(0.0),
         file_system: CyclesPerByte(x),
         system: CyclesPerByte(0.0),
+        ..Costs::default()
     };
     (Machine::of_2003(), work)
 }

@@ -93,15 +93,10 @@ fn each(here: &mut Description, axes: &[Axis], point: &mut impl FnMut(&Descripti
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::work::{Costs, Load, Workload};
+    use crate::work::Workload;
 
     fn web() -> Description {
-        Description {
-            machine: Machine::of_2003(),
-            request: Workload::web(0.1).request,
-            load: Load::default(),
-            costs: Costs::default(),
-        }
+        Description::of(Machine::of_2003(), Workload::web(0.1))
     }
 
     #[test]
