@@ -163,6 +163,7 @@ impl Demand {
         let crossings = if is_handed_on { network.max(passage.disk) } else { network + passage.disk };
         let on_devices = if architecture.is_active() { 1.0 } else { 0.0 };
         let (bytes_at_once, in_order) = work.disk_access();
+        let readers = if in_order { work.load.threads / machine.disks.count } else { 0.0 };
         let (interfaces, disks) = (&machine.interfaces, &machine.disks);
         Demand {
             seconds: [
@@ -171,7 +172,7 @@ impl Demand {
                 // Each way has the wire for itself.
                 passage.inward.max(passage.outward) / interfaces.rate.0,
                 on_devices * costs.tcp.0 * network / interfaces.processor.0,
-                passage.disk / disks.rate_of(bytes_at_once, in_order),
+                passage.disk / disks.rate_of(bytes_at_once, readers),
                 on_devices * costs.file_system.0 * passage.disk / disks.processor.0,
             ],
             units: [

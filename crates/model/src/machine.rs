@@ -52,6 +52,9 @@ pub struct Memory {
     /// A processor's second cache.
     #[serde(default)]
     pub l2: Size,
+    /// What a line of 64 bytes takes out of the second cache into the first.
+    #[serde(default, rename = "l2-latency")]
+    pub l2_latency: Time,
     /// What a processor may have written and not yet brought to memory before it waits.
     #[serde(default, rename = "write-buffer")]
     pub write_buffer: Size,
@@ -239,9 +242,9 @@ impl Interconnect {
 }
 
 impl Disks {
-    /// What one disk moves in a second if it is asked for `bytes` at a time, `in_order` or anywhere.
-    pub fn rate_of(&self, bytes: f64, in_order: bool) -> f64 {
-        let at_once = if in_order { bytes.max(self.read_ahead()) } else { bytes };
+    /// What one disk moves in a second if it is asked for `bytes` at a time, by so many who read in order (none: anywhere).
+    pub fn rate_of(&self, bytes: f64, readers: f64) -> f64 {
+        let at_once = bytes.max(self.read_ahead(readers));
         match (self.rotating, self.flash) {
             (Some(rotating), _) => at_once / (rotating.positioning() + at_once / self.rate.0),
             (None, Some(flash)) => (flash.channels * at_once / flash.mean().max(1e-12)).min(self.rate.0),
@@ -249,9 +252,10 @@ impl Disks {
         }
     }
 
-    /// What one reader in order has read ahead for it.
-    pub fn read_ahead(&self) -> f64 {
-        self.cache.0 / self.segments.max(1.0)
+    /// What is read ahead for each of so many who read in order: its segment, if there is one for everybody.
+    pub fn read_ahead(&self, readers: f64) -> f64 {
+        let segments = self.segments.max(1.0);
+        if readers > 0.0 && readers <= segments { self.cache.0 / segments } else { 0.0 }
     }
 }
 

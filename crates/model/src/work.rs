@@ -96,6 +96,8 @@ pub struct Costs {
     pub doorbell: Cycles,
     /// To notice at user level that it is done.
     pub poll: Cycles,
+    /// Bytes that are handed over and copied at a time.
+    pub piece: Size,
 }
 
 /// What of the host's I/O is at user level on a user-level server.
@@ -137,6 +139,7 @@ impl Default for Costs {
             switch: Cycles(0.0),
             doorbell: Cycles(0.0),
             poll: Cycles(0.0),
+            piece: Size(16384.0),
         }
     }
 }
@@ -147,14 +150,16 @@ impl Default for Costs {
 pub struct Load {
     /// Threads of the server, or clients that wait for an answer before they ask again.
     pub threads: f64,
-    /// How long one waits between an answer and the next request.
+    /// How long one waits between an answer and the next request, on the average.
     pub think: Time,
+    /// Whether a thread keeps its processor while it waits for I/O.
+    pub spin: bool,
 }
 
 impl Default for Load {
     /// Enough that nothing waits for a thread.
     fn default() -> Load {
-        Load { threads: 256.0, think: Time(0.0) }
+        Load { threads: 256.0, think: Time(0.0), spin: false }
     }
 }
 

@@ -18,6 +18,7 @@
 //! assert!((response.mean - 2e-6).abs() < 3.0 * response.half_width);
 //! ```
 //!
+//! - [`server`]: descriptions as the model has them, run in detail
 //! - [`engine`]: stations, scripts of operations on them, the queue of events, and what is measured
 //!
 //! Invariant: what a run answers follows from its net and its seed alone. There is no clock, no thread and no address in
@@ -26,3 +27,6 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod server;
+
+pub use server::{Options, Report, Stop, simulate};

@@ -19,7 +19,6 @@ impl Random {
         ((self.0.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    #[cfg(test)]
     /// A whole number below `end`, each as likely as any other but for one part in 2^64 / `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64

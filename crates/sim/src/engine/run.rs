@@ -8,11 +8,13 @@
 //! Invariant: a station that has a free server has nobody waiting. One event costs a push and a pop of the queue and some
 //! twenty instructions; nothing is allocated once the largest number of jobs has been seen.
 
+use super::arm::Arm;
 use super::measure::Sample;
-use super::net::{Net, Op};
+use super::net::{Draw, Net, Op, Register, Registers};
 use super::queue::{Queue, WHO_MAX};
 use super::random::Random;
 use super::time::Time;
+use super::timeline::Timeline;
 use serde::Serialize;
 
 const NOBODY: u32 = u32::MAX;
@@ -35,6 +37,7 @@ struct Job {
     joins: bool,
     /// When its request began.
     began: Time,
+    registers: Registers,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +58,10 @@ struct Place {
     /// Time integrals of `busy` and `waiting` until `since`.
     busy_time: u128,
     waiting_time: u128,
+    work_time: u128,
     since: Time,
     served: u64,
+    arm: Option<Arm>,
 }
 
 impl Place {
@@ -68,8 +73,28 @@ impl Place {
     }
 
     fn forget(&mut self, now: Time) {
-        (self.busy_time, self.waiting_time, self.served, self.since) = (0, 0, 0, now);
+        (self.busy_time, self.waiting_time, self.work_time) = (0, 0, 0);
+        (self.served, self.since) = (0, now);
     }
+}
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// When so many have finished, behind a warm-up of so many.
+    Requests {
+        /// Not measured.
+        warm_up: u64,
+        /// Measured.
+        requests: u64,
+    },
+    /// When so much time has passed, behind a warm-up of so much.
+    Time {
+        /// Not measured.
+        warm_up: Time,
+        /// Measured.
+        time: Time,
+    },
 }
 
 /// A net that runs.
@@ -86,9 +111,14 @@ pub struct Run<'a> {
     /// Those that go on at this moment, in order.
     ready: std::collections::VecDeque<u32>,
     response: Sample,
+    /// Seconds from one end of a request to the next.
+    gaps: Sample,
+    last_finish: Time,
     finished: u64,
+    bytes: u64,
     events: u64,
     measured_since: Time,
+    timeline: Option<Box<Timeline>>,
 }
 
 /// How a station was used.
@@ -96,8 +126,12 @@ pub struct Run<'a> {
 pub struct StationUse {
     /// Its name.
     pub name: String,
+    /// Its servers.
+    pub servers: u32,
     /// The share of its servers that was busy on the average, 0 to 1.
     pub utilisation: f64,
+    /// The share that worked, 0 to 1: less than `utilisation` if it was kept while something else was waited for.
+    pub working: f64,
     /// Jobs that waited for one, on the average.
     pub waiting: f64,
     /// Jobs that were served.
@@ -111,14 +145,20 @@ pub struct Outcome {
     pub seconds: f64,
     /// Requests that finished.
     pub finished: u64,
+    /// Bytes of those.
+    pub bytes: u64,
     /// Seconds from the beginning to the end of a request.
     pub response: Sample,
+    /// Seconds from the end of a request to that of the next one.
+    pub gaps: Sample,
     /// The stations, in the order in which they were made.
     pub stations: Vec<StationUse>,
     /// Events, those of the warm-up too.
     pub events: u64,
-    /// Whether it came to the end that was asked for: nothing was left to happen before.
+    /// Whether it came to the end that was asked for: nobody stopped it, and something was left to happen until then.
     pub is_whole: bool,
+    /// Who had what when, if that was asked for.
+    pub timeline: Option<Box<Timeline>>,
 }
 
 impl Outcome {
@@ -142,8 +182,10 @@ impl<'a> Run<'a> {
             lines: [EMPTY; 2],
             busy_time: 0,
             waiting_time: 0,
+            work_time: 0,
             since: Time(0),
             served: 0,
+            arm: None,
         };
         let mut run = Run {
             net,
@@ -155,45 +197,82 @@ impl<'a> Run<'a> {
             places: net.stations.iter().map(place).collect(),
             ready: std::collections::VecDeque::new(),
             response: Sample::default(),
+            gaps: Sample::default(),
+            last_finish: Time(0),
             finished: 0,
+            bytes: 0,
             events: 0,
             measured_since: Time(0),
+            timeline: None,
         };
-        for script in &net.first {
-            let job = run.make(script.0, NOBODY);
+        for (station, arm) in &net.arms {
+            run.places[*station as usize].arm = Some(*arm);
+        }
+        for (script, registers) in &net.first {
+            let job = run.make(script.0, NOBODY, *registers);
             run.ready.push_back(job);
         }
         run.settle();
         run
     }
 
+    /// From the end of the warm-up on, keeps the first `most` spans of who had a server.
+    pub fn with_timeline(mut self, most: usize) -> Run<'a> {
+        self.timeline = Some(Box::new(Timeline::new(self.places.len(), most)));
+        self
+    }
+
     /// Lets `warm_up` requests finish, forgets what was measured, and lets `requests` more finish.
-    pub fn until_finished(mut self, warm_up: u64, requests: u64) -> Outcome {
-        self.go(Time::MAX, warm_up);
-        self.forget();
-        let is_whole = self.go(Time::MAX, requests);
-        self.outcome(is_whole)
+    pub fn until_finished(self, warm_up: u64, requests: u64) -> Outcome {
+        self.watched(End::Requests { warm_up, requests }, &mut |_| true)
     }
 
     /// Lets `warm_up` pass, forgets what was measured, and lets `time` pass.
-    pub fn until_time(mut self, warm_up: Time, time: Time) -> Outcome {
-        self.go(warm_up, u64::MAX);
-        self.now = warm_up;
-        self.forget();
-        let end = warm_up + time;
-        self.go(end, u64::MAX);
-        self.now = end;
-        self.outcome(true)
+    pub fn until_time(self, warm_up: Time, time: Time) -> Outcome {
+        self.watched(End::Time { warm_up, time }, &mut |_| true)
+    }
+
+    /// Until `end`; `watch` hears now and then which share is done, and answers whether to go on.
+    pub fn watched(mut self, end: End, watch: &mut dyn FnMut(f64) -> bool) -> Outcome {
+        match end {
+            End::Requests { warm_up, requests } => {
+                let all = (warm_up + requests).max(1) as f64;
+                let mut share = |run: &Run, before: u64| watch((before + run.finished) as f64 / all);
+                let mut is_whole = self.go(Time::MAX, warm_up, &mut |run| share(run, 0));
+                if is_whole {
+                    self.forget();
+                    is_whole = self.go(Time::MAX, requests, &mut |run| share(run, warm_up));
+                }
+                self.outcome(is_whole)
+            }
+            End::Time { warm_up, time } => {
+                let end = warm_up + time;
+                let mut share = |run: &Run| watch(run.now.seconds() / end.seconds().max(f64::MIN_POSITIVE));
+                let mut is_whole = self.go(warm_up, u64::MAX, &mut share);
+                if is_whole {
+                    self.now = warm_up;
+                    self.forget();
+                    is_whole = self.go(end, u64::MAX, &mut share);
+                }
+                if is_whole {
+                    self.now = end;
+                }
+                self.outcome(is_whole)
+            }
+        }
     }
 
     /// Goes on until `end` or until so many requests have finished; answers whether it came to either.
-    fn go(&mut self, end: Time, requests: u64) -> bool {
+    fn go(&mut self, end: Time, requests: u64, watch: &mut dyn FnMut(&Run) -> bool) -> bool {
         while self.finished < requests {
             match self.queue.first() {
                 Some((at, _)) if at > end => return true,
                 Some((at, job)) => {
                     self.now = at;
                     self.events += 1;
+                    if self.events.is_multiple_of(EVENTS_UNWATCHED) && !watch(self) {
+                        return false;
+                    }
                     self.happen(job);
                 }
                 None => return end != Time::MAX,
@@ -207,7 +286,12 @@ impl<'a> Run<'a> {
             place.note(self.now);
             place.forget(self.now);
         }
-        (self.response, self.finished, self.measured_since) = (Sample::default(), 0, self.now);
+        (self.response, self.gaps) = (Sample::default(), Sample::default());
+        (self.finished, self.bytes) = (0, 0);
+        (self.measured_since, self.last_finish) = (self.now, self.now);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.spans.clear();
+        }
     }
 
     fn outcome(mut self, is_whole: bool) -> Outcome {
@@ -218,7 +302,9 @@ impl<'a> Run<'a> {
             place.note(now);
             StationUse {
                 name: name.clone(),
+                servers: place.servers,
                 utilisation: place.busy_time as f64 / all / f64::from(place.servers),
+                working: place.work_time as f64 / all / f64::from(place.servers),
                 waiting: place.waiting_time as f64 / all,
                 served: place.served,
             }
@@ -226,10 +312,13 @@ impl<'a> Run<'a> {
         Outcome {
             seconds,
             finished: self.finished,
+            bytes: self.bytes,
             stations: stations.collect(),
             response: self.response,
+            gaps: self.gaps,
             events: self.events,
             is_whole,
+            timeline: self.timeline,
         }
     }
 
@@ -237,12 +326,16 @@ impl<'a> Run<'a> {
     fn happen(&mut self, job: u32) {
         // Its next event takes the place of this one, if it has one at once.
         let mut next = None;
-        let at = self.jobs[job as usize].at;
-        if let Op::Use { station, .. } | Op::UseFirst { station, .. } = self.net.ops[at as usize] {
-            self.jobs[job as usize].served = false;
-            self.leave(station.0);
-        }
-        self.jobs[job as usize].at += 1;
+        let Job { at, registers, .. } = self.jobs[job as usize];
+        self.jobs[job as usize].at = match self.net.ops[at as usize] {
+            Op::Use { station, .. } | Op::UseFirst { station, .. } => {
+                self.jobs[job as usize].served = false;
+                self.leave(station.number(&registers), job);
+                at + 1
+            }
+            Op::Record { .. } => self.net.records[registers.records.0 as usize - 1].to,
+            _ => at + 1,
+        };
         self.go_on(job, &mut next);
         match next {
             Some(when) => self.queue.replace(when, job),
@@ -271,32 +364,98 @@ impl<'a> Run<'a> {
             }
             let mut to = at + 1;
             match self.net.ops[at as usize] {
-                Op::Use { station, time } => return self.serve(job, station.0, time, 1, next),
-                Op::UseFirst { station, time } => return self.serve(job, station.0, time, 0, next),
+                Op::Use { station, time } => {
+                    return self.serve(
+                        job,
+                        station.number(&self.jobs[job as usize].registers),
+                        time,
+                        1,
+                        next,
+                    );
+                }
+                Op::UseFirst { station, time } => {
+                    return self.serve(
+                        job,
+                        station.number(&self.jobs[job as usize].registers),
+                        time,
+                        0,
+                        next,
+                    );
+                }
                 Op::Seize(station) => {
-                    if !std::mem::take(&mut self.jobs[job as usize].served) && !self.enter(job, station.0, 1)
-                    {
+                    let Job { served, registers, .. } = &mut self.jobs[job as usize];
+                    let station = station.number(registers);
+                    if !std::mem::take(served) && !self.enter(job, station, 1) {
                         return;
                     }
                 }
-                Op::Free(station) => self.leave(station.0),
+                Op::Free(station) => {
+                    let station = station.number(&self.jobs[job as usize].registers);
+                    self.leave(station, job);
+                }
+                Op::Work { station, time } => {
+                    let registers = &self.jobs[job as usize].registers;
+                    let time = time.draw(&mut self.random, registers);
+                    self.places[station.number(registers) as usize].work_time += u128::from(time.0);
+                }
                 Op::Delay(time) => {
-                    *next = Some(self.now + time.draw(&mut self.random));
+                    let time = time.draw(&mut self.random, &self.jobs[job as usize].registers);
+                    *next = Some(self.now + time);
                     return;
                 }
                 Op::Maybe { chance, to: there } => {
                     if self.random.unit() <= chance {
-                        to = self.start_of(job) + there;
+                        to = there;
                     }
                 }
-                Op::Jump { to: there } => to = self.start_of(job) + there,
+                Op::Pick { register, count } => {
+                    self.jobs[job as usize].registers.picks[register as usize] =
+                        self.random.below(u64::from(count)) as u32;
+                }
+                Op::Size { bytes, block } => {
+                    let registers = &mut self.jobs[job as usize].registers;
+                    (registers.bytes, registers.left, registers.block) = (bytes, bytes, block);
+                }
+                Op::More { to: there } => {
+                    let registers = &mut self.jobs[job as usize].registers;
+                    if registers.left > registers.block {
+                        registers.left -= registers.block;
+                        to = there;
+                    } else {
+                        registers.left = registers.bytes;
+                    }
+                }
+                Op::Ahead { most, to: there } => {
+                    let Registers { bytes, ahead, .. } = &mut self.jobs[job as usize].registers;
+                    if *ahead >= *bytes {
+                        *ahead -= *bytes;
+                        to = there;
+                    } else {
+                        *ahead = most.saturating_sub(*bytes);
+                    }
+                }
+                Op::Record { to: there } => {
+                    let registers = &mut self.jobs[job as usize].registers;
+                    if registers.records.0 >= registers.records.1 {
+                        to = there;
+                    } else {
+                        let record = self.net.records[registers.records.0 as usize];
+                        registers.records.0 += 1;
+                        (registers.bytes, registers.left) = (record.bytes, record.bytes);
+                        registers.picks[Register::Disk as usize] = record.disk;
+                        registers.picks[Register::Interface as usize] = record.interface;
+                        *next = Some(self.now + record.gap);
+                        return;
+                    }
+                }
+                Op::Jump { to: there } => to = there,
                 Op::Send { script } => {
-                    let made = self.make(script.0, NOBODY);
+                    let made = self.make(script.0, NOBODY, self.jobs[job as usize].registers);
                     self.ready.push_back(made);
                 }
                 Op::Fork { script } => {
                     self.jobs[job as usize].children += 1;
-                    let made = self.make(script.0, job);
+                    let made = self.make(script.0, job, self.jobs[job as usize].registers);
                     self.ready.push_back(made);
                 }
                 Op::Join => {
@@ -308,6 +467,9 @@ impl<'a> Run<'a> {
                 Op::Begin => self.jobs[job as usize].began = self.now,
                 Op::Finish => {
                     self.finished += 1;
+                    self.bytes += u64::from(self.jobs[job as usize].registers.bytes);
+                    self.gaps.add((self.now - self.last_finish).seconds());
+                    self.last_finish = self.now;
                     self.response.add((self.now - self.jobs[job as usize].began).seconds());
                 }
             }
@@ -316,17 +478,16 @@ impl<'a> Run<'a> {
     }
 
     /// Has `job` served at once or lets it wait.
-    fn serve(
-        &mut self,
-        job: u32,
-        station: u32,
-        time: super::net::Draw,
-        line: usize,
-        next: &mut Option<Time>,
-    ) {
+    fn serve(&mut self, job: u32, station: u32, time: Draw, line: usize, next: &mut Option<Time>) {
         let has_it = std::mem::replace(&mut self.jobs[job as usize].served, true);
         if has_it || self.enter(job, station, line) {
-            *next = Some(self.now + time.draw(&mut self.random));
+            let registers = &self.jobs[job as usize].registers;
+            let mut takes = time.draw(&mut self.random, registers);
+            if let (Draw::Arm(..), Some(arm)) = (time, &mut self.places[station as usize].arm) {
+                takes = takes + arm.reach(registers.picks[Register::Other as usize], self.random.unit());
+            }
+            self.places[station as usize].work_time += u128::from(takes.0);
+            *next = Some(self.now + takes);
         } else {
             self.jobs[job as usize].served = false;
         }
@@ -340,6 +501,9 @@ impl<'a> Run<'a> {
         if place.busy < place.servers {
             place.busy += 1;
             place.served += 1;
+            if let Some(timeline) = &mut self.timeline {
+                timeline.begins(station, job, now);
+            }
             return true;
         }
         place.waiting += 1;
@@ -354,30 +518,44 @@ impl<'a> Run<'a> {
         false
     }
 
-    /// Leaves a server of the station to the next in line.
-    fn leave(&mut self, station: u32) {
+    /// `job` leaves a server of the station to the next in line.
+    fn leave(&mut self, station: u32, job: u32) {
         let now = self.now;
         let place = &mut self.places[station as usize];
         place.note(now);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.ends(station, job, now);
+        }
         let Some(line) = place.lines.iter_mut().find(|line| line.head != NOBODY) else {
             place.busy -= 1;
             return;
         };
-        let first = line.head;
-        line.head = self.jobs[first as usize].next;
-        if line.head == NOBODY {
-            line.tail = NOBODY;
-        }
+        let first = match place.arm {
+            Some(arm) if arm.is_elevator => take_by_arm(line, &arm, &mut self.jobs),
+            _ => take_first(line, &self.jobs),
+        };
         place.waiting -= 1;
         place.served += 1;
+        if let Some(timeline) = &mut self.timeline {
+            timeline.begins(station, first, now);
+        }
         self.jobs[first as usize].served = true;
         self.ready.push_back(first);
     }
 
-    fn make(&mut self, script: u32, parent: u32) -> u32 {
+    fn make(&mut self, script: u32, parent: u32, registers: Registers) -> u32 {
         let (at, end) = self.net.scripts[script as usize];
-        let job =
-            Job { at, end, next: NOBODY, parent, children: 0, served: false, joins: false, began: self.now };
+        let job = Job {
+            at,
+            end,
+            next: NOBODY,
+            parent,
+            children: 0,
+            served: false,
+            joins: false,
+            began: self.now,
+            registers,
+        };
         if self.ended != NOBODY {
             let number = self.ended;
             self.ended = self.jobs[number as usize].next;
@@ -402,19 +580,43 @@ impl<'a> Run<'a> {
         self.jobs[job as usize].next = self.ended;
         self.ended = job;
     }
-
-    /// Of the script that `job` is in.
-    fn start_of(&self, job: u32) -> u32 {
-        let end = self.jobs[job as usize].end;
-        // Scripts lie one behind the other.
-        let number = self.net.scripts.partition_point(|script| script.1 < end);
-        self.net.scripts[number].0
-    }
 }
+
+/// Takes who came first out of a line that is not empty.
+fn take_first(line: &mut Line, jobs: &[Job]) -> u32 {
+    let first = line.head;
+    line.head = jobs[first as usize].next;
+    if line.head == NOBODY {
+        line.tail = NOBODY;
+    }
+    first
+}
+
+/// Takes who is next for the arm out of a line that is not empty.
+fn take_by_arm(line: &mut Line, arm: &Arm, jobs: &mut [Job]) -> u32 {
+    let links = std::iter::successors(Some(line.head), |job| {
+        Some(jobs[*job as usize].next).filter(|next| *next != NOBODY)
+    });
+    let waiting: Vec<u32> = links.collect();
+    let track = |job: &u32| jobs[*job as usize].registers.picks[Register::Other as usize];
+    // It is not empty: somebody is next.
+    let number = arm.next(waiting.iter().map(track)).unwrap_or(0);
+    if number == 0 {
+        return take_first(line, jobs);
+    }
+    let (before, taken) = (waiting[number - 1], waiting[number]);
+    jobs[before as usize].next = jobs[taken as usize].next;
+    if line.tail == taken {
+        line.tail = before;
+    }
+    taken
+}
+
+/// Events between two calls of who watches.
+const EVENTS_UNWATCHED: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
-    use super::super::net::Draw;
     use super::*;
 
     /// Open arrivals at `rate` to one station with so many servers.

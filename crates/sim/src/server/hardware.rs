@@ -1,0 +1,417 @@
+//! The stations of a machine, and how data passes them, block by block.
+//!
+//! A block of a transfer between a device and memory has the bus, or the host's link of a switch, until it has passed that
+//! and memory both: the bridge holds one block. So whoever keeps memory busy slows the interconnect down, and the other
+//! way round only if memory is waited for. Processors wait for memory the same way, block by block, while they copy.
+
+use super::caches::Pass;
+use super::script::Writing;
+use crate::engine::{Arm, Draw, Net, Op, Register, Script, Station, Time};
+use bywash_model::machine::{Disks, Interconnect, Machine, Memory, Order, Shape};
+
+/// What there is.
+pub struct Hardware {
+    /// The processors.
+    pub processors: Station,
+    /// Seconds of one for a cycle.
+    pub cycle: f64,
+    memory: Option<MemoryParts>,
+    joint: Joint,
+    /// Seconds for a byte on the interconnect, packets counted in.
+    joint_byte: f64,
+    latency: Time,
+    wire_out: Station,
+    wire_in: Station,
+    wire_byte: f64,
+    interface_processors: Station,
+    disks: DiskParts,
+    disk_processors: Station,
+    /// Seconds of the processors in the devices for a cycle.
+    device_cycles: [f64; 2],
+    /// Interfaces, and disks.
+    pub counts: [u32; 2],
+    /// Rows of equal stations, for who tells how busy they were: name, first, how many.
+    pub rows: Vec<(&'static str, Station, u32)>,
+}
+
+struct MemoryParts {
+    bus: Station,
+    banks: Station,
+    bank_count: u32,
+    latency: Time,
+    byte: f64,
+    line: f64,
+    /// A block passes.
+    block: Script,
+    /// A block passes for a processor that does not wait, out of its write buffer.
+    posted: Option<(Station, Script)>,
+}
+
+/// The interconnect: one bus, or a link each way of everything that is joined.
+enum Joint {
+    Bus(Station),
+    Switch {
+        /// Into memory and out of it.
+        host: [Station; 2],
+        /// Into the interfaces and out of them.
+        interfaces: [Station; 2],
+        /// Into the disks and out of them.
+        disks: [Station; 2],
+    },
+}
+
+struct DiskParts {
+    description: Disks,
+    /// Arms, or the channels of flash.
+    work: Station,
+    /// What flash sends or takes passes here.
+    media: Option<Station>,
+    queues: Option<Station>,
+}
+
+/// A kind of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// A network interface.
+    Interface,
+    /// A disk.
+    Disk,
+}
+
+impl Device {
+    fn register(self) -> Register {
+        match self {
+            Device::Interface => Register::Interface,
+            Device::Disk => Register::Disk,
+        }
+    }
+}
+
+/// Which way data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From a device into memory.
+    IntoMemory,
+    /// From memory to a device.
+    OutOfMemory,
+}
+
+/// A fraction of a machine is not built: to the nearest whole one, and one at least.
+pub fn whole(count: f64) -> u32 {
+    count.round().clamp(1.0, 1e6) as u32
+}
+
+/// Bytes of a block for requests of so many: of memory's, and at most 64 of them.
+pub fn block_of(bytes: f64) -> u32 {
+    ((bytes / 64.0).clamp(Memory::BLOCK, 16.0 * 1048576.0) as u32).next_power_of_two()
+}
+
+impl Hardware {
+    /// Of `machine`, in `net`.
+    pub fn new(net: &mut Net, machine: &Machine) -> Hardware {
+        let mut rows = Vec::new();
+        let mut row = |net: &mut Net, name: &'static str, count: u32, servers: u32| {
+            let first = if count == 1 { net.station(name, servers) } else { net.row(name, count, servers) };
+            rows.push((name, first, count));
+            first
+        };
+        let counts = [whole(machine.interfaces.count), whole(machine.disks.count)];
+        let processors = row(net, "processors", 1, whole(machine.processors.count));
+        let memory = machine.memory.map(|memory| {
+            let bus = row(net, "memory bus", 1, 1);
+            let banks = row(net, "memory banks", whole(memory.banks), 1);
+            let slots = (memory.write_buffer.0 / Memory::BLOCK).floor() as u32;
+            let buffer =
+                (slots > 0).then(|| row(net, "write buffers", 1, slots * whole(machine.processors.count)));
+            MemoryParts::new(net, &memory, bus, banks, buffer)
+        });
+        let joint = match machine.interconnect.shape {
+            Shape::Bus => Joint::Bus(row(net, "interconnect", 1, 1)),
+            Shape::Switch => Joint::Switch {
+                host: [row(net, "link into memory", 1, 1), row(net, "link out of memory", 1, 1)],
+                interfaces: [
+                    row(net, "links to interfaces", counts[0], 1),
+                    row(net, "links from interfaces", counts[0], 1),
+                ],
+                disks: [row(net, "links to disks", counts[1], 1), row(net, "links from disks", counts[1], 1)],
+            },
+        };
+        let wire_out = row(net, "interfaces, out", counts[0], 1);
+        let wire_in = row(net, "interfaces, in", counts[0], 1);
+        let interface_processors = row(net, "interface processors", counts[0], 1);
+        let disks = DiskParts {
+            description: machine.disks,
+            work: row(net, "disks", counts[1], machine.disks.flash.map_or(1, |flash| whole(flash.channels))),
+            media: machine.disks.flash.map(|_| row(net, "disk transfers", counts[1], 1)),
+            queues: machine
+                .disks
+                .flash
+                .map(|flash| row(net, "disk queues", counts[1], whole(flash.queues * flash.depth))),
+        };
+        disks.give_arms(net, counts[1]);
+        let disk_processors = row(net, "disk processors", counts[1], 1);
+        let Interconnect { latency, .. } = machine.interconnect;
+        Hardware {
+            processors,
+            cycle: 1.0 / machine.processors.speed.0,
+            memory,
+            joint,
+            joint_byte: 1.0 / machine.interconnect.payload_rate(),
+            latency: Time::of_seconds(latency.0),
+            wire_out,
+            wire_in,
+            wire_byte: 1.0 / machine.interfaces.rate.0,
+            interface_processors,
+            disks,
+            disk_processors,
+            device_cycles: [1.0 / machine.interfaces.processor.0, 1.0 / machine.disks.processor.0],
+            counts,
+            rows,
+        }
+    }
+
+    /// Seconds that the processor is kept by a pass over `bytes` if nobody else wants memory.
+    pub fn pass_time(&self, pass: Pass, bytes: f64) -> f64 {
+        let Some(memory) = &self.memory else { return 0.0 };
+        let blocks = (bytes / f64::from(block_of(bytes))).ceil();
+        let waited = pass.waited + if memory.posted.is_none() { pass.posted } else { 0.0 };
+        waited * (blocks * memory.latency.seconds() + bytes * memory.byte)
+            + pass.second * bytes / LINE * memory.line
+    }
+
+    /// A processor, which the job has, passes over all bytes of the request.
+    pub fn pass(&self, script: &mut Writing, pass: Pass) {
+        let Some(memory) = &self.memory else { return };
+        let mut waited = pass.waited;
+        if pass.posted > 0.0 {
+            match memory.posted {
+                Some((buffer, posted)) => {
+                    let loop_at = script.here();
+                    script.add(Op::Seize(buffer));
+                    script.add(Op::Send { script: posted });
+                    script.add(Op::More { to: loop_at });
+                }
+                None => waited += pass.posted,
+            }
+        }
+        // Crossings are whole.
+        for _ in 0..waited.round() as u32 {
+            let loop_at = script.here();
+            memory.access(script);
+            script.add(Op::More { to: loop_at });
+        }
+        if pass.second * memory.line > 0.0 {
+            script.add(Op::Delay(Draw::of_bytes(pass.second * memory.line / LINE)));
+        }
+    }
+
+    /// All bytes of the request go between a device and memory.
+    pub fn move_data(&self, script: &mut Writing, device: Device, way: Way) {
+        let of = |links: &[Station; 2], is_into: bool| links[usize::from(!is_into)].picked(device.register());
+        let (own, shared) = match &self.joint {
+            Joint::Bus(bus) => (None, *bus),
+            Joint::Switch { host, interfaces, disks } => {
+                let links = if device == Device::Disk { disks } else { interfaces };
+                let own = of(links, way == Way::OutOfMemory);
+                (Some(own), host[usize::from(way == Way::OutOfMemory)])
+            }
+        };
+        if let Some(own) = own {
+            script.add(Op::Seize(own));
+            script.add(Op::Work { station: own, time: Draw::of_bytes(self.joint_byte) });
+        }
+        self.first_byte(script);
+        let loop_at = script.here();
+        let time = Draw::of_block(self.joint_byte);
+        match &self.memory {
+            Some(memory) => {
+                script.add(Op::Seize(shared));
+                script.add(Op::Fork { script: memory.block });
+                script.add(Op::Work { station: shared, time });
+                script.add(Op::Delay(time));
+                script.add(Op::Join);
+                script.add(Op::Free(shared));
+            }
+            None => script.add(Op::Use { station: shared, time }),
+        }
+        script.add(Op::More { to: loop_at });
+        if let Some(own) = own {
+            script.add(Op::Free(own));
+        }
+    }
+
+    /// All bytes of the request go from one device to another, past memory.
+    pub fn move_direct(&self, script: &mut Writing, from: Device) {
+        self.first_byte(script);
+        match &self.joint {
+            Joint::Bus(bus) => {
+                let loop_at = script.here();
+                script.add(Op::Use { station: *bus, time: Draw::of_block(self.joint_byte) });
+                script.add(Op::More { to: loop_at });
+            }
+            Joint::Switch { interfaces, disks, .. } => {
+                let [disk_in, disk_out] = disks.map(|link| link.picked(Register::Disk));
+                let [interface_in, interface_out] = interfaces.map(|link| link.picked(Register::Interface));
+                // Disks first in either direction: nobody waits for a disk's link who has an interface's.
+                let (disk, interface) = match from {
+                    Device::Disk => (disk_out, interface_in),
+                    Device::Interface => (disk_in, interface_out),
+                };
+                let time = Draw::of_bytes(self.joint_byte);
+                script.add(Op::Seize(disk));
+                script.add(Op::Work { station: disk, time });
+                script.add(Op::Use { station: interface, time });
+                script.add(Op::Free(disk));
+            }
+        }
+    }
+
+    fn first_byte(&self, script: &mut Writing) {
+        if self.latency.0 > 0 {
+            script.add(Op::Delay(Draw::Fixed(self.latency)));
+        }
+    }
+
+    /// The processor in a device works so many cycles on each byte.
+    pub fn device_work(&self, script: &mut Writing, device: Device, cycles: f64) {
+        let (row, cycle) = match device {
+            Device::Interface => (self.interface_processors, self.device_cycles[0]),
+            Device::Disk => (self.disk_processors, self.device_cycles[1]),
+        };
+        if cycles > 0.0 {
+            let time = Draw::of_bytes(cycles * cycle);
+            script.add(Op::Use { station: row.picked(device.register()), time });
+        }
+    }
+
+    /// All bytes of the request go out to the network.
+    pub fn send(&self, script: &mut Writing) {
+        self.wire(script, self.wire_out);
+    }
+
+    /// All bytes of the request come in from the network.
+    pub fn receive(&self, script: &mut Writing) {
+        self.wire(script, self.wire_in);
+    }
+
+    fn wire(&self, script: &mut Writing, row: Station) {
+        let time = Draw::of_bytes(self.wire_byte);
+        script.add(Op::Use { station: row.picked(Register::Interface), time });
+    }
+
+    /// The disk finds and reads or writes the bytes of the request: more than those, if it reads ahead
+    /// for so many readers in order.
+    pub fn disk_work(&self, script: &mut Writing, bytes: f64, readers: f64, writes: bool) {
+        let readers = readers / f64::from(self.counts[1]);
+        self.disks.work(script, bytes, readers, writes);
+    }
+
+    /// The drive takes one request more; until [`Hardware::leave_disk`].
+    pub fn enter_disk(&self, script: &mut Writing) {
+        // It works for nobody: a place in a queue binds only by being taken.
+        if let Some(queues) = self.disks.queues {
+            script.add(Op::Seize(queues.picked(Register::Disk)));
+        }
+    }
+
+    /// The drive has answered.
+    pub fn leave_disk(&self, script: &mut Writing) {
+        if let Some(queues) = self.disks.queues {
+            script.add(Op::Free(queues.picked(Register::Disk)));
+        }
+    }
+}
+
+/// Bytes of a line of a cache.
+const LINE: f64 = 64.0;
+
+impl MemoryParts {
+    fn new(
+        net: &mut Net,
+        memory: &Memory,
+        bus: Station,
+        banks: Station,
+        buffer: Option<Station>,
+    ) -> MemoryParts {
+        let nothing = net.script(Vec::new());
+        let mut parts = MemoryParts {
+            bus,
+            banks,
+            bank_count: whole(memory.banks),
+            latency: Time::of_seconds(memory.latency.0),
+            byte: 1.0 / memory.rate.0,
+            line: memory.l2_latency.0,
+            block: nothing,
+            posted: None,
+        };
+        let mut block = Writing::default();
+        parts.access(&mut block);
+        parts.block = net.script(block.ops.clone());
+        parts.posted = buffer.map(|buffer| {
+            block.add(Op::Free(buffer));
+            (buffer, net.script(block.ops))
+        });
+        parts
+    }
+
+    /// One block: its bank finds it, and it passes the bus.
+    fn access(&self, script: &mut Writing) {
+        let pass = Op::Use { station: self.bus, time: Draw::of_block(self.byte) };
+        if self.latency.0 == 0 {
+            script.add(pass);
+            return;
+        }
+        let bank = if self.bank_count > 1 {
+            script.add(Op::Pick { register: Register::Bank, count: self.bank_count });
+            self.banks.picked(Register::Bank)
+        } else {
+            self.banks
+        };
+        script.add(Op::Seize(bank));
+        script.add(Op::Work { station: bank, time: Draw::Block(self.latency, self.byte * 1e12) });
+        script.add(Op::Delay(Draw::Fixed(self.latency)));
+        script.add(pass);
+        script.add(Op::Free(bank));
+    }
+}
+
+impl DiskParts {
+    fn give_arms(&self, net: &mut Net, count: u32) {
+        let Some(rotating) = self.description.rotating else { return };
+        let time = |time: bywash_model::units::Time| Time::of_seconds(time.0);
+        let arm = Arm::new(time(rotating.seek), time(rotating.track), time(rotating.turn));
+        let arm = if rotating.order == Order::Elevator { arm.elevator() } else { arm };
+        (0..count).for_each(|number| net.arm(Net::in_row(self.work, number), arm));
+    }
+
+    fn work(&self, script: &mut Writing, bytes: f64, readers: f64, writes: bool) {
+        let Disks { rate, rotating, flash, .. } = self.description;
+        let station = self.work.picked(Register::Disk);
+        let ahead = self.description.read_ahead(readers);
+        let reads_ahead = !writes && ahead > bytes;
+        let has_it = reads_ahead.then(|| script.jump(Op::Ahead { most: ahead as u32, to: 0 }));
+        match (rotating, flash) {
+            (Some(rotating), _) => {
+                script.add(Op::Pick { register: Register::Other, count: whole(rotating.tracks) });
+                let time = if reads_ahead {
+                    Draw::Arm(Time::of_seconds(ahead / rate.0), 0.0)
+                } else {
+                    Draw::Arm(Time(0), 1e12 / rate.0)
+                };
+                script.add(Op::Use { station, time });
+            }
+            (None, Some(flash)) => {
+                let median = if writes && flash.write.0 > 0.0 { flash.write.0 } else { flash.latency.0 };
+                script.add(Op::Use { station, time: Draw::LogNormal(median, flash.spread) });
+            }
+            (None, None) => script.add(Op::Use { station, time: Draw::of_bytes(1.0 / rate.0) }),
+        }
+        if let Some(has_it) = has_it {
+            script.land(has_it);
+        }
+        if let Some(media) = self.media {
+            let time = Draw::of_bytes(1.0 / rate.0);
+            script.add(Op::Use { station: media.picked(Register::Disk), time });
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! What each structure of the I/O does for each kind of request.
+//!
+//! ```text
+//!                      conventional                user-level                   active               direct
+//!     disk to program  call, file system, disk,    doorbell, file system,       doorbell, disk       (disk to
+//!                      move in, interrupt,         disk, move in, poll          with file system,    interface,
+//!                      switch, copy                                             move in, poll        memory
+//!     program to wire  copy, TCP, call, move out,  TCP, doorbell, move out,     doorbell, move out,  left out)
+//!                      wire                        wire                         TCP there, wire
+//! ```
+//!
+//! Each of the three mechanisms of a user-level server (initiation, transfer, notification) can be left out. Costs are those
+//! of an idle machine: what a processor waits for memory in a copy is part of its cycles for a byte, and what it waits
+//! longer because others want memory too comes on top.
+
+use super::caches::{self, Lies, Pass, Target};
+use super::hardware::{Device, Hardware, Way, block_of};
+use super::script::Writing;
+use crate::engine::{Draw, Op, Register, Time};
+use bywash_model::machine::Memory;
+use bywash_model::work::{Mechanisms, Request, Workload};
+use bywash_model::{Architecture, Machine};
+
+/// How requests are served on a machine.
+pub struct Serving<'a> {
+    hardware: &'a Hardware,
+    machine: &'a Machine,
+    work: &'a Workload,
+    architecture: Architecture,
+    mechanisms: Mechanisms,
+}
+
+/// Bytes of a request, and of a block, as a job carries them.
+fn size(bytes: f64) -> Op {
+    Op::Size { bytes: bytes.round().clamp(1.0, f64::from(u32::MAX)) as u32, block: block_of(bytes) }
+}
+
+impl<'a> Serving<'a> {
+    /// `work` on `machine`, whose stations are `hardware`.
+    pub fn new(
+        hardware: &'a Hardware,
+        machine: &'a Machine,
+        work: &'a Workload,
+        architecture: Architecture,
+    ) -> Serving<'a> {
+        let mechanisms = work.mechanisms_of(architecture);
+        Serving { hardware, machine, work, architecture, mechanisms }
+    }
+
+    /// Whether each thread reads or writes in order, and so stays at its disk and its interface.
+    pub fn is_in_order(&self) -> bool {
+        self.work.disk_access().1
+    }
+
+    /// What a thread does, for ever.
+    pub fn thread(&self) -> Vec<Op> {
+        let mut script = Writing::default();
+        let start = script.here();
+        if self.work.load.think.0 > 0.0 {
+            script.add(Op::Delay(Draw::exponential(self.work.load.think.0)));
+        }
+        script.add(Op::Begin);
+        if self.work.load.spin {
+            script.add(Op::Seize(self.hardware.processors));
+        }
+        if !self.is_in_order() {
+            script.add(Op::Pick { register: Register::Disk, count: self.hardware.counts[1] });
+            script.add(Op::Pick { register: Register::Interface, count: self.hardware.counts[0] });
+        }
+        self.request(&mut script);
+        script.add(size(self.work.request_bytes()));
+        if self.work.load.spin {
+            script.add(Op::Free(self.hardware.processors));
+        }
+        script.add(Op::Finish);
+        script.add(Op::Jump { to: start });
+        script.ops
+    }
+
+    fn request(&self, script: &mut Writing) {
+        script.add(size(self.work.request_bytes()));
+        match self.work.request {
+            Request::Web { miss, .. } => self.web(script, miss.0),
+            Request::Video { file } => self.disk_to_wire(script, file.0),
+            Request::Streams { block, writes } => {
+                self.either(
+                    script,
+                    writes.0,
+                    |it, script| it.wire_to_disk(script, block.0),
+                    |it, script| {
+                        it.disk_to_wire(script, block.0);
+                    },
+                );
+            }
+            Request::Blocks { block, writes, .. } => {
+                self.either(
+                    script,
+                    writes.0,
+                    |it, script| {
+                        it.host(script, it.work.costs.server.0, Pass::default());
+                        it.write(script, block.0, Lies::Memory, true);
+                    },
+                    |it, script| {
+                        it.host(script, it.work.costs.server.0, Pass::default());
+                        it.read(script, block.0, Target::Reused, true);
+                    },
+                );
+            }
+            Request::Database { page, pages, miss, log, compute } => {
+                self.transaction(script, page.0, pages, miss.0, log.0, compute.0);
+            }
+            Request::Dynamic { page, compute, data } => {
+                self.told(script);
+                if data.0 > 0.0 {
+                    script.add(size(data.0));
+                    self.read(script, data.0, Target::Reused, false);
+                    script.add(size(page.0));
+                }
+                self.cycles(script, compute.0);
+                self.host(script, self.work.costs.server.0, Pass::default());
+                self.send(script, Lies::Cache, true);
+            }
+        }
+    }
+
+    /// The first with this chance, else the second.
+    fn either(
+        &self,
+        script: &mut Writing,
+        chance: f64,
+        first: impl Fn(&Self, &mut Writing),
+        second: impl Fn(&Self, &mut Writing),
+    ) {
+        if chance >= 1.0 {
+            return first(self, script);
+        }
+        if chance <= 0.0 {
+            return second(self, script);
+        }
+        let to_first = script.jump(Op::Maybe { chance, to: 0 });
+        second(self, script);
+        let to_end = script.jump(Op::Jump { to: 0 });
+        script.land(to_first);
+        first(self, script);
+        script.land(to_end);
+    }
+
+    fn web(&self, script: &mut Writing, miss: f64) {
+        self.told(script);
+        self.host(script, self.work.costs.server.0, Pass::default());
+        self.either(
+            script,
+            miss,
+            |it, script| {
+                if it.architecture == Architecture::Direct {
+                    return it.disk_to_interface(script);
+                }
+                let lies = it.read(script, it.work.request_bytes(), Target::Kept, false);
+                it.send(script, lies, true);
+            },
+            |it, script| it.send(script, Lies::Memory, true),
+        );
+    }
+
+    fn disk_to_wire(&self, script: &mut Writing, bytes: f64) {
+        self.host(script, self.work.costs.server.0, Pass::default());
+        if self.architecture == Architecture::Direct {
+            self.disk_to_interface(script);
+        } else {
+            let lies = self.read(script, bytes, Target::Reused, false);
+            self.send(script, lies, true);
+        }
+        self.told(script);
+    }
+
+    fn wire_to_disk(&self, script: &mut Writing, bytes: f64) {
+        let (hardware, costs) = (self.hardware, &self.work.costs);
+        hardware.receive(script);
+        if self.architecture.is_active() {
+            hardware.device_work(script, Device::Interface, costs.tcp.0);
+        }
+        if self.architecture == Architecture::Direct {
+            hardware.move_direct(script, Device::Interface);
+            self.told(script);
+            self.asked(script);
+            hardware.device_work(script, Device::Disk, costs.file_system.0);
+            self.disk(script, bytes, true, true);
+            self.host(script, costs.server.0, Pass::default());
+            return self.told(script);
+        }
+        hardware.move_data(script, Device::Interface, Way::IntoMemory);
+        self.told(script);
+        let mut lies = Lies::Memory;
+        if !self.architecture.is_active() {
+            // The device wrote it: the checksum has it from memory, and then it is cached.
+            let (pass, after) = self.checksum(lies);
+            self.host(script, costs.tcp.0, pass);
+            lies = after;
+        }
+        if !self.mechanisms.transfer {
+            lies = self.copied(script, costs.system.0, lies, Target::Reused);
+        }
+        self.host(script, costs.server.0, Pass::default());
+        self.write(script, bytes, lies, false);
+    }
+
+    fn transaction(&self, script: &mut Writing, page: f64, pages: f64, miss: f64, log: f64, compute: f64) {
+        let count = pages.round().max(1.0);
+        for _ in 0..count as u32 {
+            script.add(size(page));
+            script.add(Op::Pick { register: Register::Disk, count: self.hardware.counts[1] });
+            self.cycles(script, compute / count);
+            self.host(script, self.work.costs.server.0, Pass::default());
+            self.either(
+                script,
+                miss,
+                |it, script| {
+                    it.read(script, page, Target::Kept, true);
+                },
+                |_, _| (),
+            );
+        }
+        if log > 0.0 {
+            // The log is on the first disk.
+            script.add(Op::Pick { register: Register::Disk, count: 1 });
+            script.add(size(log));
+            self.write(script, log, Lies::Cache, true);
+        }
+    }
+
+    /// From a disk to the program; `charges` what the operating system does besides for a byte, once a request.
+    fn read(&self, script: &mut Writing, bytes: f64, target: Target, charges: bool) -> Lies {
+        let costs = &self.work.costs;
+        self.asked(script);
+        if !self.architecture.is_active() {
+            self.host(script, costs.file_system.0, Pass::default());
+        }
+        self.disk(script, bytes, self.is_in_order(), false);
+        if self.architecture.is_active() {
+            self.hardware.device_work(script, Device::Disk, costs.file_system.0);
+        }
+        self.hardware.move_data(script, Device::Disk, Way::IntoMemory);
+        self.told(script);
+        if self.mechanisms.transfer {
+            return Lies::Memory;
+        }
+        self.copied(script, if charges { costs.system.0 } else { 0.0 }, Lies::Memory, target)
+    }
+
+    /// From the program to a disk.
+    fn write(&self, script: &mut Writing, bytes: f64, lies: Lies, charges: bool) {
+        let costs = &self.work.costs;
+        if !self.mechanisms.transfer {
+            self.copied(script, if charges { costs.system.0 } else { 0.0 }, lies, Target::Kept);
+        }
+        self.asked(script);
+        if self.architecture.is_active() {
+            self.hardware.device_work(script, Device::Disk, costs.file_system.0);
+        } else {
+            self.host(script, costs.file_system.0, Pass::default());
+        }
+        self.hardware.move_data(script, Device::Disk, Way::OutOfMemory);
+        self.disk(script, bytes, self.is_in_order(), true);
+        self.told(script);
+    }
+
+    /// From the program to the network; `charges` as with [`Serving::read`].
+    fn send(&self, script: &mut Writing, lies: Lies, charges: bool) {
+        let (hardware, costs) = (self.hardware, &self.work.costs);
+        let mut lies = lies;
+        if !self.mechanisms.transfer {
+            lies = self.copied(script, if charges { costs.system.0 } else { 0.0 }, lies, Target::Reused);
+        }
+        if !self.architecture.is_active() {
+            let (pass, _) = self.checksum(lies);
+            self.host(script, costs.tcp.0, pass);
+        }
+        self.asked(script);
+        hardware.move_data(script, Device::Interface, Way::OutOfMemory);
+        if self.architecture.is_active() {
+            hardware.device_work(script, Device::Interface, costs.tcp.0);
+        }
+        hardware.send(script);
+    }
+
+    /// From a disk to an interface, past memory.
+    fn disk_to_interface(&self, script: &mut Writing) {
+        let (hardware, costs) = (self.hardware, &self.work.costs);
+        self.asked(script);
+        self.disk(script, self.work.request_bytes(), self.is_in_order(), false);
+        hardware.device_work(script, Device::Disk, costs.file_system.0);
+        hardware.move_direct(script, Device::Disk);
+        hardware.device_work(script, Device::Interface, costs.tcp.0);
+        hardware.send(script);
+    }
+
+    fn disk(&self, script: &mut Writing, bytes: f64, in_order: bool, writes: bool) {
+        self.hardware.enter_disk(script);
+        let readers = if in_order { self.work.load.threads } else { 0.0 };
+        self.hardware.disk_work(script, bytes, readers, writes);
+        self.hardware.leave_disk(script);
+    }
+
+    /// The program asks for I/O.
+    fn asked(&self, script: &mut Writing) {
+        let costs = &self.work.costs;
+        self.cycles(script, if self.mechanisms.initiation { costs.doorbell.0 } else { costs.call.0 });
+    }
+
+    /// The program notices that I/O is done.
+    fn told(&self, script: &mut Writing) {
+        let costs = &self.work.costs;
+        if self.mechanisms.notification {
+            return self.cycles(script, costs.poll.0);
+        }
+        if costs.interrupt.0 > 0.0 {
+            let time = Draw::fixed(costs.interrupt.0 * self.hardware.cycle);
+            if self.work.load.spin {
+                script.add(Op::Delay(time));
+            } else {
+                script.add(Op::UseFirst { station: self.hardware.processors, time });
+            }
+        }
+        self.cycles(script, costs.switch.0);
+    }
+
+    /// So many cycles of a processor, whatever the size.
+    fn cycles(&self, script: &mut Writing, cycles: f64) {
+        if cycles > 0.0 {
+            self.processor(script, Draw::fixed(cycles * self.hardware.cycle));
+        }
+    }
+
+    fn processor(&self, script: &mut Writing, time: Draw) {
+        if self.work.load.spin {
+            script.add(Op::Delay(time));
+        } else {
+            script.add(Op::Use { station: self.hardware.processors, time });
+        }
+    }
+
+    /// A copy in pieces, as part of so many cycles a byte.
+    fn copied(&self, script: &mut Writing, cycles: f64, from: Lies, target: Target) -> Lies {
+        let Some(memory) = self.memory() else {
+            self.host(script, cycles, Pass::default());
+            return Lies::Cache;
+        };
+        let (pass, lies) = caches::copy(memory, self.piece(), from, target);
+        self.host(script, cycles, pass);
+        lies
+    }
+
+    /// What a checksum does to memory, and where the data is then.
+    fn checksum(&self, lies: Lies) -> (Pass, Lies) {
+        match self.memory() {
+            Some(memory) if !self.machine.interfaces.checksums => {
+                (caches::read(memory, self.piece(), lies), Lies::Cache)
+            }
+            _ => (Pass::default(), lies),
+        }
+    }
+
+    fn memory(&self) -> Option<&Memory> {
+        self.machine.memory.as_ref()
+    }
+
+    /// Bytes that are copied at a time.
+    fn piece(&self) -> f64 {
+        self.work.costs.piece.0.min(self.work.request_bytes())
+    }
+
+    /// So many cycles of a processor for each byte of the request, a pass over memory among them.
+    fn host(&self, script: &mut Writing, cycles: f64, pass: Pass) {
+        let bytes = self.work.request_bytes();
+        let waiting = self.hardware.pass_time(pass, bytes) / bytes;
+        let rest = (cycles * self.hardware.cycle - waiting).max(0.0);
+        if waiting == 0.0 {
+            if rest > 0.0 {
+                self.processor(script, Draw::of_bytes(rest));
+            }
+            if pass.posted > 0.0 {
+                self.hardware.pass(script, pass);
+            }
+            return;
+        }
+        let holds = !self.work.load.spin;
+        if holds {
+            script.add(Op::Seize(self.hardware.processors));
+            let time = Draw::of_bytes(rest + waiting);
+            script.add(Op::Work { station: self.hardware.processors, time });
+        }
+        if rest > 0.0 {
+            script.add(Op::Delay(Draw::Bytes(Time(0), rest * 1e12)));
+        }
+        self.hardware.pass(script, pass);
+        if holds {
+            script.add(Op::Free(self.hardware.processors));
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! Runs a description, and says what came of it.
+
+use super::hardware::{Hardware, whole};
+use super::request::Serving;
+use crate::engine::{
+    End, Interval, Net, Outcome, Register, Registers, Run, Station, StationUse, Time, Timeline,
+};
+use bywash_model::{Architecture, Description};
+use serde::Serialize;
+
+/// How long a simulation goes on, and which one of all it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// The same seed gives the same run.
+    pub seed: u64,
+    /// When it ends.
+    pub stop: Stop,
+}
+
+/// When a simulation ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Stop {
+    /// When so many requests have been served, behind a warm-up.
+    Requests(u64),
+    /// When so many simulated seconds have passed, behind a warm-up of a tenth of that.
+    Seconds(f64),
+}
+
+impl Default for Options {
+    /// 20,000 requests: a second or so.
+    fn default() -> Options {
+        Options { seed: 1, stop: Stop::Requests(20_000) }
+    }
+}
+
+/// Why a description cannot be simulated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// More jobs than there can be events.
+    #[error("{0} threads are too many to simulate; at most {THREADS_MAX}")]
+    TooManyThreads(f64),
+    /// A size that a job cannot carry.
+    #[error("requests of {0} bytes are too large to simulate; at most {BYTES_MAX}")]
+    TooLarge(f64),
+    /// Too many stations.
+    #[error("{what}: {count} are too many to simulate; at most {DEVICES_MAX}")]
+    TooManyDevices {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: f64,
+    },
+    /// It never would begin.
+    #[error("a simulation of no requests, or of no time, says nothing")]
+    Nothing,
+}
+
+const THREADS_MAX: u32 = 1_000_000;
+const BYTES_MAX: u32 = 1 << 31;
+const DEVICES_MAX: u32 = 4096;
+/// Of all requests or of the time, the share before anything is measured.
+const WARM_UP: f64 = 0.1;
+
+/// What came of a simulation; all but `is_whole` and `events` is of the time behind the warm-up.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// How its I/O was built.
+    pub architecture: Architecture,
+    /// Which run.
+    pub seed: u64,
+    /// Requests served.
+    pub requests: u64,
+    /// Simulated seconds.
+    pub seconds: f64,
+    /// Bytes a second, with 95 % confidence.
+    pub throughput: Interval,
+    /// Requests a second, with 95 % confidence.
+    pub rate: Interval,
+    /// Seconds from a request to its answer.
+    pub latency: Latency,
+    /// How busy everything was, in the order of the machine.
+    pub resources: Vec<ResourceUse>,
+    /// What worked most of its time.
+    pub binding: String,
+    /// Seconds of a processor that a request took, waiting for memory among them.
+    pub processor_seconds: f64,
+    /// Events, those of the warm-up too.
+    pub events: u64,
+    /// Whether it came to its end; what was stopped says less.
+    pub is_whole: bool,
+}
+
+/// How response times are distributed, in seconds; shares are known to 1.6 %.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// The mean, with 95 % confidence.
+    pub mean: Interval,
+    /// Half are shorter.
+    pub p50: f64,
+    /// Nine of ten are shorter.
+    pub p90: f64,
+    /// 99 of 100 are shorter.
+    pub p99: f64,
+    /// 999 of 1000 are shorter.
+    pub p999: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// How busy one kind of station was.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ResourceUse {
+    /// Its name.
+    pub name: String,
+    /// How many there are.
+    pub count: u32,
+    /// The share of the time that one was taken, on the average over all.
+    pub utilisation: f64,
+    /// The share of the time that one worked: less, if it was kept while something else was waited for.
+    pub working: f64,
+    /// The same of the one that worked most.
+    pub busiest: f64,
+    /// Jobs that waited, over all.
+    pub waiting: f64,
+}
+
+/// A net, and which of its stations are what.
+pub struct Prepared {
+    net: Net,
+    rows: Vec<(&'static str, Station, u32)>,
+}
+
+/// The net of `description`, built as `architecture`.
+///
+/// # Errors
+/// What is too large to simulate.
+pub fn prepare(description: &Description, architecture: Architecture) -> Result<Prepared, Error> {
+    let (machine, work) = (&description.machine, &description.workload());
+    if work.load.threads > f64::from(THREADS_MAX) {
+        return Err(Error::TooManyThreads(work.load.threads));
+    }
+    if work.request_bytes() > f64::from(BYTES_MAX) {
+        return Err(Error::TooLarge(work.request_bytes()));
+    }
+    for (what, count) in [("disks", machine.disks.count), ("interfaces", machine.interfaces.count)] {
+        if count > f64::from(DEVICES_MAX) {
+            return Err(Error::TooManyDevices { what, count });
+        }
+    }
+    let mut net = Net::new();
+    let hardware = Hardware::new(&mut net, machine);
+    let serving = Serving::new(&hardware, machine, work, architecture);
+    let thread = net.script(serving.thread());
+    for number in 0..whole(work.load.threads) {
+        let mut registers = Registers::default();
+        if serving.is_in_order() {
+            registers.picks[Register::Disk as usize] = number % hardware.counts[1];
+            registers.picks[Register::Interface as usize] = number % hardware.counts[0];
+        }
+        net.start_with(thread, registers);
+    }
+    Ok(Prepared { rows: hardware.rows, net })
+}
+
+/// Runs `description`, built as `architecture`; `watch` hears now and then which share is done and answers whether to go
+/// on.
+///
+/// # Errors
+/// What is too large to simulate.
+pub fn simulate(
+    description: &Description,
+    architecture: Architecture,
+    options: &Options,
+    watch: &mut dyn FnMut(f64) -> bool,
+) -> Result<Report, Error> {
+    let end = end(options.stop)?;
+    let prepared = prepare(description, architecture)?;
+    let outcome = Run::new(&prepared.net, options.seed).watched(end, watch);
+    Ok(report(&prepared, &outcome, architecture, options.seed))
+}
+
+/// As [`simulate`], with who had what when: the first `spans` of it.
+///
+/// # Errors
+/// What is too large to simulate.
+pub fn simulate_timeline(
+    description: &Description,
+    architecture: Architecture,
+    options: &Options,
+    spans: usize,
+    watch: &mut dyn FnMut(f64) -> bool,
+) -> Result<(Report, Timeline), Error> {
+    let end = end(options.stop)?;
+    let prepared = prepare(description, architecture)?;
+    let mut outcome = Run::new(&prepared.net, options.seed).with_timeline(spans).watched(end, watch);
+    let timeline = outcome.timeline.take().map(|timeline| *timeline).unwrap_or_default();
+    Ok((report(&prepared, &outcome, architecture, options.seed), timeline))
+}
+
+fn end(stop: Stop) -> Result<End, Error> {
+    match stop {
+        Stop::Requests(requests) if requests > 0 => {
+            Ok(End::Requests { warm_up: (requests as f64 * WARM_UP).ceil() as u64, requests })
+        }
+        Stop::Seconds(seconds) if seconds > 0.0 && seconds.is_finite() => {
+            Ok(End::Time { warm_up: Time::of_seconds(seconds * WARM_UP), time: Time::of_seconds(seconds) })
+        }
+        _ => Err(Error::Nothing),
+    }
+}
+
+fn report(prepared: &Prepared, outcome: &Outcome, architecture: Architecture, seed: u64) -> Report {
+    let resources: Vec<ResourceUse> =
+        prepared.rows.iter().map(|row| in_row(row, &outcome.stations)).collect();
+    let gap = outcome.gaps.mean_interval();
+    // The rate is one over the mean gap, and as uncertain in proportion.
+    let uncertain = gap.half_width / gap.mean.max(f64::MIN_POSITIVE);
+    let around = |mean: f64| Interval { mean, half_width: mean * uncertain };
+    let busiest = resources.iter().max_by(|one, other| one.working.total_cmp(&other.working));
+    let processors = &outcome.stations[0];
+    let response = outcome.response.distribution();
+    Report {
+        architecture,
+        seed,
+        requests: outcome.finished,
+        seconds: outcome.seconds,
+        throughput: around(outcome.bytes as f64 / outcome.seconds.max(f64::MIN_POSITIVE)),
+        rate: around(outcome.rate()),
+        latency: Latency {
+            mean: outcome.response.mean_interval(),
+            p50: response.quantile(0.5),
+            p90: response.quantile(0.9),
+            p99: response.quantile(0.99),
+            p999: response.quantile(0.999),
+            max: response.quantile(1.0),
+        },
+        binding: busiest.map(|resource| resource.name.clone()).unwrap_or_default(),
+        processor_seconds: processors.utilisation * f64::from(processors.servers) * outcome.seconds
+            / outcome.finished.max(1) as f64,
+        resources,
+        events: outcome.events,
+        is_whole: outcome.is_whole,
+    }
+}
+
+fn in_row((name, first, count): &(&'static str, Station, u32), stations: &[StationUse]) -> ResourceUse {
+    let first = first.index();
+    let row = &stations[first..first + *count as usize];
+    let sum = |of: fn(&StationUse) -> f64| row.iter().map(of).sum::<f64>();
+    ResourceUse {
+        name: (*name).into(),
+        count: row.iter().map(|station| station.servers).sum(),
+        utilisation: sum(|station| station.utilisation) / f64::from(*count),
+        working: sum(|station| station.working) / f64::from(*count),
+        busiest: row.iter().map(|station| station.working).fold(0.0, f64::max),
+        waiting: sum(|station| station.waiting),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bywash_model::closed::closed;
+    use bywash_model::machine::{Flash, Interconnect, Memory, Order, Rotating, Shape};
+    use bywash_model::units::{Cycles, Rate, Share, Size, Time};
+    use bywash_model::work::{Mechanisms, Request};
+    use bywash_model::{Machine, Workload};
+
+    fn run(description: &Description, architecture: Architecture, requests: u64) -> Report {
+        let options = Options { seed: 3, stop: Stop::Requests(requests) };
+        simulate(description, architecture, &options, &mut |_| true).unwrap()
+    }
+
+    fn requests() -> [Request; 6] {
+        let share = Share(0.3);
+        [
+            Request::Web { file: Size(16384.0), miss: share },
+            Request::Video { file: Size(100_000.0) },
+            Request::Streams { block: Size(65536.0), writes: share },
+            Request::Blocks { block: Size(4096.0), writes: share, in_order: false },
+            Request::Database {
+                page: Size(8192.0),
+                pages: 3.0,
+                miss: share,
+                log: Size(1000.0),
+                compute: Cycles(1e5),
+            },
+            Request::Dynamic { page: Size(8192.0), compute: Cycles(1e5), data: Size(4096.0) },
+        ]
+    }
+
+    /// With everything that a machine can have.
+    fn detailed(shape: Shape, is_flash: bool) -> Machine {
+        let mut machine = Machine::of_2003();
+        machine.processors.count = 2.0;
+        machine.memory = Some(Memory {
+            rate: Rate(1e9),
+            banks: 4.0,
+            latency: Time(60e-9),
+            l1: Size(8192.0),
+            l2: Size(131072.0),
+            l2_latency: Time(5e-9),
+            write_buffer: Size(2048.0),
+        });
+        machine.interconnect = Interconnect {
+            shape,
+            latency: Time(1e-6),
+            packet: Size(256.0),
+            overhead: Size(24.0),
+            arbitration: Time(10e-9),
+            ..Interconnect::ideal(Rate(1e9))
+        };
+        machine.disks.cache = Size(262_144.0);
+        machine.disks.segments = 4.0;
+        if is_flash {
+            let (latency, write) = (Time(80e-6), Time(20e-6));
+            machine.disks.flash =
+                Some(Flash { latency, spread: 0.3, channels: 8.0, write, queues: 2.0, depth: 4.0 });
+        } else {
+            let (seek, track, turn) = (Time(1e-3), Time(1e-6), Time(4e-3));
+            machine.disks.rotating =
+                Some(Rotating { seek, track, tracks: 100.0, turn, order: Order::Elevator });
+        }
+        machine
+    }
+
+    #[test]
+    fn everything_is_served_by_every_structure_on_every_machine() {
+        for shape in [Shape::Bus, Shape::Switch] {
+            for is_flash in [false, true] {
+                for request in requests() {
+                    for architecture in Architecture::ALL {
+                        for spin in [false, true] {
+                            let mut description =
+                                Description::of(detailed(shape, is_flash), Workload::of(request));
+                            description.load.threads = 9.0;
+                            description.load.spin = spin;
+                            description.costs.interrupt = Cycles(3000.0);
+                            description.costs.switch = Cycles(2000.0);
+                            let report = run(&description, architecture, 300);
+                            assert!(
+                                report.is_whole && report.requests == 300,
+                                "{request:?} {architecture:?}"
+                            );
+                            for row in &report.resources {
+                                assert!(
+                                    row.working <= row.utilisation + 0.05 && row.utilisation < 1.0 + 1e-9,
+                                    "{row:?} of {request:?} {architecture:?} {shape:?}"
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_thread_takes_what_the_model_says() {
+        // Alone, nothing waits: only the wire's and the links' own times are in the simulation as in the model.
+        for architecture in Architecture::ALL {
+            for request in [requests()[0], requests()[2]] {
+                let mut description = Description::of(Machine::of_2003(), Workload::of(request));
+                description.load.threads = 1.0;
+                let wanted = closed(&description.machine, &description.workload(), architecture).response;
+                let found = run(&description, architecture, 20_000).latency.mean;
+                // Direct transfers have a link each; the model charges the interconnect for both ends.
+                assert!(
+                    (found.mean / wanted - 1.0).abs() < 0.04,
+                    "{architecture:?} {request:?}: {found:?} {wanted}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn each_mechanism_spares_the_host() {
+        let work = Workload::of(Request::Streams { block: Size(16384.0), writes: Share(0.0) });
+        let mut description = Description::of(detailed(Shape::Switch, true), work);
+        description.load.threads = 4.0;
+        (description.costs.call, description.costs.interrupt) = (Cycles(5000.0), Cycles(8000.0));
+        let mut cost = |mechanisms| {
+            description.mechanisms = mechanisms;
+            run(&description, Architecture::UserLevel, 2000).processor_seconds
+        };
+        let none = cost(Mechanisms::NONE);
+        let each = [
+            Mechanisms { initiation: true, ..Mechanisms::NONE },
+            Mechanisms { transfer: true, ..Mechanisms::NONE },
+            Mechanisms { notification: true, ..Mechanisms::NONE },
+        ]
+        .map(&mut cost);
+        let all = cost(Mechanisms::ALL);
+        assert!(each.iter().all(|one| *one < none && *one > all), "{none} {each:?} {all}");
+    }
+
+    #[test]
+    fn a_seed_is_a_report() {
+        let description = Description::of(detailed(Shape::Bus, false), Workload::web(0.1));
+        let one = run(&description, Architecture::Conventional, 500);
+        assert_eq!(one, run(&description, Architecture::Conventional, 500));
+    }
+
+    #[test]
+    fn who_stops_it_gets_what_there_is() {
+        let description = Description::of(Machine::of_2003(), Workload::web(0.1));
+        let options = Options { seed: 1, stop: Stop::Requests(10_000_000) };
+        let mut heard = 0;
+        let report = simulate(&description, Architecture::Active, &options, &mut |share| {
+            assert!((0.0..=1.0).contains(&share));
+            heard += 1;
+            heard < 40
+        });
+        let report = report.unwrap();
+        assert!(!report.is_whole && report.requests < 10_000_000);
+    }
+
+    #[test]
+    fn what_cannot_be_simulated_is_refused() {
+        let mut description = Description::of(Machine::of_2003(), Workload::web(0.1));
+        let nothing = Options { seed: 1, stop: Stop::Requests(0) };
+        let refused = |description: &Description, options: &Options| {
+            simulate(description, Architecture::Active, options, &mut |_| true).unwrap_err()
+        };
+        assert_eq!(refused(&description, &nothing), Error::Nothing);
+        description.load.threads = 1e9;
+        assert_eq!(refused(&description, &Options::default()), Error::TooManyThreads(1e9));
+    }
+}
