@@ -19,6 +19,8 @@
 //! ```
 //!
 //! - [`server`]: descriptions as the model has them, run in detail
+//! - [`paper`]: what the papers simulated; [`preset`]: descriptions that come along
+//! - [`many`]: several simulations on all cores
 //! - [`engine`]: stations, scripts of operations on them, the queue of events, and what is measured
 //!
 //! Invariant: what a run answers follows from its net and its seed alone. There is no clock, no thread and no address in
@@ -27,6 +29,10 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod many;
+pub mod paper;
+pub mod preset;
 pub mod server;
 
+pub use preset::Preset;
 pub use server::{Options, Report, Stop, simulate};

@@ -12,14 +12,18 @@
 //! Each of the three mechanisms of a user-level server (initiation, transfer, notification) can be left out. Costs are those
 //! of an idle machine: what a processor waits for memory in a copy is part of its cycles for a byte, and what it waits
 //! longer because others want memory too comes on top.
+//!
+//! A thread keeps its processor until it has to wait for a device, and goes on to its next request without leaving it if
+//! it does not think. An interrupt goes before all threads that wait for a processor, and does not drive one from it.
 
 use super::caches::{self, Lies, Pass, Target};
 use super::hardware::{Device, Hardware, Way, block_of};
 use super::script::Writing;
-use crate::engine::{Draw, Op, Register, Time};
+use crate::engine::{Draw, Op, Register};
 use bywash_model::machine::Memory;
 use bywash_model::work::{Mechanisms, Request, Workload};
 use bywash_model::{Architecture, Machine};
+use std::cell::Cell;
 
 /// How requests are served on a machine.
 pub struct Serving<'a> {
@@ -28,6 +32,8 @@ pub struct Serving<'a> {
     work: &'a Workload,
     architecture: Architecture,
     mechanisms: Mechanisms,
+    /// Whether the thread has a processor where the script is written now.
+    has_processor: Cell<bool>,
 }
 
 /// Bytes of a request, and of a block, as a job carries them.
@@ -44,7 +50,7 @@ impl<'a> Serving<'a> {
         architecture: Architecture,
     ) -> Serving<'a> {
         let mechanisms = work.mechanisms_of(architecture);
-        Serving { hardware, machine, work, architecture, mechanisms }
+        Serving { hardware, machine, work, architecture, mechanisms, has_processor: Cell::new(false) }
     }
 
     /// Whether each thread reads or writes in order, and so stays at its disk and its interface.
@@ -55,26 +61,44 @@ impl<'a> Serving<'a> {
     /// What a thread does, for ever.
     pub fn thread(&self) -> Vec<Op> {
         let mut script = Writing::default();
-        let start = script.here();
-        if self.work.load.think.0 > 0.0 {
-            script.add(Op::Delay(Draw::exponential(self.work.load.think.0)));
-        }
         script.add(Op::Begin);
-        if self.work.load.spin {
-            script.add(Op::Seize(self.hardware.processors));
-        }
+        self.acquire(&mut script);
+        let start = script.here();
         if !self.is_in_order() {
             script.add(Op::Pick { register: Register::Disk, count: self.hardware.counts[1] });
             script.add(Op::Pick { register: Register::Interface, count: self.hardware.counts[0] });
         }
         self.request(&mut script);
         script.add(size(self.work.request_bytes()));
-        if self.work.load.spin {
-            script.add(Op::Free(self.hardware.processors));
-        }
         script.add(Op::Finish);
+        if self.work.load.think.0 > 0.0 {
+            self.release(&mut script);
+            script.add(Op::Delay(Draw::exponential(self.work.load.think.0)));
+        }
+        script.add(Op::Begin);
+        self.acquire(&mut script);
         script.add(Op::Jump { to: start });
         script.ops
+    }
+
+    /// The thread has a processor from here on.
+    fn acquire(&self, script: &mut Writing) {
+        if !self.has_processor.replace(true) {
+            script.add(Op::Seize(self.hardware.processors));
+        }
+    }
+
+    /// The thread has none from here on, unless it spins.
+    fn release(&self, script: &mut Writing) {
+        if !self.work.load.spin && self.has_processor.replace(false) {
+            script.add(Op::Free(self.hardware.processors));
+        }
+    }
+
+    /// The devices, for which the thread waits without a processor.
+    fn away(&self, script: &mut Writing) -> &Hardware {
+        self.release(script);
+        self.hardware
     }
 
     fn request(&self, script: &mut Writing) {
@@ -137,11 +161,18 @@ impl<'a> Serving<'a> {
         if chance <= 0.0 {
             return second(self, script);
         }
+        let before = self.has_processor.get();
         let to_first = script.jump(Op::Maybe { chance, to: 0 });
         second(self, script);
         let to_end = script.jump(Op::Jump { to: 0 });
         script.land(to_first);
+        let after = self.has_processor.replace(before);
         first(self, script);
+        if after {
+            self.acquire(script)
+        } else {
+            self.release(script)
+        }
         script.land(to_end);
     }
 
@@ -174,7 +205,8 @@ impl<'a> Serving<'a> {
     }
 
     fn wire_to_disk(&self, script: &mut Writing, bytes: f64) {
-        let (hardware, costs) = (self.hardware, &self.work.costs);
+        let costs = &self.work.costs;
+        let hardware = self.away(script);
         hardware.receive(script);
         if self.architecture.is_active() {
             hardware.device_work(script, Device::Interface, costs.tcp.0);
@@ -183,7 +215,7 @@ impl<'a> Serving<'a> {
             hardware.move_direct(script, Device::Interface);
             self.told(script);
             self.asked(script);
-            hardware.device_work(script, Device::Disk, costs.file_system.0);
+            self.away(script).device_work(script, Device::Disk, costs.file_system.0);
             self.disk(script, bytes, true, true);
             self.host(script, costs.server.0, Pass::default());
             return self.told(script);
@@ -236,10 +268,11 @@ impl<'a> Serving<'a> {
             self.host(script, costs.file_system.0, Pass::default());
         }
         self.disk(script, bytes, self.is_in_order(), false);
+        let hardware = self.away(script);
         if self.architecture.is_active() {
-            self.hardware.device_work(script, Device::Disk, costs.file_system.0);
+            hardware.device_work(script, Device::Disk, costs.file_system.0);
         }
-        self.hardware.move_data(script, Device::Disk, Way::IntoMemory);
+        hardware.move_data(script, Device::Disk, Way::IntoMemory);
         self.told(script);
         if self.mechanisms.transfer {
             return Lies::Memory;
@@ -255,18 +288,18 @@ impl<'a> Serving<'a> {
         }
         self.asked(script);
         if self.architecture.is_active() {
-            self.hardware.device_work(script, Device::Disk, costs.file_system.0);
+            self.away(script).device_work(script, Device::Disk, costs.file_system.0);
         } else {
             self.host(script, costs.file_system.0, Pass::default());
         }
-        self.hardware.move_data(script, Device::Disk, Way::OutOfMemory);
+        self.away(script).move_data(script, Device::Disk, Way::OutOfMemory);
         self.disk(script, bytes, self.is_in_order(), true);
         self.told(script);
     }
 
     /// From the program to the network; `charges` as with [`Serving::read`].
     fn send(&self, script: &mut Writing, lies: Lies, charges: bool) {
-        let (hardware, costs) = (self.hardware, &self.work.costs);
+        let costs = &self.work.costs;
         let mut lies = lies;
         if !self.mechanisms.transfer {
             lies = self.copied(script, if charges { costs.system.0 } else { 0.0 }, lies, Target::Reused);
@@ -276,6 +309,7 @@ impl<'a> Serving<'a> {
             self.host(script, costs.tcp.0, pass);
         }
         self.asked(script);
+        let hardware = self.away(script);
         hardware.move_data(script, Device::Interface, Way::OutOfMemory);
         if self.architecture.is_active() {
             hardware.device_work(script, Device::Interface, costs.tcp.0);
@@ -285,9 +319,10 @@ impl<'a> Serving<'a> {
 
     /// From a disk to an interface, past memory.
     fn disk_to_interface(&self, script: &mut Writing) {
-        let (hardware, costs) = (self.hardware, &self.work.costs);
+        let costs = &self.work.costs;
         self.asked(script);
         self.disk(script, self.work.request_bytes(), self.is_in_order(), false);
+        let hardware = self.away(script);
         hardware.device_work(script, Device::Disk, costs.file_system.0);
         hardware.move_direct(script, Device::Disk);
         hardware.device_work(script, Device::Interface, costs.tcp.0);
@@ -295,10 +330,11 @@ impl<'a> Serving<'a> {
     }
 
     fn disk(&self, script: &mut Writing, bytes: f64, in_order: bool, writes: bool) {
-        self.hardware.enter_disk(script);
+        let hardware = self.away(script);
         let readers = if in_order { self.work.load.threads } else { 0.0 };
-        self.hardware.disk_work(script, bytes, readers, writes);
-        self.hardware.leave_disk(script);
+        hardware.enter_disk(script);
+        hardware.disk_work(script, bytes, readers, writes);
+        hardware.leave_disk(script);
     }
 
     /// The program asks for I/O.
@@ -316,8 +352,9 @@ impl<'a> Serving<'a> {
         if costs.interrupt.0 > 0.0 {
             let time = Draw::fixed(costs.interrupt.0 * self.hardware.cycle);
             if self.work.load.spin {
-                script.add(Op::Delay(time));
+                self.processor(script, time);
             } else {
+                self.away(script);
                 script.add(Op::UseFirst { station: self.hardware.processors, time });
             }
         }
@@ -332,11 +369,9 @@ impl<'a> Serving<'a> {
     }
 
     fn processor(&self, script: &mut Writing, time: Draw) {
-        if self.work.load.spin {
-            script.add(Op::Delay(time));
-        } else {
-            script.add(Op::Use { station: self.hardware.processors, time });
-        }
+        self.acquire(script);
+        script.add(Op::Work { station: self.hardware.processors, time });
+        script.add(Op::Delay(time));
     }
 
     /// A copy in pieces, as part of so many cycles a byte.
@@ -374,27 +409,14 @@ impl<'a> Serving<'a> {
         let bytes = self.work.request_bytes();
         let waiting = self.hardware.pass_time(pass, bytes) / bytes;
         let rest = (cycles * self.hardware.cycle - waiting).max(0.0);
-        if waiting == 0.0 {
-            if rest > 0.0 {
-                self.processor(script, Draw::of_bytes(rest));
-            }
-            if pass.posted > 0.0 {
-                self.hardware.pass(script, pass);
-            }
-            return;
-        }
-        let holds = !self.work.load.spin;
-        if holds {
-            script.add(Op::Seize(self.hardware.processors));
-            let time = Draw::of_bytes(rest + waiting);
-            script.add(Op::Work { station: self.hardware.processors, time });
-        }
         if rest > 0.0 {
-            script.add(Op::Delay(Draw::Bytes(Time(0), rest * 1e12)));
+            self.processor(script, Draw::of_bytes(rest));
         }
-        self.hardware.pass(script, pass);
-        if holds {
-            script.add(Op::Free(self.hardware.processors));
+        if pass != Pass::default() {
+            self.acquire(script);
+            let time = Draw::of_bytes(waiting);
+            script.add(Op::Work { station: self.hardware.processors, time });
+            self.hardware.pass(script, pass);
         }
     }
 }
