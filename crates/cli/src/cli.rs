@@ -4,6 +4,8 @@ use bywash_bench::command::BenchArgs;
 use bywash_flow::plan::Mover;
 use bywash_flow::size;
 use bywash_flow::spec::HashAlgorithm;
+use bywash_model::Architecture;
+use bywash_sim::Stop;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -69,19 +71,26 @@ pub struct PlanArgs {
 /// What `bywash plan` can do.
 #[derive(Subcommand)]
 pub enum PlanCommand {
-    /// Draw the paper's analytic figures as SVG, with their numbers as CSV
+    /// Draw the paper's figures as SVG, with their numbers as CSV
     Figure(FigureArgs),
     /// Say what a described machine can do at most, what binds it, and how it answers
     #[command(after_help = MODEL_NOTES)]
     Model(ModelArgs),
-    /// Compute what the paper says in its text, and say which lines agree
+    /// Run a described machine in detail: throughput, latency, how busy everything is
+    #[command(after_help = SIMULATE_NOTES)]
+    Simulate(SimulateArgs),
+    /// Simulate several descriptions, or the four structures of one, side by side
+    Compare(CompareArgs),
+    /// List the descriptions that come along, or print one
+    Presets(PresetsArgs),
+    /// Compute what the papers say, and say which lines agree
     Check(CheckArgs),
 }
 
 /// `bywash plan figure`.
 #[derive(Args)]
 pub struct FigureArgs {
-    /// 2 to 7, or all
+    /// 2 to 9, or all
     #[arg(value_name = "NUMBER", value_parser = figure_choice)]
     pub number: FigureChoice,
 
@@ -100,7 +109,7 @@ pub enum FigureChoice {
 }
 
 fn figure_choice(text: &str) -> Result<FigureChoice, String> {
-    let numbers = bywash_model::figures::NUMBERS;
+    let numbers = crate::plan::FIGURES;
     match text {
         "all" => Ok(FigureChoice::All),
         _ => {
@@ -115,9 +124,13 @@ fn figure_choice(text: &str) -> Result<FigureChoice, String> {
 /// `bywash plan model`.
 #[derive(Args)]
 pub struct ModelArgs {
-    /// The description, in TOML (or JSON, if it is called .json)
+    /// The description, in TOML (or JSON, if it is called .json); preset:NAME is one that comes along
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
+
+    /// Change a number of it; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
 
     /// Vary a number; may be repeated, and the last one varies fastest
     #[arg(long, value_name = "KEY=FROM:TO:STEP")]
@@ -128,13 +141,108 @@ pub struct ModelArgs {
     pub json: bool,
 }
 
+/// `bywash plan simulate`.
+#[derive(Args)]
+pub struct SimulateArgs {
+    /// The description, in TOML (or JSON, if it is called .json); preset:NAME is one that comes along
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// How its I/O is built, whatever the description says
+    #[arg(long = "as", value_name = "ARCHITECTURE", value_parser = architecture)]
+    pub architecture: Option<Architecture>,
+
+    #[command(flatten)]
+    pub runs: RunsArgs,
+
+    /// Write who had what when, for ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath, conflicts_with = "replications")]
+    pub trace: Option<PathBuf>,
+}
+
+/// `bywash plan compare`.
+#[derive(Args)]
+pub struct CompareArgs {
+    /// Descriptions, each as it says; of one alone, its four structures
+    #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub runs: RunsArgs,
+}
+
+/// How simulations are run.
+#[derive(Args)]
+pub struct RunsArgs {
+    /// Change a number of the description; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// The same seed gives the same run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// When to end, behind a warm-up: after so many requests, or so much simulated time, as in 2s
+    #[arg(long, value_name = "TIME|REQUESTS", default_value = "20000", value_parser = until)]
+    pub until: Stop,
+
+    /// Independent runs, on all cores, for the mean and its confidence
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub replications: Option<u32>,
+
+    /// Print JSON, in bytes and seconds
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn architecture(text: &str) -> Result<Architecture, String> {
+    let names = Architecture::ALL.map(Architecture::name);
+    let found = Architecture::ALL.into_iter().find(|one| one.name() == text);
+    found.ok_or_else(|| format!("there are {}", names.join(", ")))
+}
+
+fn until(text: &str) -> Result<Stop, String> {
+    if let Ok(requests) = text.parse::<u64>() {
+        return if requests > 0 {
+            Ok(Stop::Requests(requests))
+        } else {
+            Err("no requests say nothing".into())
+        };
+    }
+    let time = text.parse::<bywash_model::units::Time>().ok().filter(|time| time.0 > 0.0);
+    time.map(|time| Stop::Seconds(time.0))
+        .ok_or_else(|| "write how many requests, as in 20000, or how much time, as in '2 s' or 500ms".into())
+}
+
+/// `bywash plan presets`.
+#[derive(Args)]
+pub struct PresetsArgs {
+    /// The one to print
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+}
+
 /// `bywash plan check`.
 #[derive(Args)]
 pub struct CheckArgs {
+    /// Tell also what the simulated ratios are when what the papers do not give is otherwise; takes a minute
+    #[arg(long)]
+    pub sensitivity: bool,
+
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
+
+const SIMULATE_NOTES: &str = "\
+Without [machine.memory] nothing waits for memory; without rotating or flash a disk only has its rate. docs/guide/plan.md
+has every key.
+
+Examples:
+  bywash plan simulate server.toml --as active
+  bywash plan simulate preset:carrera-table-4 --set load.threads=128 --until 100000 --replications 8
+  bywash plan simulate server.toml --until 50ms --trace server.json
+  bywash plan compare server.toml";
 
 const MODEL_NOTES: &str = "\
 A description, with everything that there must be:
@@ -149,8 +257,9 @@ A description, with everything that there must be:
   file = \"16 KiB\"
   miss = \"10 %\"
 
-Other requests: video (file), streams (block, writes), dynamic (page, compute, data). [load] has threads and think,
-[costs] server, tcp, file-system and system in cycles/B.
+Other requests: video (file), streams (block, writes), blocks (block, writes, in-order), database (page, pages, miss, log,
+compute), dynamic (page, compute, data). [load] has threads and think, [costs] server, tcp, file-system and system in
+cycles/B; docs/guide/plan.md has all of it.
 
 Examples:
   bywash plan model server.toml

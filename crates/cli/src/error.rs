@@ -110,6 +110,10 @@ pub enum Failure {
         reason: String,
     },
 
+    /// None of that name comes along.
+    #[error("{0}")]
+    Preset(String),
+
     /// Standard output cannot be written.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),

@@ -29,6 +29,7 @@ mod manual;
 mod plan;
 mod report;
 mod run;
+mod signals;
 
 use clap::Parser;
 use cli::{Cli, Command, EXIT_OWN_FAILURE};

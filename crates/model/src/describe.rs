@@ -85,7 +85,9 @@ impl Description {
     /// # Errors
     /// What is wrong, and in which line.
     pub fn from_toml(text: &str) -> Result<Description, Error> {
-        toml::from_str(text).map_err(|error| Error::Unreadable(error.to_string())).and_then(checked)
+        toml::from_str(text)
+            .map_err(|error| Error::Unreadable(error.to_string()))
+            .and_then(Description::checked)
     }
 
     /// From JSON.
@@ -93,7 +95,17 @@ impl Description {
     /// # Errors
     /// What is wrong, and in which line.
     pub fn from_json(text: &str) -> Result<Description, Error> {
-        serde_json::from_str(text).map_err(|error| Error::Unreadable(error.to_string())).and_then(checked)
+        serde_json::from_str(text)
+            .map_err(|error| Error::Unreadable(error.to_string()))
+            .and_then(Description::checked)
+    }
+
+    /// Itself, if nothing in it is impossible.
+    ///
+    /// # Errors
+    /// What is, and what it must be.
+    pub fn checked(self) -> Result<Description, Error> {
+        checked(self)
     }
 
     /// What is asked of the machine.

@@ -4,19 +4,17 @@
 //!
 //! - [`progress`]: a bar, or lines
 //! - [`tell`]: the report for people
-//! - [`signals`]: the first one ends the flow in good order, the second one at once
 
 mod progress;
-mod signals;
 mod tell;
 
 use crate::cli::{By, EXIT_OWN_FAILURE, FlowArgs, Rate};
 use crate::error::Failure;
+use crate::signals::Signals;
 use bywash_flow::report::Told;
 use bywash_flow::{Error, Failed, Flow, Report, Stage};
 use progress::Progress;
 use serde::Serialize;
-use signals::Signals;
 use std::io::{self, Write};
 use std::time::Duration;
 

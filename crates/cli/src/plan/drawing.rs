@@ -1,5 +1,6 @@
 //! The paper's figures: curves over one number of the machine or its work, with what the text says marked on them.
 
+use super::bars;
 use crate::cli::{FigureArgs, FigureChoice};
 use crate::error::Failure;
 use bywash_model::figures::{self, Figure};
@@ -9,17 +10,17 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-const WIDTH: u32 = 960;
-const HEIGHT: u32 = 540;
-const MARGIN: u32 = 16;
-const AXIS: u32 = 48;
+pub const WIDTH: u32 = 960;
+pub const HEIGHT: u32 = 540;
+pub const MARGIN: u32 = 16;
+pub const AXIS: u32 = 48;
 /// Where the names of the curves are, right of the chart.
 const LEGEND: u32 = 190;
 const LEGEND_LINE: i32 = 22;
 /// Widths of the first curve and of the last: one that lies on another must leave it to be seen.
 const WIDTHS: (f64, f64) = (7.0, 1.5);
 /// Of the curves, in their order; told apart by those who see few colours (Okabe and Ito).
-const COLOURS: [RGBColor; 9] = [
+pub const COLOURS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -43,12 +44,18 @@ pub fn write(arguments: &FigureArgs) -> Result<i32, Failure> {
     };
     fs::create_dir_all(out).map_err(failed(out))?;
     let numbers = match arguments.number {
-        FigureChoice::All => figures::NUMBERS,
+        FigureChoice::All => super::FIGURES,
         FigureChoice::One(number) => number..=number,
     };
-    for figure in numbers.filter_map(figures::figure) {
-        for (ending, text) in [("svg", drawing(&figure)), ("csv", table(&figure))] {
-            let path = out.join(format!("figure-{}.{ending}", figure.number));
+    for number in numbers {
+        let texts = match figures::figure(number) {
+            Some(figure) => Some((drawing(&figure), table(&figure))),
+            None => bars::texts(number),
+        };
+        // Every number that can be asked for is one of the two.
+        let Some((drawing, table)) = texts else { continue };
+        for (ending, text) in [("svg", drawing), ("csv", table)] {
+            let path = out.join(format!("figure-{number}.{ending}"));
             fs::write(&path, text).map_err(failed(&path))?;
             println!("{}", path.display());
         }

@@ -1,18 +1,14 @@
 //! What the model says, for people and as JSON.
 
-use crate::cli::{CheckArgs, ModelArgs};
+use super::file;
+use super::words::{json, print, rate, time};
+use crate::cli::ModelArgs;
 use crate::error::Failure;
-use bywash_model::check::{self, Verdict};
 use bywash_model::closed::{Closed, closed};
 use bywash_model::describe::Description;
 use bywash_model::sweep::{Axis, Table, sweep};
 use bywash_model::{Architecture, Bound, Resource, bound};
 use serde::Serialize;
-use std::fs;
-use std::io::{self, Write};
-use std::path::Path;
-
-const MIB: f64 = 1048576.0;
 
 /// A description under one architecture.
 #[derive(Serialize)]
@@ -27,7 +23,7 @@ struct Answer {
 /// # Errors
 /// What is wrong with the description or the sweep.
 pub fn model(arguments: &ModelArgs) -> Result<i32, Failure> {
-    let description = read(&arguments.file)?;
+    let description = file::read(&arguments.file, &arguments.set)?;
     let refused = |why: bywash_model::describe::Error| Failure::Description {
         path: arguments.file.clone(),
         reason: why.to_string(),
@@ -58,42 +54,6 @@ pub fn model(arguments: &ModelArgs) -> Result<i32, Failure> {
     print(&text)
 }
 
-/// Tells what the paper says against what is computed.
-///
-/// # Errors
-/// That standard output cannot be written.
-pub fn check(arguments: &CheckArgs) -> Result<i32, Failure> {
-    let lines = check::table();
-    let text = if arguments.json {
-        json(&lines)
-    } else {
-        let mut text = String::new();
-        for line in &lines {
-            text += &format!(
-                "{:9}  Fig. {}  {}: the paper says {}, computed {}\n",
-                line.verdict.name(),
-                line.figure,
-                line.point,
-                line.says,
-                line.computed
-            );
-            if !line.note.is_empty() {
-                text += &format!("{:19}{}\n", "", line.note);
-            }
-        }
-        let differ = lines.iter().filter(|line| line.verdict == Verdict::Differs).count();
-        text + &format!("{} lines, {differ} differ\n", lines.len())
-    };
-    print(&text)
-}
-
-fn read(path: &Path) -> Result<Description, Failure> {
-    let text = fs::read_to_string(path).map_err(|source| Failure::Read { path: path.into(), source })?;
-    let is_json = path.extension().is_some_and(|ending| ending == "json");
-    let read = if is_json { Description::from_json(&text) } else { Description::from_toml(&text) };
-    read.map_err(|why| Failure::Description { path: path.into(), reason: why.to_string() })
-}
-
 fn in_words(description: &Description, answers: &[Answer]) -> String {
     let mut text = format!(
         "{:13} {:>12}  {:21} {:>12} {:>12}   busy with {} threads\n",
@@ -117,18 +77,6 @@ fn in_words(description: &Description, answers: &[Answer]) -> String {
         );
     }
     text
-}
-
-fn rate(bytes: f64) -> String {
-    format!("{:.1} MiB/s", bytes / MIB)
-}
-
-fn time(seconds: f64) -> String {
-    match seconds {
-        long if long >= 1.0 => format!("{long:.2} s"),
-        middle if middle >= 1e-3 => format!("{:.2} ms", middle * 1e3),
-        short => format!("{:.2} us", short * 1e6),
-    }
 }
 
 /// One combination of a sweep's values.
@@ -178,14 +126,4 @@ fn rows(axes: &[Axis], tables: &[Table]) -> String {
         text += &(words.join(",") + "\n");
     }
     text
-}
-
-fn json(value: &impl Serialize) -> String {
-    // Numbers, names and lists of them: always JSON.
-    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
-}
-
-fn print(text: &str) -> Result<i32, Failure> {
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::Output)?;
-    Ok(0)
 }

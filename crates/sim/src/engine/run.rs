@@ -218,7 +218,10 @@ impl<'a> Run<'a> {
 
     /// From the end of the warm-up on, keeps the first `most` spans of who had a server.
     pub fn with_timeline(mut self, most: usize) -> Run<'a> {
-        self.timeline = Some(Box::new(Timeline::new(self.places.len(), most)));
+        self.timeline = Some(Box::new(Timeline::new(
+            self.net.stations.iter().map(|(name, _)| name.clone()).collect(),
+            most,
+        )));
         self
     }
 

@@ -20,14 +20,16 @@ pub struct Span {
 pub struct Timeline {
     /// In the order in which they ended.
     pub spans: Vec<Span>,
+    /// Names of the stations.
+    pub stations: Vec<String>,
     /// Who has a server now, by station.
     held: Vec<Vec<(u32, Time)>>,
     most: usize,
 }
 
 impl Timeline {
-    pub(super) fn new(stations: usize, most: usize) -> Timeline {
-        Timeline { spans: Vec::new(), held: vec![Vec::new(); stations], most }
+    pub(super) fn new(stations: Vec<String>, most: usize) -> Timeline {
+        Timeline { spans: Vec::new(), held: vec![Vec::new(); stations.len()], stations, most }
     }
 
     pub(super) fn begins(&mut self, station: u32, job: u32, now: Time) {

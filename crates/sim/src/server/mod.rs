@@ -11,6 +11,7 @@
 //! ```
 //!
 //! - [`simulate`]: runs a description, and what it answers
+//! - [`replicate`]: several runs of it, for their mean and its confidence
 //! - `hardware`: the stations, and how data passes them, block by block
 //! - `caches`: which part of a copy or a checksum reaches the memory bus
 //! - `request`: what each structure of the I/O does for each kind of request
@@ -21,10 +22,12 @@
 
 mod caches;
 mod hardware;
+mod replicate;
 mod request;
 mod script;
 mod simulate;
 
+pub use replicate::{combine, replicate};
 pub use simulate::{
     Error, Latency, Options, Report, ResourceUse, Stop, prepare, simulate, simulate_timeline,
 };

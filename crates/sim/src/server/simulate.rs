@@ -20,7 +20,8 @@ pub struct Options {
 /// When a simulation ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stop {
-    /// When so many requests have been served, behind a warm-up.
+    /// When so many requests have been served, behind a warm-up of a tenth of that and 50 for each thread at least: so
+    /// many until those that wait longest have found their place.
     Requests(u64),
     /// When so many simulated seconds have passed, behind a warm-up of a tenth of that.
     Seconds(f64),
@@ -60,6 +61,8 @@ const BYTES_MAX: u32 = 1 << 31;
 const DEVICES_MAX: u32 = 4096;
 /// Of all requests or of the time, the share before anything is measured.
 const WARM_UP: f64 = 0.1;
+/// And requests for each thread.
+const WARM_UP_EACH: f64 = 50.0;
 
 /// What came of a simulation; all but `is_whole` and `events` is of the time behind the warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -173,7 +176,7 @@ pub fn simulate(
     options: &Options,
     watch: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Report, Error> {
-    let end = end(options.stop)?;
+    let end = end(options.stop, description)?;
     let prepared = prepare(description, architecture)?;
     let outcome = Run::new(&prepared.net, options.seed).watched(end, watch);
     Ok(report(&prepared, &outcome, architecture, options.seed))
@@ -190,17 +193,18 @@ pub fn simulate_timeline(
     spans: usize,
     watch: &mut dyn FnMut(f64) -> bool,
 ) -> Result<(Report, Timeline), Error> {
-    let end = end(options.stop)?;
+    let end = end(options.stop, description)?;
     let prepared = prepare(description, architecture)?;
     let mut outcome = Run::new(&prepared.net, options.seed).with_timeline(spans).watched(end, watch);
     let timeline = outcome.timeline.take().map(|timeline| *timeline).unwrap_or_default();
     Ok((report(&prepared, &outcome, architecture, options.seed), timeline))
 }
 
-fn end(stop: Stop) -> Result<End, Error> {
+fn end(stop: Stop, description: &Description) -> Result<End, Error> {
     match stop {
         Stop::Requests(requests) if requests > 0 => {
-            Ok(End::Requests { warm_up: (requests as f64 * WARM_UP).ceil() as u64, requests })
+            let warm_up = (requests as f64 * WARM_UP).max(description.load.threads * WARM_UP_EACH);
+            Ok(End::Requests { warm_up: warm_up.ceil() as u64, requests })
         }
         Stop::Seconds(seconds) if seconds > 0.0 && seconds.is_finite() => {
             Ok(End::Time { warm_up: Time::of_seconds(seconds * WARM_UP), time: Time::of_seconds(seconds) })

@@ -1,4 +1,4 @@
-//! The first signal that asks for an end ends the flow in good order; the second one ends the process at once.
+//! The first signal that asks for an end ends what is under way in good order; the second one ends the process at once.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;

@@ -1,0 +1,49 @@
+//! Descriptions, as the command line names them.
+
+use crate::error::Failure;
+use bywash_model::Description;
+use bywash_model::describe::Key;
+use bywash_sim::preset::{PRESETS, Preset};
+use std::fs;
+use std::path::Path;
+
+/// Before the name of a description that comes along.
+const PRESET: &str = "preset:";
+
+/// The description in `path`, or the one that comes along as `preset:NAME`, with `set` changed.
+///
+/// # Errors
+/// That it cannot be read, or what it says cannot be.
+pub fn read(path: &Path, set: &[String]) -> Result<Description, Failure> {
+    let refused = |reason: String| Failure::Description { path: path.into(), reason };
+    let mut description = match path.to_str().and_then(|text| text.strip_prefix(PRESET)) {
+        Some(name) => named(name).map_err(refused)?.description(),
+        None => {
+            let text =
+                fs::read_to_string(path).map_err(|source| Failure::Read { path: path.into(), source })?;
+            let is_json = path.extension().is_some_and(|ending| ending == "json");
+            let read = if is_json { Description::from_json(&text) } else { Description::from_toml(&text) };
+            read.map_err(|why| refused(why.to_string()))?
+        }
+    };
+    for one in set {
+        let (name, value) =
+            one.split_once('=').ok_or_else(|| refused(format!("'{one}': write KEY=VALUE")))?;
+        let changed = Key::named(name.trim()).and_then(|key| {
+            let value = key.value(value)?;
+            *key.of(&mut description)? = value;
+            Ok(())
+        });
+        changed.map_err(|why| refused(why.to_string()))?;
+    }
+    description.checked().map_err(|why| refused(why.to_string()))
+}
+
+/// The one of that name.
+///
+/// # Errors
+/// Which ones there are.
+pub fn named(name: &str) -> Result<Preset, String> {
+    let names = || PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ");
+    Preset::named(name).ok_or_else(|| format!("there is no preset '{name}'; there are {}", names()))
+}

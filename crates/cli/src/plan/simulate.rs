@@ -1,0 +1,207 @@
+//! `bywash plan simulate` and `compare`: runs in detail, one or side by side.
+
+use super::file;
+use super::timeline;
+use super::words::{around, json, print, rate, time};
+use crate::cli::{CompareArgs, RunsArgs, SimulateArgs};
+use crate::error::Failure;
+use crate::signals::Signals;
+use bywash_model::{Architecture, Description};
+use bywash_sim::server::{Error, replicate, simulate_timeline};
+use bywash_sim::{Options, Report};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// One simulation.
+///
+/// # Errors
+/// What is wrong with the description, or cannot be written.
+pub fn simulate(arguments: &SimulateArgs) -> Result<i32, Failure> {
+    let description = file::read(&arguments.file, &arguments.runs.set)?;
+    let architecture = arguments.architecture.unwrap_or(description.architecture);
+    let watching = Watching::new(1, &arguments.runs);
+    let refused = refused(&arguments.file);
+    let report = match &arguments.trace {
+        None => watching.run(&description, architecture, &arguments.runs).map_err(refused)?,
+        Some(out) => {
+            let options = options(&arguments.runs);
+            let mut watch = |share| watching.go_on(share);
+            let (report, spans) =
+                simulate_timeline(&description, architecture, &options, timeline::SPANS_MAX, &mut watch)
+                    .map_err(refused)?;
+            timeline::write(out, &spans)?;
+            report
+        }
+    };
+    watching.finish();
+    print(&if arguments.runs.json { json(&report) } else { in_words(&report) })
+}
+
+/// Several, side by side.
+///
+/// # Errors
+/// What is wrong with a description.
+pub fn compare(arguments: &CompareArgs) -> Result<i32, Failure> {
+    let mut columns: Vec<(String, &Path, Description, Architecture)> = Vec::new();
+    for path in &arguments.files {
+        let description = file::read(path, &arguments.runs.set)?;
+        if arguments.files.len() == 1 {
+            let all = Architecture::ALL.map(|one| (one.name().to_owned(), path.as_path(), description, one));
+            columns.extend(all);
+        } else {
+            let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+            columns.push((name, path, description, description.architecture));
+        }
+    }
+    let watching = Watching::new(columns.len(), &arguments.runs);
+    let mut reports = Vec::new();
+    for (name, path, description, architecture) in columns {
+        let report = watching.run(&description, architecture, &arguments.runs).map_err(refused(path))?;
+        reports.push((name, report));
+    }
+    watching.finish();
+    if arguments.runs.json {
+        return print(&json(
+            &reports.into_iter().map(|(name, report)| Column { name, report }).collect::<Vec<_>>(),
+        ));
+    }
+    print(&side_by_side(&reports))
+}
+
+#[derive(serde::Serialize)]
+struct Column {
+    name: String,
+    report: Report,
+}
+
+fn refused(path: &Path) -> impl Fn(Error) -> Failure {
+    move |why| Failure::Description { path: path.into(), reason: why.to_string() }
+}
+
+fn options(runs: &RunsArgs) -> Options {
+    Options { seed: runs.seed, stop: runs.until }
+}
+
+/// How far simulations are, and whether somebody wants them to end.
+struct Watching {
+    signals: Signals,
+    bar: ProgressBar,
+    /// Thousandths that runs which have ended, and those of each that is under way, have done.
+    done: AtomicU64,
+}
+
+const STEPS: u64 = 1000;
+
+impl Watching {
+    fn new(columns: usize, runs: &RunsArgs) -> Watching {
+        let all = columns as u64 * u64::from(runs.replications.unwrap_or(1)) * STEPS;
+        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(all) } else { ProgressBar::hidden() };
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {eta} left") {
+            bar.set_style(style);
+        }
+        Watching { signals: Signals::listen(), bar, done: AtomicU64::new(0) }
+    }
+
+    /// Of one run, which share is done; answers whether to go on.
+    fn go_on(&self, share: f64) -> bool {
+        self.bar.set_position(self.done.load(Relaxed) + (share * STEPS as f64) as u64);
+        self.signals.seen().is_none()
+    }
+
+    fn run(
+        &self,
+        description: &Description,
+        architecture: Architecture,
+        runs: &RunsArgs,
+    ) -> Result<Report, Error> {
+        let count = runs.replications.unwrap_or(1);
+        let report = replicate(description, architecture, &options(runs), count, &|share| self.go_on(share));
+        self.done.fetch_add(u64::from(count) * STEPS, Relaxed);
+        report
+    }
+
+    fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn in_words(report: &Report) -> String {
+    let Report { throughput, latency, .. } = report;
+    let mut text = String::new();
+    if !report.is_whole {
+        text += "stopped before its end: what follows is of the part that was simulated\n\n";
+    }
+    text += &format!(
+        "{}: {} requests in {}, {} events\n\n",
+        report.architecture.name(),
+        report.requests,
+        time(report.seconds),
+        report.events
+    );
+    for (name, value, note) in [
+        ("throughput", rate(throughput.mean), around(throughput.mean, throughput.half_width)),
+        ("requests", format!("{:.0} /s", report.rate.mean), String::new()),
+        ("latency", time(latency.mean.mean), around(latency.mean.mean, latency.mean.half_width)),
+        ("  50 %", time(latency.p50), String::new()),
+        ("  90 %", time(latency.p90), String::new()),
+        ("  99 %", time(latency.p99), String::new()),
+        ("  99.9 %", time(latency.p999), String::new()),
+        ("  longest", time(latency.max), String::new()),
+        ("processor", time(report.processor_seconds), "a request".into()),
+        ("bound by", report.binding.clone(), String::new()),
+    ] {
+        text += format!("{name:12} {value:>14}  {note}").trim_end();
+        text.push('\n');
+    }
+    text += &format!("\n{:24} {:>6} {:>9} {:>9} {:>9}\n", "", "of", "taken", "working", "waiting");
+    for row in report.resources.iter().filter(|row| row.utilisation > 0.0) {
+        text += &format!(
+            "{:24} {:>6} {:>7.1} % {:>7.1} % {:>9.1}\n",
+            row.name,
+            row.count,
+            row.utilisation * 100.0,
+            row.working * 100.0,
+            row.waiting
+        );
+    }
+    text
+}
+
+fn side_by_side(reports: &[(String, Report)]) -> String {
+    const WIDTH: usize = 18;
+    let mut text = String::new();
+    let mut line = |name: &str, of: &dyn Fn(&(String, Report)) -> String| {
+        let cells: String = reports.iter().map(|one| format!(" {:>WIDTH$}", of(one))).collect();
+        text += &format!("{name:24}{cells}\n");
+    };
+    line("", &|(name, _)| name.chars().take(WIDTH).collect());
+    if reports.iter().any(|(_, report)| !report.is_whole) {
+        line("", &|(_, report)| if report.is_whole { "" } else { "(stopped early)" }.into());
+    }
+    line("structure", &|(_, report)| report.architecture.name().into());
+    line("throughput", &|(_, report)| rate(report.throughput.mean));
+    line("", &|(_, report)| around(report.throughput.mean, report.throughput.half_width));
+    let first = reports.first().map_or(1.0, |(_, report)| report.throughput.mean);
+    line("  against the first", &|(_, report)| format!("{:.2}", report.throughput.mean / first));
+    line("latency, mean", &|(_, report)| time(report.latency.mean.mean));
+    line("  50 %", &|(_, report)| time(report.latency.p50));
+    line("  99 %", &|(_, report)| time(report.latency.p99));
+    line("  99.9 %", &|(_, report)| time(report.latency.p999));
+    line("processor a request", &|(_, report)| time(report.processor_seconds));
+    line("bound by", &|(_, report)| report.binding.chars().take(WIDTH).collect());
+    let mut names: Vec<&str> = Vec::new();
+    for row in reports.iter().flat_map(|(_, report)| &report.resources).filter(|row| row.utilisation > 0.0) {
+        if !names.contains(&&*row.name) {
+            names.push(&row.name);
+        }
+    }
+    for name in names {
+        line(name, &|(_, report)| {
+            let row = report.resources.iter().find(|row| row.name == name);
+            row.map_or("-".into(), |row| format!("{:.1} %", row.utilisation * 100.0))
+        });
+    }
+    text
+}

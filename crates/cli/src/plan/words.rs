@@ -1,0 +1,45 @@
+//! How numbers are told.
+
+use crate::error::Failure;
+use serde::Serialize;
+use std::io::{self, Write};
+
+const MIB: f64 = 1048576.0;
+
+/// Bytes a second.
+pub fn rate(bytes: f64) -> String {
+    format!("{:.1} MiB/s", bytes / MIB)
+}
+
+/// Seconds.
+pub fn time(seconds: f64) -> String {
+    match seconds {
+        long if long >= 1.0 => format!("{long:.2} s"),
+        middle if middle >= 1e-3 => format!("{:.2} ms", middle * 1e3),
+        short => format!("{:.2} us", short * 1e6),
+    }
+}
+
+/// So many, with what they may be away from it.
+pub fn around(mean: f64, half_width: f64) -> String {
+    if half_width.is_finite() {
+        format!("± {:.1} %", half_width / mean.max(f64::MIN_POSITIVE) * 100.0)
+    } else {
+        "± ?".into()
+    }
+}
+
+/// As JSON.
+pub fn json(value: &impl Serialize) -> String {
+    // Numbers, names and lists of them: always JSON.
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
+
+/// To standard output.
+///
+/// # Errors
+/// That it cannot be written.
+pub fn print(text: &str) -> Result<i32, Failure> {
+    io::stdout().write_all(text.as_bytes()).map_err(Failure::Output)?;
+    Ok(0)
+}

@@ -1,0 +1,124 @@
+//! Several independent runs of one description: their mean, with a confidence that assumes nothing about one run.
+
+use super::simulate::{Error, Latency, Options, Report, ResourceUse, simulate};
+use crate::engine::Interval;
+use crate::many;
+use bywash_model::{Architecture, Description};
+
+/// Student's t for 95 %, from one degree of freedom on.
+const T: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+];
+/// And of very many.
+const T_MANY: f64 = 1.96;
+
+/// `count` runs on all cores, each with its own seed, as one report; `go_on` is asked now and then, by each of them.
+///
+/// # Errors
+/// What is too large to simulate.
+pub fn replicate(
+    description: &Description,
+    architecture: Architecture,
+    options: &Options,
+    count: u32,
+    go_on: &(dyn Fn(f64) -> bool + Sync),
+) -> Result<Report, Error> {
+    let numbers: Vec<u64> = (0..u64::from(count.max(1))).collect();
+    let reports = many::each(&numbers, |number| {
+        let seed = if count > 1 { many::seed_of(options.seed, *number) } else { options.seed };
+        simulate(description, architecture, &Options { seed, ..*options }, &mut |share| go_on(share))
+    });
+    let reports: Vec<Report> = reports.into_iter().collect::<Result<_, _>>()?;
+    Ok(Report { seed: options.seed, ..combine(reports) })
+}
+
+/// One report of several runs of the same: means of their means, with the confidence of those.
+///
+/// # Panics
+/// Of none there is no report.
+pub fn combine(reports: Vec<Report>) -> Report {
+    let [first, ..] = &reports[..] else { panic!("a report of no runs") };
+    if reports.len() == 1 {
+        return first.clone();
+    }
+    let of = |value: &dyn Fn(&Report) -> f64| reports.iter().map(value).collect::<Vec<f64>>();
+    let mean = |value: &dyn Fn(&Report) -> f64| of(value).iter().sum::<f64>() / reports.len() as f64;
+    let around = |value: &dyn Fn(&Report) -> f64| interval(&of(value));
+    let resource = |number: usize| {
+        let row = &first.resources[number];
+        ResourceUse {
+            name: row.name.clone(),
+            count: row.count,
+            utilisation: mean(&|one| one.resources[number].utilisation),
+            working: mean(&|one| one.resources[number].working),
+            busiest: mean(&|one| one.resources[number].busiest),
+            waiting: mean(&|one| one.resources[number].waiting),
+        }
+    };
+    let resources: Vec<ResourceUse> = (0..first.resources.len()).map(resource).collect();
+    let busiest = resources.iter().max_by(|one, other| one.working.total_cmp(&other.working));
+    Report {
+        architecture: first.architecture,
+        seed: first.seed,
+        requests: reports.iter().map(|one| one.requests).sum(),
+        seconds: reports.iter().map(|one| one.seconds).sum(),
+        throughput: around(&|one| one.throughput.mean),
+        rate: around(&|one| one.rate.mean),
+        latency: Latency {
+            mean: around(&|one| one.latency.mean.mean),
+            p50: mean(&|one| one.latency.p50),
+            p90: mean(&|one| one.latency.p90),
+            p99: mean(&|one| one.latency.p99),
+            p999: mean(&|one| one.latency.p999),
+            max: of(&|one| one.latency.max).into_iter().fold(0.0, f64::max),
+        },
+        binding: busiest.map(|row| row.name.clone()).unwrap_or_default(),
+        processor_seconds: mean(&|one| one.processor_seconds),
+        events: reports.iter().map(|one| one.events).sum(),
+        is_whole: reports.iter().all(|one| one.is_whole),
+        resources,
+    }
+}
+
+/// The mean of independent values, with 95 % confidence.
+fn interval(values: &[f64]) -> Interval {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    if values.len() < 2 {
+        return Interval { mean, half_width: f64::INFINITY };
+    }
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    let t = T.get(values.len() - 2).copied().unwrap_or(T_MANY);
+    Interval { mean, half_width: t * (variance / count).sqrt() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulate::Stop;
+    use super::*;
+    use bywash_model::{Machine, Workload};
+
+    #[test]
+    fn replications_are_the_same_on_any_number_of_cores_and_close_to_one_long_run() {
+        let description = Description::of(Machine::of_2003(), Workload::web(0.1));
+        let run = |requests, count| {
+            let options = Options { seed: 9, stop: Stop::Requests(requests) };
+            replicate(&description, Architecture::Active, &options, count, &|_| true).unwrap()
+        };
+        let several = run(4000, 6);
+        assert_eq!(several, run(4000, 6));
+        assert_eq!((several.requests, several.seed), (24_000, 9));
+        let long = run(40_000, 1).throughput;
+        let allowed = 2.0 * (several.throughput.half_width + long.half_width);
+        assert!((several.throughput.mean - long.mean).abs() < allowed, "{several:?} {long:?}");
+        assert!(several.throughput.half_width < 0.05 * several.throughput.mean);
+    }
+
+    #[test]
+    fn the_interval_of_two_values_is_wide() {
+        let of_two = interval(&[1.0, 3.0]);
+        assert!((of_two.mean - 2.0).abs() < 1e-12 && (of_two.half_width - 12.706).abs() < 1e-9);
+        assert_eq!(interval(&[5.0]).half_width, f64::INFINITY);
+    }
+}
