@@ -168,7 +168,7 @@ impl Demand {
         Demand {
             seconds: [
                 cycles / machine.processors.speed.0,
-                crossings / machine.interconnect.payload_rate(),
+                crossings / machine.interconnect.host_payload_rate(),
                 // Each way has the wire for itself.
                 passage.inward.max(passage.outward) / interfaces.rate.0,
                 on_devices * costs.tcp.0 * network / interfaces.processor.0,

@@ -146,6 +146,8 @@ keys! {
     "machine.interconnect.packet": Size, |it| Some(&mut it.machine.interconnect.packet.0);
     "machine.interconnect.overhead": Size, |it| Some(&mut it.machine.interconnect.overhead.0);
     "machine.interconnect.arbitration": Time, |it| Some(&mut it.machine.interconnect.arbitration.0);
+    "machine.interconnect.host": Rate, |it| Some(&mut it.machine.interconnect.host.0);
+    "machine.interconnect.pending": Count, |it| Some(&mut it.machine.interconnect.pending);
     "machine.interfaces.count": Count, |it| Some(&mut it.machine.interfaces.count);
     "machine.interfaces.rate": Rate, |it| Some(&mut it.machine.interfaces.rate.0);
     "machine.interfaces.processor": Frequency, |it| Some(&mut it.machine.interfaces.processor.0);

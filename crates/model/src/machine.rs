@@ -101,6 +101,13 @@ pub struct Interconnect {
     /// Time to decide who is next, for each burst.
     #[serde(default)]
     pub arbitration: Time,
+    /// What passes in a second between a switch and memory, if that is more than a link: the links of several devices.
+    #[serde(default)]
+    pub host: Rate,
+    /// Blocks that the bridge to memory has under way at a time, each way. With one, whoever waits for memory keeps the
+    /// interconnect.
+    #[serde(default = "one")]
+    pub pending: f64,
 }
 
 /// Network interfaces of one kind.
@@ -228,7 +235,8 @@ impl Interconnect {
     /// Of that rate, with nothing that costs besides.
     pub fn ideal(rate: Rate) -> Interconnect {
         let (latency, packet, overhead) = (Time(0.0), Size(0.0), Size(0.0));
-        Interconnect { rate, shape: Shape::Switch, latency, packet, overhead, arbitration: Time(0.0) }
+        let (shape, arbitration, host, pending) = (Shape::Switch, Time(0.0), Rate(0.0), 1.0);
+        Interconnect { rate, shape, latency, packet, overhead, arbitration, host, pending }
     }
 
     /// Bytes a second that arrive of what is moved, packets counted in.
@@ -238,6 +246,15 @@ impl Interconnect {
         }
         let packet = (self.packet.0 + self.overhead.0) / self.rate.0 + self.arbitration.0;
         self.packet.0 / packet
+    }
+
+    /// The same of the host's end.
+    pub fn host_payload_rate(&self) -> f64 {
+        if self.host.0 > 0.0 {
+            Interconnect { rate: self.host, ..*self }.payload_rate()
+        } else {
+            self.payload_rate()
+        }
     }
 }
 

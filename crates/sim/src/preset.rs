@@ -24,6 +24,10 @@ pub const PRESETS: &[Preset] = presets! {
     "carrera-table-2": "the server of Carrera et al., Tables II and III: one processor, four interfaces and disks",
     "carrera-table-4": "their simulated server, Table IV: sixteen of each, on PCI",
     "schaelicke-streams": "23 streams of requests on a machine of 2001",
+    "today-100g": "a server with PCIe 4 drives and two ports of 100 Gbit/s",
+    "today-400g": "a server with PCIe 5 drives and two ports of 400 Gbit/s",
+    "today-dpu": "the same, with TCP and the file system on its network and storage devices",
+    "today-cxl": "the same, with devices on CXL",
 };
 
 impl Preset {

@@ -1,8 +1,9 @@
 //! The stations of a machine, and how data passes them, block by block.
 //!
-//! A block of a transfer between a device and memory has the bus, or the host's link of a switch, until it has passed that
-//! and memory both: the bridge holds one block. So whoever keeps memory busy slows the interconnect down, and the other
-//! way round only if memory is waited for. Processors wait for memory the same way, block by block, while they copy.
+//! A bridge that holds one block has the bus, or the host's link of a switch, until the block has passed that and memory
+//! both: so whoever keeps memory busy slows the interconnect down; a device has one transfer at a time then. One that holds
+//! several lets others pass meanwhile, of the same device too.
+//! Processors wait for memory block by block while they copy.
 
 use super::caches::Pass;
 use super::script::Writing;
@@ -16,9 +17,12 @@ pub struct Hardware {
     /// Seconds of one for a cycle.
     pub cycle: f64,
     memory: Option<MemoryParts>,
+    /// If it holds several blocks.
+    bridge: Option<Bridge>,
     joint: Joint,
-    /// Seconds for a byte on the interconnect, packets counted in.
+    /// Seconds for a byte on the interconnect, packets counted in: on a link or the bus, and at the host's end.
     joint_byte: f64,
+    host_byte: f64,
     latency: Time,
     wire_out: Station,
     wire_in: Station,
@@ -58,6 +62,37 @@ enum Joint {
         /// Into the disks and out of them.
         disks: [Station; 2],
     },
+}
+
+/// What data of a device passes on its way to or from memory.
+struct Links {
+    /// The host's end, or the bus.
+    shared: Station,
+    /// The device's own end, on a switch.
+    own: Option<Station>,
+}
+
+impl Joint {
+    fn links(&self, device: Device, way: Way) -> Links {
+        match self {
+            Joint::Bus(bus) => Links { shared: *bus, own: None },
+            Joint::Switch { host, interfaces, disks } => {
+                let of_device = if device == Device::Disk { disks } else { interfaces };
+                // What goes out of memory goes into the device.
+                let into_device = usize::from(way == Way::IntoMemory);
+                let own = of_device[into_device].picked(device.register());
+                Links { shared: host[way as usize], own: Some(own) }
+            }
+        }
+    }
+}
+
+/// A bridge that holds several blocks.
+struct Bridge {
+    /// Its places, by [`Way`].
+    slots: [Station; 2],
+    /// What a block does that has one, by [`Device`] and [`Way`].
+    blocks: [[Script; 2]; 2],
 }
 
 struct DiskParts {
@@ -136,6 +171,32 @@ impl Hardware {
                 disks: [row(net, "links to disks", counts[1], 1), row(net, "links from disks", counts[1], 1)],
             },
         };
+        let pending = whole(machine.interconnect.pending);
+        let host_byte = 1.0 / machine.interconnect.host_payload_rate();
+        let joint_byte = 1.0 / machine.interconnect.payload_rate();
+        let bridge = memory.as_ref().filter(|_| pending > 1).map(|memory| {
+            let names = ["bridge into memory", "bridge out of memory"];
+            let slots = names.map(|name| row(net, name, 1, pending));
+            let blocks = [Device::Interface, Device::Disk].map(|device| {
+                [Way::IntoMemory, Way::OutOfMemory].map(|way| {
+                    let mut block = Writing::default();
+                    let links = joint.links(device, way);
+                    if way == Way::OutOfMemory {
+                        memory.access(&mut block);
+                    }
+                    block.add(Op::Use { station: links.shared, time: Draw::of_block(host_byte) });
+                    if let Some(own) = links.own {
+                        block.add(Op::Use { station: own, time: Draw::of_block(joint_byte) });
+                    }
+                    if way == Way::IntoMemory {
+                        memory.access(&mut block);
+                    }
+                    block.add(Op::Free(slots[way as usize]));
+                    net.script(block.ops)
+                })
+            });
+            Bridge { slots, blocks }
+        });
         let wire_out = row(net, "interfaces, out", counts[0], 1);
         let wire_in = row(net, "interfaces, in", counts[0], 1);
         let interface_processors = row(net, "interface processors", counts[0], 1);
@@ -155,8 +216,10 @@ impl Hardware {
             processors,
             cycle: 1.0 / machine.processors.speed.0,
             memory,
+            bridge,
             joint,
-            joint_byte: 1.0 / machine.interconnect.payload_rate(),
+            joint_byte,
+            host_byte,
             latency: Time::of_seconds(latency.0),
             wire_out,
             wire_in,
@@ -207,22 +270,23 @@ impl Hardware {
 
     /// All bytes of the request go between a device and memory.
     pub fn move_data(&self, script: &mut Writing, device: Device, way: Way) {
-        let of = |links: &[Station; 2], is_into: bool| links[usize::from(!is_into)].picked(device.register());
-        let (own, shared) = match &self.joint {
-            Joint::Bus(bus) => (None, *bus),
-            Joint::Switch { host, interfaces, disks } => {
-                let links = if device == Device::Disk { disks } else { interfaces };
-                let own = of(links, way == Way::OutOfMemory);
-                (Some(own), host[usize::from(way == Way::OutOfMemory)])
-            }
-        };
+        let Links { shared, own } = self.joint.links(device, way);
+        if let Some(Bridge { slots, blocks }) = &self.bridge {
+            self.first_byte(script);
+            let loop_at = script.here();
+            script.add(Op::Seize(slots[way as usize]));
+            script.add(Op::Fork { script: blocks[device as usize][way as usize] });
+            script.add(Op::More { to: loop_at });
+            script.add(Op::Join);
+            return;
+        }
         if let Some(own) = own {
             script.add(Op::Seize(own));
             script.add(Op::Work { station: own, time: Draw::of_bytes(self.joint_byte) });
         }
         self.first_byte(script);
         let loop_at = script.here();
-        let time = Draw::of_block(self.joint_byte);
+        let time = Draw::of_block(self.host_byte);
         match &self.memory {
             Some(memory) => {
                 script.add(Op::Seize(shared));
@@ -258,6 +322,11 @@ impl Hardware {
                     Device::Interface => (disk_in, interface_out),
                 };
                 let time = Draw::of_bytes(self.joint_byte);
+                if self.bridge.is_some() {
+                    script.add(Op::Use { station: disk, time });
+                    script.add(Op::Use { station: interface, time });
+                    return;
+                }
                 script.add(Op::Seize(disk));
                 script.add(Op::Work { station: disk, time });
                 script.add(Op::Use { station: interface, time });

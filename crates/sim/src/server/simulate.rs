@@ -312,6 +312,8 @@ mod tests {
             packet: Size(256.0),
             overhead: Size(24.0),
             arbitration: Time(10e-9),
+            // A machine with flash is a newer one.
+            pending: if is_flash { 8.0 } else { 1.0 },
             ..Interconnect::ideal(Rate(1e9))
         };
         machine.disks.cache = Size(262_144.0);
