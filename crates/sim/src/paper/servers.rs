@@ -257,7 +257,6 @@ pub const VARIANTS: &[Variant] = &[
     variant("one bank", |it, _| memory(it).banks = 1.0),
     variant("copies do not fit the cache", |it, _| memory(it).l2.0 = 0.0),
     variant("write buffers of 4 KiB", |it, _| memory(it).write_buffer.0 = 4096.0),
-    variant("interfaces compute checksums", |it, _| it.machine.interfaces.checksums = true),
     variant("32 threads", |it, _| it.load.threads = 32.0),
     variant("128 threads", |it, _| it.load.threads = 128.0),
     variant("requests over 100 tracks", |it, _| tracks(it, 100.0)),
