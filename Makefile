@@ -201,3 +201,4 @@ bench-quick: build
 	$(release)/bywash bench run --quick
 	$(release)/bywash bench ipc --quick
 	$(release)/bywash bench flow --quick
+	$(release)/bywash bench plan --quick

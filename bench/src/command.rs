@@ -8,7 +8,7 @@ use crate::campaign::{self, Audience, Choice, PAIRS, PAIRS_QUICK};
 use crate::cases::{self, BENCHES};
 use crate::error::Error;
 use crate::row::{Report, Row};
-use crate::{flow, html, interrupt, ipc, markdown, table};
+use crate::{flow, html, interrupt, ipc, markdown, plan, table};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs;
@@ -34,13 +34,19 @@ enum Family {
     Ipc(Chosen),
     /// Flows against the programs and hand-written loops that move the same bytes
     #[command(after_help = FLOW_EXAMPLES)]
-    Flow(FlowArgs),
+    Flow(ChosenWithFolder),
+    /// The simulator against SimPy, sweeps of the model against NumPy, and what both may take
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(ChosenWithFolder),
     /// Another process of `bywash bench flow`
     #[command(hide = true)]
     FlowPeer(FlowPeerArgs),
     /// Another process of `bywash bench ipc`
     #[command(hide = true)]
     IpcPeer(IpcPeerArgs),
+    /// Another process of `bywash bench plan`
+    #[command(hide = true)]
+    PlanPeer(PlanPeerArgs),
 }
 
 const EXAMPLES: &str = "Examples:
@@ -71,6 +77,14 @@ Both sides move the same bytes, which are compared once, into files that are not
 on loop devices and need root; without it their rows say so. 5 GiB of free memory and 6 GiB on disk for everything.
 Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
 
+const PLAN_EXAMPLES: &str = "Examples:
+  bywash bench plan --quick             does everything work? (some seconds)
+  bywash bench plan --html plan.html    everything (about a minute)
+  bywash bench plan engine              what has 'engine' in its name
+
+One core. SimPy and NumPy are installed once, by pip, into an environment of the bench's own under DIR; where that cannot
+be done their rows say so. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
+
 /// What a bench without programs of its own is told.
 #[derive(Args, Debug)]
 struct Chosen {
@@ -94,7 +108,7 @@ impl Chosen {
 }
 
 #[derive(Args, Debug)]
-struct FlowArgs {
+struct ChosenWithFolder {
     #[command(flatten)]
     chosen: Chosen,
     /// A folder on disk to work in [default: tmp in the target folder, else /var/tmp]
@@ -117,6 +131,12 @@ struct IpcPeerArgs {
     bytes: usize,
     messages: u64,
     service: String,
+}
+
+#[derive(Args, Debug)]
+struct PlanPeerArgs {
+    structure: String,
+    requests: u64,
 }
 
 /// Where the rows go.
@@ -167,7 +187,7 @@ pub fn main(arguments: BenchArgs) -> ExitCode {
         Family::Ipc(arguments) => measure(&arguments.output, |screen| {
             ipc::measure(&arguments.names, arguments.quick, arguments.pairs(), screen)
         }),
-        Family::Flow(FlowArgs { chosen, dir }) => measure(&chosen.output, |screen| {
+        Family::Flow(ChosenWithFolder { chosen, dir }) => measure(&chosen.output, |screen| {
             let choice = flow::Choice {
                 names: chosen.names.clone(),
                 quick: chosen.quick,
@@ -176,9 +196,13 @@ pub fn main(arguments: BenchArgs) -> ExitCode {
             };
             flow::measure(&choice, screen)
         }),
+        Family::Plan(ChosenWithFolder { chosen, dir }) => measure(&chosen.output, |screen| {
+            plan::measure(&chosen.names, chosen.quick, chosen.pairs(), dir.as_deref(), screen)
+        }),
         Family::FlowPeer(peer) => {
             flow::peer(&peer.what, &peer.from, &peer.to, peer.block).map(|()| ExitCode::SUCCESS)
         }
+        Family::PlanPeer(peer) => plan::peer(&peer.structure, peer.requests).map(|()| ExitCode::SUCCESS),
         Family::IpcPeer(peer) => {
             ipc::peer(&peer.what, peer.bytes, peer.messages, &peer.service).map(|()| ExitCode::SUCCESS)
         }

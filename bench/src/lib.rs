@@ -17,6 +17,7 @@
 //! - [`command`]: the flags and the exit status
 //! - [`ipc`]: `bywash bench ipc`, containers and channels against the other ways between two processes
 //! - [`flow`]: `bywash bench flow`, flows against programs and hand-written loops that move the same bytes
+//! - [`plan`]: `bywash bench plan`, the simulator's engine and the model against what one would write in Python
 //! - [`campaign`]: every chosen case on every place, one row after the other
 //! - [`cases`]: what is measured, and the goals
 //! - [`pairs`]: how one case is measured on one place
@@ -46,6 +47,7 @@ pub mod mount;
 pub mod number;
 pub mod pairs;
 pub mod place;
+pub mod plan;
 pub mod plot;
 pub mod programs;
 pub mod row;

@@ -5,7 +5,9 @@
 //! bytes on the device. It is the median of the ratios of the pairs, so it need not be the ratio of the two
 //! medians beside it.
 
+use crate::error::Error;
 use crate::machine::Machine;
+use crate::statistics::Summary;
 use crate::usage::Usage;
 use serde::Serialize;
 
@@ -76,6 +78,32 @@ impl Row {
     /// The case without the place.
     pub fn what(&self) -> &str {
         self.case.strip_suffix(&format!(", {}", self.place)).unwrap_or(&self.case)
+    }
+
+    /// The row with its ratio, and whether that is as asked for.
+    pub fn with_ratio(self, ratio: Option<Summary>, goal: Option<f64>) -> Row {
+        Row {
+            ratio: ratio.map(|ratio| ratio.median),
+            spread: ratio.map(|ratio| ratio.spread()),
+            ratio_low: ratio.map(|ratio| ratio.low),
+            ratio_high: ratio.map(|ratio| ratio.high),
+            met: goal.zip(ratio).map(|(goal, ratio)| ratio.median >= goal),
+            goal,
+            ..self
+        }
+    }
+
+    /// The row of what could not be measured, because `who` could not.
+    pub fn without_numbers(self, who: &str, error: &Error) -> Row {
+        let failed = !error.is_absence();
+        let head = if failed { "failed" } else { "not run" };
+        let who = if who.is_empty() { String::new() } else { format!("{who}: ") };
+        Row {
+            note: format!("{head}: {who}{error}"),
+            met: (failed && self.goal.is_some()).then_some(false),
+            failed,
+            ..self
+        }
     }
 }
 

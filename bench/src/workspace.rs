@@ -1,7 +1,7 @@
 //! The folder on disk in which everything of a run lies, and what an earlier run may have left there.
 //!
 //! ```text
-//! BASE/bywash-bench/programs/   compiled C programs, kept from run to run
+//! BASE/bywash-bench/programs/   compiled C programs and a Python environment, kept from run to run
 //! BASE/bywash-bench/run-PID/    data and mount points of one run, removed when it ends
 //! ```
 //!
@@ -45,7 +45,7 @@ impl Workspace {
         Ok(workspace)
     }
 
-    /// Where compiled programs are kept.
+    /// Where programs are kept.
     pub fn programs(&self) -> &Path {
         &self.programs
     }

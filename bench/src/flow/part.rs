@@ -1,6 +1,6 @@
 //! A part of the bench: its name, what it needs, and what measures it.
 
-use super::rounds::{Frame, Metric, without_numbers};
+use super::rounds::{Frame, Metric};
 use crate::error::Error;
 use crate::place::{Kind, Places};
 use crate::row::Row;
@@ -49,7 +49,7 @@ impl Part {
             Err(Error::Interrupted) => Err(Error::Interrupted),
             Err(error) => {
                 let (metric, peer, goal) = self.headline;
-                Ok(vec![without_numbers(self.frame.empty(metric, peer, goal), "", &error)])
+                Ok(vec![self.frame.empty(metric, peer, goal).without_numbers("", &error)])
             }
             rows => rows,
         }

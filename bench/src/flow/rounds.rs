@@ -259,24 +259,18 @@ impl Frame {
         let empty = self.empty(metric, &peer.name, goal);
         for side in [ours, peer] {
             if let Err(error) = &side.outcomes {
-                return without_numbers(empty, &side.name, error);
+                return empty.without_numbers(&side.name, error);
             }
         }
         let (mine, theirs) = (ours.values(metric, self.bytes as f64), peer.values(metric, self.bytes as f64));
         let ratios: Vec<f64> =
             mine.iter().zip(&theirs).map(|(mine, theirs)| metric.ratio(*mine, *theirs)).collect();
         let median = |values: &[f64]| Summary::of(values).map(|summary| summary.median);
-        let ratio = Summary::of(&ratios);
         Row {
             ours: median(&mine),
             peer_value: median(&theirs),
-            ratio: ratio.map(|ratio| ratio.median),
-            spread: ratio.map(|ratio| ratio.spread()),
-            ratio_low: ratio.map(|ratio| ratio.low),
-            ratio_high: ratio.map(|ratio| ratio.high),
             runs: ratios.len() as u32,
-            met: goal.zip(ratio).map(|(goal, ratio)| ratio.median >= goal),
-            ..empty
+            ..empty.with_ratio(Summary::of(&ratios), goal)
         }
     }
 
@@ -296,19 +290,6 @@ impl Frame {
         let note =
             format!("{called}: {}{}{}", best.name, if self.note.is_empty() { "" } else { "; " }, self.note);
         Some(Row { peer: called.into(), note, ..self.row(metric, ours, best, goal) })
-    }
-}
-
-/// The row of what could not be measured, because `who` could not.
-pub fn without_numbers(row: Row, who: &str, error: &Error) -> Row {
-    let failed = !error.is_absence();
-    let head = if failed { "failed" } else { "not run" };
-    let who = if who.is_empty() { String::new() } else { format!("{who}: ") };
-    Row {
-        note: format!("{head}: {who}{error}"),
-        met: (failed && row.goal.is_some()).then_some(false),
-        failed,
-        ..row
     }
 }
 

@@ -224,7 +224,7 @@ impl Case {
             peer_value: theirs,
             runs: ratios.len() as u32,
             goal,
-            ..with_ratio(empty(self.name), summary, goal)
+            ..empty(self.name).with_ratio(summary, goal)
         }
     }
 }
@@ -232,19 +232,6 @@ impl Case {
 /// The row of a case that failed.
 pub fn failed(name: &str, error: &Error) -> Row {
     Row { failed: true, met: Some(false), note: format!("failed: {error}"), ..empty(name) }
-}
-
-/// A row with the ratio, and whether it is as asked for.
-pub fn with_ratio(row: Row, summary: Option<Summary>, goal: Option<f64>) -> Row {
-    Row {
-        ratio: summary.map(|summary| summary.median),
-        spread: summary.map(|summary| summary.spread()),
-        ratio_low: summary.map(|summary| summary.low),
-        ratio_high: summary.map(|summary| summary.high),
-        met: goal.zip(summary).map(|(goal, summary)| summary.median >= goal),
-        goal,
-        ..row
-    }
 }
 
 /// A row of this bench without figures.

@@ -1,6 +1,6 @@
 //! Forwarding through a process in the middle: it looks at every word, or at nothing.
 
-use super::case::{empty, with_ratio};
+use super::case::empty;
 use super::run::{Second, pin};
 use super::wire::{container, trusted};
 use super::words::{fill, sum};
@@ -63,7 +63,7 @@ pub fn rows(quick: bool, pairs: u32) -> Result<Vec<Row>, Error> {
             peer: "forwarding mapped".into(),
             peer_value: median(&theirs),
             runs: pairs,
-            ..with_ratio(empty(case), Summary::of(&ratios), goal)
+            ..empty(case).with_ratio(Summary::of(&ratios), goal)
         }
     };
     let bytes = (FORWARDED_BYTES as u64 * messages) as f64;

@@ -3,7 +3,7 @@
 //!
 //! With four cores or more every process has one and polls. With fewer each pair has one core, and its ends sleep.
 
-use super::case::{empty, with_ratio};
+use super::case::empty;
 use super::run::{Pattern, Second, Work, pin};
 use super::wire::Way;
 use super::words::{fill, sum};
@@ -80,7 +80,7 @@ pub fn rows(quick: bool, pairs: u32, cores: usize) -> Result<Vec<Row>, Error> {
             peer: peer.into(),
             peer_value: value(&seconds[other]),
             runs: pairs,
-            ..with_ratio(empty("4 KiB, beside a second pair"), Summary::of(&ratios), goal)
+            ..empty("4 KiB, beside a second pair").with_ratio(Summary::of(&ratios), goal)
         }
     };
     // What a busy neighbour costs in the caches is the price of its core, whatever it does.

@@ -27,13 +27,13 @@ pub fn of(demand: &Demand) -> Bound {
     for (busy, (seconds, units)) in busy.iter_mut().zip(demand.seconds.iter().zip(&demand.units)) {
         *busy = if *seconds > 0.0 { seconds / units } else { 0.0 };
     }
-    let mut most = 0;
-    for at in 1..busy.len() {
-        if busy[at] > busy[most] {
-            most = at;
+    let (mut most, mut longest) = (0, busy[0]);
+    for (at, busy) in busy.iter().enumerate().skip(1) {
+        if *busy > longest {
+            (most, longest) = (at, *busy);
         }
     }
-    let throughput = 1.0 / busy[most];
+    let throughput = 1.0 / longest;
     Bound { throughput, binding: Resource::ALL[most], utilisation: busy.map(|busy| busy * throughput) }
 }
 

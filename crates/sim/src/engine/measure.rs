@@ -84,10 +84,12 @@ impl Sample {
     }
 }
 
-/// Steps of a doubling: a value is known to 1.6 %.
-const STEPS: f64 = 44.0;
-/// 2^-50 and less is one step.
-const LEAST: f64 = -50.0;
+/// 2 to this many steps of a doubling, equally wide: a value is known to 1.6 %.
+const STEPS_LOG2: u32 = 6;
+/// Bits of a float's fraction that a step does not look at.
+const BELOW_STEP: u32 = f64::MANTISSA_DIGITS - 1 - STEPS_LOG2;
+/// The step, counted from 0.0, of 2^-50; what is less is in it too.
+const LEAST: u64 = (1023 - 50) << STEPS_LOG2;
 
 /// How values are distributed: counts of steps that grow with the value.
 #[derive(Clone, Debug, Default)]
@@ -98,7 +100,8 @@ pub struct Distribution {
 
 impl Distribution {
     fn add(&mut self, value: f64) {
-        let step = ((value.max(0.0).log2() - LEAST) * STEPS).max(0.0) as usize;
+        // Exponent and the first of the fraction, as they lie in a float (IEEE 754, Section 3.4), grow with it.
+        let step = (value.max(0.0).to_bits() >> BELOW_STEP).saturating_sub(LEAST) as usize;
         if step >= self.counts.len() {
             self.counts.resize(step + 1, 0);
         }
@@ -113,7 +116,8 @@ impl Distribution {
         for (step, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= wanted {
-                return ((step as f64 + 0.5) / STEPS + LEAST).exp2();
+                // The middle of the step.
+                return f64::from_bits(((step as u64 + LEAST) << BELOW_STEP) + (1 << (BELOW_STEP - 1)));
             }
         }
         0.0

@@ -48,15 +48,14 @@ impl Draw {
     }
 
     /// For a job with `registers`; an arm is the business of who has it.
+    #[inline]
     pub(super) fn draw(self, random: &mut Random, registers: &Registers) -> Time {
-        let of = |fixed: Time, rate: f64, bytes: u32| fixed + Time((rate * f64::from(bytes)).round() as u64);
+        let of = |fixed: Time, rate: f64, bytes: u32| fixed + Time::of_picoseconds(rate * f64::from(bytes));
         match self {
             Draw::Fixed(time) => time,
             Draw::Exponential(mean) => Time::of_seconds(mean * random.exponential()),
             Draw::Uniform(from, to) => Time::of_seconds(from + (to - from) * random.unit()),
-            Draw::LogNormal(median, deviation) => {
-                Time::of_seconds(median * (deviation * random.normal()).exp())
-            }
+            Draw::LogNormal(median, deviation) => Time::of_seconds(median * random.log_normal(deviation)),
             Draw::Block(fixed, rate) => of(fixed, rate, registers.left.min(registers.block)),
             Draw::Bytes(fixed, rate) | Draw::Arm(fixed, rate) => of(fixed, rate, registers.bytes),
         }

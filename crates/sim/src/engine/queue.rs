@@ -5,8 +5,18 @@
 //!           time in picoseconds       number of event     whose event
 //! ```
 //!
-//! An event is one number of 128 bits, so that to compare two is one comparison and a node's four children are on one line
-//! of the cache. Four children, as there are more ways down than up: half the levels of a heap of two.
+//! An event is one number of 128 bits, so that to compare two is one comparison. The heap has four children to a node, as
+//! there are more ways down than up: half the levels of a heap of two. The four lie in one line of the cache, and which of
+//! them is first is found without a branch, which nobody could foretell.
+//!
+//! ```text
+//!     line 0            line 1              line 2              line 3
+//!     -  -  -  [3]      [4] [5] [6] [7]     [8] [9] [10][11]    [12]...
+//!               root     its children        children of [4]     children of [5]
+//! ```
+//!
+//! So the children of `n` are line `n - 2`, and its parent is `n / 4 + 2`. Where there is no event there is [`NONE`], which
+//! is after all of them.
 //!
 //! [`Queue::replace`] is how a job goes on: its next event takes the place of the one that has just happened.
 
@@ -17,37 +27,74 @@ const WHO_BITS: u32 = 24;
 /// So many may have events at a time.
 pub const WHO_MAX: u32 = 1 << WHO_BITS;
 const CHILDREN: usize = 4;
+const ROOT: usize = 3;
+const NONE: u128 = u128::MAX;
+
+/// Children of one node.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Line([u128; CHILDREN]);
+
+const EMPTY: Line = Line([NONE; CHILDREN]);
+
+impl Line {
+    /// Which of the four is first.
+    #[inline]
+    fn least(&self) -> usize {
+        let [a, b, c, d] = self.0;
+        let (left, right) = (usize::from(b < a), 2 + usize::from(d < c));
+        let is_right = usize::from(self.0[right] < self.0[left]);
+        left + (right - left) * is_right
+    }
+}
 
 /// Events to come.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Queue {
-    heap: Vec<u128>,
+    lines: Vec<Line>,
+    /// Where the next event would be.
+    end: usize,
     /// Events so far.
     count: u64,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue { lines: vec![EMPTY], end: ROOT, count: 0 }
+    }
 }
 
 impl Queue {
     /// Something happens to `who` at `at`.
     pub fn push(&mut self, at: Time, who: u32) {
         let event = self.event(at, who);
-        self.heap.push(event);
-        self.rise(self.heap.len() - 1, event);
+        if self.end / CHILDREN == self.lines.len() {
+            self.lines.push(EMPTY);
+        }
+        self.end += 1;
+        self.rise(self.end - 1, event);
     }
 
     /// When the next one happens, and to whom.
+    #[inline]
     pub fn first(&self) -> Option<(Time, u32)> {
-        self.heap.first().map(|event| (Time((event >> 64) as u64), (*event as u32) & (WHO_MAX - 1)))
+        let event = self.lines[0].0[ROOT];
+        (self.end > ROOT).then_some((Time((event >> 64) as u64), (event as u32) & (WHO_MAX - 1)))
     }
 
     /// The next one has happened.
     pub fn pop(&mut self) {
-        let Some(last) = self.heap.pop() else { return };
-        if !self.heap.is_empty() {
-            self.sink(last);
+        if self.end > ROOT {
+            self.end -= 1;
+            let last = std::mem::replace(self.slot(self.end), NONE);
+            if self.end > ROOT {
+                self.sink(last);
+            }
         }
     }
 
     /// As [`Queue::pop`] and [`Queue::push`].
+    #[inline]
     pub fn replace(&mut self, at: Time, who: u32) {
         let event = self.event(at, who);
         self.sink(event);
@@ -60,42 +107,38 @@ impl Queue {
         u128::from(at.0) << 64 | u128::from(number << WHO_BITS | u64::from(who))
     }
 
+    #[inline]
+    fn slot(&mut self, at: usize) -> &mut u128 {
+        &mut self.lines[at / CHILDREN].0[at % CHILDREN]
+    }
+
     fn rise(&mut self, mut at: usize, event: u128) {
-        while at > 0 {
-            let parent = (at - 1) / CHILDREN;
-            if self.heap[parent] <= event {
+        while at > ROOT {
+            let parent = at / CHILDREN + 2;
+            let above = *self.slot(parent);
+            if above <= event {
                 break;
             }
-            self.heap[at] = self.heap[parent];
+            *self.slot(at) = above;
             at = parent;
         }
-        self.heap[at] = event;
+        *self.slot(at) = event;
     }
 
     /// Puts `event` where the first one was, and down to where it belongs.
     fn sink(&mut self, event: u128) {
-        let heap = &mut self.heap[..];
-        let mut at = 0;
-        loop {
-            let first = at * CHILDREN + 1;
-            let Some(children) =
-                heap.get(first..heap.len().min(first + CHILDREN)).filter(|all| !all.is_empty())
-            else {
-                break;
-            };
-            let (mut least, mut smallest) = (0, children[0]);
-            for (number, child) in children.iter().enumerate().skip(1) {
-                if *child < smallest {
-                    (least, smallest) = (number, *child);
-                }
-            }
-            if smallest >= event {
+        let mut at = ROOT;
+        while (at - 2) * CHILDREN < self.end {
+            let children = &self.lines[at - 2];
+            let least = children.least();
+            let first = children.0[least];
+            if first >= event {
                 break;
             }
-            heap[at] = smallest;
-            at = first + least;
+            *self.slot(at) = first;
+            at = (at - 2) * CHILDREN + least;
         }
-        heap[at] = event;
+        *self.slot(at) = event;
     }
 }
 

@@ -1,39 +1,124 @@
 //! Numbers that follow from a seed: ChaCha with eight rounds, which passes every test there is and whose streams do not
 //! overlap.
+//!
+//! Exponential ones are found by a ziggurat (Marsaglia and Tsang, *The Ziggurat Method for Generating Random Variables*,
+//! 2000): 256 layers of equal area lie under the curve, and 99 of 100 numbers are a layer and a product.
+//!
+//! ```text
+//!     f(x) = exp(-x)                    256 = the top, x = 0
+//!     |####                             a layer reaches to `edges[layer]`; up to `edges[layer + 1]`
+//!     |#######__                        it is under the curve for certain
+//!     |##########____
+//!     |##############_________          0 = the base, of which what lies beyond `edges[1]` is the tail
+//! ```
+//!
+//! Logarithms and the like are those of `libm`: a system's own differ from machine to machine in the last bit, and a run
+//! is to be the same everywhere.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::sync::LazyLock;
+
+const LAYERS: usize = 256;
+/// Where the tail begins, for so many layers.
+const TAIL: f64 = 7.697_117_470_131_05;
+
+/// What is known of the layers.
+#[derive(Debug)]
+struct Layers {
+    edges: [f64; LAYERS + 1],
+    /// exp(-edge).
+    heights: [f64; LAYERS + 1],
+}
+
+static EXPONENTIAL: LazyLock<Layers> = LazyLock::new(|| {
+    let (mut edges, mut heights) = ([0.0; LAYERS + 1], [1.0; LAYERS + 1]);
+    // The base is a rectangle and the tail, together as large as any other layer.
+    let height = libm::exp(-TAIL);
+    let area = (TAIL + 1.0) * height;
+    (edges[0], heights[0]) = (area / height, height);
+    (edges[1], heights[1]) = (TAIL, height);
+    for layer in 2..LAYERS {
+        heights[layer] = area / edges[layer - 1] + heights[layer - 1];
+        edges[layer] = -libm::log(heights[layer]);
+    }
+    Layers { edges, heights }
+});
 
 /// One stream of numbers.
 #[derive(Clone, Debug)]
-pub struct Random(ChaCha8Rng);
+pub struct Random {
+    bits: ChaCha8Rng,
+    layers: &'static Layers,
+}
 
 impl Random {
     /// The stream of `seed`.
     pub fn new(seed: u64) -> Random {
-        Random(ChaCha8Rng::seed_from_u64(seed))
+        Random { bits: ChaCha8Rng::seed_from_u64(seed), layers: &EXPONENTIAL }
     }
 
     /// More than 0 and at most 1: 53 bits, of which the logarithm is finite.
+    #[inline]
     pub fn unit(&mut self) -> f64 {
-        ((self.0.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
+        above_nothing(self.bits.next_u64())
     }
 
     /// A whole number below `end`, each as likely as any other but for one part in 2^64 / `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
+        ((u128::from(self.bits.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
     /// With mean 1 and without memory.
+    #[inline]
     pub fn exponential(&mut self) -> f64 {
-        -self.unit().ln()
+        let bits = self.bits.next_u64();
+        // The lowest eight bits choose the layer, the highest 53 the place in it.
+        let layer = (bits % LAYERS as u64) as usize;
+        let value = above_nothing(bits) * self.layers.edges[layer];
+        if value < self.layers.edges[layer + 1] { value } else { self.near_the_curve(layer, value) }
+    }
+
+    /// What `value` in `layer` becomes, where it may be above the curve.
+    #[cold]
+    fn near_the_curve(&mut self, mut layer: usize, mut value: f64) -> f64 {
+        let Layers { edges, heights } = self.layers;
+        // A turn is the last one with a chance of 98 of 100 and more, whatever the one before was.
+        loop {
+            if layer == 0 {
+                // Without memory: beyond the tail's beginning it is as from the beginning.
+                return TAIL - libm::log(self.unit());
+            }
+            let height = heights[layer] + (heights[layer + 1] - heights[layer]) * self.unit();
+            if height < libm::exp(-value) {
+                return value;
+            }
+            let bits = self.bits.next_u64();
+            layer = (bits % LAYERS as u64) as usize;
+            value = above_nothing(bits) * edges[layer];
+            if value < edges[layer + 1] {
+                return value;
+            }
+        }
     }
 
     /// With mean 0 and variance 1 (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let (radius, angle) = ((2.0 * self.exponential()).sqrt(), std::f64::consts::TAU * self.unit());
-        radius * angle.cos()
+        radius * libm::cos(angle)
     }
+
+    /// Of which the logarithm has mean 0 and this standard deviation.
+    pub fn log_normal(&mut self, deviation: f64) -> f64 {
+        libm::exp(deviation * self.normal())
+    }
+}
+
+/// More than 0 and at most 1, by the highest 53 bits.
+#[inline]
+fn above_nothing(bits: u64) -> f64 {
+    // Less than 2^63, and a signed number is made a float by one instruction.
+    ((bits >> 11) as i64 + 1) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
 #[cfg(test)]
@@ -58,7 +143,41 @@ mod tests {
         near(moments(Box::new(|| random.unit())), (0.5, 1.0 / 12.0));
         near(moments(Box::new(|| random.exponential())), (1.0, 1.0));
         near(moments(Box::new(|| random.normal())), (0.0, 1.0));
+        near(
+            moments(Box::new(|| random.log_normal(0.5))),
+            (0.125f64.exp(), 0.25f64.exp() * 0.25f64.exp_m1()),
+        );
         near(moments(Box::new(|| random.below(3) as f64)), (1.0, 2.0 / 3.0));
+    }
+
+    #[test]
+    fn exponentials_are_exponential_in_every_layer_and_in_the_tail() {
+        // Kolmogorov and Smirnov: with a million, one of a thousand streams is further away than 1.95e-3.
+        const COUNT: usize = 1_000_000;
+        let mut random = Random::new(2);
+        let mut all: Vec<f64> = (0..COUNT).map(|_| random.exponential()).collect();
+        all.sort_by(f64::total_cmp);
+        let furthest = all
+            .iter()
+            .enumerate()
+            .map(|(rank, value)| (-(-value).exp_m1() - (rank as f64 + 0.5) / COUNT as f64).abs())
+            .fold(0.0, f64::max);
+        assert!(furthest < 1.95e-3, "{furthest}");
+        // Of a million 454 are above the beginning of the tail, give or take 21, and those go on without memory.
+        let tail: Vec<f64> = all.iter().copied().filter(|value| *value > TAIL).collect();
+        let mean = tail.iter().sum::<f64>() / tail.len() as f64 - TAIL;
+        assert!((360..550).contains(&tail.len()) && (0.8..1.2).contains(&mean), "{} {mean}", tail.len());
+        assert!(all[0] > 0.0);
+    }
+
+    #[test]
+    fn layers_are_equally_large_and_end_at_the_top() {
+        let Layers { edges, heights } = &*EXPONENTIAL;
+        let area = |layer: usize| edges[layer] * (heights[layer + 1] - heights[layer]);
+        for layer in 1..LAYERS {
+            assert!((area(layer) / area(1) - 1.0).abs() < 1e-9, "{layer}: {} {}", area(layer), area(1));
+        }
+        assert_eq!((edges[LAYERS], heights[LAYERS]), (0.0, 1.0));
     }
 
     #[test]

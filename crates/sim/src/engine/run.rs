@@ -212,7 +212,7 @@ impl<'a> Run<'a> {
             let job = run.make(script.0, NOBODY, *registers);
             run.ready.push_back(job);
         }
-        run.settle();
+        run.settle(false);
         run
     }
 
@@ -340,21 +340,27 @@ impl<'a> Run<'a> {
             _ => at + 1,
         };
         self.go_on(job, &mut next);
-        match next {
-            Some(when) => self.queue.replace(when, job),
-            None => self.queue.pop(),
+        let mut is_over = true;
+        if let Some(when) = next {
+            self.queue.replace(when, job);
+            is_over = false;
         }
-        self.settle();
+        self.settle(is_over);
     }
 
-    /// Lets those go on that something has set free.
-    fn settle(&mut self) {
+    /// Lets those go on that something has set free; the first event of the queue has happened if it `is_over`.
+    fn settle(&mut self, mut is_over: bool) {
         while let Some(job) = self.ready.pop_front() {
             let mut next = None;
             self.go_on(job, &mut next);
-            if let Some(when) = next {
-                self.queue.push(when, job);
+            match next {
+                Some(when) if std::mem::take(&mut is_over) => self.queue.replace(when, job),
+                Some(when) => self.queue.push(when, job),
+                None => {}
             }
+        }
+        if is_over {
+            self.queue.pop();
         }
     }
 
@@ -533,8 +539,8 @@ impl<'a> Run<'a> {
             place.busy -= 1;
             return;
         };
-        let first = match place.arm {
-            Some(arm) if arm.is_elevator => take_by_arm(line, &arm, &mut self.jobs),
+        let first = match &place.arm {
+            Some(arm) if arm.is_elevator => take_by_arm(line, arm, &mut self.jobs),
             _ => take_first(line, &self.jobs),
         };
         place.waiting -= 1;

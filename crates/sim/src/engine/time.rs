@@ -15,9 +15,16 @@ impl Time {
     pub const MAX: Time = Time(u64::MAX);
 
     /// So many seconds, to the nearest picosecond; what is negative is none.
+    #[inline]
     pub fn of_seconds(seconds: f64) -> Time {
-        // A cast of what is out of range is the nearest that is in it.
-        Time((seconds * PER_SECOND).round() as u64)
+        Time::of_picoseconds(seconds * PER_SECOND)
+    }
+
+    /// So many picoseconds, to the nearest; what is negative is none.
+    #[inline]
+    pub(super) fn of_picoseconds(picoseconds: f64) -> Time {
+        // A cast cuts off, and of what is out of range it makes the nearest that is in it.
+        Time((picoseconds + 0.5) as u64)
     }
 
     /// In seconds.
