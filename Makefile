@@ -145,15 +145,14 @@ unit:
 # The Python package as somebody gets it who installs it. What builds and tests it is kept in an environment of its
 # own, fetched where that can be done. PYTHON: the interpreter, 3.11 or later.
 PYTHON ?= python3
-python_tools := maturin>=1.9.4,<2 numpy>=2,<3 pytest>=8,<10 mypy>=1.15,<3
+python_tools := python/tests/requirements.txt
 venv := $(target)/python-venv
 wheels := $(target)/wheels
-make_venv := $(PYTHON) -m venv --clear $(venv) && \
-  $(venv)/bin/pip install --quiet $(foreach tool,$(python_tools),'$(tool)') && \
-  echo '$(python_tools)' > $(venv)/tools
+make_venv := $(PYTHON) -m venv --clear $(venv) && $(venv)/bin/pip install --quiet -r $(python_tools) && \
+  cp $(python_tools) $(venv)/tools
 
 python:
-	@if grep -qsxF '$(python_tools)' $(venv)/tools || reason=$$({ $(make_venv); } 2>&1); then \
+	@if cmp -s $(python_tools) $(venv)/tools || reason=$$({ $(make_venv); } 2>&1); then \
 	  rm -f $(wheels)/bywash-*.whl; \
 	  $(venv)/bin/maturin build --quiet --release --locked -m python/Cargo.toml --out $(wheels); \
 	  $(venv)/bin/pip install --quiet --force-reinstall --no-deps --no-index $(wheels)/bywash-*.whl; \

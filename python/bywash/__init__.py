@@ -20,6 +20,7 @@ A flow moves data between files, sockets, pipes and programs:
 - `Plan`, `Choice`, `Promises`, `Report`, `Piece`, `Hash`: what a flow would do, and what it did
 - `bywash.errors`: what can go wrong, all of it an `Error`
 - `bywash.aio`: receiving, and waiting for flows, in asyncio
+- `bywash.plan`: what a server could do, by a model and a simulator
 """
 
 from collections.abc import Sequence as _Sequence
@@ -40,6 +41,7 @@ from .errors import (
     Cancelled,
     Closed,
     DataError,
+    DescriptionError,
     Error,
     ForkedError,
     IoError,
@@ -64,6 +66,7 @@ __all__ = [
     "Container",
     "Credentials",
     "DataError",
+    "DescriptionError",
     "Error",
     "Flow",
     "ForkedError",

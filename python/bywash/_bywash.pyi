@@ -1,27 +1,49 @@
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Literal, Self, SupportsIndex, TypedDict, Unpack, final, overload
+from typing import Any, ClassVar, Literal, Self, SupportsFloat, SupportsIndex, TypedDict, Unpack, final, overload
 
 from typing_extensions import Buffer
 
+from .plan.records import Answer, Architecture, Bar, Figure, Line, Target
+from .plan.records import Report as SimulationReport
 from .records import Credentials, Plan, Report, Stats
 
 __all__ = [
+    "ARCHITECTURES",
+    "FIGURES",
+    "KEYS",
     "MESSAGE_PIECES_MAX",
+    "PRESETS",
+    "RESOURCES",
     "Container",
+    "Description",
     "Flow",
     "Listener",
     "Message",
     "Path",
+    "Points",
     "Received",
     "Running",
+    "Trials",
     "__version__",
+    "bars",
+    "check",
+    "evaluate",
+    "figure",
+    "simulate",
     "socket_pair",
+    "targets",
+    "values_of",
 ]
 
+ARCHITECTURES: tuple[Architecture, ...]
+FIGURES: tuple[int, ...]
+KEYS: tuple[str, ...]
 MESSAGE_PIECES_MAX: int
+PRESETS: dict[str, str]
+RESOURCES: tuple[str, ...]
 __version__: str
 
 class _Options(TypedDict, total=False):
@@ -173,3 +195,67 @@ class Running:
     ) -> None: ...
 
 def socket_pair() -> tuple[socket.socket, socket.socket]: ...
+
+@final
+class Description:
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    def __new__(
+        cls, text: str, form: Literal["toml", "json"] = "toml", numbers: Mapping[str, float] | None = None
+    ) -> Self: ...
+    @staticmethod
+    def from_toml(text: str) -> Description: ...
+    @staticmethod
+    def from_json(text: str) -> Description: ...
+    @staticmethod
+    def preset(name: str) -> Description: ...
+    @staticmethod
+    def from_file(path: str | PathLike[str]) -> Description: ...
+    @staticmethod
+    def from_dict(description: dict[str, Any]) -> Description: ...
+    def to_json(self) -> str: ...
+    def to_dict(self) -> dict[str, Any]: ...
+    def with_(self, key: str, value: str | SupportsFloat) -> Description: ...
+    def keys(self) -> tuple[str, ...]: ...
+    @property
+    def architecture(self) -> Architecture: ...
+    def __getitem__(self, key: str, /) -> float: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __getnewargs__(self) -> tuple[str, str, dict[str, float]]: ...
+
+@final
+class Points:
+    def __new__(
+        cls,
+        description: Description,
+        axes: Sequence[tuple[str, Sequence[float]]],
+        architectures: Sequence[Architecture],
+        /,
+    ) -> Self: ...
+    def evaluate(self, start: int, stop: int, details: bool, /) -> dict[str, bytes]: ...
+    def __len__(self) -> int: ...
+    def __getnewargs__(self) -> tuple[Description, list[tuple[str, list[float]]], list[str]]: ...
+
+@final
+class Trials:
+    def __new__(
+        cls, points: Points, replications: int, seed: int, requests: int | None, seconds: float | None, /
+    ) -> Self: ...
+    def simulate(self, start: int, stop: int, is_over: Callable[[], bool], /) -> list[SimulationReport]: ...
+    def __len__(self) -> int: ...
+    def __getnewargs__(self) -> tuple[Points, int, int, int | None, float | None]: ...
+
+def evaluate(description: Description, architecture: Architecture | None = None, /) -> Answer: ...
+def figure(number: int, /) -> Figure: ...
+def simulate(
+    description: Description,
+    architecture: Architecture | None = None,
+    *,
+    seed: int = 1,
+    requests: int | None = None,
+    seconds: float | None = None,
+    progress: Callable[[float], object] | None = None,
+) -> SimulationReport: ...
+def bars(number: int, /) -> tuple[Bar, ...]: ...
+def targets() -> tuple[Target, ...]: ...
+def check() -> tuple[Line, ...]: ...
+def values_of(key: str, given: str | SupportsFloat | Iterable[str | SupportsFloat], /) -> list[float]: ...

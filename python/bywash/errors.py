@@ -1,4 +1,7 @@
-"""What can go wrong on a path or with a flow. All but misuse (ValueError, TypeError, BufferError) is an `Error`."""
+"""What can go wrong on a path, with a flow or with a plan.
+
+All but misuse (ValueError, TypeError, BufferError) is an `Error`.
+"""
 
 from .records import Report
 
@@ -6,6 +9,7 @@ __all__ = [
     "Cancelled",
     "Closed",
     "DataError",
+    "DescriptionError",
     "Error",
     "ForkedError",
     "IoError",
@@ -24,7 +28,7 @@ __all__ = [
 
 
 class Error(OSError):
-    """Something on a path or with a flow went wrong."""
+    """Something on a path, with a flow or with a plan went wrong."""
 
     report: Report | None = None
     """How far a flow came that was started and has failed; None for all else."""
@@ -98,3 +102,7 @@ class LostError(Error):
 
 class ProgramError(Error):
     """A program that a flow went through failed."""
+
+
+class DescriptionError(Error, ValueError):
+    """A description of a server says something that cannot be, in the line that the message names."""

@@ -2,7 +2,8 @@
 
 use bywash_container::Error;
 use bywash_flow::Error as FlowError;
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use bywash_model::describe::Error as DescriptionError;
+use pyo3::exceptions::{PyBufferError, PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 
 /// Why something cannot be done with a container that Python has.
@@ -126,7 +127,34 @@ pub(crate) fn flow_exception(py: Python<'_>, error: &FlowError, report: Option<B
 
 /// The exception for an option that cannot be.
 pub(crate) fn option(py: Python<'_>, text: String) -> PyErr {
-    let made = || Ok(PyErr::from_value(py.import("bywash.errors")?.getattr("OptionError")?.call1((text,))?));
+    of_text(py, "OptionError", text)
+}
+
+/// The exception for a description that cannot be used; `place`: the file that it is from.
+pub(crate) fn description(py: Python<'_>, error: &DescriptionError, place: Option<&str>) -> PyErr {
+    let place = place.map_or(String::new(), |place| format!("{place}: "));
+    of_text(py, "DescriptionError", format!("{place}{error}"))
+}
+
+/// What was raised while something long was computed; if it was Ctrl-C, with what there was by then.
+pub(crate) fn stopped(py: Python<'_>, raised: PyErr, partial: &Bound<'_, PyAny>) -> PyErr {
+    if !raised.is_instance_of::<PyKeyboardInterrupt>(py) {
+        return raised;
+    }
+    let made = || {
+        let class = py.import("bywash.plan.stopped")?.getattr("Stopped")?;
+        let made = class.call1(("stopped before the end; 'partial' has what there was",))?;
+        made.setattr("partial", partial)?;
+        Ok(PyErr::from_value(made))
+    };
+    let made = made().unwrap_or_else(|failure: PyErr| failure);
+    made.set_cause(py, Some(raised));
+    made
+}
+
+/// The exception of that class of `bywash.errors`.
+pub(crate) fn of_text(py: Python<'_>, class: &str, text: String) -> PyErr {
+    let made = || Ok(PyErr::from_value(py.import("bywash.errors")?.getattr(class)?.call1((text,))?));
     made().unwrap_or_else(|failure: PyErr| failure)
 }
 

@@ -1,13 +1,14 @@
-//! The Python package `bywash`: containers, paths and flows for Python programs.
+//! The Python package `bywash`: containers, paths, flows and plans for Python programs.
 //!
-//! What the methods do is what [`bywash_container`] and [`bywash_flow`] do; their documentation says why. Here are
-//! Python's ways of saying it: classes in place of owned values, keywords in place of options, exceptions in place of an error enum, and
-//! the buffer protocol where Rust borrows. `python/bywash/` has the rest of the package: the exceptions, the
+//! What the methods do is what [`bywash_container`], [`bywash_flow`], [`bywash_model`] and [`bywash_sim`] do; their
+//! documentation says why. Here are Python's ways of saying it: classes in place of owned values, keywords in place of options, exceptions
+//! in place of an error enum, and the buffer protocol where Rust borrows. `python/bywash/` has the rest of the package: the exceptions, the
 //! types for checkers, a helper for asyncio.
 //!
 //! - `path`, `listener`, `options`: how two programs come together
 //! - `container`, `message`: what moves
 //! - `flow`: what goes from here to there, and one that was started
+//! - `plan`: descriptions of servers, and what they come to
 //! - `hold`: who owns a container that Python has, and how long its memory stays where views of it are
 //! - `waiting`: calls that wait let other threads run, and see Ctrl-C
 //! - `errors`, `records`: what becomes of errors and of plain values
@@ -21,6 +22,7 @@ mod listener;
 mod message;
 mod options;
 mod path;
+mod plan;
 mod records;
 mod waiting;
 
@@ -39,12 +41,17 @@ mod _bywash {
     use crate::message::{Message, Received};
     #[pymodule_export]
     use crate::path::Path;
+    #[pymodule_export]
+    use crate::plan::{
+        Description, Points, Trials, bars, check, evaluate, figure, simulate, targets, values_of,
+    };
 
     use pyo3::prelude::*;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        crate::plan::add_names(module)?;
         module.add("MESSAGE_PIECES_MAX", bywash_container::MESSAGE_PIECES_MAX)
     }
 }

@@ -4,29 +4,23 @@ use bywash_container::{Credentials, Stats};
 use bywash_flow::plan::{Choice, Plan};
 use bywash_flow::{Piece, Report};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::PyTuple;
 
-static CREDENTIALS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-static STATS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-static PLAN: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-static CHOICE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-static PROMISES: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-static REPORT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-static PIECE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-static HASH: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-
-/// Makes a named tuple of `bywash.records` by its fields.
+/// Makes a named tuple of that module of Python by its fields.
 macro_rules! record {
-    ($py:expr, $class:expr, $name:literal, { $($field:ident: $value:expr),* $(,)? }) => {{
-        let fields = PyDict::new($py);
+    ($py:expr, $module:expr, $name:literal, { $($field:ident: $value:expr),* $(,)? }) => {{
+        static CLASS: pyo3::sync::PyOnceLock<pyo3::Py<pyo3::types::PyType>> = pyo3::sync::PyOnceLock::new();
+        let fields = pyo3::types::PyDict::new($py);
         $(fields.set_item(stringify!($field), $value)?;)*
-        $class.import($py, "bywash.records", $name)?.call((), Some(&fields))
+        CLASS.import($py, $module, $name)?.call((), Some(&fields))
     }};
 }
+pub(crate) use record;
+
+const MODULE: &str = "bywash.records";
 
 /// A tuple of what `make` makes of each.
-fn tuple<'py, V>(
+pub(crate) fn tuple<'py, V>(
     py: Python<'py>,
     values: &[V],
     make: impl Fn(&V) -> PyResult<Bound<'py, PyAny>>,
@@ -35,34 +29,31 @@ fn tuple<'py, V>(
 }
 
 pub(crate) fn credentials<'py>(py: Python<'py>, known: Credentials) -> PyResult<Bound<'py, PyAny>> {
-    let class = CREDENTIALS.import(py, "bywash.records", "Credentials")?;
-    class.call1((known.pid, known.uid, known.gid))
+    record!(py, MODULE, "Credentials", { pid: known.pid, uid: known.uid, gid: known.gid })
 }
 
 pub(crate) fn stats<'py>(py: Python<'py>, known: Stats) -> PyResult<Bound<'py, PyAny>> {
-    let counted = PyDict::new(py);
-    macro_rules! copy {
-        ($($name:ident)*) => { $(counted.set_item(stringify!($name), known.$name)?;)* };
+    macro_rules! counted {
+        ($($name:ident)*) => { record!(py, MODULE, "Stats", { $($name: known.$name),* }) };
     }
-    copy! {
+    counted! {
         shipped shipped_bytes received received_bytes inline copied_out_bytes forwarded
         spins futex_sleeps socket_sleeps futex_wakes doorbells no_room
     }
-    STATS.import(py, "bywash.records", "Stats")?.call((), Some(&counted))
 }
 
 fn choice<'py>(py: Python<'py>, known: &Choice) -> PyResult<Bound<'py, PyAny>> {
-    record!(py, CHOICE, "Choice", { mover: known.mover.to_string(), why: &known.why })
+    record!(py, MODULE, "Choice", { mover: known.mover.to_string(), why: &known.why })
 }
 
 pub(crate) fn plan<'py>(py: Python<'py>, known: &Plan) -> PyResult<Bound<'py, PyAny>> {
-    let promises = record!(py, PROMISES, "Promises", {
+    let promises = record!(py, MODULE, "Promises", {
         by_value: known.promises.by_value,
         ordered: known.promises.ordered,
         lossless: known.promises.lossless,
         durable: known.promises.durable,
     })?;
-    record!(py, PLAN, "Plan", {
+    record!(py, MODULE, "Plan", {
         source: &known.source,
         sink: &known.sink,
         movers: tuple(py, &known.movers, |one| choice(py, one))?,
@@ -74,7 +65,7 @@ pub(crate) fn plan<'py>(py: Python<'py>, known: &Plan) -> PyResult<Bound<'py, Py
 }
 
 fn piece<'py>(py: Python<'py>, known: &Piece) -> PyResult<Bound<'py, PyAny>> {
-    record!(py, PIECE, "Piece", {
+    record!(py, MODULE, "Piece", {
         source: &known.source,
         sink: &known.sink,
         mover: known.mover.to_string(),
@@ -89,19 +80,19 @@ fn piece<'py>(py: Python<'py>, known: &Piece) -> PyResult<Bound<'py, PyAny>> {
             py.import("json")?.call_method1("loads", (serde_json::to_string(account).unwrap_or_default(),))
         })?,
         fallbacks: tuple(py, &known.fallbacks, |one| {
-            record!(py, CHOICE, "Choice", { mover: one.mover.to_string(), why: &one.why })
+            record!(py, MODULE, "Choice", { mover: one.mover.to_string(), why: &one.why })
         })?,
     })
 }
 
 pub(crate) fn report<'py>(py: Python<'py>, known: &Report) -> PyResult<Bound<'py, PyAny>> {
-    record!(py, REPORT, "Report", {
+    record!(py, MODULE, "Report", {
         bytes: known.bytes,
         seconds: known.seconds,
         cpu_seconds: known.cpu_seconds,
         pieces: tuple(py, &known.pieces, |one| piece(py, one))?,
         hashes: tuple(py, &known.hashes, |one| {
-            record!(py, HASH, "Hash", { algorithm: one.algorithm.to_string(), digits: &one.digits })
+            record!(py, MODULE, "Hash", { algorithm: one.algorithm.to_string(), digits: &one.digits })
         })?,
         notes: PyTuple::new(py, &known.notes)?,
         whole: known.whole,

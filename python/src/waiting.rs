@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a signal waits at most for its handler.
-const SLICE: Duration = Duration::from_millis(50);
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// When a wait ends.
 #[derive(Clone, Copy)]
@@ -72,7 +72,7 @@ pub(crate) fn beside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> PyResult<T> {
     let (done, mut outcome) = sync_channel(1);
-    let started = thread::Builder::new().name("bywash-greeting".into()).spawn(move || {
+    let started = thread::Builder::new().name("bywash-beside".into()).spawn(move || {
         // Nobody waits for it any more: what was made goes.
         let _ = done.send(work());
     });

@@ -1,4 +1,4 @@
-"""A peer in another process, and the path to it."""
+"""A peer in another process, and the path to it; a server to plan with."""
 
 import faulthandler
 import json
@@ -10,7 +10,9 @@ import threading
 import pytest
 
 import bywash
+import bywash.plan
 
+GUIDE = pathlib.Path(__file__).parents[2] / "docs/guide/server.toml"
 PEERS = pathlib.Path(__file__).with_name("peers.py")
 LIMIT = 30
 
@@ -87,3 +89,15 @@ def pair():
     yield make
     for path in made:
         path.close()
+
+
+@pytest.fixture(scope="session")
+def guide():
+    """The guide's server, which is the paper's, as text."""
+    return GUIDE.read_text()
+
+
+@pytest.fixture(scope="session")
+def server():
+    """The same, read."""
+    return bywash.plan.Description.from_file(GUIDE)

@@ -299,6 +299,20 @@ miss = "10 %"
     }
 
     #[test]
+    fn a_number_that_was_set_is_looked_at_again() {
+        for (name, value, wanted) in [
+            ("request.web.miss", 1.1, "request.web.miss is 110"),
+            ("machine.disks.count", 0.0, "machine.disks.count is 0, and must be more than 0"),
+        ] {
+            let mut description = Description::of(Machine::of_2003(), Workload::web(0.1));
+            assert_eq!(description.checked().unwrap(), description);
+            *Key::named(name).unwrap().of(&mut description).unwrap() = value;
+            let refused = description.checked().unwrap_err().to_string();
+            assert!(refused.contains(wanted), "{refused}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_its_line() {
         for (from, to, wanted) in [
             ("\"2 GiB/s\"", "\"2 GHz\"", &["line 4", "'2 GHz' is not a rate"][..]),

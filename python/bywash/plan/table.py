@@ -1,0 +1,232 @@
+"""Sweeps: one description, numbers of it that vary, and a DataFrame of what comes of each combination."""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias
+
+from .._bywash import ARCHITECTURES, RESOURCES, Description, Points, Trials, values_of
+from .optional import needed
+from .records import Architecture, Report
+from .stopped import Stopped
+from .workers import Work, by_dask, by_threads, cut, never, processors
+
+if TYPE_CHECKING:
+    import distributed
+    import pandas
+
+__all__ = ["sweep"]
+
+Values: TypeAlias = str | SupportsFloat | Iterable[str | SupportsFloat]
+Columns: TypeAlias = dict[str, Any]
+
+ROWS_MAX = 1 << 16
+"""Rows of a piece: some milliseconds, for which Ctrl-C waits."""
+DETAILED_ROWS_MAX = 1 << 10
+"""The same, with mean-value analysis of each."""
+SIMULATED_PIECES = 1 << 14
+"""Pieces of one simulation each, up to so many of them."""
+
+
+def sweep(
+    description: Description,
+    axes: Mapping[str, Values],
+    *,
+    architectures: Architecture | Sequence[Architecture] = ARCHITECTURES,
+    details: bool = False,
+    simulate: bool = False,
+    replications: int = 1,
+    seed: int = 1,
+    requests: int | None = None,
+    seconds: float | None = None,
+    threads: int | None = None,
+    client: "distributed.Client | None" = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> "pandas.DataFrame":
+    """Every combination of values of some numbers of a description, under some architectures. Needs pandas.
+
+    description
+        What does not vary.
+    axes
+        The numbers that do, by their names (`KEYS`), with their values: `"0 %:20 %:1 %"` from the first to the second
+        in steps of the third, or some values, `["5 %", "10 %"]`. Counts may be numbers.
+    architectures
+        One of `ARCHITECTURES`, or several.
+    details
+        Also how busy each resource is; of the model, also what comes of the number of threads.
+    simulate
+        Simulate each combination, instead of asking the model.
+    replications, seed, requests, seconds
+        Of a simulation: how often each is run, with seeds that follow from the sweep's; when one ends, as `simulate`
+        has it.
+    threads
+        How many compute; None: as many as there are processors.
+    client
+        A client of a Dask cluster, whose workers compute instead. They need this package, of this version. A piece
+        that is lost with its worker is computed again by another one, and the answer is the same to the last bit.
+    progress
+        Called with the number of rows that are there, and of all.
+
+    A row is a combination under an architecture, of a simulation one of its replications; these vary fastest, then the
+    architecture, and the first of the axes slowest. The columns: each of the axes, in base units (bytes, seconds,
+    cycles, shares of one), and `architecture`. Then of the model: `throughput` in bytes a second, at most, and `binding`,
+    what keeps it from more; with details `utilisation RESOURCE` for each of `RESOURCES`, when it does that much, and
+    `closed_throughput` in bytes a second and `closed_response` in seconds, with the description's threads. Of a
+    simulation: `replication`, the `seed` with which `simulate` does the same again, and the numbers of a `Report`; what
+    ends in `half_width` is how far off the one before it may be, with 95 % confidence; with details `utilisation`,
+    `working` and `waiting` of each resource.
+
+    All architectures of a combination are simulated with the same seeds.
+
+    Ctrl-C raises `Stopped`, a KeyboardInterrupt, whose `partial` has the rows that were there.
+    """
+    needed("pandas", "plan")
+    chosen: list[Any] = [architectures] if isinstance(architectures, str) else list(architectures)
+    grid = [(key, values_of(key, given)) for key, given in axes.items()]
+    points = Points(description, grid, chosen)
+    rows = len(points) * replications
+    if rows <= 0:
+        raise ValueError("there is nothing to compute: every axis needs a value, and there has to be an architecture")
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"an architecture is there twice: {', '.join(chosen)}")
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads is {threads}, and must be at least 1")
+    work: Work[Any]
+    if simulate:
+        trials = Trials(points, replications, seed, requests, seconds)
+        work, most = functools.partial(simulated, trials), -(-rows // SIMULATED_PIECES)
+    elif replications != 1 or requests is not None or seconds is not None:
+        raise ValueError("replications, requests and seconds are of simulations: give simulate=True as well")
+    else:
+        work, most = functools.partial(evaluated, points, details), DETAILED_ROWS_MAX if details else ROWS_MAX
+    pieces = cut(rows, most, capacity(threads, client))
+    results: dict[int, Any] = {}
+    finished = 0
+
+    def done(number: int, result: Any) -> None:
+        nonlocal finished
+        results[number] = result
+        start, stop = pieces[number]
+        finished += stop - start
+        if progress is not None:
+            progress(finished, rows)
+
+    def table() -> "pandas.DataFrame":
+        there = sorted(results)
+        np = needed("numpy", "plan")
+        numbers = np.concatenate([np.arange(0), *(np.arange(*pieces[number]) for number in there)])
+        columns = of_rows(numbers, grid, chosen, replications if simulate else None)
+        parts = [results[number] for number in there]
+        columns |= of_reports(parts, details) if simulate else of_model(parts, details)
+        return frame(columns, numbers, is_whole=finished == rows)
+
+    try:
+        if client is None:
+            by_threads(work, pieces, min(threads or processors(), len(pieces)), done)
+        else:
+            by_dask(work, pieces, client, done)
+    except KeyboardInterrupt as interrupt:
+        stopped = Stopped(f"stopped when {finished} of {rows} rows were there; 'partial' has them")
+        stopped.partial = table()
+        raise stopped from interrupt
+    return table()
+
+
+def capacity(threads: int | None, client: "distributed.Client | None") -> int:
+    """How many pieces are computed at a time."""
+    if client is None:
+        return threads or processors()
+    needed("distributed", "dask")
+    if client.asynchronous:
+        raise TypeError("the client is for asyncio, and a sweep waits: give one made without asynchronous=True")
+    return sum(client.nthreads().values())
+
+
+def evaluated(
+    points: Points, details: bool, start: int, stop: int, is_over: Callable[[], bool] = never
+) -> dict[str, bytes]:
+    """A piece by the model; short enough to be left to its end."""
+    return points.evaluate(start, stop, details)
+
+
+def simulated(trials: Trials, start: int, stop: int, is_over: Callable[[], bool] = never) -> list[Report]:
+    """A piece by the simulator."""
+    return trials.simulate(start, stop, is_over)
+
+
+def of_rows(
+    rows: Any, grid: Sequence[tuple[str, Sequence[float]]], architectures: list[str], replications: int | None
+) -> Columns:
+    """What rows are about, by their numbers."""
+    np, pd = needed("numpy", "plan"), needed("pandas", "plan")
+    shape = [*(len(values) for _, values in grid), len(architectures), replications or 1]
+    *places, architecture, replication = np.unravel_index(rows, shape)
+    columns = {
+        key: np.asarray(values, "float64")[place] for (key, values), place in zip(grid, places, strict=True)
+    }
+    columns["architecture"] = pd.Categorical.from_codes(architecture, architectures)
+    if replications is not None:
+        columns["replication"] = replication
+    return columns
+
+
+def of_model(parts: Sequence[Mapping[str, bytes]], details: bool) -> Columns:
+    """What the model says of rows."""
+    np, pd = needed("numpy", "plan"), needed("pandas", "plan")
+
+    def column(name: str, dtype: str) -> Any:
+        return np.frombuffer(b"".join(part[name] for part in parts), dtype)
+
+    columns = {
+        "throughput": column("throughput", "float64"),
+        "binding": pd.Categorical.from_codes(column("binding", "int8"), list(RESOURCES)),
+    }
+    if details:
+        utilisation = column("utilisation", "float64").reshape(-1, len(RESOURCES))
+        columns |= {f"utilisation {name}": utilisation[:, at] for at, name in enumerate(RESOURCES)}
+        columns |= {name: column(name, "float64") for name in ("closed_throughput", "closed_response")}
+    return columns
+
+
+def of_reports(parts: Iterable[Iterable[Report]], details: bool) -> Columns:
+    """What the simulator says of rows."""
+    np, pd = needed("numpy", "plan"), needed("pandas", "plan")
+    reports = [report for part in parts for report in part]
+    # Not every machine has every resource.
+    names = list(dict.fromkeys(use.name for report in reports for use in report.resources))
+
+    def column(of: Callable[[Report], float], dtype: str = "float64") -> Any:
+        return np.fromiter(map(of, reports), dtype, len(reports))
+
+    columns = {
+        "seed": column(lambda report: report.seed, "uint64"),
+        "throughput": column(lambda report: report.throughput.mean),
+        "throughput_half_width": column(lambda report: report.throughput.half_width),
+        "binding": pd.Categorical([report.binding for report in reports], names),
+        "rate": column(lambda report: report.rate.mean),
+        "rate_half_width": column(lambda report: report.rate.half_width),
+        "latency": column(lambda report: report.latency.mean.mean),
+        "latency_half_width": column(lambda report: report.latency.mean.half_width),
+        "latency_p50": column(lambda report: report.latency.p50),
+        "latency_p90": column(lambda report: report.latency.p90),
+        "latency_p99": column(lambda report: report.latency.p99),
+        "latency_p999": column(lambda report: report.latency.p999),
+        "latency_max": column(lambda report: report.latency.max),
+        "processor_seconds": column(lambda report: report.processor_seconds),
+        "requests": column(lambda report: report.requests, "int64"),
+        "seconds": column(lambda report: report.seconds),
+        "events": column(lambda report: report.events, "int64"),
+    }
+    if details:
+        uses = [{use.name: use for use in report.resources} for report in reports]
+        for what in ("utilisation", "working", "waiting"):
+            for name in names:
+                numbers = (getattr(use.get(name), what, float("nan")) for use in uses)
+                columns[f"{what} {name}"] = np.fromiter(numbers, "float64", len(uses))
+    return columns
+
+
+def frame(columns: Columns, rows: Any, is_whole: bool) -> "pandas.DataFrame":
+    """The table; of a part of the rows, its index has their numbers."""
+    pd = needed("pandas", "plan")
+    table: pandas.DataFrame = pd.DataFrame(columns, index=pd.RangeIndex(len(rows)) if is_whole else rows)
+    return table

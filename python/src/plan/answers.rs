@@ -1,0 +1,112 @@
+//! What the model says: of one description, of the paper's figures, of the paper's text.
+
+use super::{Description, architecture};
+use crate::errors;
+use crate::records::{record, tuple};
+use bywash_model::closed::{Closed, closed};
+use bywash_model::figures::{Curve, Mark};
+use bywash_model::{Architecture, Bound as AtMost, Resource, bound, figures};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+const MODULE: &str = "bywash.plan.records";
+
+/// What a server does at most, and what it does with its threads.
+///
+/// The architecture is the description's own, unless one is given. Pure, and other threads run meanwhile.
+#[pyfunction]
+#[pyo3(
+    signature = (description, architecture=None, /),
+    text_signature = "(description, architecture=None, /)"
+)]
+pub(crate) fn evaluate<'py>(
+    py: Python<'py>,
+    description: &Description,
+    architecture: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let known = description.known;
+    let architecture = architecture.map_or(Ok(known.architecture), self::architecture)?;
+    let (bound, closed) = py.detach(|| {
+        let (machine, work) = (&known.machine, &known.workload());
+        (bound(machine, work, architecture), closed(machine, work, architecture))
+    });
+    answer(py, architecture, &bound, &closed)
+}
+
+fn answer<'py>(
+    py: Python<'py>,
+    architecture: Architecture,
+    bound: &AtMost,
+    closed: &Closed,
+) -> PyResult<Bound<'py, PyAny>> {
+    record!(py, MODULE, "Answer", {
+        architecture: architecture.name(),
+        bound: record!(py, MODULE, "Bound", {
+            throughput: bound.throughput,
+            binding: bound.binding.name(),
+            utilisation: by_resource(py, &bound.utilisation)?,
+        })?,
+        closed: record!(py, MODULE, "Closed", {
+            throughput: closed.throughput,
+            requests: closed.requests,
+            response: closed.response,
+            utilisation: by_resource(py, &closed.utilisation)?,
+            waiting: by_resource(py, &closed.waiting)?,
+        })?,
+    })
+}
+
+fn by_resource<'py>(py: Python<'py>, numbers: &[f64; 6]) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    for (resource, number) in Resource::ALL.iter().zip(numbers) {
+        all.set_item(resource.name(), number)?;
+    }
+    Ok(all)
+}
+
+/// One of the paper's figures, as curves.
+#[pyfunction]
+#[pyo3(signature = (number, /))]
+pub(crate) fn figure<'py>(py: Python<'py>, number: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let wanted: Option<u32> = number.extract().ok();
+    let Some(figure) = wanted.and_then(figures::figure) else {
+        let (first, last) = (figures::NUMBERS.start(), figures::NUMBERS.end());
+        let text = format!("the figure is {}, and must be a number from {first} to {last}", number.repr()?);
+        return Err(errors::option(py, text));
+    };
+    record!(py, MODULE, "Figure", {
+        number: figure.number,
+        title: figure.title,
+        x: figure.x,
+        curves: tuple(py, &figure.curves, |curve| self::curve(py, curve))?,
+        marks: tuple(py, &figure.marks, |mark| self::mark(py, mark))?,
+    })
+}
+
+fn curve<'py>(py: Python<'py>, known: &Curve) -> PyResult<Bound<'py, PyAny>> {
+    record!(py, MODULE, "Curve", {
+        name: &known.name,
+        x: PyTuple::new(py, known.points.iter().map(|point| point.0))?,
+        y: PyTuple::new(py, known.points.iter().map(|point| point.1))?,
+    })
+}
+
+fn mark<'py>(py: Python<'py>, known: &Mark) -> PyResult<Bound<'py, PyAny>> {
+    record!(py, MODULE, "Mark", { x: known.at.0, y: known.at.1, says: known.says })
+}
+
+/// What the paper says in its text, against what is computed, line by line.
+#[pyfunction]
+pub(crate) fn check(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    let lines = py.detach(bywash_model::check::table);
+    tuple(py, &lines, |line| {
+        record!(py, MODULE, "Line", {
+            figure: line.figure,
+            point: line.point,
+            says: line.says,
+            computed: &line.computed,
+            verdict: line.verdict.name(),
+            note: line.note,
+        })
+    })
+}

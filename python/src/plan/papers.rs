@@ -1,0 +1,51 @@
+//! What the papers simulated, simulated here. Ctrl-C ends the wait for it.
+
+use super::trials::interval;
+use crate::errors;
+use crate::records::{record, tuple};
+use crate::waiting::beside;
+use bywash_sim::paper::{Target, servers, streams};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+const MODULE: &str = "bywash.plan.records";
+
+/// The bars of Figure 8 (the Web server) or 9 (video on demand) of Carrera et al., simulated on all processors: by
+/// interconnect, then by who runs TCP and the file system. A second or so.
+#[pyfunction]
+#[pyo3(signature = (number, /))]
+pub(crate) fn bars<'py>(py: Python<'py>, number: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    let wanted: Option<u32> = number.extract().ok();
+    let Some(bars) = beside(py, move || Ok(wanted.and_then(servers::figure)))? else {
+        let text = format!("the figure is {}, and must be 8 or 9; the others are curves", number.repr()?);
+        return Err(errors::option(py, text));
+    };
+    tuple(py, &bars, |bar| {
+        record!(py, MODULE, "Bar", {
+            name: &bar.name,
+            throughput: interval(py, bar.throughput)?,
+            binding: &bar.binding,
+            processors: bar.processors,
+        })
+    })
+}
+
+/// What the papers say of what they simulated, against what comes out here, simulated now on all processors: some
+/// seconds.
+#[pyfunction]
+pub(crate) fn targets(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    let targets: Vec<Target> = beside(py, || {
+        Ok([servers::targets(), servers::gap_targets(), streams::targets()].into_iter().flatten().collect())
+    })?;
+    tuple(py, &targets, |target| {
+        record!(py, MODULE, "Target", {
+            source: target.source,
+            what: target.what,
+            says: target.says,
+            simulated: target.simulated,
+            range: target.range,
+            agrees: target.agrees(),
+            note: target.note,
+        })
+    })
+}

@@ -1,0 +1,210 @@
+//! The points of a sweep: every combination of the values of some numbers, under some architectures.
+//!
+//! A row is a point under one architecture; rows are numbered, the architecture varies fastest and the first number of
+//! the description slowest. Any stretch of rows can be computed by itself, in any thread or process, and comes out the
+//! same to the last bit. Called by `python/bywash/plan/`, which knows what a row's number stands for.
+
+use super::architecture;
+use super::description::{Description, value};
+use crate::errors;
+use bywash_model::closed::closed;
+use bywash_model::describe::{Error, Key};
+use bywash_model::sweep::{Axis, POINTS_MAX};
+use bywash_model::{Architecture, Description as Described, Resource, bound};
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+
+/// The values of a number in a sweep, in base units: from ``"FROM:TO:STEP"``, or from one value or several, each as
+/// ``Description.with_`` takes it.
+#[pyfunction]
+#[pyo3(signature = (key, given, /))]
+pub(crate) fn values_of(py: Python<'_>, key: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
+    let refused = |error: Error| errors::description(py, &error, None);
+    let named = Key::named(key).map_err(refused)?;
+    if let Ok(text) = given.cast::<PyString>() {
+        let text = text.to_str()?;
+        if text.contains(':') {
+            return Ok(format!("{key}={text}").parse::<Axis>().map_err(refused)?.values);
+        }
+        return Ok(vec![value(named, given)?]);
+    }
+    let mut values = Vec::new();
+    for one in given.try_iter()? {
+        if values.len() == POINTS_MAX {
+            return Err(errors::option(py, format!("{key} has more than {POINTS_MAX} values")));
+        }
+        values.push(value(named, &one?)?);
+    }
+    Ok(values)
+}
+
+/// Every combination of the values of ``axes``, under each of ``architectures``; what a sweep cuts into pieces.
+#[pyclass(frozen, module = "bywash._bywash")]
+pub(crate) struct Points {
+    description: Py<Description>,
+    base: Described,
+    axes: Vec<Axis>,
+    architectures: Vec<Architecture>,
+    rows: usize,
+}
+
+/// What one is made of.
+type Arguments = (Py<Description>, Vec<(&'static str, Vec<f64>)>, Vec<&'static str>);
+
+#[pymethods]
+impl Points {
+    #[new]
+    #[pyo3(signature = (description, axes, architectures, /))]
+    fn new(
+        py: Python<'_>,
+        description: Py<Description>,
+        axes: Vec<(String, Vec<f64>)>,
+        architectures: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<Points> {
+        let base = description.get().known;
+        let axes: Vec<Axis> = axes
+            .into_iter()
+            .map(|(name, values)| axis(&base, &name, values))
+            .collect::<Result<_, _>>()
+            .map_err(|error| errors::description(py, &error, None))?;
+        let architectures: Vec<Architecture> =
+            architectures.iter().map(architecture).collect::<PyResult<_>>()?;
+        let counts = axes.iter().map(|axis| axis.values.len()).chain([architectures.len()]);
+        let rows = checked_rows(py, counts)?;
+        Ok(Points { description, base, axes, architectures, rows })
+    }
+
+    /// The rows from ``start`` up to ``stop``, column by column: ``throughput`` in bytes a second (float64) and
+    /// ``binding`` (int8, the place in ``RESOURCES``); with ``details`` also ``closed_throughput``, ``closed_response``
+    /// in seconds, and ``utilisation`` (float64, of all resources for each row). As bytes in the machine's order.
+    #[pyo3(signature = (start, stop, details, /))]
+    fn evaluate<'py>(
+        &self,
+        py: Python<'py>,
+        start: usize,
+        stop: usize,
+        details: bool,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        checked_stretch(start, stop, self.rows)?;
+        let columns = py.detach(|| self.columns(start, stop, details));
+        let columns = columns.map_err(|error| errors::description(py, &error, None))?;
+        let all = PyDict::new(py);
+        all.set_item("throughput", bytes(py, &columns.throughput))?;
+        all.set_item("binding", PyBytes::new(py, &columns.binding))?;
+        if details {
+            all.set_item("closed_throughput", bytes(py, &columns.closed_throughput))?;
+            all.set_item("closed_response", bytes(py, &columns.closed_response))?;
+            all.set_item("utilisation", bytes(py, &columns.utilisation))?;
+        }
+        Ok(all)
+    }
+
+    fn __len__(&self) -> usize {
+        self.rows
+    }
+
+    fn __getnewargs__(&self, py: Python<'_>) -> Arguments {
+        let axes = self.axes.iter().map(|axis| (axis.key.name, axis.values.clone())).collect();
+        let architectures = self.architectures.iter().map(|one| one.name()).collect();
+        (self.description.clone_ref(py), axes, architectures)
+    }
+}
+
+/// How many rows there are of so many times so many things.
+pub(super) fn checked_rows(py: Python<'_>, counts: impl IntoIterator<Item = usize>) -> PyResult<usize> {
+    let rows = counts.into_iter().try_fold(1, usize::checked_mul).filter(|rows| *rows <= POINTS_MAX);
+    rows.ok_or_else(|| {
+        errors::option(py, format!("a sweep has at most {POINTS_MAX} rows: take larger steps"))
+    })
+}
+
+pub(super) fn checked_stretch(start: usize, stop: usize, rows: usize) -> PyResult<()> {
+    if start > stop || stop > rows {
+        return Err(PyIndexError::new_err(format!("there are no rows {start} to {stop}, but {rows} in all")));
+    }
+    Ok(())
+}
+
+/// A number with its values, each of which the description could have.
+fn axis(base: &Described, name: &str, values: Vec<f64>) -> Result<Axis, Error> {
+    let key = Key::named(name)?;
+    for value in &values {
+        let mut here = *base;
+        *key.of(&mut here)? = *value;
+        // What can be depends on no two numbers at a time, so that combinations need not be looked at.
+        here.checked()?;
+    }
+    Ok(Axis { key, values })
+}
+
+#[derive(Default)]
+struct Columns {
+    throughput: Vec<f64>,
+    binding: Vec<u8>,
+    closed_throughput: Vec<f64>,
+    closed_response: Vec<f64>,
+    utilisation: Vec<f64>,
+}
+
+impl Points {
+    fn columns(&self, start: usize, stop: usize, details: bool) -> Result<Columns, Error> {
+        let mut columns = Columns::default();
+        columns.throughput.reserve_exact(stop - start);
+        columns.binding.reserve_exact(stop - start);
+        for row in start..stop {
+            let (here, architecture) = self.row(row)?;
+            let (machine, work) = (&here.machine, &here.workload());
+            let bound = bound(machine, work, architecture);
+            columns.throughput.push(bound.throughput);
+            columns.binding.push(place(bound.binding));
+            if details {
+                let closed = closed(machine, work, architecture);
+                columns.closed_throughput.push(closed.throughput);
+                columns.closed_response.push(closed.response);
+                columns.utilisation.extend(bound.utilisation);
+            }
+        }
+        Ok(columns)
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The number of the point that a row is about.
+    pub(super) fn point(&self, row: usize) -> usize {
+        row / self.architectures.len()
+    }
+
+    /// The description with the largest of all values.
+    pub(super) fn largest(&self) -> Result<Described, Error> {
+        let mut here = self.base;
+        for axis in &self.axes {
+            if let Some(largest) = axis.values.iter().copied().max_by(f64::total_cmp) {
+                *axis.key.of(&mut here)? = largest;
+            }
+        }
+        Ok(here)
+    }
+
+    /// What a row is about.
+    pub(super) fn row(&self, row: usize) -> Result<(Described, Architecture), Error> {
+        let (mut rest, at) = (self.point(row), row % self.architectures.len());
+        let mut here = self.base;
+        for axis in self.axes.iter().rev() {
+            *axis.key.of(&mut here)? = axis.values[rest % axis.values.len()];
+            rest /= axis.values.len();
+        }
+        Ok((here, self.architectures[at]))
+    }
+}
+
+/// The place of a resource in `RESOURCES`.
+fn place(resource: Resource) -> u8 {
+    Resource::ALL.iter().position(|one| *one == resource).unwrap_or_default() as u8
+}
+
+fn bytes<'py>(py: Python<'py>, numbers: &[f64]) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &numbers.iter().flat_map(|number| number.to_ne_bytes()).collect::<Vec<u8>>())
+}

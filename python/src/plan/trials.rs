@@ -1,0 +1,236 @@
+//! Simulations: of one description, and of the points of a sweep, some times each.
+//!
+//! The seed of a row of a sweep follows from the sweep's seed, the number of its point and that of its replication, so
+//! that whoever simulates it gets the same, and architectures meet with the same chances.
+
+use super::description::Description;
+use super::points::{Points, checked_rows, checked_stretch};
+use crate::errors;
+use crate::options::number;
+use crate::records::{record, tuple};
+use crate::waiting::SLICE;
+use bywash_model::{Architecture, Description as Described};
+use bywash_sim::engine::Interval;
+use bywash_sim::many::seed_of;
+use bywash_sim::server::{Error, ResourceUse, prepare};
+use bywash_sim::{Options, Report, Stop, simulate as run};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use std::time::Instant;
+
+const MODULE: &str = "bywash.plan.records";
+
+/// Simulates a description in detail, event by event.
+///
+/// architecture
+///     How its I/O is built; None: as the description says.
+/// seed
+///     Which run: the same seed gives the same one.
+/// requests
+///     It ends when so many were served; None, without ``seconds``: 20,000.
+/// seconds
+///     It ends when so much simulated time has passed.
+/// progress
+///     Called now and then with the share that is done.
+///
+/// What is measured begins after a warm-up of a tenth, and of 50 requests for each thread where it ends by requests.
+/// Other threads run meanwhile. Ctrl-C raises ``Stopped``, a KeyboardInterrupt, whose ``partial`` is the report of what
+/// there was by then, with ``is_whole`` False.
+#[pyfunction]
+#[pyo3(
+    signature = (description, architecture=None, *, seed=None, requests=None, seconds=None, progress=None),
+    text_signature = "(description, architecture=None, *, seed=1, requests=None, seconds=None, progress=None)"
+)]
+pub(crate) fn simulate<'py>(
+    py: Python<'py>,
+    description: &Description,
+    architecture: Option<&Bound<'py, PyAny>>,
+    seed: Option<&Bound<'py, PyAny>>,
+    requests: Option<&Bound<'py, PyAny>>,
+    seconds: Option<f64>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let known = &description.known;
+    let architecture = architecture.map_or(Ok(known.architecture), super::architecture)?;
+    let seed = seed.map_or(Ok(Options::default().seed), |seed| number("seed", seed))?;
+    let options = Options { seed, stop: stop(py, requests, seconds)? };
+    let (outcome, raised) = watched(py, known, architecture, &options, &mut |py, share| {
+        if let Some(progress) = &progress {
+            progress.call1(py, (share,))?;
+        }
+        Ok(true)
+    });
+    let outcome = outcome.map_err(|error| refused(py, &error))?;
+    let outcome = report(py, &outcome)?;
+    raised.map_or(Ok(outcome.clone()), |raised| Err(errors::stopped(py, raised, &outcome)))
+}
+
+/// Runs it without Python, but for some moments: then signals are handled, and `hear` answers whether to go on. What
+/// was raised meanwhile comes with the report of what there was by then.
+fn watched(
+    py: Python<'_>,
+    description: &Described,
+    architecture: Architecture,
+    options: &Options,
+    hear: &mut (dyn FnMut(Python<'_>, f64) -> PyResult<bool> + Send),
+) -> (Result<Report, Error>, Option<PyErr>) {
+    py.detach(|| {
+        let (mut raised, mut heard) = (None, Instant::now());
+        let outcome = run(description, architecture, options, &mut |share| {
+            if heard.elapsed() < SLICE {
+                return true;
+            }
+            heard = Instant::now();
+            let goes_on = Python::attach(|py| py.check_signals().and_then(|()| hear(py, share)));
+            goes_on.unwrap_or_else(|error| {
+                raised = Some(error);
+                false
+            })
+        });
+        (outcome, raised)
+    })
+}
+
+fn stop(py: Python<'_>, requests: Option<&Bound<'_, PyAny>>, seconds: Option<f64>) -> PyResult<Stop> {
+    match (requests, seconds) {
+        (None, None) => Ok(Options::default().stop),
+        (Some(requests), None) => Ok(Stop::Requests(number("requests", requests)?)),
+        (None, Some(seconds)) => Ok(Stop::Seconds(seconds)),
+        (Some(_), Some(_)) => {
+            Err(errors::option(py, "a simulation ends by requests or by seconds, not by both".into()))
+        }
+    }
+}
+
+fn refused(py: Python<'_>, error: &Error) -> PyErr {
+    errors::of_text(py, "DescriptionError", error.to_string())
+}
+
+/// The rows of a sweep that is simulated: each of ``points`` under each architecture, ``replications`` times.
+#[pyclass(frozen, module = "bywash._bywash")]
+pub(crate) struct Trials {
+    points: Py<Points>,
+    replications: usize,
+    seed: u64,
+    stop: Stop,
+    rows: usize,
+}
+
+#[pymethods]
+impl Trials {
+    #[new]
+    #[pyo3(signature = (points, replications, seed, requests, seconds, /))]
+    fn new(
+        py: Python<'_>,
+        points: Py<Points>,
+        replications: &Bound<'_, PyAny>,
+        seed: &Bound<'_, PyAny>,
+        requests: Option<&Bound<'_, PyAny>>,
+        seconds: Option<f64>,
+    ) -> PyResult<Trials> {
+        let (replications, seed) = (number("replications", replications)?, number("seed", seed)?);
+        let stop = stop(py, requests, seconds)?;
+        let all = points.get();
+        let rows = checked_rows(py, [all.rows(), replications])?;
+        // What is too large to simulate is so at the largest values, and is better said before hours of work.
+        let largest = all.largest().map_err(|error| errors::description(py, &error, None))?;
+        py.detach(|| prepare(&largest, Architecture::default())).map_err(|error| refused(py, &error))?;
+        Ok(Trials { points, replications, seed, stop, rows })
+    }
+
+    /// The reports of the rows from ``start`` up to ``stop``. Before each of them, and now and then, ``is_over`` is
+    /// asked: if it answers True, there are no more.
+    #[pyo3(signature = (start, stop, is_over, /))]
+    fn simulate<'py>(
+        &self,
+        py: Python<'py>,
+        start: usize,
+        stop: usize,
+        is_over: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        checked_stretch(start, stop, self.rows)?;
+        let is_over = is_over.clone().unbind();
+        let reports = PyList::empty(py);
+        for row in start..stop {
+            if is_over.call0(py)?.is_truthy(py)? {
+                break;
+            }
+            let (description, architecture, options) =
+                self.row(row).map_err(|error| errors::description(py, &error, None))?;
+            let (outcome, raised) = watched(py, &description, architecture, &options, &mut |py, _| {
+                Ok(!is_over.call0(py)?.is_truthy(py)?)
+            });
+            let outcome = outcome.map_err(|error| refused(py, &error))?;
+            if let Some(raised) = raised {
+                return Err(raised);
+            }
+            if !outcome.is_whole {
+                break;
+            }
+            reports.append(report(py, &outcome)?)?;
+        }
+        Ok(reports)
+    }
+
+    fn __len__(&self) -> usize {
+        self.rows
+    }
+
+    fn __getnewargs__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let (requests, seconds) = match self.stop {
+            Stop::Requests(requests) => (Some(requests), None),
+            Stop::Seconds(seconds) => (None, Some(seconds)),
+        };
+        (self.points.clone_ref(py), self.replications, self.seed, requests, seconds).into_pyobject(py)
+    }
+}
+
+impl Trials {
+    /// What a row is about; the replication varies fastest.
+    fn row(&self, row: usize) -> Result<(Described, Architecture, Options), bywash_model::describe::Error> {
+        let points = self.points.get();
+        let (place, replication) = (row / self.replications, row % self.replications);
+        let (description, architecture) = points.row(place)?;
+        let number = points.point(place) * self.replications + replication;
+        Ok((description, architecture, Options { seed: seed_of(self.seed, number as u64), stop: self.stop }))
+    }
+}
+
+fn report<'py>(py: Python<'py>, known: &Report) -> PyResult<Bound<'py, PyAny>> {
+    record!(py, MODULE, "Report", {
+        architecture: known.architecture.name(),
+        seed: known.seed,
+        requests: known.requests,
+        seconds: known.seconds,
+        throughput: interval(py, known.throughput)?,
+        rate: interval(py, known.rate)?,
+        latency: record!(py, MODULE, "Latency", {
+            mean: interval(py, known.latency.mean)?,
+            p50: known.latency.p50,
+            p90: known.latency.p90,
+            p99: known.latency.p99,
+            p999: known.latency.p999,
+            max: known.latency.max,
+        })?,
+        resources: tuple(py, &known.resources, |resource| self::resource(py, resource))?,
+        binding: &known.binding,
+        processor_seconds: known.processor_seconds,
+        events: known.events,
+        is_whole: known.is_whole,
+    })
+}
+
+pub(super) fn interval(py: Python<'_>, known: Interval) -> PyResult<Bound<'_, PyAny>> {
+    record!(py, MODULE, "Interval", { mean: known.mean, half_width: known.half_width })
+}
+
+fn resource<'py>(py: Python<'py>, known: &ResourceUse) -> PyResult<Bound<'py, PyAny>> {
+    record!(py, MODULE, "ResourceUse", {
+        name: &known.name,
+        units: known.count,
+        utilisation: known.utilisation,
+        working: known.working,
+        busiest: known.busiest,
+        waiting: known.waiting,
+    })
+}
