@@ -85,6 +85,12 @@ pub enum PlanCommand {
     Presets(PresetsArgs),
     /// Compute what the papers say, and say which lines agree
     Check(CheckArgs),
+    /// Read what strace or blkparse recorded, and write it as a trace
+    ///
+    /// A trace is CSV, a line a call: time, process, call (read, write, sync, receive, send), file, offset, length. Standard
+    /// error tells what the recording was, and what of it the trace does not have and why.
+    #[command(after_help = TRACE_NOTES)]
+    Trace(TraceArgs),
 }
 
 /// `bywash plan figure`.
@@ -243,6 +249,24 @@ Examples:
   bywash plan simulate preset:carrera-table-4 --set load.threads=128 --until 100000 --replications 8
   bywash plan simulate server.toml --until 50ms --trace server.json
   bywash plan compare server.toml";
+/// `bywash plan trace`.
+#[derive(Args)]
+pub struct TraceArgs {
+    /// What strace or blkparse printed, or a trace
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// Write the trace to FILE and not to standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub out: Option<PathBuf>,
+}
+
+const TRACE_NOTES: &str = "\
+Examples:
+  strace -f -ttt -y -o calls.txt -e trace=%desc,%network,%process PROGRAM
+  bywash plan trace calls.txt --out program.csv
+  blktrace -d /dev/sda -w 60 -o - | blkparse -i - > requests.txt
+  bywash plan trace requests.txt --out sda.csv";
 
 const MODEL_NOTES: &str = "\
 A description, with everything that there must be:

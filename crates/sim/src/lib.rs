@@ -21,6 +21,7 @@
 //! - [`server`]: descriptions as the model has them, run in detail
 //! - [`paper`]: what the papers simulated; [`preset`]: descriptions that come along
 //! - [`many`]: several simulations on all cores
+//! - [`trace`]: recorded calls of programs, their form, and what reads strace's and blkparse's
 //! - [`engine`]: stations, scripts of operations on them, the queue of events, and what is measured
 //!
 //! Invariant: what a run answers follows from its net and its seed alone. There is no clock, no thread and no address in
@@ -33,6 +34,7 @@ pub mod many;
 pub mod paper;
 pub mod preset;
 pub mod server;
+pub mod trace;
 
 pub use preset::Preset;
 pub use server::{Options, Report, Stop, simulate};

@@ -5,6 +5,7 @@
 //! - [`check`]: what the papers say, against what comes out here
 //! - [`drawing`]: the papers' curves as SVG and CSV; [`bars`]: their bars
 //! - [`words`]: how numbers are told
+//! - [`trace`]: recorded calls as a trace
 
 mod bars;
 mod check;
@@ -13,6 +14,7 @@ mod file;
 mod simulate;
 mod tell;
 mod timeline;
+mod trace;
 mod words;
 
 use crate::cli::{PlanArgs, PlanCommand, PresetsArgs};
@@ -35,6 +37,7 @@ pub fn main(arguments: &PlanArgs) -> Result<i32, Failure> {
         PlanCommand::Compare(compare) => simulate::compare(compare),
         PlanCommand::Presets(named) => presets(named),
         PlanCommand::Check(check) => check::check(check),
+        PlanCommand::Trace(trace) => trace::write(trace),
     }
 }
 

@@ -8,6 +8,7 @@
 //! - [`refusals`]: what is refused, and in which words
 //! - [`report`]: `--stats` and `--report`
 //! - [`plan`]: `bywash plan`
+//! - [`plan_trace`]: `bywash plan trace`
 //! - [`generated`]: help, man pages, completions
 //! - [`doctor`]: `bywash doctor`
 
@@ -21,6 +22,7 @@ mod generated;
 mod inherited;
 mod place;
 mod plan;
+mod plan_trace;
 mod refusals;
 mod report;
 mod signals;

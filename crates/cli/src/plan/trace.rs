@@ -1,0 +1,57 @@
+//! Recorded calls as a trace, and what became of them in words.
+
+use crate::cli::TraceArgs;
+use crate::error::Failure;
+use bywash_sim::trace::{Imported, Left, Trace};
+use std::collections::HashSet;
+use std::fs;
+use std::io::{self, Write};
+
+/// Writes what was recorded as a trace; tells on standard error what it was and what was left out.
+///
+/// # Errors
+/// That it is no recording, or what is wrong with it; that it cannot be read, or the trace not be written.
+pub fn write(arguments: &TraceArgs) -> Result<i32, Failure> {
+    let path = &arguments.file;
+    let bytes = fs::read(path).map_err(|source| Failure::Read { path: path.clone(), source })?;
+    // What a program prints between strace's lines may be anything.
+    let text = String::from_utf8_lossy(&bytes);
+    let imported = Trace::of(&text)
+        .map_err(|why| Failure::Description { path: path.clone(), reason: why.to_string() })?;
+    let trace = imported.trace.write();
+    match &arguments.out {
+        Some(path) => {
+            fs::write(path, trace).map_err(|source| Failure::Write { path: path.clone(), source })?;
+        }
+        None => io::stdout().write_all(trace.as_bytes()).map_err(Failure::Output)?,
+    }
+    eprint!("{}: {}", path.display(), in_words(&imported));
+    Ok(0)
+}
+
+fn in_words(imported: &Imported) -> String {
+    let Imported { form, trace, left_out, assumed } = imported;
+    let processes: HashSet<u32> = trace.calls.iter().map(|call| call.process).collect();
+    let seconds = trace.calls.last().map_or(0.0, |call| call.at);
+    let mut text = format!(
+        "{}; {}, {} and {} in {seconds:.3} s\n",
+        form.name(),
+        counted(trace.calls.len(), "call", "calls"),
+        counted(processes.len(), "process", "processes"),
+        counted(trace.files.len(), "file", "files"),
+    );
+    for (heading, lefts) in [("left out:", left_out), ("supposed:", assumed)] {
+        if !lefts.is_empty() {
+            text += &format!("{heading}\n");
+        }
+        for Left { what, count, line } in lefts {
+            let and_more = if *count > 1 { ", ..." } else { "" };
+            text += &format!("  {what}: {count} (line {line}{and_more})\n");
+        }
+    }
+    text
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}

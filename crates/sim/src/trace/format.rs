@@ -1,0 +1,220 @@
+//! The trace's own form: CSV (RFC 4180) with a header, a line a call.
+//!
+//! ```text
+//! time,process,call,file,offset,length
+//! 0,4711,read,/data/a,0,4096
+//! 0.0003,4711,sync,/data/a,0,0
+//! 0.0005,4712,send,TCP:[10.0.0.1:80->10.0.0.2:4242],0,1448
+//! ```
+//!
+//! Lines may come in any order, from any beginning: a piece that was cut out of a trace is a trace.
+
+use super::{Call, Error, Kind, Trace};
+use csv::{ErrorKind, QuoteStyle, ReaderBuilder, StringRecord, WriterBuilder};
+use std::collections::HashMap;
+
+/// The first line.
+pub const HEADER: &str = "time,process,call,file,offset,length";
+
+/// Whether the text means to be a trace.
+pub fn is_header(text: &str) -> bool {
+    let first = text.trim_start_matches('\u{feff}').lines().find(|line| !line.trim().is_empty());
+    first.is_some_and(|line| line.replace(['"', ' '], "").to_lowercase().starts_with("time,"))
+}
+
+impl Trace {
+    /// Reads a trace in its own form.
+    ///
+    /// # Errors
+    /// The first line that is wrong, what is wrong with it, and what to do.
+    pub fn read(text: &str) -> Result<Trace, Error> {
+        let text = text.trim_start_matches('\u{feff}');
+        let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
+        let mut trace = Trace::default();
+        let mut indices = HashMap::new();
+        let mut record = StringRecord::new();
+        let mut has_header = false;
+        loop {
+            let more = reader.read_record(&mut record).map_err(|why| refused(&why))?;
+            if !more {
+                break;
+            }
+            let line = record.position().map_or(0, csv::Position::line);
+            let wrong = |reason: String| Error::Line { line, reason };
+            if !has_header {
+                has_header = true;
+                if record.iter().map(str::trim).ne(HEADER.split(',')) {
+                    return Err(wrong(format!("the first line of a trace is '{HEADER}'")));
+                }
+                continue;
+            }
+            let (call, file) = call(&record).map_err(wrong)?;
+            let next = u32::try_from(trace.files.len()).map_err(|_| Error::TooManyFiles)?;
+            let index = match indices.get(file) {
+                Some(index) => *index,
+                None => {
+                    trace.files.push(file.to_owned());
+                    *indices.entry(file.to_owned()).or_insert(next)
+                }
+            };
+            trace.calls.push(Call { file: index, ..call });
+        }
+        if !has_header {
+            return Err(Error::Line { line: 1, reason: format!("the first line of a trace is '{HEADER}'") });
+        }
+        trace.calls.sort_by(|one, other| one.at.total_cmp(&other.at));
+        let first = trace.calls.first().map_or(0.0, |call| call.at);
+        for call in &mut trace.calls {
+            call.at -= first;
+        }
+        trace.number_files();
+        Ok(trace)
+    }
+
+    /// Writes a trace in its own form.
+    pub fn write(&self) -> String {
+        let mut writer = WriterBuilder::new().quote_style(QuoteStyle::Necessary).from_writer(Vec::new());
+        let mut text = Vec::new();
+        // Memory takes whatever is written: there is nothing that could fail.
+        let _ = writer.write_record(HEADER.split(','));
+        for Call { at, process, kind, file, offset, length } in &self.calls {
+            let name = self.files.get(*file as usize).map_or("", String::as_str);
+            let (at, process) = (at.to_string(), process.to_string());
+            let (offset, length) = (offset.to_string(), length.to_string());
+            let _ = writer.write_record([&at, &process, kind.name(), name, &offset, &length]);
+        }
+        if let Ok(written) = writer.into_inner() {
+            text = written;
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+/// A line's call, whose file has no index yet, and its name.
+fn call(record: &StringRecord) -> Result<(Call, &str), String> {
+    let columns: Vec<&str> = record.iter().collect();
+    let [at, process, kind, file, offset, length] = columns[..] else {
+        return Err(format!(
+            "{} columns in place of six ({HEADER}); a name with a comma or a quote in it is written in quotes",
+            columns.len()
+        ));
+    };
+    let at: f64 = at
+        .trim()
+        .parse()
+        .ok()
+        .filter(|at: &f64| at.is_finite() && *at >= 0.0)
+        .ok_or_else(|| format!("time '{at}' is no number of seconds, as 12.000345 is"))?;
+    let process = process
+        .trim()
+        .parse()
+        .map_err(|_| format!("process '{process}' is no number from 0 to {}", u32::MAX))?;
+    let kind = kind.trim();
+    let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| {
+        let names = Kind::ALL.map(Kind::name).join(", ");
+        format!("call '{kind}' is none of {names}")
+    })?;
+    let bytes = |column: &str, text: &str| {
+        text.trim().parse::<u64>().map_err(|_| format!("{column} '{text}' is no number of bytes, as 4096 is"))
+    };
+    let (offset, length) = (bytes("offset", offset)?, bytes("length", length)?);
+    if offset.checked_add(length).is_none() {
+        return Err(format!("offset {offset} and length {length} lead past the end of any file"));
+    }
+    if length == 0 && kind != Kind::Sync {
+        return Err(format!("a {} of 0 bytes is none; leave the line out", kind.name()));
+    }
+    Ok((Call { at, process, kind, file: 0, offset, length }, file))
+}
+
+fn refused(why: &csv::Error) -> Error {
+    let line = why.position().map_or(0, csv::Position::line);
+    let reason = match why.kind() {
+        ErrorKind::Utf8 { .. } => "not UTF-8; write the names in it".to_owned(),
+        _ => why.to_string(),
+    };
+    Error::Line { line, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SMALL: &str = "\
+time,process,call,file,offset,length
+0,4711,read,/data/a,0,4096
+0.0003,4711,sync,/data/a,0,0
+0.0005,4712,send,\"TCP:[1->2], \"\"x\"\"\",0,1448
+";
+
+    #[test]
+    fn a_trace_is_read_as_it_was_written() {
+        let trace = Trace::read(SMALL).unwrap();
+        assert_eq!(trace.files, ["/data/a", "TCP:[1->2], \"x\""]);
+        let last = Call { at: 0.0005, process: 4712, kind: Kind::Send, file: 1, offset: 0, length: 1448 };
+        assert_eq!(trace.calls[2], last);
+        assert_eq!(trace.write(), SMALL);
+        assert_eq!(Trace::of(SMALL).unwrap().trace, trace);
+    }
+
+    #[test]
+    fn a_piece_of_a_trace_in_any_order_is_one_that_begins_at_its_first_call() {
+        let cut =
+            "\u{feff}time,process,call,file,offset,length\r\n12.5,1,read,b,0,1\r\n\r\n12,1,write,a,0,1\r\n";
+        let trace = Trace::of(cut).unwrap().trace;
+        let calls: Vec<_> = trace.calls.iter().map(|call| (call.at, call.kind)).collect();
+        assert_eq!(calls, [(0.0, Kind::Write), (0.5, Kind::Read)]);
+    }
+
+    #[test]
+    fn a_line_that_is_wrong_is_named() {
+        for (line, wanted) in [
+            ("x,1,read,a,0,1", "time 'x' is no number of seconds"),
+            ("-1,1,read,a,0,1", "time '-1'"),
+            ("inf,1,read,a,0,1", "time 'inf'"),
+            ("0,-1,read,a,0,1", "process '-1'"),
+            ("0,1,open,a,0,1", "call 'open' is none of read, write, sync, receive, send"),
+            ("0,1,read,a,4k,1", "offset '4k' is no number of bytes"),
+            ("0,1,read,a,0,-1", "length '-1'"),
+            ("0,1,read,a,0,0", "leave the line out"),
+            ("0,1,read,a,18446744073709551615,1", "past the end of any file"),
+            ("0,1,read,a,b,0,1", "7 columns in place of six"),
+            ("0,1", "2 columns"),
+        ] {
+            let said = Trace::of(&format!("{SMALL}{line}\n")).unwrap_err().to_string();
+            assert!(said.starts_with("line 5: ") && said.contains(wanted), "{line}: {said}");
+        }
+        let said = Trace::of("time,process,call,name,offset,length\n").unwrap_err().to_string();
+        assert_eq!(said, "line 1: the first line of a trace is 'time,process,call,file,offset,length'");
+        assert!(Trace::read("").is_err());
+    }
+
+    fn names() -> impl Strategy<Value = String> {
+        proptest::string::string_regex("[ -~\n\r\u{e4}\u{1f600}]{0,8}").unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_written_is_what_is_read(
+            calls in proptest::collection::vec(
+                (0.0..1e6_f64, any::<u32>(), 0..5_usize, names(), any::<u32>(), 1..u64::MAX / 2),
+                0..20,
+            ),
+        ) {
+            let mut text = String::from("time,process,call,file,offset,length\n");
+            for (at, process, kind, name, offset, length) in &calls {
+                let (kind, name) = (Kind::ALL[*kind].name(), name.replace('"', "\"\""));
+                text += &format!("{at},{process},{kind},\"{name}\",{offset},{length}\n");
+            }
+            let trace = Trace::read(&text).unwrap();
+            prop_assert_eq!(trace.calls.len(), calls.len());
+            for (_, _, _, name, _, _) in &calls {
+                prop_assert!(trace.files.contains(name));
+            }
+            prop_assert_eq!(&Trace::read(&trace.write()).unwrap(), &trace);
+        }
+    }
+}

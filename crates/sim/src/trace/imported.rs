@@ -1,0 +1,232 @@
+//! Which of the forms a text is, and what became of it.
+
+use super::{Call, Error, Kind, Trace, blkparse, format, strace};
+use std::collections::HashMap;
+
+/// What a text was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A trace already.
+    Own,
+    /// What strace prints.
+    Strace,
+    /// What blkparse prints.
+    Blkparse,
+}
+
+impl Form {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Form::Own => "a trace",
+            Form::Strace => "what strace prints",
+            Form::Blkparse => "what blkparse prints",
+        }
+    }
+}
+
+/// A text as a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Imported {
+    /// What it was.
+    pub form: Form,
+    /// What it says.
+    pub trace: Trace,
+    /// What it says and the trace does not have, most first.
+    pub left_out: Vec<Left>,
+    /// What the trace has and the text does not say, most first.
+    pub assumed: Vec<Left>,
+}
+
+/// Calls or lines that were treated alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Which, and why.
+    pub what: String,
+    /// How many.
+    pub count: u64,
+    /// The line of the first, counted from 1.
+    pub line: usize,
+}
+
+impl Trace {
+    /// Reads a trace, what strace prints, or what blkparse prints.
+    ///
+    /// # Errors
+    /// That it is none of them; what is wrong with a line of a trace; strace without times.
+    pub fn of(text: &str) -> Result<Imported, Error> {
+        if format::is_header(text) {
+            let trace = Trace::read(text)?;
+            return Ok(Imported { form: Form::Own, trace, left_out: Vec::new(), assumed: Vec::new() });
+        }
+        // Programs print into the recording of their calls; so the first line proves nothing.
+        let count = |is: fn(&str) -> bool| text.lines().take(LOOKED_AT).filter(|line| is(line)).count();
+        let (calls, requests) = (count(strace::is_line), count(blkparse::is_line));
+        if calls == 0 && requests == 0 {
+            Err(Error::Unknown)
+        } else if calls >= requests {
+            strace::import(text)
+        } else {
+            blkparse::import(text)
+        }
+    }
+}
+
+impl Trace {
+    /// Gives files the numbers of their first calls' order, so that a trace that is written is read as the same.
+    pub(super) fn number_files(&mut self) {
+        let mut old: Vec<Option<String>> = std::mem::take(&mut self.files).into_iter().map(Some).collect();
+        let mut numbers = vec![0; old.len()];
+        for call in &mut self.calls {
+            let file = call.file as usize;
+            if let Some(name) = old[file].take() {
+                // No more than there were.
+                numbers[file] = self.files.len() as u32;
+                self.files.push(name);
+            }
+            call.file = numbers[file];
+        }
+    }
+}
+
+/// Lines that tell what a text is.
+const LOOKED_AT: usize = 10_000;
+
+/// Calls as an importer finds them.
+#[derive(Default)]
+pub(super) struct Recorder {
+    indices: HashMap<String, u32>,
+    calls: Vec<Found>,
+    left_out: Tally,
+    assumed: Tally,
+}
+
+/// A call with its time in nanoseconds, which no arithmetic rounds.
+struct Found {
+    at: u64,
+    call: Call,
+}
+
+impl Recorder {
+    /// Takes a call; `at` in nanoseconds since whenever.
+    pub fn call(
+        &mut self,
+        at: u64,
+        process: u32,
+        kind: Kind,
+        file: &str,
+        (offset, length): (u64, u64),
+    ) -> Result<(), Error> {
+        let next = u32::try_from(self.indices.len()).map_err(|_| Error::TooManyFiles)?;
+        let file = match self.indices.get(file) {
+            Some(index) => *index,
+            None => *self.indices.entry(file.to_owned()).or_insert(next),
+        };
+        self.calls.push(Found { at, call: Call { at: 0.0, process, kind, file, offset, length } });
+        Ok(())
+    }
+
+    /// Counts what is left out.
+    pub fn leave(&mut self, what: &str, line: usize) {
+        self.left_out.add(what, line);
+    }
+
+    /// Counts what is supposed.
+    pub fn assume(&mut self, what: &str, line: usize) {
+        self.assumed.add(what, line);
+    }
+
+    /// The trace.
+    pub fn finish(mut self, form: Form) -> Imported {
+        self.calls.sort_by_key(|found| found.at);
+        let first = self.calls.first().map_or(0, |found| found.at);
+        let mut trace = Trace { files: vec![String::new(); self.indices.len()], calls: Vec::new() };
+        for (name, index) in self.indices {
+            trace.files[index as usize] = name;
+        }
+        let calls = self.calls.into_iter();
+        trace.calls = calls.map(|found| Call { at: (found.at - first) as f64 / 1e9, ..found.call }).collect();
+        trace.number_files();
+        Imported { form, trace, left_out: self.left_out.most_first(), assumed: self.assumed.most_first() }
+    }
+
+    /// Renames a process in all that was taken so far.
+    pub fn rename_process(&mut self, from: u32, to: u32) {
+        for found in self.calls.iter_mut().filter(|found| found.call.process == from) {
+            found.call.process = to;
+        }
+    }
+}
+
+#[derive(Default)]
+struct Tally(HashMap<String, (u64, usize)>);
+
+impl Tally {
+    fn add(&mut self, what: &str, line: usize) {
+        match self.0.get_mut(what) {
+            Some((count, first)) => (*count, *first) = (*count + 1, line.min(*first)),
+            None => {
+                self.0.insert(what.to_owned(), (1, line));
+            }
+        }
+    }
+
+    fn most_first(self) -> Vec<Left> {
+        let mut left: Vec<Left> =
+            self.0.into_iter().map(|(what, (count, line))| Left { what, count, line }).collect();
+        left.sort_by(|one, other| other.count.cmp(&one.count).then(one.line.cmp(&other.line)));
+        left
+    }
+}
+
+/// Nanoseconds of decimal seconds, `12` or `12.345678`; digits behind the ninth are dropped.
+pub(super) fn nanoseconds(text: &str) -> Option<u64> {
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(seconds) || !digits(fraction) {
+        return None;
+    }
+    let fraction = &fraction[..fraction.len().min(9)];
+    let scale = 10_u64.pow(9 - fraction.len() as u32);
+    let fraction: u64 = fraction.parse().ok()?;
+    seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(fraction * scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_read_to_the_nanosecond() {
+        assert_eq!(nanoseconds("1795327436.662304"), Some(1_795_327_436_662_304_000));
+        assert_eq!(nanoseconds("0.000000001"), Some(1));
+        assert_eq!(nanoseconds("7"), Some(7_000_000_000));
+        assert_eq!(nanoseconds("0.1234567899"), Some(123_456_789));
+        for wrong in ["", ".", "1.", ".1", "1.x", "-1", "1.2.3", "99999999999999999999", "1e3"] {
+            assert_eq!(nanoseconds(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn calls_are_put_in_the_order_of_time_and_files_in_that_of_their_calls() {
+        let mut recorder = Recorder::default();
+        recorder.call(2_000, 1, Kind::Read, "b", (0, 1)).unwrap();
+        recorder.call(1_000, 1, Kind::Read, "a", (0, 1)).unwrap();
+        recorder.leave("seldom", 3);
+        recorder.leave("often", 4);
+        recorder.leave("often", 5);
+        let imported = recorder.finish(Form::Strace);
+        assert_eq!(imported.trace.files, ["a", "b"]);
+        let calls: Vec<_> = imported.trace.calls.iter().map(|call| (call.at, call.file)).collect();
+        assert_eq!(calls, [(0.0, 0), (1e-6, 1)]);
+        assert_eq!(imported.left_out[0], Left { what: "often".into(), count: 2, line: 4 });
+        assert_eq!(imported.left_out.len(), 2);
+    }
+
+    #[test]
+    fn what_is_none_of_the_three_is_refused() {
+        for text in ["", "\n\n", "hello", "a,b,c\n1,2,3\n", "\0\u{fffd}"] {
+            assert_eq!(Trace::of(text), Err(Error::Unknown), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! What each call does: to descriptors, and to the trace.
+
+use super::descriptors::{Descriptor, Id, Opened, Sort, sort_of_name};
+use super::line::{Outcome, Syscall, annotation, number, unquoted};
+use super::{Importer, Moment};
+use crate::trace::{Error, Kind};
+
+const OTHER: &str = "calls that move no data of files or sockets";
+const FAILED: &str = "calls that failed";
+const NO_BYTES: &str = "calls of 0 bytes, as at the end of a file";
+const PEEKED: &str = "looks at what was to be received (MSG_PEEK)";
+const STANDARD: &str = "calls on standard input, output or error, of which the recording does not say what they are (record with -y)";
+const UNKNOWN: &str = "calls on descriptors whose opening is not in the recording (record with -y, and with all of %desc, %network and %process)";
+const WHOLE_SYSTEM: &str = "sync and syncfs, which are of no one file";
+const MAPPED: &str = "mappings of files (what is read and written through one is no call)";
+const HIDDEN: &str =
+    "calls whose requests strace does not show, or not as they were done (io_uring, aio, sendmmsg, ...)";
+const BEYOND: &str = "calls past the end of any file";
+
+const FROM_THE_BEGINNING: &str =
+    "files whose opening is not in the recording, and which are taken to have been at their beginning";
+const END_UNKNOWN: &str = "writes that append to a file whose end the recording does not show, and is taken to be where its calls end";
+
+/// Where in a file.
+#[derive(Clone, Copy)]
+enum Place {
+    /// Where the last call ended.
+    Here,
+    /// There.
+    At(u64),
+}
+
+impl Place {
+    /// `NULL`, `8192`, `[8192]` or `[8192] => [12288]`; -1 is where the last call ended.
+    fn parse(argument: &str) -> Place {
+        number(argument.trim_start_matches('[')).map_or(Place::Here, Place::At)
+    }
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// To the program.
+    In,
+    /// From it.
+    Out,
+}
+
+/// Whether a call makes a process or a thread.
+pub fn makes_a_child(text: &str) -> bool {
+    matches!(text.split('(').next(), Some("fork" | "vfork" | "clone" | "clone2" | "clone3"))
+}
+
+/// Whether what it makes has its descriptors in common with it.
+pub fn shares_descriptors(text: &str) -> bool {
+    text.contains("CLONE_FILES")
+}
+
+impl Importer {
+    /// A whole call.
+    pub fn call(&mut self, moment: Moment, call: &Syscall) -> Result<(), Error> {
+        if self.data(moment, call)? {
+            return Ok(());
+        }
+        let reason = match call.name {
+            "sync" | "syncfs" => WHOLE_SYSTEM,
+            "io_uring_enter" | "io_submit" | "sendmmsg" | "recvmmsg" | "vmsplice" | "msync" => HIDDEN,
+            "mmap" | "mmap2" if Descriptor::parse(call.argument(4)).is_some() => MAPPED,
+            _ => OTHER,
+        };
+        self.recorder.leave(reason, moment.line);
+        if let Outcome::Value(value, said) = call.result {
+            self.keep_account(moment.process, call, value, said);
+        }
+        Ok(())
+    }
+
+    /// Calls that move bytes or make them durable; whether it is one of them.
+    fn data(&mut self, moment: Moment, call: &Syscall) -> Result<bool, Error> {
+        let place = match call.name {
+            "pread" | "pread64" | "preadv" | "preadv2" | "pwrite" | "pwrite64" | "pwritev" | "pwritev2" => {
+                Place::parse(call.argument(3))
+            }
+            _ => Place::Here,
+        };
+        let (first, second) = (call.argument(0), call.argument(1));
+        let ends: &[(&str, Place, Way)] = match call.name {
+            "read" | "readv" | "pread" | "pread64" | "preadv" | "preadv2" => &[(first, place, Way::In)],
+            "recv" | "recvfrom" | "recvmsg" => &[(first, place, Way::In)],
+            "write" | "writev" | "pwrite" | "pwrite64" | "pwritev" | "pwritev2" => {
+                &[(first, place, Way::Out)]
+            }
+            "send" | "sendto" | "sendmsg" => &[(first, place, Way::Out)],
+            "sendfile" | "sendfile64" => {
+                &[(second, Place::parse(call.argument(2)), Way::In), (first, Place::Here, Way::Out)]
+            }
+            "copy_file_range" | "splice" => &[
+                (first, Place::parse(second), Way::In),
+                (call.argument(2), Place::parse(call.argument(3)), Way::Out),
+            ],
+            "fsync" | "fdatasync" | "sync_file_range" | "sync_file_range2" => {
+                self.sync(moment, call)?;
+                return Ok(true);
+            }
+            _ => return Ok(false),
+        };
+        let is_peek =
+            call.name.starts_with("recv") && call.arguments.iter().any(|flags| flags.contains("MSG_PEEK"));
+        let left = match call.result {
+            Outcome::None => Some(super::NO_RETURN),
+            Outcome::Failed => Some(FAILED),
+            Outcome::Value(0, _) => Some(NO_BYTES),
+            Outcome::Value(..) if is_peek => Some(PEEKED),
+            Outcome::Value(..) => None,
+        };
+        if let (None, Outcome::Value(length, _)) = (left, call.result) {
+            for (argument, place, way) in ends {
+                self.moved(moment, call, (argument, *place, *way), length)?;
+            }
+        } else if let Some(reason) = left {
+            self.recorder.leave(reason, moment.line);
+        }
+        Ok(true)
+    }
+
+    /// `length` bytes from or to a descriptor.
+    fn moved(
+        &mut self,
+        moment: Moment,
+        call: &Syscall,
+        (argument, place, way): (&str, Place, Way),
+        length: u64,
+    ) -> Result<(), Error> {
+        let Some(descriptor) = Descriptor::parse(argument) else {
+            self.recorder.leave(super::NOT_READ, moment.line);
+            return Ok(());
+        };
+        let is_of_sockets =
+            call.name.starts_with("send") && call.name != "sendfile" && call.name != "sendfile64"
+                || call.name.starts_with("recv");
+        let Some(id) = self.found(moment, &descriptor, is_of_sockets) else { return Ok(()) };
+        let opened = self.descriptors.opened(id).clone();
+        let left = match opened.sort {
+            Sort::File => return self.moved_in_file(moment, call, id, (place, way), length),
+            Sort::Network => {
+                let kind = if way == Way::In { Kind::Receive } else { Kind::Send };
+                return self.recorder.call(moment.at, moment.process, kind, &opened.name, (0, length));
+            }
+            sort => reason(sort),
+        };
+        self.recorder.leave(left, moment.line);
+        Ok(())
+    }
+
+    fn moved_in_file(
+        &mut self,
+        moment: Moment,
+        call: &Syscall,
+        id: Id,
+        (place, way): (Place, Way),
+        length: u64,
+    ) -> Result<(), Error> {
+        let opened = self.descriptors.opened(id);
+        let name = opened.name.clone();
+        let is_durable = way == Way::Out
+            && (opened.is_durable || call.arguments.iter().any(|flags| is_durable_write(call.name, flags)));
+        let (end, is_end_known) = self.ends.get(&name).copied().unwrap_or((0, false));
+        // pwrite, too, appends to a file that was opened so (pwrite(2), "BUGS").
+        let offset = if way == Way::Out && opened.appends {
+            if !is_end_known {
+                self.recorder.assume(END_UNKNOWN, moment.line);
+            }
+            end
+        } else if let Place::At(offset) = place {
+            offset
+        } else {
+            if !opened.is_position_known {
+                opened.is_position_known = true;
+                self.recorder.assume(FROM_THE_BEGINNING, moment.line);
+            }
+            opened.position
+        };
+        let Some(behind) = offset.checked_add(length) else {
+            self.recorder.leave(BEYOND, moment.line);
+            return Ok(());
+        };
+        if matches!(place, Place::Here) {
+            opened.position = behind;
+        }
+        self.ends.insert(name.clone(), (end.max(behind), is_end_known));
+        let kind = if way == Way::In { Kind::Read } else { Kind::Write };
+        self.recorder.call(moment.at, moment.process, kind, &name, (offset, length))?;
+        if is_durable {
+            self.recorder.call(moment.at, moment.process, Kind::Sync, &name, (offset, length))?;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, moment: Moment, call: &Syscall) -> Result<(), Error> {
+        let range = match call.name {
+            "sync_file_range" => (number(call.argument(1)), number(call.argument(2))),
+            "sync_file_range2" => (number(call.argument(2)), number(call.argument(3))),
+            _ => (Some(0), Some(0)),
+        };
+        let left = match (call.result, Descriptor::parse(call.argument(0)), range) {
+            (Outcome::None, ..) => super::NO_RETURN,
+            (Outcome::Failed, ..) => FAILED,
+            (Outcome::Value(..), Some(descriptor), (Some(offset), Some(length))) => {
+                let Some(id) = self.found(moment, &descriptor, false) else { return Ok(()) };
+                let opened = self.descriptors.opened(id);
+                match opened.sort {
+                    Sort::File if offset.checked_add(length).is_none() => BEYOND,
+                    Sort::File => {
+                        let name = opened.name.clone();
+                        return self.recorder.call(
+                            moment.at,
+                            moment.process,
+                            Kind::Sync,
+                            &name,
+                            (offset, length),
+                        );
+                    }
+                    sort => reason(sort),
+                }
+            }
+            _ => super::NOT_READ,
+        };
+        self.recorder.leave(left, moment.line);
+        Ok(())
+    }
+
+    /// What a descriptor leads to; if nobody knows, that is counted.
+    fn found(&mut self, moment: Moment, descriptor: &Descriptor, is_socket: bool) -> Option<Id> {
+        if let Some(id) = self.descriptors.find(moment.process, descriptor) {
+            return Some(id);
+        }
+        if is_socket {
+            return Some(self.socket(moment.process, descriptor.number, Sort::Network, None));
+        }
+        self.recorder.leave(if descriptor.number <= 2 { STANDARD } else { UNKNOWN }, moment.line);
+        None
+    }
+
+    /// What a call that moves nothing does to descriptors, positions, folders and processes.
+    fn keep_account(&mut self, process: u32, call: &Syscall, value: u64, said: Option<&str>) {
+        let small = u32::try_from(value);
+        let descriptor = Descriptor::parse(call.argument(0));
+        match (call.name, small, descriptor) {
+            ("open" | "creat", Ok(number), _) => self.opened(process, call, 0, number, said),
+            ("openat" | "openat2", Ok(number), _) => self.opened(process, call, 1, number, said),
+            ("close", _, Some(closed)) => self.descriptors.close(process, closed.number, closed.number),
+            ("close_range", _, Some(from)) if !call.argument(2).contains("CLOEXEC") => {
+                let to = number(call.argument(1)).and_then(|to| u32::try_from(to).ok()).unwrap_or(u32::MAX);
+                self.descriptors.close(process, from.number, to);
+            }
+            ("dup" | "dup2" | "dup3", Ok(number), Some(of)) => self.duplicated(process, &of, number),
+            ("fcntl" | "fcntl64", Ok(number), Some(of)) if call.argument(1).starts_with("F_DUPFD") => {
+                self.duplicated(process, &of, number);
+            }
+            ("lseek" | "_llseek", _, Some(of)) => {
+                let position =
+                    if call.name == "lseek" { Place::At(value) } else { Place::parse(call.argument(2)) };
+                if let (Some(id), Place::At(position)) = (self.descriptors.find(process, &of), position) {
+                    let opened = self.descriptors.opened(id);
+                    (opened.position, opened.is_position_known) = (position, true);
+                }
+            }
+            ("ftruncate" | "ftruncate64", _, Some(of)) => {
+                if let (Some(id), Some(end)) = (self.descriptors.find(process, &of), number(call.argument(1)))
+                {
+                    let name = self.descriptors.opened(id).name.clone();
+                    self.ends.insert(name, (end, true));
+                }
+            }
+            ("chdir", ..) => {
+                if let Some(folder) = unquoted(call.argument(0)) {
+                    self.descriptors.set_folder(process, folder);
+                }
+            }
+            ("fchdir", _, Some(of)) => {
+                if let Some(id) = self.descriptors.find(process, &of) {
+                    let folder = self.descriptors.opened(id).name.clone();
+                    self.descriptors.set_folder(process, folder);
+                }
+            }
+            ("socket", Ok(number), _) => {
+                self.socket(process, number, sort_of_family(call.argument(0)), said);
+            }
+            ("accept" | "accept4", Ok(number), Some(of)) => {
+                let listening = self.descriptors.find(process, &of);
+                let sort = listening.map_or(Sort::Network, |id| self.descriptors.opened(id).sort);
+                self.socket(process, number, sort, said);
+            }
+            ("socketpair", ..) => self.pair(process, call.argument(3), Sort::Local),
+            ("pipe" | "pipe2", ..) => self.pair(process, call.argument(0), Sort::Pipe),
+            (name, Ok(number), _) if makes_no_file(name) => {
+                self.descriptors.open(process, number, Opened::new(Sort::Other, name.to_owned()));
+            }
+            (name, Ok(child), _) if makes_a_child(name) => self.made(process, call, child),
+            _ => {}
+        }
+    }
+
+    fn opened(&mut self, process: u32, call: &Syscall, place: usize, number: u32, said: Option<&str>) {
+        let flags = call.argument(place + 1);
+        let is_creat = call.name == "creat";
+        let name = match (said, unquoted(call.argument(place))) {
+            (Some(said), _) => super::descriptors::said(said).1,
+            (None, Some(name)) => {
+                let folder = call.argument(0);
+                let base = match (place, annotation(folder), Descriptor::parse(folder)) {
+                    (0, ..) => None,
+                    (_, Some(said), _) => Some(super::descriptors::said(said).1),
+                    (_, None, Some(folder)) => {
+                        let id = self.descriptors.knows(process, folder.number);
+                        id.map(|id| self.descriptors.opened(id).name.clone())
+                    }
+                    (_, None, None) => None,
+                };
+                self.descriptors.resolve(process, base, name)
+            }
+            // A name that could not be read from the program's memory cannot have been opened.
+            (None, None) => return,
+        };
+        if is_creat || flags.contains("O_TRUNC") || (flags.contains("O_CREAT") && flags.contains("O_EXCL")) {
+            self.ends.insert(name.clone(), (0, true));
+        }
+        let mut opened = Opened::new(sort_of_name(&name), name);
+        opened.appends = !is_creat && flags.contains("O_APPEND");
+        opened.is_durable = flags.contains("O_SYNC") || flags.contains("O_DSYNC");
+        self.descriptors.open(process, number, opened);
+    }
+
+    fn made(&mut self, parent: u32, call: &Syscall, child: u32) {
+        if self.processes.is_first_heard(child) {
+            let is_shared = call.arguments.iter().any(|argument| shares_descriptors(argument));
+            self.descriptors.inherit(child, parent, is_shared);
+        }
+    }
+
+    fn duplicated(&mut self, process: u32, of: &Descriptor, number: u32) {
+        match self.descriptors.find(process, of) {
+            Some(id) => self.descriptors.duplicate(process, number, id),
+            None => self.descriptors.close(process, number, number),
+        }
+    }
+
+    fn socket(&mut self, process: u32, number: u32, sort: Sort, said: Option<&str>) -> Id {
+        let named = said.map(super::descriptors::said);
+        let sort =
+            if named.as_ref().is_some_and(|(sort, _)| *sort == Sort::Local) { Sort::Local } else { sort };
+        let name = named.map(|(_, name)| name).unwrap_or_else(|| {
+            self.sockets += 1;
+            format!("socket {}", self.sockets)
+        });
+        self.descriptors.open(process, number, Opened::new(sort, name))
+    }
+
+    /// `[3, 4]`, with or without what they are.
+    fn pair(&mut self, process: u32, argument: &str, sort: Sort) {
+        for end in argument.trim_matches(['[', ']']).split(", ") {
+            if let Some(end) = Descriptor::parse(end) {
+                self.descriptors.open(process, end.number, Opened::new(sort, String::new()));
+            }
+        }
+    }
+}
+
+/// Why calls on what keeps no file's bytes are left out.
+fn reason(sort: Sort) -> &'static str {
+    match sort {
+        Sort::Local => "calls on sockets that do not leave the machine (UNIX, netlink)",
+        Sort::Pipe => "calls on pipes",
+        Sort::Terminal => "calls on terminals and other devices that keep nothing",
+        Sort::Kernel => "calls on files that the kernel makes up (/proc, /sys)",
+        Sort::File | Sort::Network | Sort::Other => {
+            "calls on descriptors that are no files (eventfd, timerfd, memfd, ...)"
+        }
+    }
+}
+
+fn sort_of_family(family: &str) -> Sort {
+    match family {
+        "AF_UNIX" | "AF_LOCAL" | "AF_NETLINK" | "AF_ALG" | "AF_VSOCK" => Sort::Local,
+        _ => Sort::Network,
+    }
+}
+
+fn is_durable_write(name: &str, flags: &str) -> bool {
+    name == "pwritev2"
+        && (flags.contains("RWF_SYNC") || flags.contains("RWF_DSYNC"))
+        && !flags.starts_with('[')
+}
+
+fn makes_no_file(name: &str) -> bool {
+    const NO_FILES: [&str; 10] = [
+        "epoll_create",
+        "eventfd",
+        "fanotify_init",
+        "inotify_init",
+        "io_uring_setup",
+        "memfd_create",
+        "perf_event_open",
+        "pidfd_open",
+        "signalfd",
+        "timerfd_create",
+    ];
+    NO_FILES.iter().any(|prefix| name.starts_with(prefix))
+}

@@ -1,0 +1,293 @@
+//! What strace prints, as a trace.
+//!
+//! Lines are put together again where processes interrupted each other in print. Each call then does to a table of
+//! descriptors what it did to the kernel's, so that a `read` has an offset; those that moved bytes become calls of the trace.
+//!
+//! - `line`: one line, taken apart
+//! - `descriptors`: what the descriptors of every process lead to
+//! - `calls`: what each call does
+//!
+//! What strace cannot show is counted where it is known to be missing: what is read through a mapping of a file, and
+//! what goes through io_uring.
+
+mod calls;
+mod descriptors;
+mod line;
+
+use super::Error;
+use super::imported::{Form, Imported, Recorder};
+use descriptors::Descriptors;
+use line::{Body, Line, Syscall, Time};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Whether a line is one of strace's.
+pub fn is_line(line: &str) -> bool {
+    Line::parse(line).is_some_and(|line| match line.body {
+        Body::Call(text) => Syscall::parse(text).is_some(),
+        _ => true,
+    })
+}
+
+/// All calls of what strace printed.
+pub fn import(text: &str) -> Result<Imported, Error> {
+    let mut importer = Importer::default();
+    for (index, line) in text.lines().enumerate() {
+        importer.line(index + 1, line)?;
+    }
+    importer.finish()
+}
+
+const NOT_A_LINE: &str = "lines that are not strace's, as what the program printed between them";
+const NOT_READ: &str = "calls whose line could not be read";
+const NO_TIME: &str = "lines without a time";
+const NO_BEGINNING: &str = "ends of calls whose beginnings are not in the recording";
+const NO_RETURN: &str = "calls that did not return";
+
+/// What is known so far.
+#[derive(Default)]
+struct Importer {
+    recorder: Recorder,
+    descriptors: Descriptors,
+    clock: Clock,
+    processes: Processes,
+    /// Calls that are not whole, by their processes.
+    begun: BTreeMap<u32, Begun>,
+    /// Whose call was cut where strace said that it follows a child.
+    cut: Option<u32>,
+    /// What is known of where files end, and whether that is where they end.
+    ends: HashMap<String, (u64, bool)>,
+    /// How many sockets have a name that strace did not give them.
+    sockets: u64,
+}
+
+/// A call that is not whole.
+struct Begun {
+    at: u64,
+    line: usize,
+    text: String,
+}
+
+/// When and where a call was made.
+#[derive(Clone, Copy)]
+struct Moment {
+    at: u64,
+    process: u32,
+    line: usize,
+}
+
+impl Importer {
+    fn line(&mut self, number: usize, text: &str) -> Result<(), Error> {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        if let Some(process) = self.cut.take()
+            && self.continued(process, text)?
+        {
+            return Ok(());
+        }
+        let (text, child) = line::split_attached(text);
+        if let Some(child) = child {
+            self.processes.attach(child);
+            if text.is_empty() {
+                return Ok(());
+            }
+        }
+        let Some(Line { process, time, body }) = Line::parse(&text) else {
+            self.recorder.leave(NOT_A_LINE, number);
+            return Ok(());
+        };
+        let process = self.whose(process, &body);
+        let at = time.and_then(|time| self.clock.read(time));
+        let Some(at) = at else {
+            // Ends and signals need none.
+            match body {
+                Body::Ended => self.ended(process),
+                Body::Remark => {}
+                _ => self.recorder.leave(NO_TIME, number),
+            }
+            return Ok(());
+        };
+        let moment = Moment { at, process, line: number };
+        match body {
+            Body::Call(text) => self.whole(moment, text)?,
+            Body::Unfinished(text) => {
+                self.cut = child.map(|_| process);
+                let begun = Begun { at, line: number, text: text.to_owned() };
+                if let Some(before) = self.begun.insert(process, begun) {
+                    self.recorder.leave(NO_RETURN, before.line);
+                }
+            }
+            Body::Resumed(name, rest) => match self.begun.remove(&process) {
+                Some(begun) if begun.text.split('(').next() == Some(name) => {
+                    let moment = Moment { at: begun.at, process, line: begun.line };
+                    self.whole(moment, &(begun.text + rest))?;
+                }
+                before => {
+                    if let Some(before) = before {
+                        self.recorder.leave(NO_RETURN, before.line);
+                    }
+                    self.recorder.leave(NO_BEGINNING, number);
+                }
+            },
+            Body::Ended => self.ended(process),
+            Body::Remark => {}
+        }
+        Ok(())
+    }
+
+    /// Takes a line for the rest of a call that was cut; answers whether it is that.
+    fn continued(&mut self, process: u32, text: &str) -> Result<bool, Error> {
+        if text.trim() == line::UNFINISHED {
+            return Ok(true);
+        }
+        if Line::parse(text).is_some() {
+            return Ok(false);
+        }
+        if let Some(begun) = self.begun.remove(&process) {
+            let moment = Moment { at: begun.at, process, line: begun.line };
+            self.whole(moment, &(begun.text + text))?;
+        }
+        Ok(true)
+    }
+
+    fn whole(&mut self, moment: Moment, text: &str) -> Result<(), Error> {
+        match Syscall::parse(text) {
+            Some(call) => self.call(moment, &call),
+            None => {
+                self.recorder.leave(NOT_READ, moment.line);
+                Ok(())
+            }
+        }
+    }
+
+    fn ended(&mut self, process: u32) {
+        if let Some(begun) = self.begun.remove(&process) {
+            self.recorder.leave(NO_RETURN, begun.line);
+        }
+        self.processes.end(process);
+        self.descriptors.end(process);
+    }
+
+    /// The process of a line. A child may be heard of before the call that makes it has returned.
+    fn whose(&mut self, named: Option<u32>, body: &Body) -> u32 {
+        if let Some(known) = self.processes.known(named) {
+            return known;
+        }
+        let parents = self.begun.iter().filter(|(_, begun)| calls::makes_a_child(&begun.text));
+        let parent = parents.max_by_key(|(_, begun)| begun.line);
+        let parent = parent.map(|(process, begun)| (*process, calls::shares_descriptors(&begun.text)));
+        let is_child_expected = parent.is_some() && !matches!(body, Body::Resumed(..));
+        let process = self.processes.meet(named, is_child_expected);
+        if let (true, Some((parent, is_shared))) = (process != UNNAMED, parent) {
+            self.descriptors.inherit(process, parent, is_shared);
+        }
+        process
+    }
+
+    fn finish(mut self) -> Result<Imported, Error> {
+        if self.clock.is_unset() {
+            return Err(Error::NoTimes);
+        }
+        for begun in self.begun.values() {
+            self.recorder.leave(NO_RETURN, begun.line);
+        }
+        if let Some(first) = self.processes.first {
+            self.recorder.rename_process(UNNAMED, first);
+        }
+        Ok(self.recorder.finish(Form::Strace))
+    }
+}
+
+/// Whatever strace was told about times, as nanoseconds that do not decrease over midnight.
+#[derive(Default)]
+struct Clock {
+    last: Option<Time>,
+    at: u64,
+}
+
+const DAY: u64 = 24 * 3600 * 1_000_000_000;
+
+impl Clock {
+    /// Nothing, if the recording began with times of another sort.
+    fn read(&mut self, time: Time) -> Option<u64> {
+        self.at = match (self.last, time) {
+            (None | Some(Time::Epoch(_)), Time::Epoch(at)) => at,
+            (None, Time::Day(at)) => at,
+            (Some(Time::Day(last)), Time::Day(now)) if last > now.checked_add(DAY / 2)? => {
+                self.at.checked_add((now + DAY).checked_sub(last)?)?
+            }
+            (Some(Time::Day(last)), Time::Day(now)) => self.at.checked_add(now)?.checked_sub(last)?,
+            (None | Some(Time::Since(_)), Time::Since(by)) => self.at.checked_add(by)?,
+            _ => return None,
+        };
+        self.last = Some(time);
+        Some(self.at)
+    }
+
+    fn is_unset(&self) -> bool {
+        self.last.is_none()
+    }
+}
+
+/// The process that strace started, until it is told by its number: strace begins to tell with the first child.
+const UNNAMED: u32 = 0;
+
+/// Which processes there are.
+#[derive(Default)]
+struct Processes {
+    alive: BTreeSet<u32>,
+    /// Heard of as children.
+    children: BTreeSet<u32>,
+    /// The number of the one that strace started.
+    first: Option<u32>,
+}
+
+impl Processes {
+    fn attach(&mut self, child: u32) {
+        self.children.insert(child);
+    }
+
+    /// Takes a child for one, and says whether no line of it has been read yet.
+    fn is_first_heard(&mut self, child: u32) -> bool {
+        self.children.insert(child);
+        self.alive.insert(child)
+    }
+
+    fn end(&mut self, process: u32) {
+        self.alive.remove(&process);
+        self.children.remove(&process);
+    }
+
+    /// Whose line it is, if that process has been heard of.
+    fn known(&self, named: Option<u32>) -> Option<u32> {
+        match named {
+            // strace leaves the number away while there is one process, also when the others have ended.
+            None if self.alive.len() == 1 => self.alive.first().copied(),
+            None => self.alive.get(&UNNAMED).copied(),
+            Some(number) if self.first == Some(number) => self.alive.get(&UNNAMED).copied(),
+            Some(number) => self.alive.get(&number).copied(),
+        }
+    }
+
+    /// Whose line it is, if it is that process's first, or the first with its number.
+    fn meet(&mut self, named: Option<u32>, is_child_expected: bool) -> u32 {
+        let process = match named {
+            None => UNNAMED,
+            Some(number) if self.first == Some(number) => UNNAMED,
+            Some(number) => {
+                let is_child = is_child_expected || self.children.contains(&number);
+                if !is_child && self.first.is_none() && self.alive.contains(&UNNAMED) {
+                    self.first = Some(number);
+                    UNNAMED
+                } else {
+                    number
+                }
+            }
+        };
+        self.alive.insert(process);
+        process
+    }
+}
+
+#[cfg(test)]
+mod tests;
