@@ -162,7 +162,7 @@ pub struct SimulateArgs {
     pub runs: RunsArgs,
 
     /// Write who had what when, for ui.perfetto.dev or chrome://tracing
-    #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath, conflicts_with = "replications")]
+    #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath, conflicts_with_all = ["replications", "replay"])]
     pub trace: Option<PathBuf>,
 }
 
@@ -189,8 +189,16 @@ pub struct RunsArgs {
     pub seed: u64,
 
     /// When to end, behind a warm-up: after so many requests, or so much simulated time, as in 2s
-    #[arg(long, value_name = "TIME|REQUESTS", default_value = "20000", value_parser = until)]
+    #[arg(long, value_name = "TIME|REQUESTS", default_value = "100000", value_parser = until)]
     pub until: Stop,
+
+    /// Instead of the description's requests, the calls of a trace, as of bywash plan trace, strace or blkparse
+    #[arg(long, value_name = "TRACE", value_hint = ValueHint::FilePath, conflicts_with_all = ["until", "replications"])]
+    pub replay: Option<PathBuf>,
+
+    /// When a trace's calls are made: when they were, or each as soon as its process has done the one before
+    #[arg(long, value_name = "PACE", value_enum, default_value_t = Pacing::Recorded, requires = "replay")]
+    pub pace: Pacing,
 
     /// Independent runs, on all cores, for the mean and its confidence
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -199,6 +207,15 @@ pub struct RunsArgs {
     /// Print JSON, in bytes and seconds
     #[arg(long)]
     pub json: bool,
+}
+
+/// When a trace's calls are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pacing {
+    /// When they were.
+    Recorded,
+    /// Each as soon as its process has done the one before.
+    Fastest,
 }
 
 fn architecture(text: &str) -> Result<Architecture, String> {
@@ -246,7 +263,7 @@ has every key.
 
 Examples:
   bywash plan simulate server.toml --as active
-  bywash plan simulate preset:carrera-table-4 --set load.threads=128 --until 100000 --replications 8
+  bywash plan simulate preset:carrera-table-4 --set load.threads=128 --until 500000 --replications 8
   bywash plan simulate server.toml --until 50ms --trace server.json
   bywash plan compare server.toml";
 /// `bywash plan trace`.

@@ -142,6 +142,7 @@ keys! {
     "machine.memory.banks": Count, |it| memory(it, |memory| &mut memory.banks);
     "machine.memory.latency": Time, |it| memory(it, |memory| &mut memory.latency.0);
     "machine.memory.l2": Size, |it| memory(it, |memory| &mut memory.l2.0);
+    "machine.memory.file-cache": Size, |it| memory(it, |memory| &mut memory.file_cache.0);
     "machine.interconnect.latency": Time, |it| Some(&mut it.machine.interconnect.latency.0);
     "machine.interconnect.packet": Size, |it| Some(&mut it.machine.interconnect.packet.0);
     "machine.interconnect.overhead": Size, |it| Some(&mut it.machine.interconnect.overhead.0);

@@ -58,6 +58,9 @@ pub struct Memory {
     /// What a processor may have written and not yet brought to memory before it waits.
     #[serde(default, rename = "write-buffer")]
     pub write_buffer: Size,
+    /// What of memory keeps files, in a replay; nothing: every read goes to a disk.
+    #[serde(default, rename = "file-cache")]
+    pub file_cache: Size,
 }
 
 impl Memory {

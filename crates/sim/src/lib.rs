@@ -20,6 +20,7 @@
 //!
 //! - [`server`]: descriptions as the model has them, run in detail
 //! - [`paper`]: what the papers simulated; [`preset`]: descriptions that come along
+//! - [`trace`]: recorded calls, to be replayed
 //! - [`many`]: several simulations on all cores
 //! - [`trace`]: recorded calls of programs, their form, and what reads strace's and blkparse's
 //! - [`engine`]: stations, scripts of operations on them, the queue of events, and what is measured

@@ -2,12 +2,14 @@
 
 use super::file;
 use super::timeline;
+use super::trace;
 use super::words::{around, json, print, rate, time};
-use crate::cli::{CompareArgs, RunsArgs, SimulateArgs};
+use crate::cli::{CompareArgs, Pacing, RunsArgs, SimulateArgs};
 use crate::error::Failure;
 use crate::signals::Signals;
 use bywash_model::{Architecture, Description};
-use bywash_sim::server::{Error, replicate, simulate_timeline};
+use bywash_sim::server::{Error, Pace, replay, replicate, simulate_timeline};
+use bywash_sim::trace::Trace;
 use bywash_sim::{Options, Report};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -21,10 +23,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub fn simulate(arguments: &SimulateArgs) -> Result<i32, Failure> {
     let description = file::read(&arguments.file, &arguments.runs.set)?;
     let architecture = arguments.architecture.unwrap_or(description.architecture);
+    let work = Work::of(&arguments.runs)?;
     let watching = Watching::new(1, &arguments.runs);
     let refused = refused(&arguments.file);
     let report = match &arguments.trace {
-        None => watching.run(&description, architecture, &arguments.runs).map_err(refused)?,
+        None => watching.run(&description, architecture, &work).map_err(refused)?,
         Some(out) => {
             let options = options(&arguments.runs);
             let mut watch = |share| watching.go_on(share);
@@ -55,10 +58,11 @@ pub fn compare(arguments: &CompareArgs) -> Result<i32, Failure> {
             columns.push((name, path, description, description.architecture));
         }
     }
+    let work = Work::of(&arguments.runs)?;
     let watching = Watching::new(columns.len(), &arguments.runs);
     let mut reports = Vec::new();
     for (name, path, description, architecture) in columns {
-        let report = watching.run(&description, architecture, &arguments.runs).map_err(refused(path))?;
+        let report = watching.run(&description, architecture, &work).map_err(refused(path))?;
         reports.push((name, report));
     }
     watching.finish();
@@ -78,6 +82,25 @@ struct Column {
 
 fn refused(path: &Path) -> impl Fn(Error) -> Failure {
     move |why| Failure::Description { path: path.into(), reason: why.to_string() }
+}
+
+/// What a described machine is to do.
+enum Work<'a> {
+    /// What the description says.
+    Requests(&'a RunsArgs),
+    /// What was recorded.
+    Trace(Box<Trace>, Pace, u64),
+}
+
+impl Work<'_> {
+    fn of(runs: &RunsArgs) -> Result<Work<'_>, Failure> {
+        let Some(path) = &runs.replay else { return Ok(Work::Requests(runs)) };
+        let pace = match runs.pace {
+            Pacing::Recorded => Pace::Recorded,
+            Pacing::Fastest => Pace::Fastest,
+        };
+        Ok(Work::Trace(Box::new(trace::read(path)?), pace, runs.seed))
+    }
 }
 
 fn options(runs: &RunsArgs) -> Options {
@@ -114,11 +137,19 @@ impl Watching {
         &self,
         description: &Description,
         architecture: Architecture,
-        runs: &RunsArgs,
+        work: &Work<'_>,
     ) -> Result<Report, Error> {
-        let count = runs.replications.unwrap_or(1);
-        let report = replicate(description, architecture, &options(runs), count, &|share| self.go_on(share));
-        self.done.fetch_add(u64::from(count) * STEPS, Relaxed);
+        let (report, runs) = match work {
+            Work::Trace(trace, pace, seed) => {
+                (replay(description, architecture, trace, *pace, *seed, &mut |share| self.go_on(share)), 1)
+            }
+            Work::Requests(runs) => {
+                let count = runs.replications.unwrap_or(1);
+                let go_on = |share| self.go_on(share);
+                (replicate(description, architecture, &options(runs), count, &go_on), u64::from(count))
+            }
+        };
+        self.done.fetch_add(runs * STEPS, Relaxed);
         report
     }
 

@@ -6,6 +6,7 @@ use bywash_sim::trace::{Imported, Left, Trace};
 use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 
 /// Writes what was recorded as a trace; tells on standard error what it was and what was left out.
 ///
@@ -13,11 +14,7 @@ use std::io::{self, Write};
 /// That it is no recording, or what is wrong with it; that it cannot be read, or the trace not be written.
 pub fn write(arguments: &TraceArgs) -> Result<i32, Failure> {
     let path = &arguments.file;
-    let bytes = fs::read(path).map_err(|source| Failure::Read { path: path.clone(), source })?;
-    // What a program prints between strace's lines may be anything.
-    let text = String::from_utf8_lossy(&bytes);
-    let imported = Trace::of(&text)
-        .map_err(|why| Failure::Description { path: path.clone(), reason: why.to_string() })?;
+    let imported = imported(path)?;
     let trace = imported.trace.write();
     match &arguments.out {
         Some(path) => {
@@ -27,6 +24,21 @@ pub fn write(arguments: &TraceArgs) -> Result<i32, Failure> {
     }
     eprint!("{}: {}", path.display(), in_words(&imported));
     Ok(0)
+}
+
+/// The calls that were recorded in `path`, in any of the forms.
+///
+/// # Errors
+/// That it cannot be read, or is no recording.
+pub fn read(path: &Path) -> Result<Trace, Failure> {
+    imported(path).map(|imported| imported.trace)
+}
+
+fn imported(path: &Path) -> Result<Imported, Failure> {
+    let bytes = fs::read(path).map_err(|source| Failure::Read { path: path.into(), source })?;
+    // What a program prints between strace's lines may be anything.
+    let text = String::from_utf8_lossy(&bytes);
+    Trace::of(&text).map_err(|why| Failure::Description { path: path.into(), reason: why.to_string() })
 }
 
 fn in_words(imported: &Imported) -> String {

@@ -1,6 +1,7 @@
 //! `bywash plan trace`: recordings become traces.
 
 use crate::place::{Place, stderr, stdout};
+use serde_json::Value;
 use std::fs;
 use std::process::Output;
 
@@ -66,4 +67,38 @@ fn what_is_no_recording_is_refused_with_what_to_do() {
     let output = trace(&place, &["calls.txt", "--out", "none/calls.csv"]);
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("cannot write 'none/calls.csv'"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_was_recorded_is_replayed_on_any_machine() {
+    let place = Place::new();
+    place.file("calls.txt", SQLITE);
+    let calls = stdout(&trace(&place, &["calls.txt"])).lines().count() as u64 - 1;
+    let run = |words: &[&str]| -> Value {
+        let output = place.bywash(&["plan"]).args(words).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_str(&stdout(&output)).unwrap()
+    };
+    let recorded = run(&["simulate", "preset:today-400g", "--replay", "calls.txt", "--json"]);
+    assert_eq!((recorded["requests"].as_u64(), &recorded["is_whole"]), (Some(calls), &true.into()));
+    let compared =
+        run(&["compare", "preset:today-400g", "--replay", "calls.txt", "--pace", "fastest", "--json"]);
+    let seconds = |report: &Value| report["seconds"].as_f64().unwrap();
+    let column = |number: usize| &compared[number]["report"];
+    assert!(seconds(column(0)) < seconds(&recorded), "nothing is waited for but the call before");
+    let processor = |report: &Value| report["processor_seconds"].as_f64().unwrap();
+    assert!(processor(column(1)) < processor(column(0)), "user-level I/O costs the host less");
+    place.file("rubbish.txt", "nothing that anybody prints\n");
+    for (words, wanted) in [
+        (&["--replay", "rubbish.txt"][..], "rubbish.txt"),
+        (&["--replay", "none.txt"], "cannot read 'none.txt'"),
+        (&["--replay", "calls.txt", "--until", "9"], "--until"),
+        (&["--pace", "fastest"], "--replay"),
+    ] {
+        let mut all = vec!["plan", "simulate", "preset:today-400g"];
+        all.extend(words);
+        let output = place.bywash(&all).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{words:?}");
+        assert!(stderr(&output).contains(wanted), "{}", stderr(&output));
+    }
 }

@@ -121,12 +121,14 @@ pub struct Registers {
 /// What a job does next in a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Record {
-    /// What it thinks before.
-    pub gap: Time,
+    /// Not before this moment.
+    pub at: Time,
     /// Where the script goes on.
     pub to: u32,
     /// Bytes of the request.
     pub bytes: u32,
+    /// Bytes of a block of it.
+    pub block: u32,
     /// Which disk.
     pub disk: u32,
     /// Which interface.
@@ -201,7 +203,7 @@ pub enum Op {
         /// Number of the operation.
         to: u32,
     },
-    /// Takes its next record and goes on where that says, after the gap; at `to` if there are no more.
+    /// Takes its next record and goes on where that says when it is time; at `to` if there are no more.
     Record {
         /// Number of the operation.
         to: u32,

@@ -451,9 +451,10 @@ impl<'a> Run<'a> {
                         let record = self.net.records[registers.records.0 as usize];
                         registers.records.0 += 1;
                         (registers.bytes, registers.left) = (record.bytes, record.bytes);
+                        registers.block = record.block;
                         registers.picks[Register::Disk as usize] = record.disk;
                         registers.picks[Register::Interface as usize] = record.interface;
-                        *next = Some(self.now + record.gap);
+                        *next = Some(self.now.max(record.at));
                         return;
                     }
                 }

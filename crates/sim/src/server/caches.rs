@@ -84,6 +84,7 @@ mod tests {
             l2: Size(131072.0),
             l2_latency: Time(5e-9),
             write_buffer: Size(0.0),
+            file_cache: Size(0.0),
         }
     }
 

@@ -11,6 +11,7 @@
 //! ```
 //!
 //! - [`simulate`]: runs a description, and what it answers
+//! - [`replay`]: runs a recorded trace on its machine; `file_cache`: which of its calls find their data in memory
 //! - [`replicate`]: several runs of it, for their mean and its confidence
 //! - `hardware`: the stations, and how data passes them, block by block
 //! - `caches`: which part of a copy or a checksum reaches the memory bus
@@ -21,13 +22,14 @@
 //! bus; a cache holds what was last copied or nothing; the client and the network behind the wire answer at once.
 
 mod caches;
+mod file_cache;
 mod hardware;
+mod replay;
 mod replicate;
 mod request;
 mod script;
 mod simulate;
 
+pub use replay::{Pace, replay};
 pub use replicate::{combine, replicate};
-pub use simulate::{
-    Error, Latency, Options, Report, ResourceUse, Stop, prepare, simulate, simulate_timeline,
-};
+pub use simulate::{Error, Latency, Options, Report, ResourceUse, Stop, simulate, simulate_timeline};

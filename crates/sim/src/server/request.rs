@@ -89,7 +89,7 @@ impl<'a> Serving<'a> {
     }
 
     /// The thread has none from here on, unless it spins.
-    fn release(&self, script: &mut Writing) {
+    pub(super) fn release(&self, script: &mut Writing) {
         if !self.work.load.spin && self.has_processor.replace(false) {
             script.add(Op::Free(self.hardware.processors));
         }
@@ -126,7 +126,7 @@ impl<'a> Serving<'a> {
                     },
                     |it, script| {
                         it.host(script, it.work.costs.server.0, Pass::default());
-                        it.read(script, block.0, Target::Reused, true);
+                        it.read(script, block.0, Target::Reused, true, it.is_in_order());
                     },
                 );
             }
@@ -137,7 +137,7 @@ impl<'a> Serving<'a> {
                 self.told(script);
                 if data.0 > 0.0 {
                     script.add(size(data.0));
-                    self.read(script, data.0, Target::Reused, false);
+                    self.read(script, data.0, Target::Reused, false, false);
                     script.add(size(page.0));
                 }
                 self.cycles(script, compute.0);
@@ -186,7 +186,7 @@ impl<'a> Serving<'a> {
                 if it.architecture == Architecture::Direct {
                     return it.disk_to_interface(script);
                 }
-                let lies = it.read(script, it.work.request_bytes(), Target::Kept, false);
+                let lies = it.read(script, it.work.request_bytes(), Target::Kept, false, false);
                 it.send(script, lies, true);
             },
             |it, script| it.send(script, Lies::Memory, true),
@@ -198,7 +198,7 @@ impl<'a> Serving<'a> {
         if self.architecture == Architecture::Direct {
             self.disk_to_interface(script);
         } else {
-            let lies = self.read(script, bytes, Target::Reused, false);
+            let lies = self.read(script, bytes, Target::Reused, false, true);
             self.send(script, lies, true);
         }
         self.told(script);
@@ -206,13 +206,9 @@ impl<'a> Serving<'a> {
 
     fn wire_to_disk(&self, script: &mut Writing, bytes: f64) {
         let costs = &self.work.costs;
-        let hardware = self.away(script);
-        hardware.receive(script);
-        if self.architecture.is_active() {
-            hardware.device_work(script, Device::Interface, costs.tcp.0);
-        }
+        self.take_from_wire(script);
         if self.architecture == Architecture::Direct {
-            hardware.move_direct(script, Device::Interface);
+            self.hardware.move_direct(script, Device::Interface);
             self.told(script);
             self.asked(script);
             self.away(script).device_work(script, Device::Disk, costs.file_system.0);
@@ -220,7 +216,24 @@ impl<'a> Serving<'a> {
             self.host(script, costs.server.0, Pass::default());
             return self.told(script);
         }
-        hardware.move_data(script, Device::Interface, Way::IntoMemory);
+        let lies = self.received(script);
+        self.host(script, costs.server.0, Pass::default());
+        self.write(script, bytes, lies, false);
+    }
+
+    /// An interface has the request's bytes from the network.
+    pub(super) fn take_from_wire(&self, script: &mut Writing) {
+        let hardware = self.away(script);
+        hardware.receive(script);
+        if self.architecture.is_active() {
+            hardware.device_work(script, Device::Interface, self.work.costs.tcp.0);
+        }
+    }
+
+    /// What an interface has taken from the wire goes to the program.
+    pub(super) fn received(&self, script: &mut Writing) -> Lies {
+        let costs = &self.work.costs;
+        self.away(script).move_data(script, Device::Interface, Way::IntoMemory);
         self.told(script);
         let mut lies = Lies::Memory;
         if !self.architecture.is_active() {
@@ -232,8 +245,7 @@ impl<'a> Serving<'a> {
         if !self.mechanisms.transfer {
             lies = self.copied(script, costs.system.0, lies, Target::Reused);
         }
-        self.host(script, costs.server.0, Pass::default());
-        self.write(script, bytes, lies, false);
+        lies
     }
 
     fn transaction(&self, script: &mut Writing, page: f64, pages: f64, miss: f64, log: f64, compute: f64) {
@@ -247,7 +259,7 @@ impl<'a> Serving<'a> {
                 script,
                 miss,
                 |it, script| {
-                    it.read(script, page, Target::Kept, true);
+                    it.read(script, page, Target::Kept, true, false);
                 },
                 |_, _| (),
             );
@@ -261,13 +273,20 @@ impl<'a> Serving<'a> {
     }
 
     /// From a disk to the program; `charges` what the operating system does besides for a byte, once a request.
-    fn read(&self, script: &mut Writing, bytes: f64, target: Target, charges: bool) -> Lies {
+    pub(super) fn read(
+        &self,
+        script: &mut Writing,
+        bytes: f64,
+        target: Target,
+        charges: bool,
+        in_order: bool,
+    ) -> Lies {
         let costs = &self.work.costs;
         self.asked(script);
         if !self.architecture.is_active() {
             self.host(script, costs.file_system.0, Pass::default());
         }
-        self.disk(script, bytes, self.is_in_order(), false);
+        self.disk(script, bytes, in_order, false);
         let hardware = self.away(script);
         if self.architecture.is_active() {
             hardware.device_work(script, Device::Disk, costs.file_system.0);
@@ -282,23 +301,36 @@ impl<'a> Serving<'a> {
 
     /// From the program to a disk.
     fn write(&self, script: &mut Writing, bytes: f64, lies: Lies, charges: bool) {
-        let costs = &self.work.costs;
         if !self.mechanisms.transfer {
-            self.copied(script, if charges { costs.system.0 } else { 0.0 }, lies, Target::Kept);
+            let system = self.work.costs.system.0;
+            self.copied(script, if charges { system } else { 0.0 }, lies, Target::Kept);
         }
         self.asked(script);
+        self.to_disk(script, bytes, self.is_in_order());
+    }
+
+    /// What is in memory reaches the disk.
+    pub(super) fn to_disk(&self, script: &mut Writing, bytes: f64, in_order: bool) {
+        let costs = &self.work.costs;
         if self.architecture.is_active() {
             self.away(script).device_work(script, Device::Disk, costs.file_system.0);
         } else {
             self.host(script, costs.file_system.0, Pass::default());
         }
         self.away(script).move_data(script, Device::Disk, Way::OutOfMemory);
-        self.disk(script, bytes, self.is_in_order(), true);
+        self.disk(script, bytes, in_order, true);
         self.told(script);
     }
 
+    /// The kernel copies between its cache of files and the program, if it does.
+    pub(super) fn kernel_copy(&self, script: &mut Writing, from: Lies, target: Target) {
+        if !self.mechanisms.transfer {
+            self.copied(script, self.work.costs.system.0, from, target);
+        }
+    }
+
     /// From the program to the network; `charges` as with [`Serving::read`].
-    fn send(&self, script: &mut Writing, lies: Lies, charges: bool) {
+    pub(super) fn send(&self, script: &mut Writing, lies: Lies, charges: bool) {
         let costs = &self.work.costs;
         let mut lies = lies;
         if !self.mechanisms.transfer {
@@ -338,7 +370,7 @@ impl<'a> Serving<'a> {
     }
 
     /// The program asks for I/O.
-    fn asked(&self, script: &mut Writing) {
+    pub(super) fn asked(&self, script: &mut Writing) {
         let costs = &self.work.costs;
         self.cycles(script, if self.mechanisms.initiation { costs.doorbell.0 } else { costs.call.0 });
     }

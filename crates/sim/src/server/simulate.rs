@@ -20,7 +20,7 @@ pub struct Options {
 /// When a simulation ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stop {
-    /// When so many requests have been served, behind a warm-up of a tenth of that and 50 for each thread at least: so
+    /// When so many requests have been served, behind a warm-up of a tenth of that and 100 for each thread at least: so
     /// many until those that wait longest have found their place.
     Requests(u64),
     /// When so many simulated seconds have passed, behind a warm-up of a tenth of that.
@@ -28,9 +28,9 @@ pub enum Stop {
 }
 
 impl Default for Options {
-    /// 20,000 requests: a second or so.
+    /// 100,000 requests: a second or so.
     fn default() -> Options {
-        Options { seed: 1, stop: Stop::Requests(20_000) }
+        Options { seed: 1, stop: Stop::Requests(100_000) }
     }
 }
 
@@ -62,7 +62,7 @@ const DEVICES_MAX: u32 = 4096;
 /// Of all requests or of the time, the share before anything is measured.
 const WARM_UP: f64 = 0.1;
 /// And requests for each thread.
-const WARM_UP_EACH: f64 = 50.0;
+const WARM_UP_EACH: f64 = 100.0;
 
 /// What came of a simulation; all but `is_whole` and `events` is of the time behind the warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -128,16 +128,28 @@ pub struct ResourceUse {
 }
 
 /// A net, and which of its stations are what.
-pub struct Prepared {
+pub(super) struct Prepared {
     net: Net,
     rows: Vec<(&'static str, Station, u32)>,
+}
+
+impl Prepared {
+    /// Of `net`, of whose stations some are in `rows`; the processors are the first.
+    pub(super) fn new(net: Net, rows: Vec<(&'static str, Station, u32)>) -> Prepared {
+        Prepared { net, rows }
+    }
+
+    /// The net.
+    pub(super) fn net(&self) -> &Net {
+        &self.net
+    }
 }
 
 /// The net of `description`, built as `architecture`.
 ///
 /// # Errors
 /// What is too large to simulate.
-pub fn prepare(description: &Description, architecture: Architecture) -> Result<Prepared, Error> {
+fn prepare(description: &Description, architecture: Architecture) -> Result<Prepared, Error> {
     let (machine, work) = (&description.machine, &description.workload());
     if work.load.threads > f64::from(THREADS_MAX) {
         return Err(Error::TooManyThreads(work.load.threads));
@@ -213,7 +225,12 @@ fn end(stop: Stop, description: &Description) -> Result<End, Error> {
     }
 }
 
-fn report(prepared: &Prepared, outcome: &Outcome, architecture: Architecture, seed: u64) -> Report {
+pub(super) fn report(
+    prepared: &Prepared,
+    outcome: &Outcome,
+    architecture: Architecture,
+    seed: u64,
+) -> Report {
     let resources: Vec<ResourceUse> =
         prepared.rows.iter().map(|row| in_row(row, &outcome.stations)).collect();
     let gap = outcome.gaps.mean_interval();
@@ -305,6 +322,7 @@ mod tests {
             l2: Size(131072.0),
             l2_latency: Time(5e-9),
             write_buffer: Size(2048.0),
+            file_cache: Size(0.0),
         });
         machine.interconnect = Interconnect {
             shape,

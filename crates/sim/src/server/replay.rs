@@ -1,0 +1,331 @@
+//! A recorded trace on a described machine: what its calls would have taken there.
+//!
+//! Each process does its calls in their order, one at a time. Which of them find their data in memory is worked out
+//! beforehand, in the order of the recording, with the description's cache of files ([`FileCache`]); files and sockets are
+//! spread over disks and interfaces. Writes go to memory and reach a disk when they are synchronised, or later, by a
+//! process of the system, when memory is needed; without a cache of files each call waits for its disk. Reads that go on where the last one of that file ended are in order, and
+//! read ahead.
+
+use super::caches::Target;
+use super::file_cache::{Evicted, FileCache};
+use super::hardware::{Hardware, block_of};
+use super::request::Serving;
+use super::script::Writing;
+use super::simulate::{Error, Prepared, Report, report};
+use crate::engine::{End, Net, Op, Record, Registers, Run, Time};
+use crate::server::caches::Lies;
+use crate::trace::{Call, Kind, Trace};
+use bywash_model::units::{Share, Size};
+use bywash_model::work::{Request, Workload};
+use bywash_model::{Architecture, Description};
+use std::collections::{BTreeMap, HashMap};
+
+/// When calls are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// When they were made, or as soon as the one before is done.
+    #[default]
+    Recorded,
+    /// As soon as the one before is done.
+    Fastest,
+}
+
+/// A call is moved in one go, and at most so many bytes of it.
+const BYTES_MAX: u64 = 1 << 30;
+const PROCESSES_MAX: usize = 100_000;
+
+/// Replays `trace` on the machine of `description`, built as `architecture`; `watch` as of
+/// [`simulate`](super::simulate()).
+///
+/// # Errors
+/// That there is nothing to replay, or too much.
+pub fn replay(
+    description: &Description,
+    architecture: Architecture,
+    trace: &Trace,
+    pace: Pace,
+    seed: u64,
+    watch: &mut dyn FnMut(f64) -> bool,
+) -> Result<Report, Error> {
+    if trace.calls.is_empty() {
+        return Err(Error::Nothing);
+    }
+    let prepared = prepare(description, architecture, trace, pace)?;
+    let requests = trace.calls.len() as u64;
+    let outcome = Run::new(prepared.net(), seed).watched(End::Requests { warm_up: 0, requests }, watch);
+    Ok(report(&prepared, &outcome, architecture, seed))
+}
+
+/// What a call does, as a place in the script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    ReadMemory,
+    ReadDisk,
+    ReadAhead,
+    WriteMemory,
+    WriteDisk,
+    /// Nothing has to be written.
+    SyncNothing,
+    Sync,
+    Receive,
+    Send,
+    /// Of the system, not of a call.
+    WriteBack,
+}
+
+const ALL: [Does; 10] = [
+    Does::ReadMemory,
+    Does::ReadDisk,
+    Does::ReadAhead,
+    Does::WriteMemory,
+    Does::WriteDisk,
+    Does::SyncNothing,
+    Does::Sync,
+    Does::Receive,
+    Does::Send,
+    Does::WriteBack,
+];
+
+fn prepare(
+    description: &Description,
+    architecture: Architecture,
+    trace: &Trace,
+    pace: Pace,
+) -> Result<Prepared, Error> {
+    let mut net = Net::new();
+    let hardware = Hardware::new(&mut net, &description.machine);
+    let mut plan = Plan::of(description, trace, pace, hardware.counts);
+    if plan.processes.len() > PROCESSES_MAX {
+        return Err(Error::TooManyThreads(plan.processes.len() as f64));
+    }
+    let mean = trace.calls.iter().map(|call| call.length).sum::<u64>() as f64 / trace.calls.len() as f64;
+    let block = Size(mean.max(1.0));
+    let mut work = Workload {
+        request: Request::Blocks { block, writes: Share(0.0), in_order: false },
+        ..description.workload()
+    };
+    work.load.threads = plan.processes.len() as f64;
+    work.load.spin = false;
+    let serving = Serving::new(&hardware, &description.machine, &work, architecture);
+    let (script, places) = script(&serving);
+    let script = net.script(script);
+    plan.processes.insert(u32::MAX, std::mem::take(&mut plan.written_back));
+    for records in plan.processes.into_values() {
+        let records =
+            records.into_iter().map(|(does, record)| Record { to: places[does as usize], ..record });
+        net.replay(script, Registers::default(), records);
+    }
+    Ok(Prepared::new(net, hardware.rows))
+}
+
+/// The script of every process, and where in it each thing begins that a call does.
+fn script(serving: &Serving<'_>) -> (Vec<Op>, Vec<u32>) {
+    let mut script = Writing::default();
+    let no_more = script.jump(Op::Record { to: 0 });
+    let mut places = Vec::new();
+    for does in ALL {
+        places.push(script.here());
+        if does != Does::WriteBack {
+            script.add(Op::Begin);
+        }
+        serving.call(&mut script, does);
+        serving.release(&mut script);
+        if does != Does::WriteBack {
+            script.add(Op::Finish);
+        }
+        script.add(Op::Jump { to: 0 });
+    }
+    script.land(no_more);
+    (script.ops, places)
+}
+
+impl Serving<'_> {
+    fn call(&self, script: &mut Writing, does: Does) {
+        match does {
+            Does::ReadMemory => {
+                self.asked(script);
+                self.kernel_copy(script, Lies::Memory, Target::Reused);
+            }
+            Does::ReadDisk | Does::ReadAhead => {
+                self.read(script, 0.0, Target::Reused, true, does == Does::ReadAhead);
+            }
+            Does::WriteMemory => {
+                self.asked(script);
+                self.kernel_copy(script, Lies::Cache, Target::Kept);
+            }
+            Does::WriteDisk => {
+                self.kernel_copy(script, Lies::Cache, Target::Reused);
+                self.asked(script);
+                self.to_disk(script, 0.0, false);
+            }
+            Does::SyncNothing => self.asked(script),
+            Does::Sync | Does::WriteBack => {
+                self.asked(script);
+                self.to_disk(script, 0.0, false);
+                if does == Does::Sync {
+                    // What was written has been counted when it was.
+                    script.add(Op::Size { bytes: 0, block: 1 });
+                }
+            }
+            Does::Receive => {
+                self.take_from_wire(script);
+                self.received(script);
+            }
+            Does::Send => self.send(script, Lies::Memory, true),
+        }
+    }
+}
+
+/// Who does what, when.
+struct Plan {
+    processes: BTreeMap<u32, Vec<(Does, Record)>>,
+    written_back: Vec<(Does, Record)>,
+}
+
+impl Plan {
+    fn of(description: &Description, trace: &Trace, pace: Pace, counts: [u32; 2]) -> Plan {
+        let size = description.machine.memory.map_or(0.0, |memory| memory.file_cache.0);
+        let mut cache = FileCache::new(size);
+        // Where the last read of a file by a process ended.
+        let mut ends: HashMap<(u32, u32), u64> = HashMap::new();
+        let mut plan = Plan { processes: BTreeMap::new(), written_back: Vec::new() };
+        for call in &trace.calls {
+            let at = if pace == Pace::Fastest { Time(0) } else { Time::of_seconds(call.at) };
+            let record = |file: u32, bytes: u64| Record {
+                at,
+                to: 0,
+                bytes: bytes.min(BYTES_MAX) as u32,
+                block: block_of(bytes.min(BYTES_MAX) as f64),
+                disk: file % counts[1],
+                interface: file % counts[0],
+            };
+            let (does, bytes, evicted) = decide(call, &mut cache, &mut ends);
+            for Evicted { file, bytes } in evicted {
+                plan.written_back.push((Does::WriteBack, record(file, bytes)));
+            }
+            plan.processes.entry(call.process).or_default().push((does, record(call.file, bytes)));
+        }
+        plan
+    }
+}
+
+/// What a call does, with how many bytes, and what has to be written back for it.
+fn decide(
+    call: &Call,
+    cache: &mut FileCache,
+    ends: &mut HashMap<(u32, u32), u64>,
+) -> (Does, u64, Vec<Evicted>) {
+    let Call { file, offset, length, .. } = *call;
+    match call.kind {
+        Kind::Read => {
+            let end = ends.insert((call.process, file), offset.saturating_add(length));
+            let (is_there, evicted) = cache.read(file, offset, length);
+            let does = match (is_there, end == Some(offset)) {
+                (true, _) => Does::ReadMemory,
+                (false, true) => Does::ReadAhead,
+                (false, false) => Does::ReadDisk,
+            };
+            (does, length, evicted)
+        }
+        Kind::Write if cache.keeps_nothing() => (Does::WriteDisk, length, Vec::new()),
+        Kind::Write => (Does::WriteMemory, length, cache.write(file, offset, length)),
+        Kind::Sync => match cache.sync(file) {
+            0 => (Does::SyncNothing, 0, Vec::new()),
+            dirty => (Does::Sync, dirty, Vec::new()),
+        },
+        Kind::Receive => (Does::Receive, length, Vec::new()),
+        Kind::Send => (Does::Send, length, Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bywash_model::Machine;
+    use bywash_model::machine::{Flash, Memory};
+    use bywash_model::units;
+
+    fn machine(file_cache: f64) -> Description {
+        let mut machine = Machine::of_2003();
+        machine.memory = Some(Memory {
+            rate: units::Rate(1e9),
+            banks: 4.0,
+            latency: units::Time(60e-9),
+            l1: Size(8192.0),
+            l2: Size(131_072.0),
+            l2_latency: units::Time(0.0),
+            write_buffer: Size(0.0),
+            file_cache: Size(file_cache),
+        });
+        let (latency, write) = (units::Time(1e-4), units::Time(0.0));
+        machine.disks.flash =
+            Some(Flash { latency, spread: 0.0, channels: 4.0, write, queues: 1.0, depth: 64.0 });
+        Description::of(machine, Workload::web(0.0))
+    }
+
+    fn call(at: f64, process: u32, kind: Kind, offset: u64, length: u64) -> Call {
+        Call { at, process, kind, file: 0, offset, length }
+    }
+
+    fn of(calls: Vec<Call>) -> Trace {
+        Trace { files: vec!["a".into()], calls }
+    }
+
+    fn run(description: &Description, trace: &Trace, pace: Pace) -> Report {
+        replay(description, Architecture::Conventional, trace, pace, 1, &mut |_| true).unwrap()
+    }
+
+    #[test]
+    fn every_call_is_done_and_a_second_read_is_faster() {
+        let reads = |count: u64| {
+            (0..count).map(|number| call(0.0, 7, Kind::Read, number % 16 * 4096, 4096)).collect()
+        };
+        let cached = run(&machine(1e6), &of(reads(160)), Pace::Fastest);
+        let never = run(&machine(0.0), &of(reads(160)), Pace::Fastest);
+        assert!(cached.is_whole && cached.requests == 160 && never.requests == 160);
+        assert!(cached.seconds < 0.5 * never.seconds, "{} {}", cached.seconds, never.seconds);
+        assert!((cached.throughput.mean * cached.seconds - 160.0 * 4096.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn the_recorded_pace_is_kept_where_it_can_be() {
+        let calls =
+            |every: f64| (0..20).map(|at| call(f64::from(at) * every, 1, Kind::Write, 0, 100)).collect();
+        let slow = run(&machine(1e6), &of(calls(1.0)), Pace::Recorded);
+        assert!(slow.seconds > 19.0 && slow.seconds < 19.1);
+        assert!(run(&machine(1e6), &of(calls(1.0)), Pace::Fastest).seconds < 0.1);
+    }
+
+    #[test]
+    fn every_kind_of_call_is_served_by_every_structure() {
+        let kinds = [Kind::Write, Kind::Sync, Kind::Read, Kind::Sync, Kind::Receive, Kind::Send];
+        let calls: Vec<Call> = (0..300u64)
+            .map(|number| {
+                let kind = kinds[number as usize % kinds.len()];
+                call(0.0, number as u32 % 5, kind, number * 5000, 6000 + number)
+            })
+            .collect();
+        for architecture in Architecture::ALL {
+            for cache in [0.0, 50_000.0, 1e9] {
+                let report =
+                    replay(&machine(cache), architecture, &of(calls.clone()), Pace::Fastest, 1, &mut |_| {
+                        true
+                    });
+                let report = report.unwrap();
+                assert!(report.is_whole && report.requests == 300, "{architecture:?} {cache}: {report:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn synchronising_takes_what_was_written() {
+        let calls = |kind| vec![call(0.0, 1, Kind::Write, 0, 1 << 20), call(0.0, 1, kind, 0, 1)];
+        let with = run(&machine(1e9), &of(calls(Kind::Sync)), Pace::Fastest).seconds;
+        let without = run(&machine(1e9), &of(calls(Kind::Write)), Pace::Fastest).seconds;
+        // A megabyte at the disk's 6.7 MiB/s.
+        assert!(with - without > 0.14, "{with} {without}");
+        let nothing =
+            replay(&machine(0.0), Architecture::Active, &of(vec![]), Pace::Fastest, 1, &mut |_| true);
+        assert_eq!(nothing, Err(Error::Nothing));
+    }
+}
