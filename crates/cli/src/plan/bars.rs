@@ -22,7 +22,7 @@ pub fn texts(number: u32) -> Option<(String, String)> {
 /// A line for each bar.
 fn table(bars: &[Bar]) -> String {
     let mut text = String::from(
-        "bar,MiB/s,half width of the 95 % interval,against the first,bound by,processors taken\n",
+        "bar,MiB/s,half width of the 95 % interval,against the first,the paper's,bound by,processors taken\n",
     );
     let first = bars.first().map_or(1.0, |bar| bar.throughput.mean);
     for bar in bars {
@@ -30,11 +30,12 @@ fn table(bars: &[Bar]) -> String {
         // A string takes everything that is written to it.
         let _ = writeln!(
             text,
-            "\"{}\",{},{},{},{},{}",
+            "\"{}\",{},{},{},{},{},{}",
             bar.name,
             mean / MIB,
             half / MIB,
-            mean / first,
+            bar.throughput.mean / first,
+            bar.says.map_or(String::new(), |says| says.to_string()),
             bar.binding,
             bar.processors
         );
@@ -79,6 +80,7 @@ fn draw(
     let centred = |size: i32, vertical| {
         TextStyle::from(("sans-serif", size).into_font()).pos(Pos::new(HPos::Center, vertical))
     };
+    let inside = centred(13, VPos::Top).color(&WHITE);
     let first = bars.first().map_or(1.0, |bar| bar.throughput.mean);
     for (number, bar) in bars.iter().enumerate() {
         let (middle, mean) = (number as f64 + 0.5, bar.throughput.mean / MIB);
@@ -98,6 +100,14 @@ fn draw(
             [(middle - END, high), (middle + END, high)],
         ] {
             chart.draw_series([PathElement::new(line, BLACK.stroke_width(2))]).map_err(said)?;
+        }
+        if let Some(says) = bar.says {
+            let level = says * first / MIB;
+            let line = [(middle - BAR / 2.0, level), (middle + BAR / 2.0, level)];
+            chart.draw_series(DashedLineSeries::new(line, 6, 4, BLACK.stroke_width(2))).map_err(said)?;
+            // At the foot of the bar, where nothing else is.
+            let label = Text::new(format!("paper {says:.2}"), (middle, most * 0.05), inside.clone());
+            chart.draw_series([label]).map_err(said)?;
         }
         let label = format!("{mean:.0} ({:.2})", bar.throughput.mean / first);
         chart

@@ -22,6 +22,8 @@ pub struct Bar {
     pub binding: String,
     /// The share of the time that the host's processors were taken.
     pub processors: f64,
+    /// What the paper says of it, as a ratio to the first bar.
+    pub says: Option<f64>,
 }
 
 /// How devices are joined in a bar.
@@ -72,11 +74,33 @@ const SEED: u64 = 2003;
 pub fn figure(number: u32) -> Option<Vec<Bar>> {
     let base = Preset::named("carrera-table-4")?.description();
     match number {
-        8 => Some(bars(&base, base.request)),
-        9 => Some(bars(&base, Request::Video { file: Size(VIDEO) })),
+        8 => Some(said(
+            bars(&base, base.request),
+            [SAYS_WEB_SWITCH, SAYS_WEB_SWITCH * SAYS_WEB_SLOW, SAYS_WEB_BEST],
+        )),
+        9 => {
+            let bars = bars(&base, Request::Video { file: Size(VIDEO) });
+            // Of the active ones the text names the best, which both are.
+            Some(said(bars, [SAYS_VIDEO_SWITCH, SAYS_VIDEO_BEST, SAYS_VIDEO_BEST]))
+        }
         _ => None,
     }
 }
+
+/// With what the paper says of the bars of a switch, whichever it is.
+fn said(bars: Vec<Bar>, says: [f64; 3]) -> Vec<Bar> {
+    let of = |number: usize| (number >= says.len()).then(|| says[number % says.len()]);
+    bars.into_iter().enumerate().map(|(number, bar)| Bar { says: of(number), ..bar }).collect()
+}
+
+/// The ratios of the paper's text.
+const SAYS_WEB_SWITCH: f64 = 1.15;
+const SAYS_WEB_SLOW: f64 = 1.85;
+const SAYS_WEB_FAST: f64 = 2.12;
+const SAYS_WEB_BEST: f64 = 2.46;
+const SAYS_VIDEO_BEST: f64 = 1.47;
+const SAYS_VIDEO_SWITCH: f64 = 1.31;
+const SAYS_VIDEO_IDLE: f64 = 0.9;
 
 /// All bars of one kind of request: by interconnect, then by structure.
 fn bars(base: &Description, request: Request) -> Vec<Bar> {
@@ -98,6 +122,7 @@ fn bars(base: &Description, request: Request) -> Vec<Bar> {
             throughput: report.throughput,
             processors: report.resources.first().map_or(0.0, |processors| processors.utilisation),
             binding: report.binding,
+            says: None,
         }
     })
 }
@@ -166,25 +191,49 @@ pub fn targets() -> Vec<Target> {
     let line =
         |source, what, says, simulated, range| Target { source, what, says, simulated, range, note: "" };
     vec![
-        line("Fig. 8", "Web: conventional on a switch / on PCI", "1.15", ratios.web_switch, near(1.15)),
+        line(
+            "Fig. 8",
+            "Web: conventional on a switch / on PCI",
+            "1.15",
+            ratios.web_switch,
+            near(SAYS_WEB_SWITCH),
+        ),
         line(
             "Fig. 8",
             "Web, on a switch: active 300 MHz / conventional",
             "1.85",
             ratios.web_slow,
-            near(1.85),
+            near(SAYS_WEB_SLOW),
         ),
         line(
             "Fig. 8",
             "Web, on a switch: active 1.5 GHz / conventional",
             "2.12",
             ratios.web_fast,
-            near(2.12),
+            near(SAYS_WEB_FAST),
         ),
-        line("Fig. 8", "Web: best active / conventional on PCI", "2.46", ratios.web_best, near(2.46)),
+        line(
+            "Fig. 8",
+            "Web: best active / conventional on PCI",
+            "2.46",
+            ratios.web_best,
+            near(SAYS_WEB_BEST),
+        ),
         line("Fig. 8", "Web: RapidIO / InfiniBand", "no difference", ratios.web_switches, (0.95, 1.05)),
-        line("Fig. 9", "Video: best active / conventional on PCI", "1.47", ratios.video_best, near(1.47)),
-        line("Fig. 9", "Video: conventional on a switch / on PCI", "1.31", ratios.video_switch, near(1.31)),
+        line(
+            "Fig. 9",
+            "Video: best active / conventional on PCI",
+            "1.47",
+            ratios.video_best,
+            near(SAYS_VIDEO_BEST),
+        ),
+        line(
+            "Fig. 9",
+            "Video: conventional on a switch / on PCI",
+            "1.31",
+            ratios.video_switch,
+            near(SAYS_VIDEO_SWITCH),
+        ),
         Target {
             note: "10 cycles a byte at this throughput leave 90 % idle before anything waits for memory",
             ..line(
@@ -192,7 +241,7 @@ pub fn targets() -> Vec<Target> {
                 "Video, conventional on PCI: processors idle",
                 "> 0.9",
                 ratios.video_idle,
-                (near(0.9).0, 1.0),
+                (near(SAYS_VIDEO_IDLE).0, 1.0),
             )
         },
     ]
