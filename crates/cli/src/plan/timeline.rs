@@ -48,7 +48,7 @@ fn events(out: &mut impl Write, timeline: &Timeline) -> io::Result<()> {
     write!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     let mut comma = "";
     let mut add = |event: &Event<'_>| {
-        write!(out, "{comma}\n")?;
+        writeln!(out, "{comma}")?;
         comma = ",";
         serde_json::to_writer(&mut *out, event).map_err(io::Error::from)
     };

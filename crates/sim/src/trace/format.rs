@@ -74,7 +74,6 @@ impl Trace {
     /// Writes a trace in its own form.
     pub fn write(&self) -> String {
         let mut writer = WriterBuilder::new().quote_style(QuoteStyle::Necessary).from_writer(Vec::new());
-        let mut text = Vec::new();
         // Memory takes whatever is written: there is nothing that could fail.
         let _ = writer.write_record(HEADER.split(','));
         for Call { at, process, kind, file, offset, length } in &self.calls {
@@ -83,10 +82,7 @@ impl Trace {
             let (offset, length) = (offset.to_string(), length.to_string());
             let _ = writer.write_record([&at, &process, kind.name(), name, &offset, &length]);
         }
-        if let Ok(written) = writer.into_inner() {
-            text = written;
-        }
-        String::from_utf8_lossy(&text).into_owned()
+        String::from_utf8_lossy(&writer.into_inner().unwrap_or_default()).into_owned()
     }
 }
 

@@ -13,8 +13,8 @@ const STANDARD: &str = "calls on standard input, output or error, of which the r
 const UNKNOWN: &str = "calls on descriptors whose opening is not in the recording (record with -y, and with all of %desc, %network and %process)";
 const WHOLE_SYSTEM: &str = "sync and syncfs, which are of no one file";
 const MAPPED: &str = "mappings of files (what is read and written through one is no call)";
-const HIDDEN: &str =
-    "calls whose requests strace does not show, or not as they were done (io_uring, aio, sendmmsg, ...)";
+const BUNDLED: &str =
+    "calls that carry requests of their own, which are not read (io_uring, aio, sendmmsg, recvmmsg)";
 const BEYOND: &str = "calls past the end of any file";
 
 const FROM_THE_BEGINNING: &str =
@@ -64,7 +64,9 @@ impl Importer {
         }
         let reason = match call.name {
             "sync" | "syncfs" => WHOLE_SYSTEM,
-            "io_uring_enter" | "io_submit" | "sendmmsg" | "recvmmsg" | "vmsplice" | "msync" => HIDDEN,
+            "io_uring_enter" | "io_submit" | "sendmmsg" | "recvmmsg" => BUNDLED,
+            "vmsplice" | "tee" => reason(Sort::Pipe),
+            "msync" => MAPPED,
             "mmap" | "mmap2" if Descriptor::parse(call.argument(4)).is_some() => MAPPED,
             _ => OTHER,
         };
@@ -104,8 +106,12 @@ impl Importer {
             }
             _ => return Ok(false),
         };
-        let is_peek =
-            call.name.starts_with("recv") && call.arguments.iter().any(|flags| flags.contains("MSG_PEEK"));
+        let flags = match call.name {
+            "recv" | "recvfrom" => call.argument(3),
+            "recvmsg" => call.argument(2),
+            _ => "",
+        };
+        let is_peek = flags.contains("MSG_PEEK");
         let left = match call.result {
             Outcome::None => Some(super::NO_RETURN),
             Outcome::Failed => Some(FAILED),
@@ -162,8 +168,7 @@ impl Importer {
     ) -> Result<(), Error> {
         let opened = self.descriptors.opened(id);
         let name = opened.name.clone();
-        let is_durable = way == Way::Out
-            && (opened.is_durable || call.arguments.iter().any(|flags| is_durable_write(call.name, flags)));
+        let is_durable = way == Way::Out && (opened.is_durable || is_durable_write(call));
         let (end, is_end_known) = self.ends.get(&name).copied().unwrap_or((0, false));
         // pwrite, too, appends to a file that was opened so (pwrite(2), "BUGS").
         let offset = if way == Way::Out && opened.appends {
@@ -386,10 +391,9 @@ fn sort_of_family(family: &str) -> Sort {
     }
 }
 
-fn is_durable_write(name: &str, flags: &str) -> bool {
-    name == "pwritev2"
-        && (flags.contains("RWF_SYNC") || flags.contains("RWF_DSYNC"))
-        && !flags.starts_with('[')
+/// Whether this one write is durable when it returns.
+fn is_durable_write(call: &Syscall) -> bool {
+    call.name == "pwritev2" && ["RWF_SYNC", "RWF_DSYNC"].iter().any(|flag| call.argument(4).contains(flag))
 }
 
 fn makes_no_file(name: &str) -> bool {

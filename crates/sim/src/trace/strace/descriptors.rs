@@ -110,13 +110,8 @@ pub fn sort_of_name(name: &str) -> Sort {
         Some("pipe") => Sort::Pipe,
         Some("socket") => Sort::Network,
         Some(kind) if kind.starts_with("UNIX") || kind.starts_with("NETLINK") => Sort::Local,
-        Some(kind)
-            if kind
-                .bytes()
-                .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"v-".contains(&byte)) =>
-        {
-            Sort::Network
-        }
+        // TCP, UDPv6, RAW, ...: with -yy.
+        Some(kind) if kind.starts_with(|first: char| first.is_ascii_uppercase()) => Sort::Network,
         _ if name.starts_with("anon_inode:") => Sort::Other,
         _ => Sort::File,
     }
