@@ -5,6 +5,7 @@
 #   make build      target/release/bywash, its library beside it, man pages and completions
 #   make install    PREFIX=/usr/local, DESTDIR= for packagers; `make uninstall` takes it away again
 #   make fuzz       inputs made up by a fuzzer; FUZZ_SECONDS=36000 FUZZ_TARGETS=path for a night of one target
+#   make page       the planner's page, one file: target/page/index.html
 #   make check      format, lints, documentation, licences, spelling
 #   make packages   the Debian packages that the tests and benches need
 #
@@ -26,16 +27,32 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 release := $(target)/release
 # What is tested and linted besides the default features.
-features := --features bywash-container/async,bywash-channel/async,bywash-flow/reliable
+features = --features bywash-container/async,bywash-channel/async,bywash-flow/reliable$(if $(has_page),$(comma)bywash-cli/page)
 tools := $(target)/tools
+# The planner's page, which the command has in it where it can be made. Looked for each time: it is made on the way.
+page := $(target)/page/index.html
+has_page = $(shell test -e $(page) && echo yes)
+comma := ,
 
 # ---- building ---------------------------------------------------------------------------------------
 
-.PHONY: build generated
-build:
+.PHONY: build page generated
+build: page
 	scripts/packages build
-	$(CARGO) build --release --locked -p bywash-cli -p bywash-shim -p bywash-capi
+	$(CARGO) build --release --locked -p bywash-cli -p bywash-shim -p bywash-capi $(if $(has_page),--features bywash-cli/page)
 	$(MAKE) --no-print-directory generated
+
+# What computes in it is compiled for browsers, for which the toolchain needs a target that is fetched where that can be
+# done. A page that was made before stays if it cannot.
+engine := wasm32-unknown-unknown
+page:
+	@sysroot=$$(rustc --print sysroot); \
+	if [[ -d $$sysroot/lib/rustlib/$(engine) ]] || reason=$$(rustup target add $(engine) 2>&1); then \
+	  $(CARGO) build --quiet --locked --profile page-engine --target $(engine) -p bywash-page; \
+	  $(CARGO) run --quiet --locked -p bywash-join -- web/page $(target)/$(engine)/page-engine/bywash_page.wasm $(page); \
+	else \
+	  echo "page: left out, since $(engine) cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
+	fi
 
 generated:
 	$(release)/bywash man --out $(release)/man/man1
@@ -132,15 +149,27 @@ spelling:
 
 # ---- testing ----------------------------------------------------------------------------------------
 
-.PHONY: packages test unit python loom miri fuzz bench-quick
+.PHONY: packages test unit browser python loom miri fuzz bench-quick
 packages:
 	scripts/packages test
 
-test: packages check unit python loom miri fuzz bench-quick
+test: packages page check unit browser python loom miri fuzz bench-quick
 
 unit:
 	$(CARGO) build --locked --workspace $(features)
 	$(CARGO) test --locked --workspace --no-fail-fast $(features)
+
+# The planner's page in Debian's Chromium, driven by what npm fetches where that can be done. Screenshots are left in
+# target/page/shots. The command is the one that `unit` has built.
+node_20 := node -e 'if (parseInt(process.versions.node) < 20) { console.log("Node.js 20 is needed"); process.exit(1); }'
+browser:
+	@if [[ -z "$(has_page)" ]]; then \
+	  echo "browser: left out, since there is no page"; \
+	elif reason=$$({ $(node_20) && npm ci --silent --no-audit --no-fund --prefix web/tests; } 2>&1); then \
+	  PAGE_COMMAND=$(target)/debug/bywash PAGE_OUT=$(target)/page/shots node --test web/tests/page.test.js; \
+	else \
+	  echo "browser: left out, since its tools cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
+	fi
 
 # The Python package as somebody gets it who installs it. What builds and tests it is kept in an environment of its
 # own, fetched where that can be done. PYTHON: the interpreter, 3.11 or later.

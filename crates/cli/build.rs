@@ -1,15 +1,32 @@
-//! Links the command so that it starts quickly.
+//! Links the command so that it starts quickly, and finds the planner's page for it (feature `page`).
 //!
 //! Most of what the dynamic loader does for it is writing eight thousand addresses. Packed they are a tenth of that work
 //! (DT_RELR), which loaders know since glibc 2.36.
 
-use std::process::Command;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    if std::env::var("CARGO_CFG_TARGET_ENV").as_deref() == Ok("gnu") && loader_unpacks() {
+    if env::var_os("CARGO_FEATURE_PAGE").is_some() {
+        let Some(page) = page() else {
+            eprintln!("the feature 'page' needs target/page/index.html, which `make page` makes");
+            exit(1);
+        };
+        println!("cargo:rerun-if-changed={}", page.display());
+        println!("cargo:rustc-env=BYWASH_PAGE={}", page.display());
+    }
+    if env::var("CARGO_CFG_TARGET_ENV").as_deref() == Ok("gnu") && loader_unpacks() {
         println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
+}
+
+/// The page in the target folder, which the folder for this script's output is in.
+fn page() -> Option<PathBuf> {
+    let out = PathBuf::from(env::var_os("OUT_DIR")?);
+    let mut pages = out.ancestors().map(|folder: &Path| folder.join("page/index.html"));
+    pages.find(|page| page.is_file())
 }
 
 /// Whether this machine's glibc is new enough, as getconf(1) says: `glibc 2.36`.

@@ -91,6 +91,12 @@ pub enum PlanCommand {
     /// error tells what the recording was, and what of it the trace does not have and why.
     #[command(after_help = TRACE_NOTES)]
     Trace(TraceArgs),
+    /// Serve the planner as a page: sliders, curves, machines side by side, simulations
+    ///
+    /// The page computes in the browser; this machine's other programs can reach it, other machines cannot. It ends
+    /// with Ctrl-C.
+    #[command(after_help = WEB_NOTES)]
+    Web(WebArgs),
 }
 
 /// `bywash plan figure`.
@@ -256,6 +262,25 @@ pub struct CheckArgs {
     #[arg(long)]
     pub json: bool,
 }
+
+/// `bywash plan web`.
+#[derive(Args)]
+pub struct WebArgs {
+    /// The port on 127.0.0.1; 0: any that is free
+    #[arg(long, value_name = "PORT", default_value_t = 8470)]
+    pub port: u16,
+
+    /// Write the page to DIR/index.html, which opens without a server, and serve nothing
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "port")]
+    pub export: Option<PathBuf>,
+}
+
+const WEB_NOTES: &str = "\
+Examples:
+  bywash plan web                       and open the address that it prints
+  bywash plan web --export planner      and open planner/index.html, or send it to somebody
+
+Exit status: 128 and the signal's number after a signal, which is how it ends; 125 if it cannot begin.";
 
 const SIMULATE_NOTES: &str = "\
 Without [machine.memory] nothing waits for memory; without rotating or flash a disk only has its rate. docs/guide/plan.md

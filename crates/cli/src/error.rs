@@ -114,6 +114,21 @@ pub enum Failure {
     #[error("{0}")]
     Preset(String),
 
+    /// The planner's page is not in this command.
+    #[error(
+        "this bywash was built without the planner's page; build it with `make`, or `make page` and the feature 'page'"
+    )]
+    PageMissing,
+
+    /// The port cannot be had.
+    #[error("cannot serve on 127.0.0.1:{port}: {source}; name another --port, or 0 for any that is free")]
+    Port {
+        /// As it was given.
+        port: u16,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+
     /// Standard output cannot be written.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),

@@ -1,21 +1,28 @@
-//! The same server with a number of threads: mean-value analysis of the closed network of its resources.
+//! The same server with a number of threads: the closed network of its resources, by its means.
 //!
-//! A thread takes a request, passes every resource, answers, thinks, and takes the next one. Then with N threads, by
-//! Reiser and Lavenberg, *Mean-Value Analysis of Closed Multichain Queuing Networks* (JACM 27(2), 1980): who arrives at
-//! a resource finds there what N - 1 threads leave there on the average, so
+//! A thread takes a request, passes every resource, answers, thinks, and takes the next one. Interfaces and disks are
+//! several queues of one server, as a file is on one disk and a connection at one interface; to each an equal share goes.
+//! For those, by Reiser and Lavenberg, *Mean-Value Analysis of Closed Multichain Queuing Networks* (JACM 27(2), 1980): who
+//! arrives at a resource finds there what N - 1 threads leave there on the average, so
 //!
 //! ```text
-//!     one server:       R(n) = D (1 + Q(n-1))
-//!     c servers:        R(n) = D/c (1 + Q(n-1) + sum over j < c-1 of (c-1-j) p(j, n-1))
-//!     the whole:        X(n) = n / (Z + sum R(n)),   Q(n) = X(n) R(n)
+//!     R(n) = D (1 + Q(n-1)),   X(n) = n / (Z + sum R(n)),   Q(n) = X(n) R(n)
 //! ```
 //!
-//! with p(j, n) the probability of j of n threads there. Processors are one queue with several servers; interfaces and
-//! disks are several queues, as a file is on one disk and a connection at one interface; to each an equal share goes.
+//! The processors are one queue with c servers. To them all the rest is one station that serves n threads at the rate
+//! X(n), and answers the same (Chandy, Herzog and Woo, *Parametric Analysis of Queuing Networks*, IBM J. R&D 19(1), 1975), so
+//! the chance that j of N threads are at the processors goes by
 //!
-//! Costs O(threads x processors) steps. Called by the command, and held against the simulator.
+//! ```text
+//!     p(j) / p(j-1) = D / min(j, c) X(N-j+1)
+//! ```
+//!
+//! Only sums and products of what is positive: the mean-value analysis of several servers takes differences of nearly
+//! equal numbers instead, and with tens of processors nothing is left of them.
+//!
+//! Costs O(threads) steps. Called by the command, and held against the simulator.
 
-use crate::demand::{Architecture, Demand, Resource};
+use crate::demand::{Architecture, Demand};
 use crate::machine::Machine;
 use crate::work::Workload;
 use serde::Serialize;
@@ -29,19 +36,26 @@ pub struct Closed {
     pub requests: f64,
     /// Seconds from a request to its answer, on the average.
     pub response: f64,
-    /// How busy each resource is, 0 to 1, in the order of [`Resource::ALL`].
+    /// How busy each resource is, 0 to 1, in the order of [`Resource::ALL`](crate::Resource::ALL).
     pub utilisation: [f64; 6],
-    /// Requests at each resource, waiting or served, in the order of [`Resource::ALL`].
+    /// Requests at each resource, waiting or served, in the order of [`Resource::ALL`](crate::Resource::ALL).
     pub waiting: [f64; 6],
 }
 
-/// A place where threads wait.
-#[derive(Clone, Debug)]
+/// Servers with one queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool {
+    /// Seconds of service for a request, over all visits.
+    pub demand: f64,
+    /// How many serve.
+    pub servers: u32,
+}
+
+/// Servers with a queue each.
+#[derive(Clone, Copy, Debug)]
 pub struct Station {
     /// Seconds of service for a request, over all visits.
     pub demand: f64,
-    /// Servers at each queue.
-    pub servers: u32,
     /// Queues, of which a request visits one.
     pub queues: f64,
 }
@@ -50,24 +64,20 @@ pub struct Station {
 pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) -> Closed {
     let demand = Demand::of(machine, work, architecture);
     let bytes = work.request_bytes();
-    let stations: Vec<Station> = Resource::ALL
+    let seconds = demand.seconds.map(|seconds| seconds * bytes);
+    // In the order of `Resource::ALL`, of which the processors are the first.
+    let pool = Pool { demand: seconds[0], servers: demand.units[0].round().max(1.0) as u32 };
+    let stations: Vec<Station> = seconds[1..]
         .iter()
-        .zip(demand.seconds.iter().zip(&demand.units))
-        .map(|(resource, (seconds, units))| {
-            let is_shared = *resource == Resource::Processors;
-            Station {
-                demand: seconds * bytes,
-                servers: if is_shared { units.round().max(1.0) as u32 } else { 1 },
-                queues: if is_shared { 1.0 } else { *units },
-            }
-        })
+        .zip(&demand.units[1..])
+        .map(|(demand, queues)| Station { demand: *demand, queues: *queues })
         .collect();
-    let means = means(&stations, work.load.threads.round().max(1.0) as u32, work.load.think.0);
-    let mut utilisation = [0.0; 6];
-    let mut waiting = [0.0; 6];
+    let means = means(pool, &stations, work.load.threads.round().max(1.0) as u32, work.load.think.0);
+    let mut utilisation = [means.rate * pool.demand / f64::from(pool.servers); 6];
+    let mut waiting = [means.in_pool; 6];
     for (at, station) in stations.iter().enumerate() {
-        utilisation[at] = means.rate * station.demand / (f64::from(station.servers) * station.queues);
-        waiting[at] = means.at[at];
+        utilisation[at + 1] = means.rate * station.demand / station.queues;
+        waiting[at + 1] = means.at[at];
     }
     Closed {
         throughput: means.rate * bytes,
@@ -85,78 +95,92 @@ pub struct Means {
     pub rate: f64,
     /// Seconds in the network.
     pub response: f64,
+    /// Requests at the pool.
+    pub in_pool: f64,
     /// Requests at each station, over all its queues.
     pub at: Vec<f64>,
 }
 
-/// Those of `threads` that visit `stations` and think for `think` seconds.
-pub fn means(stations: &[Station], threads: u32, think: f64) -> Means {
-    let mut queues: Vec<Queue> = stations.iter().map(Queue::new).collect();
-    let mut means = Means { rate: 0.0, response: 0.0, at: vec![0.0; stations.len()] };
-    for population in 1..=threads {
-        means.response = queues.iter_mut().map(Queue::residence).sum();
-        means.rate = f64::from(population) / (think + means.response);
-        for queue in &mut queues {
-            queue.arrive(means.rate);
+/// Those of `threads` that visit `pool` and `stations` and think for `think` seconds.
+pub fn means(pool: Pool, stations: &[Station], threads: u32, think: f64) -> Means {
+    let mut rates = Vec::with_capacity(threads as usize + 1);
+    rates.push(0.0);
+    Rest::new(stations, think).each(threads, |rest| rates.push(rest.rate));
+    let chances = pool.chances(&rates);
+    let expected = |of: &dyn Fn(usize) -> f64| -> f64 {
+        chances.iter().enumerate().map(|(here, chance)| chance * of(here)).sum()
+    };
+    let everybody = f64::from(threads);
+    // Where nobody spends time but at the pool, the rest passes any rate.
+    let rate = if rates[1].is_finite() {
+        expected(&|here| rates[rates.len() - 1 - here])
+    } else {
+        everybody.min(f64::from(pool.servers)) / pool.demand
+    };
+    let in_pool = expected(&|here| here as f64);
+    let mut at = vec![0.0; stations.len()];
+    let mut there = 0;
+    Rest::new(stations, think).each(threads, |rest| {
+        there += 1;
+        let chance = chances[threads as usize - there];
+        for (at, (length, station)) in at.iter_mut().zip(rest.lengths.iter().zip(stations)) {
+            *at += chance * length * station.queues;
         }
-    }
-    for (at, queue) in means.at.iter_mut().zip(&queues) {
-        *at = queue.length * queue.copies;
-    }
-    means
+    });
+    Means { rate, response: everybody / rate - think, in_pool, at }
 }
 
-/// One of the equal queues of a station, with as many threads as were counted so far.
-struct Queue {
-    /// Seconds of service for a visit, and the visits of a request to this queue.
-    service: f64,
-    copies: f64,
-    servers: u32,
-    /// Requests here.
-    length: f64,
-    /// Seconds that a request spends here, for the next population.
-    stay: f64,
-    /// Probability of 0, 1, ... servers - 1 requests here.
-    few: Vec<f64>,
+impl Pool {
+    /// The chance of 0, 1, ... threads here, if the rest serves 0, 1, ... of them at `rates`.
+    fn chances(self, rates: &[f64]) -> Vec<f64> {
+        let all = rates.len() - 1;
+        if !rates[1].is_finite() {
+            return (0..=all).map(|here| if here == all { 1.0 } else { 0.0 }).collect();
+        }
+        // As logarithms: far from the mean they are smaller than numbers can be.
+        let mut weights = vec![0.0; rates.len()];
+        for here in 1..=all {
+            let servers = f64::from(self.servers).min(here as f64);
+            weights[here] = weights[here - 1] + (self.demand / servers * rates[all + 1 - here]).ln();
+        }
+        let most = weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        for weight in &mut weights {
+            *weight = (*weight - most).exp();
+        }
+        let sum: f64 = weights.iter().sum();
+        weights.iter().map(|weight| weight / sum).collect()
+    }
 }
 
-impl Queue {
-    fn new(station: &Station) -> Queue {
-        let mut few = vec![0.0; station.servers.max(1) as usize];
-        few[0] = 1.0;
-        let copies = station.queues.max(f64::MIN_POSITIVE);
-        Queue {
-            service: station.demand,
-            copies,
-            servers: station.servers.max(1),
-            length: 0.0,
-            stay: 0.0,
-            few,
-        }
+/// All but the pool, with as many threads as were counted so far.
+struct Rest<'a> {
+    stations: &'a [Station],
+    think: f64,
+    /// Requests at one queue of each station.
+    lengths: Vec<f64>,
+    /// Requests a second.
+    rate: f64,
+}
+
+impl<'a> Rest<'a> {
+    fn new(stations: &'a [Station], think: f64) -> Rest<'a> {
+        Rest { stations, think, lengths: vec![0.0; stations.len()], rate: 0.0 }
     }
 
-    /// Seconds at this station for a request more.
-    fn residence(&mut self) -> f64 {
-        let servers = f64::from(self.servers);
-        let idle: f64 =
-            self.few.iter().enumerate().map(|(here, chance)| (servers - 1.0 - here as f64) * chance).sum();
-        self.stay = self.service / servers * (1.0 + self.length + idle);
-        self.stay
-    }
-
-    /// So many requests come a second, over all queues of the station.
-    fn arrive(&mut self, rate: f64) {
-        let each = rate / self.copies;
-        self.length = each * self.stay;
-        let servers = f64::from(self.servers);
-        let work = each * self.service;
-        for here in (1..self.few.len()).rev() {
-            self.few[here] = work / here as f64 * self.few[here - 1];
+    /// Counts up to `threads` and shows each of the networks on the way.
+    fn each(mut self, threads: u32, mut show: impl FnMut(&Rest<'_>)) {
+        for population in 1..=threads {
+            let stay = |(station, length): (&Station, &f64)| station.demand * (1.0 + length);
+            let response: f64 = self.stations.iter().zip(&self.lengths).map(stay).sum();
+            self.rate = f64::from(population) / (self.think + response);
+            for (station, length) in self.stations.iter().zip(&mut self.lengths) {
+                // Nobody is where nothing takes time, however many pass.
+                if station.demand > 0.0 {
+                    *length = self.rate / station.queues * station.demand * (1.0 + *length);
+                }
+            }
+            show(&self);
         }
-        let busy: f64 =
-            self.few.iter().enumerate().skip(1).map(|(here, chance)| (servers - here as f64) * chance).sum();
-        // A difference of nearly equal numbers when all are busy.
-        self.few[0] = (1.0 - (work + busy) / servers).max(0.0);
     }
 }
 
@@ -165,13 +189,16 @@ mod tests {
     use super::*;
     use crate::bound::bound;
 
-    fn one(demand: f64, servers: u32, queues: f64) -> Station {
-        Station { demand, servers, queues }
+    const NOTHING: Pool = Pool { demand: 0.0, servers: 1 };
+
+    fn one(demand: f64, queues: f64) -> Station {
+        Station { demand, queues }
     }
 
     #[test]
     fn a_single_thread_never_waits() {
-        let means = means(&[one(0.2, 1, 1.0), one(0.3, 4, 1.0), one(0.5, 1, 8.0)], 1, 1.0);
+        let pool = Pool { demand: 0.3, servers: 4 };
+        let means = means(pool, &[one(0.2, 1.0), one(0.5, 8.0)], 1, 1.0);
         assert!((means.response - 1.0).abs() < 1e-12 && (means.rate - 0.5).abs() < 1e-12);
     }
 
@@ -179,19 +206,20 @@ mod tests {
     #[test]
     fn balanced_queues_have_a_closed_form() {
         for threads in [1, 2, 10, 100] {
-            let stations = vec![one(0.25, 1, 1.0); 5];
             let wanted = f64::from(threads) / (f64::from(threads) + 4.0) / 0.25;
-            assert!((means(&stations, threads, 0.0).rate - wanted).abs() < 1e-9);
-            let equal = means(&[one(0.25 * 5.0, 1, 5.0)], threads, 0.0).rate;
-            assert!((equal - wanted).abs() < 1e-9, "five queues of a station are five stations");
+            let near = |rate: f64| assert!((rate - wanted).abs() < 1e-9, "{rate} {wanted}");
+            near(means(NOTHING, &[one(0.25, 1.0); 5], threads, 0.0).rate);
+            // Five queues of a station are five stations, and a pool of one server is one.
+            near(means(NOTHING, &[one(0.25 * 5.0, 5.0)], threads, 0.0).rate);
+            near(means(Pool { demand: 0.25, servers: 1 }, &[one(0.25, 1.0); 4], threads, 0.0).rate);
         }
     }
 
-    /// The machine repairman: threads that think and one station of several servers, in closed form.
+    /// The machine repairman: threads that think and one pool of several servers, in closed form.
     #[test]
     fn several_servers_follow_the_repairman() {
         let (threads, servers, think, service) = (12u32, 3u32, 2.0, 1.0);
-        // Weights of n requests at the station: C(N, n) (S/Z)^n n! / (min(n, c)! c^(n - min(n, c))).
+        // Weights of n requests at the pool: C(N, n) (S/Z)^n n! / (min(n, c)! c^(n - min(n, c))).
         let mut weights = vec![1.0f64];
         for n in 1..=threads {
             let before = weights[n as usize - 1];
@@ -199,8 +227,41 @@ mod tests {
         }
         let all: f64 = weights.iter().sum();
         let here: f64 = weights.iter().enumerate().map(|(n, weight)| n as f64 * weight).sum::<f64>() / all;
-        let means = means(&[one(service, servers, 1.0)], threads, think);
-        assert!((means.at[0] - here).abs() < 1e-9, "{} {here}", means.at[0]);
+        let means = means(Pool { demand: service, servers }, &[], threads, think);
+        assert!((means.in_pool - here).abs() < 1e-9, "{} {here}", means.in_pool);
+    }
+
+    #[test]
+    fn a_pool_alone_is_busy() {
+        let means = means(Pool { demand: 0.5, servers: 4 }, &[], 3, 0.0);
+        assert!((means.rate - 6.0).abs() < 1e-12 && (means.response - 0.5).abs() < 1e-12);
+        assert_eq!(means.in_pool, 3.0);
+    }
+
+    /// Where tens of servers are nearly all busy, the textbook's recursion answered more than there can be.
+    #[test]
+    fn many_servers_never_do_more_than_they_can() {
+        for servers in [2, 8, 32, 128] {
+            let pool = Pool { demand: 0.01 * f64::from(servers), servers };
+            for disks in [0.008, 0.0099, 0.01, 0.0101, 0.02] {
+                let mut before = 0.0;
+                for threads in [1, 4, 16, 64, 256, 1024] {
+                    let means = means(pool, &[one(disks, 1.0), one(0.004, 2.0)], threads, 0.05);
+                    let most = 1.0 / disks.max(0.01);
+                    assert!(
+                        means.rate > before && means.rate <= most * (1.0 + 1e-12),
+                        "{servers} {disks}: {means:?}"
+                    );
+                    let held = means.in_pool + means.at.iter().sum::<f64>() + means.rate * 0.05;
+                    assert!(
+                        (held - f64::from(threads)).abs() < 1e-6,
+                        "everybody is somewhere: {held} of {threads}"
+                    );
+                    before = means.rate * (1.0 - 1e-9);
+                }
+                assert!(before > 0.9 / disks.max(0.01), "{servers} {disks}: {before}");
+            }
+        }
     }
 
     #[test]

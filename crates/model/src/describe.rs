@@ -163,12 +163,60 @@ keys! {
     "machine.disks.rotating.turn": Time, |it| rotating(it, |rotating| &mut rotating.turn.0);
     "machine.disks.flash.latency": Time, |it| it.machine.disks.flash.as_mut().map(|flash| &mut flash.latency.0);
     "machine.disks.flash.channels": Count, |it| it.machine.disks.flash.as_mut().map(|flash| &mut flash.channels);
+    "request.web.file": Size, |it| match &mut it.request {
+        Request::Web { file, .. } => Some(&mut file.0),
+        _ => None,
+    };
     "request.web.miss": Share, |it| match &mut it.request {
         Request::Web { miss, .. } => Some(&mut miss.0),
         _ => None,
     };
+    "request.video.file": Size, |it| match &mut it.request {
+        Request::Video { file } => Some(&mut file.0),
+        _ => None,
+    };
+    "request.streams.block": Size, |it| match &mut it.request {
+        Request::Streams { block, .. } => Some(&mut block.0),
+        _ => None,
+    };
     "request.streams.writes": Share, |it| match &mut it.request {
         Request::Streams { writes, .. } => Some(&mut writes.0),
+        _ => None,
+    };
+    "request.blocks.block": Size, |it| match &mut it.request {
+        Request::Blocks { block, .. } => Some(&mut block.0),
+        _ => None,
+    };
+    "request.blocks.writes": Share, |it| match &mut it.request {
+        Request::Blocks { writes, .. } => Some(&mut writes.0),
+        _ => None,
+    };
+    "request.database.page": Size, |it| match &mut it.request {
+        Request::Database { page, .. } => Some(&mut page.0),
+        _ => None,
+    };
+    "request.database.pages": Count, |it| match &mut it.request {
+        Request::Database { pages, .. } => Some(pages),
+        _ => None,
+    };
+    "request.database.miss": Share, |it| match &mut it.request {
+        Request::Database { miss, .. } => Some(&mut miss.0),
+        _ => None,
+    };
+    "request.database.log": Size, |it| match &mut it.request {
+        Request::Database { log, .. } => Some(&mut log.0),
+        _ => None,
+    };
+    "request.database.compute": Cycles, |it| match &mut it.request {
+        Request::Database { compute, .. } => Some(&mut compute.0),
+        _ => None,
+    };
+    "request.dynamic.page": Size, |it| match &mut it.request {
+        Request::Dynamic { page, .. } => Some(&mut page.0),
+        _ => None,
+    };
+    "request.dynamic.data": Size, |it| match &mut it.request {
+        Request::Dynamic { data, .. } => Some(&mut data.0),
         _ => None,
     };
     "request.dynamic.compute": Cycles, |it| match &mut it.request {
@@ -243,6 +291,9 @@ fn no_such_key(name: &str) -> Error {
     Error::NoSuchKey(name.into(), Key::all().map(|key| key.name).collect::<Vec<_>>().join(", "))
 }
 
+/// What is computed for a number of threads takes time and memory for each.
+const THREADS_MAX: f64 = 1e7;
+
 fn checked(description: Description) -> Result<Description, Error> {
     let Description { machine, request, load, .. } = &description;
     let positive = [
@@ -261,9 +312,15 @@ fn checked(description: Description) -> Result<Description, Error> {
     if let Some((key, value)) = positive.into_iter().find(|(_, value)| *value <= 0.0 || !value.is_finite()) {
         return Err(Error::Impossible { key, value: value.to_string(), must: "more than 0" });
     }
+    if load.threads > THREADS_MAX {
+        let (key, value) = ("load.threads", load.threads.to_string());
+        return Err(Error::Impossible { key, value, must: "at most 10000000" });
+    }
     let share = match request {
         Request::Web { miss, .. } => Some(("request.web.miss", miss.0)),
         Request::Streams { writes, .. } => Some(("request.streams.writes", writes.0)),
+        Request::Blocks { writes, .. } => Some(("request.blocks.writes", writes.0)),
+        Request::Database { miss, .. } => Some(("request.database.miss", miss.0)),
         _ => None,
     };
     match share.filter(|(_, share)| !(0.0..=1.0).contains(share)) {
@@ -321,6 +378,11 @@ miss = "10 %"
             ("miss =", "mis =", &["line 10", "mis"]),
             ("[request.web]", "[request.wep]", &["line 8", "wep"]),
             ("count = 4, rate = \"6.7", "count = 0, rate = \"6.7", &["machine.disks.count is 0"]),
+            (
+                "[request.web]",
+                "[load]\nthreads = 1e9\n[request.web]",
+                &["load.threads is 1000000000", "at most"],
+            ),
             ("\"10 %\"", "\"110 %\"", &["request.web.miss is 110", "at most 100 %"]),
             ("interconnect", "interconect", &["interconect"]),
         ] {

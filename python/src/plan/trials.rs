@@ -12,7 +12,7 @@ use crate::waiting::SLICE;
 use bywash_model::{Architecture, Description as Described};
 use bywash_sim::engine::Interval;
 use bywash_sim::many::seed_of;
-use bywash_sim::server::{Error, ResourceUse, prepare};
+use bywash_sim::server::{Error, ResourceUse, within_limits};
 use bywash_sim::{Options, Report, Stop, simulate as run};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -134,7 +134,7 @@ impl Trials {
         let rows = checked_rows(py, [all.rows(), replications])?;
         // What is too large to simulate is so at the largest values, and is better said before hours of work.
         let largest = all.largest().map_err(|error| errors::description(py, &error, None))?;
-        py.detach(|| prepare(&largest, Architecture::default())).map_err(|error| refused(py, &error))?;
+        within_limits(&largest).map_err(|error| refused(py, &error))?;
         Ok(Trials { points, replications, seed, stop, rows })
     }
 

@@ -29,7 +29,7 @@ fn named_in(manifest: &str) -> BTreeSet<String> {
 
 fn from_manifests() -> Dependencies {
     let mut all = Dependencies::new();
-    for folder in ["crates", "bench", "python", "tests", "fuzz"] {
+    for folder in ["crates", "bench", "python", "tests", "web", "fuzz"] {
         let manifests = fs::read_dir(root().join(folder))
             .expect("a folder of crates")
             .flatten()

@@ -4,6 +4,7 @@
 //! - [`tell`]: what the model says of one; [`simulate`]: what the simulator says; [`timeline`]: who had what when
 //! - [`check`]: what the papers say, against what comes out here
 //! - [`drawing`]: the papers' curves as SVG and CSV; [`bars`]: their bars
+//! - [`web`]: the planner as a page; [`serve`]: the page to browsers of this machine
 //! - [`words`]: how numbers are told
 //! - [`trace`]: recorded calls as a trace
 
@@ -11,10 +12,12 @@ mod bars;
 mod check;
 mod drawing;
 mod file;
+mod serve;
 mod simulate;
 mod tell;
 mod timeline;
 mod trace;
+mod web;
 mod words;
 
 use crate::cli::{PlanArgs, PlanCommand, PresetsArgs};
@@ -38,6 +41,7 @@ pub fn main(arguments: &PlanArgs) -> Result<i32, Failure> {
         PlanCommand::Presets(named) => presets(named),
         PlanCommand::Check(check) => check::check(check),
         PlanCommand::Trace(trace) => trace::write(trace),
+        PlanCommand::Web(web) => web::main(web),
     }
 }
 

@@ -7,7 +7,7 @@
 //! - [`signals`]: signals to bywash, Ctrl-C, Ctrl-Z
 //! - [`refusals`]: what is refused, and in which words
 //! - [`report`]: `--stats` and `--report`
-//! - [`plan`]: `bywash plan`
+//! - [`plan`]: `bywash plan`; [`plan_web`]: its page, served and written
 //! - [`plan_trace`]: `bywash plan trace`
 //! - [`generated`]: help, man pages, completions
 //! - [`doctor`]: `bywash doctor`
@@ -23,6 +23,7 @@ mod inherited;
 mod place;
 mod plan;
 mod plan_trace;
+mod plan_web;
 mod refusals;
 mod report;
 mod signals;

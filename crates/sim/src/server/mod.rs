@@ -32,4 +32,6 @@ mod simulate;
 
 pub use replay::{Pace, replay};
 pub use replicate::{combine, replicate};
-pub use simulate::{Error, Latency, Options, Report, ResourceUse, Stop, simulate, simulate_timeline};
+pub use simulate::{
+    Error, Latency, Options, Report, ResourceUse, Stop, simulate, simulate_timeline, within_limits,
+};

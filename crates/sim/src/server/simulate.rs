@@ -145,11 +145,11 @@ impl Prepared {
     }
 }
 
-/// The net of `description`, built as `architecture`.
+/// Whether `description` is small enough to be simulated.
 ///
 /// # Errors
-/// What is too large to simulate.
-fn prepare(description: &Description, architecture: Architecture) -> Result<Prepared, Error> {
+/// What is too large.
+pub fn within_limits(description: &Description) -> Result<(), Error> {
     let (machine, work) = (&description.machine, &description.workload());
     if work.load.threads > f64::from(THREADS_MAX) {
         return Err(Error::TooManyThreads(work.load.threads));
@@ -162,6 +162,16 @@ fn prepare(description: &Description, architecture: Architecture) -> Result<Prep
             return Err(Error::TooManyDevices { what, count });
         }
     }
+    Ok(())
+}
+
+/// The net of `description`, built as `architecture`.
+///
+/// # Errors
+/// What is too large to simulate.
+fn prepare(description: &Description, architecture: Architecture) -> Result<Prepared, Error> {
+    within_limits(description)?;
+    let (machine, work) = (&description.machine, &description.workload());
     let mut net = Net::new();
     let hardware = Hardware::new(&mut net, machine);
     let serving = Serving::new(&hardware, machine, work, architecture);

@@ -1,0 +1,61 @@
+//! The planner as a page: served, or written to a folder.
+//!
+//! The page is one file, which computes in the browser; see `web/`. It is in this command if that was built with the
+//! feature `page`.
+
+use super::serve;
+use crate::cli::WebArgs;
+use crate::error::Failure;
+use crate::signals::Signals;
+use std::fs;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+
+#[cfg(feature = "page")]
+const PAGE: Option<&[u8]> = Some(include_bytes!(env!("BYWASH_PAGE")));
+#[cfg(not(feature = "page"))]
+const PAGE: Option<&[u8]> = None;
+
+/// Of an exit status after a signal.
+const EXIT_SIGNAL: i32 = 128;
+
+/// Does what the command line says; answers the exit status.
+///
+/// # Errors
+/// That there is no page, no port, or no folder.
+pub fn main(arguments: &WebArgs) -> Result<i32, Failure> {
+    let page = PAGE.ok_or(Failure::PageMissing)?;
+    match &arguments.export {
+        Some(folder) => export(page, folder),
+        None => offer(page, arguments.port),
+    }
+}
+
+fn export(page: &[u8], folder: &Path) -> Result<i32, Failure> {
+    let failed = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| Failure::Write { path, source }
+    };
+    fs::create_dir_all(folder).map_err(failed(folder))?;
+    let file = folder.join("index.html");
+    fs::write(&file, page).map_err(failed(&file))?;
+    writeln!(io::stdout(), "{}", file.display()).map_err(Failure::Output)?;
+    Ok(0)
+}
+
+fn offer(page: &'static [u8], port: u16) -> Result<i32, Failure> {
+    let refused = |source| Failure::Port { port, source };
+    // Before anybody can know the address, and with that the process.
+    let signals = Signals::listen();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(refused)?;
+    let address = listener.local_addr().map_err(refused)?;
+    writeln!(io::stdout(), "http://{address}/").map_err(Failure::Output)?;
+    listener.set_nonblocking(true).map_err(refused)?;
+    loop {
+        if let Some(signal) = signals.seen() {
+            return Ok(EXIT_SIGNAL + signal);
+        }
+        serve::turn(&listener, page).map_err(refused)?;
+    }
+}

@@ -1,0 +1,57 @@
+//! Joins the planner's page into one file, which opens by itself: on a server, from a disk, out of an attachment.
+//!
+//!     bywash-join PAGE-FOLDER ENGINE.wasm OUT.html
+//!
+//! - [`modules`]: the scripts of a folder, as one
+//! - [`page`]: scripts, style and engine put into the page, and what the page may do
+//! - [`error`]: why it cannot be joined
+//!
+//! Called by `make page`.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod modules;
+mod page;
+
+use error::Error;
+use page::Parts;
+use std::path::Path;
+use std::process::ExitCode;
+use std::{env, fs};
+
+fn main() -> ExitCode {
+    let words: Vec<_> = env::args_os().skip(1).collect();
+    let [folder, engine, out] = &words[..] else {
+        eprintln!("usage: bywash-join PAGE-FOLDER ENGINE.wasm OUT.html");
+        return ExitCode::from(2);
+    };
+    match join(Path::new(folder), Path::new(engine), Path::new(out)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bywash-join: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn join(folder: &Path, engine: &Path, out: &Path) -> Result<(), Error> {
+    let cannot = |path: &Path, source| Error::File { path: path.into(), source };
+    let text = |name: &str| {
+        let path = folder.join(name);
+        fs::read_to_string(&path).map_err(|source| cannot(&path, source))
+    };
+    let engine = fs::read(engine).map_err(|source| cannot(engine, source))?;
+    let [script, worker] = [modules::joined("page.js", &text)?, modules::joined("worker.js", &text)?];
+    let style = &text("page.css")?;
+    let parts = Parts { style, script: &script, worker: &worker, engine: &engine };
+    let joined = page::filled(&text("index.html")?, &parts)?;
+    if let Some(parent) = out.parent() {
+        fs::create_dir_all(parent).map_err(|source| cannot(parent, source))?;
+    }
+    // Where it is the same as before, nothing that has it in it needs to be built anew.
+    if fs::read_to_string(out).is_ok_and(|before| before == joined) {
+        return Ok(());
+    }
+    fs::write(out, joined).map_err(|source| cannot(out, source))
+}

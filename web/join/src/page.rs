@@ -1,0 +1,102 @@
+//! The page with everything in it, and with the promise that it loads nothing else.
+//!
+//! Its content security policy names the script and the style by their SHA-256 and allows nothing besides: a browser
+//! holds the page to that wherever it is opened from. What is computed may be compiled (`wasm-unsafe-eval`), and
+//! scripts of its own may run beside it (`blob:`). Its icon is in it (`data:`).
+
+use crate::error::Error;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use sha2::{Digest, Sha256};
+
+const POLICY: &str = "{{policy}}";
+const STYLE: &str = "{{style}}";
+const SCRIPT: &str = "{{script}}";
+const WORKER: &str = "{{worker}}";
+const ENGINE: &str = "{{engine}}";
+
+/// What is put into a page.
+pub struct Parts<'a> {
+    pub style: &'a str,
+    /// What it runs.
+    pub script: &'a str,
+    /// What it runs beside that.
+    pub worker: &'a str,
+    /// What it computes with.
+    pub engine: &'a [u8],
+}
+
+/// The page `html` with the parts in their places.
+///
+/// # Errors
+/// That a place is not there, or that something would end before its end.
+pub fn filled(html: &str, parts: &Parts<'_>) -> Result<String, Error> {
+    let Parts { style, script, worker, engine } = *parts;
+    for place in [POLICY, STYLE, SCRIPT, WORKER, ENGINE] {
+        let count = html.matches(place).count();
+        if count != 1 {
+            return Err(Error::Place { place, count });
+        }
+    }
+    for (what, content, text) in
+        [("the style", style, "</style"), ("a script", script, "</script"), ("a script", worker, "</script")]
+    {
+        if content.to_ascii_lowercase().contains(text) {
+            return Err(Error::Ends { what, text });
+        }
+    }
+    let policy = format!(
+        "default-src 'none'; script-src '{}' 'wasm-unsafe-eval'; style-src '{}'; worker-src blob:; \
+         connect-src blob:; img-src data:; base-uri 'none'; form-action 'none'",
+        hash(script),
+        hash(style)
+    );
+    let engine = BASE64_STANDARD.encode(engine);
+    let contents =
+        [(POLICY, policy.as_str()), (STYLE, style), (SCRIPT, script), (WORKER, worker), (ENGINE, &engine)];
+    // In one pass, as a script may well have another's place in it.
+    let mut page =
+        String::with_capacity(html.len() + style.len() + script.len() + worker.len() + engine.len());
+    let mut rest = html;
+    while let Some(at) = rest.find("{{") {
+        let (before, place) = rest.split_at(at);
+        page.push_str(before);
+        let known = contents.iter().find(|(name, _)| place.starts_with(name));
+        let (name, content) = known.copied().unwrap_or(("{{", "{{"));
+        page.push_str(content);
+        rest = &place[name.len()..];
+    }
+    page.push_str(rest);
+    Ok(page)
+}
+
+fn hash(text: &str) -> String {
+    format!("sha256-{}", BASE64_STANDARD.encode(Sha256::digest(text.as_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HTML: &str = "<meta content=\"{{policy}}\"><style>{{style}}</style><i>{{engine}}</i><b>{{worker}}</b>\
+        <script>{{script}}</script>";
+    const PARTS: Parts<'_> =
+        Parts { style: "p {}", script: "f('{{style}}')", worker: "g()", engine: b"\0asm" };
+
+    #[test]
+    fn everything_is_in_its_place_and_named_in_the_policy() {
+        let page = filled(HTML, &PARTS).unwrap();
+        let wanted = "<style>p {}</style><i>AGFzbQ==</i><b>g()</b><script>f('{{style}}')</script>";
+        assert!(page.ends_with(wanted), "{page}");
+        assert!(page.contains(&format!("style-src '{}'", hash("p {}"))));
+        assert_eq!(hash(""), "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
+    }
+
+    #[test]
+    fn what_would_break_the_page_is_refused() {
+        let placeless = HTML.replace(ENGINE, "");
+        assert!(filled(&placeless, &PARTS).unwrap_err().to_string().contains("0 places for {{engine}}"));
+        let ending = Parts { worker: "'</SCRIPT>'", ..PARTS };
+        assert!(filled(HTML, &ending).unwrap_err().to_string().contains("</script"));
+    }
+}

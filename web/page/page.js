@@ -1,0 +1,190 @@
+// The page: one state (a description, and what is shown of it), drawn anew after each change.
+//
+// The engine computes, the other modules draw; here is what leads to what.
+
+import { at, element } from './element.js';
+import { Engine, Refused } from './engine.js';
+import { kind, set } from './description.js';
+import { Address, base, beginning, read, written } from './link.js';
+import { Controls, Row, described } from './controls.js';
+import { Comparison } from './compare.js';
+import { chart, table } from './chart.js';
+import { Simulation } from './simulation.js';
+
+class Page {
+  constructor(engine) {
+    this.engine = engine;
+    this.presets = engine.ask({ ask: 'presets' });
+    this.controls = new Controls((key, value) => this.move(key, value));
+    this.comparison = new Comparison();
+    this.address = new Address();
+    this.simulation = new Simulation(engine.module, () => ({ description: this.state.description, evaluated: this.evaluated }));
+    this.offer();
+    this.listen();
+    this.restore();
+  }
+
+  /** Fills the lists of what there is to begin with. */
+  offer() {
+    const options = this.presets.servers.map((server) => element('option', { value: server.name }, capital(server.title.split(':')[0])));
+    at('server').replaceChildren(...options, element('option', { value: 'own', hidden: true }, 'Your own'));
+    at('requests').replaceChildren(...this.presets.requests.map(({ title, request }) =>
+      element('option', { value: Object.keys(request)[0] }, title)));
+  }
+
+  listen() {
+    at('server').addEventListener('change', () => this.begin());
+    at('requests').addEventListener('change', () => this.begin());
+    at('view').addEventListener('change', (event) => this.change({ view: event.target.value }));
+    at('show').addEventListener('change', (event) => this.change({ show: event.target.value }));
+    for (const id of ['served', 'seed']) at(id).addEventListener('change', () => this.change({ [id]: at(id).value }));
+    at('over').addEventListener('change', (event) => this.change({ over: event.target.value }));
+    at('table').addEventListener('toggle', () => this.tabulate());
+    at('share').addEventListener('click', (event) => copy(event.target, this.address.now()));
+    at('copy').addEventListener('click', (event) => copy(event.target, at('text').value));
+    at('use').addEventListener('click', () => this.use());
+    at('text').addEventListener('input', () => { this.isEdited = true; });
+    for (const form of document.forms) form.addEventListener('submit', (event) => event.preventDefault());
+    addEventListener('hashchange', () => this.restore());
+    let width = 0;
+    new ResizeObserver(([{ contentRect }]) => {
+      if (contentRect.width !== width && this.state) this.draw();
+      width = contentRect.width;
+    }).observe(at('chart'));
+  }
+
+  /** Takes what the address says; where that cannot be, says so and begins anew. */
+  restore() {
+    const text = location.hash.slice(1);
+    // A link to a part of the page is none to a state.
+    if (this.state && !text.includes('=')) return;
+    if (!this.change(read(text, this.presets))) {
+      const why = at('trouble').textContent;
+      this.change(beginning(this.presets));
+      this.trouble(`The link cannot be shown: ${why}`);
+    }
+  }
+
+  /** From the lists at the top: that machine, or these requests to the machine that there is. */
+  begin() {
+    const [server, requests] = [at('server').value, at('requests').value];
+    const known = base(this.presets, server, requests);
+    if (server !== this.state.server && known) {
+      this.change({ server, description: known });
+    } else {
+      const { request } = this.presets.requests.find((one) => Object.hasOwn(one.request, requests));
+      this.change({ description: { ...this.state.description, request } });
+    }
+  }
+
+  /** A slider has moved; answers whether it can be there. */
+  move(key, value) {
+    return this.change({ description: set(this.state.description, key, value) });
+  }
+
+  /** Takes the text of the file. */
+  use() {
+    this.attempt(() => {
+      const description = this.engine.ask({ ask: 'read', text: at('text').value });
+      this.isEdited = false;
+      if (this.change({ server: 'own', description })) at('file-told').textContent = 'Taken.';
+    });
+  }
+
+  /** Goes over to another state and draws it, or stays and says why not. */
+  change(changes) {
+    const state = { ...this.state, ...changes };
+    return this.attempt(() => {
+      this.evaluated = this.engine.ask({ ask: 'evaluate', description: state.description });
+      this.state = state;
+      this.draw();
+      this.address.keep(written(state, this.presets));
+    });
+  }
+
+  attempt(what) {
+    at('file-told').textContent = '';
+    try {
+      this.trouble('');
+      what();
+      return true;
+    } catch (refused) {
+      if (!(refused instanceof Refused)) throw refused;
+      this.trouble(refused.message);
+      return false;
+    }
+  }
+
+  trouble(words) {
+    at('trouble').textContent = words;
+    at('trouble').hidden = words === '';
+  }
+
+  draw() {
+    const { description, view, show, server, served, seed } = this.state;
+    const { sliders } = this.evaluated;
+    at('server').value = server;
+    at('requests').value = kind(description);
+    for (const choice of document.getElementsByName('view')) choice.checked = choice.value === view;
+    at('show').value = show;
+    at('served').value = served;
+    at('seed').value = seed;
+    this.simulation.outdate(description);
+    this.controls.show(sliders, description);
+    this.comparison.show(this.evaluated, description, view);
+    this.over = sliders.find((slider) => slider.key === this.state.over) ?? sliders[0];
+    this.curves = this.engine.ask({ ask: 'curve', description, key: this.over.key, show });
+    chart(this.curves, this.over, show, described(description, this.over));
+    this.choose(sliders);
+    this.tabulate();
+    if (!this.isEdited) at('text').value = this.engine.ask({ ask: 'write', description });
+  }
+
+  /** What the curves can go over, and the slider that is their axis. */
+  choose(sliders) {
+    const keys = sliders.map((slider) => slider.key).join();
+    if (keys !== this.keys) {
+      at('over').replaceChildren(...sliders.map((slider) =>
+        element('option', { value: slider.key }, `${slider.group}: ${slider.label.toLowerCase()}`)));
+    }
+    this.keys = keys;
+    at('over').value = this.over.key;
+    if (this.along?.slider.key !== this.over.key) {
+      this.along = new Row(this.over, (key, value) => this.move(key, value), 'along');
+      at('along').replaceChildren(this.along.element);
+    }
+    this.along.show(this.over, described(this.state.description, this.over));
+  }
+
+  tabulate() {
+    if (at('table').open) {
+      at('table').lastElementChild.replaceChildren(table(this.curves, this.over, this.state.show === 'response'));
+    }
+  }
+}
+
+function capital(words) {
+  return words[0].toUpperCase() + words.slice(1);
+}
+
+/** Copies a text and says so on the button for a while. */
+async function copy(button, text) {
+  const label = (button.dataset.label ??= button.textContent);
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = 'Copied';
+  } catch {
+    // Without that right the text can be taken from where it is.
+    button.textContent = button.id === 'share' ? 'It is in the address' : 'Select it and copy';
+  }
+  setTimeout(() => { button.textContent = label; }, 2000);
+}
+
+try {
+  new Page(await Engine.open(at('engine').textContent));
+  document.documentElement.dataset.ready = '';
+} catch (fault) {
+  at('trouble').textContent = `This page cannot compute here: ${fault.message}. It needs a browser of 2023 or later.`;
+  at('trouble').hidden = false;
+  throw fault;
+}

@@ -1,0 +1,87 @@
+//! The positions of a slider: values as people write them, from the least to the most.
+//!
+//! A curve over a slider's number has the same positions as its axis, so that what is left on the one is left on the
+//! other, whether they go by steps or by factors.
+
+/// Which values a slider has.
+#[derive(Clone, Copy, Debug)]
+pub enum Notches {
+    /// 1 of them, 2, 3, and from 16 on in larger steps to 64.
+    Counts,
+    /// 1, 2, 3, 4, 6, 8, 12 and so on to 1024.
+    Threads,
+    /// From nothing to so many of a unit by equal steps.
+    Steps(f64, u32, &'static str),
+    /// Powers of two from one number of a unit to another, for several units.
+    Doublings(&'static [(u32, u32, &'static str)]),
+    /// About seventeen values for each factor of ten, from one number of a unit up to another, for several units.
+    Factors(&'static [(f64, f64, &'static str)]),
+    /// Nothing, then as [`Notches::Factors`].
+    NothingOrFactors(&'static str, &'static [(f64, f64, &'static str)]),
+}
+
+/// What divides a factor of ten into steps that look equal.
+const IN_TEN: [f64; 17] =
+    [1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.3, 2.6, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0];
+/// Counts beyond those that are all there.
+const LARGE_COUNTS: [u32; 8] = [20, 24, 28, 32, 40, 48, 56, 64];
+
+impl Notches {
+    /// The values, with their units.
+    pub fn texts(self) -> Vec<String> {
+        match self {
+            Notches::Counts => (1..=16).chain(LARGE_COUNTS).map(|count| count.to_string()).collect(),
+            Notches::Threads => threads().map(|count| count.to_string()).collect(),
+            Notches::Steps(step, count, unit) => {
+                (0..=count).map(|at| written(step * f64::from(at), unit)).collect()
+            }
+            Notches::Doublings(ranges) => ranges.iter().flat_map(doublings).collect(),
+            Notches::Factors(ranges) => ranges.iter().flat_map(factors).collect(),
+            Notches::NothingOrFactors(unit, ranges) => {
+                std::iter::once(written(0.0, unit)).chain(ranges.iter().flat_map(factors)).collect()
+            }
+        }
+    }
+}
+
+fn threads() -> impl Iterator<Item = u32> {
+    [1, 2, 3].into_iter().chain((2..10).flat_map(|power| [1 << power, 3 << (power - 1)])).chain([1024])
+}
+
+fn doublings(&(from, to, unit): &(u32, u32, &'static str)) -> Vec<String> {
+    let twice = |at: &u32| at.checked_mul(2).filter(|twice| *twice > *at && *twice <= to);
+    let values = std::iter::successors(Some(from), twice);
+    values.map(|value| written(f64::from(value), unit)).collect()
+}
+
+fn factors(&(from, to, unit): &(f64, f64, &'static str)) -> Vec<String> {
+    let tens = (-3..=7).flat_map(|power| IN_TEN.map(|digit| digit * 10f64.powi(power)));
+    // What is written as 0.1 may be a little less in binary.
+    let is_between = |value: &f64| *value >= from * (1.0 - 1e-9) && *value <= to * (1.0 + 1e-9);
+    tens.filter(is_between).map(|value| written(value, unit)).collect()
+}
+
+/// A number without the digits that come of computing in binary, and its unit.
+fn written(value: f64, unit: &str) -> String {
+    let number = (value * 1e4).round() / 1e4;
+    if unit.is_empty() { number.to_string() } else { format!("{number} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_written_as_people_do() {
+        let rates = Notches::Factors(&[(10.0, 900.0, "MiB/s"), (1.0, 2.0, "GiB/s")]).texts();
+        assert_eq!((rates.first().unwrap(), rates.last().unwrap()), (&"10 MiB/s".into(), &"2 GiB/s".into()));
+        assert!(rates.contains(&"120 MiB/s".to_owned()) && rates.contains(&"1.2 GiB/s".to_owned()));
+        assert_eq!(Notches::Steps(0.5, 3, "%").texts(), ["0 %", "0.5 %", "1 %", "1.5 %"]);
+        assert_eq!(
+            Notches::Doublings(&[(256, 512, "KiB"), (1, 2, "MiB")]).texts()[1..3],
+            ["512 KiB", "1 MiB"]
+        );
+        assert_eq!(Notches::Threads.texts()[..7], ["1", "2", "3", "4", "6", "8", "12"]);
+        assert_eq!(Notches::Threads.texts().last().unwrap(), "1024");
+    }
+}

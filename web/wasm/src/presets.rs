@@ -1,0 +1,88 @@
+//! Descriptions to begin with: machines, and requests of each kind.
+//!
+//! The machines are those that come along with the simulator. The requests are places to start from, in sizes
+//! that are usual; only the Web server's are those of the paper.
+
+use crate::reading::{self, Refused};
+use bywash_model::Workload;
+use bywash_model::units::{Cycles, Share, Size};
+use bywash_model::work::Request;
+use bywash_sim::preset::{PRESETS, Preset};
+use serde::Serialize;
+use serde_json::Value;
+
+/// A machine with its work.
+#[derive(Clone, Debug, Serialize)]
+pub struct Server {
+    /// What it is called in a link.
+    pub name: &'static str,
+    /// What it is.
+    pub title: &'static str,
+    /// All of it.
+    pub description: Value,
+}
+
+/// Requests of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct Requests {
+    /// What they are.
+    pub title: &'static str,
+    /// They themselves.
+    pub request: Request,
+}
+
+/// What there is to begin with.
+#[derive(Clone, Debug, Serialize)]
+pub struct Presets {
+    /// Machines.
+    pub servers: Vec<Server>,
+    /// Kinds of requests.
+    pub requests: Vec<Requests>,
+}
+
+impl Presets {
+    /// All there are.
+    ///
+    /// # Errors
+    /// That one of the files cannot be read, which the tests hold against.
+    pub fn all() -> Result<Presets, Refused> {
+        let server = |preset: &Preset| {
+            let Preset { name, about, text } = *preset;
+            reading::read(text).map(|description| Server { name, title: about, description })
+        };
+        let servers = PRESETS.iter().map(server).collect::<Result<_, _>>()?;
+        Ok(Presets { servers, requests: requests() })
+    }
+}
+
+const KIB: f64 = 1024.0;
+
+fn requests() -> Vec<Requests> {
+    let some = |title, request| Requests { title, request };
+    vec![
+        some("Web: files, most in memory", Workload::web(0.1).request),
+        some("Video: large files from disks", Request::Video { file: Size(256.0 * KIB) }),
+        some(
+            "Streams: disks to network, and back",
+            Request::Streams { block: Size(64.0 * KIB), writes: Share(0.0) },
+        ),
+        some(
+            "Blocks: programs read and write",
+            Request::Blocks { block: Size(4.0 * KIB), writes: Share(0.3), in_order: false },
+        ),
+        some(
+            "Database: a pool of pages and a log",
+            Request::Database {
+                page: Size(8.0 * KIB),
+                pages: 10.0,
+                miss: Share(0.1),
+                log: Size(4.0 * KIB),
+                compute: Cycles(1e5),
+            },
+        ),
+        some(
+            "Dynamic: pages made on request",
+            Request::Dynamic { page: Size(16.0 * KIB), compute: Cycles(2e5), data: Size(4.0 * KIB) },
+        ),
+    ]
+}

@@ -1,0 +1,328 @@
+//! What the page can ask, and what it is answered.
+//!
+//! A question is `{"ask": WHAT, ...}`, an answer `{"done": ...}` or `{"refused": MESSAGE}`. A description in a question is
+//! held against the same rules as one in a file.
+
+use crate::presets::Presets;
+use crate::reading::{Refused, checked, json, read};
+use crate::sliders::{Placed, SLIDERS, Slider};
+use bywash_model::closed::{Closed, closed};
+use bywash_model::describe::Key;
+use bywash_model::sweep::{Axis, sweep};
+use bywash_model::{Architecture, Bound, Description, Resource, bound};
+use bywash_sim::{Options, Stop, simulate};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What can be asked.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
+enum Question {
+    /// What there is to begin with.
+    Presets,
+    /// What a file says, in TOML or JSON, with its values as they are written there.
+    Read { text: String },
+    /// The file that says what a description says.
+    Write { description: Value },
+    /// What a description comes to under every architecture, and where its sliders are.
+    Evaluate { description: Value },
+    /// What comes of it over the positions of a slider.
+    Curve { description: Value, key: String, show: Show },
+    /// What a simulation of it comes to, under one architecture.
+    Simulate { description: Value, architecture: Architecture, requests: u64, seed: u64 },
+}
+
+/// What of it a curve shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Show {
+    /// Bytes a second at most.
+    Bound,
+    /// Bytes a second with so many threads.
+    Closed,
+    /// Seconds from a request to its answer, with so many threads.
+    Response,
+}
+
+/// What a description comes to.
+#[derive(Serialize)]
+struct Evaluated {
+    architectures: Vec<Comes>,
+    sliders: Vec<Placed>,
+    /// The resources, in the order in which utilisations are.
+    resources: [&'static str; 6],
+    /// Of each resource, how many there are.
+    units: [f64; 6],
+}
+
+/// What it comes to under one architecture.
+#[derive(Serialize)]
+struct Comes {
+    architecture: Architecture,
+    bound: Bound,
+    /// In words.
+    binding: &'static str,
+    closed: Closed,
+}
+
+/// A curve for each architecture.
+#[derive(Serialize)]
+struct Curves {
+    /// Positions of the slider, which are those of the points.
+    places: Vec<usize>,
+    curves: Vec<Curve>,
+}
+
+#[derive(Serialize)]
+struct Curve {
+    architecture: Architecture,
+    y: Vec<f64>,
+    binding: Vec<&'static str>,
+}
+
+/// Answers a question; `watch` hears now and then which share of a simulation is done, and answers whether to go on.
+pub fn answer(question: &str, watch: &mut dyn FnMut(f64) -> bool) -> String {
+    let asked = serde_json::from_str(question).map_err(Refused::Question);
+    let told = match asked.and_then(|asked| done(asked, watch)) {
+        Ok(done) => serde_json::json!({ "done": done }),
+        Err(refused) => serde_json::json!({ "refused": refused.to_string() }),
+    };
+    told.to_string()
+}
+
+fn done(question: Question, watch: &mut dyn FnMut(f64) -> bool) -> Result<Value, Refused> {
+    match question {
+        Question::Presets => json(&Presets::all()?),
+        Question::Read { text } => read(&text),
+        Question::Write { description } => {
+            let text = toml::to_string(&checked(&description)?);
+            text.map(Value::from).map_err(|error| Refused::Write(error.to_string()))
+        }
+        Question::Evaluate { description } => json(&evaluate(&affordable(&description)?)),
+        Question::Curve { description, key, show } => json(&curves(&affordable(&description)?, &key, show)?),
+        Question::Simulate { description, architecture, requests, seed } => {
+            let options = Options { seed, stop: Stop::Requests(requests) };
+            json(&simulate(&checked(&description)?, architecture, &options, watch)?)
+        }
+    }
+}
+
+/// Steps of one evaluation: some milliseconds of a phone.
+const STEPS_MAX: f64 = 2e6;
+/// Steps for all points of a curve; there are fewer points where each takes longer.
+const CURVE_STEPS: f64 = 1e6;
+
+/// Of one architecture: for each thread every station is visited.
+fn steps(description: &Description) -> f64 {
+    description.load.threads * Resource::ALL.len() as f64
+}
+
+fn affordable(description: &Value) -> Result<Description, Refused> {
+    let description = checked(description)?;
+    if steps(&description) > STEPS_MAX {
+        return Err(Refused::TooMany(description.load.threads));
+    }
+    Ok(description)
+}
+
+fn evaluate(description: &Description) -> Evaluated {
+    let (machine, work) = (&description.machine, description.workload());
+    let comes = |architecture| {
+        let bound = bound(machine, &work, architecture);
+        let binding = bound.binding.name();
+        Comes { architecture, bound, binding, closed: closed(machine, &work, architecture) }
+    };
+    Evaluated {
+        architectures: Architecture::ALL.map(comes).into(),
+        sliders: SLIDERS.iter().filter_map(|slider| slider.placed(description)).collect(),
+        resources: Resource::ALL.map(Resource::name),
+        units: bywash_model::Demand::of(machine, &work, Architecture::Direct).units,
+    }
+}
+
+fn curves(description: &Description, name: &str, show: Show) -> Result<Curves, Refused> {
+    let slider = Slider::named(name).ok_or_else(|| Refused::NoSlider(name.into()))?;
+    let key = Key::named(name)?;
+    let values = slider.values();
+    let stride = if show == Show::Bound { 1 } else { stride(description, key, &values)? };
+    let last = values.len().saturating_sub(1);
+    let places: Vec<usize> = (0..last).step_by(stride).chain([last]).collect();
+    let axis = Axis { key, values: places.iter().map(|place| values[*place]).collect() };
+    let curves = Architecture::ALL.map(|architecture| {
+        let table = sweep(description, std::slice::from_ref(&axis), architecture)?;
+        let y = match show {
+            Show::Bound => table.throughput,
+            _ => with_threads(description, &axis, architecture, show)?,
+        };
+        let binding = table.binding.iter().map(|resource| resource.name()).collect();
+        Ok(Curve { architecture, y, binding })
+    });
+    Ok(Curves { places, curves: curves.into_iter().collect::<Result<_, Refused>>()? })
+}
+
+/// Every how many-th position is computed.
+fn stride(description: &Description, key: Key, values: &[f64]) -> Result<usize, Refused> {
+    let mut most = 0.0f64;
+    let mut here = *description;
+    for value in values {
+        *key.of(&mut here)? = *value;
+        most += steps(&here);
+    }
+    let all = most * Architecture::ALL.len() as f64;
+    Ok((all / CURVE_STEPS).ceil().clamp(1.0, 10.0) as usize)
+}
+
+fn with_threads(
+    description: &Description,
+    axis: &Axis,
+    architecture: Architecture,
+    show: Show,
+) -> Result<Vec<f64>, Refused> {
+    let mut here = *description;
+    let point = |value: &f64| {
+        *axis.key.of(&mut here)? = *value;
+        let closed = closed(&here.machine, &here.workload(), architecture);
+        Ok(if show == Show::Response { closed.response } else { closed.throughput })
+    };
+    axis.values.iter().map(point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const SERVER: &str = include_str!("../../../docs/guide/server.toml");
+
+    fn ask(question: &Value) -> Value {
+        serde_json::from_str(&answer(&question.to_string(), &mut |_| true)).unwrap()
+    }
+
+    fn server() -> Value {
+        ask(&json!({ "ask": "read", "text": SERVER }))["done"].clone()
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_is_written_and_evaluated() {
+        let description = server();
+        assert_eq!(description["machine"]["interfaces"]["rate"], "116 MiB/s");
+        let told = ask(&json!({ "ask": "evaluate", "description": description }));
+        let active = &told["done"]["architectures"][2];
+        assert_eq!((&active["architecture"], &active["binding"]), (&json!("active"), &json!("disks")));
+        assert!((active["bound"]["throughput"].as_f64().unwrap() / 1048576.0 - 268.0).abs() < 0.05);
+        let sliders = told["done"]["sliders"].as_array().unwrap();
+        let miss = sliders.iter().find(|slider| slider["key"] == "request.web.miss").unwrap();
+        assert_eq!((&miss["place"], &miss["notches"][20]), (&json!(20.0), &json!("10 %")));
+        assert!(sliders.iter().all(|slider| slider["key"] != "machine.disks.flash.latency"));
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in [SERVER.to_owned(), server().to_string()] {
+            let description = ask(&json!({ "ask": "read", "text": text }))["done"].clone();
+            let file = ask(&json!({ "ask": "write", "description": description }))["done"].clone();
+            let again = Description::from_toml(file.as_str().unwrap()).unwrap();
+            assert_eq!(again, Description::from_toml(SERVER).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_curve_passes_through_what_is_evaluated() {
+        for (show, field) in [
+            ("bound", ["bound", "throughput"]),
+            ("closed", ["closed", "throughput"]),
+            ("response", ["closed", "response"]),
+        ] {
+            let mut description = server();
+            let question = json!({ "ask": "curve", "description": description, "key": "machine.disks.count", "show": show });
+            let told = ask(&question)["done"].clone();
+            let last = told["places"].as_array().unwrap().len() - 1;
+            description["machine"]["disks"]["count"] = json!(64);
+            let alone = ask(&json!({ "ask": "evaluate", "description": description }))["done"].clone();
+            for (curve, comes) in
+                told["curves"].as_array().unwrap().iter().zip(alone["architectures"].as_array().unwrap())
+            {
+                assert_eq!(curve["y"][last], comes[field[0]][field[1]], "{show}");
+                assert_eq!(curve["binding"][last], comes["binding"], "{show}");
+            }
+        }
+    }
+
+    #[test]
+    fn many_threads_have_fewer_points_and_the_last_one() {
+        let mut description = server();
+        description["load"] = json!({ "threads": 1024 });
+        description["machine"]["processors"]["count"] = json!(64);
+        let question =
+            json!({ "ask": "curve", "description": description, "key": "costs.system", "show": "closed" });
+        let places = ask(&question)["done"]["places"].clone();
+        let places = places.as_array().unwrap();
+        assert!((30..100).contains(&places.len()), "{}", places.len());
+        assert_eq!(places.last().unwrap(), &json!(200));
+    }
+
+    #[test]
+    fn a_simulation_comes_near_the_model_and_can_be_stopped() {
+        let question = json!({
+            "ask": "simulate", "description": server(), "architecture": "active", "requests": 20_000, "seed": 7,
+        });
+        let told = ask(&question)["done"].clone();
+        let model = ask(&json!({ "ask": "evaluate", "description": server() }))["done"].clone();
+        let simulated = told["throughput"]["mean"].as_f64().unwrap();
+        let computed = model["architectures"][2]["closed"]["throughput"].as_f64().unwrap();
+        assert!((simulated / computed - 1.0).abs() < 0.1, "{simulated} {computed}");
+        assert_eq!((&told["is_whole"], &told["requests"]), (&json!(true), &json!(20_000)));
+        let stopped: Value = serde_json::from_str(&answer(&question.to_string(), &mut |_| false)).unwrap();
+        assert_eq!(stopped["done"]["is_whole"], false);
+    }
+
+    #[test]
+    fn every_preset_is_a_description() {
+        let presets = ask(&json!({ "ask": "presets" }))["done"].clone();
+        for server in presets["servers"].as_array().unwrap() {
+            for requests in presets["requests"].as_array().unwrap() {
+                let mut description = server["description"].clone();
+                description["request"] = requests["request"].clone();
+                let told = ask(&json!({ "ask": "evaluate", "description": description }));
+                let rates = told["done"]["architectures"].as_array().unwrap().iter();
+                assert!(
+                    rates.clone().all(|one| one["bound"]["throughput"].as_f64().unwrap() > 0.0),
+                    "{told}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_reason() {
+        let with = |pointer: &str, value: Value| {
+            let mut description = server();
+            *description.pointer_mut(pointer).unwrap() = value;
+            json!({ "ask": "evaluate", "description": description })
+        };
+        let mut crowded = server();
+        crowded["load"] = json!({ "threads": 1e6 });
+        for (question, wanted) in [
+            (json!({ "ask": "weather" }), "not a question"),
+            (
+                json!({ "ask": "simulate", "description": server(), "architecture": "direct", "requests": 0, "seed": 1 }),
+                "says nothing",
+            ),
+            (with("/machine/disks/rate", json!("6.7 GHz")), "'6.7 GHz' is not a rate"),
+            (with("/request/web/miss", json!("300 %")), "at most 100 %"),
+            (json!({ "ask": "evaluate", "description": crowded }), "take too long on a page"),
+            (json!({ "ask": "read", "text": SERVER.replace("miss", "mis") }), "line 11"),
+            (
+                json!({ "ask": "curve", "description": server(), "key": "machine.wheels", "show": "bound" }),
+                "no slider",
+            ),
+            (
+                json!({ "ask": "curve", "description": server(), "key": "request.video.file", "show": "bound" }),
+                "there is no 'request.video.file'",
+            ),
+        ] {
+            let refused = ask(&question)["refused"].as_str().unwrap().to_owned();
+            assert!(refused.contains(wanted), "{refused}");
+        }
+    }
+}
