@@ -85,6 +85,17 @@ pub enum PlanCommand {
     Presets(PresetsArgs),
     /// Compute what the papers say, and say which lines agree
     Check(CheckArgs),
+    /// Measure this machine and write a description of it
+    ///
+    /// Calls, copies, messages between threads, the page cache, the device under --dir and TCP over loopback; under 20
+    /// seconds. The description is TOML with a comment on each number that says what was measured. Run it on a quiet
+    /// machine.
+    Calibrate(CalibrateArgs),
+    /// Predict simple runs on this machine, make them, and say how far off the prediction was
+    ///
+    /// Copying a file, reading blocks of one through the page cache and past it, serving files over loopback. The
+    /// predictions follow from FILE alone, or from a calibration that is made first; nothing is fitted to the runs.
+    Validate(ValidateArgs),
     /// Read what strace or blkparse recorded, and write it as a trace
     ///
     /// A trace is CSV, a line a call: time, process, call (read, write, sync, receive, send), file, offset, length. Standard
@@ -281,6 +292,45 @@ Examples:
   bywash plan web --export planner      and open planner/index.html, or send it to somebody
 
 Exit status: 128 and the signal's number after a signal, which is how it ends; 125 if it cannot begin.";
+/// `bywash plan calibrate`.
+#[derive(Args)]
+pub struct CalibrateArgs {
+    /// Where to write the description, in place of standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub out: Option<PathBuf>,
+
+    /// A folder on the device to measure; 256 MiB are written there, without a name, and are gone afterwards
+    #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+
+    /// Fewer and shorter rounds, and 64 MiB: under 5 seconds, and less to be relied upon
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Print JSON: what was measured, in bytes, seconds and cycles, and the description
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `bywash plan validate`.
+#[derive(Args)]
+pub struct ValidateArgs {
+    /// The description of this machine, as `bywash plan calibrate` writes it; without it one is made first
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+
+    /// A folder on the device that the description is of; 512 MiB are written there, without a name, and are gone afterwards
+    #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+
+    /// Fewer and shorter rounds, and 128 MiB
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Print JSON, in operations and bytes a second
+    #[arg(long)]
+    pub json: bool,
+}
 
 const SIMULATE_NOTES: &str = "\
 Without [machine.memory] nothing waits for memory; without rotating or flash a disk only has its rate. docs/guide/plan.md

@@ -110,6 +110,29 @@ pub enum Failure {
         reason: String,
     },
 
+    /// There is no file to measure on.
+    #[error(
+        "cannot measure on a file in '{}': {source}; name by --dir a folder that you may write to, with {needed} free",
+        .folder.display()
+    )]
+    Scratch {
+        /// The folder.
+        folder: PathBuf,
+        /// What is made there.
+        needed: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+
+    /// The machine does not do what is to be measured.
+    #[error("cannot measure {what}: {source}")]
+    Measure {
+        /// What.
+        what: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+
     /// None of that name comes along.
     #[error("{0}")]
     Preset(String),

@@ -20,6 +20,17 @@
 //! Only sums and products of what is positive: the mean-value analysis of several servers takes differences of nearly
 //! equal numbers instead, and with tens of processors nothing is left of them.
 //!
+//! A drive of flash serves many at a time, each for as long as an access takes: a queue with c servers, at which who arrives
+//! waits only for those that are more than the servers,
+//!
+//! ```text
+//!     R(n) = D (1 + max(0, Q(n-1) - (c - 1)) / c)
+//! ```
+//!
+//! which is the formula above for one server, exact for no more threads than servers and for many more, and between them too
+//! short by what chance makes them wait. What moves its bytes is a station of its own. What is under way in the
+//! interconnect keeps nothing busy: its latency passes as thinking does, and is part of the response.
+//!
 //! Costs O(threads) steps. Called by the command, and held against the simulator.
 
 use crate::demand::{Architecture, Demand};
@@ -51,13 +62,22 @@ pub struct Pool {
     pub servers: u32,
 }
 
-/// Servers with a queue each.
+/// Queues, each with its servers.
 #[derive(Clone, Copy, Debug)]
 pub struct Station {
     /// Seconds of service for a request, over all visits.
     pub demand: f64,
     /// Queues, of which a request visits one.
     pub queues: f64,
+    /// Servers of each.
+    pub servers: f64,
+}
+
+impl Station {
+    /// Seconds for a request that finds so many at its queue.
+    fn stay(&self, length: f64) -> f64 {
+        self.demand * (1.0 + (length - (self.servers - 1.0)).max(0.0) / self.servers)
+    }
 }
 
 /// One request of `work` on `machine` at a time for each of its threads.
@@ -66,26 +86,58 @@ pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) ->
     let bytes = work.request_bytes();
     let seconds = demand.seconds.map(|seconds| seconds * bytes);
     // In the order of `Resource::ALL`, of which the processors are the first.
-    let pool = Pool { demand: seconds[0], servers: demand.units[0].round().max(1.0) as u32 };
-    let stations: Vec<Station> = seconds[1..]
+    let pool = Pool { demand: seconds[0], servers: whole(demand.units[0]) };
+    let mut stations: Vec<Station> = seconds[1..]
         .iter()
         .zip(&demand.units[1..])
-        .map(|(demand, queues)| Station { demand: *demand, queues: *queues })
+        .map(|(demand, queues)| Station { demand: *demand, queues: *queues, servers: 1.0 })
         .collect();
-    let means = means(pool, &stations, work.load.threads.round().max(1.0) as u32, work.load.think.0);
-    let mut utilisation = [means.rate * pool.demand / f64::from(pool.servers); 6];
-    let mut waiting = [means.in_pool; 6];
-    for (at, station) in stations.iter().enumerate() {
-        utilisation[at + 1] = means.rate * station.demand / station.queues;
-        waiting[at + 1] = means.at[at];
+    let under_way = work.operations() * machine.interconnect.latency.0;
+    // Which resource each is of.
+    let mut places: Vec<usize> = (1..seconds.len()).collect();
+    if let Some([channels, link]) = drive(machine, work, &stations[DISKS - 1]) {
+        stations[DISKS - 1] = channels;
+        stations.push(link);
+        places.push(DISKS);
+    }
+    let means = means(pool, &stations, whole(work.load.threads), work.load.think.0 + under_way);
+    let mut utilisation = [0.0; 6];
+    let mut waiting = [0.0; 6];
+    (utilisation[0], waiting[0]) = (means.rate * pool.demand / f64::from(pool.servers), means.in_pool);
+    for ((station, at), here) in stations.iter().zip(&places).zip(&means.at) {
+        utilisation[*at] =
+            (means.rate * station.demand / (station.queues * station.servers)).max(utilisation[*at]);
+        waiting[*at] += here;
     }
     Closed {
         throughput: means.rate * bytes,
         requests: means.rate,
-        response: means.response,
+        response: means.response + under_way,
         utilisation,
         waiting,
     }
+}
+
+/// Of the disks in [`Resource::ALL`](crate::Resource::ALL).
+const DISKS: usize = 4;
+
+/// So many of what there is no half of.
+fn whole(count: f64) -> u32 {
+    count.round().max(1.0) as u32
+}
+
+/// The channels and the link of drives of flash, which together are `disks`; none if there are other ones, or nothing
+/// passes them.
+fn drive(machine: &Machine, work: &Workload, disks: &Station) -> Option<[Station; 2]> {
+    let of = &machine.disks;
+    let flash = of.flash.filter(|_| of.rotating.is_none() && disks.demand > 0.0)?;
+    let (at_once, in_order) = work.disk_access();
+    let readers = if in_order { work.load.threads / of.count } else { 0.0 };
+    // What of a request passes a disk, and in how many accesses.
+    let moved = disks.demand * of.rate_of(at_once, readers);
+    let accesses = moved / of.at_once(at_once, readers);
+    let channels = Station { demand: accesses * flash.mean(), servers: flash.channels.max(1.0), ..*disks };
+    Some([channels, Station { demand: moved / of.rate.0, ..*disks }])
 }
 
 /// The means of a closed network.
@@ -170,13 +222,13 @@ impl<'a> Rest<'a> {
     /// Counts up to `threads` and shows each of the networks on the way.
     fn each(mut self, threads: u32, mut show: impl FnMut(&Rest<'_>)) {
         for population in 1..=threads {
-            let stay = |(station, length): (&Station, &f64)| station.demand * (1.0 + length);
+            let stay = |(station, length): (&Station, &f64)| station.stay(*length);
             let response: f64 = self.stations.iter().zip(&self.lengths).map(stay).sum();
             self.rate = f64::from(population) / (self.think + response);
             for (station, length) in self.stations.iter().zip(&mut self.lengths) {
                 // Nobody is where nothing takes time, however many pass.
                 if station.demand > 0.0 {
-                    *length = self.rate / station.queues * station.demand * (1.0 + *length);
+                    *length = self.rate / station.queues * station.stay(*length);
                 }
             }
             show(&self);
@@ -188,11 +240,14 @@ impl<'a> Rest<'a> {
 mod tests {
     use super::*;
     use crate::bound::bound;
+    use crate::machine::Flash;
+    use crate::units::{Cycles, Rate, Share, Size, Time};
+    use crate::work::Request;
 
     const NOTHING: Pool = Pool { demand: 0.0, servers: 1 };
 
     fn one(demand: f64, queues: f64) -> Station {
-        Station { demand, queues }
+        Station { demand, queues, servers: 1.0 }
     }
 
     #[test]
@@ -262,6 +317,51 @@ mod tests {
                 assert!(before > 0.9 / disks.max(0.01), "{servers} {disks}: {before}");
             }
         }
+    }
+
+    /// A thread waits for one access however many the drive could do; as many threads as channels do not wait for
+    /// each other.
+    #[test]
+    fn a_drive_of_flash_answers_one_thread_no_faster_than_it_can() {
+        let mut machine = Machine::of_2003();
+        let (latency, channels) = (1e-4, 8.0);
+        machine.disks.count = 1.0;
+        machine.disks.rate = Rate(1e9);
+        machine.disks.flash = Some(Flash {
+            latency: Time(latency),
+            spread: 0.0,
+            channels,
+            write: Time(0.0),
+            queues: 1.0,
+            depth: 1024.0,
+        });
+        let (block, writes) = (Size(4096.0), Share(0.0));
+        let mut work = Workload::of(Request::Blocks { block, writes, in_order: false });
+        let reads = |work: &Workload| closed(&machine, work, Architecture::Active);
+        work.load.threads = 1.0;
+        let one = reads(&work);
+        assert!(one.response > latency && one.response < 1.3 * latency, "{one:?}");
+        assert!((one.utilisation[4] - latency / one.response / channels).abs() < 1e-9);
+        work.load.threads = channels;
+        assert!(reads(&work).requests > 0.7 * channels * one.requests);
+        let page = Request::Dynamic { page: Size(4096.0), compute: Cycles(1e3), data: Size(0.0) };
+        assert!(reads(&Workload::of(page)).utilisation[4] == 0.0, "who reads nothing waits for no disk");
+        work.load.threads = 1000.0;
+        let most = bound(&machine, &work, Architecture::Active).throughput;
+        assert!((reads(&work).throughput / most - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn what_is_under_way_delays_one_thread_and_not_the_most() {
+        let (mut machine, mut work) = (Machine::of_2003(), Workload::web(0.0));
+        work.load.threads = 1.0;
+        let before = closed(&machine, &work, Architecture::Conventional).response;
+        machine.interconnect.latency = Time(1e-3);
+        let after = closed(&machine, &work, Architecture::Conventional).response;
+        assert!((after - before - 1e-3).abs() < 1e-12);
+        work.load.threads = 1000.0;
+        let most = bound(&machine, &work, Architecture::Conventional).throughput;
+        assert!(closed(&machine, &work, Architecture::Conventional).throughput > 0.99 * most);
     }
 
     #[test]

@@ -172,7 +172,8 @@ impl Demand {
                 // Each way has the wire for itself.
                 passage.inward.max(passage.outward) / interfaces.rate.0,
                 on_devices * costs.tcp.0 * network / interfaces.processor.0,
-                passage.disk / disks.rate_of(bytes_at_once, readers),
+                // Nothing at a time takes no time.
+                if passage.disk > 0.0 { passage.disk / disks.rate_of(bytes_at_once, readers) } else { 0.0 },
                 on_devices * costs.file_system.0 * passage.disk / disks.processor.0,
             ],
             units: [

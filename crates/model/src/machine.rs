@@ -264,12 +264,17 @@ impl Interconnect {
 impl Disks {
     /// What one disk moves in a second if it is asked for `bytes` at a time, by so many who read in order (none: anywhere).
     pub fn rate_of(&self, bytes: f64, readers: f64) -> f64 {
-        let at_once = bytes.max(self.read_ahead(readers));
+        let at_once = self.at_once(bytes, readers);
         match (self.rotating, self.flash) {
             (Some(rotating), _) => at_once / (rotating.positioning() + at_once / self.rate.0),
             (None, Some(flash)) => (flash.channels * at_once / flash.mean().max(1e-12)).min(self.rate.0),
             (None, None) => self.rate.0,
         }
+    }
+
+    /// Bytes of one access, of so many readers in order who ask for `bytes` at a time.
+    pub fn at_once(&self, bytes: f64, readers: f64) -> f64 {
+        bytes.max(self.read_ahead(readers))
     }
 
     /// What is read ahead for each of so many who read in order: its segment, if there is one for everybody.

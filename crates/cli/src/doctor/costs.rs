@@ -5,7 +5,7 @@
 //! number.
 
 use super::kernel::Mapping;
-use super::machine::cores;
+use super::machine::{cores, pin};
 use super::paths::{file_system, places};
 use rustix::thread::futex;
 use serde::Serialize;
@@ -128,7 +128,11 @@ fn spin_until(word: &AtomicU32, value: u32, ended: &AtomicBool) -> bool {
     }
 }
 
-fn cache_line() -> io::Result<f64> {
+/// Nanoseconds for a word to another core and back; also `bywash plan calibrate` asks.
+///
+/// # Errors
+/// That there is one core only, or that the other one does not answer.
+pub fn cache_line() -> io::Result<f64> {
     let (word, ended) = (Word::default(), AtomicBool::new(false));
     ask_and_answer(
         || {
@@ -251,13 +255,6 @@ fn ask_and_answer(
 
 fn no_answer() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the other thread did not answer in time; is the machine busy?")
-}
-
-/// Ties the calling thread to one core.
-fn pin(core: usize) -> io::Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(core);
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
 /// Measures reads in all places; a place that cannot be measured is missing here and has a finding that

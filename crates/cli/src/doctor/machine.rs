@@ -1,6 +1,7 @@
 //! The machine in a few numbers: uname(2), the cores this process may use, memory.
 
 use serde::Serialize;
+use std::io;
 
 /// What the head of the table says.
 #[derive(Serialize)]
@@ -38,4 +39,14 @@ pub fn cores() -> Vec<usize> {
         Ok(set) => (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect(),
         Err(_) => Vec::new(),
     }
+}
+
+/// Ties the calling thread to one core.
+///
+/// # Errors
+/// That this process may not use it.
+pub fn pin(core: usize) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }

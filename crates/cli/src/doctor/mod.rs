@@ -10,9 +10,9 @@
 //! - [`kernel`]: system calls and mappings: the unsafe part
 //! - [`table`]: the findings for people
 
-mod costs;
+pub mod costs;
 mod kernel;
-mod machine;
+pub mod machine;
 mod paths;
 mod table;
 

@@ -5,18 +5,23 @@
 //! - [`check`]: what the papers say, against what comes out here
 //! - [`drawing`]: the papers' curves as SVG and CSV; [`bars`]: their bars
 //! - [`web`]: the planner as a page; [`serve`]: the page to browsers of this machine
-//! - [`words`]: how numbers are told
+//! - [`calibrate`]: this machine, measured, as a description; [`validate`]: simple runs on it, predicted and made
+//! - [`measure`]: what these two measure with
 //! - [`trace`]: recorded calls as a trace
+//! - [`words`]: how numbers are told
 
 mod bars;
+mod calibrate;
 mod check;
 mod drawing;
 mod file;
+mod measure;
 mod serve;
 mod simulate;
 mod tell;
 mod timeline;
 mod trace;
+mod validate;
 mod web;
 mod words;
 
@@ -40,6 +45,8 @@ pub fn main(arguments: &PlanArgs) -> Result<i32, Failure> {
         PlanCommand::Compare(compare) => simulate::compare(compare),
         PlanCommand::Presets(named) => presets(named),
         PlanCommand::Check(check) => check::check(check),
+        PlanCommand::Calibrate(calibrate) => calibrate::main(calibrate),
+        PlanCommand::Validate(validate) => validate::main(validate),
         PlanCommand::Trace(trace) => trace::write(trace),
         PlanCommand::Web(web) => web::main(web),
     }

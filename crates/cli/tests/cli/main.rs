@@ -8,6 +8,7 @@
 //! - [`refusals`]: what is refused, and in which words
 //! - [`report`]: `--stats` and `--report`
 //! - [`plan`]: `bywash plan`; [`plan_web`]: its page, served and written
+//! - [`plan_machine`]: `bywash plan calibrate`, `bywash plan validate`
 //! - [`plan_trace`]: `bywash plan trace`
 //! - [`generated`]: help, man pages, completions
 //! - [`doctor`]: `bywash doctor`
@@ -22,6 +23,7 @@ mod generated;
 mod inherited;
 mod place;
 mod plan;
+mod plan_machine;
 mod plan_trace;
 mod plan_web;
 mod refusals;

@@ -1,0 +1,154 @@
+//! What it costs that one thread lets another one know: through a pipe, and through TCP over loopback; and TCP's bytes.
+//!
+//! Between two threads on one processor there is nothing but work: calls, the switch from one to the other, the protocol.
+//! Between two threads that run where the kernel has them run there is also waiting: a processor that slept has to wake.
+
+use crate::doctor::machine::{cores, pin};
+use crate::plan::measure::loopback::pair;
+use crate::plan::measure::rounds::{Effort, mapped, summary};
+use crate::plan::measure::{KIB, joined, processor_time};
+use bywash_bench::statistics::Summary;
+use std::cell::RefCell;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// What was found. Seconds of one message, which is half of what a question and its answer take.
+pub struct Messages {
+    /// A byte into a pipe and out of it, by one thread: two calls.
+    pub alone: Summary,
+    /// Through a pipe to another thread of the same processor.
+    pub pipe: Summary,
+    /// Through TCP to another thread of the same processor.
+    pub tcp: Summary,
+    /// The same, but a question has [`LARGE`] bytes.
+    pub large: Summary,
+    /// A byte to a thread that runs where the kernel has it run.
+    pub tcp_apart: Summary,
+    /// Bytes a second of one connection that carries as many as go.
+    pub rate: Summary,
+    /// Seconds of a processor for a byte of those, of both ends together.
+    pub byte: Summary,
+}
+
+/// Questions and answers between two looks at the clock.
+const BATCH: usize = 5;
+/// Bytes of a large question, and of a call that sends or receives many.
+pub const LARGE: usize = 64 * KIB;
+
+impl Messages {
+    /// Measures them.
+    ///
+    /// # Errors
+    /// That there is no loopback, or that a thread does not answer.
+    pub fn measure(effort: &Effort) -> io::Result<Messages> {
+        let one_core = cores().last().copied();
+        let (rate, byte) = stream(effort)?;
+        Ok(Messages {
+            alone: alone(effort)?,
+            pipe: hop(effort, pipes()?, 1, one_core)?,
+            tcp: hop(effort, ends()?, 1, one_core)?,
+            large: hop(effort, ends()?, LARGE, one_core)?,
+            tcp_apart: hop(effort, ends()?, 1, None)?,
+            rate,
+            byte,
+        })
+    }
+}
+
+/// Where a thread reads, and where it writes.
+type End<R, W> = (R, W);
+
+fn pipes() -> io::Result<[End<io::PipeReader, io::PipeWriter>; 2]> {
+    let (question, asking) = io::pipe()?;
+    let (answer, answering) = io::pipe()?;
+    Ok([(answer, asking), (question, answering)])
+}
+
+fn ends() -> io::Result<[End<TcpStream, TcpStream>; 2]> {
+    let (one, other) = pair()?;
+    Ok([(one.try_clone()?, one), (other.try_clone()?, other)])
+}
+
+fn alone(effort: &Effort) -> io::Result<Summary> {
+    let (mut reader, mut writer) = io::pipe()?;
+    effort.each(100, || {
+        writer.write_all(b"?")?;
+        reader.read_exact(&mut [0])
+    })
+}
+
+/// Half of what a question of `bytes` bytes and an answer of one take between two threads, both on `core` if there is one.
+fn hop<R: Read + Send, W: Write + Send>(
+    effort: &Effort,
+    ends: [End<R, W>; 2],
+    bytes: usize,
+    core: Option<usize>,
+) -> io::Result<Summary> {
+    let [(mut answer, mut asking), (mut question, mut answering)] = ends;
+    let settle = move || core.map_or(Ok(()), pin);
+    let both = std::thread::scope(|scope| {
+        let answerer = scope.spawn(move || {
+            settle()?;
+            let mut asked = vec![0; bytes];
+            loop {
+                match question.read_exact(&mut asked) {
+                    Ok(()) => answering.write_all(b"!")?,
+                    // Who asks has dropped its end.
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
+        });
+        let asker = scope.spawn(move || {
+            settle()?;
+            let question = vec![1; bytes];
+            effort.each(BATCH, || {
+                asking.write_all(&question)?;
+                answer.read_exact(&mut [0])
+            })
+        });
+        let asked = joined(asker.join());
+        joined(answerer.join()).and(asked)
+    })?;
+    Ok(mapped(both, |seconds| seconds / 2.0))
+}
+
+/// Bytes in one direction as fast as they go: bytes a second, and seconds of a processor for a byte.
+fn stream(effort: &Effort) -> io::Result<(Summary, Summary)> {
+    let costs = RefCell::new(Vec::new());
+    let rate = effort.rounds(|| {
+        let (rate, cost) = transfer(effort.stretch)?;
+        costs.borrow_mut().push(cost);
+        Ok(rate)
+    })?;
+    // The first round warmed up.
+    Ok((rate, summary(&costs.into_inner()[1..])?))
+}
+
+fn transfer(time: Duration) -> io::Result<(f64, f64)> {
+    let (mut sender, mut receiver) = pair()?;
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(move || {
+            let (block, begin, used) = (vec![1; LARGE], Instant::now(), processor_time());
+            while begin.elapsed() < time {
+                sender.write_all(&block)?;
+            }
+            Ok(processor_time() - used)
+        });
+        let receiving = scope.spawn(move || {
+            let (mut block, begin, used) = (vec![0; LARGE], Instant::now(), processor_time());
+            let mut bytes = 0;
+            loop {
+                match receiver.read(&mut block)? {
+                    0 => break,
+                    some => bytes += some,
+                }
+            }
+            Ok((bytes as f64, begin.elapsed().as_secs_f64(), processor_time() - used))
+        });
+        let sent = joined(sending.join());
+        let (bytes, elapsed, received) = joined(receiving.join())?;
+        Ok((bytes / elapsed, (sent? + received) / bytes.max(1.0)))
+    })
+}

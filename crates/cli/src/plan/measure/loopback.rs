@@ -1,0 +1,50 @@
+//! Two ends of a TCP connection of this machine with itself.
+
+use super::PATIENCE;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::Instant;
+
+/// Both ends of a connection. They wait for at most [`PATIENCE`] and send small messages at once.
+///
+/// # Errors
+/// That there is no loopback.
+pub fn pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let one = TcpStream::connect(listener.local_addr()?)?;
+    let own = one.local_addr()?;
+    let begin = Instant::now();
+    // Anybody of this machine may connect to that port: only the one whom we know is let in.
+    let other = loop {
+        let (other, from) = listener.accept()?;
+        if from == own {
+            break other;
+        }
+        if begin.elapsed() > PATIENCE {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    };
+    for end in [&one, &other] {
+        end.set_nodelay(true)?;
+        end.set_read_timeout(Some(PATIENCE))?;
+        end.set_write_timeout(Some(PATIENCE))?;
+    }
+    Ok((one, other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn what_one_end_sends_the_other_gets() {
+        let (mut one, mut other) = pair().unwrap();
+        one.write_all(b"ask").unwrap();
+        let mut got = [0; 3];
+        other.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"ask");
+        drop(one);
+        assert_eq!(other.read(&mut got).unwrap(), 0);
+    }
+}

@@ -1,0 +1,88 @@
+//! Who else used the processors while something was measured.
+
+use rustix::param::clock_ticks_per_second;
+use rustix::time::{ClockId, clock_gettime};
+use std::fs;
+
+/// Where the counters stood.
+pub struct Others {
+    stat: Option<Stat>,
+    own: f64,
+}
+
+/// Ticks of all processors since the machine began: those in which somebody ran, and all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stat {
+    busy: f64,
+    all: f64,
+}
+
+impl Others {
+    /// From now on.
+    pub fn watch() -> Others {
+        Others { stat: look(), own: own_ticks() }
+    }
+
+    /// The share of the processors' time that went to other programs, or to other machines of the host, since then;
+    /// none where the kernel does not say.
+    pub fn share(&self) -> Option<f64> {
+        share((self.stat?, look()?), own_ticks() - self.own)
+    }
+}
+
+fn share((before, after): (Stat, Stat), own: f64) -> Option<f64> {
+    let all = after.all - before.all;
+    (all > 0.0).then(|| ((after.busy - before.busy - own) / all).clamp(0.0, 1.0))
+}
+
+fn own_ticks() -> f64 {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    (now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9) * clock_ticks_per_second() as f64
+}
+
+fn look() -> Option<Stat> {
+    of_stat(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+/// The line of all processors: user, nice, system, idle, iowait, irq, softirq, steal (proc_stat(5)); what follows is
+/// counted in those.
+fn of_stat(text: &str) -> Option<Stat> {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<f64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
+    let [user, nice, system, idle, wait, irq, softirq, steal] = ticks[..] else { return None };
+    let busy = user + nice + system + irq + softirq + steal;
+    Some(Stat { busy, all: busy + idle + wait })
+}
+
+/// The same in words, for who reads what was measured; nothing if nobody to speak of was there.
+pub fn in_words(share: Option<f64>) -> Option<String> {
+    share.filter(|share| *share >= WORTH_SAYING).map(|share| {
+        format!(
+            "Other programs had {:.0} % of the processors meanwhile: a quiet machine comes to other numbers.",
+            share * 100.0
+        )
+    })
+}
+
+const WORTH_SAYING: f64 = 0.05;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_ours_is_others() {
+        let before = of_stat("cpu  100 0 50 1000 10 0 0 5 0 0\ncpu0 1 2 3").unwrap();
+        let after = of_stat("cpu  160 10 70 1090 20 5 0 10 0 0\n").unwrap();
+        assert_eq!((after.busy - before.busy, after.all - before.all), (100.0, 200.0));
+        assert_eq!(share((before, after), 40.0), Some(0.3));
+        assert_eq!(share((before, after), 500.0), Some(0.0), "ticks are coarse");
+        assert_eq!((share((before, before), 0.0), of_stat("cpu  1 2 3\n")), (None, None));
+    }
+
+    #[test]
+    fn little_is_not_worth_a_word() {
+        assert_eq!((in_words(None), in_words(Some(0.01))), (None, None));
+        assert!(in_words(Some(0.5)).unwrap().contains("50 %"));
+    }
+}

@@ -1,0 +1,196 @@
+//! `bywash plan validate`: what a description predicts for simple runs on this machine, and what they come to.
+//!
+//! - [`runs`]: the runs, and which description each one is
+//! - [`copying`], [`reading`], [`serving`]: the programs
+//!
+//! Invariant: a prediction follows from the description and from what the program does (its calls, its bytes, who waits for
+//! whom). Nothing is known of how a run came out when it is predicted. The programs share no loop with what
+//! `bywash plan calibrate` measures.
+
+mod copying;
+mod reading;
+mod runs;
+mod serving;
+
+use super::calibrate::{self, preset};
+use super::file;
+use super::measure::others::{self, Others};
+use super::measure::rounds::{Effort, summary};
+use super::measure::scratch::Scratch;
+use super::measure::{failed, failed_in};
+use super::words::{json, print};
+use crate::cli::ValidateArgs;
+use crate::error::Failure;
+use bywash_bench::statistics::Summary;
+use bywash_model::Description;
+use bywash_model::closed::closed;
+use bywash_sim::{Options, Stop, simulate};
+use indicatif::ProgressBar;
+use runs::Run;
+use serde::Serialize;
+use std::io;
+
+/// Predicts, measures, tells.
+///
+/// # Errors
+/// What cannot be read, measured or predicted.
+pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
+    let effort = Effort::of(arguments.quick);
+    let description = match &arguments.file {
+        Some(file) => file::read(file, &[])?,
+        None => calibrate::described(&preset::text(&calibrate::measure(&effort, &arguments.dir)?))?,
+    };
+    let runs = Run::all();
+    let predicted: Vec<Predicted> =
+        runs.iter().map(|run| Predicted::of(run, &description)).collect::<Result<_, _>>()?;
+    let scratch =
+        || Scratch::new(&arguments.dir, effort.file).map_err(failed_in(&arguments.dir, 2 * effort.file));
+    let places = Places { source: scratch()?, target: scratch()? };
+    let others = Others::watch();
+    let measured = measure(&effort, &runs, &places)?;
+    let others = others.share();
+    let rows: Vec<Row> = runs
+        .iter()
+        .zip(predicted)
+        .zip(measured)
+        .map(|((run, predicted), measured)| Row::of(run, predicted, measured))
+        .collect();
+    let is_direct = places.is_direct().map_err(failed("reads past the page cache"))?;
+    let text = if arguments.json {
+        json(&Answer { direct: is_direct, others, rows })
+    } else {
+        in_words(&rows, is_direct, others)
+    };
+    print(&text)
+}
+
+/// The files of the runs.
+pub struct Places {
+    pub source: Scratch,
+    pub target: Scratch,
+}
+
+impl Places {
+    /// Whether the device can be read past the page cache.
+    fn is_direct(&self) -> io::Result<bool> {
+        let is_direct = self.source.direct(true)?;
+        self.source.direct(false)?;
+        Ok(is_direct)
+    }
+}
+
+/// Requests a second, as they are predicted.
+#[derive(Clone, Copy)]
+struct Predicted {
+    /// By mean-value analysis.
+    model: f64,
+    /// By the simulator.
+    simulated: f64,
+}
+
+impl Predicted {
+    fn of(run: &Run, machine: &Description) -> Result<Predicted, Failure> {
+        let description = run.described(machine);
+        let impossible = |why| Failure::Measure { what: run.name, source: io::Error::other(why) };
+        let options = Options { seed: SEED, stop: Stop::Requests(REQUESTS) };
+        let architecture = description.architecture;
+        let simulated = simulate(&description, architecture, &options, &mut |_| true).map_err(impossible)?;
+        let work = description.workload();
+        Ok(Predicted {
+            model: closed(&description.machine, &work, architecture).requests,
+            simulated: simulated.rate.mean,
+        })
+    }
+}
+
+/// Requests of a simulation: within a percent or two of what more would say.
+const REQUESTS: u64 = 5_000;
+const SEED: u64 = 1;
+
+/// Requests a second of each run. They take turns, so that all meet the same neighbours on the machine.
+fn measure(effort: &Effort, runs: &[Run], places: &Places) -> Result<Vec<Summary>, Failure> {
+    let shown = ProgressBar::new((effort.rounds + 1) as u64);
+    let mut rates = vec![Vec::with_capacity(effort.rounds); runs.len()];
+    for round in 0..=effort.rounds {
+        for (run, rates) in runs.iter().zip(&mut rates) {
+            let rate = run.measure(places, effort.stretch).map_err(failed(run.name))?;
+            // The first round only warms up.
+            if round > 0 {
+                rates.push(rate);
+            }
+        }
+        shown.inc(1);
+    }
+    shown.finish_and_clear();
+    runs.iter().zip(&rates).map(|(run, rates)| summary(rates).map_err(failed(run.name))).collect()
+}
+
+/// One run: in requests a second, or in bytes a second where it has no requests.
+#[derive(Serialize)]
+struct Row {
+    run: &'static str,
+    unit: &'static str,
+    model: f64,
+    simulated: f64,
+    measured: f64,
+    low: f64,
+    high: f64,
+    /// Predicted against measured, less one.
+    model_error: f64,
+    simulated_error: f64,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    /// Whether the device was read past the page cache.
+    direct: bool,
+    /// The share of the processors that other programs had; null where that is not known.
+    others: Option<f64>,
+    rows: Vec<Row>,
+}
+
+impl Row {
+    fn of(run: &Run, predicted: Predicted, measured: Summary) -> Row {
+        let (unit, each) = if run.is_transfer { ("B/s", run.bytes as f64) } else { ("/s", 1.0) };
+        Row {
+            run: run.name,
+            unit,
+            model: predicted.model * each,
+            simulated: predicted.simulated * each,
+            measured: measured.median * each,
+            low: measured.low * each,
+            high: measured.high * each,
+            model_error: predicted.model / measured.median - 1.0,
+            simulated_error: predicted.simulated / measured.median - 1.0,
+        }
+    }
+}
+
+fn in_words(rows: &[Row], is_direct: bool, others: Option<f64>) -> String {
+    let line = |run: &str, columns: [String; 5]| {
+        let [model, simulated, measured, model_error, simulated_error] = columns;
+        format!("{run:43} {model:>12} {simulated:>12} {measured:>40} {model_error:>8} {simulated_error:>8}\n")
+    };
+    let heads = ["model", "simulator", "measured (quartiles)", "model", "simulator"].map(str::to_owned);
+    let mut text = format!("{:43} {:>25} {:40} {:>17}\n", "", "predicted by", "", "off by");
+    text += &line("run", heads);
+    for row in rows {
+        let shown = |value: f64| calibrate::quantity(value, row.unit);
+        let measured = format!("{} ({} to {})", shown(row.measured), shown(row.low), shown(row.high));
+        let error = |error: f64| format!("{:+.0} %", error * 100.0);
+        text += &line(
+            row.run,
+            [
+                shown(row.model),
+                shown(row.simulated),
+                measured,
+                error(row.model_error),
+                error(row.simulated_error),
+            ],
+        );
+    }
+    if !is_direct {
+        text += "The file system of --dir cannot be read past the page cache: no run read a device.\n";
+    }
+    text + &others::in_words(others).map_or(String::new(), |words| words + "\n")
+}

@@ -1,0 +1,137 @@
+//! The runs, and which description each one is: what its program does in the terms of the model.
+
+use super::{Places, copying, reading, serving};
+use bywash_model::units::{Cycles, CyclesPerByte, Share, Size};
+use bywash_model::work::{Costs, Request};
+use bywash_model::{Architecture, Description};
+use std::io;
+use std::time::Duration;
+
+/// What a program does, over and over, by so many threads.
+pub struct Run {
+    pub name: &'static str,
+    /// Bytes of a request.
+    pub bytes: usize,
+    /// Whether its bytes are what matters, and not its requests.
+    pub is_transfer: bool,
+    kind: Kind,
+    /// Threads, or clients.
+    threads: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// A block out of one file and into another, both in the page cache.
+    Copy,
+    /// A block anywhere in a file that the page cache holds.
+    Cached,
+    /// A block anywhere in a file, past the page cache.
+    Device,
+    /// A file from the page cache to a client that waits for it, over loopback.
+    Serve,
+}
+
+impl Run {
+    /// All of them.
+    pub fn all() -> Vec<Run> {
+        let run = |name, bytes, kind, threads| Run { name, bytes, is_transfer: false, kind, threads };
+        let copying = run("copying a file, 128 KiB at a time", copying::BLOCK, Kind::Copy, 1);
+        vec![
+            Run { is_transfer: true, ..copying },
+            run("reads of 4 KiB, page cache, 1 thread", reading::BLOCK, Kind::Cached, 1),
+            run("reads of 4 KiB, page cache, 2 threads", reading::BLOCK, Kind::Cached, 2),
+            run("reads of 4 KiB, device, 1 thread", reading::BLOCK, Kind::Device, 1),
+            run("reads of 4 KiB, device, 2 threads", reading::BLOCK, Kind::Device, 2),
+            run("files of 16 KiB over loopback, 1 client", serving::FILE, Kind::Serve, 1),
+            run("files of 16 KiB over loopback, 4 clients", serving::FILE, Kind::Serve, 4),
+        ]
+    }
+
+    /// The run on a described machine.
+    pub fn described(&self, machine: &Description) -> Description {
+        let mut description = *machine;
+        description.architecture = Architecture::Conventional;
+        description.load.threads = self.threads as f64;
+        description.load.think.0 = 0.0;
+        description.load.spin = false;
+        // No program of these looks at a byte.
+        let costs = &mut description.costs;
+        costs.server = CyclesPerByte(0.0);
+        costs.piece = Size(self.bytes as f64);
+        let Costs { call, interrupt, switch, tcp, .. } = *costs;
+        let (block, bytes) = (Size(self.bytes as f64), self.bytes as f64);
+        description.request = match self.kind {
+            Kind::Copy => self.in_memory(&mut description.costs, 2.0),
+            Kind::Cached => self.in_memory(&mut description.costs, 1.0),
+            Kind::Device => Request::Blocks { block, writes: Share(0.0), in_order: false },
+            Kind::Serve => {
+                // Besides the server's waking and its sending, which are the request's: the server receives and reads; the
+                // client asks, is woken and receives, on the same processors.
+                let compute = Cycles(4.0 * call.0 + interrupt.0 + switch.0 + bytes * tcp.0);
+                // Question and answer are under way for so long, of which neither a processor nor loopback knows.
+                description.load.think.0 = 2.0 * description.machine.interconnect.latency.0;
+                description.machine.interconnect.latency.0 = 0.0;
+                Request::Dynamic { page: block, compute, data: Size(0.0) }
+            }
+        };
+        description
+    }
+
+    /// A request that is nothing but calls, each of which copies a block: a transaction that touches no device.
+    fn in_memory(&self, costs: &mut Costs, calls: f64) -> Request {
+        let bytes = self.bytes as f64;
+        let compute = Cycles(calls * (costs.call.0 + bytes * costs.system.0));
+        costs.system = CyclesPerByte(0.0);
+        Request::Database { page: Size(bytes), pages: 1.0, miss: Share(0.0), log: Size(0.0), compute }
+    }
+
+    /// Makes it for about `time`; answers its requests a second.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn measure(&self, places: &Places, time: Duration) -> io::Result<f64> {
+        match self.kind {
+            Kind::Copy => copying::copy(&places.source, &places.target, time),
+            Kind::Cached => reading::read(&places.source, self.threads, time),
+            Kind::Device => {
+                places.source.direct(true)?;
+                let rate = reading::read(&places.source, self.threads, time);
+                places.source.direct(false)?;
+                rate
+            }
+            Kind::Serve => serving::serve(&places.source, self.threads, time),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Predicted;
+    use super::*;
+    use crate::plan::calibrate::{described, preset, tests::measured};
+
+    /// What is predicted of a machine that nobody has measured, by the numbers that it was made of.
+    #[test]
+    fn predictions_add_up_what_was_measured() {
+        let machine = described(&preset::text(&measured())).unwrap();
+        let predicted: Vec<Predicted> =
+            Run::all().iter().map(|run| Predicted::of(run, &machine).unwrap()).collect();
+        let near = |one: f64, other: f64, by: f64| assert!((one / other - 1.0).abs() < by, "{one} {other}");
+        // Reading and writing 128 KiB take 8 and 13 us, reading 4 KiB 0.6 us.
+        near(predicted[0].model, 1.0 / 21e-6, 1e-3);
+        near(predicted[1].model, 1.0 / 0.6e-6, 1e-3);
+        near(predicted[2].model, 2.0 / 0.6e-6, 1e-3);
+        // Reading the device takes 70 to 100 us.
+        near(predicted[3].model, 1.0 / 85e-6, 0.02);
+        near(predicted[4].model, 2.0 / 85e-6, 0.04);
+        // Two messages of 5 us, 15 us under way twice, a file read and copied, sent and received.
+        let byte = 4096.0 * (21e-6 / 2.0 - 0.6e-6) / 126_976.0;
+        let file = 0.6e-6 + 3.0 * byte;
+        let transfer = 16384.0 * (2.0 * 0.2e-9 + 1.0 / 20e9 + 1.0 / 80e9);
+        near(predicted[5].model, 1.0 / (2.0 * 20e-6 + file + transfer), 0.05);
+        assert!(predicted[6].model > 2.0 * predicted[5].model);
+        for Predicted { model, simulated } in predicted {
+            near(simulated, model, 0.1);
+        }
+    }
+}
