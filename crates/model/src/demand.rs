@@ -13,6 +13,12 @@
 //!     their processors   -                       -                      1.5m/(d s_d)          1.5m/(d s_d)
 //! ```
 //!
+//! What a byte of a request costs each time that a device is asked is added to the processors: `call`, `interrupt` and
+//! `switch` through the kernel, `doorbell` and `poll` past it, over the bytes of a request ([`Workload::handling`]); the
+//! paper's costs for a byte have them in them. r is what passes at the host's end with its packets
+//! ([`crate::machine::Interconnect::host_payload_rate`]), r_d follows from seeks or from flash where those are described
+//! ([`crate::machine::Disks::rate_of`]).
+//!
 //! Source: Carrera et al., Section 3, equations for t_c and t_a and their form for the Web server, with the misprints put
 //! right (a stray term in the third line of t_c, a misplaced max in t_a). The column for user-level I/O is ours: the host
 //! keeps TCP and the file system, and what is left out is what the operating system does besides, which is copies and

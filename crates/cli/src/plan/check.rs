@@ -1,5 +1,6 @@
 //! `bywash plan check`: what the papers say, against what is computed and simulated here.
 
+use super::watch::Watch;
 use super::words::{json, print};
 use crate::cli::CheckArgs;
 use crate::error::Failure;
@@ -18,6 +19,8 @@ struct Checked {
     /// What the ratios are if what the papers do not give is otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sensitivity: Vec<Sensitivity>,
+    /// Whether all of that was simulated that was asked for.
+    is_whole: bool,
 }
 
 #[derive(Serialize)]
@@ -44,13 +47,21 @@ pub fn check(arguments: &CheckArgs) -> Result<i32, Failure> {
         Simulated { target, verdict }
     });
     let variants = if arguments.sensitivity { VARIANTS } else { &[] };
+    let watch = Watch::new(variants.len() as u64);
+    let mut sensitivity = Vec::new();
+    for variant in variants {
+        if !watch.go_on(0.0) {
+            break;
+        }
+        sensitivity.push(Sensitivity { what: variant.name, ratios: variant.ratios() });
+        watch.ended(1);
+    }
+    watch.finish();
     let checked = Checked {
         computed: check::table(),
         simulated: simulated.collect(),
-        sensitivity: variants
-            .iter()
-            .map(|variant| Sensitivity { what: variant.name, ratios: variant.ratios() })
-            .collect(),
+        is_whole: sensitivity.len() == variants.len(),
+        sensitivity,
     };
     print(&if arguments.json { json(&checked) } else { in_words(&checked) })
 }
@@ -89,6 +100,9 @@ fn in_words(checked: &Checked) -> String {
     if !checked.sensitivity.is_empty() {
         text += "\n";
         text += &sensitivity(&checked.sensitivity);
+    }
+    if !checked.is_whole {
+        text += "stopped before its end: the other lines were not simulated\n";
     }
     text
 }

@@ -8,7 +8,7 @@
 //! - [`calibrate`]: this machine, measured, as a description; [`validate`]: simple runs on it, predicted and made
 //! - [`measure`]: what these two measure with
 //! - [`trace`]: recorded calls as a trace
-//! - [`words`]: how numbers are told
+//! - [`watch`]: how far simulations are; [`words`]: how numbers are told
 
 mod bars;
 mod calibrate;
@@ -22,6 +22,7 @@ mod tell;
 mod timeline;
 mod trace;
 mod validate;
+mod watch;
 mod web;
 mod words;
 

@@ -3,18 +3,15 @@
 use super::file;
 use super::timeline;
 use super::trace;
+use super::watch::Watch;
 use super::words::{around, json, print, rate, time};
 use crate::cli::{CompareArgs, Pacing, RunsArgs, SimulateArgs};
 use crate::error::Failure;
-use crate::signals::Signals;
 use bywash_model::{Architecture, Description};
 use bywash_sim::server::{Error, Pace, replay, replicate, simulate_timeline};
 use bywash_sim::trace::Trace;
 use bywash_sim::{Options, Report};
-use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// One simulation.
 ///
@@ -24,21 +21,22 @@ pub fn simulate(arguments: &SimulateArgs) -> Result<i32, Failure> {
     let description = file::read(&arguments.file, &arguments.runs.set)?;
     let architecture = arguments.architecture.unwrap_or(description.architecture);
     let work = Work::of(&arguments.runs)?;
-    let watching = Watching::new(1, &arguments.runs);
+    let watch = Watch::new(u64::from(replications(&arguments.runs)));
     let refused = refused(&arguments.file);
     let report = match &arguments.trace {
-        None => watching.run(&description, architecture, &work).map_err(refused)?,
+        None => run(&watch, &description, architecture, &work).map_err(refused)?,
         Some(out) => {
             let options = options(&arguments.runs);
-            let mut watch = |share| watching.go_on(share);
             let (report, spans) =
-                simulate_timeline(&description, architecture, &options, timeline::SPANS_MAX, &mut watch)
-                    .map_err(refused)?;
+                simulate_timeline(&description, architecture, &options, timeline::SPANS_MAX, &mut |share| {
+                    watch.go_on(share)
+                })
+                .map_err(refused)?;
             timeline::write(out, &spans)?;
             report
         }
     };
-    watching.finish();
+    watch.finish();
     print(&if arguments.runs.json { json(&report) } else { in_words(&report) })
 }
 
@@ -59,13 +57,13 @@ pub fn compare(arguments: &CompareArgs) -> Result<i32, Failure> {
         }
     }
     let work = Work::of(&arguments.runs)?;
-    let watching = Watching::new(columns.len(), &arguments.runs);
+    let watch = Watch::new(columns.len() as u64 * u64::from(replications(&arguments.runs)));
     let mut reports = Vec::new();
     for (name, path, description, architecture) in columns {
-        let report = watching.run(&description, architecture, &work).map_err(refused(path))?;
+        let report = run(&watch, &description, architecture, &work).map_err(refused(path))?;
         reports.push((name, report));
     }
-    watching.finish();
+    watch.finish();
     if arguments.runs.json {
         return print(&json(
             &reports.into_iter().map(|(name, report)| Column { name, report }).collect::<Vec<_>>(),
@@ -107,55 +105,29 @@ fn options(runs: &RunsArgs) -> Options {
     Options { seed: runs.seed, stop: runs.until }
 }
 
-/// How far simulations are, and whether somebody wants them to end.
-struct Watching {
-    signals: Signals,
-    bar: ProgressBar,
-    /// Thousandths that runs which have ended, and those of each that is under way, have done.
-    done: AtomicU64,
+/// One simulation of `work`, watched.
+fn run(
+    watch: &Watch,
+    description: &Description,
+    architecture: Architecture,
+    work: &Work<'_>,
+) -> Result<Report, Error> {
+    let (report, runs) = match work {
+        Work::Trace(trace, pace, seed) => {
+            (replay(description, architecture, trace, *pace, *seed, &mut |share| watch.go_on(share)), 1)
+        }
+        Work::Requests(runs) => {
+            let go_on = |share| watch.go_on(share);
+            let count = replications(runs);
+            (replicate(description, architecture, &options(runs), count, &go_on), u64::from(count))
+        }
+    };
+    watch.ended(runs);
+    report
 }
 
-const STEPS: u64 = 1000;
-
-impl Watching {
-    fn new(columns: usize, runs: &RunsArgs) -> Watching {
-        let all = columns as u64 * u64::from(runs.replications.unwrap_or(1)) * STEPS;
-        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(all) } else { ProgressBar::hidden() };
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {eta} left") {
-            bar.set_style(style);
-        }
-        Watching { signals: Signals::listen(), bar, done: AtomicU64::new(0) }
-    }
-
-    /// Of one run, which share is done; answers whether to go on.
-    fn go_on(&self, share: f64) -> bool {
-        self.bar.set_position(self.done.load(Relaxed) + (share * STEPS as f64) as u64);
-        self.signals.seen().is_none()
-    }
-
-    fn run(
-        &self,
-        description: &Description,
-        architecture: Architecture,
-        work: &Work<'_>,
-    ) -> Result<Report, Error> {
-        let (report, runs) = match work {
-            Work::Trace(trace, pace, seed) => {
-                (replay(description, architecture, trace, *pace, *seed, &mut |share| self.go_on(share)), 1)
-            }
-            Work::Requests(runs) => {
-                let count = runs.replications.unwrap_or(1);
-                let go_on = |share| self.go_on(share);
-                (replicate(description, architecture, &options(runs), count, &go_on), u64::from(count))
-            }
-        };
-        self.done.fetch_add(runs * STEPS, Relaxed);
-        report
-    }
-
-    fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
+fn replications(runs: &RunsArgs) -> u32 {
+    runs.replications.unwrap_or(1)
 }
 
 fn in_words(report: &Report) -> String {

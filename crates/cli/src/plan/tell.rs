@@ -8,6 +8,7 @@ use bywash_model::closed::{Closed, closed};
 use bywash_model::describe::Description;
 use bywash_model::sweep::{Axis, Table, sweep};
 use bywash_model::{Architecture, Bound, Resource, bound};
+use bywash_sim::many;
 use serde::Serialize;
 
 /// A description under one architecture.
@@ -44,11 +45,8 @@ pub fn model(arguments: &ModelArgs) -> Result<i32, Failure> {
     } else {
         let axes: Vec<Axis> =
             arguments.sweep.iter().map(|text| text.parse()).collect::<Result<_, _>>().map_err(refused)?;
-        let tables: Vec<Table> = Architecture::ALL
-            .iter()
-            .map(|architecture| sweep(&description, &axes, *architecture))
-            .collect::<Result<_, _>>()
-            .map_err(refused)?;
+        let tables = many::each(&Architecture::ALL, |architecture| sweep(&description, &axes, *architecture));
+        let tables: Vec<Table> = tables.into_iter().collect::<Result<_, _>>().map_err(refused)?;
         if arguments.json { json(&swept(&axes, &tables)) } else { rows(&axes, &tables) }
     };
     print(&text)

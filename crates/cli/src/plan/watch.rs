@@ -1,0 +1,44 @@
+//! How far simulations are, and whether somebody wants them to end.
+
+use crate::signals::Signals;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A bar on a terminal, and an ear for signals.
+pub struct Watch {
+    signals: Signals,
+    bar: ProgressBar,
+    /// Thousandths of runs that have ended.
+    done: AtomicU64,
+}
+
+const STEPS: u64 = 1000;
+
+impl Watch {
+    /// Of so many runs.
+    pub fn new(runs: u64) -> Watch {
+        let all = runs * STEPS;
+        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(all) } else { ProgressBar::hidden() };
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {eta} left") {
+            bar.set_style(style);
+        }
+        Watch { signals: Signals::listen(), bar, done: AtomicU64::new(0) }
+    }
+
+    /// Hears which share of a run that is under way is done; answers whether to go on.
+    pub fn go_on(&self, share: f64) -> bool {
+        self.bar.set_position(self.done.load(Relaxed) + (share * STEPS as f64) as u64);
+        self.signals.seen().is_none()
+    }
+
+    /// So many runs more have ended.
+    pub fn ended(&self, runs: u64) {
+        self.done.fetch_add(runs * STEPS, Relaxed);
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
