@@ -41,13 +41,15 @@ struct Sensitivity {
 /// # Errors
 /// That standard output cannot be written.
 pub fn check(arguments: &CheckArgs) -> Result<i32, Failure> {
+    let variants = if arguments.sensitivity { VARIANTS } else { &[] };
+    let watch = Watch::new(1 + variants.len() as u64);
+    watch.go_on(0.0);
     let targets = servers::targets().into_iter().chain(servers::gap_targets()).chain(streams::targets());
     let simulated = targets.map(|target| {
         let verdict = if target.agrees() { Verdict::Agrees } else { Verdict::Differs };
         Simulated { target, verdict }
     });
-    let variants = if arguments.sensitivity { VARIANTS } else { &[] };
-    let watch = Watch::new(variants.len() as u64);
+    watch.ended(1);
     let mut sensitivity = Vec::new();
     for variant in variants {
         if !watch.go_on(0.0) {
