@@ -1,6 +1,7 @@
 //! The runs, and which description each one is: what its program does in the terms of the model.
 
 use super::{Places, copying, reading, serving};
+use bywash_model::closed::closed;
 use bywash_model::units::{Cycles, CyclesPerByte, Share, Size};
 use bywash_model::work::{Costs, Request};
 use bywash_model::{Architecture, Description};
@@ -68,12 +69,12 @@ impl Run {
                 // Besides the server's waking and its sending, which are the request's: the server receives and reads; the
                 // client asks, is woken and receives, on the same processors.
                 let compute = Cycles(4.0 * call.0 + interrupt.0 + switch.0 + bytes * tcp.0);
-                // Question and answer are under way for so long, of which neither a processor nor loopback knows.
-                description.load.think.0 = 2.0 * description.machine.interconnect.latency.0;
-                description.machine.interconnect.latency.0 = 0.0;
                 Request::Dynamic { page: block, compute, data: Size(0.0) }
             }
         };
+        if matches!(self.kind, Kind::Serve) {
+            waking(&mut description);
+        }
         description
     }
 
@@ -104,6 +105,24 @@ impl Run {
     }
 }
 
+/// Question and answer each wake a thread. What that takes longer than work, the interconnect's latency, is the waking of a
+/// processor that sleeps, and passes while neither a processor nor loopback is busy: as thinking does. A busy processor
+/// needs no waking, so it is paid for by the share of the time in which the processors sleep, which follows from it in turn.
+fn waking(description: &mut Description) {
+    let latency = std::mem::take(&mut description.machine.interconnect.latency.0);
+    let mut asleep = 1.0;
+    for _ in 0..HALVINGS {
+        description.load.think.0 = 2.0 * latency * asleep;
+        let busy =
+            closed(&description.machine, &description.workload(), description.architecture).utilisation;
+        // Half way, or it would swing: who sleeps less is busier.
+        asleep = (asleep + 1.0 - busy[0]) / 2.0;
+    }
+}
+
+/// Enough that the share is known better than anything that was measured.
+const HALVINGS: u32 = 30;
+
 #[cfg(test)]
 mod tests {
     use super::super::Predicted;
@@ -124,11 +143,15 @@ mod tests {
         // Reading the device takes 70 to 100 us.
         near(predicted[3].model, 1.0 / 85e-6, 0.02);
         near(predicted[4].model, 2.0 / 85e-6, 0.04);
-        // Two messages of 5 us, 15 us under way twice, a file read and copied, sent and received.
+        // Two messages of 5 us, a file read and copied, sent and received; 15 us twice when both processors sleep.
         let byte = 4096.0 * (21e-6 / 2.0 - 0.6e-6) / 126_976.0;
-        let file = 0.6e-6 + 3.0 * byte;
-        let transfer = 16384.0 * (2.0 * 0.2e-9 + 1.0 / 20e9 + 1.0 / 80e9);
-        near(predicted[5].model, 1.0 / (2.0 * 20e-6 + file + transfer), 0.05);
+        let work = 2.0 * 5e-6 + 0.6e-6 + 3.0 * byte + 16384.0 * 2.0 * 0.2e-9;
+        let passing = 16384.0 * (1.0 / 20e9 + 1.0 / 80e9);
+        let each = 1.0 / predicted[5].model;
+        let asleep = 1.0 - work / each / 2.0;
+        near(each, 2.0 * 15e-6 * asleep + work + passing, 0.02);
+        // Four clients let neither sleep.
+        near(predicted[6].model, 2.0 / work, 0.2);
         assert!(predicted[6].model > 2.0 * predicted[5].model);
         for Predicted { model, simulated } in predicted {
             near(simulated, model, 0.1);
