@@ -3,6 +3,7 @@
 import faulthandler
 import json
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +16,14 @@ import bywash.plan
 GUIDE = pathlib.Path(__file__).parents[2] / "docs/guide/server.toml"
 PEERS = pathlib.Path(__file__).with_name("peers.py")
 LIMIT = 30
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c():
+    """Ctrl-C is heard, also where a shell runs the tests in the background and has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)
