@@ -280,11 +280,12 @@ impl Hardware {
             script.add(Op::Join);
             return;
         }
+        // What is under way to the first byte keeps nobody's link.
+        self.first_byte(script);
         if let Some(own) = own {
             script.add(Op::Seize(own));
             script.add(Op::Work { station: own, time: Draw::of_bytes(self.joint_byte) });
         }
-        self.first_byte(script);
         let loop_at = script.here();
         let time = Draw::of_block(self.host_byte);
         match &self.memory {
