@@ -153,7 +153,7 @@ fn in_words(report: &Report) -> String {
         ("  99.9 %", time(latency.p999), String::new()),
         ("  longest", time(latency.max), String::new()),
         ("processor", time(report.processor_seconds), "a request".into()),
-        ("bound by", report.binding.clone(), String::new()),
+        ("bound by", report.binding.clone(), busiest(report)),
     ] {
         text += format!("{name:12} {value:>14}  {note}").trim_end();
         text.push('\n');
@@ -170,6 +170,12 @@ fn in_words(report: &Report) -> String {
         );
     }
     text
+}
+
+/// How much of its time what binds has worked: where that is little, nothing binds.
+fn busiest(report: &Report) -> String {
+    let row = report.resources.iter().find(|row| row.name == report.binding);
+    row.map_or(String::new(), |row| format!("working {:.0} %", row.working * 100.0))
 }
 
 fn side_by_side(reports: &[(String, Report)]) -> String {
