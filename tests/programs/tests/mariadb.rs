@@ -39,11 +39,21 @@ fn stop(stage: &Stage, server: Running) {
     server.wait().ok();
 }
 
+/// Whether a line of mariadb-check's speaks of nothing worse than what a killed server may leave behind.
+///
+/// By the kernel alone, 2 of 60 killed servers left a deleted entry of an index whose row was gone already: readers pass it
+/// over, and the check only warns of it (MDEV-24402). Then the table's name and `status : OK` are lines of their own.
+fn is_sound(line: &str) -> bool {
+    let is_name = line.starts_with("bank.sbtest") && !line.contains(' ');
+    let is_left_over = line.starts_with("Warning  : InnoDB: Clustered index record not found for index")
+        && line.contains("info_bits=32,");
+    line.trim().is_empty() || line.ends_with("OK") || is_name || is_left_over
+}
+
 /// The server's own check of every table, and ours.
 fn check(stage: &Stage) {
     let report = client(stage, "mariadb-check").args(["--all-databases", "--extended"]).limit(50).run().ok();
-    let bad: Vec<&str> =
-        report.lines().filter(|line| !line.trim().is_empty() && !line.ends_with("OK")).collect();
+    let bad: Vec<&str> = report.lines().filter(|line| !is_sound(line)).collect();
     assert!(bad.is_empty(), "mariadb-check found: {bad:?}");
     let count =
         "SELECT count(*), count(DISTINCT id) FROM sbtest1; SELECT count(*), min(id), max(id) FROM sbtest2;
