@@ -1,0 +1,70 @@
+//! The interface of all devices.
+
+use crate::command::{Command, Done, Full};
+use crate::error::Error;
+use crate::region::{Region, RegionId};
+use std::os::fd::BorrowedFd;
+
+/// What a device is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Its size.
+    pub bytes: u64,
+    /// Bytes of a logical block, 512 or more: offsets and lengths are multiples of it, and it is never torn.
+    pub block: u32,
+    /// Bytes of which multiples are carried out best.
+    pub optimal: u32,
+    /// Most bytes of a command.
+    pub transfer_max: u64,
+    /// Whether it may only be read.
+    pub read_only: bool,
+}
+
+/// Something that can be read and written, with many commands under way. What may be relied on is in
+/// [the crate's rules](crate#rules).
+///
+/// It has one user, who is its only thread at a time. No call waits, but for dropping it, and none of `submit`, `poll`
+/// and `arm` allocates.
+pub trait Device: Send {
+    /// What it is like. It stays so.
+    fn geometry(&self) -> Geometry;
+
+    /// Takes a command, which may begin now or with the next [`Device::poll`] or [`Device::arm`]. A command that
+    /// cannot be carried out is taken as well, and fails.
+    ///
+    /// # Errors
+    /// Gives the command back while as many are under way as the device is deep.
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>>;
+
+    /// Gives what is done to `done`, in any order; answers how many that were.
+    fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize;
+
+    /// For those who want to sleep: after `false` the [`Device::descriptor`] becomes readable when something is done.
+    /// `true`: something is done already, or can be found out by polling alone. What made the descriptor readable is
+    /// taken away by the next call of this, and by polling until nothing is done.
+    fn arm(&mut self) -> bool;
+
+    /// What becomes readable when something is done, after [`Device::arm`]. None where there is nothing but polling.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Most commands that can be under way.
+    fn depth(&self) -> usize;
+
+    /// Commands that were submitted and not given out as done.
+    fn under_way(&self) -> usize;
+
+    /// The medium, where it is memory: a file of the device's size that can be mapped.
+    fn memory(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Prepares for commands whose spans are of `region`. None: there is nothing to be gained.
+    ///
+    /// # Errors
+    /// Why the kernel does not take it; commands can use the memory all the same.
+    fn register(&mut self, region: Region) -> Result<Option<RegionId>, Error>;
+
+    /// Forgets a region, whose owner is dropped. Commands under way keep their own.
+    fn unregister(&mut self, region: RegionId);
+
+    /// How commands are carried out, in words, and why not in a better way.
+    fn explain(&self) -> String;
+}

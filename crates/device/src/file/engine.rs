@@ -1,0 +1,138 @@
+//! Who carries jobs out: io_uring, threads, or both.
+//!
+//! io_uring where it is to be had, or the reason why not and threads. A block device's discards and zeros are ioctl(2)s,
+//! which io_uring does not have: for those there is a thread beside it, and both bells are one descriptor (epoll(7)).
+
+use super::job::Job;
+use super::pool::Pool;
+use super::ring::Ring;
+use super::{FileOptions, Using};
+use crate::error::Error;
+use crate::region::{Region, RegionId};
+use crate::span::Span;
+use rustix::event::epoll;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+
+pub(super) struct Engine {
+    ring: Option<Ring>,
+    pool: Option<Pool>,
+    /// Of both, if there are both.
+    both: Option<OwnedFd>,
+    /// In words.
+    explained: String,
+}
+
+impl Engine {
+    /// For jobs on `file`, which stays open until this is dropped. `bounce` is the device's own memory.
+    pub(super) fn new(
+        options: &FileOptions,
+        file: RawFd,
+        is_block: bool,
+        bounce: (*mut u8, usize),
+    ) -> Result<Engine, Error> {
+        let FileOptions { depth, threads, .. } = *options;
+        let ring = match options.using {
+            Some(Using::Threads) => Err("as asked".to_owned()),
+            _ => Ring::new(file, depth, bounce),
+        };
+        match ring {
+            Ok(ring) => {
+                let pool = if is_block { Some(Pool::new(file, 1, depth)?) } else { None };
+                let both = pool.as_ref().map(|pool| both(&ring, pool)).transpose()?;
+                let registers = ring.registers().map_or_else(|why| format!("; {why}"), |()| String::new());
+                let explained = format!("by io_uring{registers}");
+                Ok(Engine { ring: Some(ring), pool, both, explained })
+            }
+            Err(reason) if options.using == Some(Using::Ring) => {
+                let reason = format!("{reason}; leave the engine out, and threads do it");
+                Err(Error::Unfit { what: options.path.display().to_string(), reason })
+            }
+            Err(reason) => {
+                let pool = Some(Pool::new(file, threads, depth)?);
+                let noun = if threads == 1 { "thread" } else { "threads" };
+                let explained = format!("by {threads} {noun} ({reason})");
+                Ok(Engine { ring: None, pool, both: None, explained })
+            }
+        }
+    }
+
+    /// How, and why not otherwise.
+    pub(super) fn explain(&self) -> &str {
+        &self.explained
+    }
+
+    /// Begins a job.
+    #[inline]
+    pub(super) fn start(&mut self, slot: u16, job: Job) {
+        match (&mut self.ring, &mut self.pool) {
+            (Some(ring), None) => ring.start(slot, job),
+            (Some(ring), Some(_)) if !job.is_ioctl() => ring.start(slot, job),
+            (_, Some(pool)) => pool.start(slot, job),
+            (None, None) => unreachable!("there is a ring or a pool"),
+        }
+    }
+
+    /// Hands over what was begun.
+    #[inline]
+    pub(super) fn kick(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.kick();
+        }
+    }
+
+    /// A job that is done, and what became of it.
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<(u16, i32)> {
+        let done = self.ring.as_mut().and_then(Ring::next);
+        done.or_else(|| self.pool.as_mut().and_then(Pool::next))
+    }
+
+    /// See [`Device::arm`](crate::Device::arm).
+    pub(super) fn arm(&mut self) -> bool {
+        // Both are armed, whatever the first one says.
+        let ring = self.ring.as_mut().is_some_and(Ring::arm);
+        let pool = self.pool.as_mut().is_some_and(Pool::arm);
+        ring || pool
+    }
+
+    /// What is readable when something is done.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match (&self.both, &self.ring, &self.pool) {
+            (Some(both), _, _) => Some(both.as_fd()),
+            (None, Some(ring), _) => Some(ring.descriptor()),
+            (None, None, pool) => pool.as_ref().map(Pool::descriptor),
+        }
+    }
+
+    pub(super) fn buffer_of(&self, region: RegionId, span: &Span) -> Option<u16> {
+        self.ring.as_ref()?.buffer_of(region, span)
+    }
+
+    pub(super) fn register(&mut self, region: Region) -> Result<Option<RegionId>, Error> {
+        self.ring.as_mut().map(|ring| ring.register(region)).transpose()
+    }
+
+    pub(super) fn unregister(&mut self, region: RegionId) {
+        if let Some(ring) = &mut self.ring {
+            ring.unregister(region);
+        }
+    }
+
+    /// Waits until nothing uses memory any more. False: the kernel could not be asked.
+    pub(super) fn end(&mut self) -> bool {
+        if let Some(pool) = &mut self.pool {
+            pool.end();
+        }
+        self.ring.as_mut().is_none_or(Ring::end)
+    }
+}
+
+fn both(ring: &Ring, pool: &Pool) -> Result<OwnedFd, Error> {
+    let made = epoll::create(epoll::CreateFlags::CLOEXEC).and_then(|both| {
+        for descriptor in [ring.descriptor(), pool.descriptor()] {
+            epoll::add(&both, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        Ok(both)
+    });
+    made.map_err(|error| Error::io("make a descriptor to wait for", error))
+}

@@ -1,0 +1,294 @@
+//! `file:` and `block:`: a device of a file or a block device, by io_uring or by threads.
+//!
+//! ```text
+//!            submit                                         poll
+//!              │                                              ▲
+//!              ▼         free to go                           │
+//!   slot ──► order ─────────────────► next job ──► engine ──► completed ──► finished
+//!              ▲                          ▲                   │  │
+//!              └── frees those that wait ─┼───────────────────┘  │
+//!                                         └── more to be done ◄──┘
+//! ```
+//!
+//! A command has a slot until it is done. It waits for those that it overlaps ([`order`]), is carried out as one request
+//! to the kernel or several, one at a time ([`slot`]), by an [`engine`]; memory that the medium does not take goes by way
+//! of [`bounce`] pieces. Nothing is allocated on the way: every list has room for as many commands as the device is deep.
+
+mod bounce;
+mod engine;
+mod job;
+mod medium;
+mod order;
+mod pool;
+mod ring;
+mod slot;
+
+use crate::command::{Command, Done, Failure, Full};
+use crate::device::{Device, Geometry};
+use crate::error::Error;
+use crate::region::{Region, RegionId};
+use bounce::Bounce;
+use engine::Engine;
+use medium::Medium;
+use order::Order;
+use slot::{Next, Slot};
+use std::collections::VecDeque;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+/// Most commands that can be under way, of any device.
+pub(crate) const DEPTH_MAX: usize = 4096;
+/// Most threads of a device.
+pub(crate) const THREADS_MAX: usize = 64;
+
+/// What there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A block device.
+    Block,
+}
+
+/// Who carries commands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Using {
+    /// io_uring.
+    Ring,
+    /// Threads.
+    Threads,
+}
+
+/// Which file or block device, and how it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileOptions {
+    /// What there is.
+    pub kind: Kind,
+    /// Its name.
+    pub path: PathBuf,
+    /// Bytes that the file is to have: it is made, or made larger. None: those that it has.
+    pub bytes: Option<u64>,
+    /// Room in the file is taken when it is written to.
+    pub sparse: bool,
+    /// Nothing is written.
+    pub read_only: bool,
+    /// Through the page cache, even where there is a way past it.
+    pub cached: bool,
+    /// Most commands under way.
+    pub depth: usize,
+    /// By whom. None: io_uring where it is to be had, else threads.
+    pub using: Option<Using>,
+    /// How many threads, where they do it.
+    pub threads: usize,
+}
+
+impl FileOptions {
+    /// All as usual: 128 commands under way, past the page cache if possible, by io_uring or else four threads.
+    pub fn new(kind: Kind, path: &Path) -> FileOptions {
+        FileOptions {
+            kind,
+            path: path.to_owned(),
+            bytes: None,
+            sparse: false,
+            read_only: false,
+            cached: false,
+            depth: 128,
+            using: None,
+            threads: 4,
+        }
+    }
+}
+
+/// A device of a file or a block device. Nobody else can open it as one meanwhile.
+pub struct File {
+    /// In front of the file that it uses.
+    engine: Engine,
+    // All that the kernel may use while a command is under way; see `drop`.
+    medium: ManuallyDrop<Medium>,
+    slots: ManuallyDrop<Box<[Slot]>>,
+    bounce: ManuallyDrop<Bounce>,
+    free: Vec<u16>,
+    order: Order,
+    /// Slots whose next job is to be begun.
+    runnable: Vec<u16>,
+    finished: VecDeque<Done>,
+}
+
+impl File {
+    /// Opens the file or device.
+    ///
+    /// # Errors
+    /// What the kernel says, or why this is no device.
+    pub fn open(options: &FileOptions) -> Result<File, Error> {
+        for (what, value, most) in
+            [("depth", options.depth, DEPTH_MAX), ("threads", options.threads, THREADS_MAX)]
+        {
+            if !(1..=most).contains(&value) {
+                let reason = format!("its {what} would be {value}, and has to be from 1 to {most}");
+                return Err(Error::Unfit { what: options.path.display().to_string(), reason });
+            }
+        }
+        let medium = Medium::open(options)?;
+        let depth = options.depth;
+        let bounce = Bounce::new(depth, medium.geometry.block as usize);
+        let engine = Engine::new(options, medium.file.as_raw_fd(), medium.is_block, bounce.all())?;
+        Ok(File {
+            engine,
+            medium: ManuallyDrop::new(medium),
+            slots: ManuallyDrop::new((0..depth).map(|_| Slot::empty()).collect()),
+            bounce: ManuallyDrop::new(bounce),
+            free: (0..depth as u16).rev().collect(),
+            order: Order::new(depth),
+            runnable: Vec::with_capacity(depth),
+            finished: VecDeque::with_capacity(depth),
+        })
+    }
+
+    /// Begins the next jobs of all that are runnable, and of those that become so.
+    fn run(&mut self) {
+        while let Some(number) = self.runnable.pop() {
+            let File { engine, medium, slots, bounce, .. } = self;
+            let slot = &mut slots[usize::from(number)];
+            match slot.next(number, medium, bounce, |region, span| engine.buffer_of(region, span)) {
+                Next::Job(job) => engine.start(number, job),
+                Next::Wait => {}
+                Next::Done(result) => self.finish(number, result),
+            }
+        }
+    }
+
+    fn completed(&mut self, number: u16, result: i32) {
+        let File { medium, slots, bounce, .. } = self;
+        match slots[usize::from(number)].completed(result, medium, bounce) {
+            Ok(()) => self.runnable.push(number),
+            Err(failure) => self.finish(number, Err(failure)),
+        }
+    }
+
+    fn finish(&mut self, number: u16, result: Result<(), Failure>) {
+        let slot = &mut self.slots[usize::from(number)];
+        self.finished.push_back(Done { token: slot.token, owner: slot.owner.take(), result });
+        if let Some(waiting) = slot.release().and_then(|piece| self.bounce.give(piece)) {
+            self.runnable.push(waiting);
+        }
+        let runnable = &mut self.runnable;
+        self.order.leave(number, |freed| runnable.push(freed));
+        self.free.push(number);
+    }
+
+    fn give_out(&mut self, done: &mut dyn FnMut(Done)) -> usize {
+        let mut count = 0;
+        while let Some(next) = self.finished.pop_front() {
+            done(next);
+            count += 1;
+        }
+        count
+    }
+}
+
+impl Device for File {
+    #[inline]
+    fn geometry(&self) -> Geometry {
+        self.medium.geometry
+    }
+
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>> {
+        if self.under_way() >= self.slots.len() {
+            return Err(Full(command));
+        }
+        let bytes = match command.check(&self.medium.geometry) {
+            Ok(bytes) => bytes,
+            Err(failure) => {
+                self.finished.push_back(command.done(Err(failure)));
+                return Ok(());
+            }
+        };
+        // There are as many slots as commands may be under way.
+        let Some(number) = self.free.pop() else { return Err(Full(command)) };
+        let (range, changes) = (command.offset..command.offset + bytes, command.operation.changes());
+        self.slots[usize::from(number)].fill(command, bytes, &self.medium);
+        if bytes == 0 || self.order.enter(number, range, changes) {
+            self.runnable.push(number);
+            self.run();
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize {
+        let mut count = self.give_out(done);
+        self.engine.kick();
+        while let Some((number, result)) = self.engine.next() {
+            self.completed(number, result);
+            self.run();
+        }
+        self.engine.kick();
+        count += self.give_out(done);
+        count
+    }
+
+    fn arm(&mut self) -> bool {
+        !self.finished.is_empty() || self.engine.arm()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.engine.descriptor()
+    }
+
+    fn depth(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline]
+    fn under_way(&self) -> usize {
+        self.slots.len() - self.free.len() + self.finished.len()
+    }
+
+    fn memory(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn register(&mut self, region: Region) -> Result<Option<RegionId>, Error> {
+        // Through the page cache everything is copied anyway.
+        if self.medium.direct.is_err() || region.bytes == 0 {
+            return Ok(None);
+        }
+        self.engine.register(region)
+    }
+
+    fn unregister(&mut self, region: RegionId) {
+        self.engine.unregister(region);
+    }
+
+    fn explain(&self) -> String {
+        let way = match &self.medium.direct {
+            Ok(_) => "past the page cache".to_owned(),
+            Err(reason) => format!("through the page cache ({reason})"),
+        };
+        let Geometry { bytes, block, .. } = self.medium.geometry;
+        format!("{bytes} bytes in blocks of {block}, {way}, {}", self.engine.explain())
+    }
+}
+
+impl Drop for File {
+    /// The kernel must not use memory that is gone: what is under way is called back, and waited for.
+    fn drop(&mut self) {
+        if !self.engine.end() {
+            // It cannot be waited for: better never free than free too early. The owners are in the slots.
+            return;
+        }
+        // SAFETY: nobody uses them any more, and none is used again.
+        unsafe {
+            ManuallyDrop::drop(&mut self.slots);
+            ManuallyDrop::drop(&mut self.bounce);
+            ManuallyDrop::drop(&mut self.medium);
+        }
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "a device of {}, {} commands under way", self.explain(), self.under_way())
+    }
+}

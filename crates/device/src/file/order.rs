@@ -1,0 +1,121 @@
+//! Which commands wait for which: those that overlap are carried out in the order in which they came.
+//!
+//! Invariant: of any two ranges that overlap, one of which is changed, the one that entered first has left before the
+//! other is free to go. A command costs a look at each range that is there, of which there are at most as many as the
+//! device is deep. Called by [`super::File`].
+
+use std::ops::Range;
+
+/// A range that a command is about.
+#[derive(Debug)]
+struct Entry {
+    range: Range<u64>,
+    changes: bool,
+    /// Grows from one to the next.
+    number: u64,
+    slot: u16,
+    /// Ranges that entered before, overlap, and have not left.
+    blockers: u16,
+}
+
+impl Entry {
+    fn waits_for(&self, earlier: &Entry) -> bool {
+        earlier.number < self.number
+            && (self.changes || earlier.changes)
+            && self.range.start < earlier.range.end
+            && earlier.range.start < self.range.end
+    }
+}
+
+/// The ranges of all commands under way.
+#[derive(Debug)]
+pub(super) struct Order {
+    /// In no order.
+    entries: Vec<Entry>,
+    next: u64,
+    /// How many of them wait.
+    waiting: usize,
+}
+
+impl Order {
+    /// For so many commands.
+    pub(super) fn new(depth: usize) -> Order {
+        Order { entries: Vec::with_capacity(depth), next: 0, waiting: 0 }
+    }
+
+    /// Takes the range of a command; answers whether it is free to go.
+    pub(super) fn enter(&mut self, slot: u16, range: Range<u64>, changes: bool) -> bool {
+        let mut entry = Entry { range, changes, number: self.next, slot, blockers: 0 };
+        self.next += 1;
+        // Not more than slots, whose numbers have 16 bits.
+        entry.blockers = self.entries.iter().filter(|earlier| entry.waits_for(earlier)).count() as u16;
+        let is_free = entry.blockers == 0;
+        self.waiting += usize::from(!is_free);
+        self.entries.push(entry);
+        is_free
+    }
+
+    /// A command is done; `freed` is told of those that waited for it alone.
+    pub(super) fn leave(&mut self, slot: u16, mut freed: impl FnMut(u16)) {
+        let Some(at) = self.entries.iter().position(|entry| entry.slot == slot) else { return };
+        let left = self.entries.swap_remove(at);
+        debug_assert_eq!(left.blockers, 0, "it was not free to go");
+        if self.waiting == 0 {
+            return;
+        }
+        for entry in &mut self.entries {
+            if entry.waits_for(&left) {
+                entry.blockers -= 1;
+                if entry.blockers == 0 {
+                    self.waiting -= 1;
+                    freed(entry.slot);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leave(order: &mut Order, slot: u16) -> Vec<u16> {
+        let mut freed = Vec::new();
+        order.leave(slot, |slot| freed.push(slot));
+        freed
+    }
+
+    #[test]
+    fn reads_pass_one_another_and_wait_for_writes() {
+        let mut order = Order::new(8);
+        assert!(order.enter(0, 0..1024, false));
+        assert!(order.enter(1, 512..1024, false));
+        assert!(!order.enter(2, 512..2048, true));
+        assert!(order.enter(3, 2048..4096, true));
+        assert!(!order.enter(4, 1024..1536, false));
+        assert_eq!(leave(&mut order, 3), []);
+        assert_eq!(leave(&mut order, 0), []);
+        assert_eq!(leave(&mut order, 1), [2]);
+        assert_eq!(leave(&mut order, 2), [4]);
+        assert_eq!(leave(&mut order, 4), []);
+    }
+
+    #[test]
+    fn those_who_came_first_go_first() {
+        let mut order = Order::new(8);
+        assert!(order.enter(5, 0..512, true));
+        assert!(!order.enter(6, 0..512, true));
+        // In the place of one that left, and still behind the one that waits.
+        assert_eq!(leave(&mut order, 5), [6]);
+        assert!(!order.enter(5, 0..512, false));
+        assert_eq!(leave(&mut order, 6), [5]);
+    }
+
+    #[test]
+    fn what_is_empty_or_unknown_is_in_nobodys_way() {
+        let mut order = Order::new(8);
+        assert!(order.enter(0, 0..512, true));
+        assert!(order.enter(1, 512..512, true));
+        assert_eq!(leave(&mut order, 7), []);
+    }
+}

@@ -1,0 +1,80 @@
+//! What can be read and written: memory, a file or a block device, behind one interface.
+//!
+//! A [`Device`] takes commands, as many at a time as it is deep, and gives them out when they are done. It has one user,
+//! who polls, or sleeps on a descriptor; commands cost no allocation. It knows nothing of whoever the commands are
+//! carried out for: who may do what has been decided before.
+//!
+//! ```
+//! use bywash_device::{Command, Device, Memory, MemoryOptions, Span};
+//! use std::sync::Arc;
+//!
+//! let mut device = Memory::new(MemoryOptions::new(1 << 20))?;
+//! let mut memory = *b"hello";
+//! let mut block = vec![0; 507];
+//! // SAFETY: both pieces are there until the command is done, below, and nobody looks at them before.
+//! let spans = unsafe { [Span::new(memory.as_mut_ptr(), 5), Span::new(block.as_mut_ptr(), 507)] };
+//! device.submit(Command::write(7, 4096, &spans)).expect("nothing else is under way");
+//! while device.under_way() > 0 {
+//!     device.poll(&mut |done| assert_eq!((done.token, done.result), (7, Ok(()))));
+//! }
+//! # Ok::<_, bywash_device::Error>(())
+//! ```
+//!
+//! # Rules
+//!
+//! What whoever uses a device may rely on, and what `tests/conformance.rs` holds every device to.
+//!
+//! **Blocks.** Offsets and lengths are multiples of the logical block, of 512 bytes or more. A block is read and written
+//! as a whole: nobody ever sees a part of one write and a part of another in it, neither in a read nor after a crash.
+//! A command of several blocks has no such promise: after a failure or a crash any of its blocks may have been written.
+//!
+//! **Order.** Commands under way are done in any order. Two that overlap, at least one of which changes the device, take
+//! effect in the order in which they were submitted: a read sees the writes that were submitted before it, and none that
+//! was submitted after it. Commands that do not overlap have no order: who needs one waits for the first to be done.
+//!
+//! **Compare and write** of one block is one step: no other command of the device comes between. (Whoever has the medium
+//! of a `mem:` device mapped is not a command.)
+//!
+//! **Durability.** A write that is done may be in a volatile cache; after a crash each of its blocks has the contents of
+//! any write to it since the last that is durable, or of that. A flush that is done has made durable everything that was
+//! *done*, which is to say was given out by [`Device::poll`], before the flush was submitted; of what was under way it
+//! says nothing. A durable write ([`Command::write_durable`], FUA) is durable when it is done, and says nothing of
+//! others. Durable means: on the medium, as the kernel and the device say (fdatasync(2)); a `mem:` device's medium is
+//! memory, and lasts as long as somebody has it.
+//!
+//! **Discard** is advice. What was discarded reads as it was before, or as zeros, or as whatever the medium makes of it,
+//! until it is written. **Write zeroes** is a write.
+//!
+//! **Failures.** A command that cannot be carried out fails ([`Failure`]), and no other one does.
+//!
+//! **Memory.** A command's memory belongs to it until it is done, or the device was dropped: dropping waits until the
+//! kernel has let go of it. The memory may be written by others meanwhile; see [`Span`].
+//!
+//! # What is here
+//!
+//! - [`Device`], [`Geometry`]: the interface
+//! - [`Command`], [`Operation`], [`Done`], [`Failure`], [`Full`]: what is asked, and what became of it
+//! - [`Span`], [`SPANS_MAX`], [`Owner`], [`Region`], [`RegionId`]: the memory that goes along
+//! - [`Spec`], [`Medium`]: devices as text
+//! - [`Memory`], [`MemoryOptions`]: a device of memory; [`File`], [`FileOptions`], [`Kind`], [`Using`]: of a file or a
+//!   block device
+//! - [`Error`]: what can go wrong before there are commands
+
+mod command;
+mod device;
+mod error;
+mod file;
+mod memory;
+mod pages;
+mod region;
+mod span;
+mod spec;
+
+pub use command::{Command, Done, Failure, Full, Operation};
+pub use device::{Device, Geometry};
+pub use error::Error;
+pub use file::{File, FileOptions, Kind, Using};
+pub use memory::{Memory, MemoryOptions};
+pub use region::{Region, RegionId};
+pub use span::{Owner, SPANS_MAX, Span};
+pub use spec::{Medium, Spec};

@@ -1,0 +1,295 @@
+//! `mem:`: a device of memory, as fast as that or as slow as it is told to be.
+//!
+//! ```text
+//!   submit ──► copied at once ──► done at: ├── the pipe ──┼── latency ──┤
+//!                                            bytes / bandwidth, one command behind the other
+//! ```
+//!
+//! A command is carried out where it is submitted; with a model of a medium's speed it is only *given out* later, in the
+//! order of submission. So whatever the model says, commands take effect one after another, whole. The memory is a memfd
+//! that others may map, so no Rust reference leads into it. All of it is taken at the beginning: a machine that has not
+//! so much says so then, and not with a fault later. To discard gives none of it back.
+
+use crate::command::{Command, Done, Failure, Full, Operation};
+use crate::device::{Device, Geometry};
+use crate::error::Error;
+use crate::region::{Region, RegionId};
+use crate::span::{gather, scatter};
+use bywash_link::{File, HugePages, Mapping};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::ptr;
+use std::time::Instant;
+
+/// Bytes of a block.
+pub(crate) const BLOCK: usize = 512;
+/// Most bytes of a command: some milliseconds of a processor's time.
+const TRANSFER_MAX: u64 = 16 << 20;
+/// Commands under way, if it is not said.
+pub(crate) const DEPTH: usize = 1024;
+
+/// How large the device is, and how fast.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryOptions {
+    /// Its size, a multiple of 512.
+    pub bytes: u64,
+    /// A command is done so long after the pipe has had it.
+    pub latency_ns: u64,
+    /// What goes through the pipe in a second, if that is limited.
+    pub bandwidth: Option<u64>,
+    /// On which pages.
+    pub pages: HugePages,
+    /// Most commands under way.
+    pub depth: usize,
+}
+
+impl MemoryOptions {
+    /// So many bytes, as fast as memory is, on pages of 2 MiB where the kernel can make them.
+    pub fn new(bytes: u64) -> MemoryOptions {
+        MemoryOptions { bytes, latency_ns: 0, bandwidth: None, pages: HugePages::Collapse, depth: DEPTH }
+    }
+}
+
+/// A device of memory.
+#[derive(Debug)]
+pub struct Memory {
+    file: File,
+    mapping: Mapping,
+    options: MemoryOptions,
+    /// Bytes that are on pages of 2 MiB.
+    huge_bytes: usize,
+    pipe: Option<Pipe>,
+    /// What is done, and when it may be said, in nanoseconds since the pipe was made.
+    done: VecDeque<(u64, Done)>,
+}
+
+impl Memory {
+    /// Makes one, all zeros.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if the size makes no device, or the machine has not so much memory; or what the kernel says.
+    pub fn new(options: MemoryOptions) -> Result<Memory, Error> {
+        let what = || format!("memory of {} bytes", options.bytes);
+        let bytes = usize::try_from(options.bytes).ok().filter(|bytes| *bytes > 0 && bytes % BLOCK == 0);
+        let Some(bytes) = bytes else {
+            let reason = format!("give a multiple of {BLOCK} bytes, and at least one");
+            return Err(Error::Unfit { what: what(), reason });
+        };
+        if let Some(has) =
+            available().filter(|has| options.pages != HugePages::Reserved && *has < options.bytes)
+        {
+            let reason = format!("the machine has {has} bytes left; give less");
+            return Err(Error::Unfit { what: what(), reason });
+        }
+        let file = File::create("bywash-device", bytes, options.pages)?;
+        file.fix_size()?;
+        let mapping = file.map(true)?;
+        let huge_bytes = match options.pages {
+            HugePages::Collapse => mapping.collapse(),
+            HugePages::Reserved => bytes,
+            HugePages::No => 0,
+        };
+        // What did not become huge pages.
+        fallocate(file.descriptor(), FallocateFlags::empty(), 0, options.bytes)
+            .map_err(|error| Error::io(format!("take {bytes} bytes of memory"), error))?;
+        let modelled = options.latency_ns > 0 || options.bandwidth.is_some();
+        let pipe = modelled.then(|| Pipe::new(options.latency_ns, options.bandwidth));
+        let done = VecDeque::with_capacity(options.depth);
+        Ok(Memory { file, mapping, options, huge_bytes, pipe, done })
+    }
+
+    /// Where a byte of the device is.
+    #[inline]
+    fn at(&self, offset: u64) -> *mut u8 {
+        debug_assert!(offset <= self.options.bytes);
+        self.mapping.base().wrapping_add(offset as usize)
+    }
+
+    /// Carries out a command; answers how many bytes went.
+    #[inline]
+    fn carry_out(&self, command: &Command<'_>) -> Result<u64, Failure> {
+        let bytes = command.check(&self.geometry())?;
+        let (at, spans, length) = (self.at(command.offset), command.spans, bytes as usize);
+        match command.operation {
+            // SAFETY: `check` has found the range within the device, and the spans to have as many bytes, which are
+            // there as `Span::new` asks. A client's memory is never where the device's is mapped here.
+            Operation::Read => unsafe { scatter(spans, 0, at, length) },
+            // SAFETY: as above.
+            Operation::Write | Operation::WriteDurable => unsafe { gather(spans, 0, at, length) },
+            // SAFETY: within the device, as above.
+            Operation::WriteZeroes => unsafe { ptr::write_bytes(at, 0, length) },
+            Operation::CompareAndWrite => self.compare_and_write(command)?,
+            // It is as durable as it gets; and memory that was promised is kept.
+            Operation::Flush | Operation::Discard => return Ok(0),
+        }
+        Ok(bytes)
+    }
+
+    fn compare_and_write(&self, command: &Command<'_>) -> Result<(), Failure> {
+        let at = self.at(command.offset);
+        let (mut given, mut there) = ([0u8; 2 * BLOCK], [0u8; BLOCK]);
+        // Both are copied out before they are compared: others may write to either meanwhile.
+        // SAFETY: `check` has found two blocks in the spans, and one of the device.
+        unsafe {
+            gather(command.spans, 0, given.as_mut_ptr(), 2 * BLOCK);
+            ptr::copy_nonoverlapping(at.cast_const(), there.as_mut_ptr(), BLOCK);
+        }
+        if given[..BLOCK] != there {
+            return Err(Failure::Mismatch);
+        }
+        // SAFETY: as above.
+        unsafe { ptr::copy_nonoverlapping(given[BLOCK..].as_ptr(), at, BLOCK) };
+        Ok(())
+    }
+}
+
+impl Device for Memory {
+    #[inline]
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            bytes: self.options.bytes,
+            block: BLOCK as u32,
+            optimal: bywash_link::PAGE as u32,
+            transfer_max: TRANSFER_MAX,
+            read_only: false,
+        }
+    }
+
+    #[inline]
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>> {
+        if self.done.len() >= self.options.depth {
+            return Err(Full(command));
+        }
+        let outcome = self.carry_out(&command);
+        let due = self.pipe.as_mut().map_or(0, |pipe| pipe.due_after(outcome.unwrap_or(0)));
+        self.done.push_back((due, command.done(outcome.map(|_| ()))));
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize {
+        if self.done.is_empty() {
+            return 0;
+        }
+        let now = self.pipe.as_ref().map_or(0, Pipe::now);
+        let mut count = 0;
+        while self.done.front().is_some_and(|(due, _)| *due <= now)
+            && let Some((_, next)) = self.done.pop_front()
+        {
+            done(next);
+            count += 1;
+        }
+        count
+    }
+
+    fn arm(&mut self) -> bool {
+        !self.done.is_empty()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn depth(&self) -> usize {
+        self.options.depth
+    }
+
+    #[inline]
+    fn under_way(&self) -> usize {
+        self.done.len()
+    }
+
+    fn memory(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.descriptor())
+    }
+
+    fn register(&mut self, _: Region) -> Result<Option<RegionId>, Error> {
+        Ok(None)
+    }
+
+    fn unregister(&mut self, _: RegionId) {}
+
+    fn explain(&self) -> String {
+        let kind = match self.pipe {
+            None => "as fast as it is".to_owned(),
+            Some(Pipe { latency_ns, bandwidth: None, .. }) => format!("{latency_ns} ns a command"),
+            Some(Pipe { latency_ns, bandwidth: Some(bandwidth), .. }) => {
+                format!("{latency_ns} ns a command behind a pipe of {bandwidth} bytes a second")
+            }
+        };
+        let (bytes, huge) = (self.options.bytes, self.huge_bytes);
+        format!("memory of {bytes} bytes, {huge} of them on pages of 2 MiB, {kind}")
+    }
+}
+
+/// How long a medium takes that is not as fast as memory.
+#[derive(Debug)]
+struct Pipe {
+    made: Instant,
+    latency_ns: u64,
+    bandwidth: Option<u64>,
+    /// When it has had all that was submitted, in nanoseconds.
+    free_ns: u64,
+}
+
+impl Pipe {
+    fn new(latency_ns: u64, bandwidth: Option<u64>) -> Pipe {
+        Pipe { made: Instant::now(), latency_ns, bandwidth, free_ns: 0 }
+    }
+
+    fn now(&self) -> u64 {
+        // 584 years.
+        self.made.elapsed().as_nanos() as u64
+    }
+
+    /// When a command of so many bytes is done that is submitted now.
+    fn due_after(&mut self, bytes: u64) -> u64 {
+        self.due(self.now(), bytes)
+    }
+
+    fn due(&mut self, now: u64, bytes: u64) -> u64 {
+        // A command has few bytes, and a pipe passes at least one in a second: see `spec`.
+        let in_pipe =
+            self.bandwidth.map_or(0, |rate| (u128::from(bytes) * 1_000_000_000).div_ceil(rate.max(1).into()));
+        self.free_ns = self.free_ns.max(now).saturating_add(in_pipe as u64);
+        self.free_ns.saturating_add(self.latency_ns)
+    }
+}
+
+/// Bytes that the machine can still give, if it says so.
+fn available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_pass_the_pipe_one_behind_the_other() {
+        let mut pipe = Pipe::new(1000, Some(1_000_000_000));
+        assert_eq!(pipe.due(0, 4096), 4096 + 1000);
+        assert_eq!(pipe.due(96, 4096), 8192 + 1000);
+        // It was idle for a while.
+        assert_eq!(pipe.due(20_000, 512), 20_512 + 1000);
+        assert_eq!(pipe.due(20_000, 0), 20_512 + 1000);
+    }
+
+    #[test]
+    fn without_a_bandwidth_nobody_waits_for_another() {
+        let mut pipe = Pipe::new(300, None);
+        assert_eq!((pipe.due(7, 1 << 20), pipe.due(7, 0)), (307, 307));
+    }
+
+    #[test]
+    fn what_the_machine_does_not_have_is_refused_at_once() {
+        for (bytes, why) in [(0, "at least one"), (513, "multiple of 512"), (1 << 60, "give less")] {
+            let error = Memory::new(MemoryOptions::new(bytes)).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

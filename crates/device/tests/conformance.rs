@@ -1,0 +1,70 @@
+//! One suite for all devices: what the crate's rules promise, of memory, of memory behind a pipe, of files by io_uring
+//! and by threads, on a disk and on tmpfs, of a block device. A device is done when it passes what its siblings pass.
+//!
+//! `BYWASH_DEVICE_SEED` runs the random commands with that one seed. Block devices are loop devices, which root alone can
+//! make; without, their tests say so and pass.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod conformance {
+    pub mod commands;
+    pub mod limits;
+    pub mod random;
+    pub mod subject;
+    pub mod under_way;
+}
+
+use conformance::{commands, limits, random, subject, under_way};
+
+/// All cases, of each device.
+macro_rules! conforms {
+    ($($device:ident)*) => {
+        $(mod $device {
+            use super::*;
+            cases!($device:
+                commands::what_is_written_is_read
+                commands::spans_are_filled_one_after_another
+                commands::memory_need_not_be_aligned
+                commands::zeroes_are_written_and_nothing_beside_them
+                commands::what_is_discarded_reads_as_before_or_as_zeros
+                commands::a_block_is_compared_and_written
+                commands::durable_writes_and_flushes_are_done
+                commands::registered_memory_is_used_and_forgotten
+                limits::what_is_outside_is_refused
+                limits::what_is_uneven_is_refused
+                limits::nothing_is_read_and_written_as_well
+                limits::what_is_too_long_or_in_too_many_pieces_is_refused
+                limits::a_full_device_gives_the_command_back
+                under_way::overlapping_commands_take_effect_in_order
+                under_way::no_block_is_ever_torn
+                under_way::of_those_who_compare_one_wins
+                under_way::whoever_sleeps_is_woken
+                under_way::dropping_waits_for_what_is_under_way
+                random::commands_do_what_a_model_does
+            );
+        })*
+    };
+}
+
+macro_rules! cases {
+    ($device:ident: $($group:ident::$case:ident)*) => {
+        $(#[test]
+        fn $case() {
+            if let Some(subject) = subject::$device() {
+                $group::$case(subject);
+            }
+        })*
+    };
+}
+
+conforms! {
+    memory
+    memory_behind_a_pipe
+    file_by_ring
+    file_by_threads
+    file_by_ring_on_tmpfs
+    file_by_threads_on_tmpfs
+    cached_file
+    block_by_ring
+    block_by_threads
+}

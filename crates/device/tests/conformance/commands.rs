@@ -1,0 +1,178 @@
+//! Each command by itself.
+
+use super::subject::{Area, BYTES, Subject, pattern};
+use bywash_device::{Command, Failure, Region};
+use std::sync::Arc;
+
+pub fn what_is_written_is_read(mut subject: Subject) {
+    let block = subject.block();
+    assert!(subject.read(0, BYTES as usize).iter().all(|byte| *byte == 0));
+    let (first, last, long) = (pattern(1, block), pattern(2, block), pattern(3, 256 << 10));
+    subject.write(0, &first);
+    subject.write(BYTES - block as u64, &last);
+    subject.write(3 * block as u64, &long);
+    assert_eq!(subject.read(0, block), first);
+    assert_eq!(subject.read(BYTES - block as u64, block), last);
+    assert_eq!(subject.read(3 * block as u64, long.len()), long);
+    assert_eq!(subject.read(block as u64, 2 * block), vec![0; 2 * block]);
+}
+
+pub fn spans_are_filled_one_after_another(mut subject: Subject) {
+    let block = subject.block();
+    let bytes = pattern(4, 3 * block);
+    let area = Area::new(16 * block);
+    // Out of order, with one that has nothing, and some that are no blocks.
+    for cuts in [
+        vec![(8 * block, block), (0, block), (4 * block, block)],
+        vec![(8 * block, block), (block, 0), (2 * block, 2 * block)],
+        vec![(7, block + 5), (4 * block + 1, 2 * block - 12), (9 * block + 3, 7)],
+    ] {
+        let spans: Vec<_> = cuts.iter().map(|(at, length)| area.span(*at, *length)).collect();
+        let mut from = 0;
+        for (at, length) in &cuts {
+            area.put(*at, &bytes[from..from + length]);
+            from += length;
+        }
+        let offset = 5 * block as u64;
+        assert_eq!(subject.run(Command::write(1, offset, &spans), &area), Ok(()));
+        assert_eq!(subject.read(offset, 3 * block), bytes);
+        area.put(0, &vec![0xee; 16 * block]);
+        assert_eq!(subject.run(Command::read(1, offset, &spans), &area), Ok(()));
+        let mut read = Vec::new();
+        for (at, length) in &cuts {
+            read.extend(area.get(*at, *length));
+        }
+        assert_eq!(read, bytes);
+        // Nothing beside them.
+        let others: usize = area.get(0, 16 * block).iter().filter(|byte| **byte == 0xee).count();
+        let in_pattern = bytes.iter().filter(|byte| **byte == 0xee).count();
+        assert_eq!(others, 13 * block + in_pattern);
+        subject.write(offset, &vec![0; 3 * block]);
+    }
+}
+
+pub fn memory_need_not_be_aligned(mut subject: Subject) {
+    let block = subject.block();
+    // Longer than any bounce piece.
+    let bytes = pattern(5, 300 << 10);
+    let area = Area::new(bytes.len() + 4096);
+    for shift in [1, 64, 511] {
+        area.put(shift, &bytes);
+        let span = [area.span(shift, bytes.len())];
+        assert_eq!(subject.run(Command::write_durable(1, block as u64, &span), &area), Ok(()));
+        assert_eq!(subject.read(block as u64, bytes.len()), bytes);
+        area.put(0, &vec![0; bytes.len() + 4096]);
+        assert_eq!(subject.run(Command::read(1, block as u64, &span), &area), Ok(()));
+        assert_eq!(area.get(shift, bytes.len()), bytes);
+        assert_eq!(subject.run(Command::write_zeroes(1, block as u64, bytes.len() as u64), &area), Ok(()));
+    }
+}
+
+pub fn zeroes_are_written_and_nothing_beside_them(mut subject: Subject) {
+    let block = subject.block();
+    let nothing = Area::new(0);
+    let bytes = pattern(6, BYTES as usize);
+    for (first, count) in [(1, 1), (0, 8), (13, 100), (0, BYTES as usize / block)] {
+        subject.write(0, &bytes);
+        let (from, to) = (first * block, (first + count) * block);
+        let command = Command::write_zeroes(1, from as u64, (to - from) as u64);
+        assert_eq!(subject.run(command, &nothing), Ok(()));
+        let mut expected = bytes.clone();
+        expected[from..to].fill(0);
+        assert!(subject.read(0, BYTES as usize) == expected, "{count} blocks from {first} on");
+    }
+}
+
+pub fn what_is_discarded_reads_as_before_or_as_zeros(mut subject: Subject) {
+    let block = subject.block();
+    let nothing = Area::new(0);
+    let bytes = pattern(7, BYTES as usize);
+    subject.write(0, &bytes);
+    let (from, to) = (3 * block, 64 * block);
+    assert_eq!(subject.run(Command::discard(1, from as u64, (to - from) as u64), &nothing), Ok(()));
+    let read = subject.read(0, BYTES as usize);
+    assert!(read[..from] == bytes[..from] && read[to..] == bytes[to..]);
+    for (now, before) in read[from..to].chunks(block).zip(bytes[from..to].chunks(block)) {
+        assert!(now == before || now.iter().all(|byte| *byte == 0));
+    }
+    // And can be written again.
+    subject.write(from as u64, &bytes[..block]);
+    assert_eq!(subject.read(from as u64, block), bytes[..block]);
+}
+
+pub fn a_block_is_compared_and_written(mut subject: Subject) {
+    let block = subject.block();
+    let (old, new, other) = (pattern(8, block), pattern(9, block), pattern(10, block));
+    let offset = 7 * block as u64;
+    subject.write(offset, &old);
+    let mut swap = |expected: &[u8], written: &[u8], cut: usize| {
+        let area = Area::of(&[expected, written].concat());
+        let spans = [area.span(0, cut), area.span(cut, 2 * block - cut)];
+        let result = subject.run(Command::compare_and_write(1, offset, &spans), &area);
+        (result, subject.read(offset, block))
+    };
+    assert_eq!(swap(&other, &new, block), (Err(Failure::Mismatch), old.clone()));
+    let mut nearly = old.clone();
+    nearly[block - 1] ^= 1;
+    assert_eq!(swap(&nearly, &new, 5), (Err(Failure::Mismatch), old.clone()));
+    assert_eq!(swap(&old, &new, block + 3), (Ok(()), new.clone()));
+    assert_eq!(swap(&old, &other, block), (Err(Failure::Mismatch), new.clone()));
+    assert_eq!(swap(&new, &new, 0), (Ok(()), new.clone()));
+    assert_eq!(subject.read(offset + block as u64, block), vec![0; block]);
+    assert_eq!(subject.read(offset - block as u64, block), vec![0; block]);
+}
+
+pub fn durable_writes_and_flushes_are_done(mut subject: Subject) {
+    let block = subject.block();
+    let bytes = pattern(11, 4 * block);
+    let area = Area::of(&bytes);
+    let spans = [area.span(0, block), area.span(block, 3 * block)];
+    assert_eq!(subject.run(Command::write_durable(1, 0, &spans), &area), Ok(()));
+    assert_eq!(subject.run(Command::flush(1), &area), Ok(()));
+    // In the midst of others, and of itself.
+    for token in 0..8 {
+        subject.submit(Command::write(token, token * 4 * block as u64, &spans), &area);
+        subject.submit(Command::flush(token), &area);
+    }
+    assert!(subject.finish().iter().all(|done| done.result == Ok(())));
+    assert_eq!(subject.read(28 * block as u64, 4 * block), bytes);
+}
+
+pub fn registered_memory_is_used_and_forgotten(mut subject: Subject) {
+    let block = subject.block();
+    let area = Area::of(&pattern(12, 64 * block));
+    // SAFETY: the area keeps its memory, and is read and written by copies.
+    let region = || unsafe { Region::new(area.base(), 64 * block, area.clone()) };
+    let id = subject.device.register(region()).unwrap();
+    println!("registered: {id:?}");
+    let outside = Area::of(&pattern(13, block));
+    for (memory, at, number) in [(&area, 0, 0), (&area, 63 * block, 1), (&outside, 0, 2)] {
+        let span = [memory.span(at, block)];
+        let offset = number * block as u64;
+        assert_eq!(subject.run(Command::write(1, offset, &span).region(id), memory), Ok(()));
+        assert_eq!(subject.read(offset, block), memory.get(at, block));
+        memory.put(at, &vec![0; block]);
+        assert_eq!(subject.run(Command::read(1, offset, &span).region(id), memory), Ok(()));
+        assert_eq!(subject.read(offset, block), memory.get(at, block));
+    }
+    if let Some(id) = id {
+        // While a command with it is under way; and once more.
+        let span = [area.span(0, 8 * block)];
+        subject.submit(Command::write(1, 0, &span).region(Some(id)), &area);
+        subject.device.unregister(id);
+        subject.device.unregister(id);
+        assert_eq!(subject.finish()[0].result, Ok(()));
+        assert_eq!(subject.run(Command::write(1, 0, &span).region(Some(id)), &area), Ok(()));
+        // The place has another turn, and the old name stays forgotten.
+        let other = subject.device.register(region()).unwrap().unwrap();
+        assert_ne!(id, other);
+        subject.device.unregister(id);
+        subject.device.unregister(other);
+        // Nothing is used up.
+        for _ in 0..1000 {
+            let id = subject.device.register(region()).unwrap().unwrap();
+            subject.device.unregister(id);
+        }
+    }
+    assert_eq!(Arc::strong_count(&area), 1);
+}

@@ -1,0 +1,116 @@
+//! What a device does not do, and that it says so of the command concerned alone.
+
+use super::subject::{Area, BYTES, Subject, pattern};
+use bywash_device::{Command, Failure, SPANS_MAX};
+
+pub fn what_is_outside_is_refused(mut subject: Subject) {
+    let block = subject.block();
+    let bytes = pattern(1, BYTES as usize);
+    subject.write(0, &bytes);
+    let area = Area::of(&pattern(2, 4 * block));
+    let last = BYTES - block as u64;
+    let far = u64::MAX - (block as u64 - 1);
+    for (offset, blocks) in [(last, 2), (BYTES, 1), (BYTES + 4096, 1), (1 << 63, 1), (far, 1), (far, 4)] {
+        let length = (blocks * block) as u64;
+        let spans = [area.span(0, block), area.span(block, (blocks - 1) * block)];
+        let two = [area.span(0, 2 * block)];
+        for command in [
+            Command::read(1, offset, &spans),
+            Command::write(1, offset, &spans),
+            Command::write_durable(1, offset, &spans),
+            Command::discard(1, offset, length),
+            Command::write_zeroes(1, offset, length),
+        ] {
+            let text = format!("{command:?}");
+            assert_eq!(subject.run(command, &area), Err(Failure::OutOfRange), "{text}");
+        }
+        if offset != last {
+            let command = Command::compare_and_write(1, offset, &two);
+            assert_eq!(subject.run(command, &area), Err(Failure::OutOfRange));
+        }
+    }
+    for (offset, length) in [(block as u64, u64::MAX - (block as u64 - 1)), (0, far), (0, 1 << 63)] {
+        let command = Command::write_zeroes(1, offset, length);
+        assert_eq!(subject.run(command, &area), Err(Failure::OutOfRange));
+    }
+    assert!(subject.read(0, BYTES as usize) == bytes, "something was written");
+}
+
+pub fn what_is_uneven_is_refused(mut subject: Subject) {
+    let block = subject.block();
+    let area = Area::of(&pattern(3, 4 * block));
+    for (offset, bytes) in
+        [(1, block), (0, 1), (0, block - 1), (block as u64 / 2, block / 2), (u64::MAX, block)]
+    {
+        let spans = [area.span(0, bytes)];
+        for command in [
+            Command::read(1, offset, &spans),
+            Command::write(1, offset, &spans),
+            Command::discard(1, offset, bytes as u64),
+            Command::write_zeroes(1, offset, bytes as u64),
+        ] {
+            let text = format!("{command:?}");
+            assert_eq!(subject.run(command, &area), Err(Failure::Unaligned), "{text}");
+        }
+    }
+    for bytes in [0, block, 2 * block - 1, 3 * block] {
+        let spans = [area.span(0, bytes)];
+        let command = Command::compare_and_write(1, 0, &spans);
+        assert_eq!(subject.run(command, &area), Err(Failure::Unaligned));
+    }
+    assert!(subject.read(0, BYTES as usize).iter().all(|byte| *byte == 0), "something was written");
+}
+
+pub fn nothing_is_read_and_written_as_well(mut subject: Subject) {
+    let area = Area::new(0);
+    for offset in [0, BYTES / 2, BYTES] {
+        for command in [
+            Command::read(1, offset, &[]),
+            Command::write(1, offset, &[]),
+            Command::write_durable(1, offset, &[area.span(0, 0)]),
+            Command::discard(1, offset, 0),
+            Command::write_zeroes(1, offset, 0),
+        ] {
+            assert_eq!(subject.run(command, &area), Ok(()));
+        }
+    }
+}
+
+pub fn what_is_too_long_or_in_too_many_pieces_is_refused(mut subject: Subject) {
+    let block = subject.block();
+    let area = Area::new(32 * block);
+    let spans: Vec<_> = (0..=SPANS_MAX).map(|number| area.span(number * block, block)).collect();
+    let most = &spans[..SPANS_MAX];
+    assert_eq!(subject.run(Command::read(1, 0, &spans), &area), Err(Failure::TooManySpans));
+    area.put(0, &pattern(4, 32 * block));
+    assert_eq!(subject.run(Command::write(1, 0, most), &area), Ok(()));
+    assert_eq!(subject.read(0, SPANS_MAX * block), area.get(0, SPANS_MAX * block));
+    // The same memory as often as it takes to be more than a number of 64 bits holds: it is not touched.
+    // SAFETY: a command of that length is refused.
+    let endless = [unsafe { bywash_device::Span::new(area.base(), usize::MAX & !4095) }; 4];
+    assert_eq!(subject.run(Command::read(1, 0, &endless), &area), Err(Failure::TooLong));
+}
+
+pub fn a_full_device_gives_the_command_back(mut subject: Subject) {
+    let block = subject.block();
+    let depth = subject.device.depth();
+    let area = Area::new(block);
+    let span = [area.span(0, block)];
+    // Twice, since it has to be as deep afterwards as it was before.
+    for _ in 0..2 {
+        for token in 0..depth as u64 {
+            // Some of them fail at once, which changes nothing.
+            let offset = if token % 3 == 0 { BYTES } else { 0 };
+            subject.submit(Command::read(token, offset, &span), &area);
+        }
+        assert_eq!(subject.device.under_way(), depth);
+        for operation in [Command::read(7, 0, &span), Command::flush(7), Command::read(7, 1, &span)] {
+            let back = subject.device.submit(operation.owner(area.clone()));
+            assert!(back.is_err());
+        }
+        let mut tokens: Vec<u64> = subject.finish().iter().map(|done| done.token).collect();
+        tokens.sort_unstable();
+        assert!(tokens.into_iter().eq(0..depth as u64));
+    }
+    assert_eq!(std::sync::Arc::strong_count(&area), 1, "an owner was kept");
+}

@@ -1,0 +1,179 @@
+//! Random commands, many under way, beside a model: bytes in memory that each command changes where it is submitted.
+
+use super::subject::{Area, BYTES, Subject};
+use bywash_device::{Command, Failure, SPANS_MAX, Span};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Commands of a run.
+const COMMANDS: u64 = 1500;
+
+struct Model {
+    bytes: Vec<u8>,
+    /// By block: it was discarded, and may be zeros as well.
+    discarded: Vec<bool>,
+}
+
+struct Chance(ChaCha8Rng);
+
+impl Chance {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0.next_u64() % most
+    }
+}
+
+/// What a command under way is expected to come to.
+struct Expected {
+    result: Result<(), Failure>,
+    /// Of a read: its pieces, what they should have, and which of its blocks were discarded.
+    read: Option<(Vec<(usize, usize)>, Vec<u8>, Vec<bool>)>,
+    area: Arc<Area>,
+}
+
+pub fn commands_do_what_a_model_does(subject: Subject) {
+    let given = std::env::var("BYWASH_DEVICE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let clock = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let seed: u64 = given.unwrap_or(clock.as_nanos() as u64);
+    println!("again: BYWASH_DEVICE_SEED={seed} cargo test -p bywash-device --test conformance random");
+    run(subject, Chance(ChaCha8Rng::seed_from_u64(seed)));
+}
+
+fn run(mut subject: Subject, mut chance: Chance) {
+    let block = subject.block();
+    let blocks = BYTES as usize / block;
+    let mut model = Model { bytes: vec![0; BYTES as usize], discarded: vec![false; blocks] };
+    let mut under_way: HashMap<u64, Expected> = HashMap::new();
+    for token in 0..COMMANDS {
+        // Few blocks, so that commands meet.
+        let most = if chance.below(10) == 0 { 200.min(blocks as u64 / 2) } else { 8 };
+        let count = 1 + chance.below(most) as usize;
+        let places = if chance.below(2) == 0 { 32 } else { (blocks - count) as u64 + 1 };
+        let first = chance.below(places) as usize;
+        let (offset, bytes) = ((first * block) as u64, count * block);
+        let range = first * block..first * block + bytes;
+        let area = Area::new(bytes + 2 * block + 1024 * SPANS_MAX);
+        let pieces = cut(&mut chance, bytes);
+        let spans: Vec<Span> = pieces.iter().map(|(at, length)| area.span(*at, *length)).collect();
+        let mut expected = Expected { result: Ok(()), read: None, area: area.clone() };
+        let command = match chance.below(20) {
+            0..7 => {
+                let discarded = model.discarded[first..first + count].to_vec();
+                expected.read = Some((pieces, model.bytes[range].to_vec(), discarded));
+                Command::read(token, offset, &spans)
+            }
+            kind @ 7..14 => {
+                let mut new = vec![0; bytes];
+                chance.0.fill_bytes(&mut new);
+                let mut from = 0;
+                for (at, length) in &pieces {
+                    area.put(*at, &new[from..from + length]);
+                    from += length;
+                }
+                model.bytes[range].copy_from_slice(&new);
+                model.discarded[first..first + count].fill(false);
+                if kind == 7 {
+                    Command::write_durable(token, offset, &spans)
+                } else {
+                    Command::write(token, offset, &spans)
+                }
+            }
+            14 => Command::flush(token),
+            15 => {
+                model.discarded[first..first + count].fill(true);
+                Command::discard(token, offset, bytes as u64)
+            }
+            16..18 => {
+                model.bytes[range].fill(0);
+                model.discarded[first..first + count].fill(false);
+                Command::write_zeroes(token, offset, bytes as u64)
+            }
+            18 if !model.discarded[first] => {
+                compare_and_write(&mut chance, &mut model, first * block, block, &mut expected);
+                let spans = [expected.area.span(64, 2 * block)];
+                under_way.insert(token, expected);
+                subject.submit(Command::compare_and_write(token, offset, &spans), &area);
+                settle(&mut subject, &mut under_way, &mut chance, block);
+                continue;
+            }
+            _ => {
+                expected.result = Err(Failure::OutOfRange);
+                Command::write(token, BYTES - bytes as u64 + block as u64, &spans)
+            }
+        };
+        under_way.insert(token, expected);
+        subject.submit(command, &area);
+        settle(&mut subject, &mut under_way, &mut chance, block);
+    }
+    for done in subject.finish() {
+        check(done.token, done.result, &mut under_way, block);
+    }
+    assert!(under_way.is_empty(), "commands were lost: {:?}", under_way.keys());
+    let read = subject.read(0, BYTES as usize);
+    assert_same(&read, &model.bytes, &model.discarded, block, "at the end");
+}
+
+/// Pieces of memory, mostly aligned, that have so many bytes together.
+fn cut(chance: &mut Chance, bytes: usize) -> Vec<(usize, usize)> {
+    let shift = if chance.below(3) == 0 { chance.below(64) as usize } else { 0 };
+    let unit = if chance.below(3) == 0 { 1 } else { 512 };
+    let (mut pieces, mut at, mut left) = (Vec::new(), shift, bytes);
+    while left > 0 && pieces.len() < SPANS_MAX - 1 && chance.below(3) > 0 {
+        let length = chance.below((left / unit) as u64 + 1) as usize * unit;
+        pieces.push((at, length));
+        (at, left) = (at + length + chance.below(2) as usize * unit, left - length);
+    }
+    pieces.push((at, left));
+    pieces
+}
+
+fn compare_and_write(
+    chance: &mut Chance,
+    model: &mut Model,
+    at: usize,
+    block: usize,
+    expected: &mut Expected,
+) {
+    let (mut old, mut new) = (model.bytes[at..at + block].to_vec(), vec![0; block]);
+    chance.0.fill_bytes(&mut new);
+    if chance.below(2) == 0 {
+        old[chance.below(block as u64) as usize] ^= 1;
+        expected.result = Err(Failure::Mismatch);
+    } else {
+        model.bytes[at..at + block].copy_from_slice(&new);
+    }
+    expected.area.put(64, &[old, new].concat());
+}
+
+/// Lets some be done, or many, or none.
+fn settle(subject: &mut Subject, under_way: &mut HashMap<u64, Expected>, chance: &mut Chance, block: usize) {
+    let depth = subject.device.depth();
+    let keep = if chance.below(20) == 0 { 0 } else { chance.below(depth as u64) as usize };
+    let full = subject.device.under_way() == depth;
+    while subject.device.under_way() > keep && (full || chance.below(4) == 0) {
+        subject.device.poll(&mut |done| check(done.token, done.result, under_way, block));
+        if full && subject.device.under_way() < depth {
+            break;
+        }
+    }
+}
+
+fn check(token: u64, result: Result<(), Failure>, under_way: &mut HashMap<u64, Expected>, block: usize) {
+    let expected = under_way.remove(&token).expect("done once");
+    assert_eq!(result, expected.result, "command {token}");
+    if let Some((pieces, bytes, discarded)) = expected.read {
+        let mut read = Vec::new();
+        for (at, length) in pieces {
+            read.extend(expected.area.get(at, length));
+        }
+        assert_same(&read, &bytes, &discarded, block, &format!("read by command {token}"));
+    }
+}
+
+fn assert_same(read: &[u8], expected: &[u8], discarded: &[bool], block: usize, what: &str) {
+    for (number, (now, then)) in read.chunks(block).zip(expected.chunks(block)).enumerate() {
+        let is_zero = discarded[number] && now.iter().all(|byte| *byte == 0);
+        assert!(now == then || is_zero, "block {number} {what}");
+    }
+}

@@ -1,0 +1,244 @@
+//! The devices that the suite is about, and how a test speaks to one.
+
+use bywash_device::{Command, Device, Done, Failure, Owner, Span, Spec};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::path::Path;
+use std::process::Command as Program;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes of each device: small, so that commands meet.
+pub const BYTES: u64 = 1 << 20;
+/// Longest time that anything may take here.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A device under test, and what it is made of.
+pub struct Subject {
+    pub device: Box<dyn Device>,
+    /// Dropped behind the device.
+    _made_of: Vec<Box<dyn Send>>,
+}
+
+/// Memory of the test's, on pages of its own.
+pub struct Area {
+    base: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: memory that belongs to this value alone, and is reached through copies.
+unsafe impl Send for Area {}
+// SAFETY: as above; a test that writes while a command reads does it on purpose.
+unsafe impl Sync for Area {}
+
+impl Area {
+    pub fn new(bytes: usize) -> Arc<Area> {
+        let layout = Layout::from_size_align(bytes.max(1), 4096).unwrap();
+        // SAFETY: not empty.
+        Arc::new(Area { base: unsafe { alloc_zeroed(layout) }, layout })
+    }
+
+    pub fn of(bytes: &[u8]) -> Arc<Area> {
+        let area = Area::new(bytes.len());
+        area.put(0, bytes);
+        area
+    }
+
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// A part of it. The commands of this suite have the area as their owner.
+    pub fn span(&self, at: usize, bytes: usize) -> Span {
+        assert!(at + bytes <= self.layout.size());
+        // SAFETY: of this area, which goes along with each command here.
+        unsafe { Span::new(self.base.add(at), bytes) }
+    }
+
+    pub fn put(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.layout.size());
+        // SAFETY: within the area.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at), bytes.len()) };
+    }
+
+    pub fn get(&self, at: usize, bytes: usize) -> Vec<u8> {
+        assert!(at + bytes <= self.layout.size());
+        let mut out = vec![0; bytes];
+        // SAFETY: within the area.
+        unsafe { std::ptr::copy_nonoverlapping(self.base.add(at), out.as_mut_ptr(), bytes) };
+        out
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: made with this layout.
+        unsafe { dealloc(self.base, self.layout) };
+    }
+}
+
+impl Subject {
+    fn open(spec: &str, made_of: Vec<Box<dyn Send>>) -> Subject {
+        let device = spec.parse::<Spec>().and_then(|spec| spec.open()).unwrap();
+        println!("{spec}: {}", device.explain());
+        assert_eq!(device.geometry().bytes, BYTES);
+        Subject { device, _made_of: made_of }
+    }
+
+    pub fn block(&self) -> usize {
+        self.device.geometry().block as usize
+    }
+
+    /// Submits, which has to go.
+    pub fn submit(&mut self, command: Command<'_>, owner: &Arc<Area>) {
+        let owner: Owner = owner.clone();
+        self.device.submit(command.owner(owner)).expect("not so many are under way");
+    }
+
+    /// Polls until nothing is under way.
+    pub fn finish(&mut self) -> Vec<Done> {
+        let (mut all, end) = (Vec::new(), Instant::now() + LIMIT);
+        while self.device.under_way() > 0 {
+            self.device.poll(&mut |done| all.push(done));
+            assert!(Instant::now() < end, "{} commands are stuck", self.device.under_way());
+        }
+        all
+    }
+
+    /// One command, alone.
+    pub fn run(&mut self, command: Command<'_>, owner: &Arc<Area>) -> Result<(), Failure> {
+        self.submit(command, owner);
+        let done = self.finish();
+        assert_eq!(done.len(), 1);
+        done[0].result
+    }
+
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let area = Area::of(bytes);
+        assert_eq!(self.run(Command::write(1, offset, &[area.span(0, bytes.len())]), &area), Ok(()));
+    }
+
+    pub fn read(&mut self, offset: u64, bytes: usize) -> Vec<u8> {
+        let area = Area::new(bytes);
+        assert_eq!(self.run(Command::read(2, offset, &[area.span(0, bytes)]), &area), Ok(()));
+        area.get(0, bytes)
+    }
+}
+
+/// Bytes that are different from those of other numbers, and from one another.
+pub fn pattern(number: u64, bytes: usize) -> Vec<u8> {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_ne_bytes()
+    };
+    (0..bytes.div_ceil(8)).flat_map(|_| next()).take(bytes).collect()
+}
+
+pub fn memory() -> Option<Subject> {
+    Some(Subject::open("m=mem:1M", vec![]))
+}
+
+pub fn memory_behind_a_pipe() -> Option<Subject> {
+    Some(Subject::open("m=mem:1M,latency=20us,bandwidth=4G/s,depth=64", vec![]))
+}
+
+fn file(folder: &Path, options: &str) -> Option<Subject> {
+    let folder = tempfile::tempdir_in(folder).unwrap();
+    let spec = format!("f=file:{}/device,size=1M{options}", folder.path().display());
+    Some(Subject::open(&spec, vec![Box::new(folder)]))
+}
+
+/// Where io_uring is switched off there is nothing to be tested with it.
+fn has_ring() -> bool {
+    match io_uring::IoUring::new(2) {
+        Ok(_) => true,
+        Err(error) => {
+            println!("left out: there is no io_uring here: {error}");
+            false
+        }
+    }
+}
+
+fn tmpfs() -> Option<&'static Path> {
+    let folder = Path::new("/dev/shm");
+    let is_there = folder.is_dir();
+    if !is_there {
+        println!("left out: there is no /dev/shm here");
+    }
+    is_there.then_some(folder)
+}
+
+pub fn file_by_ring() -> Option<Subject> {
+    if has_ring() { file(&std::env::temp_dir(), ",engine=io_uring,depth=64") } else { None }
+}
+
+pub fn file_by_threads() -> Option<Subject> {
+    file(&std::env::temp_dir(), ",engine=threads,threads=3,depth=64")
+}
+
+pub fn file_by_ring_on_tmpfs() -> Option<Subject> {
+    if has_ring() { file(tmpfs()?, ",engine=io_uring,depth=64") } else { None }
+}
+
+pub fn file_by_threads_on_tmpfs() -> Option<Subject> {
+    file(tmpfs()?, ",engine=threads,threads=3,depth=64,sparse")
+}
+
+pub fn cached_file() -> Option<Subject> {
+    file(&std::env::temp_dir(), ",cached,depth=64")
+}
+
+/// A loop device over a file.
+pub struct Loop {
+    pub name: String,
+    _file: tempfile::NamedTempFile,
+}
+
+impl Loop {
+    pub fn new() -> Option<Loop> {
+        if !rustix::process::geteuid().is_root() {
+            println!("left out: only root can make a loop device");
+            return None;
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(BYTES).unwrap();
+        let made = Program::new("losetup").args(["--find", "--show"]).arg(file.path()).output();
+        match made {
+            Ok(made) if made.status.success() => {
+                let name = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+                Some(Loop { name, _file: file })
+            }
+            Ok(made) => {
+                println!("left out: no loop device here: {}", String::from_utf8_lossy(&made.stderr));
+                None
+            }
+            Err(error) => {
+                println!("left out: no losetup here: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let status = Program::new("losetup").arg("--detach").arg(&self.name).status();
+        assert!(status.is_ok_and(|status| status.success()), "{} stays", self.name);
+    }
+}
+
+fn block(options: &str) -> Option<Subject> {
+    let made = Loop::new()?;
+    let spec = format!("b=block:{},depth=64{options}", made.name);
+    Some(Subject::open(&spec, vec![Box::new(made)]))
+}
+
+pub fn block_by_ring() -> Option<Subject> {
+    if has_ring() { block(",engine=io_uring") } else { None }
+}
+
+pub fn block_by_threads() -> Option<Subject> {
+    block(",engine=threads,threads=3")
+}
