@@ -1,0 +1,386 @@
+//! Whose request is taken next: deficit round robin, with limits of rate.
+//!
+//! Shreedhar and Varghese, *Efficient Fair Queueing Using Deficit Round Robin* (SIGCOMM 1995): clients that want something
+//! stand in a circle. Who comes to the front may have [`QUANTUM`] times its share, and keeps what it has not used for
+//! the next time; who wants nothing loses it, or silence would be saved up. What a request is charged is its bytes and
+//! [`REQUEST`] besides, so that many small ones and few large ones are equally dear. Each decision takes the same time
+//! whatever the number of clients, but for those that have reached a limit: each of them is passed over once a round.
+//!
+//! A limit of rate is a bucket: it fills with what is allowed a second, holds [`BURST`] of that, and a request may empty
+//! it below nothing, for which the client then waits. So a limit is kept over any second and a large request never gets
+//! stuck.
+//!
+//! Called by the server's one loop. Times are nanoseconds of a clock that only goes forward.
+
+use thiserror::Error;
+
+/// What a client may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Of the device, in proportion to the others' shares; 1 to [`SHARE_MAX`].
+    pub share: u32,
+    /// Bytes a second; none: as many as there are.
+    pub bytes_per_second: Option<u64>,
+    /// Requests a second; none: as many as there are.
+    pub requests_per_second: Option<u64>,
+}
+
+impl Default for Limits {
+    /// One share, and no other limit.
+    fn default() -> Limits {
+        Limits { share: 1, bytes_per_second: None, requests_per_second: None }
+    }
+}
+
+/// The largest share.
+pub const SHARE_MAX: u32 = 1000;
+/// Clients at most.
+pub const CLIENTS_MAX: usize = 1 << 16;
+/// What a share may have in a round, in bytes: a few large requests, or a batch of small ones.
+pub const QUANTUM: i64 = 64 << 10;
+/// What a request is charged besides its bytes: what could be moved while it is handled.
+pub const REQUEST: i64 = 4 << 10;
+/// Seconds of a limited rate that may be used at once.
+const BURST: f64 = 0.01;
+
+/// Why a client cannot join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Error {
+    /// A share that is none.
+    #[error("a share of {0}: there are 1 to {SHARE_MAX}")]
+    Share(u32),
+    /// A rate at which nothing would ever be done.
+    #[error("a limit of nothing a second: leave it out, or refuse the client")]
+    Nothing,
+    /// No more fit.
+    #[error("{CLIENTS_MAX} clients are here already")]
+    Full,
+}
+
+/// A client, until it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Client {
+    slot: u32,
+    /// Tells clients apart that had the same slot.
+    turn: u32,
+}
+
+/// A rate that fills up.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    per_ns: f64,
+    most: f64,
+    has: f64,
+    filled_at: u64,
+}
+
+impl Bucket {
+    fn new(per_second: u64) -> Bucket {
+        let most = (per_second as f64 * BURST).max(1.0);
+        Bucket { per_ns: per_second as f64 / 1e9, most, has: most, filled_at: 0 }
+    }
+
+    fn fill(&mut self, now: u64) {
+        let past = now.saturating_sub(self.filled_at) as f64;
+        self.has = (self.has + past * self.per_ns).min(self.most);
+        self.filled_at = self.filled_at.max(now);
+    }
+
+    /// When there is something in it again; at once, if there is.
+    fn ready_at(&self) -> u64 {
+        if self.has > 0.0 { 0 } else { self.filled_at + (-self.has / self.per_ns).ceil() as u64 + 1 }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    turn: u32,
+    is_taken: bool,
+    /// In the circle.
+    wants: bool,
+    share: i64,
+    deficit: i64,
+    buckets: [Option<Bucket>; 2],
+}
+
+/// Clients, and whose turn it is.
+#[derive(Clone, Debug, Default)]
+pub struct Schedule {
+    places: Vec<Place>,
+    free: Vec<u32>,
+    /// Those that want something; the front one is served.
+    circle: std::collections::VecDeque<u32>,
+    /// Whether the front one has had its quantum of this round.
+    has_quantum: bool,
+}
+
+impl Schedule {
+    /// Nobody yet.
+    pub fn new() -> Schedule {
+        Schedule::default()
+    }
+
+    /// A client more.
+    ///
+    /// # Errors
+    /// What of its limits cannot be, or that there are too many clients.
+    pub fn join(&mut self, limits: Limits) -> Result<Client, Error> {
+        if limits.share == 0 || limits.share > SHARE_MAX {
+            return Err(Error::Share(limits.share));
+        }
+        let rates = [limits.bytes_per_second, limits.requests_per_second];
+        if rates.contains(&Some(0)) {
+            return Err(Error::Nothing);
+        }
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.places.len() < CLIENTS_MAX => {
+                self.places.push(Place {
+                    turn: 0,
+                    is_taken: false,
+                    wants: false,
+                    share: 0,
+                    deficit: 0,
+                    buckets: [None; 2],
+                });
+                self.places.len() as u32 - 1
+            }
+            None => return Err(Error::Full),
+        };
+        let place = &mut self.places[slot as usize];
+        (place.is_taken, place.wants, place.deficit) = (true, false, 0);
+        place.share = i64::from(limits.share);
+        place.buckets = rates.map(|rate| rate.map(Bucket::new));
+        Ok(Client { slot, turn: place.turn })
+    }
+
+    /// A client is gone, with whatever it wanted.
+    pub fn leave(&mut self, client: Client) {
+        if self.place(client).is_none() {
+            return;
+        }
+        self.wants_nothing(client);
+        let place = &mut self.places[client.slot as usize];
+        place.is_taken = false;
+        place.turn = place.turn.wrapping_add(1);
+        self.free.push(client.slot);
+    }
+
+    /// The client has requests.
+    pub fn wants(&mut self, client: Client) {
+        if let Some(place) = self.place(client).filter(|place| !place.wants) {
+            place.wants = true;
+            self.circle.push_back(client.slot);
+        }
+    }
+
+    /// The client has none any more.
+    pub fn wants_nothing(&mut self, client: Client) {
+        let Some(place) = self.place(client).filter(|place| place.wants) else { return };
+        (place.wants, place.deficit) = (false, 0);
+        if self.circle.front() == Some(&client.slot) {
+            self.has_quantum = false;
+        }
+        self.circle.retain(|slot| *slot != client.slot);
+    }
+
+    /// Whose request is taken next; none if nobody wants anything, or all who do have to wait for their limits.
+    pub fn next(&mut self, now: u64) -> Option<Client> {
+        // A share's quantum covers the largest debt after so many rounds; a round without anybody ready is the end.
+        let mut waiting = 0;
+        while waiting < self.circle.len() {
+            let slot = *self.circle.front()?;
+            let place = &mut self.places[slot as usize];
+            place.buckets.iter_mut().flatten().for_each(|bucket| bucket.fill(now));
+            if place.ready_at() > now {
+                waiting += 1;
+                self.pass_on();
+                continue;
+            }
+            if !std::mem::replace(&mut self.has_quantum, true) {
+                place.deficit = (place.deficit + QUANTUM * place.share).min(QUANTUM * place.share);
+            }
+            if place.deficit > 0 {
+                return Some(Client { slot, turn: place.turn });
+            }
+            waiting = 0;
+            self.pass_on();
+        }
+        None
+    }
+
+    /// The client's request was taken, which moves so many bytes.
+    pub fn served(&mut self, client: Client, bytes: u64, now: u64) {
+        let Some(place) = self.place(client) else { return };
+        // More than anybody has in a round is owed at most for so long that rounds remain few.
+        let cost = i64::try_from(bytes).unwrap_or(i64::MAX).saturating_add(REQUEST).min(DEBT_MAX);
+        place.deficit = (place.deficit - cost).max(-DEBT_MAX);
+        for (bucket, used) in place.buckets.iter_mut().zip([bytes as f64, 1.0]) {
+            if let Some(bucket) = bucket {
+                bucket.fill(now);
+                bucket.has -= used;
+            }
+        }
+    }
+
+    /// When somebody who waits for a limit need not any more; none if nobody does.
+    pub fn ready_at(&self) -> Option<u64> {
+        self.circle.iter().map(|slot| self.places[*slot as usize].ready_at()).min()
+    }
+
+    /// The next one comes to the front.
+    fn pass_on(&mut self) {
+        self.circle.rotate_left(1);
+        self.has_quantum = false;
+    }
+
+    fn place(&mut self, client: Client) -> Option<&mut Place> {
+        self.places.get_mut(client.slot as usize).filter(|place| place.is_taken && place.turn == client.turn)
+    }
+}
+
+/// What a client owes at most: 1,024 rounds of a share of 1.
+const DEBT_MAX: i64 = QUANTUM << 10;
+
+impl Place {
+    fn ready_at(&self) -> u64 {
+        self.buckets.iter().flatten().map(Bucket::ready_at).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Bytes that each got, when all always want requests of their size and a device moves a byte in a ns.
+    fn contend(clients: &[(Limits, u64)], until: u64) -> Vec<u64> {
+        let mut schedule = Schedule::new();
+        let ids: Vec<Client> = clients.iter().map(|(limits, _)| schedule.join(*limits).unwrap()).collect();
+        ids.iter().for_each(|id| schedule.wants(*id));
+        let (mut now, mut bytes) = (0, vec![0; ids.len()]);
+        while now < until {
+            match schedule.next(now) {
+                Some(next) => {
+                    let number = ids.iter().position(|id| *id == next).unwrap();
+                    schedule.served(next, clients[number].1, now);
+                    bytes[number] += clients[number].1;
+                    now += clients[number].1 + REQUEST as u64;
+                }
+                None => now = schedule.ready_at().unwrap().max(now + 1),
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn eight_equal_clients_get_the_same() {
+        let got = contend(&[(Limits::default(), 4096); 8], SECOND);
+        let (least, most) = (got.iter().min().unwrap(), got.iter().max().unwrap());
+        assert!((most - least) as f64 <= 0.02 * *most as f64, "{got:?}");
+    }
+
+    #[test]
+    fn sizes_do_not_buy_more_time() {
+        let got = contend(&[(Limits::default(), 512), (Limits::default(), 1 << 20)], SECOND);
+        let time = |bytes: u64, size: u64| (bytes / size) as f64 * (size as f64 + REQUEST as f64);
+        let ratio = time(got[0], 512) / time(got[1], 1 << 20);
+        assert!((0.97..1.03).contains(&ratio), "{ratio}: {got:?}");
+    }
+
+    #[test]
+    fn limits_are_kept_and_leave_the_rest_to_others() {
+        let limits = Limits { bytes_per_second: Some(10_000_000), ..Limits::default() };
+        let requests = Limits { requests_per_second: Some(1000), ..Limits::default() };
+        let got = contend(&[(limits, 65536), (requests, 4096), (Limits::default(), 4096)], 2 * SECOND);
+        assert!((got[0] as f64 / 20e6 - 1.0).abs() < 0.03, "{got:?}");
+        assert!((got[1] as f64 / 4096.0 / 2000.0 - 1.0).abs() < 0.03, "{got:?}");
+        assert!(got[2] > 400_000_000, "{got:?}");
+        // Alone, it waits for its bucket.
+        let alone = contend(&[(limits, 1 << 20)], SECOND);
+        assert!((alone[0] as f64 / 10e6 - 1.0).abs() < 0.15, "{alone:?}");
+    }
+
+    #[test]
+    fn who_was_silent_has_saved_nothing() {
+        let mut schedule = Schedule::new();
+        let [one, other] = [(); 2].map(|()| schedule.join(Limits::default()).unwrap());
+        schedule.wants(one);
+        for now in 0..1000 {
+            assert_eq!(schedule.next(now), Some(one));
+            schedule.served(one, 4096, now);
+        }
+        schedule.wants(other);
+        let mut turns = 0;
+        for now in 1000..2000 {
+            let next = schedule.next(now).unwrap();
+            turns += i32::from(next == other) - i32::from(next == one);
+            schedule.served(next, 4096, now);
+        }
+        assert!(turns.abs() < 20, "{turns}");
+        schedule.wants_nothing(one);
+        schedule.leave(other);
+        assert_eq!((schedule.next(2000), schedule.ready_at()), (None, None));
+    }
+
+    #[test]
+    fn a_client_that_left_is_nobody() {
+        let mut schedule = Schedule::new();
+        let gone = schedule.join(Limits::default()).unwrap();
+        schedule.wants(gone);
+        schedule.leave(gone);
+        schedule.leave(gone);
+        let there = schedule.join(Limits::default()).unwrap();
+        assert_ne!(gone, there);
+        schedule.wants(gone);
+        assert_eq!(schedule.next(0), None);
+        schedule.served(gone, 1 << 30, 0);
+        schedule.wants(there);
+        assert_eq!(schedule.next(0), Some(there));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let mut schedule = Schedule::new();
+        let mut refused = |limits| schedule.join(limits).unwrap_err();
+        assert_eq!(refused(Limits { share: 0, ..Limits::default() }), Error::Share(0));
+        assert_eq!(refused(Limits { share: 1001, ..Limits::default() }), Error::Share(1001));
+        assert_eq!(refused(Limits { requests_per_second: Some(0), ..Limits::default() }), Error::Nothing);
+    }
+
+    proptest! {
+        /// Whatever they ask for and whoever comes and goes: nobody who wants something and may is left out for long.
+        #[test]
+        fn nobody_starves(steps in proptest::collection::vec((0u8..6, 0usize..6, 0u64..1 << 22), 1..400)) {
+            let mut schedule = Schedule::new();
+            let mut clients: Vec<Option<Client>> = vec![None; 6];
+            for (what, who, bytes) in steps {
+                match (what, clients[who]) {
+                    (0, None) => clients[who] = Some(schedule.join(Limits::default()).unwrap()),
+                    (1, Some(client)) => { schedule.leave(client); clients[who] = None; }
+                    (2, Some(client)) => schedule.wants_nothing(client),
+                    (3, Some(client)) => schedule.wants(client),
+                    (_, Some(client)) => {
+                        schedule.wants(client);
+                        let next = schedule.next(0).unwrap();
+                        schedule.served(next, bytes, 0);
+                    }
+                    _ => {}
+                }
+            }
+            let wanting: Vec<Client> = clients.into_iter().flatten().collect();
+            wanting.iter().for_each(|client| schedule.wants(*client));
+            let mut seen = std::collections::HashSet::new();
+            // The largest debt is 4 MiB, 64 quanta, each of some 8 requests of the others.
+            for now in 0..64 * 8 * 6 * 2 {
+                if let Some(next) = schedule.next(now) {
+                    seen.insert(next);
+                    schedule.served(next, 4096, now);
+                }
+            }
+            prop_assert_eq!(seen.len(), wanting.len());
+        }
+    }
+}
