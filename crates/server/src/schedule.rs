@@ -6,7 +6,7 @@
 //! [`REQUEST`] besides, so that many small ones and few large ones are equally dear. Each decision takes the same time
 //! whatever the number of clients, but for those that have reached a limit: each of them is passed over once a round.
 //!
-//! A limit of rate is a bucket: it fills with what is allowed a second, holds [`BURST`] of that, and a request may empty
+//! A limit of rate is a bucket: it fills with what is allowed a second, holds a hundredth of that, and a request may empty
 //! it below nothing, for which the client then waits. So a limit is kept over any second and a large request never gets
 //! stuck.
 //!
