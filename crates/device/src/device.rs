@@ -68,3 +68,49 @@ pub trait Device: Send {
     /// How commands are carried out, in words, and why not in a better way.
     fn explain(&self) -> String;
 }
+
+impl<D: Device + ?Sized> Device for Box<D> {
+    fn geometry(&self) -> Geometry {
+        (**self).geometry()
+    }
+
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>> {
+        (**self).submit(command)
+    }
+
+    fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize {
+        (**self).poll(done)
+    }
+
+    fn arm(&mut self) -> bool {
+        (**self).arm()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (**self).descriptor()
+    }
+
+    fn depth(&self) -> usize {
+        (**self).depth()
+    }
+
+    fn under_way(&self) -> usize {
+        (**self).under_way()
+    }
+
+    fn memory(&self) -> Option<BorrowedFd<'_>> {
+        (**self).memory()
+    }
+
+    fn register(&mut self, region: Region) -> Result<Option<RegionId>, Error> {
+        (**self).register(region)
+    }
+
+    fn unregister(&mut self, region: RegionId) {
+        (**self).unregister(region);
+    }
+
+    fn explain(&self) -> String {
+        (**self).explain()
+    }
+}

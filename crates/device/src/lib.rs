@@ -59,6 +59,7 @@
 //! - [`Memory`], [`MemoryOptions`]: a device of memory; [`File`], [`FileOptions`], [`Kind`], [`Using`]: of a file or a
 //!   block device
 //! - [`Error`]: what can go wrong before there are commands
+//! - `testing`, with the feature of that name: a device that fails and crashes as it is told
 
 mod command;
 mod device;
@@ -69,6 +70,8 @@ mod pages;
 mod region;
 mod span;
 mod spec;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use command::{Command, Done, Failure, Full, Operation};
 pub use device::{Device, Geometry};

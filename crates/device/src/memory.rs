@@ -85,14 +85,14 @@ impl Memory {
         let file = File::create("bywash-device", bytes, options.pages)?;
         file.fix_size()?;
         let mapping = file.map(true)?;
+        // All of it is there before huge pages are made of it: the kernel makes none of what nobody has touched.
+        fallocate(file.descriptor(), FallocateFlags::empty(), 0, options.bytes)
+            .map_err(|error| Error::io(format!("take {bytes} bytes of memory"), error))?;
         let huge_bytes = match options.pages {
             HugePages::Collapse => mapping.collapse(),
             HugePages::Reserved => bytes,
             HugePages::No => 0,
         };
-        // What did not become huge pages.
-        fallocate(file.descriptor(), FallocateFlags::empty(), 0, options.bytes)
-            .map_err(|error| Error::io(format!("take {bytes} bytes of memory"), error))?;
         let modelled = options.latency_ns > 0 || options.bandwidth.is_some();
         let pipe = modelled.then(|| Pipe::new(options.latency_ns, options.bandwidth));
         let done = VecDeque::with_capacity(options.depth);
@@ -283,6 +283,18 @@ mod tests {
     fn without_a_bandwidth_nobody_waits_for_another() {
         let mut pipe = Pipe::new(300, None);
         assert_eq!((pipe.due(7, 1 << 20), pipe.due(7, 0)), (307, 307));
+    }
+
+    #[test]
+    fn its_memory_is_on_huge_pages_where_there_are_some() {
+        // What the kernel makes of memory that was written.
+        let file = File::create("test", 2 << 20, HugePages::No).unwrap();
+        let mapping = file.map(true).unwrap();
+        // SAFETY: mapped, and nobody else has it.
+        unsafe { mapping.base().write_bytes(1, 2 << 20) };
+        let possible = mapping.collapse() > 0;
+        let memory = Memory::new(MemoryOptions::new(4 << 20)).unwrap();
+        assert_eq!(memory.huge_bytes > 0, possible, "{}", memory.explain());
     }
 
     #[test]

@@ -68,3 +68,6 @@ conforms! {
     block_by_ring
     block_by_threads
 }
+
+#[cfg(feature = "testing")]
+conforms! { faulty_without_faults }

@@ -15,6 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Most bytes of a command: the kernel takes two of these and not all of a third.
 const TRANSFER_MAX: u64 = 1 << 30;
@@ -24,6 +25,8 @@ const BLOCK: u32 = 512;
 const CAUTIOUS: u32 = 4096;
 /// Zeros that are kept, to be written.
 const ZEROES: usize = 64 << 10;
+/// How long somebody else may still have it.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// What statfs(2) says of tmpfs, which is the page cache.
 const TMPFS: i64 = 0x0102_1994;
 
@@ -99,6 +102,20 @@ fn access(options: &FileOptions) -> OFlags {
     OFlags::CLOEXEC | if options.read_only { OFlags::RDONLY } else { OFlags::RDWR }
 }
 
+/// Tries for some time to have what somebody else has: the kernel takes its time to clean up behind a server that was
+/// killed, whose io_uring it takes apart.
+fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match attempt() {
+            Err(Errno::BUSY | Errno::WOULDBLOCK) if Instant::now() < end => {
+                std::thread::sleep(PATIENCE / 100)
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 fn open_file(options: &FileOptions) -> Result<Medium, Error> {
     let path = &options.path;
     let is_made = options.bytes.is_some() && !options.read_only && !path.exists();
@@ -118,7 +135,7 @@ fn open_file(options: &FileOptions) -> Result<Medium, Error> {
         }
         _ => return Err(unfit(options, "it is no file")),
     }
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+    patiently(|| flock(&file, FlockOperation::NonBlockingLockExclusive)).map_err(|error| match error {
         Errno::WOULDBLOCK => unfit(options, "somebody else has locked it; end the server that uses it"),
         error => failed("lock", path, error),
     })?;
@@ -217,13 +234,11 @@ fn open_block(options: &FileOptions) -> Result<Medium, Error> {
         return Err(unfit(options, "it is no block device; write file: in place of block:"));
     }
     // O_EXCL without O_CREAT, of a block device: nobody else uses it as this or as part of something.
-    let file =
-        open(path, access(options) | direct | OFlags::EXCL, Mode::empty()).map_err(|error| match error {
-            Errno::BUSY => {
-                unfit(options, "it is mounted, or part of another device, or somebody has it open")
-            }
-            error => failed("open", path, error),
-        })?;
+    let open = || open(path, access(options) | direct | OFlags::EXCL, Mode::empty());
+    let file = patiently(open).map_err(|error| match error {
+        Errno::BUSY => unfit(options, "it is mounted, or part of another device, or somebody has it open"),
+        error => failed("open", path, error),
+    })?;
     let bytes = seek(&file, SeekFrom::End(0)).map_err(|error| failed("find the size of", path, error))?;
     let block = ioctl_blksszget(&file).map_err(|error| failed("find the blocks of", path, error))?.max(BLOCK);
     let optimal = ioctl_blkpbszget(&file).unwrap_or(block).max(block);

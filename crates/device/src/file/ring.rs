@@ -161,6 +161,9 @@ impl Ring {
                 Ok(()) => {}
             }
         }
+        // The kernel takes a ring apart some time after it was closed: the file is free for its next user before.
+        let _ = self.ring.submitter().unregister_files();
+        let _ = self.ring.submitter().unregister_buffers();
         true
     }
 

@@ -27,9 +27,16 @@ impl Chance {
 /// What a command under way is expected to come to.
 struct Expected {
     result: Result<(), Failure>,
-    /// Of a read: its pieces, what they should have, and which of its blocks were discarded.
-    read: Option<(Vec<(usize, usize)>, Vec<u8>, Vec<bool>)>,
+    read: Option<Read>,
     area: Arc<Area>,
+}
+
+/// What a read should find.
+struct Read {
+    pieces: Vec<(usize, usize)>,
+    bytes: Vec<u8>,
+    /// Which of its blocks were discarded.
+    discarded: Vec<bool>,
 }
 
 pub fn commands_do_what_a_model_does(subject: Subject) {
@@ -60,7 +67,7 @@ fn run(mut subject: Subject, mut chance: Chance) {
         let command = match chance.below(20) {
             0..7 => {
                 let discarded = model.discarded[first..first + count].to_vec();
-                expected.read = Some((pieces, model.bytes[range].to_vec(), discarded));
+                expected.read = Some(Read { pieces, bytes: model.bytes[range].to_vec(), discarded });
                 Command::read(token, offset, &spans)
             }
             kind @ 7..14 => {
@@ -162,7 +169,7 @@ fn settle(subject: &mut Subject, under_way: &mut HashMap<u64, Expected>, chance:
 fn check(token: u64, result: Result<(), Failure>, under_way: &mut HashMap<u64, Expected>, block: usize) {
     let expected = under_way.remove(&token).expect("done once");
     assert_eq!(result, expected.result, "command {token}");
-    if let Some((pieces, bytes, discarded)) = expected.read {
+    if let Some(Read { pieces, bytes, discarded }) = expected.read {
         let mut read = Vec::new();
         for (at, length) in pieces {
             read.extend(expected.area.get(at, length));

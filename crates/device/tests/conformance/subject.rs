@@ -242,3 +242,10 @@ pub fn block_by_ring() -> Option<Subject> {
 pub fn block_by_threads() -> Option<Subject> {
     block(",engine=threads,threads=3")
 }
+
+#[cfg(feature = "testing")]
+pub fn faulty_without_faults() -> Option<Subject> {
+    use bywash_device::{Memory, MemoryOptions, testing::Faulty};
+    let device = Memory::new(MemoryOptions::new(BYTES)).unwrap();
+    Some(Subject { device: Box::new(Faulty::over(device, 1)), _made_of: vec![] })
+}

@@ -1,0 +1,419 @@
+//! A device over another one that does what devices do on bad days.
+//!
+//! Every write goes to the inner device at once, and its blocks are remembered, with what they had before ([`super::cache`])
+//! until a flush or a durable write makes them durable. So reads see what they should, and a crash is a matter of
+//! deciding, block by block, how much of it was written: whatever it decides is allowed by [the rules](crate#rules).
+//! What it does follows from its seed and from what it is told.
+
+use super::cache::Cache;
+use crate::command::{Command, Done, Failure, Full, Operation};
+use crate::device::{Device, Geometry};
+use crate::error::Error;
+use crate::pages::Pages;
+use crate::region::{Region, RegionId};
+use crate::span::{Owner, Span, gather};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Longest time that the inner device may take for anything.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What happens to commands.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// To which; none: to all.
+    pub operation: Option<Operation>,
+    /// To those that have a byte of it. A flush has all.
+    pub range: Range<u64>,
+    /// But not to the first so many of those.
+    pub skip: u32,
+    /// To so many.
+    pub times: u32,
+    /// This.
+    pub what: What,
+}
+
+/// What can happen to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It fails with this number of errno(3). Of a write a few blocks, from its first one on, have been written.
+    Fail(i32),
+    /// It is given out as done so much later.
+    Delay(Duration),
+    /// It is not given out before [`Faulty::release`].
+    Hold,
+}
+
+/// How much of what is not durable is there after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// Nothing.
+    Lose,
+    /// All.
+    Keep,
+    /// The first writes, in the order of submission, and some blocks of the one behind them.
+    Prefix,
+    /// For each block by itself, any: writes are lost, torn between blocks, and reordered.
+    Any,
+}
+
+/// A command that the inner device has.
+#[derive(Debug)]
+struct UnderWay {
+    token: u64,
+    operation: Operation,
+    owner: Option<Owner>,
+    blocks: Range<u64>,
+    /// To compare and write: what is written.
+    new: Option<Arc<Pages>>,
+    /// When it was submitted.
+    submitted: u64,
+    what: Option<What>,
+}
+
+/// A command that is done, and what it means that it is given out.
+#[derive(Debug)]
+struct Ready {
+    command: u64,
+    under_way: UnderWay,
+    result: Result<(), Failure>,
+}
+
+/// A device over `D` that fails, delays and crashes as it is told.
+#[derive(Debug)]
+pub struct Faulty<D> {
+    inner: D,
+    chance: ChaCha8Rng,
+    faults: Vec<Fault>,
+    cache: Cache,
+    under_way: HashMap<u64, UnderWay>,
+    ready: VecDeque<Ready>,
+    /// Until when; none: until they are released.
+    late: Vec<(Option<Instant>, Ready)>,
+    /// Number of the next command of the inner device.
+    next: u64,
+    /// Counts what is given out.
+    now: u64,
+}
+
+impl<D: Device> Faulty<D> {
+    /// Over a device whose contents are durable as they are.
+    pub fn over(inner: D, seed: u64) -> Faulty<D> {
+        Faulty {
+            inner,
+            chance: ChaCha8Rng::seed_from_u64(seed),
+            faults: Vec::new(),
+            cache: Cache::default(),
+            under_way: HashMap::new(),
+            ready: VecDeque::new(),
+            late: Vec::new(),
+            next: 0,
+            now: 0,
+        }
+    }
+
+    /// From now on this happens. Of several faults that a command could have, it has the first.
+    pub fn inject(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    /// Gives out what was held, with the next [`Device::poll`].
+    pub fn release(&mut self) {
+        let (held, late): (Vec<_>, _) = self.late.drain(..).partition(|(until, _)| until.is_none());
+        self.late = late;
+        self.ready.extend(held.into_iter().map(|(_, ready)| ready));
+    }
+
+    /// The power fails: answers the inner device as it is afterwards. What was under way is done, or not, as a write
+    /// that was done and not flushed.
+    ///
+    /// # Panics
+    /// If the inner device fails.
+    pub fn crash(mut self, crash: Crash) -> D {
+        self.wait(|faulty| faulty.inner.under_way() == 0);
+        let commands = self.cache.commands();
+        let mut chance = self.chance.clone();
+        let mut below = move |most: usize| (chance.next_u64() % most as u64) as usize;
+        // The command that was being written.
+        let torn = commands.get(below(commands.len() + 1)).copied();
+        let blocks = std::mem::take(&mut self.cache).crash(|writes| match crash {
+            Crash::Lose => 0,
+            Crash::Keep => writes.count(),
+            Crash::Any => below(writes.count() + 1),
+            Crash::Prefix => {
+                let is_there = |command: &u64| torn.is_none_or(|torn| *command <= torn);
+                let (count, last) =
+                    writes.take_while(is_there).fold((0, None), |(n, _), last| (n + 1, Some(last)));
+                count - if count > 0 && last == torn { below(2) } else { 0 }
+            }
+        });
+        let size = u64::from(self.inner.geometry().block);
+        for (block, bytes) in blocks {
+            let pages = pages_of(&bytes);
+            let span = [all_of(&pages)];
+            self.carry_out(Command::write_durable(0, block * size, &span).owner(pages.clone()));
+        }
+        self.inner
+    }
+
+    /// Waits for something of the inner device.
+    fn wait(&mut self, is_there: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !is_there(self) {
+            assert!(Instant::now() < end, "the inner device is stuck");
+            self.poll_inner();
+        }
+    }
+
+    /// One command of this device's own. There is room for it: called while less is under way than the device is deep.
+    fn carry_out(&mut self, command: Command<'_>) {
+        let number = self.next;
+        self.next += 1;
+        let Ok(()) = self.inner.submit(Command { token: number, ..command }) else {
+            panic!("the inner device is not as deep as it says")
+        };
+        let end = Instant::now() + LIMIT;
+        let mut result = None;
+        while result.is_none() {
+            assert!(Instant::now() < end, "the inner device is stuck");
+            for done in self.polled() {
+                if done.token == number { result = Some(done.result) } else { self.came(done) }
+            }
+        }
+        assert_eq!(result, Some(Ok(())), "the inner device fails by itself");
+    }
+
+    fn polled(&mut self) -> Vec<Done> {
+        let mut all = Vec::new();
+        self.inner.poll(&mut |done| all.push(done));
+        all
+    }
+
+    fn poll_inner(&mut self) {
+        for done in self.polled() {
+            self.came(done);
+        }
+    }
+
+    /// The inner device is done with a command.
+    fn came(&mut self, done: Done) {
+        let Some(under_way) = self.under_way.remove(&done.token) else { return };
+        if let (Some(new), Ok(())) = (&under_way.new, done.result) {
+            let block = self.inner.geometry().block as usize;
+            self.cache.write(under_way.blocks.start, done.token, &bytes_of(new)[block..]);
+        }
+        let result = match under_way.what {
+            Some(What::Fail(error)) => Err(Failure::Io(error)),
+            _ => done.result,
+        };
+        self.put(Ready { command: done.token, under_way, result });
+    }
+
+    /// A command is to be given out, now or later.
+    fn put(&mut self, ready: Ready) {
+        match ready.under_way.what {
+            Some(What::Delay(time)) => self.late.push((Some(Instant::now() + time), ready)),
+            Some(What::Hold) => self.late.push((None, ready)),
+            _ => self.ready.push_back(ready),
+        }
+    }
+
+    /// What it means that a command is given out.
+    fn give_out(&mut self, ready: Ready) -> Done {
+        let Ready { command, under_way, result } = ready;
+        self.now += 1;
+        if result.is_ok() {
+            match under_way.operation {
+                Operation::Flush => self.cache.flush(under_way.submitted),
+                Operation::WriteDurable => self.cache.settle(under_way.blocks, command),
+                _ => self.cache.done(under_way.blocks, command, self.now),
+            }
+        }
+        Done { token: under_way.token, owner: under_way.owner, result }
+    }
+
+    /// What is to happen to a command.
+    fn fault(&mut self, operation: Operation, range: Range<u64>) -> Option<What> {
+        let concerns = |fault: &&mut Fault| {
+            let overlaps = fault.range.start < range.end && range.start < fault.range.end;
+            fault.times > 0
+                && fault.operation.is_none_or(|wanted| wanted == operation)
+                && (overlaps || operation == Operation::Flush)
+        };
+        let fault = self.faults.iter_mut().find(concerns)?;
+        if fault.skip > 0 {
+            fault.skip -= 1;
+            return None;
+        }
+        fault.times -= 1;
+        Some(fault.what)
+    }
+
+    /// Finds out what blocks have durably that are about to be written.
+    fn learn(&mut self, blocks: Range<u64>) {
+        let block = self.inner.geometry().block as usize;
+        for number in blocks {
+            if !self.cache.knows(number) {
+                let pages = Arc::new(Pages::new(block));
+                let span = [all_of(&pages)];
+                self.carry_out(Command::read(0, number * block as u64, &span).owner(pages.clone()));
+                self.cache.learn(number, &bytes_of(&pages));
+            }
+        }
+    }
+
+    /// Hands a command that changes the device on, with a copy of its data.
+    fn hand_on(&mut self, command: u64, offset: u64, mut under_way: UnderWay, data: Vec<u8>) {
+        let block = u64::from(self.inner.geometry().block);
+        if let (Some(What::Fail(error)), operation) = (under_way.what, under_way.operation) {
+            // A write is torn; of nothing else there is a half.
+            let some =
+                if operation == Operation::CompareAndWrite { 1 } else { data.len() as u64 / block + 1 };
+            under_way.blocks.end = under_way.blocks.start + self.chance.next_u64() % some;
+            if under_way.blocks.is_empty() {
+                return self.put(Ready { command, under_way, result: Err(Failure::Io(error)) });
+            }
+        }
+        self.learn(under_way.blocks.clone());
+        let pages = pages_of(&data);
+        let is_swap = under_way.operation == Operation::CompareAndWrite;
+        let bytes = if is_swap { 2 * block } else { (under_way.blocks.end - under_way.blocks.start) * block };
+        // SAFETY: of the pages, which go along; nothing refers to them.
+        let span = [unsafe { Span::new(pages.base(), bytes as usize) }];
+        let inner = if is_swap {
+            under_way.new = Some(pages.clone());
+            Command::compare_and_write(command, offset, &span)
+        } else {
+            for (number, bytes) in under_way.blocks.clone().zip(data.chunks(block as usize)) {
+                self.cache.write(number, command, bytes);
+            }
+            Command::write(command, offset, &span)
+        };
+        self.start(inner.owner(pages), command, under_way);
+    }
+
+    fn start(&mut self, inner: Command<'_>, command: u64, under_way: UnderWay) {
+        let Ok(()) = self.inner.submit(inner) else { panic!("the inner device is not as deep as it says") };
+        self.under_way.insert(command, under_way);
+    }
+}
+
+impl<D: Device> Device for Faulty<D> {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>> {
+        if self.under_way() >= self.depth() {
+            return Err(Full(command));
+        }
+        let geometry = self.inner.geometry();
+        let checked = command.check(&geometry);
+        let Command { token, operation, offset, length: _, spans, region: _, owner } = command;
+        let bytes = checked.unwrap_or(0);
+        let block = u64::from(geometry.block);
+        let range = offset..offset.saturating_add(bytes);
+        let blocks = offset / block..range.end / block;
+        let what = if checked.is_ok() { self.fault(operation, range) } else { None };
+        let (number, submitted) = (self.next, self.now);
+        self.next += 1;
+        let under_way = UnderWay { token, operation, owner, blocks, new: None, submitted, what };
+        match (operation, what) {
+            _ if checked.is_err() || (bytes == 0 && operation != Operation::Flush) => {
+                self.put(Ready { command: number, under_way, result: checked.map(|_| ()) });
+            }
+            (Operation::Read | Operation::Flush | Operation::Discard, Some(What::Fail(error))) => {
+                self.put(Ready { command: number, under_way, result: Err(Failure::Io(error)) });
+            }
+            // Advice that it does not take.
+            (Operation::Discard, _) => self.put(Ready { command: number, under_way, result: Ok(()) }),
+            (Operation::Flush, _) => self.start(Command::flush(number), number, under_way),
+            (Operation::Read, _) => {
+                let inner = Command::read(number, offset, spans);
+                let owner = under_way.owner.clone();
+                self.start(Command { owner, ..inner }, number, under_way);
+            }
+            (Operation::WriteZeroes, _) => self.hand_on(number, offset, under_way, vec![0; bytes as usize]),
+            _ => {
+                let length = if operation == Operation::CompareAndWrite { 2 * bytes } else { bytes };
+                let mut data = vec![0; length as usize];
+                // SAFETY: `check` has found so many bytes in the spans.
+                unsafe { gather(spans, 0, data.as_mut_ptr(), data.len()) };
+                self.hand_on(number, offset, under_way, data);
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize {
+        self.poll_inner();
+        let now = Instant::now();
+        let is_due = |(until, _): &(Option<Instant>, Ready)| until.is_some_and(|until| until <= now);
+        let (due, late): (Vec<_>, _) = self.late.drain(..).partition(is_due);
+        self.late = late;
+        self.ready.extend(due.into_iter().map(|(_, ready)| ready));
+        let mut count = 0;
+        while let Some(ready) = self.ready.pop_front() {
+            let given = self.give_out(ready);
+            done(given);
+            count += 1;
+        }
+        count
+    }
+
+    fn arm(&mut self) -> bool {
+        // What comes late has to be looked for; what is held comes when somebody calls.
+        !self.ready.is_empty() || self.late.iter().any(|(until, _)| until.is_some()) || self.inner.arm()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
+    }
+
+    fn depth(&self) -> usize {
+        self.inner.depth()
+    }
+
+    fn under_way(&self) -> usize {
+        self.under_way.len() + self.ready.len() + self.late.len()
+    }
+
+    /// None: what is written to a mapping passes by this device.
+    fn memory(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn register(&mut self, _: Region) -> Result<Option<RegionId>, Error> {
+        Ok(None)
+    }
+
+    fn unregister(&mut self, _: RegionId) {}
+
+    fn explain(&self) -> String {
+        format!("with faults over {}", self.inner.explain())
+    }
+}
+
+fn all_of(pages: &Arc<Pages>) -> Span {
+    // SAFETY: of the pages, which go along as the owner with each command here; nothing refers to them.
+    unsafe { Span::new(pages.base(), pages.bytes()) }
+}
+
+fn pages_of(bytes: &[u8]) -> Arc<Pages> {
+    let pages = Pages::new(bytes.len());
+    // SAFETY: the pages are as large, and nobody else knows them yet.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pages.base(), bytes.len()) };
+    Arc::new(pages)
+}
+
+fn bytes_of(pages: &Arc<Pages>) -> Vec<u8> {
+    let mut bytes = vec![0; pages.bytes()];
+    // SAFETY: the vector is as large, and nothing is under way with the pages.
+    unsafe { std::ptr::copy_nonoverlapping(pages.base().cast_const(), bytes.as_mut_ptr(), bytes.len()) };
+    bytes
+}

@@ -1,0 +1,82 @@
+//! Commands cost no allocation, whichever device they are of: counted, in all threads.
+
+use bywash_device::{Command, Device, Owner, Region, Span, Spec};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: the system's allocator, counted.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[repr(align(4096))]
+struct Memory([AtomicU8; 64 << 10]);
+
+fn work(device: &mut dyn Device, memory: &Arc<Memory>, region: Option<bywash_device::RegionId>) {
+    let base: *mut u8 = memory.0.as_ptr().cast_mut().cast();
+    // SAFETY: atomics, which may be written at any time, and go along as the owner with each command.
+    let span = |at: usize, bytes| unsafe { Span::new(base.wrapping_add(at), bytes) };
+    let aligned = [span(0, 4096)];
+    // By way of the device's own memory.
+    let pieces = [span(4097, 3), span(5000, 4093)];
+    let two = [span(8192, 1024)];
+    for round in 0..200u64 {
+        let offset = round % 16 * 4096;
+        for command in [
+            Command::write(1, offset, &aligned),
+            Command::read(2, offset, &pieces),
+            Command::compare_and_write(3, offset, &two),
+            Command::write_durable(4, offset, &pieces),
+            Command::write_zeroes(5, offset, 4096),
+            Command::discard(6, offset, 4096),
+            Command::flush(7),
+            Command::read(8, 1, &aligned),
+        ] {
+            let owner: Owner = memory.clone();
+            assert!(device.submit(command.owner(owner).region(region)).is_ok());
+        }
+        while device.under_way() > 0 {
+            device.poll(&mut |_| {});
+            device.arm();
+        }
+    }
+}
+
+#[test]
+fn commands_allocate_nothing() {
+    let memory = Arc::new(Memory([const { AtomicU8::new(0) }; 64 << 10]));
+    let folder = tempfile::tempdir().unwrap();
+    for (number, spec) in
+        ["mem:1M", "mem:1M,latency=1us", "file:,depth=8", "file:,engine=threads", "file:,cached"]
+            .into_iter()
+            .enumerate()
+    {
+        let file = format!("file:{}/{number},size=1M", folder.path().display());
+        let spec = format!("a={}", spec.replace("file:", &file));
+        let mut device = spec.parse::<Spec>().unwrap().open().unwrap();
+        // SAFETY: the memory stays as long as it is owned, and is of atomics.
+        let region = unsafe { Region::new(memory.0.as_ptr().cast_mut().cast(), 64 << 10, memory.clone()) };
+        let region = device.register(region).unwrap();
+        work(&mut *device, &memory, region);
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        work(&mut *device, &memory, region);
+        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before, "{spec}");
+    }
+}

@@ -1,0 +1,269 @@
+//! What is peculiar to files, block devices and memory: how they are opened, and what happens when they are not what
+//! they were.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bywash_device::{Command, Device, Failure, Memory, MemoryOptions, Span, Spec};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+/// Memory of a command, on a page of its own.
+#[repr(align(4096))]
+struct Page([AtomicU8; 4096]);
+
+impl Page {
+    fn of(byte: u8) -> Arc<Page> {
+        Arc::new(Page(std::array::from_fn(|_| AtomicU8::new(byte))))
+    }
+
+    fn span(self: &Arc<Page>) -> Span {
+        // SAFETY: atomics, which may be written at any time; the page goes along as the owner with each command here.
+        unsafe { Span::new(self.0.as_ptr().cast_mut().cast(), self.0.len()) }
+    }
+
+    fn is_all(&self, byte: u8) -> bool {
+        self.0.iter().all(|there| there.load(Ordering::Relaxed) == byte)
+    }
+}
+
+fn open(spec: &str) -> Box<dyn Device> {
+    spec.parse::<Spec>().unwrap().open().unwrap()
+}
+
+fn refused(spec: &str) -> String {
+    match spec.parse::<Spec>().unwrap().open() {
+        Ok(device) => panic!("{spec} is {}", device.explain()),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn finish(device: &mut dyn Device) -> Vec<(u64, Result<(), Failure>)> {
+    let (mut all, end) = (Vec::new(), Instant::now() + Duration::from_secs(60));
+    while device.under_way() > 0 {
+        device.poll(&mut |done| all.push((done.token, done.result)));
+        assert!(Instant::now() < end, "stuck");
+    }
+    all.sort_by_key(|(token, _)| *token);
+    all
+}
+
+fn run(device: &mut dyn Device, command: Command<'_>, page: &Arc<Page>) -> Result<(), Failure> {
+    assert!(device.submit(command.owner(page.clone())).is_ok());
+    finish(device)[0].1
+}
+
+#[test]
+fn what_makes_no_device_is_refused_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(at("small"), [1; 100]).unwrap();
+    fs::write(at("large"), [1; 8192]).unwrap();
+    for (spec, why) in [
+        (format!("a=file:{}", at("none")), "give size=BYTES"),
+        (format!("a=file:{}", at("small")), "not one block"),
+        (format!("a=file:{},size=4K", at("large")), "has 8192 bytes already"),
+        (format!("a=file:{},size=1000", at("new")), "multiple of"),
+        (format!("a=file:{},size=1M,read-only", at("large")), "only be read"),
+        (format!("a=file:{}", folder.path().display()), "open"),
+        (format!("a=file:{},read-only", folder.path().display()), "no file"),
+        ("a=file:/dev/null".into(), "no file"),
+        (format!("a=block:{}", at("large")), "write file:"),
+        (format!("a=block:{}", at("none")), "No such file"),
+        ("a=mem:1000T".into(), "give less"),
+    ] {
+        let error = refused(&spec);
+        assert!(error.contains(why), "{spec}: {error}");
+    }
+    // What was refused is as it was.
+    assert_eq!(fs::metadata(at("large")).unwrap().len(), 8192);
+}
+
+#[test]
+fn a_file_is_used_by_one_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = format!("a=file:{}/device,size=1M", folder.path().display());
+    let first = open(&spec);
+    assert!(refused(&spec).contains("locked"), "{}", refused(&spec));
+    drop(first);
+    // At once: nothing of it is left that would have to be waited for.
+    let begun = Instant::now();
+    open(&spec);
+    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn room_is_taken_at_once_or_as_it_is_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    for (option, least, most) in [("", 2048, 1 << 20), (",sparse", 0, 1000)] {
+        let path = folder.path().join(format!("device{option}"));
+        let text = path.display().to_string().replace(',', "\\,");
+        drop(open(&format!("a=file:{text},size=1M{option}")));
+        let status = fs::metadata(&path).unwrap();
+        assert_eq!(status.len(), 1 << 20);
+        assert!((least..=most).contains(&status.blocks()), "{option}: {} blocks", status.blocks());
+    }
+}
+
+#[test]
+fn what_may_only_be_read_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("device");
+    fs::write(&path, [7; 8192]).unwrap();
+    for engine in ["", ",engine=threads"] {
+        let mut device = open(&format!("a=file:{},read-only{engine}", path.display()));
+        let (device, page) = (&mut *device, Page::of(1));
+        assert!(device.geometry().read_only);
+        let span = [page.span()];
+        for command in [
+            Command::write(1, 0, &span),
+            Command::write_durable(1, 0, &span),
+            Command::write_zeroes(1, 0, 4096),
+            Command::discard(1, 0, 4096),
+            Command::compare_and_write(1, 0, &span),
+        ] {
+            assert_eq!(run(device, command, &page), Err(Failure::ReadOnly));
+        }
+        assert_eq!(run(device, Command::flush(1), &page), Ok(()));
+        assert_eq!(run(device, Command::read(1, 4096, &span), &page), Ok(()));
+        assert!(page.is_all(7));
+    }
+    assert_eq!(fs::read(&path).unwrap(), [7; 8192]);
+}
+
+#[test]
+fn of_a_file_that_was_cut_short_the_rest_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for engine in ["", ",engine=threads", ",cached"] {
+        let path = folder.path().join("device");
+        let mut device = open(&format!("a=file:{},size=1M{engine}", path.display()));
+        let pages: Vec<_> = (0..16).map(|_| Page::of(1)).collect();
+        fs::File::options().write(true).open(&path).unwrap().set_len(512 << 10).unwrap();
+        for (token, page) in (0..).zip(&pages) {
+            let offset = if token % 2 == 0 { token << 12 } else { (1 << 20) - (token << 12) };
+            let span = [page.span()];
+            assert!(device.submit(Command::read(token, offset, &span).owner(page.clone())).is_ok());
+        }
+        for (token, result) in finish(&mut *device) {
+            let failed = Err(Failure::Io(rustix::io::Errno::IO.raw_os_error()));
+            assert_eq!(result, if token % 2 == 0 { Ok(()) } else { failed }, "{engine}");
+        }
+        assert!(pages[2].is_all(0));
+        drop(device);
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+/// Has this thread, and those that it starts, told that there is no io_uring.
+fn forbid_io_uring() {
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    let jump = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let answer = libc::BPF_RET | libc::BPF_K;
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut steps = [
+        // The number of the system call is what comes first.
+        step(load, 0, 0, 0),
+        step(jump, 0, 1, libc::SYS_io_uring_setup as u32),
+        step(answer, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        step(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: numbers alone.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    // SAFETY: the kernel copies the program, which is as long as it says.
+    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) };
+    assert_eq!(set, 0);
+}
+
+#[test]
+fn without_io_uring_there_are_threads_and_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = format!("a=file:{}/device,size=1M,threads=2", folder.path().display());
+    let test = move || {
+        forbid_io_uring();
+        let mut device = open(&spec);
+        let text = device.explain();
+        assert!(text.contains("by 2 threads (there is no io_uring") && text.contains("seccomp"), "{text}");
+        let page = Page::of(3);
+        assert_eq!(run(&mut *device, Command::write(1, 0, &[page.span()]), &page), Ok(()));
+        drop(device);
+        let error = refused(&format!("{spec},engine=io_uring"));
+        assert!(error.contains("there is no io_uring") && error.contains("leave the engine out"), "{error}");
+    };
+    std::thread::spawn(test).join().unwrap();
+}
+
+#[test]
+fn flushes_reach_the_medium() {
+    if !rustix::process::geteuid().is_root() {
+        println!("left out: only root can make a loop device");
+        return;
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let made =
+        std::process::Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output().unwrap();
+    if !made.status.success() {
+        println!("left out: no loop device here: {}", String::from_utf8_lossy(&made.stderr));
+        return;
+    }
+    let name = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let outcome = std::panic::catch_unwind(|| check_flushes(&name));
+    let detached = std::process::Command::new("losetup").arg("--detach").arg(&name).status().unwrap();
+    assert!(detached.success());
+    outcome.unwrap();
+}
+
+fn check_flushes(name: &str) {
+    let stat = format!("/sys/block/{}/stat", Path::new(name).file_name().unwrap().display());
+    // The sixteenth number; see Documentation/block/stat.rst.
+    let flushes = || {
+        let text = fs::read_to_string(&stat).unwrap();
+        text.split_whitespace().nth(15).unwrap().parse::<u64>().unwrap()
+    };
+    for engine in ["", ",engine=threads"] {
+        let mut device = open(&format!("a=block:{name}{engine}"));
+        assert!(refused(&format!("a=block:{name}")).contains("somebody has it open"));
+        let (device, page) = (&mut *device, Page::of(5));
+        let span = [page.span()];
+        let before = flushes();
+        assert_eq!(run(device, Command::write(1, 0, &span), &page), Ok(()));
+        assert_eq!(flushes(), before, "a write is no flush");
+        assert_eq!(run(device, Command::flush(2), &page), Ok(()));
+        let flushed = flushes();
+        assert!(flushed > before, "the flush did not come");
+        assert_eq!(run(device, Command::write_durable(3, 0, &span), &page), Ok(()));
+        assert!(flushes() > flushed, "the durable write did not come through");
+    }
+}
+
+#[test]
+fn memory_can_be_mapped_and_not_resized() {
+    let mut device = Memory::new(MemoryOptions::new(1 << 20)).unwrap();
+    let page = Page::of(9);
+    assert_eq!(run(&mut device, Command::write(1, 4096, &[page.span()]), &page), Ok(()));
+    let file = fs::File::from(device.memory().unwrap().try_clone_to_owned().unwrap());
+    let mut seen = [0; 4096];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut seen, 4096).unwrap();
+    assert_eq!(seen, [9; 4096]);
+    assert_eq!(file.metadata().unwrap().len(), 1 << 20);
+    assert!(file.set_len(0).is_err() && file.set_len(2 << 20).is_err());
+}
+
+#[test]
+fn a_pipe_takes_its_time() {
+    let mut device = open("m=mem:1M,latency=2ms,bandwidth=1M/s");
+    let page = Page::of(1);
+    let begun = Instant::now();
+    // 4096 bytes take 3.9 ms of the pipe each, one behind the other; then 2 ms.
+    for token in 0..4 {
+        let span = [page.span()];
+        assert!(device.submit(Command::write(token, 0, &span).owner(page.clone())).is_ok());
+    }
+    assert_eq!(device.poll(&mut |_| {}), 0);
+    assert_eq!(finish(&mut *device).len(), 4);
+    assert!(begun.elapsed() >= Duration::from_micros(4 * 3906 + 2000), "{:?}", begun.elapsed());
+}
