@@ -3,15 +3,15 @@
 //! Each process does its calls in their order, one at a time. Which of them find their data in memory is worked out
 //! beforehand, in the order of the recording, with the description's cache of files ([`FileCache`]); files and sockets are
 //! spread over disks and interfaces. Writes go to memory and reach a disk when they are synchronised, or later, by a
-//! process of the system, when memory is needed; without a cache of files each call waits for its disk. Reads that go on where the last one of that file ended are in order, and
-//! read ahead.
+//! process of the system, when memory is needed; without a cache of files each call waits for its disk. Reads that go on
+//! where the last one of that file ended are in order, and read ahead.
 
 use super::caches::Target;
 use super::file_cache::{Evicted, FileCache};
 use super::hardware::{Hardware, block_of};
 use super::request::Serving;
 use super::script::Writing;
-use super::simulate::{Error, Prepared, Report, report};
+use super::simulate::{Error, Prepared, Report, report, within_limits};
 use crate::engine::{End, Net, Op, Record, Registers, Run, Time};
 use crate::server::caches::Lies;
 use crate::trace::{Call, Kind, Trace};
@@ -50,6 +50,7 @@ pub fn replay(
     if trace.calls.is_empty() {
         return Err(Error::Nothing);
     }
+    within_limits(description)?;
     let prepared = prepare(description, architecture, trace, pace)?;
     let requests = trace.calls.len() as u64;
     let outcome = Run::new(prepared.net(), seed).watched(End::Requests { warm_up: 0, requests }, watch);
@@ -94,7 +95,7 @@ fn prepare(
 ) -> Result<Prepared, Error> {
     let mut net = Net::new();
     let hardware = Hardware::new(&mut net, &description.machine);
-    let mut plan = Plan::of(description, trace, pace, hardware.counts);
+    let plan = Plan::of(description, trace, pace, hardware.counts);
     if plan.processes.len() > PROCESSES_MAX {
         return Err(Error::TooManyThreads(plan.processes.len() as f64));
     }
@@ -109,8 +110,7 @@ fn prepare(
     let serving = Serving::new(&hardware, &description.machine, &work, architecture);
     let (script, places) = script(&serving);
     let script = net.script(script);
-    plan.processes.insert(u32::MAX, std::mem::take(&mut plan.written_back));
-    for records in plan.processes.into_values() {
+    for records in plan.processes.into_values().chain([plan.written_back]) {
         let records =
             records.into_iter().map(|(does, record)| Record { to: places[does as usize], ..record });
         net.replay(script, Registers::default(), records);
