@@ -27,13 +27,13 @@
 //! **Blocks.** Offsets and lengths are multiples of the logical block, of 512 bytes or more. A block is read and written
 //! as a whole: nobody ever sees a part of one write and a part of another in it, neither in a read nor after a crash.
 //! A command of several blocks has no such promise: after a failure or a crash any of its blocks may have been written.
+//! Neither has whoever looks past the device: at a `mem:` device's memory that is mapped, or at the file.
 //!
 //! **Order.** Commands under way are done in any order. Two that overlap, at least one of which changes the device, take
 //! effect in the order in which they were submitted: a read sees the writes that were submitted before it, and none that
 //! was submitted after it. Commands that do not overlap have no order: who needs one waits for the first to be done.
 //!
-//! **Compare and write** of one block is one step: no other command of the device comes between. (Whoever has the medium
-//! of a `mem:` device mapped is not a command.)
+//! **Compare and write** of one block is one step: no other command of the device comes between.
 //!
 //! **Durability.** A write that is done may be in a volatile cache; after a crash each of its blocks has the contents of
 //! any write to it since the last that is durable, or of that. A flush that is done has made durable everything that was

@@ -139,7 +139,7 @@ fn open_file(options: &FileOptions) -> Result<Medium, Error> {
         Errno::WOULDBLOCK => unfit(options, "somebody else has locked it; end the server that uses it"),
         error => failed("lock", path, error),
     })?;
-    // For io_uring a file that does not wait is one that may always say EAGAIN.
+    // Older kernels' io_uring says EAGAIN of a file that does not wait, where it would else have let a thread wait.
     fcntl_getfl(&file)
         .and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK))
         .map_err(|error| failed("open", path, error))?;

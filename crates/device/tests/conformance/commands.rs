@@ -115,6 +115,9 @@ pub fn a_block_is_compared_and_written(mut subject: Subject) {
     let mut nearly = old.clone();
     nearly[block - 1] ^= 1;
     assert_eq!(swap(&nearly, &new, 5), (Err(Failure::Mismatch), old.clone()));
+    nearly = old.clone();
+    nearly[0] ^= 128;
+    assert_eq!(swap(&nearly, &new, block), (Err(Failure::Mismatch), old.clone()));
     assert_eq!(swap(&old, &new, block + 3), (Ok(()), new.clone()));
     assert_eq!(swap(&old, &other, block), (Err(Failure::Mismatch), new.clone()));
     assert_eq!(swap(&new, &new, 0), (Ok(()), new.clone()));
