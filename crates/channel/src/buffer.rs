@@ -104,6 +104,13 @@ impl Buffer {
         self.pool.arena.at(self.offset).unwrap_or_else(ptr::dangling_mut)
     }
 
+    /// Where it is, for a system call or a device: valid for reading and writing as long as this value is there. A server
+    /// that breaks the protocol may write there at any time.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base()
+    }
+
     #[inline]
     pub(crate) fn extent(&self) -> Extent {
         // Within the arena, whose size and granules fit; see `Arena::create`.

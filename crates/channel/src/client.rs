@@ -60,7 +60,7 @@ impl Options {
         self
     }
 
-    /// Pages of 2 MiB for the arena. Reserved ones cannot be had: whoever may write to them can take them away, and
+    /// Pages of 2 MiB for the arena. None by default: its memory is taken as it is used. Reserved ones cannot be had: whoever may write to them can take them away, and
     /// the other end would fault.
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Options {
         self.huge_pages = huge_pages;
@@ -195,6 +195,15 @@ pub struct Completion {
     pub user_data: u64,
 }
 
+/// A request that was never completed.
+#[derive(Debug)]
+pub struct Unanswered {
+    /// What the submission was to be known by.
+    pub user_data: u64,
+    /// What is in its memory, if it had some: a copy, since the server may still go there.
+    pub contents: Option<Vec<u8>>,
+}
+
 /// What is kept of a request while it is under way.
 #[derive(Debug)]
 struct Kept {
@@ -263,7 +272,7 @@ impl Client {
         options.check()?;
         let prepared = options.wait.prepare_fences();
         let (words, _) = control_words(options.depth);
-        let (control, all) = File::create_words(words)?;
+        let (control, all) = File::create_words(words, Writers::Both)?;
         let arena = match options.arena_bytes {
             0 => None,
             bytes => Some(Arena::create(bytes, options.huge_pages, Writers::Both)?),
@@ -362,6 +371,11 @@ impl Client {
     #[cfg(feature = "async")]
     pub async fn reap_async(&mut self) -> Result<Completion, Error> {
         self.reaper.reap_async().await
+    }
+
+    /// See [`Reaper::take_unanswered`].
+    pub fn take_unanswered(&mut self) -> Vec<Unanswered> {
+        self.reaper.take_unanswered()
     }
 
     /// See [`Reaper::arm`].
@@ -530,6 +544,22 @@ impl Reaper {
         };
         meeting.counters.completions.add(1);
         Ok(Some(Completion { tag: Tag(tag), status, value, buffer, user_data }))
+    }
+
+    /// Ends the connection, if it has not ended yet, and takes out what is under way and was not reaped, so that it can be
+    /// submitted elsewhere. What the server completes later is found to be a lie.
+    pub fn take_unanswered(&mut self) -> Vec<Unanswered> {
+        self.connection.meeting.link.shut();
+        let kept = (0..self.connection.depth).filter_map(|tag| self.done.take(tag));
+        let unanswered = kept.map(|Kept { buffer, user_data }| {
+            let contents = buffer.map(|buffer| {
+                let mut bytes = vec![0; buffer.len()];
+                buffer.read(0, &mut bytes);
+                bytes
+            });
+            Unanswered { user_data, contents }
+        });
+        unanswered.collect()
     }
 
     /// For event loops: after `Ok(false)` the descriptor of [`AsFd`] becomes readable when the server completes

@@ -59,7 +59,7 @@ mod stats;
 
 pub use buffer::{Buffer, Buffers, Memory};
 pub use bywash_link::{Credentials, Error, HugePages, Wait, socket_pair};
-pub use client::{Client, Completion, NotSubmitted, Options, Reaper, Submission, Submitter, Tag};
+pub use client::{Client, Completion, NotSubmitted, Options, Reaper, Submission, Submitter, Tag, Unanswered};
 pub use dispatch::{Dispatcher, NotDispatched};
 pub use layout::{ARGUMENTS, DEPTH_MAX};
 pub use server::{Completer, Listener, Memories, Request, Requests, Server, ServerOptions};

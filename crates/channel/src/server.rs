@@ -209,6 +209,12 @@ impl Memories {
         self.0.memory(request)
     }
 
+    /// All of the client's arena, of which every request's memory is a part; none if it has no arena.
+    pub fn arena(&self) -> Option<Memory<'_>> {
+        let arena = self.0.arena.as_ref()?;
+        Some(Memory { base: arena.at(0)?, length: arena.file.bytes(), counters: &self.0.meeting.counters })
+    }
+
     /// What both halves have done so far.
     pub fn stats(&self) -> Stats {
         self.0.meeting.counters.read()
@@ -341,6 +347,11 @@ impl Server {
     #[inline]
     pub fn complete(&mut self, request: Request, status: u16, value: u64) -> Result<(), Error> {
         self.completer.complete(request, status, value)
+    }
+
+    /// Most requests that the client can have under way.
+    pub fn depth(&self) -> usize {
+        self.requests.connection.taken.len()
     }
 
     /// Who is at the other end, as the kernel says.

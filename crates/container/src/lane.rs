@@ -9,7 +9,7 @@ pub(crate) use shipping::Shipping;
 
 use crate::layout::{self, FLAG_SEALED};
 use crate::stats::Counters;
-use bywash_link::{Error, File, Hello, Link, Wait};
+use bywash_link::{Error, File, Hello, Link, Wait, Writers};
 use bywash_ring::layout::{CONSUMER_BELL, PRODUCER_BELL};
 use bywash_ring::{Bell, Shared};
 use std::os::fd::OwnedFd;
@@ -28,7 +28,7 @@ impl Control {
     /// Makes the memory of a lane of this end's.
     pub(crate) fn create(depth: u32, tickets: u32) -> Result<(Control, File), Error> {
         let (words, _) = layout::control_words(depth, tickets);
-        let (file, all) = File::create_words(words)?;
+        let (file, all) = File::create_words(words, Writers::Both)?;
         Ok((Control::of(&all, depth, tickets), file))
     }
 

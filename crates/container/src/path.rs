@@ -109,7 +109,7 @@ impl Options {
         self
     }
 
-    /// Pages of 2 MiB for the arena.
+    /// Pages of 2 MiB for the arena. None by default: its memory is taken as it is used.
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Options {
         self.huge_pages = huge_pages;
         self

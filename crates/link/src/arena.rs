@@ -6,7 +6,7 @@ use crate::memory::{File, HUGE_PAGE, HugePages, Mapping, PAGE};
 /// Most bytes of an arena.
 pub const ARENA_BYTES_MAX: usize = 1 << 38;
 
-/// Who may write an arena.
+/// Who may write memory that two have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writers {
     /// Whoever made it, through the mapping that it has; nobody else, for ever.
@@ -27,7 +27,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// An arena of at least `bytes`, in whole pages, mapped for writing and sealed against resizing.
+    /// An arena of at least `bytes`, in whole pages, mapped for writing and sealed against resizing. Its memory is
+    /// taken as it is used, but with [`HugePages::Collapse`].
     ///
     /// # Errors
     /// What the kernel says, or [`Error::Option`].
@@ -40,7 +41,9 @@ impl Arena {
         let bytes = bytes.next_multiple_of(if ordinary { PAGE } else { HUGE_PAGE });
         let file = File::create("bywash-arena", bytes, huge_pages)?;
         let mapping = file.map(true)?;
-        if huge_pages == HugePages::Collapse {
+        if huge_pages == HugePages::Collapse && !ordinary {
+            // The kernel makes none of what nobody has touched.
+            file.populate()?;
             mapping.collapse();
         }
         match writers {
@@ -60,5 +63,54 @@ impl Arena {
     #[inline]
     pub fn at(&self, offset: usize) -> Option<*mut u8> {
         self.mapping.as_ref().map(|mapping| mapping.base().wrapping_add(offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::fstat;
+
+    const BYTES: usize = 2 * HUGE_PAGE;
+
+    /// Bytes of memory that a file has taken.
+    fn taken(file: &File) -> usize {
+        fstat(file.descriptor()).unwrap().st_blocks as usize * 512
+    }
+
+    #[test]
+    fn memory_that_nobody_uses_is_not_taken() {
+        let arena = Arena::create(BYTES, HugePages::default(), Writers::Both).unwrap();
+        assert_eq!((arena.file.bytes(), taken(&arena.file)), (BYTES, 0));
+        // SAFETY: mapped for writing, and nobody else has it.
+        unsafe { arena.at(HUGE_PAGE).unwrap().write(1) };
+        assert!(taken(&arena.file) < BYTES);
+    }
+
+    #[test]
+    fn who_asks_for_huge_pages_has_them_at_once_where_there_are_some() {
+        for writers in [Writers::Both, Writers::Owner] {
+            let arena = Arena::create(BYTES, HugePages::Collapse, writers).unwrap();
+            assert_eq!(taken(&arena.file), BYTES);
+            // What the kernel makes of memory that was written.
+            let file = File::create("test", HUGE_PAGE, HugePages::No).unwrap();
+            let mapping = file.map(true).unwrap();
+            // SAFETY: mapped for writing, and nobody else has it.
+            unsafe { mapping.base().write_bytes(1, HUGE_PAGE) };
+            let possible = mapping.collapse() > 0;
+            let at = arena.at(0).unwrap() as usize;
+            assert_eq!(huge_kilobytes(at) == BYTES >> 10, possible);
+        }
+        // Too small for any.
+        let small = Arena::create(HUGE_PAGE / 2, HugePages::Collapse, Writers::Both).unwrap();
+        assert_eq!(taken(&small.file), 0);
+    }
+
+    /// Of the mapping that begins at `base`; see proc_pid_smaps(5).
+    fn huge_kilobytes(base: usize) -> usize {
+        let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = text.lines().skip_while(|line| !line.starts_with(&format!("{base:x}-")));
+        let line = lines.find_map(|line| line.strip_prefix("ShmemPmdMapped:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
     }
 }

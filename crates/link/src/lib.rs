@@ -20,9 +20,9 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Listener`], [`connect`], [`socket_pair`]: how two programs find each other
+//! - [`Listener`], [`connect`], [`connect_within`], [`socket_pair`]: how two programs find each other
 //! - [`greet`], [`Hello`], [`Protocol`]: how they present themselves
-//! - [`Link`], [`Mail`]: the connection from then on
+//! - [`Link`], [`Mail`]: the connection from then on; [`Messages`]: a connection without rings
 //! - [`File`], [`Mapping`], [`Arena`], [`Blocks`]: memory, and what is free in it
 //! - [`Meeting`], [`Wait`], [`Waiter`]: waiting for the other side, and waking it
 //! - [`Exclusive`], [`Maker`], [`Counter`]: locks, forks and counts of their ends
@@ -37,6 +37,7 @@ mod hello;
 mod link;
 mod meeting;
 mod memory;
+mod messages;
 #[cfg(feature = "async")]
 mod readiness;
 mod rendezvous;
@@ -52,10 +53,11 @@ pub use fork::Maker;
 pub use hello::{FLAG_FENCES, Hello, Protocol};
 pub use link::{Link, Mail, Packet, greet};
 pub use meeting::Meeting;
-pub use memory::{File, HugePages, Mapping, PAGE, SEALS_FIXED, SEALS_FROZEN};
+pub use memory::{File, HUGE_PAGE, HugePages, Mapping, PAGE, SEALS_FIXED, SEALS_FROZEN};
+pub use messages::Messages;
 #[cfg(feature = "async")]
 pub use readiness::{aside, readable};
-pub use rendezvous::{Listener, connect, socket_pair};
+pub use rendezvous::{Listener, connect, connect_within, socket_pair};
 pub use socket::{Credentials, DESCRIPTORS_MAX};
 pub use stats::{Counter, Waits};
 pub use wait::{Elsewhere, LOOKS, Wait, Waiter};

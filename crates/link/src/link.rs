@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 
 /// Nobody is waited for longer than that to present itself.
 const GREETING_LIMIT_MAX: Duration = Duration::from_secs(1 << 30);
+/// Most doorbells that are heard at a time. A peer rings when it is asked to, once each time: who rings more often wants to
+/// keep this end from doing anything else.
+const DOORBELLS_MAX: usize = 128;
 /// The one byte that says: something happened, look at the rings. No message of a protocol begins with it.
 const DOORBELL: u8 = 1;
 
@@ -91,7 +94,7 @@ pub fn greet(
         Err(error) => return Err(failed(error)),
     }
     let received = loop {
-        match socket::receive(socket.as_fd()) {
+        match socket::receive(socket.as_fd(), socket::BYTES_MAX) {
             Ok(Some(received)) => break received,
             Ok(None) | Err(Errno::CONNRESET) => return Err(Error::Closed),
             Err(Errno::AGAIN) => wait_for(&socket, end)?,
@@ -224,12 +227,15 @@ impl Link {
                 // More is read when these have been taken.
                 return Ok(true);
             }
-            match socket::receive(self.descriptor()) {
+            match socket::receive(self.descriptor(), socket::BYTES_MAX) {
                 Ok(Some(received)) => {
                     *read += 1;
                     let (bytes, descriptors) = (received.bytes, received.descriptors);
                     if bytes == [DOORBELL] && descriptors.is_empty() {
-                        continue;
+                        match *read > DOORBELLS_MAX {
+                            true => return Err(self.accuse("rings the doorbell all the time")),
+                            false => continue,
+                        }
                     }
                     if !(self.mail.fits)(&bytes, descriptors.len()) || inbox.len() >= self.mail.ahead_max {
                         return Err(self.accuse("sent a message that cannot be"));
@@ -328,6 +334,22 @@ mod tests {
     fn meet(socket: OwnedFd) -> Link {
         let mail = Mail { fits: |bytes, _| bytes == [7], ahead_max: 1, leaves_more: false };
         greet(socket, &PROTOCOL, HELLO, &[], Duration::from_secs(10), mail).unwrap().0
+    }
+
+    /// Else whoever rings faster than this end can hear would keep it for ever.
+    #[test]
+    fn who_rings_all_the_time_is_accused() {
+        let (here, there) = socket_pair().unwrap();
+        let other = thread::spawn(move || meet(there));
+        let (link, other) = (meet(here), other.join().unwrap());
+        for _ in 0..DOORBELLS_MAX {
+            other.ring_doorbell();
+        }
+        assert!(link.drain().unwrap());
+        for _ in 0..=DOORBELLS_MAX {
+            other.ring_doorbell();
+        }
+        assert!(matches!(link.drain(), Err(Error::Peer { .. })));
     }
 
     /// Of some thousand times the kernel said once that the peer had left before it gave out what it had sent.

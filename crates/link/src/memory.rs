@@ -4,12 +4,14 @@
 //! here. A foreign file is asked for its seals and its size before it is mapped. Nothing ever appears in
 //! /dev/shm; the memory goes with the last process that has it.
 
+use crate::arena::Writers;
 use crate::error::Error;
 use crate::fork::Maker;
 use bywash_ring::Shared;
 use bywash_sync::AtomicU64;
 use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create,
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
+    ftruncate, memfd_create,
 };
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -32,12 +34,13 @@ const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// Pages of 2 MiB for an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// Ordinary memory, made into huge pages where the kernel can (MADV_COLLAPSE).
-    #[default]
+    /// Ordinary memory, all of it taken at once and made into huge pages where the kernel can (MADV_COLLAPSE). That
+    /// takes half a millisecond each, and several on a busy machine, and pays for much that goes on for long.
     Collapse,
     /// Pages that were reserved for it (/proc/sys/vm/nr_hugepages); else an error.
     Reserved,
-    /// None.
+    /// None. Memory is taken as it is used.
+    #[default]
     No,
 }
 
@@ -83,6 +86,15 @@ impl File {
     /// Its size.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Takes all of its memory now, and not as it is touched.
+    ///
+    /// # Errors
+    /// What the kernel says, where there is not so much.
+    pub fn populate(&self) -> Result<(), Error> {
+        fallocate(&self.descriptor, FallocateFlags::empty(), 0, self.bytes as u64)
+            .map_err(|error| Error::io(format!("take {} bytes of memory", self.bytes), error))
     }
 
     /// Changes the size, as long as that is not fixed.
@@ -131,10 +143,13 @@ impl File {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn create_words(words: usize) -> Result<(File, Shared), Error> {
+    pub fn create_words(words: usize, writers: Writers) -> Result<(File, Shared), Error> {
         let file = File::create("bywash-control", words * 8, HugePages::No)?;
-        file.fix_size()?;
         let shared = file.map_words()?;
+        match writers {
+            Writers::Both => file.fix_size()?,
+            Writers::Owner => file.fix_writers()?,
+        }
         Ok((file, shared))
     }
 
@@ -195,26 +210,47 @@ impl Mapping {
             let base = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)? };
             return Ok(Mapping { base: base.cast(), bytes, only_in: None });
         }
-        // SAFETY: a new mapping that nobody can touch, at an address of the kernel's choice.
-        let reserved = unsafe {
-            mmap_anonymous(ptr::null_mut(), bytes + HUGE_PAGE, ProtFlags::empty(), MapFlags::PRIVATE)?
-        };
-        let start = reserved as usize;
-        let base = start.next_multiple_of(HUGE_PAGE);
+        let (start, base) = reserve(bytes)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: within the range that was just reserved and is used by nobody.
         let mapped = unsafe { mmap(base as *mut _, bytes, protection, flags, file, 0) };
-        // What lies before and behind it, or all of it.
-        let spare = match mapped {
-            Ok(_) => [(start, base - start), (base + bytes, start + HUGE_PAGE - base)],
-            Err(_) => [(start, bytes + HUGE_PAGE), (0, 0)],
-        };
-        for (at, length) in spare.into_iter().filter(|(_, length)| *length > 0) {
-            // SAFETY: of the range that was just reserved, and nobody uses it.
-            let unmapped = unsafe { munmap(at as *mut _, length) };
-            debug_assert!(unmapped.is_ok());
+        match mapped {
+            Ok(_) => release_around(start, base, bytes),
+            Err(_) => release(start, bytes + HUGE_PAGE),
         }
         Ok(Mapping { base: mapped?.cast(), bytes, only_in: None })
+    }
+
+    /// Addresses for so many bytes, from a multiple of 2 MiB on, with nothing there: to touch them is a fault. Files
+    /// come there by [`Mapping::put`].
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn empty(bytes: usize) -> Result<Mapping, Error> {
+        let bytes = bytes.next_multiple_of(PAGE);
+        let (start, base) = reserve(bytes)
+            .map_err(|error| Error::io(format!("reserve {bytes} bytes of addresses"), error))?;
+        release_around(start, base, bytes);
+        Ok(Mapping { base: base as *mut u8, bytes, only_in: None })
+    }
+
+    /// Maps all of `file` for reading and writing `offset` bytes from the beginning, in the place of what is mapped
+    /// there. Bytes are only ever reached at one or the other.
+    ///
+    /// # Errors
+    /// What the kernel says; then nothing may be mapped there any more.
+    ///
+    /// # Panics
+    /// If that is not within the mapping, or the offset is not of whole pages.
+    pub fn put(&mut self, offset: usize, file: &File) -> Result<(), Error> {
+        let bytes = file.bytes().next_multiple_of(PAGE);
+        assert!(offset.is_multiple_of(PAGE) && offset <= self.bytes && bytes <= self.bytes - offset);
+        let at = self.base.wrapping_add(offset);
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+        // SAFETY: within this mapping, whose bytes are reached by address alone, by those who keep it.
+        unsafe { mmap(at.cast(), bytes, rights, flags, file.descriptor(), 0) }
+            .map(|_| ())
+            .map_err(|error| Error::io(format!("map {bytes} bytes of memory"), error))
     }
 
     /// Where it begins.
@@ -234,9 +270,16 @@ impl Mapping {
         }
     }
 
-    /// Makes huge pages of it where the kernel can; answers of how many bytes.
+    /// Makes huge pages of it where the kernel can; answers of how many bytes. It makes none of memory that nobody has
+    /// touched yet.
     pub fn collapse(&self) -> usize {
-        (0..self.bytes / HUGE_PAGE)
+        self.collapse_part(0, self.bytes)
+    }
+
+    /// As [`Mapping::collapse`], of the whole huge pages among `bytes` bytes from `offset` on.
+    pub fn collapse_part(&self, offset: usize, bytes: usize) -> usize {
+        let end = offset.saturating_add(bytes).min(self.bytes);
+        (offset.div_ceil(HUGE_PAGE)..end / HUGE_PAGE)
             .filter(|number| {
                 let page = self.base.wrapping_add(number * HUGE_PAGE);
                 // SAFETY: the advice changes how the bytes are kept, not what they are.
@@ -258,9 +301,62 @@ impl Drop for Mapping {
     }
 }
 
+/// Addresses for so many bytes and a huge page more that nobody can touch: where they begin, and the first of them that
+/// is a multiple of 2 MiB.
+fn reserve(bytes: usize) -> Result<(usize, usize), Errno> {
+    let length = bytes.checked_add(HUGE_PAGE).ok_or(Errno::NOMEM)?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping that nobody can touch, at an address of the kernel's choice.
+    let reserved = unsafe { mmap_anonymous(ptr::null_mut(), length, ProtFlags::empty(), flags)? };
+    let start = reserved as usize;
+    Ok((start, start.next_multiple_of(HUGE_PAGE)))
+}
+
+/// Gives back what was reserved before and behind what is used.
+fn release_around(start: usize, base: usize, bytes: usize) {
+    release(start, base - start);
+    release(base + bytes, start + HUGE_PAGE - base);
+}
+
+fn release(at: usize, length: usize) {
+    if length > 0 {
+        // SAFETY: of a range that was just reserved, and nobody uses it.
+        let unmapped = unsafe { munmap(at as *mut _, length) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_lie_side_by_side_and_are_replaced() {
+        let file = |byte: u8| {
+            let file = File::create("test", PAGE, HugePages::No).unwrap();
+            // SAFETY: the mapping is there, and nobody else has it.
+            unsafe { file.map(true).unwrap().base().write(byte) };
+            file
+        };
+        let mut both = Mapping::empty(2 * PAGE).unwrap();
+        assert_eq!(both.base() as usize % HUGE_PAGE, 0);
+        both.put(0, &file(1)).unwrap();
+        both.put(PAGE, &file(2)).unwrap();
+        // SAFETY: both pages were mapped, and nobody else has them.
+        let read = |at| unsafe { both.base().wrapping_add(at).read_volatile() };
+        assert_eq!((read(0), read(PAGE)), (1, 2));
+        both.put(PAGE, &file(3)).unwrap();
+        // SAFETY: as above.
+        let read = |at| unsafe { both.base().wrapping_add(at).read_volatile() };
+        assert_eq!((read(0), read(PAGE)), (1, 3));
+    }
+
+    #[test]
+    #[should_panic(expected = "offset")]
+    fn nothing_is_put_outside() {
+        let file = File::create("test", 2 * PAGE, HugePages::No).unwrap();
+        let _ = Mapping::empty(2 * PAGE).unwrap().put(PAGE, &file);
+    }
 
     #[test]
     fn memory_of_a_fixed_size_stays_so() {

@@ -3,12 +3,16 @@
 use crate::error::Error;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 /// Connections that wait for [`Listener::accept`].
 const BACKLOG: i32 = 128;
+/// Nobody is waited for longer than that to let this end in.
+const CONNECT_LIMIT_MAX: Duration = Duration::from_secs(1 << 20);
 
 /// Waits for peers at a name in the file system.
 #[derive(Debug)]
@@ -107,6 +111,24 @@ pub fn connect(name: &Path) -> Result<OwnedFd, Error> {
     Ok(socket)
 }
 
+/// As [`connect`], but waits no longer than `limit` where more want to connect than are being let in.
+///
+/// # Errors
+/// What the kernel says, or [`Error::TimedOut`].
+pub fn connect_within(name: &Path, limit: Duration) -> Result<OwnedFd, Error> {
+    let (socket, address) = (new_socket()?, address(name)?);
+    let failed = |error: Errno| Error::io(format!("connect to {}", name.display()), error);
+    // None at all would be for ever.
+    let limit = limit.clamp(Duration::from_millis(1), CONNECT_LIMIT_MAX);
+    set_socket_timeout(&socket, Timeout::Send, Some(limit)).map_err(failed)?;
+    match rustix::net::connect(&socket, &address) {
+        Err(Errno::AGAIN) => return Err(Error::TimedOut),
+        connected => connected.map_err(failed)?,
+    }
+    set_socket_timeout(&socket, Timeout::Send, None).map_err(failed)?;
+    Ok(socket)
+}
+
 /// Two connected sockets: keep one and give the other to whom the connection shall lead to, to a child, say, that
 /// inherits it. Each end makes its end of a path or of a channel over its own.
 ///
@@ -121,4 +143,28 @@ pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Error> {
             Ok((one, other))
         })
         .map_err(|error| Error::io("make a pair of sockets", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn nobody_waits_for_ever_to_be_let_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join("socket");
+        let _listener = Listener::bind(&name).unwrap();
+        let mut waiting = Vec::new();
+        let begun = Instant::now();
+        // As many as wait without being let in, and one more.
+        let error = loop {
+            match connect_within(&name, Duration::from_millis(50)) {
+                Ok(socket) => waiting.push(socket),
+                Err(error) => break error,
+            }
+            assert!(waiting.len() <= 2 * BACKLOG as usize);
+        };
+        assert!(matches!(error, Error::TimedOut) && begun.elapsed() < Duration::from_secs(5), "{error}");
+    }
 }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Most bytes of a message.
+/// Most bytes of a message of a protocol of rings.
 pub(crate) const BYTES_MAX: usize = 512;
 /// Most descriptors of a message.
 pub const DESCRIPTORS_MAX: usize = 16;
@@ -79,7 +79,7 @@ pub(crate) fn send(
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
-    assert!(bytes.len() <= BYTES_MAX && descriptors.len() <= DESCRIPTORS_MAX);
+    assert!(descriptors.len() <= DESCRIPTORS_MAX, "more descriptors than a message can have");
     let mut control = Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]);
     let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let payload = size_of_val(descriptors);
@@ -103,11 +103,11 @@ pub(crate) fn send(
     answer(sent).map(drop)
 }
 
-/// Takes the next message without waiting; `None` at the end of the connection.
-pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Errno> {
+/// Takes the next message, of so many bytes at most, without waiting; `None` at the end of the connection.
+pub(crate) fn receive(socket: BorrowedFd<'_>, bytes_max: usize) -> Result<Option<Received>, Errno> {
     let (mut was_reset, mut was_over) = (false, false);
     loop {
-        match look(socket) {
+        match look(socket, bytes_max) {
             // Said once, before what the peer had sent until then.
             Err(Errno::CONNRESET) if !was_reset => was_reset = true,
             // The kernel finds nothing, the peer sends and leaves, the kernel sees that it has left: the end is said
@@ -120,8 +120,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Errno>
     }
 }
 
-fn look(socket: BorrowedFd<'_>) -> Result<Option<Received>, Errno> {
-    let mut bytes = vec![0u8; BYTES_MAX];
+fn look(socket: BorrowedFd<'_>, bytes_max: usize) -> Result<Option<Received>, Errno> {
+    let mut bytes = vec![0u8; bytes_max];
     let mut control = Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]);
     let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut header = empty_header(&mut iov, &mut control, CONTROL_BYTES);
@@ -176,14 +176,14 @@ mod tests {
         let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         rustix::net::sockopt::set_socket_passcred(&other, true).unwrap();
         let null = std::fs::File::open("/dev/null").unwrap();
-        assert_eq!(receive(other.as_fd()).unwrap_err(), Errno::AGAIN);
+        assert_eq!(receive(other.as_fd(), BYTES_MAX).unwrap_err(), Errno::AGAIN);
         send(one.as_fd(), b"hello", &[null.as_fd(), null.as_fd()]).unwrap();
-        let received = receive(other.as_fd()).unwrap().unwrap();
+        let received = receive(other.as_fd(), BYTES_MAX).unwrap().unwrap();
         assert_eq!(received.bytes, b"hello");
         assert_eq!(received.descriptors.len(), 2);
         assert_eq!(received.credentials.unwrap().pid, std::process::id());
         drop(one);
-        assert!(receive(other.as_fd()).unwrap().is_none());
+        assert!(receive(other.as_fd(), BYTES_MAX).unwrap().is_none());
     }
 
     #[test]
@@ -191,6 +191,6 @@ mod tests {
         let flags = SocketFlags::CLOEXEC;
         let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         rustix::net::send(&one, &[1; BYTES_MAX + 1], rustix::net::SendFlags::empty()).unwrap();
-        assert_eq!(receive(other.as_fd()).unwrap_err(), Errno::MSGSIZE);
+        assert_eq!(receive(other.as_fd(), BYTES_MAX).unwrap_err(), Errno::MSGSIZE);
     }
 }

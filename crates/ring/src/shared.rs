@@ -3,7 +3,10 @@
 //! No reference to its bytes is ever made, only to atomics, and every value is copied out once before it is
 //! used. The memory stays mapped as long as anybody holds a [`Shared`] of it.
 
-use bywash_sync::{AtomicU64, Ordering::Relaxed};
+use bywash_sync::{
+    AtomicU64,
+    Ordering::{Relaxed, Release},
+};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -72,6 +75,11 @@ impl Shared {
     #[inline(always)]
     pub fn load(&self, index: usize) -> u64 {
         self.word(index).load(Relaxed)
+    }
+
+    /// Writes one word, behind all that this thread has written before.
+    pub fn publish(&self, index: usize, value: u64) {
+        self.word(index).store(value, Release);
     }
 
     /// Where a word is, for futex(2).

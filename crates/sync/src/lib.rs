@@ -32,11 +32,21 @@ pub use asymmetric::{
 pub use cell::Cell;
 
 /// A full fence of this thread.
+#[inline(always)]
 pub fn full_fence() {
     #[cfg(not(loom))]
     core::sync::atomic::fence(Ordering::SeqCst);
     #[cfg(loom)]
     loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// A fence behind loads: those before it have been done before any that come behind it.
+#[inline(always)]
+pub fn read_fence() {
+    #[cfg(not(loom))]
+    core::sync::atomic::fence(Ordering::Acquire);
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::Acquire);
 }
 
 /// Lets another thread run while this one waits for it: a processor hint, or loom's scheduler.

@@ -1,0 +1,198 @@
+//! A socket over which messages go that are not of any protocol of rings, with descriptors: asked and answered.
+//!
+//! What the kernel says of the peer is what it was when it connected, or when the pair of sockets was made.
+
+use crate::error::Error;
+use crate::link::Packet;
+use crate::socket::{self, Credentials};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Most groups of a peer that are asked for.
+const GROUPS_MAX: usize = 1 << 16;
+
+/// A connected socket of sequenced packets.
+#[derive(Debug)]
+pub struct Messages {
+    socket: OwnedFd,
+    bytes_max: usize,
+}
+
+impl Messages {
+    /// Over a socket that [`crate::connect`], [`crate::Listener::accept`] or [`crate::socket_pair`] has made. No message
+    /// has more than `bytes_max` bytes.
+    pub fn over(socket: OwnedFd, bytes_max: usize) -> Messages {
+        Messages { socket, bytes_max }
+    }
+
+    /// Who is at the other end.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn peer(&self) -> Result<Credentials, Error> {
+        let peer = rustix::net::sockopt::socket_peercred(&self.socket)
+            .map_err(|error| Error::io("learn who the peer is", error))?;
+        Ok(Credentials {
+            pid: peer.pid.as_raw_nonzero().get() as u32,
+            uid: peer.uid.as_raw(),
+            gid: peer.gid.as_raw(),
+        })
+    }
+
+    /// The other groups that its user is in.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn peer_groups(&self) -> Result<Vec<u32>, Error> {
+        let mut groups: Vec<libc::gid_t> = vec![0; 64];
+        loop {
+            let mut bytes = size_of_val(groups.as_slice()) as libc::socklen_t;
+            // SAFETY: the kernel writes `bytes` bytes at most to memory of `groups`, which has as many.
+            let answer = unsafe {
+                libc::getsockopt(
+                    self.socket.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    libc::SO_PEERGROUPS,
+                    groups.as_mut_ptr().cast(),
+                    &raw mut bytes,
+                )
+            };
+            let count = bytes as usize / size_of::<libc::gid_t>();
+            if answer == 0 {
+                groups.truncate(count);
+                return Ok(groups);
+            }
+            let error = std::io::Error::last_os_error();
+            // It says how many there are.
+            if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() || count > GROUPS_MAX {
+                return Err(Error::io("learn the peer's groups", error));
+            }
+            groups.resize(count, 0);
+        }
+    }
+
+    /// Sends one, waiting for room no longer than `limit`.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; [`Error::Closed`]; what the kernel says.
+    pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>], limit: Duration) -> Result<(), Error> {
+        let end = Instant::now() + limit;
+        loop {
+            match socket::send(self.as_fd(), bytes, descriptors) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => self.wait(PollFlags::OUT, end)?,
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => return Err(Error::Closed),
+                Err(error) => return Err(Error::io("send a message", error)),
+            }
+        }
+    }
+
+    /// The next one, waiting for it no longer than `limit`.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; [`Error::Closed`] at the end; [`Error::Misfit`] for one that is too long; what the kernel
+    /// says.
+    pub fn receive(&self, limit: Duration) -> Result<Packet, Error> {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(packet) = self.try_receive()? {
+                return Ok(packet);
+            }
+            self.wait(PollFlags::IN, end)?;
+        }
+    }
+
+    /// As [`Messages::receive`], without waiting: `None` when there is nothing.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_receive(&self) -> Result<Option<Packet>, Error> {
+        loop {
+            return match socket::receive(self.as_fd(), self.bytes_max) {
+                Ok(Some(received)) => {
+                    Ok(Some(Packet { bytes: received.bytes, descriptors: received.descriptors }))
+                }
+                Ok(None) | Err(Errno::CONNRESET | Errno::NOTCONN) => Err(Error::Closed),
+                Err(Errno::AGAIN) => Ok(None),
+                Err(Errno::INTR) => continue,
+                Err(Errno::MSGSIZE) => Err(Error::Misfit(format!(
+                    "the peer sent a message of more than {} bytes",
+                    self.bytes_max
+                ))),
+                Err(error) => Err(Error::io("receive a message", error)),
+            };
+        }
+    }
+
+    fn wait(&self, flags: PollFlags, end: Instant) -> Result<(), Error> {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::new(&self.socket, flags)], Some(&left)) {
+            Ok(0) => Err(Error::TimedOut),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::io("wait for the peer", error)),
+        }
+    }
+}
+
+impl AsFd for Messages {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rendezvous::socket_pair;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    fn pair() -> (Messages, Messages) {
+        let (one, other) = socket_pair().unwrap();
+        (Messages::over(one, 4096), Messages::over(other, 4096))
+    }
+
+    #[test]
+    fn messages_and_descriptors_arrive_and_the_peer_is_known() {
+        let (one, other) = pair();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(other.try_receive().unwrap().is_none());
+        one.send(&[7; 4096], &[null.as_fd()], LIMIT).unwrap();
+        let packet = other.receive(LIMIT).unwrap();
+        assert_eq!((packet.bytes.len(), packet.descriptors.len()), (4096, 1));
+        assert_eq!(other.peer().unwrap(), Credentials::own());
+        let mut groups = other.peer_groups().unwrap();
+        let mut own: Vec<u32> =
+            rustix::process::getgroups().unwrap().into_iter().map(|group| group.as_raw()).collect();
+        groups.sort_unstable();
+        own.sort_unstable();
+        assert_eq!(groups, own);
+    }
+
+    #[test]
+    fn waiting_has_an_end_and_so_has_the_connection() {
+        let (one, other) = pair();
+        let short = Duration::from_millis(10);
+        assert!(matches!(other.receive(short), Err(Error::TimedOut)));
+        while one.send(&[1; 4096], &[], short).is_ok() {}
+        assert!(matches!(one.send(&[1; 4096], &[], short), Err(Error::TimedOut)));
+        let (last, end) = pair();
+        last.send(b"x", &[], LIMIT).unwrap();
+        drop(last);
+        assert_eq!(end.receive(LIMIT).unwrap().bytes, b"x");
+        assert!(matches!(end.receive(LIMIT), Err(Error::Closed)));
+        assert!(matches!(end.send(b"x", &[], LIMIT), Err(Error::Closed)));
+    }
+
+    #[test]
+    fn one_that_is_too_long_is_refused() {
+        let (one, other) = socket_pair().unwrap();
+        let (one, other) = (Messages::over(one, 4096), Messages::over(other, 100));
+        one.send(&[1; 101], &[], LIMIT).unwrap();
+        assert!(matches!(other.receive(LIMIT), Err(Error::Misfit(_))));
+    }
+}
