@@ -3,7 +3,7 @@
 //! Invariant: what [`Command::check`] lets through is within the device and in whole blocks, whatever the numbers are
 //! that came in. Called by whoever submits, and by every device first of all.
 
-use crate::device::Geometry;
+use crate::device::{Access, Geometry};
 use crate::region::RegionId;
 use crate::span::{Owner, SPANS_MAX, Span};
 
@@ -31,6 +31,12 @@ impl Operation {
     #[inline]
     pub fn changes(self) -> bool {
         !matches!(self, Operation::Read | Operation::Flush)
+    }
+
+    /// Whether something of what is there can be learned from it.
+    #[inline]
+    pub fn tells(self) -> bool {
+        matches!(self, Operation::Read | Operation::CompareAndWrite)
     }
 }
 
@@ -108,8 +114,10 @@ impl<'a> Command<'a> {
         if self.operation == Operation::Flush {
             return Ok(0);
         }
-        if geometry.read_only && self.operation.changes() {
-            return Err(Failure::ReadOnly);
+        match geometry.access {
+            Access::Read if self.operation.changes() => return Err(Failure::ReadOnly),
+            Access::Write if self.operation.tells() => return Err(Failure::WriteOnly),
+            _ => {}
         }
         if self.spans.len() > SPANS_MAX {
             return Err(Failure::TooManySpans);
@@ -176,6 +184,9 @@ pub enum Failure {
     /// The device may only be read. Nothing was done.
     #[error("the device may only be read")]
     ReadOnly,
+    /// The device may only be written, and this would tell something of what is there. Nothing was done.
+    #[error("the device may only be written")]
+    WriteOnly,
     /// The block has other contents than were expected. Nothing was done.
     #[error("the block has other contents than were expected")]
     Mismatch,
@@ -194,7 +205,7 @@ mod tests {
     use super::*;
 
     const GEOMETRY: Geometry =
-        Geometry { bytes: 8 << 10, block: 512, optimal: 4096, transfer_max: 4096, read_only: false };
+        Geometry { bytes: 8 << 10, block: 512, optimal: 4096, transfer_max: 4096, access: Access::ReadWrite };
 
     fn span(bytes: usize) -> Span {
         // SAFETY: nobody reads or writes there: commands are only checked.
@@ -230,6 +241,31 @@ mod tests {
         let spans = [span(usize::MAX), span(512)];
         assert_eq!(Command::write(0, 0, &spans).check(&GEOMETRY), Err(Failure::TooLong));
         assert_eq!(Command::discard(0, 512, u64::MAX - 511).check(&GEOMETRY), Err(Failure::OutOfRange));
+    }
+
+    #[test]
+    fn who_may_only_read_or_write_does_nothing_else() {
+        let spans = [span(1024)];
+        let commands = [
+            Command::read(0, 0, &spans),
+            Command::write(0, 0, &spans),
+            Command::write_durable(0, 0, &spans),
+            Command::discard(0, 0, 512),
+            Command::write_zeroes(0, 0, 512),
+            Command::compare_and_write(0, 0, &spans),
+            Command::flush(0),
+        ];
+        for (access, refused, allowed) in [
+            (Access::Read, Failure::ReadOnly, [0, 6].as_slice()),
+            (Access::Write, Failure::WriteOnly, &[1, 2, 3, 4, 6]),
+        ] {
+            let geometry = Geometry { access, ..GEOMETRY };
+            for (number, command) in commands.iter().enumerate() {
+                let checked = command.check(&geometry);
+                let expected = if allowed.contains(&number) { None } else { Some(refused) };
+                assert_eq!(checked.err(), expected, "{access:?}: {command:?}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The interface of all devices.
 
+use crate::chunks::Chunks;
 use crate::command::{Command, Done, Full};
 use crate::error::Error;
 use crate::region::{Region, RegionId};
@@ -16,8 +17,19 @@ pub struct Geometry {
     pub optimal: u32,
     /// Most bytes of a command.
     pub transfer_max: u64,
-    /// Whether it may only be read.
-    pub read_only: bool,
+    /// Whether it may be read and written.
+    pub access: Access,
+}
+
+/// What may be done with a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It is only read.
+    Read,
+    /// It is only written: nothing of what is there is ever told, not even by comparing.
+    Write,
+    /// Both.
+    ReadWrite,
 }
 
 /// Something that can be read and written, with many commands under way. What may be relied on is in
@@ -53,8 +65,16 @@ pub trait Device: Send {
     /// Commands that were submitted and not given out as done.
     fn under_way(&self) -> usize;
 
-    /// The medium, where it is memory: a file of the device's size that can be mapped.
-    fn memory(&self) -> Option<BorrowedFd<'_>>;
+    /// The medium, where it is memory that others can map. None where there is no such memory, or where they would get
+    /// around what the device makes of it.
+    fn chunks(&self) -> Option<&Chunks> {
+        None
+    }
+
+    /// The same, to renew some of it.
+    fn chunks_mut(&mut self) -> Option<&mut Chunks> {
+        None
+    }
 
     /// Prepares for commands whose spans are of `region`. None: there is nothing to be gained.
     ///
@@ -98,8 +118,12 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).under_way()
     }
 
-    fn memory(&self) -> Option<BorrowedFd<'_>> {
-        (**self).memory()
+    fn chunks(&self) -> Option<&Chunks> {
+        (**self).chunks()
+    }
+
+    fn chunks_mut(&mut self) -> Option<&mut Chunks> {
+        (**self).chunks_mut()
     }
 
     fn register(&mut self, region: Region) -> Result<Option<RegionId>, Error> {

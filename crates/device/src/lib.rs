@@ -45,22 +45,37 @@
 //! **Discard** is advice. What was discarded reads as it was before, or as zeros, or as whatever the medium makes of it,
 //! until it is written. **Write zeroes** is a write.
 //!
-//! **Failures.** A command that cannot be carried out fails ([`Failure`]), and no other one does.
+//! **Failures.** A command that cannot be carried out fails ([`Failure`]), and no other one does. A file that others can
+//! make shorter meanwhile ([`File::passed`]) fails the reads of what is gone; what is written there is there again.
+//!
+//! **Rights.** What may not be written is not changed, and of what may not be read nothing is told, by no command
+//! ([`Access`]).
+//!
+//! **Time.** A command is given out exactly once, however late; no clock ends it, and nobody can call it back. What the
+//! kernel has begun it does not let go of when it is asked to (io_uring takes back what waits in its own queues, and not
+//! what a disk has been told), so there would still be memory that nobody may use. Whoever gives up on a device that does
+//! not answer submits nothing more, keeps polling it for what comes after all, and drops it where waiting hurts nobody.
 //!
 //! **Memory.** A command's memory belongs to it until it is done, or the device was dropped: dropping waits until the
 //! kernel has let go of it. The memory may be written by others meanwhile; see [`Span`].
 //!
+//! **Mapped memory.** Where a device has [`Chunks`], others can map them: they see what the commands see, byte by byte.
+//! What a chunk's holder can do ends when it is replaced, in between two commands; offsets and contents stay.
+//!
 //! # What is here
 //!
-//! - [`Device`], [`Geometry`]: the interface
+//! - [`Device`], [`Geometry`], [`Access`]: the interface
 //! - [`Command`], [`Operation`], [`Done`], [`Failure`], [`Full`]: what is asked, and what became of it
 //! - [`Span`], [`SPANS_MAX`], [`Owner`], [`Region`], [`RegionId`]: the memory that goes along
-//! - [`Spec`], [`Medium`]: devices as text
-//! - [`Memory`], [`MemoryOptions`]: a device of memory; [`File`], [`FileOptions`], [`Kind`], [`Using`]: of a file or a
-//!   block device
+//! - [`Spec`], [`Medium`], [`read_size`]: devices as text
+//! - [`Memory`], [`MemoryOptions`]: a device of memory; [`Chunks`]: its memory, for others to map; [`Keep`], [`Shape`],
+//!   [`Spare`], [`Retired`]: to take it away from them again
+//! - [`File`], [`FileOptions`], [`Kind`], [`Using`]: a device of a file or a block device; [`PassedOptions`]: of one that
+//!   somebody else has opened
 //! - [`Error`]: what can go wrong before there are commands
 //! - `testing`, with the feature of that name: a device that fails and crashes as it is told
 
+mod chunks;
 mod command;
 mod device;
 mod error;
@@ -69,15 +84,18 @@ mod memory;
 mod pages;
 mod region;
 mod span;
+mod spare;
 mod spec;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use chunks::{Chunks, Keep};
 pub use command::{Command, Done, Failure, Full, Operation};
-pub use device::{Device, Geometry};
+pub use device::{Access, Device, Geometry};
 pub use error::Error;
-pub use file::{File, FileOptions, Kind, Using};
+pub use file::{File, FileOptions, Kind, PassedOptions, Using};
 pub use memory::{Memory, MemoryOptions};
 pub use region::{Region, RegionId};
 pub use span::{Owner, SPANS_MAX, Span};
-pub use spec::{Medium, Spec};
+pub use spare::{Retired, Shape, Spare};
+pub use spec::{Medium, Spec, read_size};

@@ -6,17 +6,16 @@
 //! ```
 //!
 //! A command is carried out where it is submitted; with a model of a medium's speed it is only *given out* later, in the
-//! order of submission. So whatever the model says, commands take effect one after another, whole. The memory is a memfd
-//! that others may map, so no Rust reference leads into it. All of it is taken at the beginning: a machine that has not
-//! so much says so then, and not with a fault later. To discard gives none of it back.
+//! order of submission. So whatever the model says, commands take effect one after another, whole. The memory is that of
+//! [`Chunks`], which others may map, so no Rust reference leads into it. To discard gives none of it back.
 
+use crate::chunks::Chunks;
 use crate::command::{Command, Done, Failure, Full, Operation};
-use crate::device::{Device, Geometry};
+use crate::device::{Access, Device, Geometry};
 use crate::error::Error;
 use crate::region::{Region, RegionId};
 use crate::span::{gather, scatter};
-use bywash_link::{File, HugePages, Mapping};
-use rustix::fs::{FallocateFlags, fallocate};
+use bywash_link::HugePages;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::ptr;
@@ -40,6 +39,8 @@ pub struct MemoryOptions {
     pub bandwidth: Option<u64>,
     /// On which pages.
     pub pages: HugePages,
+    /// Bytes of a chunk, a power of two from 2 MiB to 1 GiB. None: as many as it takes for 256 chunks.
+    pub chunk: Option<u64>,
     /// Most commands under way.
     pub depth: usize,
 }
@@ -47,18 +48,22 @@ pub struct MemoryOptions {
 impl MemoryOptions {
     /// So many bytes, as fast as memory is, on pages of 2 MiB where the kernel can make them.
     pub fn new(bytes: u64) -> MemoryOptions {
-        MemoryOptions { bytes, latency_ns: 0, bandwidth: None, pages: HugePages::Collapse, depth: DEPTH }
+        MemoryOptions {
+            bytes,
+            latency_ns: 0,
+            bandwidth: None,
+            pages: HugePages::Collapse,
+            chunk: None,
+            depth: DEPTH,
+        }
     }
 }
 
 /// A device of memory.
 #[derive(Debug)]
 pub struct Memory {
-    file: File,
-    mapping: Mapping,
+    chunks: Chunks,
     options: MemoryOptions,
-    /// Bytes that are on pages of 2 MiB.
-    huge_bytes: usize,
     pipe: Option<Pipe>,
     /// What is done, and when it may be said, in nanoseconds since the pipe was made.
     done: VecDeque<(u64, Done)>,
@@ -70,40 +75,28 @@ impl Memory {
     /// # Errors
     /// [`Error::Unfit`] if the size makes no device, or the machine has not so much memory; or what the kernel says.
     pub fn new(options: MemoryOptions) -> Result<Memory, Error> {
-        let what = || format!("memory of {} bytes", options.bytes);
-        let bytes = usize::try_from(options.bytes).ok().filter(|bytes| *bytes > 0 && bytes % BLOCK == 0);
-        let Some(bytes) = bytes else {
+        if options.bytes == 0 || !options.bytes.is_multiple_of(BLOCK as u64) {
             let reason = format!("give a multiple of {BLOCK} bytes, and at least one");
-            return Err(Error::Unfit { what: what(), reason });
-        };
-        if let Some(has) =
-            available().filter(|has| options.pages != HugePages::Reserved && *has < options.bytes)
-        {
-            let reason = format!("the machine has {has} bytes left; give less");
-            return Err(Error::Unfit { what: what(), reason });
+            return Err(Error::Unfit { what: format!("memory of {} bytes", options.bytes), reason });
         }
-        let file = File::create("bywash-device", bytes, options.pages)?;
-        file.fix_size()?;
-        let mapping = file.map(true)?;
-        // All of it is there before huge pages are made of it: the kernel makes none of what nobody has touched.
-        fallocate(file.descriptor(), FallocateFlags::empty(), 0, options.bytes)
-            .map_err(|error| Error::io(format!("take {bytes} bytes of memory"), error))?;
-        let huge_bytes = match options.pages {
-            HugePages::Collapse => mapping.collapse(),
-            HugePages::Reserved => bytes,
-            HugePages::No => 0,
-        };
+        let chunks = Chunks::new(options.bytes, options.chunk, options.pages)?;
         let modelled = options.latency_ns > 0 || options.bandwidth.is_some();
         let pipe = modelled.then(|| Pipe::new(options.latency_ns, options.bandwidth));
         let done = VecDeque::with_capacity(options.depth);
-        Ok(Memory { file, mapping, options, huge_bytes, pipe, done })
+        Ok(Memory { chunks, options, pipe, done })
     }
 
     /// Where a byte of the device is.
     #[inline]
     fn at(&self, offset: u64) -> *mut u8 {
         debug_assert!(offset <= self.options.bytes);
-        self.mapping.base().wrapping_add(offset as usize)
+        self.chunks.base().wrapping_add(offset as usize)
+    }
+
+    /// Not behind a model, which would be got around. Not on reserved pages: whoever may write them can give them back,
+    /// and when somebody else has taken them the next touch is a fault, here too.
+    fn can_be_mapped(&self) -> bool {
+        self.pipe.is_none() && self.options.pages != HugePages::Reserved
     }
 
     /// Carries out a command; answers how many bytes went.
@@ -152,7 +145,7 @@ impl Device for Memory {
             block: BLOCK as u32,
             optimal: bywash_link::PAGE as u32,
             transfer_max: TRANSFER_MAX,
-            read_only: false,
+            access: Access::ReadWrite,
         }
     }
 
@@ -200,8 +193,12 @@ impl Device for Memory {
         self.done.len()
     }
 
-    fn memory(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.file.descriptor())
+    fn chunks(&self) -> Option<&Chunks> {
+        self.can_be_mapped().then_some(&self.chunks)
+    }
+
+    fn chunks_mut(&mut self) -> Option<&mut Chunks> {
+        self.can_be_mapped().then_some(&mut self.chunks)
     }
 
     fn register(&mut self, _: Region) -> Result<Option<RegionId>, Error> {
@@ -218,8 +215,10 @@ impl Device for Memory {
                 format!("{latency_ns} ns a command behind a pipe of {bandwidth} bytes a second")
             }
         };
-        let (bytes, huge) = (self.options.bytes, self.huge_bytes);
-        format!("memory of {bytes} bytes, {huge} of them on pages of 2 MiB, {kind}")
+        let (bytes, huge) = (self.options.bytes, self.chunks.huge_bytes());
+        let (count, chunk) = (self.chunks.count(), self.chunks.chunk_bytes());
+        let chunks = if count == 1 { "1 chunk".into() } else { format!("{count} chunks of {chunk} bytes") };
+        format!("memory of {bytes} bytes in {chunks}, {huge} of them on pages of 2 MiB, {kind}")
     }
 }
 
@@ -257,17 +256,10 @@ impl Pipe {
     }
 }
 
-/// Bytes that the machine can still give, if it says so.
-fn available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes << 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bywash_link::File;
 
     #[test]
     fn commands_pass_the_pipe_one_behind_the_other() {
@@ -294,7 +286,7 @@ mod tests {
         unsafe { mapping.base().write_bytes(1, 2 << 20) };
         let possible = mapping.collapse() > 0;
         let memory = Memory::new(MemoryOptions::new(4 << 20)).unwrap();
-        assert_eq!(memory.huge_bytes > 0, possible, "{}", memory.explain());
+        assert_eq!(memory.chunks.huge_bytes() > 0, possible, "{}", memory.explain());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! A comma in a path is written `\,`, and a backslash `\\`. Invariant: what is read prints as a text that reads as the
 //! same. Called by the command, with what its user wrote.
 
+use crate::chunks::check_chunk;
 use crate::device::Device;
 use crate::error::Error;
 use crate::file::{DEPTH_MAX, File, FileOptions, Kind, THREADS_MAX, Using};
@@ -112,10 +113,14 @@ fn read_memory(size: &str, options: &mut Options) -> Result<MemoryOptions, Strin
     })? {
         memory.pages = pages;
     }
+    memory.chunk = options.take("chunk", |text| {
+        let bytes = read_size(text)?;
+        check_chunk(bytes).map(|()| bytes)
+    })?;
     if let Some(depth) = options.take("depth", |text| read_count(text, DEPTH_MAX))? {
         memory.depth = depth;
     }
-    options.nothing_more("latency=NS, bandwidth=BYTES/s, pages=2M|reserved|4K, depth=N")?;
+    options.nothing_more("latency=NS, bandwidth=BYTES/s, pages=2M|reserved|4K, chunk=SIZE, depth=N")?;
     Ok(memory)
 }
 
@@ -203,7 +208,11 @@ fn read_number(text: &str, units: &[(&str, u64)], remedy: &str) -> Result<u64, S
     value.ok_or_else(|| format!("'{text}' is none: {remedy}"))
 }
 
-fn read_size(text: &str) -> Result<u64, String> {
+/// A number of bytes as it is written in a device's options: `4096`, `64M`, `64MiB`.
+///
+/// # Errors
+/// What is wrong with it, and what to write.
+pub fn read_size(text: &str) -> Result<u64, String> {
     let units = [("", 1), ("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40), ("KiB", 1 << 10)];
     let more = [("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
     let units: Vec<_> = units.into_iter().chain(more).collect();
@@ -231,7 +240,7 @@ impl fmt::Display for Spec {
 }
 
 fn write_memory(options: &MemoryOptions, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let MemoryOptions { bytes, latency_ns, bandwidth, pages, depth } = options;
+    let MemoryOptions { bytes, latency_ns, bandwidth, pages, chunk, depth } = options;
     write!(out, "mem:{bytes}")?;
     if *latency_ns > 0 {
         write!(out, ",latency={latency_ns}")?;
@@ -243,6 +252,9 @@ fn write_memory(options: &MemoryOptions, out: &mut fmt::Formatter<'_>) -> fmt::R
         HugePages::Collapse => {}
         HugePages::Reserved => write!(out, ",pages=reserved")?,
         HugePages::No => write!(out, ",pages=4K")?,
+    }
+    if let Some(bytes) = chunk {
+        write!(out, ",chunk={bytes}")?;
     }
     if *depth == MemoryOptions::new(0).depth { Ok(()) } else { write!(out, ",depth={depth}") }
 }
@@ -286,6 +298,7 @@ mod tests {
             ),
             ("a=mem:4K,pages=4K,depth=8", "a=mem:4096,pages=4K,depth=8"),
             ("a=mem:4K,pages=2M", "a=mem:4096"),
+            ("a=mem:4M,chunk=2M", "a=mem:4194304,chunk=2097152"),
             ("a=file:/x", "a=file:/x"),
             ("a=file:/x=\\,y\\\\,sparse,size=1G", "a=file:/x=\\,y\\\\,size=1073741824,sparse"),
             (
@@ -316,6 +329,8 @@ mod tests {
             ("a=mem:4G,latency=fast", "latency: 'fast' is none: give nanoseconds"),
             ("a=mem:4G,bandwidth=0", "bandwidth: nothing would"),
             ("a=mem:4G,pages=1G", "2M, reserved and 4K"),
+            ("a=mem:4G,chunk=3M", "chunk: a chunk has 2M, 4M"),
+            ("a=mem:4G,chunk=2G", "chunk: a chunk has 2M, 4M"),
             ("a=mem:4G,size=3", "no option 'size=3'"),
             ("a=mem:4G,depth=0", "from 1 to"),
             ("a=file:", "path is missing"),

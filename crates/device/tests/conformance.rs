@@ -1,5 +1,6 @@
-//! One suite for all devices: what the crate's rules promise, of memory, of memory behind a pipe, of files by io_uring
-//! and by threads, on a disk and on tmpfs, of a block device. A device is done when it passes what its siblings pass.
+//! One suite for all devices: what the crate's rules promise, of memory, in one chunk or several or behind a pipe, of
+//! files by io_uring and by threads, on a disk and on tmpfs, of a block device, of what was passed. A device is done when it passes what its
+//! siblings pass.
 //!
 //! `BYWASH_DEVICE_SEED` runs the random commands with that one seed. Block devices are loop devices, which root alone can
 //! make; without, their tests say so and pass.
@@ -59,6 +60,7 @@ macro_rules! cases {
 
 conforms! {
     memory
+    memory_in_chunks
     memory_behind_a_pipe
     file_by_ring
     file_by_threads
@@ -67,6 +69,10 @@ conforms! {
     cached_file
     block_by_ring
     block_by_threads
+    passed_file_by_ring
+    passed_file_by_threads
+    passed_memory
+    passed_block
 }
 
 #[cfg(feature = "testing")]

@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bywash_device::{Command, Device, Failure, Memory, MemoryOptions, Span, Spec};
+use bywash_device::{Access, Command, Device, Failure, Span, Spec};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -116,7 +116,7 @@ fn what_may_only_be_read_is_not_written() {
     for engine in ["", ",engine=threads"] {
         let mut device = open(&format!("a=file:{},read-only{engine}", path.display()));
         let (device, page) = (&mut *device, Page::of(1));
-        assert!(device.geometry().read_only);
+        assert_eq!(device.geometry().access, Access::Read);
         let span = [page.span()];
         for command in [
             Command::write(1, 0, &span),
@@ -238,19 +238,6 @@ fn check_flushes(name: &str) {
         assert_eq!(run(device, Command::write_durable(3, 0, &span), &page), Ok(()));
         assert!(flushes() > flushed, "the durable write did not come through");
     }
-}
-
-#[test]
-fn memory_can_be_mapped_and_not_resized() {
-    let mut device = Memory::new(MemoryOptions::new(1 << 20)).unwrap();
-    let page = Page::of(9);
-    assert_eq!(run(&mut device, Command::write(1, 4096, &[page.span()]), &page), Ok(()));
-    let file = fs::File::from(device.memory().unwrap().try_clone_to_owned().unwrap());
-    let mut seen = [0; 4096];
-    std::os::unix::fs::FileExt::read_exact_at(&file, &mut seen, 4096).unwrap();
-    assert_eq!(seen, [9; 4096]);
-    assert_eq!(file.metadata().unwrap().len(), 1 << 20);
-    assert!(file.set_len(0).is_err() && file.set_len(2 << 20).is_err());
 }
 
 #[test]

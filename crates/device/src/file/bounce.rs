@@ -8,12 +8,8 @@ use crate::pages::Pages;
 use crate::span::Span;
 use std::collections::VecDeque;
 
-/// Bytes of a piece; more, if the blocks are that large.
-const PIECE: usize = 64 << 10;
 /// Blocks that a piece has at least: comparing and writing needs three.
 const BLOCKS: usize = 4;
-/// Most pieces.
-const PIECES_MAX: usize = 32;
 
 /// The pieces, and who waits for one.
 #[derive(Debug)]
@@ -25,9 +21,9 @@ pub(super) struct Bounce {
 }
 
 impl Bounce {
-    /// For a device of this depth and these blocks.
-    pub(super) fn new(depth: usize, block: usize) -> Bounce {
-        let (piece_bytes, pieces) = (PIECE.max(BLOCKS * block), depth.min(PIECES_MAX));
+    /// So many pieces of so many bytes, more if the blocks are that large, for a device of this depth.
+    pub(super) fn new(pieces: usize, piece_bytes: usize, depth: usize, block: usize) -> Bounce {
+        let (piece_bytes, pieces) = (piece_bytes.max(BLOCKS * block), depth.min(pieces));
         Bounce {
             pages: Pages::new(pieces * piece_bytes),
             piece_bytes,
@@ -80,7 +76,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_told_in_turn() {
-        let mut bounce = Bounce::new(2, 512);
+        let mut bounce = Bounce::new(2, 4096, 8, 512);
         let (first, second) = (bounce.take(7).unwrap(), bounce.take(8).unwrap());
         assert_ne!(bounce.at(first), bounce.at(second));
         assert_eq!((bounce.take(5), bounce.take(6)), (None, None));
@@ -93,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_piece_has_room_for_large_blocks() {
-        let bounce = Bounce::new(1, 64 << 10);
+        let bounce = Bounce::new(2, 64 << 10, 1, 64 << 10);
         assert_eq!((bounce.piece_bytes(), bounce.all().1), (256 << 10, 256 << 10));
     }
 }

@@ -6,7 +6,7 @@
 use super::job::Job;
 use super::pool::Pool;
 use super::ring::Ring;
-use super::{FileOptions, Using};
+use super::{Manner, Using};
 use crate::error::Error;
 use crate::region::{Region, RegionId};
 use crate::span::Span;
@@ -25,13 +25,14 @@ pub(super) struct Engine {
 impl Engine {
     /// For jobs on `file`, which stays open until this is dropped. `bounce` is the device's own memory.
     pub(super) fn new(
-        options: &FileOptions,
+        name: &str,
+        manner: &Manner,
         file: RawFd,
         is_block: bool,
         bounce: (*mut u8, usize),
     ) -> Result<Engine, Error> {
-        let FileOptions { depth, threads, .. } = *options;
-        let ring = match options.using {
+        let Manner { depth, threads, using, .. } = *manner;
+        let ring = match using {
             Some(Using::Threads) => Err("as asked".to_owned()),
             _ => Ring::new(file, depth, bounce),
         };
@@ -43,9 +44,9 @@ impl Engine {
                 let explained = format!("by io_uring{registers}");
                 Ok(Engine { ring: Some(ring), pool, both, explained })
             }
-            Err(reason) if options.using == Some(Using::Ring) => {
+            Err(reason) if using == Some(Using::Ring) => {
                 let reason = format!("{reason}; leave the engine out, and threads do it");
-                Err(Error::Unfit { what: options.path.display().to_string(), reason })
+                Err(Error::Unfit { what: name.to_owned(), reason })
             }
             Err(reason) => {
                 let pool = Some(Pool::new(file, threads, depth)?);

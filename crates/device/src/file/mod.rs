@@ -19,6 +19,7 @@ mod engine;
 mod job;
 mod medium;
 mod order;
+mod passed;
 mod pool;
 mod ring;
 mod slot;
@@ -35,7 +36,7 @@ use slot::{Next, Slot};
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Most commands that can be under way, of any device.
@@ -99,9 +100,58 @@ impl FileOptions {
             threads: 4,
         }
     }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn manner(&self) -> Manner {
+        let FileOptions { depth, using, threads, .. } = *self;
+        Manner { depth, using, threads, pieces: PIECES, piece_bytes: PIECE }
+    }
 }
 
-/// A device of a file or a block device. Nobody else can open it as one meanwhile.
+/// How a file is worked with, whichever it is.
+struct Manner {
+    depth: usize,
+    using: Option<Using>,
+    threads: usize,
+    /// Of bounce memory.
+    pieces: usize,
+    piece_bytes: usize,
+}
+
+/// Bounce pieces of a device of the server's.
+const PIECES: usize = 32;
+/// Their bytes.
+const PIECE: usize = 64 << 10;
+
+/// How a file is used that somebody passed on. Many can be had at once, so that each takes little.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedOptions {
+    /// Through the page cache, even where there is a way past it.
+    pub cached: bool,
+    /// Also if its file system is a program (FUSE), which decides alone how long everything takes, dropping the device
+    /// too.
+    pub user_level: bool,
+    /// Most commands under way.
+    pub depth: usize,
+    /// Pieces of 16 KiB, for commands whose memory the file does not take: so many can be under way.
+    pub pieces: usize,
+    /// By whom. None: io_uring where it is to be had, else threads.
+    pub using: Option<Using>,
+    /// How many threads, where they do it.
+    pub threads: usize,
+}
+
+impl Default for PassedOptions {
+    /// 32 commands under way, four pieces, past the page cache if possible, by io_uring or else one thread.
+    fn default() -> PassedOptions {
+        PassedOptions { cached: false, user_level: false, depth: 32, pieces: 4, using: None, threads: 1 }
+    }
+}
+
+/// A device of a file or a block device. Nobody else can open one that was opened by its name meanwhile.
 pub struct File {
     /// In front of the file that it uses.
     engine: Engine,
@@ -122,18 +172,26 @@ impl File {
     /// # Errors
     /// What the kernel says, or why this is no device.
     pub fn open(options: &FileOptions) -> Result<File, Error> {
+        File::over(&options.name(), &options.manner(), || Medium::open(options))
+    }
+
+    fn over(
+        name: &str,
+        manner: &Manner,
+        open: impl FnOnce() -> Result<Medium, Error>,
+    ) -> Result<File, Error> {
+        let Manner { depth, threads, pieces, piece_bytes, .. } = *manner;
         for (what, value, most) in
-            [("depth", options.depth, DEPTH_MAX), ("threads", options.threads, THREADS_MAX)]
+            [("depth", depth, DEPTH_MAX), ("threads", threads, THREADS_MAX), ("pieces", pieces, DEPTH_MAX)]
         {
             if !(1..=most).contains(&value) {
                 let reason = format!("its {what} would be {value}, and has to be from 1 to {most}");
-                return Err(Error::Unfit { what: options.path.display().to_string(), reason });
+                return Err(Error::Unfit { what: name.to_owned(), reason });
             }
         }
-        let medium = Medium::open(options)?;
-        let depth = options.depth;
-        let bounce = Bounce::new(depth, medium.geometry.block as usize);
-        let engine = Engine::new(options, medium.file.as_raw_fd(), medium.is_block, bounce.all())?;
+        let medium = open()?;
+        let bounce = Bounce::new(pieces, piece_bytes, depth, medium.geometry.block as usize);
+        let engine = Engine::new(name, manner, medium.file.as_raw_fd(), medium.is_block, bounce.all())?;
         Ok(File {
             engine,
             medium: ManuallyDrop::new(medium),
@@ -144,6 +202,33 @@ impl File {
             runnable: Vec::with_capacity(depth),
             finished: VecDeque::with_capacity(depth),
         })
+    }
+
+    /// A file or block device that somebody else has opened and passed on, with the right that he has: he may read it,
+    /// or write it, or both, as he opened it ([`Geometry::access`]).
+    ///
+    /// What he passed is used for nothing but to open the same file once more, for the same, since whoever has a part in
+    /// an open file description can change how it works at any time (`O_APPEND`, `O_DIRECT`). This opens it as the user
+    /// of this process, who must be allowed to. The file stays his: it is not locked, and others may use it meanwhile,
+    /// best not through mappings (a write past the page cache reaches them late, or never).
+    ///
+    /// The size is what it is now, in whole blocks. If the file becomes shorter, reading what is not there any more
+    /// fails with `EIO`, and writing there makes it longer again, as any write does. Nothing else fails.
+    ///
+    /// What is only a name for something in the kernel (in /proc, /sys and their like) is refused: there it would matter
+    /// who opens it. So are programs of another user (setuid) that would be written, whose rights would outlast that.
+    /// A process with `CAP_FSETID` or `CAP_SYS_RESOURCE` is best without them when it does this for others: the one
+    /// leaves the rights of such programs on them, the other goes past quotas and into the reserve of a file system.
+    ///
+    /// It may wait for the file's file system, as may commands, which is some program's with
+    /// [`PassedOptions::user_level`].
+    ///
+    /// # Errors
+    /// Why this can be no device, or what the kernel says.
+    pub fn passed(descriptor: OwnedFd, options: &PassedOptions) -> Result<File, Error> {
+        let PassedOptions { depth, using, threads, pieces, .. } = *options;
+        let manner = Manner { depth, using, threads, pieces, piece_bytes: passed::PIECE };
+        File::over(passed::NAME, &manner, || passed::open(descriptor, options))
     }
 
     /// Begins the next jobs of all that are runnable, and of those that become so.
@@ -243,10 +328,6 @@ impl Device for File {
     #[inline]
     fn under_way(&self) -> usize {
         self.slots.len() - self.free.len() + self.finished.len()
-    }
-
-    fn memory(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn register(&mut self, region: Region) -> Result<Option<RegionId>, Error> {

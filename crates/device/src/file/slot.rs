@@ -203,7 +203,7 @@ impl Slot {
             Operation::Discard if is_unsupported => medium.discards = false,
             Operation::WriteZeroes if is_unsupported && self.zeroes != Zeroes::Written => {
                 if medium.zeroes == self.zeroes {
-                    medium.zeroes = self.zeroes.next();
+                    medium.zeroes = self.zeroes.next(medium.holes);
                 }
             }
             // A region may have been unregistered after the job was begun: once more, without.
@@ -310,4 +310,5 @@ impl Slot {
 }
 
 const HOLE: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
-const ZERO_RANGE: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
+/// A file that has become shorter becomes longer again, as by a write.
+const ZERO_RANGE: FallocateFlags = FallocateFlags::ZERO_RANGE;

@@ -383,11 +383,6 @@ impl<D: Device> Device for Faulty<D> {
         self.under_way.len() + self.ready.len() + self.late.len()
     }
 
-    /// None: what is written to a mapping passes by this device.
-    fn memory(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
     fn register(&mut self, _: Region) -> Result<Option<RegionId>, Error> {
         Ok(None)
     }

@@ -1,18 +1,18 @@
 //! Each command by itself.
 
-use super::subject::{Area, BYTES, Subject, pattern};
+use super::subject::{Area, Subject, pattern};
 use bywash_device::{Command, Failure, Region};
 use std::sync::Arc;
 
 pub fn what_is_written_is_read(mut subject: Subject) {
     let block = subject.block();
-    assert!(subject.read(0, BYTES as usize).iter().all(|byte| *byte == 0));
+    assert!(subject.read(0, subject.bytes() as usize).iter().all(|byte| *byte == 0));
     let (first, last, long) = (pattern(1, block), pattern(2, block), pattern(3, 256 << 10));
     subject.write(0, &first);
-    subject.write(BYTES - block as u64, &last);
+    subject.write(subject.bytes() - block as u64, &last);
     subject.write(3 * block as u64, &long);
     assert_eq!(subject.read(0, block), first);
-    assert_eq!(subject.read(BYTES - block as u64, block), last);
+    assert_eq!(subject.read(subject.bytes() - block as u64, block), last);
     assert_eq!(subject.read(3 * block as u64, long.len()), long);
     assert_eq!(subject.read(block as u64, 2 * block), vec![0; 2 * block]);
 }
@@ -71,26 +71,26 @@ pub fn memory_need_not_be_aligned(mut subject: Subject) {
 pub fn zeroes_are_written_and_nothing_beside_them(mut subject: Subject) {
     let block = subject.block();
     let nothing = Area::new(0);
-    let bytes = pattern(6, BYTES as usize);
-    for (first, count) in [(1, 1), (0, 8), (13, 100), (0, BYTES as usize / block)] {
+    let bytes = pattern(6, subject.bytes() as usize);
+    for (first, count) in [(1, 1), (0, 8), (13, 100), (0, subject.bytes() as usize / block)] {
         subject.write(0, &bytes);
         let (from, to) = (first * block, (first + count) * block);
         let command = Command::write_zeroes(1, from as u64, (to - from) as u64);
         assert_eq!(subject.run(command, &nothing), Ok(()));
         let mut expected = bytes.clone();
         expected[from..to].fill(0);
-        assert!(subject.read(0, BYTES as usize) == expected, "{count} blocks from {first} on");
+        assert!(subject.read(0, subject.bytes() as usize) == expected, "{count} blocks from {first} on");
     }
 }
 
 pub fn what_is_discarded_reads_as_before_or_as_zeros(mut subject: Subject) {
     let block = subject.block();
     let nothing = Area::new(0);
-    let bytes = pattern(7, BYTES as usize);
+    let bytes = pattern(7, subject.bytes() as usize);
     subject.write(0, &bytes);
     let (from, to) = (3 * block, 64 * block);
     assert_eq!(subject.run(Command::discard(1, from as u64, (to - from) as u64), &nothing), Ok(()));
-    let read = subject.read(0, BYTES as usize);
+    let read = subject.read(0, subject.bytes() as usize);
     assert!(read[..from] == bytes[..from] && read[to..] == bytes[to..]);
     for (now, before) in read[from..to].chunks(block).zip(bytes[from..to].chunks(block)) {
         assert!(now == before || now.iter().all(|byte| *byte == 0));

@@ -1,16 +1,18 @@
 //! What a device does not do, and that it says so of the command concerned alone.
 
-use super::subject::{Area, BYTES, Subject, pattern};
+use super::subject::{Area, Subject, pattern};
 use bywash_device::{Command, Failure, SPANS_MAX};
 
 pub fn what_is_outside_is_refused(mut subject: Subject) {
     let block = subject.block();
-    let bytes = pattern(1, BYTES as usize);
+    let bytes = pattern(1, subject.bytes() as usize);
     subject.write(0, &bytes);
     let area = Area::of(&pattern(2, 4 * block));
-    let last = BYTES - block as u64;
+    let last = subject.bytes() - block as u64;
     let far = u64::MAX - (block as u64 - 1);
-    for (offset, blocks) in [(last, 2), (BYTES, 1), (BYTES + 4096, 1), (1 << 63, 1), (far, 1), (far, 4)] {
+    for (offset, blocks) in
+        [(last, 2), (subject.bytes(), 1), (subject.bytes() + 4096, 1), (1 << 63, 1), (far, 1), (far, 4)]
+    {
         let length = (blocks * block) as u64;
         let spans = [area.span(0, block), area.span(block, (blocks - 1) * block)];
         let two = [area.span(0, 2 * block)];
@@ -33,7 +35,7 @@ pub fn what_is_outside_is_refused(mut subject: Subject) {
         let command = Command::write_zeroes(1, offset, length);
         assert_eq!(subject.run(command, &area), Err(Failure::OutOfRange));
     }
-    assert!(subject.read(0, BYTES as usize) == bytes, "something was written");
+    assert!(subject.read(0, subject.bytes() as usize) == bytes, "something was written");
 }
 
 pub fn what_is_uneven_is_refused(mut subject: Subject) {
@@ -58,12 +60,12 @@ pub fn what_is_uneven_is_refused(mut subject: Subject) {
         let command = Command::compare_and_write(1, 0, &spans);
         assert_eq!(subject.run(command, &area), Err(Failure::Unaligned));
     }
-    assert!(subject.read(0, BYTES as usize).iter().all(|byte| *byte == 0), "something was written");
+    assert!(subject.read(0, subject.bytes() as usize).iter().all(|byte| *byte == 0), "something was written");
 }
 
 pub fn nothing_is_read_and_written_as_well(mut subject: Subject) {
     let area = Area::new(0);
-    for offset in [0, BYTES / 2, BYTES] {
+    for offset in [0, subject.bytes() / 2, subject.bytes()] {
         for command in [
             Command::read(1, offset, &[]),
             Command::write(1, offset, &[]),
@@ -100,7 +102,7 @@ pub fn a_full_device_gives_the_command_back(mut subject: Subject) {
     for _ in 0..2 {
         for token in 0..depth as u64 {
             // Some of them fail at once, which changes nothing.
-            let offset = if token % 3 == 0 { BYTES } else { 0 };
+            let offset = if token % 3 == 0 { subject.bytes() } else { 0 };
             subject.submit(Command::read(token, offset, &span), &area);
         }
         assert_eq!(subject.device.under_way(), depth);

@@ -1,6 +1,6 @@
 //! Random commands, many under way, beside a model: bytes in memory that each command changes where it is submitted.
 
-use super::subject::{Area, BYTES, Subject};
+use super::subject::{Area, Subject};
 use bywash_device::{Command, Failure, SPANS_MAX, Span};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -49,15 +49,16 @@ pub fn commands_do_what_a_model_does(subject: Subject) {
 
 fn run(mut subject: Subject, mut chance: Chance) {
     let block = subject.block();
-    let blocks = BYTES as usize / block;
-    let mut model = Model { bytes: vec![0; BYTES as usize], discarded: vec![false; blocks] };
+    let blocks = subject.bytes() as usize / block;
+    let mut model = Model { bytes: vec![0; subject.bytes() as usize], discarded: vec![false; blocks] };
     let mut under_way: HashMap<u64, Expected> = HashMap::new();
     for token in 0..COMMANDS {
         // Few blocks, so that commands meet.
         let most = if chance.below(10) == 0 { 200.min(blocks as u64 / 2) } else { 8 };
         let count = 1 + chance.below(most) as usize;
-        let places = if chance.below(2) == 0 { 32 } else { (blocks - count) as u64 + 1 };
-        let first = chance.below(places) as usize;
+        let near = (subject.seam as usize / block).saturating_sub(16);
+        let (from, places) = if chance.below(2) == 0 { (near, 32) } else { (0, blocks - count + 1) };
+        let first = from + chance.below(places as u64) as usize;
         let (offset, bytes) = ((first * block) as u64, count * block);
         let range = first * block..first * block + bytes;
         let area = Area::new(bytes + 2 * block + 1024 * SPANS_MAX);
@@ -106,7 +107,7 @@ fn run(mut subject: Subject, mut chance: Chance) {
             }
             _ => {
                 expected.result = Err(Failure::OutOfRange);
-                Command::write(token, BYTES - bytes as u64 + block as u64, &spans)
+                Command::write(token, subject.bytes() - bytes as u64 + block as u64, &spans)
             }
         };
         under_way.insert(token, expected);
@@ -117,7 +118,7 @@ fn run(mut subject: Subject, mut chance: Chance) {
         check(done.token, done.result, &mut under_way, block);
     }
     assert!(under_way.is_empty(), "commands were lost: {:?}", under_way.keys());
-    let read = subject.read(0, BYTES as usize);
+    let read = subject.read(0, subject.bytes() as usize);
     assert_same(&read, &model.bytes, &model.discarded, block, "at the end");
 }
 

@@ -1,20 +1,23 @@
 //! The devices that the suite is about, and how a test speaks to one.
 
-use bywash_device::{Command, Device, Done, Failure, Owner, Span, Spec};
+use bywash_device::{Command, Device, Done, Failure, File, Owner, PassedOptions, Span, Spec, Using};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Command as Program;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of each device: small, so that commands meet.
-pub const BYTES: u64 = 1 << 20;
+/// Bytes of a device: few, so that commands meet.
+const BYTES: u64 = 1 << 20;
 /// Longest time that anything may take here.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A device under test, and what it is made of.
 pub struct Subject {
     pub device: Box<dyn Device>,
+    /// Where something changes in the device: commands meet around there.
+    pub seam: u64,
     /// Dropped behind the device.
     _made_of: Vec<Box<dyn Send>>,
 }
@@ -80,8 +83,11 @@ impl Subject {
     fn open(spec: &str, made_of: Vec<Box<dyn Send>>) -> Subject {
         let device = spec.parse::<Spec>().and_then(|spec| spec.open()).unwrap();
         println!("{spec}: {}", device.explain());
-        assert_eq!(device.geometry().bytes, BYTES);
-        Subject { device, _made_of: made_of }
+        Subject { device, seam: 0, _made_of: made_of }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.device.geometry().bytes
     }
 
     pub fn block(&self) -> usize {
@@ -138,6 +144,12 @@ pub fn pattern(number: u64, bytes: usize) -> Vec<u8> {
 
 pub fn memory() -> Option<Subject> {
     Some(Subject::open("m=mem:1M", vec![]))
+}
+
+pub fn memory_in_chunks() -> Option<Subject> {
+    let subject = Subject::open("m=mem:4608K,chunk=2M", vec![]);
+    assert_eq!(subject.device.chunks().map(|chunks| chunks.count()), Some(3));
+    Some(Subject { seam: 2 << 20, ..subject })
 }
 
 pub fn memory_behind_a_pipe() -> Option<Subject> {
@@ -243,9 +255,46 @@ pub fn block_by_threads() -> Option<Subject> {
     block(",engine=threads,threads=3")
 }
 
+/// Over what somebody else has opened; with few pieces, so that commands wait for one another.
+fn passed(file: impl Into<OwnedFd>, using: Using, made_of: Vec<Box<dyn Send>>) -> Option<Subject> {
+    let options =
+        PassedOptions { depth: 64, pieces: 2, using: Some(using), threads: 3, ..PassedOptions::default() };
+    let device = File::passed(file.into(), &options).unwrap();
+    println!("what was passed: {}", device.explain());
+    assert_eq!(device.geometry().bytes, BYTES);
+    Some(Subject { device: Box::new(device), seam: 0, _made_of: made_of })
+}
+
+fn file_of_somebody() -> std::fs::File {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(BYTES).unwrap();
+    file
+}
+
+pub fn passed_file_by_ring() -> Option<Subject> {
+    if has_ring() { passed(file_of_somebody(), Using::Ring, vec![]) } else { None }
+}
+
+pub fn passed_file_by_threads() -> Option<Subject> {
+    passed(file_of_somebody(), Using::Threads, vec![])
+}
+
+pub fn passed_memory() -> Option<Subject> {
+    let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, BYTES).unwrap();
+    passed(file, Using::Threads, vec![])
+}
+
+pub fn passed_block() -> Option<Subject> {
+    let made = Loop::new()?;
+    let file = std::fs::File::options().read(true).write(true).open(&made.name).unwrap();
+    let using = if has_ring() { Using::Ring } else { Using::Threads };
+    passed(file, using, vec![Box::new(made)])
+}
+
 #[cfg(feature = "testing")]
 pub fn faulty_without_faults() -> Option<Subject> {
     use bywash_device::{Memory, MemoryOptions, testing::Faulty};
     let device = Memory::new(MemoryOptions::new(BYTES)).unwrap();
-    Some(Subject { device: Box::new(Faulty::over(device, 1)), _made_of: vec![] })
+    Some(Subject { device: Box::new(Faulty::over(device, 1)), seam: 0, _made_of: vec![] })
 }

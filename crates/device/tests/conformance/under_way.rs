@@ -1,6 +1,6 @@
 //! Several commands at a time.
 
-use super::subject::{Area, BYTES, Subject, pattern};
+use super::subject::{Area, Subject, pattern};
 use bywash_device::{Command, Failure};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,7 +97,7 @@ pub fn whoever_sleeps_is_woken(mut subject: Subject) {
             0 => subject.submit(Command::flush(token), &area),
             1 => subject.submit(Command::write_zeroes(token, 0, 8 * block as u64), &area),
             2 => subject.submit(Command::discard(token, 0, 8 * block as u64), &area),
-            3 => subject.submit(Command::read(token, BYTES, &span), &area),
+            3 => subject.submit(Command::read(token, subject.bytes(), &span), &area),
             4 => subject.submit(Command::read(token, 0, &span), &area),
             _ => subject.submit(Command::write_durable(token, 0, &span), &area),
         }
@@ -128,7 +128,8 @@ pub fn dropping_waits_for_what_is_under_way(mut subject: Subject) {
     let depth = subject.device.depth().min(60);
     let area = Area::of(&pattern(2, 64 * block));
     for token in 0..depth {
-        let (offset, span) = (token as u64 * 8 * block as u64 % (BYTES / 2), [area.span(3, 32 * block)]);
+        let (offset, span) =
+            (token as u64 * 8 * block as u64 % (subject.bytes() / 2), [area.span(3, 32 * block)]);
         match token % 4 {
             0 => subject.submit(Command::write(0, offset, &span), &area),
             1 => subject.submit(Command::write_zeroes(0, offset, 32 * block as u64), &area),
