@@ -1,0 +1,159 @@
+//! Bytes, blocks, and stretches of both.
+//!
+//! The store counts in blocks of a device, requests and grants count in bytes. The two are distinct types, and
+//! [`BlockSize`] alone leads from one to the other, so that neither is ever taken for the other.
+
+use crate::error::Error;
+use std::fmt;
+
+/// How many bytes, or the offset of one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+/// How many blocks of a device, or the number of one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Blocks(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} B", self.0)
+    }
+}
+
+impl fmt::Display for Blocks {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} blocks", self.0)
+    }
+}
+
+/// The size of a device's block: what volumes are made of. A power of two from 512 B to 1 GiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSize {
+    shift: u8,
+}
+
+impl BlockSize {
+    const SHIFT_MIN: u32 = 9;
+    const SHIFT_MAX: u32 = 30;
+
+    /// A block of so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::BlockSize`] if they are no power of two from 512 to 2^30.
+    pub fn new(size: Bytes) -> Result<BlockSize, Error> {
+        if !size.0.is_power_of_two() {
+            return Err(Error::BlockSize(size));
+        }
+        BlockSize::from_shift(size.0.trailing_zeros()).ok_or(Error::BlockSize(size))
+    }
+
+    pub(crate) fn from_shift(shift: u32) -> Option<BlockSize> {
+        let allowed = (Self::SHIFT_MIN..=Self::SHIFT_MAX).contains(&shift);
+        allowed.then_some(BlockSize { shift: shift as u8 })
+    }
+
+    pub(crate) fn shift(self) -> u32 {
+        u32::from(self.shift)
+    }
+
+    /// Its bytes.
+    pub fn size(self) -> Bytes {
+        Bytes(1 << self.shift)
+    }
+
+    /// Whole blocks that fit into so many bytes.
+    pub fn whole(self, bytes: Bytes) -> Blocks {
+        Blocks(bytes.0 >> self.shift)
+    }
+
+    /// Blocks that hold so many bytes: the last may be used in part.
+    pub fn holding(self, bytes: Bytes) -> Blocks {
+        Blocks(bytes.0.div_ceil(1 << self.shift))
+    }
+
+    /// Bytes of so many blocks, where that is a number of 64 bits.
+    pub fn bytes(self, blocks: Blocks) -> Option<Bytes> {
+        (blocks.0 <= u64::MAX >> self.shift).then(|| Bytes(blocks.0 << self.shift))
+    }
+
+    /// The same stretch in bytes, where those are numbers of 64 bits.
+    pub fn span(self, extent: Extent) -> Option<Span> {
+        let end = self.bytes(extent.end()?)?;
+        let start = self.bytes(extent.start)?;
+        Some(Span { start, length: Bytes(end.0 - start.0) })
+    }
+}
+
+/// A stretch of a device, in its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    /// The first block.
+    pub start: Blocks,
+    /// How many.
+    pub length: Blocks,
+}
+
+impl Extent {
+    /// So many blocks from `start` on.
+    pub fn new(start: u64, length: u64) -> Extent {
+        Extent { start: Blocks(start), length: Blocks(length) }
+    }
+
+    /// The block behind it, where that has a number of 64 bits.
+    pub fn end(self) -> Option<Blocks> {
+        self.start.0.checked_add(self.length.0).map(Blocks)
+    }
+}
+
+/// A stretch of a device, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// The first byte.
+    pub start: Bytes,
+    /// How many.
+    pub length: Bytes,
+}
+
+impl Span {
+    /// So many bytes from `start` on.
+    pub fn new(start: u64, length: u64) -> Span {
+        Span { start: Bytes(start), length: Bytes(length) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_powers_of_two_within_limits() {
+        for size in [0, 1, 256, 513, 1000, 1 << 31, u64::MAX] {
+            assert!(
+                matches!(BlockSize::new(Bytes(size)), Err(Error::BlockSize(Bytes(told))) if told == size)
+            );
+        }
+        for shift in 9..=30 {
+            let block = BlockSize::new(Bytes(1 << shift)).unwrap();
+            assert_eq!(block.size(), Bytes(1 << shift));
+        }
+    }
+
+    #[test]
+    fn nothing_overflows_at_the_ends_of_64_bits() {
+        let block = BlockSize::new(Bytes(4096)).unwrap();
+        assert_eq!(block.whole(Bytes(u64::MAX)), Blocks((1 << 52) - 1));
+        assert_eq!(block.holding(Bytes(u64::MAX)), Blocks(1 << 52));
+        assert_eq!(block.bytes(Blocks((1 << 52) - 1)), Some(Bytes(u64::MAX - 4095)));
+        assert_eq!(block.bytes(Blocks(1 << 52)), None);
+        assert_eq!(block.span(Extent::new(1, u64::MAX)), None);
+        assert_eq!(block.span(Extent::new(1, 1 << 52)), None);
+        assert_eq!(block.span(Extent::new(2, 3)), Some(Span::new(8192, 12288)));
+    }
+
+    #[test]
+    fn sizes_are_rounded_as_they_are_used() {
+        let block = BlockSize::new(Bytes(512)).unwrap();
+        assert_eq!((block.whole(Bytes(1023)), block.holding(Bytes(1023))), (Blocks(1), Blocks(2)));
+        assert_eq!((block.whole(Bytes(1024)), block.holding(Bytes(1024))), (Blocks(2), Blocks(2)));
+    }
+}

@@ -1,0 +1,65 @@
+//! Named volumes on devices, and the table of a client's grants that every request is checked against.
+//!
+//! Rights are decided once and checked always. A *volume* is a name for extents of a device, with an owner, a group
+//! and a mode like a file's; volumes are kept in a small transactional store. When a client opens one, what the kernel
+//! says of the client decides ([`Ownership::decide`]), and the client is given a *grant*: a right to those extents.
+//! From then on a request names the grant and an offset, and the client's own [`Table`] says where on the device that
+//! is, or why not.
+//!
+//! ```
+//! use bywash_volume::{
+//!     Access, BlockSize, Bytes, Contents, DeviceNumber, Grant, Mode, Ownership, Person, Refusal, Span, Store, Table,
+//! };
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("volumes");
+//! let store = Store::open(path)?;
+//! store.attach_device("fast", Bytes(1 << 30), BlockSize::new(Bytes(4096))?, Contents::Cleared)?;
+//! let ownership = Ownership { owner: 1000, group: 100, mode: Mode::new(0o640)?, read_only: false };
+//! store.create("log", "fast", Bytes(1 << 20), ownership)?;
+//!
+//! // Somebody of its group opens it for reading.
+//! let (volume, extents) = store.get("log")?;
+//! let person = Person { uid: 1001, gid: 100, groups: &[] };
+//! let right = volume.ownership.decide(&person, Access::Read)?;
+//! let mut table = Table::new(1024);
+//! let log = table.add(Grant::new(DeviceNumber(0), right, volume.spans(&extents))?)?;
+//!
+//! // A request.
+//! let mut pieces = table.check(log, Bytes(4096), Bytes(512), Access::Read)?;
+//! assert_eq!(pieces.next(), Some(Span::new(4096, 512)));
+//! assert!(matches!(
+//!     table.check(log, Bytes(4096), Bytes(512), Access::Write),
+//!     Err(Refusal::Right { .. })
+//! ));
+//! table.revoke(log)?;
+//! assert!(matches!(table.check(log, Bytes(0), Bytes(1), Access::Read), Err(Refusal::Revoked { .. })));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Nothing here reads or writes a device, speaks to a client or starts a thread.
+//!
+//! - [`Store`], [`Volume`], [`Device`], [`Contents`]: volumes, and what of a device is free
+//! - [`Ownership`], [`Mode`], [`Person`], [`Access`], [`Denied`]: who may do what
+//! - [`Table`], [`Grant`], [`GrantNumber`], [`Pieces`], [`Refusal`]: what a client was granted, checked for each request
+//! - [`Bytes`], [`Blocks`], [`BlockSize`], [`Extent`], [`Span`]: sizes and places
+//! - [`Error`]: what can go wrong
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod extent;
+mod right;
+mod store;
+mod table;
+
+pub use error::Error;
+pub use extent::{BlockSize, Blocks, Bytes, Extent, Span};
+pub use right::{Access, Class, Denied, Mode, Ownership, Person};
+pub use store::{
+    Contents, DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, NAME_BYTES_MAX, Store, VOLUMES_MAX,
+    Volume,
+};
+pub use table::{
+    DeviceNumber, GRANT_EXTENTS_MAX, GRANTS_MAX, Grant, GrantNumber, PIECES_MAX, Pieces, Refusal, Table,
+};

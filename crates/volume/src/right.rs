@@ -1,0 +1,272 @@
+//! Who may do what with a volume: decided once, when it is opened.
+//!
+//! The rules are those of files (path_resolution(7), "Permissions"): who owns the volume is subject to the owner's
+//! bits, who else is in its group to the group's, everybody else to the others'. There is one class for everybody: an
+//! owner without the right to write does not get it for being in the group. The user 0 may do all, but a volume that
+//! is marked read-only is written by nobody, like a file on what is mounted read-only.
+
+use crate::error::Error;
+use std::fmt;
+
+/// Reading, writing or both: what is wanted, what a request does, what a grant allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Access {
+    /// Reading.
+    Read = 1,
+    /// Writing, discarding, writing zeroes.
+    Write = 2,
+    /// Both: compare-and-write.
+    ReadWrite = 3,
+}
+
+impl Access {
+    /// Whether it includes all that `wanted` does.
+    #[inline]
+    pub fn covers(self, wanted: Access) -> bool {
+        self as u8 & wanted as u8 == wanted as u8
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Access::Read => "reading",
+            Access::Write => "writing",
+            Access::ReadWrite => "reading and writing",
+        })
+    }
+}
+
+/// What owner, group and others may do: the bits of a file's mode, of which volumes have those to read and to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mode(u16);
+
+impl Mode {
+    /// The owner reads and writes.
+    pub const PRIVATE: Mode = Mode(0o600);
+    const ALL: u16 = 0o666;
+
+    /// As chmod(1) has it in octal: 0o640.
+    ///
+    /// # Errors
+    /// [`Error::Mode`] if there are other bits than those of 0o666.
+    pub fn new(bits: u16) -> Result<Mode, Error> {
+        if bits & !Mode::ALL == 0 { Ok(Mode(bits)) } else { Err(Error::Mode(bits)) }
+    }
+
+    /// Its bits.
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Whether a class may do that.
+    fn allows(self, class: Class, wanted: Access) -> bool {
+        let bits = self.0 >> class.shift();
+        let readable = bits & 4 != 0 || wanted == Access::Write;
+        let writable = bits & 2 != 0 || wanted == Access::Read;
+        readable && writable
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::with_capacity(9);
+        for class in [Class::Owner, Class::Group, Class::Others] {
+            let bits = self.0 >> class.shift();
+            text.push(if bits & 4 != 0 { 'r' } else { '-' });
+            text.push(if bits & 2 != 0 { 'w' } else { '-' });
+            text.push('-');
+        }
+        formatter.pad(&text)
+    }
+}
+
+/// Whose bits of a mode count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The user who owns the volume.
+    Owner,
+    /// Those in its group.
+    Group,
+    /// Everybody else.
+    Others,
+}
+
+impl Class {
+    fn shift(self) -> u32 {
+        match self {
+            Class::Owner => 6,
+            Class::Group => 3,
+            Class::Others => 0,
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Class::Owner => "its owner",
+            Class::Group => "in its group",
+            Class::Others => "neither its owner nor in its group",
+        })
+    }
+}
+
+/// Who asks, as the kernel says: never as the client says.
+#[derive(Clone, Copy, Debug)]
+pub struct Person<'a> {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// The other groups that the user is in.
+    pub groups: &'a [u32],
+}
+
+/// Whose a volume is and who may do what with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// The user who owns it.
+    pub owner: u32,
+    /// Its group.
+    pub group: u32,
+    /// Who may do what.
+    pub mode: Mode,
+    /// Nobody writes it.
+    pub read_only: bool,
+}
+
+/// Why somebody may not do something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// The volume is read-only, for everybody.
+    #[error("{wanted} is refused: the volume is marked read-only")]
+    ReadOnly {
+        /// What was wanted.
+        wanted: Access,
+    },
+    /// The mode does not allow it.
+    #[error("{wanted} is refused: user {uid} is {class}, and its mode is {mode}")]
+    Mode {
+        /// What was wanted.
+        wanted: Access,
+        /// Who wanted it.
+        uid: u32,
+        /// Whose bits counted.
+        class: Class,
+        /// The volume's mode.
+        mode: Mode,
+    },
+}
+
+impl Ownership {
+    /// Whether somebody may do that, which is then the right of the grant.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn decide(&self, person: &Person<'_>, wanted: Access) -> Result<Access, Denied> {
+        if self.read_only && wanted.covers(Access::Write) {
+            return Err(Denied::ReadOnly { wanted });
+        }
+        let class = self.class_of(person);
+        if person.uid == 0 || self.mode.allows(class, wanted) {
+            return Ok(wanted);
+        }
+        Err(Denied::Mode { wanted, uid: person.uid, class, mode: self.mode })
+    }
+
+    fn class_of(&self, person: &Person<'_>) -> Class {
+        if person.uid == self.owner {
+            Class::Owner
+        } else if person.gid == self.group || person.groups.contains(&self.group) {
+            Class::Group
+        } else {
+            Class::Others
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Access::{Read, ReadWrite, Write};
+
+    fn owned(mode: u16) -> Ownership {
+        Ownership { owner: 1000, group: 50, mode: Mode::new(mode).unwrap(), read_only: false }
+    }
+
+    fn person(uid: u32, gid: u32, groups: &[u32]) -> Person<'_> {
+        Person { uid, gid, groups }
+    }
+
+    /// Mode, who, and what they may do: `rw`, `r`, `w` or nothing.
+    #[test]
+    fn the_rules_of_files() {
+        let table: [(u16, u32, u32, &[u32], &str); 14] = [
+            (0o600, 1000, 7, &[], "rw"),
+            (0o600, 1001, 50, &[], ""),
+            (0o640, 1001, 50, &[], "r"),
+            (0o640, 1001, 7, &[8, 50], "r"),
+            (0o640, 1001, 7, &[8], ""),
+            (0o644, 1001, 7, &[], "r"),
+            (0o622, 1001, 7, &[], "w"),
+            (0o666, 1001, 7, &[], "rw"),
+            // The owner's bits count for the owner, whatever others may.
+            (0o066, 1000, 50, &[], ""),
+            (0o466, 1000, 50, &[], "r"),
+            // And the group's for the group.
+            (0o606, 1001, 50, &[], ""),
+            (0o606, 1001, 7, &[], "rw"),
+            // The user 0 may do all; its group is one like others.
+            (0o000, 0, 7, &[], "rw"),
+            (0o000, 1001, 0, &[0], ""),
+        ];
+        for (mode, uid, gid, groups, allowed) in table {
+            let who = person(uid, gid, groups);
+            for (wanted, needs) in [(Read, "r"), (Write, "w"), (ReadWrite, "rw")] {
+                let decided = owned(mode).decide(&who, wanted);
+                assert_eq!(decided.is_ok(), allowed.contains(needs), "{mode:o} {who:?} {wanted}");
+                assert!(decided.is_err() || decided == Ok(wanted));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_read_only_is_written_by_nobody() {
+        let volume = Ownership { read_only: true, ..owned(0o666) };
+        for uid in [0, 1000, 1001] {
+            assert_eq!(volume.decide(&person(uid, 50, &[]), Read), Ok(Read));
+            for wanted in [Write, ReadWrite] {
+                assert_eq!(volume.decide(&person(uid, 50, &[]), wanted), Err(Denied::ReadOnly { wanted }));
+            }
+        }
+    }
+
+    #[test]
+    fn refusals_say_whose_bits_counted() {
+        let said =
+            |uid, gid, wanted| owned(0o440).decide(&person(uid, gid, &[]), wanted).unwrap_err().to_string();
+        assert_eq!(
+            said(1000, 50, Write),
+            "writing is refused: user 1000 is its owner, and its mode is r--r-----"
+        );
+        assert_eq!(
+            said(1001, 50, ReadWrite),
+            "reading and writing is refused: user 1001 is in its group, and its mode is r--r-----"
+        );
+        assert_eq!(
+            said(1001, 7, Read),
+            "reading is refused: user 1001 is neither its owner nor in its group, and its mode is r--r-----"
+        );
+    }
+
+    #[test]
+    fn modes_have_bits_to_read_and_to_write() {
+        assert_eq!(Mode::new(0o640).unwrap().to_string(), "rw-r-----");
+        assert_eq!(Mode::new(0o026).unwrap().to_string(), "----w-rw-");
+        for bits in [0o700, 0o001, 0o4600, 0o100644, u16::MAX] {
+            assert!(matches!(Mode::new(bits), Err(Error::Mode(told)) if told == bits));
+        }
+    }
+}

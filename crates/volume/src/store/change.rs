@@ -1,0 +1,244 @@
+//! Transactions of a store, and the tables in them.
+//!
+//! What an operation says and refuses is decided in [`super::Store`]; here is how its records are found and kept.
+
+use super::layout::{
+    self, CLEARING, DEVICES, DeviceBytes, DeviceRecord, EXTENTS, FREE, HEADER, VOLUMES, VolumeBytes,
+    VolumeRecord,
+};
+use super::{DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, Store, Volume, space};
+use crate::error::Error;
+use crate::extent::{BlockSize, Blocks, Extent};
+use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, Table, WriteTransaction};
+
+/// How to go on with an error of redb.
+pub(super) fn failed<E: Into<redb::Error>>(what: &'static str) -> impl Fn(E) -> Error {
+    move |why| Error::store(what)(why.into())
+}
+
+pub(super) const READING: &str = "read the store";
+pub(super) const WRITING: &str = "change the store";
+
+/// The tables, for reading.
+pub(super) struct View {
+    pub(super) devices: redb::ReadOnlyTable<&'static str, DeviceBytes>,
+    pub(super) volumes: redb::ReadOnlyTable<&'static str, VolumeBytes>,
+    pub(super) extents: redb::ReadOnlyTable<u64, &'static [u8]>,
+    pub(super) free: redb::ReadOnlyTable<(u32, u64), u64>,
+    pub(super) clearing: redb::ReadOnlyTable<(u32, u64), u64>,
+}
+
+/// The tables in a transaction.
+pub(super) struct Change<'a> {
+    pub(super) header: Table<'a, &'static str, u64>,
+    pub(super) devices: Table<'a, &'static str, DeviceBytes>,
+    pub(super) volumes: Table<'a, &'static str, VolumeBytes>,
+    pub(super) extents: Table<'a, u64, &'static [u8]>,
+    pub(super) free: space::PieceTable<'a>,
+    pub(super) clearing: space::PieceTable<'a>,
+}
+
+impl Store {
+    /// Looks at one state of the store.
+    pub(super) fn view<T>(&self, look: impl FnOnce(&View) -> Result<T, Error>) -> Result<T, Error> {
+        let transaction = self.database.begin_read().map_err(failed(READING))?;
+        look(&View {
+            devices: transaction.open_table(DEVICES).map_err(failed(READING))?,
+            volumes: transaction.open_table(VOLUMES).map_err(failed(READING))?,
+            extents: transaction.open_table(EXTENTS).map_err(failed(READING))?,
+            free: transaction.open_table(FREE).map_err(failed(READING))?,
+            clearing: transaction.open_table(CLEARING).map_err(failed(READING))?,
+        })
+    }
+
+    /// Makes a change, all of it and durably, or none of it.
+    pub(super) fn change<T>(
+        &self,
+        make: impl FnOnce(&mut Change<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let transaction = begin(&self.database)?;
+        let made = make(&mut Change::within(&transaction)?);
+        match made {
+            Ok(made) => transaction.commit().map_err(failed(WRITING)).map(|()| made),
+            Err(error) => {
+                transaction.abort().map_err(failed(WRITING))?;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A transaction that is durable when it has been committed.
+pub(super) fn begin(database: &Database) -> Result<WriteTransaction, Error> {
+    let mut transaction = database.begin_write().map_err(failed(WRITING))?;
+    transaction.set_durability(redb::Durability::Immediate).map_err(failed(WRITING))?;
+    transaction.set_two_phase_commit(true);
+    Ok(transaction)
+}
+
+impl<'a> Change<'a> {
+    /// Makes the tables if there are none.
+    pub(super) fn within(transaction: &'a WriteTransaction) -> Result<Change<'a>, Error> {
+        Ok(Change {
+            header: transaction.open_table(HEADER).map_err(failed(WRITING))?,
+            devices: transaction.open_table(DEVICES).map_err(failed(WRITING))?,
+            volumes: transaction.open_table(VOLUMES).map_err(failed(WRITING))?,
+            extents: transaction.open_table(EXTENTS).map_err(failed(WRITING))?,
+            free: transaction.open_table(FREE).map_err(failed(WRITING))?,
+            clearing: transaction.open_table(CLEARING).map_err(failed(WRITING))?,
+        })
+    }
+
+    /// The number of this change.
+    pub(super) fn next(&mut self) -> Result<u64, Error> {
+        let made = self.header.get(layout::KEY_CHANGES).map_err(failed(READING))?;
+        let made = made.map_or(0, |made| made.value());
+        let next =
+            made.checked_add(1).ok_or_else(|| Error::damaged("its changes are numbered up to the end"))?;
+        self.header.insert(layout::KEY_CHANGES, next).map_err(failed(WRITING))?;
+        Ok(next)
+    }
+
+    pub(super) fn device_if_known(&self, name: &str) -> Result<Option<DeviceRecord>, Error> {
+        let record = self.devices.get(name).map_err(failed(READING))?;
+        record.map(|record| DeviceRecord::from_bytes(record.value())).transpose()
+    }
+
+    pub(super) fn device(&self, name: &str) -> Result<DeviceRecord, Error> {
+        self.device_if_known(name)?.ok_or_else(|| Error::NoDevice(name.to_owned()))
+    }
+
+    pub(super) fn put_device(&mut self, name: &str, record: DeviceRecord) -> Result<(), Error> {
+        self.devices.insert(name, &record.to_bytes()).map_err(failed(WRITING))?;
+        Ok(())
+    }
+
+    pub(super) fn describe_device(&self, name: &str) -> Result<Device, Error> {
+        describe_device(name, self.device(name)?, &self.free, &self.clearing)
+    }
+
+    /// The smallest number that no device has.
+    pub(super) fn new_device_number(&self) -> Result<u32, Error> {
+        let rows = self.devices.iter().map_err(failed(READING))?;
+        let numbers = rows.map(|row| {
+            let (_, record) = row.map_err(failed(READING))?;
+            Ok(DeviceRecord::from_bytes(record.value())?.number)
+        });
+        let mut numbers = numbers.collect::<Result<Vec<u32>, Error>>()?;
+        if numbers.len() as u64 >= DEVICES_MAX {
+            return Err(Error::Many { what: "devices", most: DEVICES_MAX });
+        }
+        numbers.sort_unstable();
+        Ok((0..).zip(&numbers).take_while(|(next, number)| next == *number).count() as u32)
+    }
+
+    pub(super) fn volume_if_known(&self, name: &str) -> Result<Option<VolumeRecord>, Error> {
+        let record = self.volumes.get(name).map_err(failed(READING))?;
+        record.map(|record| VolumeRecord::from_bytes(record.value())).transpose()
+    }
+
+    pub(super) fn volume(&self, name: &str) -> Result<VolumeRecord, Error> {
+        self.volume_if_known(name)?.ok_or_else(|| Error::NoVolume(name.to_owned()))
+    }
+
+    pub(super) fn volume_count(&self) -> Result<u64, Error> {
+        self.volumes.len().map_err(failed(READING))
+    }
+
+    pub(super) fn put_volume(&mut self, name: &str, record: VolumeRecord) -> Result<Volume, Error> {
+        self.volumes.insert(name, &record.to_bytes()).map_err(failed(WRITING))?;
+        let (device, on) = device_of_number(&self.devices, record.device)?;
+        Ok(describe(name, record, device, on.block))
+    }
+
+    /// Gives a volume blocks until it has so many.
+    pub(super) fn grow(
+        &mut self,
+        name: &str,
+        mut record: VolumeRecord,
+        (device, on): (&str, DeviceRecord),
+        mut extents: Vec<Extent>,
+        blocks: Blocks,
+    ) -> Result<Volume, Error> {
+        let asked = Blocks(blocks.0 - record.blocks.0);
+        let free = space::pieces(&self.free, on.number)?.collect::<Result<Vec<Extent>, Error>>()?;
+        let Some(chosen) = space::choose(&free, asked, extents.last().copied()) else {
+            let free = space::total(&self.free, on.number)?;
+            let to_clear = space::total(&self.clearing, on.number)?;
+            return Err(Error::Full { device: device.to_owned(), asked, free, to_clear });
+        };
+        let had = extents.len();
+        space::append(&mut extents, &chosen);
+        let needed = extents.len() - had;
+        let most = (EXTENTS_MAX - had).min(DEVICE_EXTENTS_MAX.saturating_sub(on.extents) as usize);
+        if needed > most {
+            return Err(Error::Fragmented { device: device.to_owned(), asked, needed, most });
+        }
+        for extent in chosen {
+            if !space::take(&mut self.free, on.number, extent)? {
+                return Err(Error::damaged(format!("what is free on device '{device}' overlaps")));
+            }
+        }
+        record.blocks = blocks;
+        self.put_extents(name, record, (device, on), &extents)
+    }
+
+    /// Keeps what a volume consists of now.
+    pub(super) fn put_extents(
+        &mut self,
+        name: &str,
+        mut record: VolumeRecord,
+        (device, mut on): (&str, DeviceRecord),
+        extents: &[Extent],
+    ) -> Result<Volume, Error> {
+        on.extents = (on.extents + extents.len() as u64).saturating_sub(u64::from(record.extents));
+        record.extents = extents.len() as u32;
+        self.put_device(device, on)?;
+        let bytes = layout::extents_to_bytes(extents);
+        self.extents.insert(record.id, bytes.as_slice()).map_err(failed(WRITING))?;
+        self.put_volume(name, record)
+    }
+}
+
+pub(super) fn describe(name: &str, record: VolumeRecord, device: String, block: BlockSize) -> Volume {
+    let VolumeRecord { id, generation, ownership, blocks, extents, .. } = record;
+    Volume { name: name.to_owned(), id, generation, device, block, blocks, extents, ownership }
+}
+
+pub(super) fn describe_device(
+    name: &str,
+    record: DeviceRecord,
+    free: &impl ReadableTable<(u32, u64), u64>,
+    clearing: &impl ReadableTable<(u32, u64), u64>,
+) -> Result<Device, Error> {
+    let DeviceRecord { number, block, blocks, extents } = record;
+    let (free, to_clear) = (space::total(free, number)?, space::total(clearing, number)?);
+    Ok(Device { name: name.to_owned(), block, blocks, free, to_clear, extents })
+}
+
+pub(super) fn device_of_number(
+    devices: &impl ReadableTable<&'static str, DeviceBytes>,
+    number: u32,
+) -> Result<(String, DeviceRecord), Error> {
+    for row in devices.iter().map_err(failed(READING))? {
+        let (name, record) = row.map_err(failed(READING))?;
+        let record = DeviceRecord::from_bytes(record.value())?;
+        if record.number == number {
+            return Ok((name.value().to_owned(), record));
+        }
+    }
+    Err(lost(number))
+}
+
+pub(super) fn lost(device: u32) -> Error {
+    Error::damaged(format!("a volume is on device {device}, which there is not"))
+}
+
+pub(super) fn extents_of(
+    extents: &impl ReadableTable<u64, &'static [u8]>,
+    id: u64,
+) -> Result<Vec<Extent>, Error> {
+    let bytes = extents.get(id).map_err(failed(READING))?;
+    let bytes = bytes.ok_or_else(|| Error::damaged(format!("volume {id} has no extents")))?;
+    layout::extents_from_bytes(bytes.value())
+}

@@ -1,0 +1,258 @@
+//! What is in the file of a store: the layout's version, and every record of it.
+//!
+//! The file is one of redb, whose tables these are. Numbers are little-endian.
+//!
+//! ```text
+//!   header     "layout"        -> 1                        this layout
+//!              "changes"       -> how many changes there were; each gives its number to what it changes
+//!
+//!   devices    name            -> 0       4          8          16         24
+//!                                 | number | shift    | blocks   | extents  |
+//!
+//!   volumes    name            -> 0       8            16       20     24     28    30     32       40       44
+//!                                 | id     | generation | device | owner| group| mode| flags| blocks | extents|
+//!
+//!   extents    id of a volume  -> start, length; start, length; ...      in the order of the volume's blocks
+//!
+//!   free       device, start   -> length                   in no volume, and without anybody's data
+//!   clearing   device, start   -> length                   in no volume, with data that nobody may see
+//! ```
+//!
+//! *shift*: a block has 1 << shift bytes. *extents*: of all volumes on a device, and of a volume. *mode*: as of a file.
+//! *flags*: 1 is read-only.
+//!
+//! On each device, the extents of volumes, what is free and what is to be cleared neither overlap nor leave anything
+//! out, and no two neighbours that are free are two pieces, nor are two that are to be cleared.
+
+use crate::error::Error;
+use crate::extent::{BlockSize, Blocks, Extent};
+use crate::right::{Mode, Ownership};
+use redb::TableDefinition;
+
+/// The layout that is written here.
+pub(super) const LAYOUT: u64 = 1;
+
+pub(super) const HEADER: TableDefinition<&str, u64> = TableDefinition::new("header");
+pub(super) const DEVICES: TableDefinition<&str, DeviceBytes> = TableDefinition::new("devices");
+pub(super) const VOLUMES: TableDefinition<&str, VolumeBytes> = TableDefinition::new("volumes");
+pub(super) const EXTENTS: TableDefinition<u64, &[u8]> = TableDefinition::new("extents");
+pub(super) const FREE: Pieces = TableDefinition::new("free");
+pub(super) const CLEARING: Pieces = TableDefinition::new("clearing");
+
+/// Of [`HEADER`].
+pub(super) const KEY_LAYOUT: &str = "layout";
+/// Of [`HEADER`].
+pub(super) const KEY_CHANGES: &str = "changes";
+
+/// Pieces of devices that are in no volume.
+pub(super) type Pieces = TableDefinition<'static, (u32, u64), u64>;
+pub(super) type DeviceBytes = &'static [u8; DEVICE_BYTES];
+pub(super) type VolumeBytes = &'static [u8; VOLUME_BYTES];
+
+pub(super) const DEVICE_BYTES: usize = 24;
+pub(super) const VOLUME_BYTES: usize = 44;
+pub(super) const EXTENT_BYTES: usize = 16;
+
+const FLAG_READ_ONLY: u16 = 1;
+
+/// A device, as it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DeviceRecord {
+    pub(super) number: u32,
+    pub(super) block: BlockSize,
+    pub(super) blocks: Blocks,
+    pub(super) extents: u64,
+}
+
+/// A volume, as it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VolumeRecord {
+    pub(super) id: u64,
+    pub(super) generation: u64,
+    pub(super) device: u32,
+    pub(super) ownership: Ownership,
+    pub(super) blocks: Blocks,
+    pub(super) extents: u32,
+}
+
+/// Writes numbers one after the other.
+struct Writer<const BYTES: usize> {
+    bytes: [u8; BYTES],
+    at: usize,
+}
+
+impl<const BYTES: usize> Writer<BYTES> {
+    fn new() -> Self {
+        Writer { bytes: [0; BYTES], at: 0 }
+    }
+
+    fn put<const N: usize>(mut self, number: [u8; N]) -> Self {
+        self.bytes[self.at..self.at + N].copy_from_slice(&number);
+        self.at += N;
+        self
+    }
+
+    fn end(self) -> [u8; BYTES] {
+        assert_eq!(self.at, BYTES);
+        self.bytes
+    }
+}
+
+/// The bytes of a number in a record.
+fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut number = [0; N];
+    number.copy_from_slice(&bytes[at..at + N]);
+    number
+}
+
+impl DeviceRecord {
+    pub(super) fn to_bytes(self) -> [u8; DEVICE_BYTES] {
+        Writer::new()
+            .put(self.number.to_le_bytes())
+            .put(self.block.shift().to_le_bytes())
+            .put(self.blocks.0.to_le_bytes())
+            .put(self.extents.to_le_bytes())
+            .end()
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8; DEVICE_BYTES]) -> Result<DeviceRecord, Error> {
+        let shift = u32::from_le_bytes(part(bytes, 4));
+        let block = BlockSize::from_shift(shift)
+            .ok_or_else(|| Error::damaged(format!("a device has blocks of 2^{shift} bytes")))?;
+        let blocks = Blocks(u64::from_le_bytes(part(bytes, 8)));
+        if blocks.0 == 0 || block.bytes(blocks).is_none() {
+            return Err(Error::damaged(format!("a device has {blocks}")));
+        }
+        let number = u32::from_le_bytes(part(bytes, 0));
+        Ok(DeviceRecord { number, block, blocks, extents: u64::from_le_bytes(part(bytes, 16)) })
+    }
+}
+
+impl VolumeRecord {
+    pub(super) fn to_bytes(self) -> [u8; VOLUME_BYTES] {
+        let Ownership { owner, group, mode, read_only } = self.ownership;
+        Writer::new()
+            .put(self.id.to_le_bytes())
+            .put(self.generation.to_le_bytes())
+            .put(self.device.to_le_bytes())
+            .put(owner.to_le_bytes())
+            .put(group.to_le_bytes())
+            .put(mode.bits().to_le_bytes())
+            .put(if read_only { FLAG_READ_ONLY } else { 0 }.to_le_bytes())
+            .put(self.blocks.0.to_le_bytes())
+            .put(self.extents.to_le_bytes())
+            .end()
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8; VOLUME_BYTES]) -> Result<VolumeRecord, Error> {
+        let mode = u16::from_le_bytes(part(bytes, 28));
+        let mode = Mode::new(mode).map_err(|_| Error::damaged(format!("a volume has the mode {mode:o}")))?;
+        let flags = u16::from_le_bytes(part(bytes, 30));
+        if flags & !FLAG_READ_ONLY != 0 {
+            return Err(Error::damaged(format!("a volume has the flags {flags:x}")));
+        }
+        let owner = u32::from_le_bytes(part(bytes, 20));
+        let group = u32::from_le_bytes(part(bytes, 24));
+        let ownership = Ownership { owner, group, mode, read_only: flags == FLAG_READ_ONLY };
+        Ok(VolumeRecord {
+            id: u64::from_le_bytes(part(bytes, 0)),
+            generation: u64::from_le_bytes(part(bytes, 8)),
+            device: u32::from_le_bytes(part(bytes, 16)),
+            ownership,
+            blocks: Blocks(u64::from_le_bytes(part(bytes, 32))),
+            extents: u32::from_le_bytes(part(bytes, 40)),
+        })
+    }
+}
+
+pub(super) fn extents_to_bytes(extents: &[Extent]) -> Vec<u8> {
+    extents.iter().flat_map(|extent| [extent.start.0, extent.length.0]).flat_map(u64::to_le_bytes).collect()
+}
+
+pub(super) fn extents_from_bytes(bytes: &[u8]) -> Result<Vec<Extent>, Error> {
+    let (whole, rest) = bytes.as_chunks::<EXTENT_BYTES>();
+    if !rest.is_empty() {
+        return Err(Error::damaged(format!("the extents of a volume have {} bytes", bytes.len())));
+    }
+    let number = |bytes: &[u8], at| u64::from_le_bytes(part(bytes, at));
+    Ok(whole.iter().map(|bytes| Extent::new(number(bytes, 0), number(bytes, 8))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extent::Bytes;
+
+    #[test]
+    fn golden_device() {
+        let device = DeviceRecord {
+            number: 0x0403_0201,
+            block: BlockSize::new(Bytes(4096)).unwrap(),
+            blocks: Blocks(0x0000_0706_0504_0302),
+            extents: 0x1817_1615_1413_1211,
+        };
+        let bytes = [
+            0x01, 0x02, 0x03, 0x04, 12, 0, 0, 0, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0, 0, 0x11, 0x12, 0x13,
+            0x14, 0x15, 0x16, 0x17, 0x18,
+        ];
+        assert_eq!(device.to_bytes(), bytes);
+        assert_eq!(DeviceRecord::from_bytes(&bytes).unwrap(), device);
+    }
+
+    #[test]
+    fn golden_volume() {
+        let ownership = Ownership {
+            owner: 0x2423_2221,
+            group: 0x2827_2625,
+            mode: Mode::new(0o640).unwrap(),
+            read_only: true,
+        };
+        let volume = VolumeRecord {
+            id: 0x0807_0605_0403_0201,
+            generation: 0x100f_0e0d_0c0b_0a09,
+            device: 0x1413_1211,
+            ownership,
+            blocks: Blocks(0x3837_3635_3433_3231),
+            extents: 0x4443_4241,
+        };
+        let bytes = [
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23,
+            0x24, 0x25, 0x26, 0x27, 0x28, 0xa0, 0x01, 1, 0, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38,
+            0x41, 0x42, 0x43, 0x44,
+        ];
+        assert_eq!(volume.to_bytes(), bytes);
+        assert_eq!(VolumeRecord::from_bytes(&bytes).unwrap(), volume);
+    }
+
+    #[test]
+    fn golden_extents() {
+        let extents = [Extent::new(1, 2), Extent::new(0x0102, u64::MAX)];
+        let mut bytes = [0; 32];
+        (bytes[0], bytes[8], bytes[16], bytes[17]) = (1, 2, 2, 1);
+        bytes[24..].fill(0xff);
+        assert_eq!(extents_to_bytes(&extents), bytes);
+        assert_eq!(extents_from_bytes(&bytes).unwrap(), extents);
+    }
+
+    #[test]
+    fn what_cannot_be_is_damage() {
+        let good = DeviceRecord {
+            number: 1,
+            block: BlockSize::new(Bytes(512)).unwrap(),
+            blocks: Blocks(1),
+            extents: 0,
+        }
+        .to_bytes();
+        for (at, byte) in [(4, 8), (4, 31), (8, 0), (15, 0xff)] {
+            let mut bytes = good;
+            bytes[at] = byte;
+            assert!(matches!(DeviceRecord::from_bytes(&bytes), Err(Error::Damaged(_))), "{at}");
+        }
+        for (at, byte) in [(28, 1), (29, 2), (30, 2), (31, 1)] {
+            let mut bytes = [0; VOLUME_BYTES];
+            bytes[at] = byte;
+            assert!(matches!(VolumeRecord::from_bytes(&bytes), Err(Error::Damaged(_))), "{at}");
+        }
+        assert!(matches!(extents_from_bytes(&[0; 17]), Err(Error::Damaged(_))));
+    }
+}

@@ -1,0 +1,431 @@
+//! What each operation does and refuses, and which files are no stores.
+
+use super::change::Change;
+use super::*;
+use crate::right::Mode;
+use std::fs;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+const BLOCK: u64 = 4096;
+
+struct Place {
+    store: Store,
+    folder: TempDir,
+}
+
+impl Place {
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("volumes")
+    }
+
+    /// Closes the store and opens it again, which verifies it.
+    fn reopen(self) -> Place {
+        let Place { store, folder } = self;
+        drop(store);
+        let store = Store::open(folder.path().join("volumes")).unwrap();
+        Place { store, folder }
+    }
+
+    /// With a device of so many blocks, all free.
+    fn with_blocks(blocks: u64) -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place { store: Store::open(folder.path().join("volumes")).unwrap(), folder };
+        place.attach(blocks, Contents::Cleared).unwrap();
+        place
+    }
+
+    fn attach(&self, blocks: u64, contents: Contents) -> Result<Device, Error> {
+        self.store.attach_device("disk", Bytes(blocks * BLOCK), block(BLOCK), contents)
+    }
+
+    fn create(&self, name: &str, blocks: u64) -> Result<Volume, Error> {
+        self.store.create(name, "disk", Bytes(blocks * BLOCK), private())
+    }
+
+    fn extents(&self, name: &str) -> Vec<(u64, u64)> {
+        pairs(&self.store.get(name).unwrap().1)
+    }
+
+    fn to_clear(&self) -> Vec<(u64, u64)> {
+        pairs(&self.store.to_clear("disk", usize::MAX).unwrap())
+    }
+
+    fn free(&self) -> u64 {
+        self.store.device("disk").unwrap().free.0
+    }
+}
+
+fn pairs(extents: &[Extent]) -> Vec<(u64, u64)> {
+    extents.iter().map(|extent| (extent.start.0, extent.length.0)).collect()
+}
+
+fn block(size: u64) -> BlockSize {
+    BlockSize::new(Bytes(size)).unwrap()
+}
+
+fn private() -> Ownership {
+    Ownership { owner: 1000, group: 100, mode: Mode::PRIVATE, read_only: false }
+}
+
+#[test]
+fn a_volume_is_what_was_asked_for_and_stays() {
+    let place = Place::with_blocks(100);
+    let made = place.create("data", 10).unwrap();
+    assert_eq!((made.size(), made.extents, made.device.as_str()), (Bytes(10 * BLOCK), 1, "disk"));
+    assert_eq!(made.ownership, private());
+    let place = place.reopen();
+    let (found, extents) = place.store.get("data").unwrap();
+    assert_eq!(found, made);
+    assert_eq!(found.spans(&extents).collect::<Vec<_>>(), [Span::new(0, 10 * BLOCK)]);
+    assert_eq!(place.store.list().unwrap(), [made]);
+    assert_eq!(place.free(), 90);
+}
+
+#[test]
+fn sizes_are_whole_blocks() {
+    let place = Place::with_blocks(100);
+    assert_eq!(place.store.create("one", "disk", Bytes(1), private()).unwrap().blocks, Blocks(1));
+    assert_eq!(place.store.resize("one", Bytes(BLOCK + 1)).unwrap().blocks, Blocks(2));
+    // And a device's last, if it is a part of one, is not used.
+    let device = place.store.attach_device("odd", Bytes(3 * BLOCK + 512), block(BLOCK), Contents::Cleared);
+    assert_eq!(device.unwrap().blocks, Blocks(3));
+}
+
+#[test]
+fn what_is_given_up_is_cleared_before_anybody_gets_it() {
+    let place = Place::with_blocks(10);
+    place.create("old", 10).unwrap();
+    place.store.resize("old", Bytes(6 * BLOCK)).unwrap();
+    assert_eq!(place.to_clear(), [(6, 4)]);
+    place.store.remove("old").unwrap();
+    // One piece, since they are neighbours.
+    let place = place.reopen();
+    assert_eq!(place.to_clear(), [(0, 10)]);
+    let refused = place.create("new", 1).unwrap_err();
+    assert!(
+        matches!(refused, Error::Full { asked: Blocks(1), free: Blocks(0), to_clear: Blocks(10), .. }),
+        "{refused}"
+    );
+    // In parts, from the middle.
+    place.store.cleared("disk", Extent::new(4, 2)).unwrap();
+    assert_eq!((place.to_clear(), place.free()), (vec![(0, 4), (6, 4)], 2));
+    place.create("new", 2).unwrap();
+    assert_eq!(place.extents("new"), [(4, 2)]);
+    place.store.cleared("disk", Extent::new(0, 4)).unwrap();
+    place.store.cleared("disk", Extent::new(6, 4)).unwrap();
+    let place = place.reopen();
+    assert_eq!((place.to_clear(), place.free()), (vec![], 8));
+}
+
+#[test]
+fn only_what_is_to_be_cleared_can_have_been() {
+    let place = Place::with_blocks(10);
+    place.create("a", 4).unwrap();
+    place.create("b", 4).unwrap();
+    place.store.remove("a").unwrap();
+    for wrong in
+        [(0, 5), (4, 1), (3, 2), (8, 2), (0, 0), (10, 1), (u64::MAX, 1), (1, u64::MAX), (0, u64::MAX)]
+    {
+        let extent = Extent::new(wrong.0, wrong.1);
+        let refused = place.store.cleared("disk", extent).unwrap_err();
+        assert!(matches!(refused, Error::NotToClear { extent: told, .. } if told == extent), "{wrong:?}");
+    }
+    assert_eq!(place.to_clear(), [(0, 4)]);
+    place.reopen();
+}
+
+#[test]
+fn growing_continues_the_last_extent_where_it_can() {
+    let place = Place::with_blocks(100);
+    place.create("a", 10).unwrap();
+    assert_eq!(place.store.resize("a", Bytes(20 * BLOCK)).unwrap().extents, 1);
+    place.create("b", 10).unwrap();
+    let grown = place.store.resize("a", Bytes(30 * BLOCK)).unwrap();
+    assert_eq!((grown.extents, place.extents("a")), (2, vec![(0, 20), (30, 10)]));
+    // Shrinking takes them off again, from the end.
+    let shrunk = place.store.resize("a", Bytes(15 * BLOCK)).unwrap();
+    assert_eq!(
+        (shrunk.extents, place.extents("a"), place.to_clear()),
+        (1, vec![(0, 15)], vec![(15, 5), (30, 10)])
+    );
+    assert_eq!(place.store.device("disk").unwrap().extents, 2);
+    place.reopen();
+}
+
+#[test]
+fn each_change_gives_a_generation_that_never_was() {
+    let place = Place::with_blocks(100);
+    let mut last = place.create("a", 10).unwrap().generation;
+    let mut newer = |generation| {
+        assert!(generation > last);
+        last = generation;
+    };
+    newer(place.store.resize("a", Bytes(20 * BLOCK)).unwrap().generation);
+    newer(place.store.resize("a", Bytes(5 * BLOCK)).unwrap().generation);
+    newer(place.store.set_ownership("a", |ownership| ownership.read_only = true).unwrap().generation);
+    newer(place.store.rename("a", "b").unwrap().generation);
+    place.store.remove("b").unwrap();
+    let again = place.create("a", 10).unwrap();
+    assert_eq!(again.id, again.generation);
+    newer(again.generation);
+    // What was refused is no change.
+    place.store.resize("a", Bytes(1000 * BLOCK)).unwrap_err();
+    assert_eq!(place.store.get("a").unwrap().0, again);
+}
+
+#[test]
+fn ownership_can_be_changed_one_by_one() {
+    let place = Place::with_blocks(10);
+    place.create("a", 1).unwrap();
+    let mode = Mode::new(0o664).unwrap();
+    place.store.set_ownership("a", |ownership| ownership.mode = mode).unwrap();
+    place.store.set_ownership("a", |ownership| (ownership.owner, ownership.group) = (7, u32::MAX)).unwrap();
+    let expected = Ownership { owner: 7, group: u32::MAX, mode, read_only: false };
+    assert_eq!(place.reopen().store.get("a").unwrap().0.ownership, expected);
+}
+
+#[test]
+fn names_are_refused_that_are_none_there_or_there_already() {
+    let place = Place::with_blocks(10);
+    place.create("a", 1).unwrap();
+    let long = "x".repeat(NAME_BYTES_MAX + 1);
+    for name in ["", ".", "..", "-x", "a b", "a/b", "a,b", "a=b", "é", "a\n", "\0", &long] {
+        assert!(matches!(place.create(name, 1), Err(Error::Name(_))), "{name}");
+        assert!(matches!(place.store.rename("a", name), Err(Error::Name(_))), "{name}");
+        let attached = place.store.attach_device(name, Bytes(BLOCK), block(BLOCK), Contents::Cleared);
+        assert!(matches!(attached, Err(Error::Name(_))), "{name}");
+    }
+    assert!(place.create(&long[1..], 1).is_ok() && place.create("_.-9", 1).is_ok());
+    assert!(matches!(place.create("a", 1), Err(Error::Exists(_))));
+    assert!(matches!(place.store.rename("a", "_.-9"), Err(Error::Exists(_))));
+    for refused in [
+        place.store.get("b").map(drop),
+        place.store.remove("b"),
+        place.store.resize("b", Bytes(1)).map(drop),
+        place.store.rename("b", "c").map(drop),
+        place.store.set_ownership("b", |_| ()).map(drop),
+    ] {
+        assert!(matches!(refused, Err(Error::NoVolume(name)) if name == "b"));
+    }
+    for refused in [
+        place.store.create("c", "tape", Bytes(1), private()).map(drop),
+        place.store.device("tape").map(drop),
+        place.store.forget_device("tape"),
+        place.store.to_clear("tape", 1).map(drop),
+        place.store.cleared("tape", Extent::new(0, 1)),
+    ] {
+        assert!(matches!(refused, Err(Error::NoDevice(name)) if name == "tape"));
+    }
+}
+
+#[test]
+fn sizes_at_the_ends_of_64_bits() {
+    let place = Place::with_blocks(10);
+    let whole = place.store.attach_device("all", Bytes(u64::MAX), block(512), Contents::Cleared).unwrap();
+    assert_eq!(whole.blocks, Blocks(u64::MAX >> 9));
+    for size in [0, u64::MAX, u64::MAX - 510] {
+        let refused = place.store.create("a", "all", Bytes(size), private());
+        assert!(matches!(refused, Err(Error::Size { .. })), "{size}");
+    }
+    let largest = place.store.create("a", "all", Bytes(u64::MAX - 511), private()).unwrap();
+    assert_eq!(largest.size(), Bytes(u64::MAX - 511));
+    assert!(matches!(place.store.resize("a", Bytes(0)), Err(Error::Size { .. })));
+    assert!(matches!(place.store.resize("a", Bytes(u64::MAX)), Err(Error::Size { .. })));
+    place.store.resize("a", Bytes(1)).unwrap();
+    let none = place.store.attach_device("none", Bytes(511), block(512), Contents::Cleared);
+    assert!(matches!(none, Err(Error::Size { .. })));
+    place.reopen();
+}
+
+#[test]
+fn a_device_may_grow_and_not_become_another() {
+    let place = Place::with_blocks(10);
+    place.create("a", 10).unwrap();
+    assert_eq!(place.attach(10, Contents::Unknown).unwrap().to_clear, Blocks(0));
+    let grown = place.attach(30, Contents::Unknown).unwrap();
+    assert_eq!((grown.blocks, grown.free, grown.to_clear), (Blocks(30), Blocks(0), Blocks(20)));
+    assert_eq!(place.attach(31, Contents::Cleared).unwrap().free, Blocks(1));
+    assert!(matches!(place.attach(30, Contents::Cleared), Err(Error::OtherDevice { .. })));
+    let other = place.store.attach_device("disk", Bytes(100 * BLOCK), block(512), Contents::Cleared);
+    assert!(matches!(other, Err(Error::OtherDevice { .. })));
+    let place = place.reopen();
+    assert_eq!(place.store.devices().unwrap(), [place.store.device("disk").unwrap()]);
+}
+
+#[test]
+fn only_an_empty_device_is_forgotten() {
+    let place = Place::with_blocks(10);
+    place.create("a", 4).unwrap();
+    let occupied = place.store.forget_device("disk");
+    assert!(matches!(occupied, Err(Error::Occupied { volume, .. }) if volume == "a"));
+    place.store.attach_device("other", Bytes(BLOCK), block(BLOCK), Contents::Cleared).unwrap();
+    place.store.remove("a").unwrap();
+    place.store.forget_device("disk").unwrap();
+    let place = place.reopen();
+    // Its number is used again, and nothing of it is left.
+    let again = place.attach(20, Contents::Unknown).unwrap();
+    assert_eq!((again.free, again.to_clear, again.extents), (Blocks(0), Blocks(20), 0));
+    place.reopen();
+}
+
+#[test]
+fn a_volume_in_too_many_pieces_is_refused() {
+    let place = Place::with_blocks(0x2_0002);
+    // Every second block of the device is free, without a transaction for each.
+    place
+        .store
+        .change(|change| {
+            assert!(space::take(&mut change.free, 0, Extent::new(0, 0x2_0002))?);
+            for start in (0..0x2_0002).step_by(2) {
+                space::give(&mut change.free, 0, Extent::new(start, 1))?;
+                space::give(&mut change.clearing, 0, Extent::new(start + 1, 1))?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    let refused = place.create("a", EXTENTS_MAX as u64 + 1).unwrap_err();
+    assert!(matches!(refused, Error::Fragmented { needed: 65537, most: EXTENTS_MAX, .. }), "{refused}");
+    assert_eq!(place.create("a", EXTENTS_MAX as u64).unwrap().extents, EXTENTS_MAX as u32);
+    assert!(matches!(place.store.resize("a", Bytes(u64::from(u32::MAX))), Err(Error::Full { .. })));
+    let one_more = place.store.resize("a", Bytes((EXTENTS_MAX as u64 + 1) * BLOCK));
+    assert!(matches!(one_more, Err(Error::Fragmented { needed: 1, most: 0, .. })));
+    place.reopen();
+}
+
+#[test]
+fn one_at_a_time() {
+    let place = Place::with_blocks(10);
+    let refused = Store::open(place.path()).unwrap_err();
+    assert!(matches!(&refused, Error::InUse { path } if *path == place.path()), "{refused}");
+    let path = place.path();
+    let Place { store, folder: _folder } = place;
+    drop(store);
+    Store::open(path).unwrap();
+}
+
+#[test]
+fn a_store_is_its_makers_alone_and_nothing_else_is_left() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::with_blocks(10);
+    assert_eq!(fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    let names: Vec<_> =
+        fs::read_dir(place.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["volumes"]);
+}
+
+#[test]
+fn what_is_no_store_is_told_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    for contents in [vec![], b"not a store\n".to_vec(), vec![0; 1 << 16]] {
+        fs::write(&path, &contents).unwrap();
+        let refused = Store::open(&path).unwrap_err();
+        assert!(matches!(refused, Error::Foreign { .. }), "{refused}");
+        assert_eq!(fs::read(&path).unwrap(), contents);
+    }
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(Store::open(folder.path()), Err(Error::Store { .. })));
+    assert!(matches!(Store::open(folder.path().join("none/volumes")), Err(Error::Store { .. })));
+
+    // A file of redb that is somebody else's, without tables and with one of a name that is used here.
+    for table in [None, Some(redb::TableDefinition::<u64, u64>::new("header"))] {
+        let database = redb::Database::create(&path).unwrap();
+        if let Some(table) = table {
+            let transaction = database.begin_write().unwrap();
+            transaction.open_table(table).unwrap().insert(1, 2).unwrap();
+            transaction.commit().unwrap();
+        }
+        drop(database);
+        let refused = Store::open(&path).unwrap_err();
+        assert!(matches!(refused, Error::Foreign { .. }), "{refused}");
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_store_of_a_later_version_is_left_alone() {
+    let place = Place::with_blocks(10);
+    place
+        .store
+        .change(|change| {
+            change.header.insert(layout::KEY_LAYOUT, layout::LAYOUT + 1).map_err(failed(WRITING)).map(drop)
+        })
+        .unwrap();
+    let Place { store, folder } = place;
+    drop(store);
+    let refused = Store::open(folder.path().join("volumes")).unwrap_err();
+    assert!(matches!(refused, Error::Newer { found: 2, known: 1, .. }), "{refused}");
+}
+
+/// What a store cannot say, and cannot have come about by its operations.
+#[test]
+fn a_store_that_contradicts_itself_is_damaged() {
+    type Wrong = fn(&mut Change<'_>) -> Result<(), Error>;
+    let wrongs: [(&str, Wrong); 9] = [
+        ("free where a volume is", |change| change.free.insert((0, 2), 1).map_err(failed(WRITING)).map(drop)),
+        ("free beyond the end", |change| change.free.insert((0, 10), 1).map_err(failed(WRITING)).map(drop)),
+        ("neither", |change| change.free.remove((0, 6)).map_err(failed(WRITING)).map(drop)),
+        ("on no device", |change| change.free.insert((7, 0), 1).map_err(failed(WRITING)).map(drop)),
+        ("extents of nobody", |change| {
+            change.extents.insert(99, [0; 16].as_slice()).map_err(failed(WRITING)).map(drop)
+        }),
+        ("a volume without extents", |change| {
+            change.extents.insert(1, [].as_slice()).map_err(failed(WRITING)).map(drop)
+        }),
+        ("extents cut short", |change| {
+            change.extents.insert(1, [0; 15].as_slice()).map_err(failed(WRITING)).map(drop)
+        }),
+        ("a generation to come", |change| {
+            let record = VolumeRecord { generation: 1000, ..change.volume("a")? };
+            change.put_volume("a", record).map(drop)
+        }),
+        ("another count of extents", |change| {
+            let record = DeviceRecord { extents: 2, ..change.device("disk")? };
+            change.put_device("disk", record)
+        }),
+    ];
+    for (what, wrong) in wrongs {
+        let place = Place::with_blocks(10);
+        place.create("a", 6).unwrap();
+        place.store.change(wrong).unwrap();
+        let Place { store, folder } = place;
+        drop(store);
+        let refused = Store::open(folder.path().join("volumes")).map(drop);
+        assert!(matches!(refused, Err(Error::Damaged(_))), "{what}: {refused:?}");
+    }
+}
+
+/// Wherever bytes of the file are changed or missing: it opens as it was, or says that it is damaged.
+#[test]
+fn a_damaged_file_is_refused() {
+    let place = Place::with_blocks(1000);
+    for number in 0..50 {
+        place.create(&format!("volume-{number}"), 1 + number % 7).unwrap();
+    }
+    let (path, before) = (place.path(), place.store.list().unwrap());
+    let Place { store, folder: _folder } = place;
+    drop(store);
+    let whole = fs::read(&path).unwrap();
+    let (mut refused, mut opened) = (0, 0);
+    let mut hold = |bytes: &[u8], what: String| {
+        fs::write(&path, bytes).unwrap();
+        match Store::open(&path) {
+            Ok(store) => {
+                assert_eq!(store.list().unwrap(), before, "{what}");
+                opened += 1;
+            }
+            Err(Error::Damaged(_) | Error::Foreign { .. } | Error::Store { .. }) => refused += 1,
+            Err(other) => panic!("{what}: {other}"),
+        }
+    };
+    for at in (0..512).chain((512..whole.len()).step_by(997)) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        hold(&bytes, format!("byte {at}"));
+    }
+    for length in (1..whole.len()).step_by(whole.len() / 50) {
+        hold(&whole[..length], format!("the first {length} bytes"));
+    }
+    assert!(refused > 50 && opened > 50, "{refused} refused, {opened} opened");
+}

@@ -1,0 +1,140 @@
+//! Whether everything in a store fits together, held when it is opened.
+//!
+//! redb has found that the file is what was written; this finds out whether what was written can be. Who believed a
+//! store in which two volumes overlap would show one client the other's data.
+
+use super::change::{READING, extents_of, failed};
+use super::layout::{CLEARING, DeviceRecord, FREE, HEADER, KEY_CHANGES, VolumeRecord};
+use super::space;
+use super::{DEVICE_EXTENTS_MAX, EXTENTS_MAX, Store, check_name};
+use crate::error::Error;
+use crate::extent::Extent;
+use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
+use std::collections::BTreeMap;
+
+/// What is known of a device while it is looked at.
+struct Device {
+    name: String,
+    record: DeviceRecord,
+    extents: u64,
+    /// All its blocks, and what they are.
+    parts: Vec<(Extent, Part)>,
+}
+
+/// What blocks of a device are.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Volume,
+    Free,
+    Clearing,
+}
+
+impl Store {
+    /// Holds everything in the store against everything else.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] says what does not fit.
+    pub(super) fn verify(&self) -> Result<(), Error> {
+        let mut devices = self.all_devices()?;
+        self.add_volumes(&mut devices)?;
+        self.add_pieces(&mut devices)?;
+        devices.into_values().try_for_each(Device::check)
+    }
+
+    fn all_devices(&self) -> Result<BTreeMap<u32, Device>, Error> {
+        self.view(|view| {
+            let mut devices = BTreeMap::new();
+            for row in view.devices.iter().map_err(failed(READING))? {
+                let (name, record) = row.map_err(failed(READING))?;
+                let (name, record) = (name.value().to_owned(), DeviceRecord::from_bytes(record.value())?);
+                check_name(&name).map_err(|why| Error::damaged(why.to_string()))?;
+                let device = Device { name, record, extents: 0, parts: Vec::new() };
+                if let Some(other) = devices.insert(record.number, device) {
+                    return Err(Error::damaged(format!("device '{}' is there twice", other.name)));
+                }
+            }
+            Ok(devices)
+        })
+    }
+
+    fn add_volumes(&self, devices: &mut BTreeMap<u32, Device>) -> Result<(), Error> {
+        let header = self.database.begin_read().map_err(failed(READING))?;
+        let header = header.open_table(HEADER).map_err(failed(READING))?;
+        let changes = header.get(KEY_CHANGES).map_err(failed(READING))?.map_or(0, |changes| changes.value());
+        self.view(|view| {
+            let mut volumes = 0;
+            for row in view.volumes.iter().map_err(failed(READING))? {
+                let (name, record) = row.map_err(failed(READING))?;
+                let (name, record) = (name.value(), VolumeRecord::from_bytes(record.value())?);
+                check_name(name).map_err(|why| Error::damaged(why.to_string()))?;
+                let wrong = |what: &str| Error::damaged(format!("volume '{name}' {what}"));
+                let device = devices.get_mut(&record.device).ok_or_else(|| wrong("is on no device"))?;
+                let extents = extents_of(&view.extents, record.id)?;
+                let blocks = extents.iter().try_fold(0u64, |sum, extent| sum.checked_add(extent.length.0));
+                if blocks != Some(record.blocks.0) || extents.len() != record.extents as usize {
+                    return Err(wrong("has other extents than it should have"));
+                }
+                if extents.is_empty() || extents.len() > EXTENTS_MAX {
+                    return Err(wrong("has none or too many extents"));
+                }
+                if record.id > record.generation || record.generation > changes || record.id == 0 {
+                    return Err(wrong("is of a change that was never made"));
+                }
+                device.extents += extents.len() as u64;
+                device.parts.extend(extents.into_iter().map(|extent| (extent, Part::Volume)));
+                volumes += 1;
+            }
+            // Each volume has found its own; two with one id overlap, which is found later.
+            if view.extents.len().map_err(failed(READING))? != volumes {
+                return Err(Error::damaged(format!(
+                    "there are extents of others than its {volumes} volumes"
+                )));
+            }
+            Ok(())
+        })
+    }
+
+    fn add_pieces(&self, devices: &mut BTreeMap<u32, Device>) -> Result<(), Error> {
+        let transaction = self.database.begin_read().map_err(failed(READING))?;
+        for (table, part) in [(FREE, Part::Free), (CLEARING, Part::Clearing)] {
+            let table = transaction.open_table(table).map_err(failed(READING))?;
+            let mut found = 0;
+            for (number, device) in devices.iter_mut() {
+                for piece in space::pieces(&table, *number)? {
+                    device.parts.push((piece?, part));
+                    found += 1;
+                }
+            }
+            if table.len().map_err(failed(READING))? != found {
+                return Err(Error::damaged("there are pieces of a device that there is not"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Device {
+    /// Whether all parts together are the device, and none overlaps another.
+    fn check(mut self) -> Result<(), Error> {
+        let wrong = |what: String| Error::damaged(format!("on device '{}' {what}", self.name));
+        if self.extents != self.record.extents || self.extents > DEVICE_EXTENTS_MAX {
+            return Err(wrong(format!("there are {} extents, not {}", self.extents, self.record.extents)));
+        }
+        self.parts.sort_unstable_by_key(|(extent, _)| *extent);
+        let (mut end, mut before) = (0, Part::Volume);
+        for (extent, part) in &self.parts {
+            let behind = extent.end().filter(|_| extent.length.0 > 0).map_or(0, |end| end.0);
+            if extent.start.0 != end || behind == 0 {
+                return Err(wrong(format!("something overlaps or is missing at block {end}")));
+            }
+            if *part != Part::Volume && *part == before {
+                return Err(wrong(format!("there are two pieces at block {end} that should be one")));
+            }
+            (end, before) = (behind, *part);
+        }
+        if end != self.record.blocks.0 {
+            return Err(wrong(format!("its parts end at block {end}, and it has {}", self.record.blocks)));
+        }
+        Ok(())
+    }
+}

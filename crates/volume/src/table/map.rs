@@ -1,0 +1,397 @@
+//! From an offset in a grant to the place on its device: which extent holds it.
+//!
+//! A grant of a million extents must not cost more than one of a thousand, so there is no binary search here (20
+//! steps, of which each waits for memory that the one before has named). Extents are in cache lines ([`Line`]), and
+//! the grant is cut into buckets of one power-of-two size, some for each line. The index tells for each bucket the line
+//! that holds its first byte; the one that is looked for is that or one of the next few:
+//!
+//! ```text
+//!   lines        |    0    |  1  | 2 |       3       |      4      |   5   |        where they begin and end
+//!   buckets      .    .    .    .    .    .    .    .    .    .    .    .           all of one size
+//!   index          0    0    0    1    2    3    3    3    4    4    5    5
+//! ```
+//!
+//! Where extents of very different sizes meet, a bucket may hold many lines. One that holds more than [`STEPS_MAX`]
+//! beside its first is a *node* with buckets of its own, again some for each line in it, and so on. Each level of
+//! nodes has at least eight times smaller buckets, so that whatever the sizes are there are at most [`LEVELS_MAX`]
+//! levels; a million extents can fill four.
+//!
+//! Nothing is allocated and nothing is written after [`Map::new`].
+
+use super::line::{Extent, Line, Narrow, Wide, Word};
+use crate::error::Error;
+use crate::extent::{Bytes, Span};
+
+/// Most extents of a grant.
+pub const GRANT_EXTENTS_MAX: usize = 1 << 20;
+/// Lines that are looked at beside the one that the index names.
+const STEPS_MAX: usize = 1;
+/// Buckets that each line has at least.
+const BUCKETS: u64 = 2;
+/// A node holds at least [`STEPS_MAX`] + 2 lines, so it has more than four buckets, a power of two.
+#[cfg(test)]
+const LEVELS_MAX: usize = 1 + 64 / 3;
+/// In an entry of the index: it is the number of a node, not of a line.
+const IS_NODE: u32 = 1 << 31;
+
+const _: () = assert!(
+    GRANT_EXTENTS_MAX < IS_NODE as usize && (BUCKETS * (STEPS_MAX as u64 + 2)).next_power_of_two() >= 8
+);
+
+/// Units of the grant that are cut into buckets of one size.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// The first unit.
+    base: u64,
+    /// Its first bucket in the index.
+    first: u32,
+    /// A bucket has 1 << shift units.
+    shift: u32,
+}
+
+/// The extents of a grant.
+#[derive(Debug)]
+enum Lines {
+    Narrow(Box<[Narrow]>),
+    Wide(Box<[Wide]>),
+}
+
+/// The extents of a grant in the order of its bytes, and the index of them.
+#[derive(Debug)]
+pub(super) struct Map {
+    lines: Lines,
+    index: Box<[u32]>,
+    root: Node,
+    nodes: Box<[Node]>,
+    /// A unit has 1 << shift bytes.
+    shift: u32,
+    extents: u32,
+    /// In bytes.
+    length: u64,
+}
+
+/// An extent of a map.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cursor {
+    line: u32,
+    number: u32,
+}
+
+impl Map {
+    /// The map of a grant that consists of these, one after the other. Neighbours that follow one another on the
+    /// device as well become one.
+    pub(super) fn new(spans: impl IntoIterator<Item = Span>) -> Result<Map, Error> {
+        let (extents, length) = lay_out(spans)?;
+        let bits = extents.iter().fold(length, |bits, extent| bits | extent.start | extent.place);
+        let shift = bits.trailing_zeros();
+        let in_units: Vec<Extent> = extents
+            .iter()
+            .map(|extent| Extent {
+                start: extent.start >> shift,
+                end: extent.end >> shift,
+                place: extent.place >> shift,
+            })
+            .collect();
+        let bounds: Vec<u64>;
+        let lines = if let Some(lines) = Narrow::lines(&in_units) {
+            bounds = lines.iter().map(Line::base).collect();
+            Lines::Narrow(lines)
+        } else {
+            let lines = Wide::lines(&in_units).unwrap_or_else(|| unreachable!("64 bits hold every number"));
+            bounds = lines.iter().map(Line::base).collect();
+            Lines::Wide(lines)
+        };
+        let mut building = Building { bounds: &bounds, index: Vec::new(), nodes: Vec::new() };
+        let root = building.cut(0, (length >> shift) - 1, 0, bounds.len());
+        let (index, nodes) = (building.index.into_boxed_slice(), building.nodes.into_boxed_slice());
+        Ok(Map { lines, index, root, nodes, shift, extents: extents.len() as u32, length })
+    }
+
+    /// Bytes of the grant.
+    #[inline(always)]
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// How many extents there are.
+    pub(super) fn extents(&self) -> usize {
+        self.extents as usize
+    }
+
+    /// The extent that holds the byte at `offset`, which must be less than the length.
+    #[inline(always)]
+    pub(super) fn find(&self, offset: u64) -> (Cursor, Extent) {
+        let unit = offset >> self.shift;
+        let first = self.first_line(unit);
+        let (cursor, extent) = match &self.lines {
+            Lines::Narrow(lines) => holder(lines, first, unit),
+            Lines::Wide(lines) => holder(lines, first, unit),
+        };
+        (cursor, self.in_bytes(extent))
+    }
+
+    /// Whether so many bytes may fall into more extents than that.
+    #[inline(always)]
+    pub(super) fn may_fall_into(&self, length: u64, extents: usize) -> bool {
+        // Each has a unit at least, of which the first and the last may be asked for in part.
+        length >> self.shift > (extents as u64).saturating_sub(2)
+    }
+
+    /// The line that the index names for a unit.
+    #[inline(always)]
+    fn first_line(&self, unit: u64) -> usize {
+        let mut node = &self.root;
+        loop {
+            let entry = self.index[node.first as usize + ((unit - node.base) >> node.shift) as usize];
+            if entry & IS_NODE == 0 {
+                return entry as usize;
+            }
+            node = &self.nodes[(entry & !IS_NODE) as usize];
+        }
+    }
+
+    /// The extent behind the one at a cursor, which is not the last of the grant.
+    // A call: requests of several pieces are few, and what is inlined for them would be in the way of all others.
+    #[inline(never)]
+    pub(super) fn next(&self, cursor: Cursor) -> (Cursor, Extent) {
+        let (cursor, extent) = match &self.lines {
+            Lines::Narrow(lines) => next(lines, cursor),
+            Lines::Wide(lines) => next(lines, cursor),
+        };
+        (cursor, self.in_bytes(extent))
+    }
+
+    #[inline(always)]
+    fn in_bytes(&self, Extent { start, end, place }: Extent) -> Extent {
+        Extent { start: start << self.shift, end: end << self.shift, place: place << self.shift }
+    }
+}
+
+/// The extent that holds a unit, from a line on that is not behind it.
+#[inline(always)]
+fn holder<W: Word, const DELTAS: usize, const PLACES: usize>(
+    lines: &[Line<W, DELTAS, PLACES>],
+    first: usize,
+    unit: u64,
+) -> (Cursor, Extent) {
+    const { assert!(STEPS_MAX == 1) };
+    let line = first + usize::from(lines[first].end() <= unit);
+    let number = lines[line].holder(unit);
+    (Cursor { line: line as u32, number: number as u32 }, lines[line].extent(number))
+}
+
+/// The extent behind one that is not the last.
+#[inline(always)]
+fn next<W: Word, const DELTAS: usize, const PLACES: usize>(
+    lines: &[Line<W, DELTAS, PLACES>],
+    Cursor { line, number }: Cursor,
+) -> (Cursor, Extent) {
+    let inner = lines[line as usize].has(number as usize + 1);
+    let cursor =
+        if inner { Cursor { line, number: number + 1 } } else { Cursor { line: line + 1, number: 0 } };
+    (cursor, lines[cursor.line as usize].extent(cursor.number as usize))
+}
+
+/// Where each extent begins and ends, in bytes, and the length of all.
+fn lay_out(spans: impl IntoIterator<Item = Span>) -> Result<(Vec<Extent>, u64), Error> {
+    let mut extents: Vec<Extent> = Vec::new();
+    let mut length = 0u64;
+    for span in spans {
+        let device_end = span.start.0.checked_add(span.length.0);
+        let (Some(_), Some(end), 1..) = (device_end, length.checked_add(span.length.0), span.length.0) else {
+            return Err(Error::Span(span));
+        };
+        let full = extents.len() == GRANT_EXTENTS_MAX;
+        match extents.last_mut() {
+            Some(last) if last.place + (last.end - last.start) == span.start.0 => last.end = end,
+            _ if full => return Err(Error::GrantExtents { most: GRANT_EXTENTS_MAX }),
+            _ => extents.push(Extent { start: length, end, place: span.start.0 }),
+        }
+        length = end;
+    }
+    if extents.is_empty() {
+        return Err(Error::Span(Span { start: Bytes(0), length: Bytes(0) }));
+    }
+    Ok((extents, length))
+}
+
+/// An index on the way.
+struct Building<'a> {
+    /// Where each line begins.
+    bounds: &'a [u64],
+    index: Vec<u32>,
+    nodes: Vec<Node>,
+}
+
+impl Building<'_> {
+    /// Cuts the units from `base` to `last`, which the lines from `first` to before `end` hold.
+    fn cut(&mut self, base: u64, last: u64, first: usize, end: usize) -> Node {
+        let wanted = (BUCKETS * (end - first) as u64).next_power_of_two();
+        let mut shift = 0;
+        while (last - base) >> shift >= wanted {
+            shift += 1;
+        }
+        let buckets = ((last - base) >> shift) as usize + 1;
+        let node = Node { base, first: self.index.len() as u32, shift };
+        self.index.resize(self.index.len() + buckets, 0);
+        let mut line = first;
+        for bucket in 0..buckets {
+            let from = base + ((bucket as u64) << shift);
+            let to = last.min(from.saturating_add((1u64 << shift) - 1));
+            line = self.holder(line, from);
+            let last_line = self.holder(line, to);
+            let entry = if last_line - line <= STEPS_MAX {
+                line as u32
+            } else {
+                let inner = self.cut(from, to, line, last_line + 1);
+                self.nodes.push(inner);
+                (self.nodes.len() - 1) as u32 | IS_NODE
+            };
+            self.index[node.first as usize + bucket] = entry;
+            line = last_line;
+        }
+        node
+    }
+
+    /// The line that holds a unit, from one on that begins before it or there.
+    fn holder(&self, mut line: usize, unit: u64) -> usize {
+        while self.bounds.get(line + 1).is_some_and(|next| *next <= unit) {
+            line += 1;
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Spans of these lengths with holes between them, so that none is joined.
+    fn apart(lengths: impl IntoIterator<Item = u64>, hole: u64) -> Vec<Span> {
+        let mut start = 0;
+        let place = |length| {
+            let span = Span::new(start, length);
+            start += length + hole;
+            span
+        };
+        lengths.into_iter().map(place).collect()
+    }
+
+    /// How many levels of nodes there are.
+    fn levels(map: &Map, node: &Node, last: u64) -> usize {
+        let buckets = ((last - node.base) >> node.shift) as usize + 1;
+        let entries = &map.index[node.first as usize..node.first as usize + buckets];
+        let nodes = entries.iter().enumerate().filter(|(_, entry)| **entry & IS_NODE != 0);
+        let inner = nodes.map(|(bucket, entry)| {
+            let inner = &map.nodes[(entry & !IS_NODE) as usize];
+            assert_eq!(inner.base, node.base + ((bucket as u64) << node.shift));
+            levels(map, inner, last.min(inner.base + ((1 << node.shift) - 1)))
+        });
+        1 + inner.max().unwrap_or(0)
+    }
+
+    fn all_levels(map: &Map) -> usize {
+        levels(map, &map.root, (map.length() >> map.shift) - 1)
+    }
+
+    /// Holds the map against the spans that it was made of, at and around every place where an extent begins.
+    fn hold(spans: &[Span]) -> Map {
+        let map = Map::new(spans.iter().copied()).unwrap();
+        let mut start = 0;
+        for span in spans {
+            let last = span.length.0 - 1;
+            for within in [0, 1, last / 2, last.saturating_sub(1), last] {
+                let offset = start + within.min(last);
+                let (cursor, found) = map.find(offset);
+                assert_eq!(found.place + (offset - found.start), span.start.0 + (offset - start));
+                assert!(found.start <= offset && offset < found.end);
+                if found.end < map.length() {
+                    assert_eq!(map.next(cursor).1, map.find(found.end).1);
+                }
+            }
+            start += span.length.0;
+        }
+        assert_eq!(map.length(), start);
+        assert!(all_levels(&map) <= LEVELS_MAX);
+        map
+    }
+
+    #[test]
+    fn extents_of_one_size_have_one_level() {
+        for count in [1, 2, 3, 10, 1000, 100_000] {
+            let map = hold(&apart(std::iter::repeat_n(4096, count), 4096));
+            assert_eq!((map.extents(), map.nodes.len()), (count, 0));
+            assert!(map.index.len() as u64 <= 2 * BUCKETS * count.div_ceil(9) as u64);
+        }
+    }
+
+    #[test]
+    fn a_few_large_ones_among_many_small_ones_have_few() {
+        let small = 200_000;
+        for large in [1 << 30, 1 << 40, 1 << 62] {
+            for at in [0, small / 2, small] {
+                let lengths = (0..=small).map(|number| if number == at { large } else { 512 });
+                let map = hold(&apart(lengths, 512));
+                assert!(all_levels(&map) <= 4);
+                assert!(map.index.len() <= 4 * small, "{} buckets", map.index.len());
+            }
+        }
+    }
+
+    #[test]
+    fn each_twice_as_long_as_the_one_before() {
+        hold(&apart((0..62).map(|bit| 1 << bit), 1));
+        hold(&apart((0..62).rev().map(|bit| 1 << bit), 1));
+        hold(&apart((0..20_000).map(|number| 1 << (number % 48)), 1));
+    }
+
+    #[test]
+    fn lines_are_narrow_where_numbers_fit() {
+        let is_narrow = |spans: &[Span]| matches!(hold(spans).lines, Lines::Narrow(_));
+        assert!(!is_narrow(&[Span::new(u64::MAX << 12, 4095)]));
+        assert!(is_narrow(&[Span::new(((1 << 32) - 1) << 12, 4096)]));
+        assert!(!is_narrow(&[Span::new(1 << 44, 4096), Span::new(0, 4096)]));
+        assert!(is_narrow(&[Span::new(0, ((1 << 32) - 1) << 12)]));
+        assert!(!is_narrow(&[Span::new(0, (1 << 44) + 4096)]));
+        // A line ends where a delta is too large, and not before.
+        for length in [65533, 65534, 65535, 65536] {
+            hold(&apart([length, 1, 1, length, 1, 1, 1], 1));
+        }
+    }
+
+    #[test]
+    fn a_device_of_64_bits() {
+        let map = hold(&[Span::new(0, u64::MAX)]);
+        assert_eq!(map.find(u64::MAX - 1).1, Extent { start: 0, end: u64::MAX, place: 0 });
+        let map = hold(&[Span::new(u64::MAX - 1, 1), Span::new(0, u64::MAX - 2)]);
+        assert_eq!(map.length(), u64::MAX - 1);
+    }
+
+    #[test]
+    fn neighbours_on_the_device_are_one() {
+        let map = hold(&[Span::new(10, 5), Span::new(15, 5), Span::new(30, 1), Span::new(0, 10)]);
+        assert_eq!(map.extents(), 3);
+        let pieces = (0..GRANT_EXTENTS_MAX as u64 + 10).map(|number| Span::new(number * 512, 512));
+        assert_eq!(Map::new(pieces).unwrap().extents(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for wrong in [Span::new(5, 0), Span::new(u64::MAX, 1), Span::new(1, u64::MAX)] {
+            assert!(matches!(Map::new([wrong]), Err(Error::Span(told)) if told == wrong));
+        }
+        // Each can be, both together have more bytes than there are numbers.
+        assert!(matches!(Map::new([Span::new(0, 1 << 63), Span::new(0, 1 << 63)]), Err(Error::Span(_))));
+        assert!(matches!(Map::new([]), Err(Error::Span(_))));
+        let many = (0..=GRANT_EXTENTS_MAX as u64).map(|number| Span::new(number * 2, 1));
+        assert!(matches!(Map::new(many), Err(Error::GrantExtents { most: GRANT_EXTENTS_MAX })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_lengths(lengths in proptest::collection::vec((0u32..50, 1u64..4), 1..400)) {
+            hold(&apart(lengths.into_iter().map(|(bits, odd)| (1 << bits) + odd), 1));
+        }
+    }
+}

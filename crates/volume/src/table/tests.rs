@@ -1,0 +1,295 @@
+//! What is allowed, what is refused and why, and the table held against a naive one.
+
+use super::*;
+use proptest::prelude::*;
+
+const DEVICE: DeviceNumber = DeviceNumber(3);
+
+fn grant(right: Access, spans: &[(u64, u64)]) -> Grant {
+    Grant::new(DEVICE, right, spans.iter().map(|&(start, length)| Span::new(start, length))).unwrap()
+}
+
+/// A table with one grant.
+fn table_of(right: Access, spans: &[(u64, u64)]) -> (Table, GrantNumber) {
+    let mut table = Table::new(4);
+    let number = table.add(grant(right, spans)).unwrap();
+    (table, number)
+}
+
+fn pieces(table: &Table, number: GrantNumber, offset: u64, length: u64) -> Result<Vec<(u64, u64)>, Refusal> {
+    let pieces = table.check(number, Bytes(offset), Bytes(length), Access::Read)?;
+    assert_eq!(pieces.device(), DEVICE);
+    Ok(pieces.map(|piece| (piece.start.0, piece.length.0)).collect())
+}
+
+#[test]
+fn a_request_is_where_its_extents_are() {
+    let (table, number) = table_of(Access::Read, &[(1000, 100), (5000, 50), (0, 10)]);
+    let found = |offset, length| pieces(&table, number, offset, length).unwrap();
+    assert_eq!(found(0, 160), [(1000, 100), (5000, 50), (0, 10)]);
+    assert_eq!(found(0, 1), [(1000, 1)]);
+    assert_eq!(found(99, 2), [(1099, 1), (5000, 1)]);
+    assert_eq!(found(120, 10), [(5020, 10)]);
+    assert_eq!(found(100, 50), [(5000, 50)]);
+    assert_eq!(found(149, 11), [(5049, 1), (0, 10)]);
+    for nothing in [0, 1, 100, 150, 160] {
+        assert_eq!(found(nothing, 0), []);
+    }
+}
+
+#[test]
+fn refusals_say_what_was_wrong() {
+    let (mut table, number) = table_of(Access::Read, &[(0, 4096)]);
+    let said = |table: &Table, number, offset, length, wanted| {
+        table.check(number, Bytes(offset), Bytes(length), wanted).unwrap_err().to_string()
+    };
+    assert_eq!(
+        said(&table, number, 0, 1, Access::Write),
+        "writing was asked for, and the grant allows reading"
+    );
+    assert_eq!(
+        said(&table, number, 0, 1, Access::ReadWrite),
+        "reading and writing was asked for, and the grant allows reading"
+    );
+    assert_eq!(
+        said(&table, number, 4000, 97, Access::Read),
+        "97 B from 4000 B on were asked for, and the grant has 4096 B"
+    );
+    assert_eq!(
+        said(&table, number, 4097, 0, Access::Read),
+        "0 B from 4097 B on were asked for, and the grant has 4096 B"
+    );
+    assert_eq!(
+        said(&table, number, u64::MAX, 1, Access::Read),
+        "1 B from 18446744073709551615 B on end beyond 64 bits"
+    );
+    let never = GrantNumber::from_word(7);
+    assert_eq!(
+        said(&table, never, 0, 1, Access::Read),
+        "grant 7.0 was never given; open a volume or pass a descriptor first"
+    );
+    table.revoke(number).unwrap();
+    assert_eq!(said(&table, number, 0, 1, Access::Read), "grant 0.1 was revoked; open its volume anew");
+}
+
+#[test]
+fn rights_cover_what_they_say() {
+    use Access::{Read, ReadWrite, Write};
+    for (right, wanted, covers) in [
+        (Read, Read, true),
+        (Read, Write, false),
+        (Read, ReadWrite, false),
+        (Write, Read, false),
+        (Write, Write, true),
+        (Write, ReadWrite, false),
+        (ReadWrite, Read, true),
+        (ReadWrite, Write, true),
+        (ReadWrite, ReadWrite, true),
+    ] {
+        let (table, number) = table_of(right, &[(0, 10)]);
+        let checked = table.check(number, Bytes(0), Bytes(10), wanted).map(drop);
+        let expected = if covers { Ok(()) } else { Err(Refusal::Right { wanted, right }) };
+        assert_eq!(checked, expected);
+        // Without bytes it is no less a request.
+        assert_eq!(table.check(number, Bytes(0), Bytes(0), wanted).map(drop), expected);
+    }
+}
+
+#[test]
+fn a_revoked_number_never_means_what_comes_after_it() {
+    let mut table = Table::new(2);
+    let mut numbers = Vec::new();
+    for round in 1..100u64 {
+        let number = table.add(grant(Access::Read, &[(round, 1)])).unwrap();
+        assert_eq!(pieces(&table, number, 0, 1).unwrap(), [(round, 1)]);
+        for old in &numbers {
+            assert_eq!(pieces(&table, *old, 0, 1), Err(Refusal::Revoked { grant: *old }));
+            assert!(matches!(table.revoke(*old), Err(Refusal::Revoked { .. })));
+        }
+        assert_eq!(table.revoke(number).unwrap().length(), Bytes(1));
+        assert_eq!(pieces(&table, number, 0, 1), Err(Refusal::Revoked { grant: number }));
+        // What is to come is not known yet.
+        let next = GrantNumber::new(number.place(), number.tag() + 1);
+        assert_eq!(pieces(&table, next, 0, 1), Err(Refusal::Unknown { grant: next }));
+        numbers.push(number);
+    }
+    assert_eq!(table.places.len(), 1);
+}
+
+#[test]
+fn a_place_whose_tags_are_used_up_is_left() {
+    let (mut table, first) = table_of(Access::Read, &[(0, 1)]);
+    table.revoke(first).unwrap();
+    table.places[0].given = u32::MAX - 1;
+    let last = table.add(grant(Access::Read, &[(0, 1)])).unwrap();
+    assert_eq!((last.place(), last.tag()), (0, u32::MAX));
+    table.revoke(last).unwrap();
+    assert_eq!(pieces(&table, last, 0, 1), Err(Refusal::Revoked { grant: last }));
+    let other = table.add(grant(Access::Read, &[(0, 1)])).unwrap();
+    assert_eq!((other.place(), other.tag()), (1, 1));
+}
+
+#[test]
+fn a_table_has_as_many_as_it_may() {
+    let mut table = Table::new(3);
+    let numbers: Vec<_> = (0..3).map(|_| table.add(grant(Access::Read, &[(0, 1)])).unwrap()).collect();
+    assert!(matches!(table.add(grant(Access::Read, &[(0, 1)])), Err(Error::Grants { most: 3 })));
+    table.revoke(numbers[1]).unwrap();
+    let again = table.add(grant(Access::Read, &[(0, 1)])).unwrap();
+    let mut there: Vec<_> = table.grants().map(|(number, _)| number).collect();
+    there.sort_by_key(|number| number.place());
+    assert_eq!(there, [numbers[0], again, numbers[2]]);
+    assert!(matches!(Table::new(0).add(grant(Access::Read, &[(0, 1)])), Err(Error::Grants { most: 0 })));
+    assert_eq!(Table::new(u32::MAX).grants_max, GRANTS_MAX);
+}
+
+#[test]
+fn numbers_that_are_rubbish_are_unknown() {
+    let (table, number) = table_of(Access::ReadWrite, &[(0, 4096)]);
+    for word in
+        [0, 1, u64::MAX, u64::from(u32::MAX), u64::MAX << 32, number.to_word() + 1, number.to_word() << 1]
+    {
+        let grant = GrantNumber::from_word(word);
+        assert_eq!(
+            table.check(grant, Bytes(0), Bytes(1), Access::Read).map(drop),
+            Err(Refusal::Unknown { grant })
+        );
+    }
+    assert_eq!(GrantNumber::from_word(number.to_word()), number);
+}
+
+#[test]
+fn nothing_overflows_at_the_ends_of_64_bits() {
+    let extremes = [0, 1, 2, 4095, 4096, 4097, 1 << 32, 1 << 63, u64::MAX - 1, u64::MAX];
+    let grants: [&[(u64, u64)]; 4] =
+        [&[(0, 4096)], &[(0, u64::MAX)], &[(u64::MAX - 1, 1), (0, u64::MAX - 2)], &[(u64::MAX - 4096, 4096)]];
+    for spans in grants {
+        let (table, number) = table_of(Access::Read, spans);
+        let granted = spans.iter().map(|span| span.1).sum::<u64>();
+        for offset in extremes {
+            for length in extremes {
+                let end = u128::from(offset) + u128::from(length);
+                match pieces(&table, number, offset, length) {
+                    Ok(found) => {
+                        assert!(end <= u128::from(granted));
+                        assert_eq!(found.iter().map(|piece| piece.1).sum::<u64>(), length);
+                    }
+                    Err(Refusal::Overflow { .. }) => assert!(end > u128::from(u64::MAX)),
+                    Err(refusal) => {
+                        assert!(end > u128::from(granted) && end <= u128::from(u64::MAX));
+                        let (offset, length, granted) = (Bytes(offset), Bytes(length), Bytes(granted));
+                        assert_eq!(refusal, Refusal::Bounds { offset, length, granted });
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_falls_into_so_many_pieces_at_most() {
+    let spans: Vec<(u64, u64)> = (0..1000).map(|number| (number * 20, 10)).collect();
+    let (table, number) = table_of(Access::Read, &spans);
+    let most = PIECES_MAX as u64 * 10;
+    for offset in [0, 10, 730] {
+        assert_eq!(pieces(&table, number, offset, most).unwrap().len(), PIECES_MAX);
+        let refused = Refusal::Scattered { offset: Bytes(offset), served: Bytes(most) };
+        assert_eq!(pieces(&table, number, offset, most + 1), Err(refused));
+        // One that begins within an extent gets less, and what it is told it can ask for it gets.
+        let (offset, served) = (Bytes(offset + 4), Bytes(most - 4));
+        let refused = Refusal::Scattered { offset, served };
+        assert_eq!(pieces(&table, number, offset.0, most), Err(refused));
+        assert_eq!(pieces(&table, number, offset.0, served.0).unwrap().len(), PIECES_MAX);
+    }
+}
+
+/// The same, byte by byte.
+struct Naive {
+    right: Access,
+    bytes: Vec<u64>,
+}
+
+impl Naive {
+    fn check(&self, offset: u64, length: u64, wanted: Access) -> Option<Vec<u64>> {
+        let end = offset.checked_add(length)?;
+        let bytes = self.bytes.get(offset as usize..)?.get(..length as usize)?;
+        (end <= self.bytes.len() as u64 && self.right.covers(wanted)).then(|| bytes.to_vec())
+    }
+}
+
+fn access() -> impl Strategy<Value = Access> {
+    prop_oneof![Just(Access::Read), Just(Access::Write), Just(Access::ReadWrite)]
+}
+
+/// What happens to a table: grants come and go, requests name any number, offset and length.
+#[derive(Clone, Debug)]
+enum Step {
+    Add(Access, Vec<(u64, u64)>, u32),
+    Revoke(prop::sample::Index),
+    Check(prop::sample::Index, u64, u64, Access),
+    Rubbish(u64, u64, u64, Access),
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let spans = prop::collection::vec((0u64..1000, 1u64..30), 1..40);
+    let near = || prop_oneof![4 => 0u64..600, 1 => (u64::MAX - 3)..=u64::MAX];
+    prop_oneof![
+        2 => (access(), spans, 0u32..4).prop_map(|(right, spans, shift)| Step::Add(right, spans, shift)),
+        1 => any::<prop::sample::Index>().prop_map(Step::Revoke),
+        10 => (any::<prop::sample::Index>(), near(), near(), access())
+            .prop_map(|(which, offset, length, wanted)| Step::Check(which, offset, length, wanted)),
+        1 => (any::<u64>(), near(), near(), access())
+            .prop_map(|(word, offset, length, wanted)| Step::Rubbish(word, offset, length, wanted)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn as_a_naive_table(steps in prop::collection::vec(steps(), 1..200)) {
+        let mut table = Table::new(8);
+        let mut all: Vec<(GrantNumber, Option<Naive>)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Add(right, spans, shift) => {
+                    // In units of 1 to 8 bytes.
+                    let in_bytes = |(start, length): &(u64, u64)| (start << shift, length << shift);
+                    let spans: Vec<(u64, u64)> = spans.iter().map(in_bytes).collect();
+                    let bytes = spans.iter().flat_map(|&(start, length)| start..start + length).collect();
+                    let live = all.iter().filter(|(_, naive)| naive.is_some()).count();
+                    match table.add(grant(right, &spans)) {
+                        Ok(number) => {
+                            prop_assert!(live < 8 && all.iter().all(|(other, _)| *other != number));
+                            all.push((number, Some(Naive { right, bytes })));
+                        }
+                        Err(_) => prop_assert_eq!(live, 8),
+                    }
+                }
+                Step::Revoke(which) if !all.is_empty() => {
+                    let (number, naive) = which.get_mut(&mut all);
+                    prop_assert_eq!(table.revoke(*number).is_ok(), naive.take().is_some());
+                }
+                Step::Check(which, offset, length, wanted) if !all.is_empty() => {
+                    let (number, naive) = which.get(&all);
+                    let checked = table.check(*number, Bytes(offset), Bytes(length), wanted);
+                    let Some(naive) = naive else {
+                        prop_assert_eq!(checked.map(drop), Err(Refusal::Revoked { grant: *number }));
+                        continue;
+                    };
+                    let found = checked.map(|pieces| {
+                        pieces.flat_map(|piece| piece.start.0..piece.start.0 + piece.length.0).collect::<Vec<_>>()
+                    });
+                    prop_assert_eq!(found.ok(), naive.check(offset, length, wanted));
+                }
+                Step::Rubbish(word, offset, length, wanted) => {
+                    let number = GrantNumber::from_word(word);
+                    if all.iter().all(|(other, _)| *other != number) {
+                        let refused = Err(Refusal::Unknown { grant: number });
+                        let checked = table.check(number, Bytes(offset), Bytes(length), wanted);
+                        prop_assert_eq!(checked.map(drop), refused);
+                    }
+                }
+                Step::Revoke(_) | Step::Check(..) => {}
+            }
+        }
+    }
+}

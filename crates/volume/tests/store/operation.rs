@@ -1,0 +1,135 @@
+//! Operations that follow from a seed, and all that a store says.
+
+use bywash_peers::Random;
+use bywash_volume::{BlockSize, Bytes, Contents, Error, Extent, Mode, Ownership, Store};
+
+pub const BLOCK: u64 = 4096;
+/// Names are few, so that operations meet what others did.
+const VOLUMES: u64 = 12;
+const DEVICES: u64 = 3;
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    Attach {
+        device: String,
+        blocks: u64,
+        contents: Contents,
+    },
+    Forget {
+        device: String,
+    },
+    Create {
+        name: String,
+        device: String,
+        blocks: u64,
+        ownership: Ownership,
+    },
+    Resize {
+        name: String,
+        blocks: u64,
+    },
+    Rename {
+        name: String,
+        to: String,
+    },
+    Remove {
+        name: String,
+    },
+    SetOwnership {
+        name: String,
+        ownership: Ownership,
+    },
+    /// A part of the first that is to be cleared: from so many hundredths of it to so many.
+    Clear {
+        device: String,
+        from: u64,
+        to: u64,
+    },
+}
+
+fn volume(random: &mut Random) -> String {
+    format!("volume-{}", random.below(VOLUMES))
+}
+
+fn device(random: &mut Random) -> String {
+    format!("device-{}", random.below(DEVICES))
+}
+
+fn ownership(random: &mut Random) -> Ownership {
+    let mode = Mode::new(random.number() as u16 & 0o666).unwrap();
+    let (owner, group) = (random.below(5) as u32, random.below(5) as u32);
+    Ownership { owner, group, mode, read_only: random.below(2) == 0 }
+}
+
+impl Operation {
+    pub fn random(random: &mut Random) -> Operation {
+        match random.below(100) {
+            0..6 => Operation::Attach {
+                device: device(random),
+                blocks: 100 + random.below(300),
+                contents: if random.below(2) == 0 { Contents::Cleared } else { Contents::Unknown },
+            },
+            6..8 => Operation::Forget { device: device(random) },
+            8..38 => Operation::Create {
+                name: volume(random),
+                device: device(random),
+                blocks: 1 + random.below(60),
+                ownership: ownership(random),
+            },
+            38..60 => Operation::Resize { name: volume(random), blocks: 1 + random.below(80) },
+            60..65 => Operation::Rename { name: volume(random), to: volume(random) },
+            65..75 => Operation::Remove { name: volume(random) },
+            75..80 => Operation::SetOwnership { name: volume(random), ownership: ownership(random) },
+            _ => {
+                let from = random.below(100);
+                Operation::Clear { device: device(random), from, to: from + 1 + random.below(100 - from) }
+            }
+        }
+    }
+
+    /// Does it.
+    pub fn run(&self, store: &Store) -> Result<(), Error> {
+        match self {
+            Operation::Attach { device, blocks, contents } => {
+                let block = BlockSize::new(Bytes(BLOCK)).unwrap();
+                store.attach_device(device, Bytes(blocks * BLOCK), block, *contents).map(drop)
+            }
+            Operation::Forget { device } => store.forget_device(device),
+            Operation::Create { name, device, blocks, ownership } => {
+                store.create(name, device, Bytes(blocks * BLOCK), *ownership).map(drop)
+            }
+            Operation::Resize { name, blocks } => store.resize(name, Bytes(blocks * BLOCK)).map(drop),
+            Operation::Rename { name, to } => store.rename(name, to).map(drop),
+            Operation::Remove { name } => store.remove(name),
+            Operation::SetOwnership { name, ownership } => {
+                store.set_ownership(name, |changed| *changed = *ownership).map(drop)
+            }
+            Operation::Clear { device, .. } => {
+                let pieces = store.to_clear(device, 1)?;
+                match self.part_of(&pieces) {
+                    Some(part) => store.cleared(device, part),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// What is cleared, of all that is to be.
+    pub fn part_of(&self, pieces: &[Extent]) -> Option<Extent> {
+        let (Operation::Clear { from, to, .. }, Some(first)) = (self, pieces.first()) else { return None };
+        let length = first.length.0;
+        let (from, to) = (length * from / 100, (length * to).div_ceil(100));
+        Some(Extent::new(first.start.0 + from, to - from))
+    }
+}
+
+/// Everything that a store says.
+pub fn state(store: &Store) -> String {
+    let volumes: Vec<_> =
+        store.list().unwrap().iter().map(|volume| store.get(&volume.name).unwrap()).collect();
+    let devices = store.devices().unwrap();
+    let clearing = devices.iter().map(|device| store.to_clear(&device.name, usize::MAX).unwrap());
+    let clearing: Vec<_> = clearing.collect();
+    format!("{volumes:#?}\n{devices:#?}\n{clearing:#?}")
+}
