@@ -1,28 +1,44 @@
 //! A device server: fast devices shared under protection, by a private channel for each client.
 //!
-//! ```
-//! use bywash_server::schedule::{Limits, Schedule};
+//! ```no_run
+//! use bywash_server::{Options, Server};
 //!
-//! // Two clients that always want something, one with twice the share of the other.
-//! let mut schedule = Schedule::new();
-//! let [one, other] = [1, 2].map(|share| schedule.join(Limits { share, ..Limits::default() }).unwrap());
-//! schedule.wants(one);
-//! schedule.wants(other);
-//! let mut served = [0u64; 2];
-//! for now in 0..3000 {
-//!     let next = schedule.next(now).unwrap();
-//!     served[usize::from(next == other)] += 4096;
-//!     schedule.served(next, 4096, now);
-//! }
-//! assert!((served[1] as f64 / served[0] as f64 - 2.0).abs() < 0.05);
+//! let mut options = Options::new("/run/bywash.sock");
+//! options.devices.push("fast=mem:1G".parse()?);
+//! let server = Server::start(options)?;
+//! // Clients come and go, until
+//! server.stop();
+//! # Ok::<_, bywash_server::Error>(())
 //! ```
 //!
-//! - [`layout`]: what goes over a channel: requests, pieces of several grants in one, statuses
+//! A client connects to the server's socket and is known by what the kernel says of it. It opens grants: by the name of
+//! a volume, whose owner, group and mode decide, or by a descriptor that the kernel has opened for it. Then it reads and
+//! writes by requests over a channel of its own ([`bywash_protocol::layout`]), each of which is checked against the
+//! client's table of grants, or in chunks of a `mem:` device that it has mapped, where the MMU does the same.
+//!
+//! - [`Server`], [`Options`], [`Patience`]: a server that runs
+//! - [`LimitsFile`], [`Limits`]: what a client may have
+//! - [`describe`]: a volume of the store, as a server tells of it
 //! - [`schedule`]: whose request is taken next, so that nobody starves anybody
+//! - [`metrics`]: what was done, as Prometheus reads it
+//! - [`Error`]: why there is no server
 //!
 //! Invariant: nothing that a client has written is believed before it was copied and checked.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
-pub mod layout;
+mod bell;
+mod control;
+mod core;
+mod error;
+mod limits;
+pub mod metrics;
 pub mod schedule;
+mod server;
+
+pub use crate::control::describe;
+pub use crate::core::Patience;
+pub use bywash_volume::Contents;
+pub use error::Error;
+pub use limits::{CLIENTS_MAX, Limits, LimitsError, LimitsFile};
+pub use server::{Opened, Options, Server, Watch};

@@ -2,7 +2,7 @@
 //!
 //! Shreedhar and Varghese, *Efficient Fair Queueing Using Deficit Round Robin* (SIGCOMM 1995): clients that want something
 //! stand in a circle. Who comes to the front may have [`QUANTUM`] times its share, and keeps what it has not used for
-//! the next time; who wants nothing loses it, or silence would be saved up. What a request is charged is its bytes and
+//! the next time; who wants nothing loses it, or silence would be saved up, but not what it owes. What a request is charged is its bytes and
 //! [`REQUEST`] besides, so that many small ones and few large ones are equally dear. Each decision takes the same time
 //! whatever the number of clients, but for those that have reached a limit: each of them is passed over once a round.
 //!
@@ -63,6 +63,13 @@ pub struct Client {
     slot: u32,
     /// Tells clients apart that had the same slot.
     turn: u32,
+}
+
+impl Client {
+    /// For tables: less than [`CLIENTS_MAX`], and its own until it leaves.
+    pub fn index(self) -> usize {
+        self.slot as usize
+    }
 }
 
 /// A rate that fills up.
@@ -177,7 +184,8 @@ impl Schedule {
     /// The client has none any more.
     pub fn wants_nothing(&mut self, client: Client) {
         let Some(place) = self.place(client).filter(|place| place.wants) else { return };
-        (place.wants, place.deficit) = (false, 0);
+        // What it owes it owes: else who asks for one large thing at a time would never pay for it.
+        (place.wants, place.deficit) = (false, place.deficit.min(0));
         if self.circle.front() == Some(&client.slot) {
             self.has_quantum = false;
         }
@@ -323,6 +331,27 @@ mod tests {
         schedule.wants_nothing(one);
         schedule.leave(other);
         assert_eq!((schedule.next(2000), schedule.ready_at()), (None, None));
+    }
+
+    /// Whoever asks for one request at a time, and only then for the next one, as any program that waits does.
+    #[test]
+    fn who_asks_anew_each_time_has_no_more() {
+        let mut schedule = Schedule::new();
+        let [large, small] = [(); 2].map(|()| schedule.join(Limits::default()).unwrap());
+        schedule.wants(small);
+        let mut charged = [0i64; 2];
+        for now in 0..100_000 {
+            schedule.wants(large);
+            let next = schedule.next(now).unwrap();
+            let bytes = if next == large { 256 << 10 } else { 4096 };
+            schedule.served(next, bytes, now);
+            charged[usize::from(next == small)] += bytes as i64 + REQUEST;
+            if next == large {
+                schedule.wants_nothing(large);
+            }
+        }
+        let ratio = charged[0] as f64 / charged[1] as f64;
+        assert!((0.97..1.03).contains(&ratio), "{ratio}: {charged:?}");
     }
 
     #[test]

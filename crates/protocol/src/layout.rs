@@ -1,4 +1,4 @@
-//! What a client and a device server say to each other over a channel: version 1, and every byte of it.
+//! What a client and a device server say to each other over a channel: [version 1](crate::VERSION), and every byte of it.
 //!
 //! A request of a channel has an opcode, flags, six arguments and a buffer (`bywash_channel::layout`). Here they mean
 //!
@@ -18,16 +18,14 @@
 //!
 //! *offset* and *length* are bytes within the grant, multiples of the device's logical block. Arguments that are not named
 //! are 0. A request of many pieces is one request: its pieces are checked before any of them is begun, and it has one
-//! status; its value is then the number of the piece that was refused. Of others the value is the number of bytes.
+//! status; where that is a refusal, its value is the number of the piece that was refused. Else the value is the number
+//! of bytes.
 //!
 //! *Order.* Requests that are under way at a time are done in any order, and overlapping ones may be mixed block by block.
 //! Who needs an order waits for the completion. *Durability.* A write is durable when it was completed with FUA, or when
 //! a flush of its grant has completed that was submitted after the write had completed. A block is never torn.
 
 use thiserror::Error;
-
-/// The version of all this, which both ends say when they meet.
-pub const VERSION: u32 = 1;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,11 +116,13 @@ pub enum Status {
     Differs = 84,
     /// This device does not do that (EOPNOTSUPP).
     NotSupported = 95,
+    /// The device has it in too many pieces (E2BIG); the value is how many bytes from its offset on can be had in one.
+    Scattered = 7,
 }
 
 impl Status {
     /// All of them.
-    pub const ALL: [Status; 11] = [
+    pub const ALL: [Status; 12] = [
         Status::Done,
         Status::Denied,
         Status::NoGrant,
@@ -134,6 +134,7 @@ impl Status {
         Status::TimedOut,
         Status::Differs,
         Status::NotSupported,
+        Status::Scattered,
     ];
 
     /// Of a completion; none if this version has no such.
@@ -264,7 +265,7 @@ mod tests {
     #[test]
     fn numbers_and_bytes_stay_what_they_are() {
         assert_eq!(Opcode::ALL.map(|opcode| opcode as u8), [1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!(Status::ALL.map(|status| status as u16), [0, 13, 9, 116, 6, 22, 5, 28, 110, 84, 95]);
+        assert_eq!(Status::ALL.map(|status| status as u16), [0, 13, 9, 116, 6, 22, 5, 28, 110, 84, 95, 7]);
         let piece = Piece { grant: 0x0102_0304_0506_0708, offset: 4096, length: u64::MAX };
         let mut golden = [0u8; 24];
         golden[..8].copy_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);

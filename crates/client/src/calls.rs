@@ -1,0 +1,334 @@
+//! Synchronous calls of several threads over one channel.
+//!
+//! A channel has one end to submit and one to reap. Submitting takes no time, so that is done under a lock. Waiting
+//! does: whoever waits first takes the reaper out, and reaps *for all* without the lock, putting what was completed
+//! into its place; when its own has come it puts the reaper back, and wakes somebody who waits to take it.
+//!
+//! ```text
+//!     a call's place:   free ──► reserved ──► under way ──► done ──► reserved ──► free
+//!                                memory is        │         what came is
+//!                                found, filled    │         copied, memory freed
+//!                                                 │ its thread has given up
+//!                                                 └──► abandoned ──► free, when it is completed after all
+//! ```
+//!
+//! Who waits for room, and has nothing under way itself, leaves the reaping to those who have: room comes when a place
+//! becomes free, and that everybody hears. Only what was abandoned nobody else would reap.
+//!
+//! Invariant: while somebody waits for a completion, either the reaper is out with a thread that will come back within its
+//! limit, or a waiting thread has been woken that takes it. So nobody hangs, whoever gives up.
+
+use crate::error::Error;
+use crate::options::Interrupt;
+use crate::request::memory_is_lost;
+use crate::session::lock;
+use bywash_channel::{Buffer, Buffers, Client, Completion, Reaper, Submission, Submitter};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What is waited for, in errors.
+const WHAT: &str = "a request";
+/// How long one reaps for others alone before one looks again whether there is room.
+const SLICE: Duration = Duration::from_millis(10);
+/// How often a program is asked whether a wait shall end.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// Where a call stands.
+#[derive(Debug)]
+enum Place {
+    Free,
+    Reserved,
+    UnderWay,
+    /// Nobody waits for it any more.
+    Abandoned,
+    Done(Completion),
+}
+
+/// A channel that threads call over.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    state: Mutex<State>,
+    changed: Condvar,
+    buffers: Buffers,
+    limit: Duration,
+    interrupt: Option<Interrupt>,
+}
+
+#[derive(Debug)]
+struct State {
+    submitter: Submitter,
+    /// Out with a thread that reaps, or here.
+    reaper: Option<Reaper>,
+    places: Vec<Place>,
+    free: Vec<u32>,
+    waiting: usize,
+    /// Threads that wait for a completion of their own.
+    owners: usize,
+    abandoned: usize,
+    /// Why there is no channel any more.
+    end: Option<Error>,
+    /// Memory that a device may still write to; it goes with the channel.
+    lost: Vec<Buffer>,
+}
+
+impl Calls {
+    /// Over a channel, with what one waits for an answer, and who may end that.
+    pub(crate) fn over(channel: Client, limit: Duration, interrupt: Option<Interrupt>) -> Calls {
+        let (depth, buffers) = (channel.depth(), channel.buffers());
+        let (submitter, reaper) = channel.split();
+        let state = State {
+            submitter,
+            reaper: Some(reaper),
+            places: (0..depth).map(|_| Place::Free).collect(),
+            free: (0..depth as u32).rev().collect(),
+            waiting: 0,
+            owners: 0,
+            abandoned: 0,
+            end: None,
+            lost: Vec::new(),
+        };
+        Calls { state: Mutex::new(state), changed: Condvar::new(), buffers, limit, interrupt }
+    }
+
+    /// Submits a request with `bytes` of memory (0: none), which `fill` fills, waits until `end` for its completion, and has
+    /// `finish` do with it what is to be done. The second answer is whether the request had been submitted, and may have
+    /// been done, when there was an error.
+    pub(crate) fn call<R>(
+        &self,
+        submission: Submission,
+        bytes: usize,
+        fill: impl FnOnce(&mut Buffer),
+        end: Instant,
+        finish: impl FnOnce(Completion) -> R,
+    ) -> Result<R, (Error, bool)> {
+        let (number, buffer) = self.reserve(bytes, end).map_err(|error| (error, false))?;
+        let mut submission = submission.user_data(u64::from(number));
+        if let Some(mut buffer) = buffer {
+            fill(&mut buffer);
+            submission = submission.buffer(buffer);
+        }
+        if let Err(error) = self.submit(submission, number) {
+            self.release(number);
+            return Err((error, false));
+        }
+        lock(&self.state).owners += 1;
+        let done = self.drive(true, end, |state| Ok(state.take_done(number)));
+        match done {
+            Ok(done) => {
+                let answer = finish(done);
+                self.release(number);
+                Ok(answer)
+            }
+            Err(error) => {
+                let mut state = lock(&self.state);
+                state.abandon(number);
+                self.hand_on(&state);
+                Err((error, true))
+            }
+        }
+    }
+
+    /// A place, and memory.
+    fn reserve(&self, bytes: usize, end: Instant) -> Result<(u32, Option<Buffer>), Error> {
+        let mut place = None;
+        let reserved = self.drive(false, end, |state| {
+            if place.is_none() {
+                place = state.reserve();
+            }
+            let Some(place) = place else { return Ok(None) };
+            if bytes == 0 {
+                return Ok(Some((place, None)));
+            }
+            match self.buffers.alloc(bytes) {
+                Ok(buffer) => Ok(Some((place, Some(buffer)))),
+                // Others have it, and will give it back.
+                Err(bywash_link::Error::UsedUp { .. }) if state.in_use() > 1 => Ok(None),
+                Err(error) => Err(Error::of_link(error, WHAT, self.limit)),
+            }
+        });
+        if let (Err(_), Some(place)) = (&reserved, place) {
+            self.release(place);
+        }
+        reserved
+    }
+
+    fn submit(&self, submission: Submission, place: u32) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        if let Some(end) = &state.end {
+            return Err(end.clone());
+        }
+        // Before it can be completed.
+        state.places[place as usize] = Place::UnderWay;
+        state.submitter.submit(submission).map(drop).map_err(|refused| {
+            let error = Error::of_link(refused.error, WHAT, self.limit);
+            if error.is_end() {
+                state.end = Some(error.clone());
+            }
+            error
+        })
+    }
+
+    /// Makes a place free of which nothing is under way.
+    fn release(&self, place: u32) {
+        let mut state = lock(&self.state);
+        state.set_free(place);
+        self.hand_on(&state);
+    }
+
+    /// Somebody who waits goes on, and reaps if nobody does.
+    fn hand_on(&self, state: &State) {
+        if state.waiting > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Makes `attempt`s until one answers something, reaping meanwhile, or waiting for who reaps. An owner has something
+    /// under way, and was counted.
+    fn drive<R>(
+        &self,
+        is_owner: bool,
+        end: Instant,
+        mut attempt: impl FnMut(&mut State) -> Result<Option<R>, Error>,
+    ) -> Result<R, Error> {
+        let mut ask_next = self.interrupt.as_ref().map(|_| Instant::now() + ASK_EVERY);
+        let mut state = lock(&self.state);
+        let outcome = loop {
+            let outcome = match attempt(&mut state) {
+                Ok(None) => None,
+                Ok(Some(found)) => Some(Ok(found)),
+                Err(error) => Some(Err(error)),
+            };
+            let mut left = Duration::ZERO;
+            let outcome = outcome.or_else(|| {
+                if let Some(end) = &state.end {
+                    return Some(Err(end.clone()));
+                }
+                left = end.saturating_duration_since(Instant::now());
+                left.is_zero().then_some(Err(Error::TimedOut { what: WHAT, limit: self.limit }))
+            });
+            if let Some(outcome) = outcome {
+                break outcome;
+            }
+            if let (Some(interrupt), Some(next)) = (&self.interrupt, &mut ask_next) {
+                let until_then = next.saturating_duration_since(Instant::now());
+                if until_then.is_zero() {
+                    drop(state);
+                    let ends = interrupt.ends_it();
+                    state = lock(&self.state);
+                    if ends {
+                        break Err(Error::Interrupted);
+                    }
+                    *next = Instant::now() + ASK_EVERY;
+                    continue;
+                }
+                left = left.min(until_then);
+            }
+            let reaps = is_owner || (state.owners == 0 && state.abandoned > 0);
+            match state.reaper.take_if(|_| reaps) {
+                Some(mut reaper) => {
+                    drop(state);
+                    let reaped = reaper.reap_within(if is_owner { left } else { left.min(SLICE) });
+                    state = lock(&self.state);
+                    state.reaper = Some(reaper);
+                    let failed = match reaped {
+                        Ok(completion) => {
+                            state.deliver(completion);
+                            None
+                        }
+                        Err(bywash_link::Error::TimedOut) => None,
+                        Err(error) => Some(Error::of_link(error, WHAT, self.limit)),
+                    };
+                    match failed {
+                        Some(error) if error.is_end() => state.end = Some(error),
+                        // Of this thread alone: the channel goes on.
+                        Some(error) => break Err(error),
+                        None => {}
+                    }
+                    self.hand_on(&state);
+                }
+                None => {
+                    state.waiting += 1;
+                    let woken = self.changed.wait_timeout(state, left);
+                    state = woken.unwrap_or_else(PoisonError::into_inner).0;
+                    state.waiting -= 1;
+                }
+            }
+        };
+        state.owners -= usize::from(is_owner);
+        if state.reaper.is_some() {
+            self.hand_on(&state);
+        }
+        outcome
+    }
+
+    /// What a request has left behind whose device may still write to its memory.
+    pub(crate) fn lose(&self, buffer: Buffer) {
+        lock(&self.state).lost.push(buffer);
+    }
+
+    /// Bytes of the arena that are not used again.
+    pub(crate) fn lost_bytes(&self) -> usize {
+        lock(&self.state).lost.iter().map(Buffer::capacity).sum()
+    }
+}
+
+impl State {
+    fn reserve(&mut self) -> Option<u32> {
+        let place = self.free.pop()?;
+        self.places[place as usize] = Place::Reserved;
+        Some(place)
+    }
+
+    fn in_use(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    fn set_free(&mut self, place: u32) {
+        self.places[place as usize] = Place::Free;
+        self.free.push(place);
+    }
+
+    fn take_done(&mut self, place: u32) -> Option<Completion> {
+        if !matches!(self.places[place as usize], Place::Done(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut self.places[place as usize], Place::Reserved) {
+            Place::Done(done) => Some(done),
+            _ => None,
+        }
+    }
+
+    fn abandon(&mut self, place: u32) {
+        match self.take_done(place) {
+            // It came between the last look and now.
+            Some(done) => {
+                self.forget(done);
+                self.set_free(place);
+            }
+            None => {
+                self.places[place as usize] = Place::Abandoned;
+                self.abandoned += 1;
+            }
+        }
+    }
+
+    /// A completion that nobody waits for.
+    fn forget(&mut self, done: Completion) {
+        if memory_is_lost(done.status) {
+            self.lost.extend(done.buffer);
+        }
+    }
+
+    fn deliver(&mut self, done: Completion) {
+        // What this end gave to the channel itself, so that it is a place.
+        let place = done.user_data as u32;
+        match self.places[place as usize] {
+            Place::Abandoned => {
+                self.abandoned -= 1;
+                self.forget(done);
+                self.set_free(place);
+            }
+            _ => self.places[place as usize] = Place::Done(done),
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! What comes out of a queue, and what is done when the server goes.
+
+use super::memory::{Buffer, Completion, Keep, Room};
+use super::{Opened, Outcome, Queue, Ready};
+use crate::client::{connect_again, make_channel};
+use crate::error::Error;
+use crate::mapped::fence_behind_reads;
+use crate::options::Reconnect;
+use crate::request::{Shape, memory_is_lost, outcome};
+use crate::session::{Grant, Session};
+use bywash_channel::Unanswered;
+use bywash_protocol::layout::{Opcode, PIECE_BYTES, Piece};
+use std::ptr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+impl Queue {
+    /// The next request that is done, without waiting: `None` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] and its kin when the server is gone, and everything that was under way has been reaped.
+    #[inline]
+    pub fn try_reap(&mut self) -> Result<Option<Completion>, Error> {
+        // In turns, so that neither keeps the other from being reaped.
+        self.is_ready_next = !self.is_ready_next;
+        if self.is_ready_next
+            && let Some(completion) = self.take_ready()
+        {
+            return Ok(Some(completion));
+        }
+        if self.in_channel() > 0 {
+            match self.channel.try_reap() {
+                Ok(Some(done)) => return Ok(Some(self.finish(done))),
+                // Who never waits finds out here that nobody is there.
+                Ok(None) => {
+                    if let Err(error) = self.session.look() {
+                        self.over(error);
+                    }
+                }
+                Err(error) => self.over_by(error),
+            }
+        }
+        match self.take_ready() {
+            None if self.in_channel() == 0 => self.check_end().map(|()| None),
+            ready => Ok(ready),
+        }
+    }
+
+    /// The next request that is done, waiting for it as long as the options say.
+    ///
+    /// # Errors
+    /// As [`Queue::reap_within`].
+    #[inline]
+    pub fn reap(&mut self) -> Result<Completion, Error> {
+        self.reap_within(self.options.limit)
+    }
+
+    /// The next request that is done, waiting for it no longer than `limit` (and for a server that is gone as long as the
+    /// options say).
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; [`Error::Idle`] when nothing is under way; as [`Queue::try_reap`].
+    #[inline]
+    pub fn reap_within(&mut self, limit: Duration) -> Result<Completion, Error> {
+        match self.try_reap() {
+            Ok(Some(completion)) => Ok(completion),
+            Ok(None) => self.wait(limit),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`Queue::reap_within`], where nothing is done yet.
+    #[inline(never)]
+    fn wait(&mut self, limit: Duration) -> Result<Completion, Error> {
+        let end = Instant::now().checked_add(limit);
+        loop {
+            if let Some(completion) = self.try_reap()? {
+                return Ok(completion);
+            }
+            if self.under_way() == 0 {
+                return Err(Error::Idle);
+            }
+            if self.in_channel() == 0 {
+                continue;
+            }
+            let left = end.map_or(limit, |end| end.saturating_duration_since(Instant::now()));
+            match self.channel.reap_within(left) {
+                Ok(done) => return Ok(self.finish(done)),
+                Err(bywash_link::Error::TimedOut) => {
+                    return Err(Error::TimedOut { what: "a request", limit });
+                }
+                Err(error) => self.over_by(error),
+            }
+            // A server that goes again and again keeps nobody for ever.
+            if left.is_zero() {
+                return Err(Error::TimedOut { what: "a request", limit });
+            }
+        }
+    }
+
+    /// Calls back for each request that is done, up to so many, without waiting; answers for how many.
+    ///
+    /// # Errors
+    /// As [`Queue::try_reap`].
+    pub fn reap_each(&mut self, most: usize, mut callback: impl FnMut(Completion)) -> Result<usize, Error> {
+        for reaped in 0..most {
+            match self.try_reap()? {
+                Some(completion) => callback(completion),
+                None => return Ok(reaped),
+            }
+        }
+        Ok(most)
+    }
+
+    /// For event loops: after `Ok(false)` the descriptor of [`AsFd`](std::os::fd::AsFd) becomes readable when something is
+    /// done or the server is gone. `Ok(true)`: something is done already. The descriptor is another one after
+    /// [`Queue::reconnects`] has changed.
+    ///
+    /// # Errors
+    /// As [`Queue::try_reap`].
+    pub fn arm(&mut self) -> Result<bool, Error> {
+        if self.ready.is_empty() {
+            self.check_end()?;
+            match self.channel.arm() {
+                Ok(armed) => return Ok(armed),
+                Err(error) => self.over_by(error),
+            }
+        }
+        if self.ready.is_empty() { self.arm_anew() } else { Ok(true) }
+    }
+
+    /// As [`Queue::arm`], after the queue has connected again with nothing done yet.
+    #[cold]
+    fn arm_anew(&mut self) -> Result<bool, Error> {
+        self.check_end()?;
+        self.channel.arm().map_err(|error| self.of_link(error))
+    }
+
+    /// The next one of what is ready.
+    #[inline]
+    fn take_ready(&mut self) -> Option<Completion> {
+        let Ready { user_data, outcome, room } = self.ready.pop_front()?;
+        let is_fenced = self.fenced > 0;
+        self.fenced = self.fenced.saturating_sub(1);
+        let volume = match outcome {
+            Outcome::Known(outcome) => return Some(Completion { user_data, outcome, room }),
+            Outcome::Read(volume) => {
+                fence_behind_reads();
+                volume
+            }
+            Outcome::Written(volume) | Outcome::Flushed(volume) => {
+                if !is_fenced {
+                    self.session.fence_behind_writes();
+                    self.fenced = self.ready.len();
+                }
+                volume
+            }
+        };
+        // What is ready keeps its volume open: see `close` and `settle`.
+        let grant = self.grant_at(volume);
+        let outcome = grant.map_or(Err(Error::Foreign { what: "volume", of: "queue" }), |grant| {
+            grant.confirm()?;
+            if matches!(outcome, Outcome::Flushed(_)) { grant.session.look_now() } else { Ok(()) }
+        });
+        if let Err(error) = &outcome
+            && error.is_end()
+        {
+            self.over(error.clone());
+        }
+        Some(Completion { user_data, outcome, room })
+    }
+
+    #[inline(always)]
+    fn grant_at(&self, index: u32) -> Option<&Grant> {
+        self.volumes.get(index as usize)?.as_ref()?.grant.as_ref().ok()
+    }
+
+    /// Takes a request out of its slot that the channel has completed.
+    #[inline]
+    fn finish(&mut self, done: bywash_channel::Completion) -> Completion {
+        // What this end gave to the channel itself, so that it is a slot.
+        let number = done.user_data as u32;
+        let slot = &self.slots[number as usize];
+        let refused = |piece: u64| {
+            let (volume, offset, length) = match slot.shape.opcode {
+                Opcode::ReadMany | Opcode::WriteMany => {
+                    let piece = slot.pieces.get(usize::try_from(piece).ok()?)?;
+                    (piece.0, piece.1, piece.2 as u64)
+                }
+                _ => (slot.volume, slot.shape.offset, slot.shape.length),
+            };
+            self.grant_at(volume).map(|grant| (grant, offset, length))
+        };
+        let outcome = outcome(&slot.shape, done.status, done.value, refused);
+        let slot = &mut self.slots[number as usize];
+        let keep = std::mem::take(&mut slot.keep);
+        let from = match slot.shape.opcode {
+            Opcode::ReadMany => slot.pieces.len() * PIECE_BYTES,
+            _ => 0,
+        };
+        self.free.push(number);
+        let (user_data, length) = (slot.user_data, slot.shape.length as usize);
+        let is_lost = memory_is_lost(done.status);
+        let room = match (keep, done.buffer) {
+            (Keep::Buffer, Some(inner)) if !is_lost => {
+                Some(Room::Arena(Buffer { inner, generation: self.session.generation }))
+            }
+            (Keep::Own(mut bytes), Some(buffer)) => {
+                if outcome.is_ok() {
+                    buffer.read(from, &mut bytes);
+                }
+                self.lost.extend(is_lost.then_some(buffer));
+                Some(Room::Own(bytes))
+            }
+            (Keep::Lent(place), Some(buffer)) => {
+                if outcome.is_ok() {
+                    let length = length.min(buffer.len());
+                    // SAFETY: room for as many bytes, as who lent it has promised until now; the buffer has them.
+                    unsafe {
+                        ptr::copy_nonoverlapping(buffer.as_ptr().cast_const(), place.0.as_ptr(), length)
+                    };
+                }
+                self.lost.extend(is_lost.then_some(buffer));
+                None
+            }
+            (_, Some(buffer)) if is_lost => {
+                self.lost.push(buffer);
+                None
+            }
+            (Keep::Own(bytes), None) => Some(Room::Own(bytes)),
+            _ => None,
+        };
+        Completion { user_data, outcome, room }
+    }
+
+    /// The channel has ended.
+    #[cold]
+    fn over_by(&mut self, error: bywash_link::Error) {
+        let error = self.of_link(error);
+        self.over(error);
+    }
+
+    /// The server is gone. What is under way is submitted over another connection, or ends with the error.
+    #[cold]
+    pub(super) fn over(&mut self, error: Error) {
+        // What it had completed counts.
+        while self.in_channel() > 0 {
+            let Ok(Some(done)) = self.channel.try_reap() else { break };
+            let Completion { user_data, outcome, room } = self.finish(done);
+            self.ready.push_back(Ready { user_data, outcome: Outcome::Known(outcome), room });
+        }
+        self.settle(&error);
+        let unanswered = self.channel.take_unanswered();
+        // A device may still write to these; their arena goes with the channel.
+        self.lost.clear();
+        match self.reconnect(&error) {
+            Ok(()) => unanswered.into_iter().for_each(|one| self.send_again(one)),
+            Err(gone) => {
+                for Unanswered { user_data, .. } in unanswered {
+                    let caw = self.slots[user_data as usize].shape.opcode == Opcode::CompareAndWrite;
+                    self.fail(user_data as u32, if caw { Error::Unknown } else { gone.clone() });
+                }
+                self.end = Some(gone);
+            }
+        }
+    }
+
+    /// What was done in mapped memory went with the server.
+    fn settle(&mut self, error: &Error) {
+        for ready in &mut self.ready {
+            if !matches!(ready.outcome, Outcome::Known(_)) {
+                ready.outcome = Outcome::Known(Err(error.clone()));
+            }
+        }
+    }
+
+    /// Another connection, if the options say so, with all volumes that can be opened again.
+    fn reconnect(&mut self, why: &Error) -> Result<(), Error> {
+        let Reconnect::Within(within) = self.options.reconnect else { return Err(why.clone()) };
+        let end = Instant::now() + within;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let generation = self.session.generation + 1;
+            let session = connect_again(&self.socket, &self.options, generation, left, why)?;
+            match self.take_over(session, end) {
+                // It went again.
+                Err(error) if error.is_end() && Instant::now() < end => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn take_over(&mut self, session: Session, end: Instant) -> Result<(), Error> {
+        let session = Arc::new(session);
+        let channel = make_channel(&session, &self.options, end.max(Instant::now() + self.options.limit))?;
+        // One after the other, each within the limit.
+        for opened in self.volumes.iter_mut().flatten() {
+            let Opened { origin, grant, .. } = opened;
+            *grant = session.open(origin, self.options.choice, Instant::now() + self.options.limit);
+            if let Err(error) = grant
+                && error.is_end()
+            {
+                return Err(error.clone());
+            }
+        }
+        (self.session, self.channel) = (session, channel);
+        Ok(())
+    }
+
+    /// Submits once more what was not completed.
+    fn send_again(&mut self, unanswered: Unanswered) {
+        let number = unanswered.user_data as u32;
+        if let Err(error) = self.try_send_again(number, unanswered.contents) {
+            self.fail(number, error);
+        }
+    }
+
+    fn try_send_again(&mut self, number: u32, contents: Option<Vec<u8>>) -> Result<(), Error> {
+        let slot = &self.slots[number as usize];
+        let shape: Shape = slot.shape;
+        let grant_of = |index: u32| match self.volumes.get(index as usize) {
+            Some(Some(Opened { grant: Ok(grant), .. })) => Ok(grant),
+            Some(Some(Opened { grant: Err(error), .. })) => Err(error.clone()),
+            _ => Err(Error::Foreign { what: "volume", of: "queue" }),
+        };
+        let is_many = matches!(shape.opcode, Opcode::ReadMany | Opcode::WriteMany);
+        let grant = match shape.opcode {
+            Opcode::CompareAndWrite => return Err(Error::Unknown),
+            _ if is_many => 0,
+            Opcode::Flush if grant_of(slot.volume)?.is_volatile => {
+                return Err(Error::Gone { how: "its memory, which was to be flushed, went with it".into() });
+            }
+            _ => grant_of(slot.volume)?.number,
+        };
+        let mut submission = shape.submission(grant).user_data(u64::from(number));
+        if let Some(mut contents) = contents {
+            if is_many {
+                for (place, piece) in contents.chunks_exact_mut(PIECE_BYTES).zip(&slot.pieces) {
+                    let grant = grant_of(piece.0)?.number;
+                    let piece = Piece { grant, offset: piece.1, length: piece.2 as u64 };
+                    place.copy_from_slice(&piece.to_bytes());
+                }
+            }
+            let mut buffer = self.alloc_inner(contents.len())?;
+            buffer.write(0, &contents);
+            submission = submission.buffer(buffer);
+        }
+        self.channel.submit(submission).map(drop).map_err(|refused| self.of_link(refused.error))
+    }
+
+    /// Ends a request with an error.
+    fn fail(&mut self, number: u32, error: Error) {
+        let slot = &mut self.slots[number as usize];
+        let room = match std::mem::take(&mut slot.keep) {
+            Keep::Own(bytes) => Some(Room::Own(bytes)),
+            _ => None,
+        };
+        let user_data = slot.user_data;
+        self.free.push(number);
+        self.ready.push_back(Ready { user_data, outcome: Outcome::Known(Err(error)), room });
+    }
+}

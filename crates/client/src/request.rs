@@ -1,0 +1,131 @@
+//! What a request says over the channel, and what its completion means.
+
+use crate::error::Error;
+use crate::session::Grant;
+use bywash_channel::Submission;
+use bywash_protocol::layout::{FUA, Opcode, Status};
+
+/// A request of one range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) opcode: Opcode,
+    pub(crate) flags: u8,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+impl Shape {
+    #[inline(always)]
+    pub(crate) fn new(opcode: Opcode, durable: bool, offset: u64, length: u64) -> Shape {
+        Shape { opcode, flags: if durable { FUA } else { 0 }, offset, length }
+    }
+
+    /// To be submitted, for a grant; of many pieces the length is their number, and the pieces name the grants.
+    #[inline(always)]
+    pub(crate) fn submission(&self, grant: u64) -> Submission {
+        let arguments = match self.opcode {
+            Opcode::Flush => [grant, 0, 0, 0, 0, 0],
+            Opcode::ReadMany | Opcode::WriteMany => [self.length, 0, 0, 0, 0, 0],
+            _ => [grant, self.offset, self.length, 0, 0, 0],
+        };
+        Submission::new(self.opcode as u8).flags(self.flags).arguments(arguments)
+    }
+}
+
+/// What is asked, as errors say it.
+pub(crate) fn name(opcode: Opcode) -> &'static str {
+    match opcode {
+        Opcode::Read | Opcode::ReadMany => "read",
+        Opcode::Write | Opcode::WriteMany => "write",
+        Opcode::Flush => "flush",
+        Opcode::Discard => "discard",
+        Opcode::WriteZeroes => "write zeroes to",
+        Opcode::CompareAndWrite => "compare and write",
+    }
+}
+
+/// What a completion says. `refused` answers the grant that a refusal is about: of many pieces, that of the piece with
+/// the number; and the range.
+///
+/// # Errors
+/// What the server said was wrong; [`Error::Broken`] if that cannot be.
+#[inline(always)]
+pub(crate) fn outcome<'a>(
+    shape: &Shape,
+    status: u16,
+    value: u64,
+    refused: impl FnOnce(u64) -> Option<(&'a Grant, u64, u64)>,
+) -> Result<(), Error> {
+    let says_bytes = matches!(shape.opcode, Opcode::Read | Opcode::Write);
+    if status == Status::Done as u16 && (!says_bytes || value == shape.length) {
+        return Ok(());
+    }
+    Err(what_was_wrong(shape, status, value, refused))
+}
+
+#[cold]
+fn what_was_wrong<'a>(
+    shape: &Shape,
+    status: u16,
+    value: u64,
+    refused: impl FnOnce(u64) -> Option<(&'a Grant, u64, u64)>,
+) -> Error {
+    let what = name(shape.opcode);
+    let Some(status) = Status::of(status) else {
+        return Error::broken(format!(
+            "it ended a request to {what} with status {status}, which there is not"
+        ));
+    };
+    if status == Status::Done {
+        let length = shape.length;
+        return Error::broken(format!("it says that {value} bytes went, and {length} were asked to {what}"));
+    }
+    let is_many = matches!(shape.opcode, Opcode::ReadMany | Opcode::WriteMany);
+    let is_refusal = matches!(
+        status,
+        Status::Denied | Status::NoGrant | Status::Revoked | Status::OutOfBounds | Status::Malformed
+    );
+    let about = match (is_many, is_refusal) {
+        // What the device did not do, it did not do for all of them.
+        (true, false) => None,
+        (true, true) => match refused(value) {
+            Some(about) => Some(about),
+            None => return Error::broken(format!("it refused piece {value} of a request that has fewer")),
+        },
+        (false, _) => refused(0),
+    };
+    let Some((grant, offset, length)) = about else { return of_several(status, what, value) };
+    let volume = grant.name.clone();
+    match status {
+        Status::Done | Status::Malformed => Error::Malformed { what, volume },
+        Status::Denied => Error::Denied { volume, access: grant.access, what },
+        Status::NoGrant => Error::NoGrant { volume },
+        Status::Revoked => Error::Revoked { volume },
+        Status::OutOfBounds => Error::OutOfBounds { volume, offset, length, bytes: grant.bytes },
+        Status::Failed => Error::DeviceFailed { what, volume },
+        Status::NoSpace => Error::NoSpace { what, volume },
+        Status::TimedOut => Error::DeviceTimedOut { what, volume },
+        Status::Differs => Error::Differs { volume },
+        Status::Scattered => Error::Scattered { volume, offset, bytes: value },
+        Status::NotSupported => Error::NotSupported { what, volume },
+    }
+}
+
+/// What was wrong with a request of several volumes, of which it is not known which one it was.
+fn of_several(status: Status, what: &'static str, value: u64) -> Error {
+    let volume = "one of several volumes".into();
+    match status {
+        Status::NoSpace => Error::NoSpace { what, volume },
+        Status::TimedOut => Error::DeviceTimedOut { what, volume },
+        Status::Differs => Error::Differs { volume },
+        Status::NotSupported => Error::NotSupported { what, volume },
+        Status::Scattered => Error::Scattered { volume, offset: 0, bytes: value },
+        _ => Error::DeviceFailed { what, volume },
+    }
+}
+
+/// Whether the device may still write into the memory of a request that ended so.
+#[inline(always)]
+pub(crate) fn memory_is_lost(status: u16) -> bool {
+    status == Status::TimedOut as u16
+}

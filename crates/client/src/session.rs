@@ -1,0 +1,554 @@
+//! One connection to a server's control socket: what is asked and answered, and the grants that were opened over it.
+//!
+//! Answers come in the order of what was asked. So an ask that was not answered in time leaves an answer behind that is
+//! *owed*: it is taken, and thrown away, before the answer to a later one. What was granted too late is given back.
+//!
+//! Invariant: nothing that the server says is believed: numbers are held against what can be, files against what they
+//! should be, before anything is mapped.
+
+use crate::error::Error;
+use crate::mapped::{Mapped, Notices, fence_behind_reads};
+use crate::options::{Choice, Options, Path};
+use bywash_link::{Counter, Maker, Messages, PAGE, connect_within};
+use bywash_protocol::{Access, Answer, Ask, Granted, MESSAGE_BYTES_MAX, VERSION, notices};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Most grants of a client that a server can have a page for: 8 MiB.
+const GRANTS_MAX: u32 = 1 << 20;
+/// Largest block.
+const BLOCK_MAX: u32 = 1 << 24;
+/// Answers that may be owed before nothing more is asked.
+const OWED_MAX: usize = 64;
+/// Accesses to mapped memory, or looks for completions, after which it is asked whether the server is still there.
+const LOOK_EVERY: u64 = 1024;
+/// Most bytes of a report.
+const REPORT_BYTES_MAX: u64 = 64 << 20;
+
+/// Locks; a panic in between leaves nothing half done.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How a volume was opened, and is opened again.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// By its name.
+    Name(Arc<str>, Access),
+    /// By a descriptor.
+    Descriptor(OwnedFd),
+}
+
+impl Origin {
+    /// For people.
+    pub(crate) fn name(&self) -> Arc<str> {
+        match self {
+            Origin::Name(name, _) => name.clone(),
+            Origin::Descriptor(_) => "the file that was passed".into(),
+        }
+    }
+}
+
+/// Answers that are still to come; whoever has it may ask.
+#[derive(Debug, Default)]
+struct Talk {
+    owed: usize,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    messages: Messages,
+    talk: Mutex<Option<Talk>>,
+    free: Condvar,
+    /// Grants that are to be given back.
+    dropped: Mutex<Vec<u64>>,
+    is_over: AtomicBool,
+    notices: Notices,
+    looks: Counter,
+    limit: Duration,
+    maker: Maker,
+    /// Which connection of its client's it is.
+    pub(crate) generation: u64,
+    /// The client's number, as reports name it.
+    pub(crate) client: u64,
+    pub(crate) depth_max: u32,
+    pub(crate) arena_bytes_max: u64,
+}
+
+/// Asks over messages, in an order that the caller keeps; answers what came with the answer.
+fn ask_over(
+    messages: &Messages,
+    talk: &mut Talk,
+    late: &mut Vec<u64>,
+    ask: &Ask,
+    descriptors: &[BorrowedFd<'_>],
+    end: Instant,
+) -> Result<(Answer, Vec<OwnedFd>), bywash_link::Error> {
+    let left = || end.saturating_duration_since(Instant::now());
+    let misfit = |error: bywash_protocol::NotAMessage| bywash_link::Error::Misfit(error.to_string());
+    if talk.owed >= OWED_MAX {
+        return Err(bywash_link::Error::TimedOut);
+    }
+    let bytes =
+        ask.to_bytes().map_err(|error| bywash_link::Error::io("ask", std::io::Error::other(error)))?;
+    messages.send(&bytes, descriptors, left())?;
+    talk.owed += 1;
+    loop {
+        let packet = messages.receive(left())?;
+        talk.owed -= 1;
+        let answer = Answer::of_bytes(&packet.bytes).map_err(misfit)?;
+        match answer {
+            _ if talk.owed == 0 => return Ok((answer, packet.descriptors)),
+            Answer::Granted(granted) => late.push(granted.grant),
+            _ => {}
+        }
+    }
+}
+
+impl Session {
+    /// Connects and presents the client.
+    ///
+    /// # Errors
+    /// What the kernel says, why the server refused, or what it did wrong.
+    pub(crate) fn connect(
+        socket: &std::path::Path,
+        options: &Options,
+        generation: u64,
+        end: Instant,
+    ) -> Result<Session, Error> {
+        const WHAT: &str = "the greeting";
+        options.check()?;
+        let link = |error| Error::of_link(error, WHAT, options.limit);
+        let left = end.saturating_duration_since(Instant::now());
+        let messages = Messages::over(connect_within(socket, left).map_err(link)?, MESSAGE_BYTES_MAX);
+        let mut talk = Talk::default();
+        let hello = Ask::Hello { version: VERSION, name: options.name.clone() };
+        let (answer, mut files) =
+            ask_over(&messages, &mut talk, &mut Vec::new(), &hello, &[], end).map_err(link)?;
+        let Answer::Welcome { version, client, depth_max, arena_bytes_max, grants_max } = answer else {
+            return Err(unexpected(&hello, answer, || "to be let in".into()));
+        };
+        if version != VERSION {
+            return Err(Error::broken(format!("it speaks version {version}, and this is {VERSION}")));
+        }
+        if !(1..=GRANTS_MAX).contains(&grants_max) {
+            return Err(Error::broken(format!("it says that {grants_max} grants can be open")));
+        }
+        let (Some(page), true) = (files.pop(), files.is_empty()) else {
+            return Err(Error::broken("its welcome came with another number of descriptors than one"));
+        };
+        let notices = Notices::adopt(page, grants_max).map_err(link)?.map_err(Error::broken)?;
+        Ok(Session {
+            messages,
+            talk: Mutex::new(Some(talk)),
+            free: Condvar::new(),
+            dropped: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            notices,
+            looks: Counter::default(),
+            limit: options.limit,
+            maker: Maker::this(),
+            generation,
+            client,
+            depth_max,
+            arena_bytes_max,
+        })
+    }
+
+    /// Asks, waits for the answer until `end`, and answers it with what came along. Refusals are errors, of which
+    /// `what` says what was wanted.
+    ///
+    /// # Errors
+    /// The refusal; what became of the server; [`Error::TimedOut`].
+    pub(crate) fn ask(
+        &self,
+        ask: &Ask,
+        descriptors: &[BorrowedFd<'_>],
+        end: Instant,
+        what: impl Fn() -> String,
+    ) -> Result<(Answer, Vec<OwnedFd>), Error> {
+        const WHAT: &str = "what was asked over the server's socket";
+        if !self.maker.is_here() {
+            return Err(Error::Forked);
+        }
+        let Some(mut talk) = self.take_talk(end) else {
+            return Err(Error::TimedOut { what: WHAT, limit: self.limit });
+        };
+        self.give_back(&mut talk);
+        let mut late = Vec::new();
+        let outcome = ask_over(&self.messages, &mut talk, &mut late, ask, descriptors, end);
+        lock(&self.dropped).append(&mut late);
+        *lock(&self.talk) = Some(talk);
+        self.free.notify_one();
+        match outcome {
+            Ok((Answer::Refused(refused), _)) => {
+                Err(Error::Refused { what: what(), refused: Box::new(refused) })
+            }
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                let error = Error::of_link(error, WHAT, self.limit);
+                if error.is_end() {
+                    self.is_over.store(true, Ordering::Relaxed);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`Session::ask`], where the answer is that it was done.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn ask_done(&self, ask: &Ask, end: Instant, what: impl Fn() -> String) -> Result<(), Error> {
+        match self.ask(ask, &[], end, &what)? {
+            (Answer::Done {}, _) => Ok(()),
+            (other, _) => Err(unexpected(ask, other, what)),
+        }
+    }
+
+    /// As [`Session::ask`], where the answer is a report.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn ask_report<T: serde::de::DeserializeOwned>(
+        &self,
+        ask: &Ask,
+        end: Instant,
+        what: impl Fn() -> String,
+    ) -> Result<T, Error> {
+        match self.ask(ask, &[], end, &what)? {
+            (Answer::Report {}, mut files) if files.len() == 1 => {
+                let bytes = files.pop().map(|file| read_report(&file)).transpose()?.unwrap_or_default();
+                let told = serde_json::from_slice(&bytes);
+                told.map_err(|error| Error::broken(format!("its report cannot be read: {error}")))
+            }
+            (Answer::Report {}, files) => {
+                Err(Error::broken(format!("its report came with {} descriptors", files.len())))
+            }
+            (other, _) => Err(unexpected(ask, other, what)),
+        }
+    }
+
+    /// The right to ask, if it can be had in time.
+    fn take_talk(&self, end: Instant) -> Option<Talk> {
+        let left = end.saturating_duration_since(Instant::now());
+        let waited = self.free.wait_timeout_while(lock(&self.talk), left, |talk| talk.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.take()
+    }
+
+    /// Gives back what was dropped, without waiting for the answers.
+    fn give_back(&self, talk: &mut Talk) {
+        // Answers that are there already.
+        while talk.owed > 0 {
+            let Ok(Some(packet)) = self.messages.try_receive() else { break };
+            talk.owed -= 1;
+            if let Ok(Answer::Granted(granted)) = Answer::of_bytes(&packet.bytes) {
+                lock(&self.dropped).push(granted.grant);
+            }
+        }
+        while talk.owed < OWED_MAX {
+            let Some(grant) = lock(&self.dropped).pop() else { return };
+            let sent = Ask::Close { grant }
+                .to_bytes()
+                .is_ok_and(|bytes| self.messages.send(&bytes, &[], Duration::ZERO).is_ok());
+            match sent {
+                true => talk.owed += 1,
+                // With the next ask, or when the connection ends.
+                false => return lock(&self.dropped).push(grant),
+            }
+        }
+    }
+
+    /// A grant is not used any more. Never waits.
+    fn drop_grant(&self, grant: u64) {
+        if !self.maker.is_here() {
+            return;
+        }
+        lock(&self.dropped).push(grant);
+        let talk = lock(&self.talk).take();
+        // Else whoever is asking just now, or asks next, gives it back.
+        if let Some(mut talk) = talk {
+            self.give_back(&mut talk);
+            *lock(&self.talk) = Some(talk);
+            self.free.notify_one();
+        }
+    }
+
+    /// See [`Notices::fence_behind_writes`].
+    #[inline(always)]
+    pub(crate) fn fence_behind_writes(&self) {
+        self.notices.fence_behind_writes();
+    }
+
+    /// Whether the server is gone. A system call.
+    pub(crate) fn is_over(&self) -> bool {
+        if self.is_over.load(Ordering::Relaxed) {
+            return true;
+        }
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut polled = [PollFd::from_borrowed_fd(self.messages.as_fd(), PollFlags::RDHUP)];
+        let is_over = poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0);
+        if is_over {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        is_over
+    }
+
+    /// An error if the server is known to be gone, which is asked each so many times.
+    #[inline(always)]
+    pub(crate) fn look(&self) -> Result<(), Error> {
+        self.looks.add(1);
+        if self.looks.get().is_multiple_of(LOOK_EVERY) { self.look_now() } else { Ok(()) }
+    }
+
+    /// An error if the server is gone.
+    #[cold]
+    pub(crate) fn look_now(&self) -> Result<(), Error> {
+        match self.is_over() {
+            true => Err(Error::Gone { how: "it has closed its socket".into() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Opens a grant.
+    ///
+    /// # Errors
+    /// As [`Session::ask`]; [`Error::NotMapped`].
+    pub(crate) fn open(
+        self: &Arc<Session>,
+        origin: &Origin,
+        choice: Choice,
+        end: Instant,
+    ) -> Result<Grant, Error> {
+        let name = origin.name();
+        let what = || format!("cannot open {name}");
+        let (ask, files): (_, &[BorrowedFd<'_>]) = match origin {
+            Origin::Name(volume, access) => (Ask::Open { volume: volume.to_string(), access: *access }, &[]),
+            Origin::Descriptor(file) => (Ask::OpenDescriptor {}, &[file.as_fd()]),
+        };
+        let granted = match self.ask(&ask, files, end, what)? {
+            (Answer::Granted(granted), _) => granted,
+            (other, _) => return Err(unexpected(&ask, other, what)),
+        };
+        let number = granted.grant;
+        let is_right = self.notices.has_place_for(number)
+            && notices::tag_of(number) > 0
+            && granted.block.is_power_of_two()
+            && granted.block <= BLOCK_MAX;
+        if !is_right {
+            return Err(Error::broken(format!("it granted what cannot be: {granted:?}")));
+        }
+        if let Origin::Name(_, access) = origin
+            && granted.access != *access
+        {
+            let has = granted.access;
+            return Err(Error::broken(format!("it granted {has} of {name}, and {access} was asked for")));
+        }
+        let mut grant = Grant {
+            session: self.clone(),
+            number,
+            bytes: granted.bytes,
+            block: granted.block,
+            access: granted.access,
+            device: granted.device.as_str().into(),
+            memory: None,
+            is_volatile: granted.not_mapped.is_none(),
+            why: String::new(),
+            name,
+        };
+        let outcome = match (choice, &granted.not_mapped) {
+            (Choice::Channel, _) => Err("it was opened that way".into()),
+            (_, Some(why)) => Err(why.clone()),
+            (_, None) => self.map(&granted, &grant.name, end)?,
+        };
+        match outcome {
+            Ok(memory) => grant.memory = Some(memory),
+            Err(why) if choice == Choice::Mapped => {
+                return Err(Error::NotMapped { volume: grant.name.clone(), why });
+            }
+            Err(why) => grant.why = why,
+        }
+        Ok(grant)
+    }
+
+    /// Maps a grant's memory; inside, why that is not to be had.
+    fn map(&self, granted: &Granted, name: &str, end: Instant) -> Result<Result<Mapped, String>, Error> {
+        let Granted { grant, bytes, access, .. } = *granted;
+        let kernel = |error| format!("its memory cannot be mapped here: {error}");
+        let mut memory = match Mapped::reserve(bytes, access.reads(), access.writes()) {
+            Ok(memory) => memory,
+            Err(error) => return Ok(Err(kernel(error))),
+        };
+        let mut from = 0;
+        while (memory.filled() as u64) < bytes {
+            let ask = Ask::Map { grant, from };
+            let (answer, files) = match self.ask(&ask, &[], end, || format!("cannot map {name}")) {
+                Err(Error::Refused { refused, .. }) => return Ok(Err(refused.message)),
+                answer => answer?,
+            };
+            let Answer::Chunks { chunk_bytes, count } = answer else {
+                return Err(unexpected(&ask, answer, || format!("cannot map {name}")));
+            };
+            let fits = chunk_bytes > 0
+                && chunk_bytes.is_multiple_of(PAGE as u64)
+                && bytes.div_ceil(chunk_bytes) == u64::from(count)
+                && chunk_bytes.checked_mul(u64::from(from)) == Some(memory.filled() as u64)
+                && (1..=(count - from) as usize).contains(&files.len());
+            if !fits {
+                let files = files.len();
+                return Err(Error::broken(format!(
+                    "it gave {files} chunks of {chunk_bytes} bytes from {from} on, of {count} for {bytes} bytes"
+                )));
+            }
+            from += files.len() as u32;
+            for file in files {
+                let left = bytes - memory.filled() as u64;
+                match memory.add(file, left.min(chunk_bytes) as usize) {
+                    Err(error) => return Ok(Err(kernel(error))),
+                    Ok(added) => added.map_err(Error::broken)?,
+                }
+            }
+        }
+        Ok(Ok(memory))
+    }
+}
+
+/// The server answered something else than what it should.
+#[cold]
+pub(crate) fn unexpected(ask: &Ask, answer: Answer, what: impl Fn() -> String) -> Error {
+    match answer {
+        Answer::Refused(refused) => Error::Refused { what: what(), refused: Box::new(refused) },
+        other => Error::broken(format!("it answered {other:?} to {ask:?}")),
+    }
+}
+
+/// What a report's file says.
+fn read_report(file: &OwnedFd) -> Result<Vec<u8>, Error> {
+    // Whatever has no seals is no memory: to read it could take for ever.
+    if rustix::fs::fcntl_get_seals(file).is_err() {
+        return Err(Error::broken("it passed a report in a descriptor that is no memory"));
+    }
+    let failed = |error| Error::io("read the server's report", error);
+    let bytes = rustix::fs::fstat(file).map_err(failed)?.st_size as u64;
+    if bytes > REPORT_BYTES_MAX {
+        return Err(Error::broken(format!("it passed a report of {bytes} bytes")));
+    }
+    let (mut report, mut at) = (vec![0; bytes as usize], 0);
+    while at < report.len() {
+        match rustix::io::pread(file, &mut report[at..], at as u64).map_err(failed)? {
+            0 => break,
+            read => at += read,
+        }
+    }
+    report.truncate(at);
+    Ok(report)
+}
+
+/// What is needed of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    Read,
+    Write,
+}
+
+/// A grant, and its memory if that is mapped. It is given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) session: Arc<Session>,
+    pub(crate) name: Arc<str>,
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
+    pub(crate) block: u32,
+    pub(crate) access: Access,
+    pub(crate) device: Arc<str>,
+    pub(crate) memory: Option<Mapped>,
+    /// Its medium is memory of the server's, mapped or not: that goes with the server.
+    pub(crate) is_volatile: bool,
+    /// Why it is not mapped.
+    why: String,
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        // The memory first: what was given back may be given to somebody else.
+        self.memory = None;
+        self.session.drop_grant(self.number);
+    }
+}
+
+impl Grant {
+    /// Which way its bytes go.
+    pub(crate) fn path(&self) -> Path {
+        match self.memory {
+            Some(_) => Path::Mapped,
+            None => Path::Channel { why: self.why.clone() },
+        }
+    }
+
+    /// Whether a range can be read or written.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    #[inline(always)]
+    pub(crate) fn check(
+        &self,
+        need: Need,
+        what: &'static str,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), Error> {
+        let is_allowed = match need {
+            Need::Read => self.access.reads(),
+            Need::Write => self.access.writes(),
+        };
+        let is_aligned = (offset | length) & u64::from(self.block - 1) == 0;
+        let is_within = offset <= self.bytes && length <= self.bytes - offset;
+        if is_allowed && is_aligned && is_within {
+            return Ok(());
+        }
+        Err(self.refuse(is_allowed, is_aligned, what, offset, length))
+    }
+
+    #[cold]
+    fn refuse(&self, allowed: bool, aligned: bool, what: &'static str, offset: u64, length: u64) -> Error {
+        let volume = self.name.clone();
+        match (allowed, aligned) {
+            (false, _) => Error::Denied { volume, access: self.access, what },
+            (_, false) => Error::Misaligned { volume, offset, length, block: self.block },
+            _ => Error::OutOfBounds { volume, offset, length, bytes: self.bytes },
+        }
+    }
+
+    /// Behind a read of mapped memory: whether it counts.
+    ///
+    /// # Errors
+    /// [`Error::Revoked`]; [`Error::Gone`]; [`Error::Forked`].
+    #[inline(always)]
+    pub(crate) fn confirm_read(&self) -> Result<(), Error> {
+        fence_behind_reads();
+        self.confirm()
+    }
+
+    /// Behind a write of mapped memory: whether it counts.
+    ///
+    /// # Errors
+    /// As [`Grant::confirm_read`].
+    #[inline(always)]
+    pub(crate) fn confirm_write(&self) -> Result<(), Error> {
+        self.session.fence_behind_writes();
+        self.confirm()
+    }
+
+    /// As the two above, where their fence has been already.
+    #[inline(always)]
+    pub(crate) fn confirm(&self) -> Result<(), Error> {
+        if !self.session.notices.is_valid(self.number) {
+            return Err(Error::Revoked { volume: self.name.clone() });
+        }
+        self.session.look()
+    }
+}

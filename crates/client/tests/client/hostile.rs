@@ -1,0 +1,353 @@
+//! Servers that lie over the control socket, and over the channel.
+//!
+//! What could go wrong: a lie is believed, and memory is mapped that can be taken away, is too small, or lies where
+//! something else is; rubbish makes the client wait for ever, or panic; descriptors or mappings are left behind.
+
+use crate::options;
+use bywash_channel::{Server, ServerOptions};
+use bywash_client::{Access, Choice, Client, Error, Queue};
+use bywash_link::{Listener, Messages};
+use bywash_peers::{FIXED, Random, alone, memory, rounds, timed};
+use bywash_protocol::{Answer, Ask, Granted, MESSAGE_BYTES_MAX, VERSION};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What a liar answers: bytes, and descriptors.
+type Said = (Vec<u8>, Vec<OwnedFd>);
+
+/// A server that answers one client by a function, until that leaves or the function says no more.
+struct Liar {
+    socket: PathBuf,
+    thread: JoinHandle<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl Liar {
+    fn start(mut lie: impl FnMut(Ask, Vec<OwnedFd>) -> Option<Said> + Send + 'static) -> Liar {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = Listener::bind(&socket).unwrap();
+        let thread = thread::spawn(move || {
+            let messages = Messages::over(listener.accept().unwrap(), MESSAGE_BYTES_MAX);
+            while let Ok(packet) = messages.receive(LIMIT) {
+                let ask = Ask::of_bytes(&packet.bytes).unwrap();
+                let Some((bytes, files)) = lie(ask, packet.descriptors) else { return };
+                let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+                if messages.send(&bytes, &files, LIMIT).is_err() {
+                    return;
+                }
+            }
+        });
+        Liar { socket, thread, _folder: folder }
+    }
+
+    fn end(self) {
+        self.thread.join().unwrap();
+    }
+}
+
+fn said(answer: &Answer) -> Vec<u8> {
+    answer.to_bytes().unwrap()
+}
+
+fn welcome() -> Answer {
+    Answer::Welcome { version: VERSION, client: 1, depth_max: 64, arena_bytes_max: 1 << 20, grants_max: 8 }
+}
+
+fn page() -> OwnedFd {
+    memory(4096, FIXED)
+}
+
+fn granted() -> Granted {
+    Granted {
+        grant: 1 << 32,
+        bytes: 100_000,
+        block: 512,
+        access: Access::ReadWrite,
+        device: "liar".into(),
+        not_mapped: None,
+    }
+}
+
+/// Mappings of what liars pass; only one of these tests runs at a time.
+fn mapped() -> usize {
+    std::fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:hostile").count()
+}
+
+fn null() -> OwnedFd {
+    std::fs::File::open("/dev/null").unwrap().into()
+}
+
+#[test]
+fn lies_in_the_welcome_are_errors() {
+    let _alone = alone();
+    let with = |change: &dyn Fn(&mut u32, &mut u32)| {
+        let mut answer = welcome();
+        if let Answer::Welcome { version, grants_max, .. } = &mut answer {
+            change(version, grants_max);
+        }
+        said(&answer)
+    };
+    let cases: Vec<(&str, Vec<u8>, Vec<OwnedFd>, &str)> = vec![
+        ("rubbish", vec![0xff; 100], vec![page()], "no message of this protocol"),
+        ("nothing", vec![], vec![], "gone"),
+        ("too much", vec![b' '; 4097], vec![page()], "more than 4096 bytes"),
+        ("another answer", said(&Answer::Done {}), vec![page()], "answered Done"),
+        ("another version", with(&|version, _| *version = 2), vec![page()], "version 2"),
+        ("no grants", with(&|_, most| *most = 0), vec![page()], "0 grants"),
+        ("too many grants", with(&|_, most| *most = u32::MAX), vec![page()], "grants can be open"),
+        ("a page too short", with(&|_, most| *most = 4096), vec![page()], "another size"),
+        ("no page", said(&welcome()), vec![], "another number of descriptors"),
+        ("two pages", said(&welcome()), vec![page(), page()], "another number of descriptors"),
+        ("a page that can shrink", said(&welcome()), vec![memory(4096, 0)], "not sealed"),
+        ("a page that is none", said(&welcome()), vec![null()], "no memory"),
+    ];
+    for (name, bytes, files, expected) in cases {
+        let before = mapped();
+        let mut answer = Some((bytes, files));
+        let liar = Liar::start(move |_, _| answer.take());
+        let error = timed(name, || Client::connect(&liar.socket, options(Choice::Automatic)).unwrap_err());
+        assert!(error.to_string().contains(expected), "{name}: {error}");
+        liar.end();
+        assert_eq!(mapped(), before, "{name} leaves a mapping behind");
+    }
+}
+
+/// Answers as one should, but for one ask.
+fn lie_about(
+    mut lie: impl FnMut(&Ask, Vec<OwnedFd>) -> Option<Said> + Send + 'static,
+) -> impl FnMut(Ask, Vec<OwnedFd>) -> Option<Said> + Send + 'static {
+    move |ask, files| match &ask {
+        Ask::Hello { .. } => Some((said(&welcome()), vec![page()])),
+        Ask::Close { .. } => Some((said(&Answer::Done {}), vec![])),
+        other => lie(other, files),
+    }
+}
+
+#[test]
+fn lies_about_grants_are_errors() {
+    let _alone = alone();
+    let with = |change: &dyn Fn(&mut Granted)| {
+        let mut one = granted();
+        change(&mut one);
+        said(&Answer::Granted(one))
+    };
+    for (name, bytes, expected) in [
+        ("a place that is none", with(&|one| one.grant = 1 << 32 | 8), "granted what cannot be"),
+        ("no tag", with(&|one| one.grant = 3), "granted what cannot be"),
+        ("no block", with(&|one| one.block = 0), "granted what cannot be"),
+        ("an odd block", with(&|one| one.block = 513), "granted what cannot be"),
+        ("a huge block", with(&|one| one.block = 1 << 31), "granted what cannot be"),
+        ("another right", with(&|one| one.access = Access::Read), "granted read of x"),
+        ("another answer", said(&Answer::Done {}), "answered Done"),
+        ("rubbish", b"{".to_vec(), "no message"),
+    ] {
+        let mut answer = Some(bytes);
+        let liar = Liar::start(lie_about(move |_, _| Some((answer.take()?, vec![]))));
+        let client = Client::connect(&liar.socket, options(Choice::Automatic)).unwrap();
+        let error = timed(name, || client.open("x", Access::ReadWrite).unwrap_err());
+        assert!(
+            matches!(error, Error::Broken { .. }) && error.to_string().contains(expected),
+            "{name}: {error}"
+        );
+        drop(client);
+        liar.end();
+    }
+}
+
+#[test]
+fn lies_about_chunks_are_errors() {
+    let _alone = alone();
+    let chunks = |chunk_bytes, count| said(&Answer::Chunks { chunk_bytes, count });
+    let whole = || memory(65536, FIXED);
+    let rest = || memory(100_000 - 65536, FIXED);
+    type Case = (&'static str, Vec<u8>, Vec<OwnedFd>, &'static str);
+    let cases: Vec<Case> = vec![
+        ("none", chunks(65536, 2), vec![], "0 chunks"),
+        ("too many", chunks(65536, 2), vec![whole(), rest(), whole()], "3 chunks"),
+        ("too many said", chunks(65536, 3), vec![whole(), rest()], "of 3 for 100000"),
+        ("no pages", chunks(65535, 2), vec![whole(), rest()], "65535 bytes"),
+        ("of nothing", chunks(0, 2), vec![whole(), rest()], "of 0 bytes"),
+        ("of everything", chunks(u64::MAX - 4095, 1), vec![whole()], "passed a chunk of 65536 bytes"),
+        ("one that can shrink", chunks(65536, 2), vec![memory(65536, 0), rest()], "not sealed"),
+        ("the last can shrink", chunks(65536, 2), vec![whole(), memory(65536, 0)], "not sealed"),
+        ("one too short", chunks(65536, 2), vec![memory(65535, FIXED), rest()], "passed a chunk of 65535"),
+        (
+            "the last too short",
+            chunks(65536, 2),
+            vec![whole(), memory(34463, FIXED)],
+            "passed a chunk of 34463",
+        ),
+        ("a device", chunks(65536, 2), vec![null(), null()], "passed a chunk of 0"),
+        ("another answer", said(&Answer::Done {}), vec![], "answered Done"),
+    ];
+    for (name, bytes, files, expected) in cases {
+        let mut answer = Some((bytes, files));
+        let liar = Liar::start(lie_about(move |ask, _| match ask {
+            Ask::Open { .. } => Some((said(&Answer::Granted(granted())), vec![])),
+            _ => answer.take(),
+        }));
+        let client = Client::connect(&liar.socket, options(Choice::Automatic)).unwrap();
+        let before = mapped();
+        let error = timed(name, || client.open("x", Access::ReadWrite).unwrap_err());
+        assert!(
+            matches!(error, Error::Broken { .. }) && error.to_string().contains(expected),
+            "{name}: {error}"
+        );
+        assert_eq!(mapped(), before, "{name} leaves a mapping behind");
+        drop(client);
+        liar.end();
+    }
+    // Another size when some are there already, of which so many are more than there are bytes.
+    let mut answers = vec![
+        (chunks(1 << 63, 1), vec![whole()]),
+        (chunks(4096, 25), vec![memory(4096, FIXED), memory(4096, FIXED)]),
+    ];
+    let liar = Liar::start(lie_about(move |ask, _| match ask {
+        Ask::Open { .. } => Some((said(&Answer::Granted(granted())), vec![])),
+        _ => answers.pop(),
+    }));
+    let client = Client::connect(&liar.socket, options(Choice::Automatic)).unwrap();
+    let error = timed("another size", || client.open("x", Access::ReadWrite).unwrap_err());
+    assert!(error.to_string().contains("chunks of 9223372036854775808 bytes from 2 on"), "{error}");
+    drop(client);
+    liar.end();
+    // And what is no lie is mapped: the last chunk may have more than is left.
+    let liar = Liar::start(lie_about(move |ask, _| match ask {
+        Ask::Open { .. } => Some((said(&Answer::Granted(granted())), vec![])),
+        _ => Some((chunks(65536, 2), vec![whole(), whole()])),
+    }));
+    let client = Client::connect(&liar.socket, options(Choice::Mapped)).unwrap();
+    let volume = client.open("x", Access::ReadWrite).unwrap();
+    volume.write_at(&[1; 1024], 65024).unwrap();
+    let mut bytes = [0; 1024];
+    volume.read_at(&mut bytes, 65024).unwrap();
+    assert_eq!(bytes, [1; 1024]);
+    drop((volume, client));
+    liar.end();
+}
+
+#[test]
+fn a_volume_larger_than_all_addresses_goes_through_the_channel() {
+    let _alone = alone();
+    let huge = || Granted { bytes: u64::MAX, ..granted() };
+    let liar = Liar::start(lie_about(move |_, _| Some((said(&Answer::Granted(huge())), vec![]))));
+    let client = Client::connect(&liar.socket, options(Choice::Automatic)).unwrap();
+    let volume = client.open("x", Access::ReadWrite).unwrap();
+    assert!(format!("{:?}", volume.path()).contains("cannot be mapped here"), "{:?}", volume.path());
+    assert!(matches!(volume.read_at(&mut [0; 512], u64::MAX - 511), Err(Error::OutOfBounds { .. })));
+    drop((volume, client));
+    liar.end();
+}
+
+#[test]
+fn lies_in_reports_are_errors() {
+    let _alone = alone();
+    let report = || said(&Answer::Report {});
+    let (reader, writer) = std::io::pipe().unwrap();
+    let cases: Vec<(&str, Vec<u8>, Vec<OwnedFd>, &str)> = vec![
+        ("none", report(), vec![], "0 descriptors"),
+        ("two", report(), vec![page(), page()], "2 descriptors"),
+        ("one that never ends", report(), vec![reader.into()], "no memory"),
+        ("one that is too long", report(), vec![memory(1 << 30, FIXED)], "report of 1073741824 bytes"),
+        ("zeros", report(), vec![page()], "cannot be read"),
+        ("another answer", said(&Answer::Done {}), vec![], "answered Done"),
+    ];
+    for (name, bytes, files, expected) in cases {
+        let mut answer = Some((bytes, files));
+        let liar = Liar::start(lie_about(move |_, _| answer.take()));
+        let client = Client::connect(&liar.socket, options(Choice::Automatic)).unwrap();
+        let error = timed(name, || client.volumes().unwrap_err());
+        assert!(
+            matches!(error, Error::Broken { .. }) && error.to_string().contains(expected),
+            "{name}: {error}"
+        );
+        drop(client);
+        liar.end();
+    }
+    drop(writer);
+}
+
+#[test]
+fn a_server_that_says_nothing_is_not_waited_for() {
+    let _alone = alone();
+    let liar = Liar::start(|_, _| {
+        thread::sleep(Duration::from_millis(300));
+        None
+    });
+    let short = options(Choice::Automatic).limit(Duration::from_millis(50));
+    let error = timed("silence", || Client::connect(&liar.socket, short).unwrap_err());
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    liar.end();
+    // It lets the client in, and never makes a channel.
+    for answer in [said(&Answer::Done {}), said(&Answer::Report {}), b"x".to_vec()] {
+        let liar = Liar::start(lie_about(move |_, _| Some((answer.clone(), vec![]))));
+        let short = options(Choice::Automatic).limit(Duration::from_millis(200));
+        timed("no channel", || Queue::connect(&liar.socket, short).unwrap_err());
+        liar.end();
+    }
+}
+
+/// Completions with any status and value, for requests of any kind; and data of its own.
+#[test]
+fn completions_with_rubbish_are_errors_or_done() {
+    let _alone = alone();
+    let mut random = Random::seeded("completions_with_rubbish_are_errors_or_done");
+    for round in 0..rounds(30) {
+        let mut seed = Random(random.number());
+        let mut servers = Vec::new();
+        let liar = Liar::start(lie_about(move |ask, mut files| match ask {
+            Ask::Channel {} => {
+                let socket = files.pop()?;
+                let mut seed = seed.clone();
+                servers.push(thread::spawn(move || {
+                    let mut server = Server::over(socket, &ServerOptions::new()).unwrap();
+                    while let Ok(request) = server.next() {
+                        let status = seed.one_of(&[0, 0, 0, 5, 9, 13, 84, 110, 116, 1, 65535]);
+                        let value = match seed.below(4) {
+                            0 => request.len() as u64,
+                            1 => seed.number(),
+                            _ => seed.below(40),
+                        };
+                        server.memory(&request).write(0, &seed.number().to_le_bytes());
+                        if server.complete(request, status, value).is_err() {
+                            return;
+                        }
+                    }
+                }));
+                Some((said(&Answer::Done {}), vec![]))
+            }
+            _ => {
+                let tag = 1 + seed.below(1000);
+                let one = Granted { grant: tag << 32, not_mapped: Some("no".into()), ..granted() };
+                Some((said(&Answer::Granted(one)), vec![]))
+            }
+        }));
+        let mut queue = Queue::connect(&liar.socket, options(Choice::Automatic)).unwrap();
+        let volume = queue.open("x", Access::ReadWrite).unwrap();
+        for number in 0..200u64 {
+            let submitted = match random.below(6) {
+                0 => queue.read(volume, 0, vec![0; 1024], number),
+                1 => queue.write_from(volume, 512, &[1; 512], true, number),
+                2 => queue.compare_and_write(volume, 0, &[0; 512], &[1; 512], number),
+                3 => queue.write_many(&[(volume, 0, &[1; 512]), (volume, 512, &[2; 512])], false, number),
+                4 => {
+                    let range = bywash_client::Range { volume, offset: 0, length: 512 };
+                    queue.read_many(&[range; 3], vec![0; 1536], number)
+                }
+                _ => queue.flush(volume, number),
+            };
+            match submitted {
+                Ok(()) => drop(timed("a completion", || queue.reap()).unwrap()),
+                // The arena is used up by requests whose device did not answer, as it says.
+                Err(refused) => assert!(matches!(refused.error, Error::UsedUp { .. }), "{round}: {refused}"),
+            }
+        }
+        drop(queue);
+        liar.end();
+    }
+}

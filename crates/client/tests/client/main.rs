@@ -1,0 +1,67 @@
+//! The client against a server that is as simple as can be, and against some that lie.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod death;
+mod hostile;
+mod model;
+mod paths;
+mod revoke;
+mod rights;
+mod threads;
+
+use bywash_client::{Choice, Options};
+use model::{Running, World};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A server with a volume of memory, `fast`, and one of a file, `slow`, of as many bytes.
+struct Bench {
+    world: World,
+    running: Option<Running>,
+    socket: PathBuf,
+    folder: TempDir,
+}
+
+const BYTES: u64 = 300 << 10;
+
+impl Bench {
+    fn new() -> Bench {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::default().memory("fast", BYTES).file("slow", &folder.path().join("slow"), BYTES);
+        let socket = folder.path().join("socket");
+        let running = Some(Running::start(&world, &socket));
+        Bench { world, running, socket, folder }
+    }
+
+    fn kill(&mut self) {
+        let _forking = forking();
+        self.running = None;
+    }
+
+    fn start(&mut self) {
+        self.running = Some(Running::start(&self.world, &self.socket));
+    }
+}
+
+/// A child that was forked off has the server's sockets until it starts its program: no server goes meanwhile, since it
+/// would seem to be there still.
+fn forking() -> MutexGuard<'static, ()> {
+    static FORKING: Mutex<()> = Mutex::new(());
+    FORKING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(std::time::Instant::now() < end, "{what} has not come about");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn options(choice: Choice) -> Options {
+    Options::new().choice(choice).limit(Duration::from_secs(5)).depth(8).arena_bytes(1 << 20)
+}

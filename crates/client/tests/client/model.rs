@@ -1,0 +1,539 @@
+//! A device server as simple as can be: every request is held against its grant, one after the other, and carried out by
+//! pread(2) and pwrite(2). What it does wrong on demand is in [`Knobs`].
+
+use bywash_channel::{Memory, Request, Server, ServerOptions};
+use bywash_link::{Error, HugePages, Listener, Messages};
+use bywash_protocol::layout::{FUA, Opcode, PIECE_BYTES, Piece, Status, asked};
+use bywash_protocol::{
+    Access, Answer, Ask, Code, Granted, MESSAGE_BYTES_MAX, Refused, VERSION, notices, report,
+};
+use rustix::fs::{Mode, OFlags};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+pub const BLOCK: u32 = 512;
+pub const CHUNK: u64 = 64 << 10;
+const GRANTS_MAX: u32 = 64;
+const DEPTH_MAX: u32 = 1024;
+/// How long a thread of the server does not look whether it shall stop.
+const TICK: Duration = Duration::from_millis(5);
+
+/// A volume: its chunks.
+struct Volume {
+    chunks: Vec<File>,
+    chunk_bytes: u64,
+    bytes: u64,
+    read_only: bool,
+    /// None: it can be mapped.
+    not_mapped: Option<String>,
+}
+
+fn chunk(bytes: u64) -> File {
+    let memory = bywash_link::File::create("model-chunk", bytes as usize, HugePages::No).unwrap();
+    memory.fix_size().unwrap();
+    memory.descriptor().try_clone_to_owned().unwrap().into()
+}
+
+impl Volume {
+    fn memory(bytes: u64) -> Volume {
+        let starts = (0..bytes).step_by(CHUNK as usize);
+        let chunks = starts.map(|start| chunk(CHUNK.min(bytes - start))).collect();
+        Volume { chunks, chunk_bytes: CHUNK, bytes, read_only: false, not_mapped: None }
+    }
+
+    fn file(file: File) -> Volume {
+        let bytes = file.metadata().unwrap().len();
+        let why = Some("its device is a file".into());
+        Volume { chunks: vec![file], chunk_bytes: u64::MAX, bytes, read_only: false, not_mapped: why }
+    }
+
+    fn each(&self, offset: u64, length: usize, mut each: impl FnMut(&File, u64, std::ops::Range<usize>)) {
+        let mut at = 0;
+        while at < length {
+            let (chunk, within) =
+                ((offset + at as u64) / self.chunk_bytes, (offset + at as u64) % self.chunk_bytes);
+            let part = (self.chunk_bytes - within).min((length - at) as u64) as usize;
+            each(&self.chunks[chunk as usize], within, at..at + part);
+            at += part;
+        }
+    }
+
+    fn read(&self, offset: u64, to: &mut [u8]) {
+        self.each(offset, to.len(), |file, at, range| file.read_exact_at(&mut to[range], at).unwrap());
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) {
+        self.each(offset, from.len(), |file, at, range| file.write_all_at(&from[range], at).unwrap());
+    }
+}
+
+/// A grant of a connection.
+#[derive(Clone)]
+struct Grant {
+    number: u64,
+    volume: String,
+    access: Access,
+    is_valid: bool,
+}
+
+/// What one connection has.
+#[derive(Default)]
+struct Connection {
+    tags: u64,
+    grants: BTreeMap<u64, Grant>,
+    /// Places that are gone: `Revoked`, not `NoGrant`.
+    page: Option<File>,
+}
+
+/// What the server does wrong.
+#[derive(Default)]
+pub struct Knobs {
+    /// Requests are taken and not completed.
+    pub hold: AtomicBool,
+    /// Asks are answered so many milliseconds later.
+    pub slow_ms: AtomicU64,
+    /// Status of every request, without it being done.
+    pub status: AtomicU16,
+    /// Most bytes of one request; none, if 0.
+    pub bytes_max: AtomicU64,
+    /// Added to every value.
+    pub value: AtomicU64,
+    /// The server ends when it has completed so many requests more, if not 0.
+    pub requests_left: AtomicU64,
+    /// Requests that were completed.
+    pub completed: AtomicU64,
+    /// Connections that were let in.
+    pub connections: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    volumes: BTreeMap<String, Volume>,
+    connections: BTreeMap<u64, Connection>,
+}
+
+/// The volumes, which outlive a server.
+#[derive(Clone, Default)]
+pub struct World {
+    state: Arc<Mutex<State>>,
+    pub knobs: Arc<Knobs>,
+}
+
+impl World {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// With a volume of memory.
+    pub fn memory(self, name: &str, bytes: u64) -> World {
+        self.state().volumes.insert(name.into(), Volume::memory(bytes));
+        self
+    }
+
+    /// With a volume that is a file.
+    pub fn file(self, name: &str, path: &Path, bytes: u64) -> World {
+        let mut options = File::options();
+        let file = options.read(true).write(true).create(true).truncate(false).open(path).unwrap();
+        file.set_len(bytes).unwrap();
+        self.state().volumes.insert(name.into(), Volume::file(file));
+        self
+    }
+
+    /// A volume's contents, as the server has them.
+    pub fn contents(&self, name: &str) -> Vec<u8> {
+        let state = self.state();
+        let volume = &state.volumes[name];
+        let mut bytes = vec![0; volume.bytes as usize];
+        volume.read(0, &mut bytes);
+        bytes
+    }
+
+    /// Grants that are open.
+    pub fn grants(&self) -> usize {
+        self.state().connections.values().map(|connection| connection.grants.len()).sum()
+    }
+
+    /// Takes the grants of a volume back: the word, a fence, and fresh chunks with what was in the old ones.
+    pub fn revoke(&self, name: &str) {
+        let mut state = self.state();
+        for connection in state.connections.values_mut() {
+            for grant in connection.grants.values_mut().filter(|grant| grant.volume == name) {
+                grant.is_valid = false;
+                let at = notices::place_of(grant.number) as u64 * 8;
+                let word = notices::tag_of(grant.number).to_le_bytes();
+                connection.page.as_ref().unwrap().write_all_at(&word, at).unwrap();
+            }
+        }
+        bywash_sync::prepare_shared_fences();
+        bywash_sync::heavy_shared_fence(true);
+        let Some(volume) = state.volumes.get_mut(name).filter(|volume| volume.not_mapped.is_none()) else {
+            return;
+        };
+        let mut fresh = Volume::memory(volume.bytes);
+        fresh.read_only = volume.read_only;
+        let mut bytes = vec![0; volume.bytes as usize];
+        volume.read(0, &mut bytes);
+        fresh.write(0, &bytes);
+        *volume = fresh;
+    }
+
+    fn carry_out(&self, connection: u64, request: &Request, memory: &Memory<'_>) -> (Status, u64) {
+        let Ok(asked) = asked(request.opcode(), request.flags(), request.arguments(), request.len()) else {
+            return (Status::Malformed, 0);
+        };
+        let mut bytes = vec![0; memory.len()];
+        memory.read(0, &mut bytes);
+        let is_many = matches!(asked.opcode, Opcode::ReadMany | Opcode::WriteMany);
+        let pieces: Vec<Piece> = match is_many {
+            true => {
+                let head = bytes[..asked.head].chunks_exact(PIECE_BYTES);
+                head.map(|piece| Piece::of_bytes(piece.try_into().unwrap())).collect()
+            }
+            false => vec![asked.piece],
+        };
+        let most = self.knobs.bytes_max.load(Relaxed);
+        if most > 0 && !is_many && asked.piece.length > most {
+            return (Status::Scattered, most);
+        }
+        let state = self.state();
+        let mut volumes = Vec::new();
+        for (number, piece) in pieces.iter().enumerate() {
+            let refused = |status| (status, number as u64);
+            let Some(grant) = state.connections[&connection].grants.get(&piece.grant) else {
+                return refused(Status::NoGrant);
+            };
+            if !grant.is_valid {
+                return refused(Status::Revoked);
+            }
+            let volume = &state.volumes[&grant.volume];
+            let reads = matches!(asked.opcode, Opcode::Read | Opcode::ReadMany);
+            let is_allowed = match (asked.opcode, reads) {
+                (Opcode::Flush, _) => true,
+                (_, true) => grant.access.reads(),
+                (_, false) => grant.access.writes() && !volume.read_only,
+            };
+            if !is_allowed {
+                return refused(Status::Denied);
+            }
+            if !(piece.offset | piece.length).is_multiple_of(u64::from(BLOCK)) {
+                return refused(Status::Malformed);
+            }
+            if piece.offset.checked_add(piece.length).is_none_or(|end| end > volume.bytes) {
+                return refused(Status::OutOfBounds);
+            }
+            volumes.push(volume);
+        }
+        if is_many && pieces.iter().map(|piece| piece.length).sum::<u64>() != asked.data {
+            return (Status::Malformed, 0);
+        }
+        let mut at = asked.head;
+        for (volume, piece) in volumes.iter().zip(&pieces) {
+            let length = piece.length as usize;
+            match asked.opcode {
+                Opcode::Read | Opcode::ReadMany => volume.read(piece.offset, &mut bytes[at..at + length]),
+                Opcode::Write | Opcode::WriteMany => volume.write(piece.offset, &bytes[at..at + length]),
+                Opcode::WriteZeroes | Opcode::Discard => volume.write(piece.offset, &vec![0; length]),
+                Opcode::Flush => {}
+                Opcode::CompareAndWrite => {
+                    let mut there = vec![0; length];
+                    volume.read(piece.offset, &mut there);
+                    if there != bytes[..length] {
+                        return (Status::Differs, 0);
+                    }
+                    volume.write(piece.offset, &bytes[length..]);
+                }
+            }
+            if request.flags() & FUA != 0 || asked.opcode == Opcode::Flush {
+                volume.chunks.iter().for_each(|file| file.sync_data().unwrap());
+            }
+            at += length;
+        }
+        if matches!(asked.opcode, Opcode::Read | Opcode::ReadMany) {
+            memory.write(asked.head, &bytes[asked.head..]);
+        }
+        (Status::Done, if is_many { 0 } else { asked.piece.length })
+    }
+
+    fn grant(&self, connection: u64, volume: &str, access: Access) -> Answer {
+        let mut state = self.state();
+        let State { volumes, connections } = &mut *state;
+        let Some(there) = volumes.get(volume) else {
+            return Answer::Refused(Refused::new(Code::Missing, "there is no such volume; see volumes"));
+        };
+        if access.writes() && there.read_only {
+            return Answer::Refused(Refused::new(Code::Denied, "it is read-only"));
+        }
+        let own = connections.get_mut(&connection).unwrap();
+        let taken: Vec<usize> = own.grants.keys().map(|number| notices::place_of(*number)).collect();
+        let Some(place) = (0..GRANTS_MAX as usize).find(|place| !taken.contains(place)) else {
+            return Answer::Refused(Refused::new(Code::Limit, "no more grants; close some"));
+        };
+        own.tags += 1;
+        let number = own.tags << 32 | place as u64;
+        own.grants.insert(number, Grant { number, volume: volume.into(), access, is_valid: true });
+        let not_mapped = match access {
+            Access::Write => Some("it could be read as well".into()),
+            _ => there.not_mapped.clone(),
+        };
+        let device = "model".into();
+        Answer::Granted(Granted {
+            grant: number,
+            bytes: there.bytes,
+            block: BLOCK,
+            access,
+            device,
+            not_mapped,
+        })
+    }
+
+    /// A descriptor for each chunk, with the grant's right.
+    fn chunks(&self, connection: u64, grant: u64, from: u32) -> (Answer, Vec<OwnedFd>) {
+        let state = self.state();
+        let grant = &state.connections[&connection].grants[&grant];
+        let volume = &state.volumes[&grant.volume];
+        let right = if grant.access.writes() { OFlags::RDWR } else { OFlags::RDONLY };
+        // Fewer than would fit, so that it takes more than one message.
+        let files = volume.chunks.iter().skip(from as usize).take(3).map(|file| {
+            let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+            rustix::fs::open(name, right | OFlags::CLOEXEC, Mode::empty()).unwrap()
+        });
+        let count = volume.chunks.len() as u32;
+        (Answer::Chunks { chunk_bytes: volume.chunk_bytes, count }, files.collect())
+    }
+
+    fn volumes(&self) -> Vec<report::Volume> {
+        let state = self.state();
+        let volumes = state.volumes.iter().map(|(name, volume)| report::Volume {
+            name: name.clone(),
+            device: "model".into(),
+            bytes: volume.bytes,
+            extents: volume.chunks.len() as u32,
+            owner: 0,
+            group: 0,
+            mode: 0o600,
+            read_only: volume.read_only,
+        });
+        volumes.collect()
+    }
+}
+
+fn told(what: &impl serde::Serialize) -> (Answer, Vec<OwnedFd>) {
+    let json = serde_json::to_vec(what).unwrap();
+    let file = chunk(json.len() as u64);
+    file.write_all_at(&json, 0).unwrap();
+    (Answer::Report {}, vec![file.into()])
+}
+
+/// A server, until it is dropped: then it is gone at once, as one that was killed.
+pub struct Running {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Serves a world at a name.
+    pub fn start(world: &World, socket: &Path) -> Running {
+        let _ = std::fs::remove_file(socket);
+        let listener = Listener::bind(socket).unwrap();
+        let (stop, world) = (Arc::new(AtomicBool::new(false)), world.clone());
+        let stopping = stop.clone();
+        let thread = thread::spawn(move || {
+            let mut threads = Vec::new();
+            while !stopping.load(Relaxed) {
+                match listener.try_accept().unwrap() {
+                    Some(socket) => {
+                        let (world, stopping) = (world.clone(), stopping.clone());
+                        threads.push(thread::spawn(move || world.talk(socket, &stopping)));
+                    }
+                    None => thread::sleep(Duration::from_millis(1)),
+                }
+            }
+            drop(listener);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        Running { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        let _ = self.thread.take().unwrap().join();
+    }
+}
+
+impl World {
+    /// Talks to one client until it leaves, or the server stops.
+    fn talk(&self, socket: OwnedFd, stop: &Arc<AtomicBool>) {
+        let messages = Messages::over(socket, MESSAGE_BYTES_MAX);
+        let number = self.knobs.connections.fetch_add(1, Relaxed) + 1;
+        self.state().connections.insert(number, Connection::default());
+        let mut channel: Option<JoinHandle<()>> = None;
+        let over = Arc::new(AtomicBool::new(false));
+        while !stop.load(Relaxed) {
+            let packet = match messages.receive(TICK) {
+                Ok(packet) => packet,
+                Err(Error::TimedOut) => continue,
+                Err(_) => break,
+            };
+            let ask = Ask::of_bytes(&packet.bytes).unwrap();
+            thread::sleep(Duration::from_millis(self.knobs.slow_ms.load(Relaxed)));
+            let mut came = packet.descriptors;
+            let (answer, files) = match ask {
+                Ask::Channel {} => {
+                    let (world, stop, over) = (self.clone(), stop.clone(), over.clone());
+                    let socket = came.pop().unwrap();
+                    channel = Some(thread::spawn(move || world.serve(number, socket, &stop, &over)));
+                    (Answer::Done {}, vec![])
+                }
+                ask => self.answer(number, ask, came),
+            };
+            let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+            if messages.send(&answer.to_bytes().unwrap(), &files, Duration::from_secs(1)).is_err() {
+                break;
+            }
+        }
+        over.store(true, Relaxed);
+        if let Some(channel) = channel {
+            channel.join().unwrap();
+        }
+        self.state().connections.remove(&number);
+    }
+
+    fn answer(&self, connection: u64, ask: Ask, mut came: Vec<OwnedFd>) -> (Answer, Vec<OwnedFd>) {
+        let done = || (Answer::Done {}, vec![]);
+        let missing = || (Answer::Refused(Refused::new(Code::Missing, "there is no such volume")), vec![]);
+        match ask {
+            Ask::Hello { version, name } => {
+                assert!(version == VERSION && name.len() <= 64);
+                let page = chunk(notices::bytes(GRANTS_MAX) as u64);
+                let pass = page.try_clone().unwrap().into();
+                self.state().connections.get_mut(&connection).unwrap().page = Some(page);
+                let welcome = Answer::Welcome {
+                    version: VERSION,
+                    client: connection,
+                    depth_max: DEPTH_MAX,
+                    arena_bytes_max: 64 << 20,
+                    grants_max: GRANTS_MAX,
+                };
+                (welcome, vec![pass])
+            }
+            Ask::Open { volume, access } => (self.grant(connection, &volume, access), vec![]),
+            Ask::OpenDescriptor {} => {
+                let file = came.pop().unwrap();
+                let access = match rustix::fs::fcntl_getfl(&file).unwrap() & OFlags::RWMODE {
+                    OFlags::RDONLY => Access::Read,
+                    OFlags::WRONLY => Access::Write,
+                    _ => Access::ReadWrite,
+                };
+                let name = format!("passed {}", rustix::fs::fstat(&file).unwrap().st_ino);
+                self.state().volumes.insert(name.clone(), Volume::file(file.into()));
+                (self.grant(connection, &name, access), vec![])
+            }
+            Ask::Close { grant } => {
+                self.state().connections.get_mut(&connection).unwrap().grants.remove(&grant).unwrap();
+                done()
+            }
+            Ask::Map { grant, from } => self.chunks(connection, grant, from),
+            Ask::Volumes {} => told(&self.volumes()),
+            Ask::Status {} => told(&report::Status {
+                version: "model".into(),
+                pid: std::process::id(),
+                uptime_s: 0,
+                core_cpu_ns: 0,
+                asks_refused: 0,
+                clients_refused: 0,
+                devices: vec![],
+                clients: vec![],
+            }),
+            Ask::Create { volume, bytes, .. } => {
+                self.state().volumes.insert(volume, Volume::memory(bytes));
+                done()
+            }
+            Ask::Resize { volume, bytes } => {
+                self.revoke(&volume);
+                let mut state = self.state();
+                let Some(there) = state.volumes.get_mut(&volume) else { return missing() };
+                let larger = Volume::memory(bytes);
+                let mut kept = vec![0; bytes.min(there.bytes) as usize];
+                there.read(0, &mut kept);
+                larger.write(0, &kept);
+                *there = larger;
+                done()
+            }
+            Ask::Rename { volume, to } => {
+                let Some(there) = self.state().volumes.remove(&volume) else { return missing() };
+                self.state().volumes.insert(to, there);
+                done()
+            }
+            Ask::Permit { volume, read_only, .. } => {
+                self.revoke(&volume);
+                let mut state = self.state();
+                let Some(there) = state.volumes.get_mut(&volume) else { return missing() };
+                there.read_only = read_only.unwrap_or(there.read_only);
+                done()
+            }
+            Ask::Remove { volume } => {
+                self.revoke(&volume);
+                self.state().volumes.remove(&volume);
+                done()
+            }
+            Ask::Revoke { volume } => {
+                self.revoke(&volume);
+                done()
+            }
+            Ask::Channel {} => unreachable!(),
+        }
+    }
+
+    /// Serves a channel until it ends, or the server stops.
+    fn serve(&self, connection: u64, socket: OwnedFd, stop: &AtomicBool, over: &AtomicBool) {
+        let Ok(mut server) = Server::over(socket, &ServerOptions::new().depth_max(DEPTH_MAX)) else { return };
+        let mut held = Vec::new();
+        while !stop.load(Relaxed) && !over.load(Relaxed) {
+            let request = match server.next_within(TICK) {
+                Ok(request) => request,
+                Err(Error::TimedOut) => {
+                    if !self.knobs.hold.load(Relaxed) {
+                        for request in held.drain(..) {
+                            self.complete(connection, &mut server, request);
+                        }
+                    }
+                    continue;
+                }
+                Err(_) => return,
+            };
+            match self.knobs.hold.load(Relaxed) {
+                true => held.push(request),
+                false => self.complete(connection, &mut server, request),
+            }
+            if self.knobs.requests_left.load(Relaxed) == 1 {
+                stop.store(true, Relaxed);
+            }
+        }
+    }
+
+    fn complete(&self, connection: u64, server: &mut Server, request: Request) {
+        let (status, value) = match self.knobs.status.load(Relaxed) {
+            0 => {
+                let (status, value) = self.carry_out(connection, &request, &server.memory(&request));
+                (status as u16, value)
+            }
+            wrong => (wrong, 0),
+        };
+        // A client that is gone does not mind.
+        let _ = server.complete(request, status, value + self.knobs.value.load(Relaxed));
+        self.knobs.completed.fetch_add(1, Relaxed);
+        let left = self.knobs.requests_left.load(Relaxed);
+        if left > 1 {
+            self.knobs.requests_left.store(left - 1, Relaxed);
+        }
+    }
+}

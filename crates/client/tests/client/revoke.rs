@@ -1,0 +1,109 @@
+//! Grants that are taken back while they are used.
+//!
+//! What could go wrong: a write is said to be done that went to memory which is the volume's no more; a read is said to
+//! be of a volume that has changed since.
+
+use crate::{BYTES, Bench, options};
+use bywash_client::{Access, Choice, Client, Error, Queue, WritePiece};
+use bywash_peers::rounds;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+/// A block that says which one it is in each of its words.
+fn block(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(64)
+}
+
+/// The number of the block at an offset.
+fn number_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+#[test]
+fn what_was_confirmed_is_in_what_others_see() {
+    let bench = Bench::new();
+    let client = Client::connect(&bench.socket, options(Choice::Mapped)).unwrap();
+    for round in 0..rounds(60) {
+        let volume = client.open("fast", Access::ReadWrite).unwrap();
+        let begun = AtomicU64::new(0);
+        let confirmed = thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut confirmed = 0;
+                loop {
+                    // Blocks in turn, so that the last ones are all over the volume.
+                    let at = (confirmed + 1) % (BYTES / 512) * 512;
+                    match volume.write_at(&block(confirmed + 1), at) {
+                        Ok(()) => confirmed += 1,
+                        Err(Error::Revoked { .. }) => return confirmed,
+                        Err(other) => panic!("{other}"),
+                    }
+                    begun.store(confirmed, Relaxed);
+                }
+            });
+            while begun.load(Relaxed) == 0 {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_micros(round * 7 % 300));
+            bench.world.revoke("fast");
+            writer.join().unwrap()
+        });
+        let contents = bench.world.contents("fast");
+        let oldest = (confirmed + 1).saturating_sub(BYTES / 512 - 1).max(1);
+        for number in oldest..=confirmed {
+            let at = (number % (BYTES / 512) * 512) as usize;
+            let there = number_at(&contents, at);
+            // One that was not confirmed may have been written over it.
+            assert!(there == number || there == confirmed + 1, "block {number} of {confirmed} is {there}");
+        }
+        assert!(matches!(volume.read_at(&mut [0; 512], 0), Err(Error::Revoked { .. })));
+        assert!(matches!(volume.flush(), Err(Error::Revoked { .. })));
+    }
+}
+
+#[test]
+fn a_queue_finds_out_when_it_reaps() {
+    let bench = Bench::new();
+    let mut queue = Queue::connect(&bench.socket, options(Choice::Mapped)).unwrap();
+    let volume = queue.open("fast", Access::ReadWrite).unwrap();
+    for number in 0..4 {
+        queue.write_from(volume, number * 512, &block(number), false, number).unwrap();
+    }
+    queue.reap().unwrap().outcome.unwrap();
+    bench.world.revoke("fast");
+    queue.read(volume, 0, vec![0; 512], 4).unwrap();
+    queue.flush(volume, 5).unwrap();
+    for number in 1..6 {
+        let done = queue.reap().unwrap();
+        assert_eq!(done.user_data, number);
+        assert!(matches!(done.outcome, Err(Error::Revoked { .. })));
+    }
+    // Opened again it is another grant.
+    let again = queue.open("fast", Access::ReadWrite).unwrap();
+    queue.read(again, 0, vec![0; 512], 6).unwrap();
+    let done = queue.reap().unwrap();
+    done.outcome.unwrap();
+    let mut bytes = vec![0; 512];
+    done.room.unwrap().read(0, &mut bytes);
+    assert_eq!(number_at(&bytes, 0), 0);
+}
+
+#[test]
+fn the_channel_says_so_too() {
+    let bench = Bench::new();
+    for (name, choice) in [("fast", Choice::Channel), ("slow", Choice::Automatic)] {
+        let client = Client::connect(&bench.socket, options(choice)).unwrap();
+        let volume = client.open(name, Access::ReadWrite).unwrap();
+        volume.write_at(&block(1), 0).unwrap();
+        bench.world.revoke(name);
+        assert!(matches!(volume.write_at(&block(2), 0), Err(Error::Revoked { .. })));
+        let other = client.open(name, Access::ReadWrite).unwrap();
+        let (good, bad) = (&other, &volume);
+        let pieces = [good, bad].map(|volume| WritePiece { volume, offset: 512, from: &[7; 512] });
+        // All or nothing: the good one is not written either.
+        let Err(Error::Revoked { .. }) = client.write_many(&pieces) else { panic!("it was done") };
+        let mut bytes = vec![1; 1024];
+        other.read_at(&mut bytes, 0).unwrap();
+        assert_eq!((number_at(&bytes, 0), number_at(&bytes, 512)), (1, 0));
+    }
+}

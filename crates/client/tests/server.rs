@@ -1,0 +1,249 @@
+//! The client against the server itself: both ways, rights that change, a server that is stopped.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bywash_client::{
+    Access, Choice, Client, Code, Error, NewVolume, Options, Path, Permissions, Range, ReadPiece, Reconnect,
+    WritePiece,
+};
+use bywash_peers::rounds;
+use bywash_server::Server;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+struct Bench {
+    folder: TempDir,
+    server: Option<Server>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let mut bench = Bench { folder: tempfile::tempdir().unwrap(), server: None };
+        bench.start();
+        bench
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    fn start(&mut self) {
+        let disk = self.folder.path().join("disk");
+        let mut options = bywash_server::Options::new(self.socket());
+        options.devices.push("memory=mem:32M".parse().unwrap());
+        options.devices.push(format!("disk=file:{},size=32M", disk.display()).parse().unwrap());
+        options.policy = Some(self.folder.path().join("volumes"));
+        self.server = Some(Server::start(options).unwrap());
+    }
+
+    fn stop(&mut self) {
+        self.server.take().unwrap().stop();
+    }
+
+    /// A client, after volumes `fast` and `slow` were made.
+    fn client(&self, options: Options) -> Client {
+        let client = Client::connect(self.socket(), options).unwrap();
+        for (name, device) in [("fast", "memory"), ("slow", "disk")] {
+            let (name, device) = (name.to_owned(), device.to_owned());
+            let made =
+                client.create(NewVolume { name, device, bytes: 5 << 20, owner: 0, group: 0, mode: 0o600 });
+            assert!(made.is_ok() || made.as_ref().is_err_and(|error| error.code().is_some()), "{made:?}");
+        }
+        client
+    }
+}
+
+fn options(choice: Choice) -> Options {
+    Options::new().choice(choice).limit(Duration::from_secs(10))
+}
+
+#[test]
+fn both_ways_lead_to_the_same_bytes() {
+    let bench = Bench::new();
+    let client = bench.client(options(Choice::Automatic));
+    let other = Client::connect(bench.socket(), options(Choice::Channel)).unwrap();
+    let mapped = client.open("fast", Access::ReadWrite).unwrap();
+    let channel = other.open("fast", Access::ReadWrite).unwrap();
+    let slow = client.open("slow", Access::ReadWrite).unwrap();
+    assert_eq!(mapped.path(), Path::Mapped);
+    assert!(!channel.path().is_mapped() && !slow.path().is_mapped(), "{:?}", slow.path());
+    // Across chunks, and longer than a part.
+    let contents: Vec<u8> = (0..3 << 20).map(|at: usize| (at / 333) as u8).collect();
+    for (writer, reader) in [(&mapped, &channel), (&channel, &mapped), (&slow, &slow)] {
+        let block = u64::from(writer.block().max(reader.block()));
+        writer.write_at(&contents, block).unwrap();
+        writer.flush().unwrap();
+        let mut bytes = vec![0; contents.len()];
+        reader.read_at(&mut bytes, block).unwrap();
+        assert!(bytes == contents);
+        writer.write_zeroes(block, 1 << 20).unwrap();
+        writer.discard(2 << 20, 1 << 20).unwrap();
+        reader.read_at(&mut bytes[..1 << 20], block).unwrap();
+        assert!(bytes[..1 << 20].iter().all(|byte| *byte == 0));
+        let (zeros, ones) = (vec![0; block as usize], vec![1; block as usize]);
+        assert!(writer.compare_and_write(block, &zeros, &ones).unwrap());
+        assert!(!writer.compare_and_write(block, &zeros, &ones).unwrap());
+    }
+    let block = slow.block() as usize;
+    let (one, other) = (vec![6; block], vec![7; block]);
+    let pieces = [
+        WritePiece { volume: &mapped, offset: 0, from: &one },
+        WritePiece { volume: &slow, offset: 0, from: &other },
+    ];
+    client.write_many_durable(&pieces).unwrap();
+    let (mut one, mut other) = (vec![0; block], vec![0; block]);
+    let pieces = &mut [
+        ReadPiece { volume: &slow, offset: 0, to: &mut one },
+        ReadPiece { volume: &mapped, offset: 0, to: &mut other },
+    ];
+    client.read_many(pieces).unwrap();
+    assert_eq!((one[0], other[0]), (7, 6));
+    let names: Vec<String> = client.volumes().unwrap().into_iter().map(|volume| volume.name).collect();
+    assert_eq!(names, ["fast", "slow"]);
+    assert_eq!(client.status().unwrap().clients.len(), 2);
+}
+
+#[test]
+fn a_queue_keeps_many_requests_under_way() {
+    let bench = Bench::new();
+    let mut queue = bench.client(options(Choice::Automatic)).queue().unwrap();
+    let volumes = ["fast", "slow"].map(|name| queue.open(name, Access::ReadWrite).unwrap());
+    let block = volumes.map(|volume| queue.block(volume).unwrap() as usize).into_iter().max().unwrap();
+    for (number, volume) in (0..256u64).zip(volumes.into_iter().cycle()) {
+        if queue.under_way() == queue.depth() {
+            queue.reap().unwrap().outcome.unwrap();
+        }
+        queue.write_from(volume, number * block as u64, &vec![number as u8; block], false, number).unwrap();
+    }
+    while queue.under_way() > 0 {
+        queue.reap().unwrap().outcome.unwrap();
+    }
+    for (at, volume) in volumes.into_iter().enumerate() {
+        let range = Range { volume, offset: (128 + at as u64) * block as u64, length: block };
+        queue.read_many(&[range; 2], vec![0; 2 * block], 1).unwrap();
+        let done = queue.reap().unwrap();
+        done.outcome.unwrap();
+        let mut bytes = vec![0; 2 * block];
+        done.room.unwrap().read(0, &mut bytes);
+        assert_eq!(bytes, vec![128 + at as u8; 2 * block]);
+    }
+}
+
+/// Whoever writes meanwhile hears of it, and what he was told is done is there.
+#[test]
+fn grants_are_taken_back_on_either_way() {
+    let bench = Bench::new();
+    let client = bench.client(options(Choice::Automatic));
+    for round in 0..rounds(20) {
+        for name in ["fast", "slow"] {
+            let volume = client.open(name, Access::ReadWrite).unwrap();
+            let block = volume.block() as usize;
+            let contents = |number: u64| number.to_le_bytes().repeat(block / 8);
+            let confirmed = AtomicU64::new(0);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    for number in 1u64.. {
+                        match volume.write_at(&contents(number), 0) {
+                            Ok(()) => confirmed.store(number, Relaxed),
+                            Err(Error::Revoked { .. }) => return,
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                });
+                while confirmed.load(Relaxed) == 0 {
+                    thread::yield_now();
+                }
+                thread::sleep(Duration::from_micros(round * 31 % 500));
+                client.revoke(name).unwrap();
+            });
+            let confirmed = confirmed.into_inner();
+            assert!(matches!(volume.write_at(&contents(0), 0), Err(Error::Revoked { .. })));
+            let mut there = vec![0; block];
+            client.open(name, Access::Read).unwrap().read_at(&mut there, 0).unwrap();
+            let first = u64::from_le_bytes(there[..8].try_into().unwrap());
+            // The one that was refused may have been written, or a part of it where nobody holds blocks together.
+            assert!([confirmed, confirmed + 1].contains(&first), "{first}, and {confirmed} was done");
+        }
+    }
+}
+
+#[test]
+fn what_may_only_be_read_is_said_at_open() {
+    let bench = Bench::new();
+    let client = bench.client(options(Choice::Automatic));
+    let before = client.open("fast", Access::ReadWrite).unwrap();
+    client.permit("fast", Permissions { read_only: Some(true), ..Permissions::default() }).unwrap();
+    assert!(matches!(before.read_at(&mut [0; 512], 0), Err(Error::Revoked { .. })));
+    assert_eq!(client.open("fast", Access::ReadWrite).unwrap_err().code(), Some(Code::Denied));
+    let reading = client.open("fast", Access::Read).unwrap();
+    assert_eq!(reading.path(), Path::Mapped);
+    assert!(matches!(reading.write_at(&[0; 512], 0), Err(Error::Denied { .. })));
+}
+
+#[test]
+fn a_server_that_is_stopped_and_started_is_found_again() {
+    let mut bench = Bench::new();
+    let again = options(Choice::Channel).reconnect(Reconnect::Within(Duration::from_secs(10)));
+    let client = bench.client(again);
+    let slow = client.open("slow", Access::ReadWrite).unwrap();
+    let block = slow.block() as usize;
+    let mut queue = client.queue().unwrap();
+    let queued = queue.open("slow", Access::ReadWrite).unwrap();
+    for round in 1..5u8 {
+        slow.write_at_durable(&vec![round; block], 0).unwrap();
+        queue.write_from(queued, block as u64, &vec![round; block], true, 1).unwrap();
+        bench.stop();
+        bench.start();
+        let mut bytes = vec![0; block];
+        slow.read_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, vec![round; block]);
+        queue.reap().unwrap().outcome.unwrap();
+        slow.read_at(&mut bytes, block as u64).unwrap();
+        assert_eq!(bytes, vec![round; block]);
+    }
+    let gone = bench.client(options(Choice::Automatic));
+    let volume = gone.open("fast", Access::ReadWrite).unwrap();
+    bench.stop();
+    assert!(matches!(volume.flush(), Err(Error::Gone { .. })));
+}
+
+#[test]
+fn a_file_is_passed() {
+    let bench = Bench::new();
+    let client = bench.client(options(Choice::Automatic));
+    let path = bench.folder.path().join("passed");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    let volume = client.open_descriptor(std::fs::File::open(&path).unwrap()).unwrap();
+    assert_eq!((volume.len(), volume.access()), (1 << 20, Access::Read));
+    let mut bytes = vec![0; 1 << 20];
+    volume.read_at(&mut bytes, 0).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 7));
+}
+
+/// A device takes 3 s; the program has enough of it sooner, and then goes on with the same connection.
+#[test]
+fn a_program_ends_a_wait() {
+    let bench = Bench::new();
+    let late = bench.folder.path().join("late");
+    let mut given = bywash_server::Options::new(&late);
+    given.devices.push("late=mem:4M,latency=3000ms".parse().unwrap());
+    let server = Server::start(given).unwrap();
+    let asked = std::sync::Arc::new(AtomicU64::new(0));
+    let count = asked.clone();
+    let options = options(Choice::Automatic).interrupted_by(move || count.fetch_add(1, Relaxed) == 3);
+    let client = Client::connect(&late, options).unwrap();
+    let (name, device) = ("volume".to_owned(), "late".to_owned());
+    client.create(NewVolume { name, device, bytes: 1 << 20, owner: 0, group: 0, mode: 0o600 }).unwrap();
+    let volume = client.open("volume", Access::ReadWrite).unwrap();
+    let begin = Instant::now();
+    let ended = volume.read_at(&mut [0; 4096], 0).unwrap_err();
+    assert!(matches!(ended, Error::Interrupted), "{ended}");
+    assert_eq!(asked.load(Relaxed), 4);
+    assert!((Duration::from_millis(150)..Duration::from_secs(2)).contains(&begin.elapsed()));
+    volume.write_at(&[7; 4096], 0).unwrap();
+    assert!(asked.load(Relaxed) > 30, "it is asked some twenty times a second");
+    server.stop();
+}

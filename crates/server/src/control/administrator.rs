@@ -1,0 +1,261 @@
+//! What administrators change: volumes, and who may do what with them. One after the other, in a thread of its own.
+//!
+//! What takes rights away goes in this order: the volume is closed, its grants are taken back and what is under way by
+//! them is waited for, memory that somebody has mapped is put aside, and only then the store is changed. So when it is
+//! said to be done nobody reads or writes by the old rights, and blocks that are free are nobody's.
+
+use crate::control::granting::of_store;
+use crate::control::notices::Notices;
+use crate::control::thread::{Event, Post};
+use crate::control::{DeviceFacts, House};
+use crate::core::order::{Chunk, Order, Reply, Stopped};
+use bywash_device::{Keep, Spare};
+use bywash_protocol::layout::Status;
+use bywash_protocol::{Answer, Ask, Code, Refused};
+use bywash_volume::{Bytes, Error, Extent, Mode, Ownership, Volume};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Asks that wait for their turn.
+const WAITING_MAX: usize = 64;
+/// For requests by grants that are taken back.
+const DRAINING_LIMIT: Duration = Duration::from_secs(60);
+/// Pieces that are cleared before the store hears of it.
+const PIECES: usize = 64;
+
+/// An ask, and whose it is.
+pub(crate) struct Job {
+    pub(crate) connection: u64,
+    pub(crate) ask: Ask,
+}
+
+/// Where asks go.
+pub(crate) struct Administrator {
+    jobs: SyncSender<Job>,
+    thread: JoinHandle<()>,
+}
+
+impl Administrator {
+    pub(crate) fn start(house: Arc<House>, post: Post) -> std::io::Result<Administrator> {
+        let (jobs, waiting) = sync_channel(WAITING_MAX);
+        let thread = thread::Builder::new()
+            .name("administrator".into())
+            .spawn(move || work(&house, &post, &waiting))?;
+        Ok(Administrator { jobs, thread })
+    }
+
+    /// Has an ask carried out, which is answered by [`Event::Answered`].
+    pub(crate) fn give(&self, job: Job) -> Result<(), Refused> {
+        self.jobs.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => Refused::new(Code::Limit, "too many changes wait already; try again"),
+            TrySendError::Disconnected(_) => Refused::new(Code::Failed, "the server stops"),
+        })
+    }
+
+    /// Waits for what is being done.
+    pub(crate) fn stop(self) {
+        drop(self.jobs);
+        // It ends by itself, or has panicked, which has been told.
+        let _ = self.thread.join();
+    }
+}
+
+fn work(house: &House, post: &Post, waiting: &Receiver<Job>) {
+    for Job { connection, ask } in waiting {
+        let answer = match carry_out(house, ask) {
+            Ok(()) => Answer::Done {},
+            Err(refused) => Answer::Refused(refused),
+        };
+        post.send(Event::Answered { connection, answer });
+    }
+}
+
+fn carry_out(house: &House, ask: Ask) -> Result<(), Refused> {
+    match ask {
+        Ask::Create { volume, device, bytes, owner, group, mode } => {
+            let mode = Mode::new(mode).map_err(of_store)?;
+            let ownership = Ownership { owner, group, mode, read_only: false };
+            let facts = device_of(house, &device)?;
+            with_room(house, &device, facts, || house.store.create(&volume, &device, Bytes(bytes), ownership))
+                .map(drop)
+        }
+        Ask::Resize { volume, bytes } => {
+            let (found, _) = house.store.get(&volume).map_err(of_store)?;
+            let facts = device_of(house, &found.device)?;
+            if bytes >= found.size().0 {
+                // Grants stay as they are; who wants to see more opens it anew.
+                let resize = || house.store.resize(&volume, Bytes(bytes));
+                return with_room(house, &found.device, facts, resize).map(drop);
+            }
+            changing(house, &volume, |_| house.store.resize(&volume, Bytes(bytes)).map(drop))
+        }
+        Ask::Rename { volume, to } => house.store.rename(&volume, &to).map(drop).map_err(of_store),
+        Ask::Permit { volume, owner, group, mode, read_only } => {
+            let mode = mode.map(Mode::new).transpose().map_err(of_store)?;
+            changing(house, &volume, |_| {
+                let edit = |ownership: &mut Ownership| {
+                    ownership.owner = owner.unwrap_or(ownership.owner);
+                    ownership.group = group.unwrap_or(ownership.group);
+                    ownership.mode = mode.unwrap_or(ownership.mode);
+                    ownership.read_only = read_only.unwrap_or(ownership.read_only);
+                };
+                house.store.set_ownership(&volume, edit).map(drop)
+            })
+        }
+        Ask::Remove { volume } => changing(house, &volume, |_| house.store.remove(&volume)),
+        Ask::Revoke { volume } => changing(house, &volume, |_| Ok(())),
+        _ => Err(Refused::new(Code::Malformed, "that is nothing for an administrator")),
+    }
+}
+
+fn device_of<'a>(house: &'a House, device: &str) -> Result<&'a DeviceFacts, Refused> {
+    house.devices.get(device).ok_or_else(|| {
+        let mut names: Vec<&str> = house.devices.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        let message = format!("there is no device '{device}'; there are {}", names.join(", "));
+        Refused::new(Code::Missing, message)
+    })
+}
+
+/// Changes a volume by which nobody has a grant meanwhile.
+fn changing(
+    house: &House,
+    name: &str,
+    change: impl FnOnce(&Volume) -> Result<(), Error>,
+) -> Result<(), Refused> {
+    let (found, extents) = house.store.get(name).map_err(of_store)?;
+    let holders = house.registry.lock().close(found.id);
+    let outcome = take_back(house, &found, &extents, holders).and_then(|()| change(&found).map_err(of_store));
+    house.registry.lock().open(found.id);
+    outcome
+}
+
+/// Takes grants back: from then on nobody reads or writes by them, over a channel or in what they have mapped.
+fn take_back(
+    house: &House,
+    found: &Volume,
+    extents: &[Extent],
+    holders: Vec<crate::control::registry::Holder>,
+) -> Result<(), Refused> {
+    let (sender, drained) = channel();
+    for holder in &holders {
+        holder.notices.revoke(holder.grant);
+        let sender = sender.clone();
+        let reply = Reply::new(move |outcome| {
+            // Who has stopped to wait needs to hear nothing.
+            let _ = sender.send(outcome);
+        });
+        house.orders.send(Order::Revoke { client: holder.client, grant: holder.grant, reply })?;
+    }
+    drop(sender);
+    Notices::settle();
+    wait_for(&drained, holders.len(), &found.name)?;
+    let mut everybody = house.registry.lock();
+    for holder in &holders {
+        everybody.forget(holder.client.number, holder.grant.to_word());
+    }
+    let Some(facts) = house.devices.get(&found.device).filter(|facts| facts.chunk_bytes.is_some()) else {
+        return Ok(());
+    };
+    let chunks = |extent: &Extent| extent.start.0 as usize..(extent.start.0 + extent.length.0) as usize;
+    let chunks: Vec<Range<usize>> = extents.iter().map(chunks).collect();
+    let given = everybody.take_given(facts.number, &chunks);
+    drop(everybody);
+    let mut given = given.into_iter();
+    while let Some(chunk) = given.next() {
+        if let Err(refused) = renew(house, chunk, Keep::Contents) {
+            // Whoever has those behind it mapped still shares them, too.
+            let mut everybody = house.registry.lock();
+            given.for_each(|left| everybody.give(left.device, left.number..left.number + 1));
+            return Err(refused);
+        }
+    }
+    Ok(())
+}
+
+/// Waits until each of so many has said that it is drained, or that its client had closed it before.
+fn wait_for<T>(drained: &Receiver<T>, count: usize, name: &str) -> Result<(), Refused> {
+    let end = Instant::now() + DRAINING_LIMIT;
+    for _ in 0..count {
+        match drained.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(_) => {}
+            // The core has gone, and with it the replies: nobody knows what is under way.
+            Err(RecvTimeoutError::Disconnected) => return Err(Stopped.into()),
+            Err(RecvTimeoutError::Timeout) => {
+                let message = format!(
+                    "grants of volume '{name}' were taken back, but requests by them are still under way on a device \
+                     that does not answer; try again when it does"
+                );
+                return Err(Refused::new(Code::Failed, message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts new memory in the place of a chunk, so that nobody shares it with the device any more. What takes time is done
+/// here; the core only swaps them.
+fn renew(house: &House, chunk: Chunk, keep: Keep) -> Result<(), Refused> {
+    let replace = || {
+        let shape = house.orders.ask(|reply| Order::Shape { chunk, reply })?;
+        let spare = Spare::new(shape).map_err(|error| Refused::new(Code::Failed, error))?;
+        let replaced = house.orders.ask(|reply| Order::Replace { chunk, keep, spare, reply })?;
+        replaced.map(drop).map_err(|error| Refused::new(Code::Failed, error))
+    };
+    replace().map_err(|refused: Refused| {
+        // Whoever has it mapped still shares it: it is to be renewed another time.
+        house.registry.lock().give(chunk.device, chunk.number..chunk.number + 1);
+        let message = format!("memory cannot be taken out of a client's reach: {}", refused.message);
+        Refused::new(refused.code, message)
+    })
+}
+
+/// Does what takes blocks of a device, clearing as many as it needs that were somebody's.
+fn with_room<T>(
+    house: &House,
+    device: &str,
+    facts: &DeviceFacts,
+    take: impl Fn() -> Result<T, Error>,
+) -> Result<T, Refused> {
+    loop {
+        match take() {
+            Err(Error::Full { asked, free, to_clear, .. })
+                if to_clear.0 > 0 && asked.0 <= free.0.saturating_add(to_clear.0) =>
+            {
+                clear_some(house, device, facts)?;
+            }
+            outcome => return outcome.map_err(of_store),
+        }
+    }
+}
+
+/// Clears some of what nobody has.
+fn clear_some(house: &House, device: &str, facts: &DeviceFacts) -> Result<(), Refused> {
+    let block = house.store.device(device).map_err(of_store)?.block;
+    for extent in house.store.to_clear(device, PIECES).map_err(of_store)? {
+        let Some(span) = block.span(extent) else { continue };
+        match facts.chunk_bytes {
+            Some(chunk_bytes) if block.size() == Bytes(chunk_bytes) => {
+                for number in extent.start.0..extent.start.0 + extent.length.0 {
+                    let chunk = Chunk { device: facts.number, number: number as usize };
+                    renew(house, chunk, Keep::Nothing)?;
+                }
+            }
+            _ => {
+                let cleared = |reply| Order::Clear { device: facts.number, span, reply };
+                match house.orders.ask(cleared)? {
+                    Status::Done => {}
+                    status => {
+                        let message = format!("device '{device}' cannot be cleared: {status:?}");
+                        return Err(Refused::new(Code::Failed, message));
+                    }
+                }
+            }
+        }
+        house.store.cleared(device, extent).map_err(of_store)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,220 @@
+//! Grants: by policy, by a descriptor; and chunks of the medium to be mapped.
+
+use crate::control::connection::{Connection, Known};
+use crate::control::registry::Held;
+use crate::control::{DeviceFacts, House};
+use crate::core::order::{Chunk, DeviceBox, Order, Reply, Stopped};
+use bywash_device::Device;
+use bywash_link::DESCRIPTORS_MAX;
+use bywash_protocol::{Access, Answer, Code, Granted, Refused};
+use bywash_volume::{self as volume, Bytes, DeviceNumber, Extent, Grant, GrantNumber, Span};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+impl From<Stopped> for Refused {
+    fn from(stopped: Stopped) -> Refused {
+        Refused::new(Code::Failed, stopped)
+    }
+}
+
+/// What the store of volumes says.
+pub(crate) fn of_store(error: volume::Error) -> Refused {
+    use volume::Error as E;
+    let code = match &error {
+        E::NoDevice(_) | E::NoVolume(_) => Code::Missing,
+        E::Exists(_) => Code::Exists,
+        E::Name(_) | E::Mode(_) | E::Size { .. } | E::BlockSize(_) | E::Span(_) => Code::Unfit,
+        E::Full { .. } | E::Fragmented { .. } => Code::Full,
+        E::Grants { .. } | E::GrantExtents { .. } | E::Many { .. } => Code::Limit,
+        _ => Code::Failed,
+    };
+    Refused::new(code, error)
+}
+
+fn wanted(access: Access) -> volume::Access {
+    match access {
+        Access::Read => volume::Access::Read,
+        Access::Write => volume::Access::Write,
+        Access::ReadWrite => volume::Access::ReadWrite,
+    }
+}
+
+/// A grant by a volume's name.
+pub(crate) fn open(
+    house: &House,
+    connection: &mut Connection,
+    name: &str,
+    access: Access,
+) -> Result<Answer, Refused> {
+    // Held until the grant is known, so that an administrator finds it, or it does not come about.
+    let mut everybody = house.registry.lock();
+    let (found, extents) = house.store.get(name).map_err(of_store)?;
+    if !everybody.is_open(found.id) {
+        let message = format!("volume '{name}' is just being changed; try again");
+        return Err(Refused::new(Code::Limit, message));
+    }
+    let right = found
+        .ownership
+        .decide(&connection.person(), wanted(access))
+        .map_err(|denied| Refused::new(Code::Denied, format!("volume '{name}': {denied}")))?;
+    let facts = house.devices.get(&found.device).ok_or_else(|| {
+        let device = &found.device;
+        let message = format!("volume '{name}' is on device '{device}', which this server does not have");
+        Refused::new(Code::Missing, message)
+    })?;
+    if facts.read_only && access.writes() {
+        let message = format!("volume '{name}' is on device '{}', which may only be read", found.device);
+        return Err(Refused::new(Code::Denied, message));
+    }
+    let bytes = found.size().0;
+    let grant = Grant::new(facts.number, right, found.spans(&extents)).map_err(of_store)?;
+    let known = known(connection)?;
+    let number = add(house, known, grant)?;
+    let (chunks, not_mapped) = chunks_of(facts, found.block, &extents, access);
+    let (device, block) = (found.device.clone(), facts.block);
+    let volume = Some((found.id, found.name));
+    let held = Held { volume, device: facts.number, access, bytes, chunks, is_mapped: false };
+    if let Some(client) = everybody.clients.get_mut(&known.key.number) {
+        client.grants.insert(number.to_word(), held);
+    }
+    Ok(Answer::Granted(Granted { grant: number.to_word(), bytes, block, access, device, not_mapped }))
+}
+
+fn known(connection: &mut Connection) -> Result<&mut Known, Refused> {
+    connection.known().ok_or_else(|| Refused::new(Code::Malformed, "say hello first"))
+}
+
+fn add(house: &House, known: &Known, grant: Grant) -> Result<GrantNumber, Refused> {
+    let client = known.key;
+    house.orders.ask(|reply| Order::Grant { client, grant, reply })?.map_err(of_store)
+}
+
+/// Which chunks a volume has, or why they cannot be mapped.
+fn chunks_of(
+    facts: &DeviceFacts,
+    block: volume::BlockSize,
+    extents: &[Extent],
+    access: Access,
+) -> (Vec<Range<usize>>, Option<String>) {
+    let Some(chunk_bytes) = facts.chunk_bytes else {
+        return (Vec::new(), Some("the medium is not memory that can be mapped".into()));
+    };
+    if access == Access::Write {
+        return (Vec::new(), Some("what is mapped for writing can be read as well".into()));
+    }
+    if block.size() != Bytes(chunk_bytes) {
+        let was =
+            format!("volumes of this device are made of {}, and its chunks have {chunk_bytes}", block.size());
+        return (Vec::new(), Some(was));
+    }
+    let range = |extent: &Extent| extent.start.0 as usize..(extent.start.0 + extent.length.0) as usize;
+    (extents.iter().map(range).collect(), None)
+}
+
+/// Whether a client may pass one file more.
+pub(crate) fn may_pass(connection: &mut Connection) -> Result<(), Refused> {
+    let known = known(connection)?;
+    let most = known.limits.descriptors;
+    if known.devices.len() >= most as usize {
+        let message = format!("{most} files were passed, as many as may be; close one first");
+        return Err(Refused::new(Code::Limit, message));
+    }
+    Ok(())
+}
+
+/// A grant by a descriptor, whose file has become a device of the client's own.
+pub(crate) fn open_passed(
+    house: &Arc<House>,
+    connection: &mut Connection,
+    device: Result<bywash_device::File, bywash_device::Error>,
+) -> Result<Answer, Refused> {
+    let known = known(connection)?;
+    let device = device
+        .map_err(|error| Refused::new(Code::Unfit, format!("the descriptor cannot be used: {error}")))?;
+    let geometry = device.geometry();
+    let access = match geometry.access {
+        bywash_device::Access::Read => Access::Read,
+        bywash_device::Access::Write => Access::Write,
+        bywash_device::Access::ReadWrite => Access::ReadWrite,
+    };
+    if geometry.bytes == 0 {
+        return Err(Refused::new(Code::Unfit, "the file has no whole block; make it larger first"));
+    }
+    let name = format!("of client {}", known.key.number);
+    let device = DeviceBox(Box::new(device));
+    let number = house.orders.ask(|reply| Order::AddDevice { name: name.clone(), device, reply })?;
+    let grant = Grant::new(number, wanted(access), [Span::new(0, geometry.bytes)]).map_err(of_store);
+    let grant = match grant.and_then(|grant| add(house, known, grant)) {
+        Ok(grant) => grant,
+        Err(refused) => {
+            drop_device(house, number);
+            return Err(refused);
+        }
+    };
+    known.devices.insert(grant.to_word(), number);
+    let held = Held {
+        volume: None,
+        device: number,
+        access,
+        bytes: geometry.bytes,
+        chunks: Vec::new(),
+        is_mapped: false,
+    };
+    if let Some(client) = house.registry.lock().clients.get_mut(&known.key.number) {
+        client.grants.insert(grant.to_word(), held);
+    }
+    Ok(Answer::Granted(Granted {
+        grant: grant.to_word(),
+        bytes: geometry.bytes,
+        block: geometry.block,
+        access,
+        device: name,
+        not_mapped: Some("the server reads and writes the file; it can be mapped by its descriptor".into()),
+    }))
+}
+
+/// Has a client's own device dropped when nothing is under way on it.
+pub(crate) fn drop_device(house: &Arc<House>, device: DeviceNumber) {
+    let by = house.clone();
+    let reply = Reply::new(move |device: Option<DeviceBox>| by.dropper.run(move || drop(device)));
+    // A core that has stopped has dropped it.
+    let _ = house.orders.send(Order::RemoveDevice { device, reply });
+}
+
+/// Chunks of a grant, from a number on, to be mapped.
+pub(crate) fn map(
+    house: &House,
+    connection: &mut Connection,
+    grant: u64,
+    from: u32,
+) -> Result<(Answer, Vec<OwnedFd>), Refused> {
+    let number = known(connection)?.key.number;
+    let mut everybody = house.registry.lock();
+    let missing = || Refused::new(Code::Missing, "there is no such grant, or it was taken back");
+    let held = everybody.clients.get_mut(&number).and_then(|client| client.grants.get_mut(&grant));
+    let held = held.ok_or_else(missing)?;
+    if held.volume.is_none() || held.chunks.is_empty() {
+        return Err(Refused::new(Code::Unfit, "the grant cannot be mapped; use the channel"));
+    }
+    let (volume, device, access) = (held.volume.as_ref().map(|(id, _)| *id), held.device, held.access);
+    let count = held.chunks.iter().map(ExactSizeIterator::len).sum::<usize>();
+    let chunks = held.chunks.clone();
+    held.is_mapped = true;
+    if volume.is_some_and(|volume| !everybody.is_open(volume)) {
+        return Err(missing());
+    }
+    let wanted = chunks.into_iter().flatten().skip(from as usize).take(DESCRIPTORS_MAX);
+    let mut descriptors = Vec::new();
+    for first in wanted {
+        everybody.give(device, first..first + 1);
+        let chunk = Chunk { device, number: first };
+        let asked = |reply| Order::Chunks { first: chunk, count: 1, writable: access.writes(), reply };
+        let given = house.orders.ask(asked)?;
+        descriptors.extend(given.map_err(|error| Refused::new(Code::Failed, error))?);
+    }
+    let chunk_bytes = house.devices.values().find(|facts| facts.number == device);
+    let chunk_bytes = chunk_bytes.and_then(|facts| facts.chunk_bytes).ok_or_else(missing)?;
+    // Numbers of chunks are far below 2^32.
+    Ok((Answer::Chunks { chunk_bytes, count: count as u32 }, descriptors))
+}

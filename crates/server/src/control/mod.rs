@@ -1,0 +1,64 @@
+//! Everything but requests: who is let in, what is granted, what administrators change, what is told.
+//!
+//! ```text
+//!                        orders                            orders
+//!     control ─────────────────────► core ◄──────────────────────── administrator
+//!       ▲  │  answers, by a bell       │                               ▲
+//!       │  └───────────────────────────┘                               │
+//!       └── greeters: one short thread for each channel that is made ──┴── registry, store
+//! ```
+//!
+//! The control thread sleeps on the listening socket, on every client's, and on a bell. It carries out what is quick and
+//! has the rest done by others, who send it what is to be answered; meanwhile the client's next message waits in its
+//! socket. So no client holds up another.
+
+mod administrator;
+mod aside;
+mod connection;
+mod dropper;
+mod granting;
+mod notices;
+mod registry;
+mod report;
+mod thread;
+
+pub(crate) use dropper::Dropper;
+pub(crate) use registry::Registry;
+pub use report::describe;
+pub(crate) use report::status;
+pub(crate) use thread::{Control, Event, Post};
+
+use crate::core::order::Orders;
+use crate::limits::LimitsFile;
+use bywash_sync::AtomicU64;
+use bywash_volume::{DeviceNumber, Store};
+use registry::ByName;
+use std::time::Instant;
+
+/// What the threads of the server share.
+#[derive(Debug)]
+pub(crate) struct House {
+    pub(crate) orders: Orders,
+    pub(crate) store: Store,
+    pub(crate) devices: ByName<DeviceFacts>,
+    pub(crate) registry: Registry,
+    pub(crate) dropper: Dropper,
+    pub(crate) limits: LimitsFile,
+    pub(crate) began: Instant,
+    /// Asks that were refused.
+    pub(crate) asks_refused: AtomicU64,
+    /// Clients that were turned away or thrown out.
+    pub(crate) clients_refused: AtomicU64,
+}
+
+/// A device that volumes are on.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceFacts {
+    pub(crate) number: DeviceNumber,
+    /// Of its logical block.
+    pub(crate) block: u32,
+    /// It may only be read.
+    pub(crate) read_only: bool,
+    /// Bytes of a chunk, where it is memory that can be mapped.
+    pub(crate) chunk_bytes: Option<u64>,
+}

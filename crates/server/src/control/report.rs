@@ -1,0 +1,83 @@
+//! What the server tells of itself.
+
+use crate::control::House;
+use crate::core::order::{CoreReport, Order, Stopped};
+use bywash_protocol::report::{Client, Device, Grant, Status, Volume};
+use bywash_sync::Ordering::Relaxed;
+
+/// A volume of the store, as it is told of.
+pub fn describe(volume: bywash_volume::Volume) -> Volume {
+    Volume {
+        bytes: volume.size().0,
+        name: volume.name,
+        device: volume.device,
+        extents: volume.extents,
+        owner: volume.ownership.owner,
+        group: volume.ownership.group,
+        mode: volume.ownership.mode.bits(),
+        read_only: volume.ownership.read_only,
+    }
+}
+
+/// Everything.
+pub(crate) fn status(house: &House) -> Result<Status, Stopped> {
+    let CoreReport { devices, clients, cpu_ns } = house.orders.ask(|reply| Order::Report { reply })?;
+    let mut of_core: std::collections::HashMap<u64, _> =
+        clients.into_iter().map(|client| (client.key.number, client)).collect();
+    let everybody = house.registry.lock();
+    let clients = everybody.clients.iter().filter_map(|(number, client)| {
+        // Who has just come or is just going is not told of.
+        let core = of_core.remove(number)?;
+        let mut counts: std::collections::HashMap<u64, _> =
+            core.grants.into_iter().map(|(grant, counts)| (grant.to_word(), counts)).collect();
+        let grants = client.grants.iter().map(|(grant, held)| Grant {
+            grant: *grant,
+            volume: held.volume.as_ref().map(|(_, name)| name.clone()),
+            access: held.access,
+            bytes: held.bytes,
+            is_mapped: held.is_mapped,
+            counts: counts.remove(grant).unwrap_or_default(),
+        });
+        Some(Client {
+            client: *number,
+            name: client.name.clone(),
+            pid: client.credentials.pid,
+            uid: client.credentials.uid,
+            share: client.share,
+            depth: core.depth,
+            under_way: core.under_way as u64,
+            is_polled: core.is_polled,
+            grants: grants.collect(),
+            counts: core.counts,
+        })
+    });
+    let clients = clients.collect();
+    drop(everybody);
+    let devices = devices.into_iter().map(|device| {
+        let facts = house.devices.get(&device.name).filter(|facts| facts.number == device.number);
+        let free = facts.and_then(|_| house.store.device(&device.name).ok()).map_or(0, |stored| {
+            let blocks = stored.free.0.saturating_add(stored.to_clear.0);
+            stored.block.bytes(bywash_volume::Blocks(blocks)).map_or(0, |bytes| bytes.0)
+        });
+        Device {
+            name: device.name,
+            bytes: device.bytes,
+            free,
+            block: device.block,
+            how: device.how,
+            under_way: device.under_way as u64,
+            is_stuck: device.is_stuck,
+            counts: device.counts,
+        }
+    });
+    Ok(Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        uptime_s: house.began.elapsed().as_secs(),
+        core_cpu_ns: cpu_ns,
+        asks_refused: house.asks_refused.load(Relaxed),
+        clients_refused: house.clients_refused.load(Relaxed),
+        devices: devices.collect(),
+        clients,
+    })
+}

@@ -1,0 +1,169 @@
+//! A client, as the core knows it: its table, its channel, and what was done for it.
+
+use crate::core::order::Reply;
+use crate::schedule::{self, Limits};
+use bywash_channel::{self as channel, Memories};
+use bywash_device::{Owner, RegionId};
+use bywash_protocol::notices;
+use bywash_protocol::report::Counts;
+use bywash_volume::{GrantNumber, Refusal, Table};
+use slab::Slab;
+use std::sync::Arc;
+
+/// A client that is new.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    pub(crate) number: u64,
+    pub(crate) limits: Limits,
+    pub(crate) grants_max: u32,
+}
+
+/// What a client had, when it is gone: dropping it unmaps its memory.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    _channel: Option<Channel>,
+    _table: Table,
+}
+
+/// A grant of a client, as long as it is there or a request by it is under way.
+#[derive(Debug)]
+pub(crate) struct GrantState {
+    number: GrantNumber,
+    /// Stretches of requests under way.
+    pub(crate) under_way: u32,
+    pub(crate) counts: Counts,
+    /// It was taken back; who waits until nothing is under way by it: its client, who has closed it, and an administrator.
+    draining: Vec<Reply<Result<(), Refusal>>>,
+    is_revoked: bool,
+}
+
+/// A client's channel.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) server: channel::Server,
+    /// Keep the client's memory mapped while a device may use it.
+    pub(crate) memories: Arc<Memories>,
+    pub(crate) owner: Owner,
+    pub(crate) depth: u32,
+}
+
+/// How the core looks for a client's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attention {
+    /// It has no channel, or none that is of any use any more.
+    None,
+    /// In each round.
+    Polled,
+    /// The client wakes the core.
+    Woken,
+}
+
+/// A client in a device's schedule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    pub(crate) turn: schedule::Client,
+    /// Its arena, if the device could prepare itself for that.
+    pub(crate) region: Option<RegionId>,
+}
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) number: u64,
+    pub(crate) table: Table,
+    pub(crate) channel: Option<Channel>,
+    pub(crate) attention: Attention,
+    /// The work that was taken from its ring and not all submitted yet.
+    pub(crate) current: Option<usize>,
+    /// Requests that were taken and not completed.
+    pub(crate) under_way: usize,
+    /// When there was something last.
+    pub(crate) active_ns: u64,
+    pub(crate) counts: Counts,
+    pub(crate) limits: Limits,
+    /// In the schedules of the devices that it has used, by the device's number.
+    pub(crate) members: Vec<Option<Member>>,
+    pub(crate) states: Slab<GrantState>,
+    /// By the place of a grant's number.
+    by_place: Vec<usize>,
+    /// It is gone; who waits until nothing of it is under way.
+    pub(crate) leaving: Option<Reply<Option<Gone>>>,
+}
+
+impl Client {
+    pub(crate) fn new(joining: Joining) -> Client {
+        Client {
+            number: joining.number,
+            table: Table::new(joining.grants_max),
+            channel: None,
+            attention: Attention::None,
+            current: None,
+            under_way: 0,
+            active_ns: 0,
+            counts: Counts::default(),
+            limits: joining.limits,
+            members: Vec::new(),
+            states: Slab::new(),
+            by_place: Vec::new(),
+            leaving: None,
+        }
+    }
+
+    /// Begins to count for a grant that the table has just taken in.
+    pub(crate) fn note_granted(&mut self, number: GrantNumber) {
+        let place = notices::place_of(number.to_word());
+        if self.by_place.len() <= place {
+            self.by_place.resize(place + 1, usize::MAX);
+        }
+        let (counts, draining) = (Counts::default(), Vec::new());
+        let state = GrantState { number, under_way: 0, counts, draining, is_revoked: false };
+        self.by_place[place] = self.states.insert(state);
+    }
+
+    /// What is kept of a grant that the table has.
+    #[inline]
+    pub(crate) fn state_of(&self, number: GrantNumber) -> usize {
+        self.by_place[notices::place_of(number.to_word())]
+    }
+
+    /// Takes a grant back; the reply is sent when nothing is under way by it any more, whoever took it back first.
+    pub(crate) fn revoke(&mut self, number: GrantNumber, reply: Reply<Result<(), Refusal>>) {
+        let state = match self.table.revoke(number) {
+            Ok(_) => self.state_of(number),
+            Err(refusal) => match self.drains(number) {
+                Some(state) => state,
+                None => return reply.send(Err(refusal)),
+            },
+        };
+        self.states[state].is_revoked = true;
+        if self.states[state].under_way == 0 {
+            self.states.remove(state);
+            return reply.send(Ok(()));
+        }
+        self.states[state].draining.push(reply);
+    }
+
+    /// What is kept of a grant that was taken back, and by which something is still under way. Its place in the table may
+    /// have another grant by now.
+    #[cold]
+    fn drains(&self, number: GrantNumber) -> Option<usize> {
+        let mut states = self.states.iter();
+        states.find(|(_, state)| state.is_revoked && state.number == number).map(|(state, _)| state)
+    }
+
+    /// A stretch by a grant is done with.
+    #[inline]
+    pub(crate) fn note_drained(&mut self, state: usize) {
+        let grant = &mut self.states[state];
+        grant.under_way -= 1;
+        if grant.under_way == 0 && grant.is_revoked {
+            let grant = self.states.remove(state);
+            grant.draining.into_iter().for_each(|reply| reply.send(Ok(())));
+        }
+    }
+
+    /// What is left of it, to be dropped by somebody who has time.
+    pub(crate) fn into_gone(self) -> Gone {
+        Gone { _channel: self.channel, _table: self.table }
+    }
+}

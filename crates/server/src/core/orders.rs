@@ -1,0 +1,228 @@
+//! Carrying out what other threads ask.
+
+use crate::core::client::{Attention, Channel, Client};
+use crate::core::disk::Disk;
+use crate::core::order::{Chunk, ClientKey, ClientReport, CoreReport, DeviceBox, Order, Reply};
+use crate::core::{Core, GRACE};
+use bywash_channel as channel;
+use bywash_device::{Command, Device, Error};
+use bywash_protocol::layout::Status;
+use bywash_volume::{DeviceNumber, Span};
+use rustix::time::{ClockId, clock_gettime};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Of a flush that nobody else asked for.
+const LAST_FLUSH: u64 = u64::MAX;
+
+impl Core {
+    #[cold]
+    pub(super) fn carry_out_orders(&mut self) {
+        while let Ok(order) = self.orders.try_recv() {
+            self.carry_out(order);
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::AddDevice { name, device, reply } => reply.send(self.add_device(name, device)),
+            Order::RemoveDevice { device, reply } => match self.disks.get_mut(device.0 as usize) {
+                Some(disk) => {
+                    disk.leaving = Some(reply);
+                    self.give_back(device.0 as usize);
+                }
+                None => reply.send(None),
+            },
+            Order::Join { client, reply } => {
+                let number = client.number;
+                // What its limits are worth is found out now, and not at its first request.
+                let tried = crate::schedule::Schedule::new().join(client.limits);
+                reply.send(
+                    tried.map(|_| ClientKey { slot: self.clients.insert(Client::new(client)), number }),
+                );
+            }
+            Order::Serve { client, channel, depth } => self.serve(client, *channel, depth),
+            Order::Grant { client, grant, reply } => match self.client(client) {
+                Some(client) => {
+                    let outcome = client.table.add(grant);
+                    if let Ok(number) = outcome {
+                        client.note_granted(number);
+                    }
+                    reply.send(outcome);
+                }
+                // The reply is dropped: who asked hears that nobody answers.
+                None => drop(reply),
+            },
+            Order::Revoke { client, grant, reply } => match self.client(client) {
+                Some(client) => client.revoke(grant, reply),
+                // Its grants went with it, when nothing was under way any more.
+                None => reply.send(Ok(())),
+            },
+            Order::Leave { client, reply } => match self.client(client) {
+                Some(_) => {
+                    self.hang_up(client.slot);
+                    self.clients[client.slot].leaving = Some(reply);
+                    self.let_go(client.slot);
+                }
+                None => reply.send(None),
+            },
+            Order::Clear { device, span, reply } => self.clear(device, span, reply),
+            Order::Chunks { first, count, writable, reply } => {
+                reply.send(self.chunks(first, count, writable));
+            }
+            // Only what is memory has chunks. Else the reply is dropped, and who asked hears that nobody answers.
+            Order::Shape { chunk: Chunk { device, number }, reply } => {
+                if let Some(chunks) = self.disks.get(device.0 as usize).and_then(|disk| disk.device.chunks())
+                {
+                    reply.send(chunks.shape(number));
+                }
+            }
+            Order::Replace { chunk: Chunk { device, number }, keep, spare, reply } => {
+                let disk = self.disks.get_mut(device.0 as usize);
+                if let Some(chunks) = disk.and_then(|disk| disk.device.chunks_mut()) {
+                    reply.send(chunks.replace(number, keep, spare));
+                }
+            }
+            Order::Report { reply } => reply.send(self.report()),
+            Order::Stop => self.stopping = true,
+        }
+    }
+
+    fn client(&mut self, key: ClientKey) -> Option<&mut Client> {
+        self.clients.get_mut(key.slot).filter(|client| client.number == key.number)
+    }
+
+    fn add_device(&mut self, name: String, DeviceBox(device): DeviceBox) -> DeviceNumber {
+        let disk = Disk::new(name, device, self.clock.read());
+        if let Some(descriptor) = disk.device.descriptor() {
+            self.sleeper.watch_device(descriptor);
+        }
+        DeviceNumber(self.disks.insert(disk) as u32)
+    }
+
+    /// Gives a device back if nothing is under way on it.
+    pub(super) fn give_back(&mut self, number: usize) {
+        if self.disks[number].device.under_way() > 0 || self.disks[number].leaving.is_none() {
+            return;
+        }
+        let disk = self.disks.remove(number);
+        self.active.retain(|active| *active != number);
+        for (_, client) in &mut self.clients {
+            if let Some(member) = client.members.get_mut(number) {
+                *member = None;
+            }
+        }
+        if let Some(descriptor) = disk.device.descriptor() {
+            self.sleeper.unwatch(descriptor);
+        }
+        if let Some(reply) = disk.leaving {
+            reply.send(Some(DeviceBox(disk.device)));
+        }
+    }
+
+    fn serve(&mut self, key: ClientKey, server: channel::Server, depth: u32) {
+        let now = self.clock.read();
+        let client = self.clients.get_mut(key.slot).filter(|client| client.number == key.number);
+        let Some(client) = client else { return };
+        let memories = Arc::new(server.memories());
+        let owner = memories.clone();
+        let channel = client.channel.insert(Channel { server, memories, owner, depth });
+        (client.attention, client.active_ns) = (Attention::Polled, now);
+        match self.sleeper.watch_client(channel, key.slot) {
+            Ok(()) => self.polled.push(key.slot),
+            // Nobody could wake the core for it.
+            Err(_) => self.hang_up(key.slot),
+        }
+    }
+
+    /// Lets a client go of which nothing is under way any more.
+    pub(super) fn let_go(&mut self, number: usize) {
+        if self.clients[number].under_way > 0 {
+            return;
+        }
+        let mut client = self.clients.remove(number);
+        for (device, member) in client.members.iter().enumerate() {
+            if let (Some(member), Some(disk)) = (member, self.disks.get_mut(device)) {
+                disk.let_go(*member);
+            }
+        }
+        if let Some(reply) = client.leaving.take() {
+            reply.send(Some(client.into_gone()));
+        }
+    }
+
+    fn clear(&mut self, device: DeviceNumber, span: Span, reply: Reply<Status>) {
+        let fits = self.disks.get(device.0 as usize).is_some_and(|disk| {
+            let (start, length) = (span.start.0, span.length.0);
+            start.checked_add(length).is_some_and(|end| length > 0 && end <= disk.geometry.bytes)
+        });
+        if !fits {
+            return reply.send(Status::OutOfBounds);
+        }
+        let now = self.clock.read();
+        let place = self.works.take();
+        self.works.all[place].clear(device.0 as usize, span.start.0, span.length.0, reply, now);
+        self.resumed.push_back(place);
+    }
+
+    fn chunks(&mut self, first: Chunk, count: usize, writable: bool) -> Result<Vec<OwnedFd>, Error> {
+        let memory = self.disks.get(first.device.0 as usize).and_then(|disk| disk.device.chunks());
+        let Some(memory) = memory else { return Ok(Vec::new()) };
+        (first.number..first.number.saturating_add(count).min(memory.count()))
+            .map(|number| if writable { memory.to_write(number) } else { memory.to_read(number) })
+            .collect()
+    }
+
+    fn report(&self) -> CoreReport {
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        CoreReport {
+            devices: self.disks.iter().map(|(number, disk)| disk.report(number)).collect(),
+            clients: self.clients.iter().map(|(slot, client)| report(slot, client)).collect(),
+            cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
+        }
+    }
+
+    /// Makes durable what was done, and lets everything go.
+    pub(super) fn finish(mut self) {
+        let end = self.clock.read() + GRACE.as_nanos() as u64;
+        self.polled.clear();
+        self.settle(end);
+        for (_, disk) in &mut self.disks {
+            // A device that takes none has had its time.
+            let _ = disk.device.submit(Command::flush(LAST_FLUSH));
+        }
+        while self.disks.iter().any(|(_, disk)| disk.device.under_way() > 0) && self.clock.read() < end {
+            for (_, disk) in &mut self.disks {
+                disk.device.poll(&mut |_| {});
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until nothing is under way.
+    fn settle(&mut self, end: u64) {
+        while self.disks.iter().any(|(_, disk)| disk.device.under_way() > 0) && self.clock.read() < end {
+            if !self.collect() {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+fn report(slot: usize, client: &Client) -> ClientReport {
+    ClientReport {
+        key: ClientKey { slot, number: client.number },
+        depth: client.channel.as_ref().map_or(0, |channel| channel.depth),
+        under_way: client.under_way,
+        is_polled: client.attention == Attention::Polled,
+        counts: client.counts.clone(),
+        grants: client
+            .table
+            .grants()
+            .map(|(number, _)| (number, &client.states[client.state_of(number)].counts))
+            // Of the others there is nothing to tell, and there may be many.
+            .filter(|(_, counts)| counts.requests() + counts.refusals + counts.failures > 0)
+            .map(|(number, counts)| (number, counts.clone()))
+            .collect(),
+    }
+}

@@ -1,0 +1,222 @@
+//! What was done, in the text format of Prometheus (version 0.0.4).
+//!
+//! Times are in seconds, sizes in bytes. A client is named by its number, and by what it calls itself; what it was granted
+//! by the volume's name.
+
+use bywash_protocol::report::{BUCKETS, Counts, Status};
+use std::fmt::{self, Write};
+
+/// The content type of the text.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The text.
+pub fn text(status: &Status) -> String {
+    let mut out = String::new();
+    // Into a string nothing fails.
+    let _ = write_all(status, &mut out);
+    out
+}
+
+/// What is counted, and for whom.
+struct Counted<'a> {
+    labels: Vec<(&'static str, &'a str)>,
+    counts: &'a Counts,
+}
+
+fn write_all(status: &Status, out: &mut String) -> fmt::Result {
+    head(out, "bywash_info", "gauge", "What this server is.")?;
+    sample(out, "bywash_info", &[("version", &status.version)], 1)?;
+    head(out, "bywash_uptime_seconds", "gauge", "Since the server began.")?;
+    sample(out, "bywash_uptime_seconds", &[], status.uptime_s)?;
+    head(out, "bywash_core_cpu_seconds_total", "counter", "Processor time of the core's thread.")?;
+    sample(out, "bywash_core_cpu_seconds_total", &[], Seconds(status.core_cpu_ns))?;
+    head(out, "bywash_asks_refused_total", "counter", "Messages over the socket that were refused.")?;
+    sample(out, "bywash_asks_refused_total", &[], status.asks_refused)?;
+    head(out, "bywash_clients_refused_total", "counter", "Clients that were turned away or thrown out.")?;
+    sample(out, "bywash_clients_refused_total", &[], status.clients_refused)?;
+    head(out, "bywash_clients", "gauge", "Clients that are connected.")?;
+    sample(out, "bywash_clients", &[], status.clients.len())?;
+
+    head(out, "bywash_device_bytes", "gauge", "Size of a device.")?;
+    for device in &status.devices {
+        sample(out, "bywash_device_bytes", &[("device", &device.name)], device.bytes)?;
+    }
+    head(out, "bywash_device_free_bytes", "gauge", "Bytes of a device that no volume has.")?;
+    for device in &status.devices {
+        sample(out, "bywash_device_free_bytes", &[("device", &device.name)], device.free)?;
+    }
+    head(out, "bywash_device_stuck", "gauge", "Whether a device has stopped to answer.")?;
+    for device in &status.devices {
+        sample(out, "bywash_device_stuck", &[("device", &device.name)], u8::from(device.is_stuck))?;
+    }
+    let devices = status
+        .devices
+        .iter()
+        .map(|device| Counted { labels: vec![("device", &device.name)], counts: &device.counts });
+    write_counts(out, "device", &devices.collect::<Vec<_>>())?;
+
+    let numbers: Vec<String> = status.clients.iter().map(|client| client.client.to_string()).collect();
+    let users: Vec<String> = status.clients.iter().map(|client| client.uid.to_string()).collect();
+    let named = || status.clients.iter().zip(numbers.iter().zip(&users));
+    let clients = named().map(|(client, (number, user))| Counted {
+        labels: vec![("client", number.as_str()), ("name", &client.name), ("uid", user)],
+        counts: &client.counts,
+    });
+    write_counts(out, "client", &clients.collect::<Vec<_>>())?;
+    let grants: Vec<(String, &str, &str, &Counts)> = named()
+        .flat_map(|(client, (number, _))| {
+            client.grants.iter().map(move |grant| {
+                let volume = grant.volume.as_deref().unwrap_or("(a descriptor)");
+                (grant.grant.to_string(), volume, number.as_str(), &grant.counts)
+            })
+        })
+        .collect();
+    let grants = grants.iter().map(|(grant, volume, client, counts)| Counted {
+        labels: vec![("client", client), ("volume", volume), ("grant", grant)],
+        counts,
+    });
+    write_counts(out, "grant", &grants.collect::<Vec<_>>())
+}
+
+/// A counter of whatever kind: its name, what it says, and where it is.
+type Kind = (&'static str, &'static str, fn(&Counts) -> u64);
+
+fn write_counts(out: &mut String, of: &str, all: &[Counted<'_>]) -> fmt::Result {
+    let kinds: [Kind; 7] = [
+        ("reads_total", "Requests that read.", |counts| counts.reads),
+        ("writes_total", "Requests that changed something.", |counts| counts.writes),
+        ("flushes_total", "Requests to make it durable.", |counts| counts.flushes),
+        ("read_bytes_total", "Bytes that were read.", |counts| counts.bytes_read),
+        ("written_bytes_total", "Bytes that were changed.", |counts| counts.bytes_written),
+        ("refusals_total", "Requests that were refused.", |counts| counts.refusals),
+        ("failures_total", "Requests that a device failed.", |counts| counts.failures),
+    ];
+    for (name, help, value) in kinds {
+        let name = format!("bywash_{of}_{name}");
+        head(out, &name, "counter", help)?;
+        for Counted { labels, counts } in all {
+            sample(out, &name, labels, value(counts))?;
+        }
+    }
+    let name = format!("bywash_{of}_request_seconds");
+    head(out, &name, "histogram", "Time from when the server saw a request until it was done.")?;
+    for Counted { labels, counts } in all {
+        write_histogram(out, &name, labels, counts)?;
+    }
+    Ok(())
+}
+
+fn write_histogram(out: &mut String, name: &str, labels: &[(&str, &str)], counts: &Counts) -> fmt::Result {
+    let mut sum = 0;
+    for (bucket, count) in counts.latency.iter().enumerate() {
+        sum += count;
+        let bound = match bucket + 1 {
+            BUCKETS => "+Inf".to_owned(),
+            bits => Seconds(1 << bits).to_string(),
+        };
+        let labels: Vec<_> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
+        sample(out, &format!("{name}_bucket"), &labels, sum)?;
+    }
+    sample(out, &format!("{name}_sum"), labels, Seconds(counts.latency_ns))?;
+    sample(out, &format!("{name}_count"), labels, sum)
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
+    writeln!(out, "# HELP {name} {help}")?;
+    writeln!(out, "# TYPE {name} {kind}")
+}
+
+fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: impl fmt::Display) -> fmt::Result {
+    out.push_str(name);
+    for (number, (label, text)) in labels.iter().enumerate() {
+        write!(out, "{}{label}=\"", if number == 0 { '{' } else { ',' })?;
+        for letter in text.chars() {
+            match letter {
+                '\\' => out.push_str("\\\\"),
+                '"' => out.push_str("\\\""),
+                '\n' => out.push_str("\\n"),
+                letter => out.push(letter),
+            }
+        }
+        out.push('"');
+    }
+    if !labels.is_empty() {
+        out.push('}');
+    }
+    writeln!(out, " {value}")
+}
+
+/// Nanoseconds, told in seconds.
+struct Seconds(u64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{:09}", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bywash_protocol::report::{Client, Device};
+
+    #[test]
+    fn everything_is_told_once_and_names_are_quoted() {
+        let mut counts = Counts { reads: 3, bytes_read: 4096, ..Counts::default() };
+        for nanoseconds in [1, 700, 1_000, 3_000_000_000_000] {
+            counts.note_latency(nanoseconds);
+        }
+        let device = Device {
+            name: "fast".into(),
+            bytes: 1 << 20,
+            free: 0,
+            block: 512,
+            how: String::new(),
+            under_way: 0,
+            is_stuck: false,
+            counts: counts.clone(),
+        };
+        let client = Client {
+            client: 7,
+            name: "a \"b\"\\\n".into(),
+            pid: 1,
+            uid: 1000,
+            share: 1,
+            depth: 8,
+            under_way: 0,
+            is_polled: false,
+            grants: Vec::new(),
+            counts,
+        };
+        let status = Status {
+            version: "1.2.3".into(),
+            pid: 1,
+            uptime_s: 5,
+            core_cpu_ns: 1_500_000_000,
+            asks_refused: 2,
+            clients_refused: 0,
+            devices: vec![device],
+            clients: vec![client],
+        };
+        let text = text(&status);
+        for line in [
+            "bywash_info{version=\"1.2.3\"} 1",
+            "bywash_core_cpu_seconds_total 1.500000000",
+            "bywash_device_reads_total{device=\"fast\"} 3",
+            "bywash_client_read_bytes_total{client=\"7\",name=\"a \\\"b\\\"\\\\\\n\",uid=\"1000\"} 4096",
+            "bywash_device_request_seconds_bucket{device=\"fast\",le=\"0.000000512\"} 1",
+            "bywash_device_request_seconds_bucket{device=\"fast\",le=\"0.000001024\"} 3",
+            "bywash_device_request_seconds_bucket{device=\"fast\",le=\"+Inf\"} 4",
+            "bywash_device_request_seconds_sum{device=\"fast\"} 3000.000001701",
+            "bywash_device_request_seconds_count{device=\"fast\"} 4",
+        ] {
+            assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+        }
+        // Each family is introduced once, and nothing is said of one that is not.
+        let mut heads: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
+        let all = heads.len();
+        heads.sort_unstable();
+        heads.dedup();
+        assert_eq!(heads.len(), all);
+    }
+}

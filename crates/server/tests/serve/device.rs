@@ -1,0 +1,116 @@
+//! A device that fails, holds commands or loses power as the test says, which has it as well as the server.
+
+use crate::peer::Served;
+use bywash_device::testing::{Crash, Fault, Faulty, What};
+use bywash_device::{
+    Command, Device, Done, Full, Geometry, Memory, MemoryOptions, Operation, Region, RegionId,
+};
+use bywash_link::HugePages;
+use bywash_server::{Contents, Opened, Options, Patience, Server};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Of such a device.
+pub const BYTES: u64 = 4 << 20;
+
+/// Commands that it has at most.
+pub const DEPTH: usize = 64;
+
+pub fn memory() -> Memory {
+    Memory::new(MemoryOptions { pages: HugePages::No, ..MemoryOptions::new(BYTES) }).unwrap()
+}
+
+/// A device that the test and the server have both.
+#[derive(Clone)]
+pub struct Both(Arc<Mutex<Option<Faulty<Memory>>>>);
+
+impl Both {
+    pub fn over(memory: Memory, seed: u64) -> Both {
+        Both(Arc::new(Mutex::new(Some(Faulty::over(memory, seed)))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Faulty<Memory>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn inject(&self, operation: Operation, what: What) {
+        let fault = Fault { operation: Some(operation), range: 0..u64::MAX, skip: 0, times: 1, what };
+        self.with(|device| device.inject(fault));
+    }
+
+    pub fn with<T>(&self, act: impl FnOnce(&mut Faulty<Memory>) -> T) -> T {
+        act(self.lock().as_mut().unwrap())
+    }
+
+    /// The power fails; what is left.
+    pub fn crash(&self, crash: Crash) -> Memory {
+        self.lock().take().unwrap().crash(crash)
+    }
+}
+
+/// Without power it does nothing any more.
+impl Device for Both {
+    fn geometry(&self) -> Geometry {
+        self.with(|device| device.geometry())
+    }
+
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>> {
+        match self.lock().as_mut() {
+            Some(device) if device.under_way() < DEPTH => device.submit(command),
+            _ => Err(Full(command)),
+        }
+    }
+
+    fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize {
+        self.lock().as_mut().map_or(0, |device| device.poll(done))
+    }
+
+    fn arm(&mut self) -> bool {
+        self.lock().as_mut().is_some_and(Faulty::arm)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn depth(&self) -> usize {
+        DEPTH
+    }
+
+    fn under_way(&self) -> usize {
+        self.lock().as_ref().map_or(0, Faulty::under_way)
+    }
+
+    fn register(&mut self, _: Region) -> Result<Option<RegionId>, bywash_device::Error> {
+        Ok(None)
+    }
+
+    fn unregister(&mut self, _: RegionId) {}
+
+    fn explain(&self) -> String {
+        "a device of a test".into()
+    }
+}
+
+/// A server over such a device.
+pub fn over(device: &Both, request: Duration) -> Served {
+    over_all(&[("disk", device)], request)
+}
+
+/// A server over several, by their names.
+pub fn over_all(devices: &[(&str, &Both)], request: Duration) -> Served {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let mut options = Options::new(&socket);
+    options.policy = Some(folder.path().join("volumes"));
+    options.patience = Patience { request, ..Patience::default() };
+    let opened = |(name, device): &(&str, &Both)| Opened {
+        name: (*name).into(),
+        device: Box::new((*device).clone()),
+        contents: Contents::Cleared,
+    };
+    let opened = devices.iter().map(opened).collect();
+    let server = Some(Server::with_devices(options, opened).unwrap());
+    Served { server, socket, folder }
+}

@@ -1,0 +1,63 @@
+//! What clients cost that do nothing: memory of the server, and its time.
+
+use crate::peer::Peer;
+use crate::process::Serving;
+use bywash_channel::{Options, Wait};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use std::time::Duration;
+
+const CLIENTS: usize = 1000;
+/// Of the device, which is not the server's.
+const DEVICE: u64 = 2 << 20;
+const MOST: u64 = 32 << 20;
+
+/// A thousand clients with a grant and a channel each: the server has less memory than is promised, of which everything is
+/// counted but the device's, and uses no processor for them.
+#[test]
+fn a_thousand_clients_that_do_nothing() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let serving = Serving::start("fast=mem:2M,pages=4K", "[default]\nclients = 2000");
+    let admin = serving.peer();
+    admin.create("log", "fast", DEVICE);
+    let empty = serving.process();
+    let clients: Vec<Peer> = (0..CLIENTS)
+        .map(|_| {
+            let mut peer = serving.peer();
+            peer.make_channel(Options::new().depth(64).arena_bytes(1 << 20).wait(Wait::Sleep));
+            let grant = peer.open("log", bywash_protocol::Access::ReadWrite).unwrap().grant;
+            // Each has written once: it is known to the device's schedule.
+            peer.write(grant, 0, &[1; 512]).unwrap();
+            peer
+        })
+        .collect();
+    // The last one is looked at for a while.
+    std::thread::sleep(Duration::from_millis(500));
+    let before = serving.process();
+    std::thread::sleep(Duration::from_secs(1));
+    let after = serving.process();
+    let count = CLIENTS as u64;
+    // A page of each arena was written.
+    let own = after.resident - DEVICE - count * 4096;
+    eprintln!(
+        "without clients {} KiB, {} descriptors; with {count} {} KiB ({} of them its own), {} descriptors; \
+         each {} bytes ({} its own), {} descriptors; {} ms of a second",
+        (empty.resident - DEVICE) >> 10,
+        empty.descriptors,
+        own >> 10,
+        after.anonymous >> 10,
+        after.descriptors,
+        own.saturating_sub(empty.resident - DEVICE) / count,
+        after.anonymous.saturating_sub(empty.anonymous) / count,
+        (after.descriptors - empty.descriptors) as u64 / count,
+        (after.ticks - before.ticks) * 10,
+    );
+    assert!(own < MOST, "{own} bytes for {count} clients");
+    assert!(after.ticks - before.ticks <= 5, "{} ms of a second", (after.ticks - before.ticks) * 10);
+    // And they are served when they want something.
+    for mut peer in clients.into_iter().step_by(100) {
+        let grant = peer.open("log", bywash_protocol::Access::ReadWrite).unwrap().grant;
+        peer.write(grant, 0, &[1; 512]).unwrap();
+    }
+}

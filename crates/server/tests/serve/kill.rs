@@ -1,0 +1,277 @@
+//! kill -9, at any moment and thousands of times: of clients, which nobody else notices and which leave nothing behind; of
+//! the server, behind which clients go on with the next one.
+//!
+//! What could go wrong: another client's request fails or waits; the server keeps a descriptor, a mapping, memory or a
+//! grant of somebody who is gone; a request is lost, or done twice; what was said to be durable is not there.
+//!
+//! `BYWASH_STRESS_ROUNDS=5000` kills so often, and `BYWASH_STRESS_SEED` repeats a run; else it ends after some seconds.
+
+use crate::peer::{LIMIT, Peer, pattern};
+use crate::process::{Process, Serving};
+use bywash_channel::{Options as ChannelOptions, Submission, Wait};
+use bywash_client::{Choice, Client, Options, Queue, Reconnect, Room};
+use bywash_peers::{Child, Random, role, rounds};
+use bywash_protocol::layout::{FUA, Opcode};
+use bywash_protocol::{Access, Answer, Ask};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How long a test goes on killing if nobody says how often.
+const A_WHILE: Duration = Duration::from_secs(4);
+/// Clients that live at a time, to be killed one after the other.
+const AT_A_TIME: usize = 4;
+const VOLUME: u64 = 2 << 20;
+
+/// A client that does all that clients do, until it is killed.
+#[test]
+fn a_client() {
+    let Some(role) = role() else { return };
+    let (folder, seed) = role.split_once(' ').unwrap();
+    let (folder, mut random) = (Path::new(folder), Random(seed.parse().unwrap()));
+    loop {
+        let mut peer = Peer::connect(&folder.join("socket"));
+        let depth = 1 << random.below(7);
+        let wait = random.one_of(&[Wait::Adaptive, Wait::Sleep]);
+        peer.make_channel(ChannelOptions::new().depth(depth).arena_bytes(1 << 20).wait(wait));
+        for _ in 0..random.below(6) {
+            use_a_grant(&mut peer, folder, &mut random);
+        }
+    }
+}
+
+/// Opens, reads and writes by queue and in mapped memory, and closes. What it is refused since an administrator has just
+/// taken it back is refused.
+fn use_a_grant(peer: &mut Peer, folder: &Path, random: &mut Random) {
+    let granted = match random.below(4) {
+        0 => {
+            let file = std::fs::File::open(folder.join("passed")).unwrap();
+            peer.ask_with(Ask::OpenDescriptor {}, &[file.as_fd()]).map(|(answer, _)| answer)
+        }
+        other => {
+            let volume = ["fast-theirs", "slow-theirs"][other as usize % 2].into();
+            peer.ask(Ask::Open { volume, access: random.one_of(&[Access::Read, Access::ReadWrite]) })
+        }
+    };
+    let Ok(Answer::Granted(granted)) = granted else { return };
+    let grant = granted.grant;
+    if granted.not_mapped.is_none() {
+        // It stays mapped by nobody: the descriptors are what the server has given out.
+        let _ = peer.ask(Ask::Map { grant, from: 0 });
+    }
+    let channel = peer.channel.as_mut().unwrap();
+    for _ in 0..random.below(200) {
+        let length = 4096 << random.below(5);
+        let Ok(buffer) = channel.alloc(length as usize) else { continue };
+        let opcode = if granted.access.writes() { random.one_of(&[1, 2]) } else { 1 };
+        let at = [grant, random.below((VOLUME - length) / 4096) * 4096, length, 0, 0, 0];
+        if channel.under_way() == channel.depth() {
+            channel.reap_within(LIMIT).unwrap();
+        }
+        channel.submit(Submission::new(opcode).arguments(at).buffer(buffer)).unwrap();
+    }
+    if random.below(2) == 0 {
+        while channel.under_way() > 0 {
+            channel.reap_within(LIMIT).unwrap();
+        }
+        let _ = peer.ask(Ask::Close { grant });
+    }
+}
+
+/// A client that nothing happens to: it writes and reads, and answers the longest time that a request has taken.
+fn go_on(mut peer: Peer, volume: &str, stop: &AtomicBool) -> Duration {
+    let grant = peer.open(volume, Access::ReadWrite).unwrap().grant;
+    let (mut longest, mut number) = (Duration::ZERO, 0u64);
+    while !stop.load(Relaxed) {
+        number += 1;
+        let (at, data) = (number % 128 * 8192, pattern(number, 8192));
+        let began = Instant::now();
+        peer.write(grant, at, &data).unwrap();
+        assert!(peer.read(grant, at, 8192).unwrap() == data, "{volume} has other bytes at {at}");
+        longest = longest.max(began.elapsed());
+    }
+    longest
+}
+
+#[test]
+fn nobody_notices_clients_that_are_killed() {
+    let serving = Serving::start("fast=mem:16M,pages=4K", "");
+    std::fs::write(serving.folder().join("passed"), vec![7; VOLUME as usize]).unwrap();
+    let admin = serving.peer();
+    for (volume, device) in
+        [("good", "fast"), ("fast-theirs", "fast"), ("slow-theirs", "disk"), ("slow-good", "disk")]
+    {
+        admin.create(volume, device, VOLUME);
+    }
+    let mut random = Random::seeded("nobody_notices_clients_that_are_killed");
+    let (stop, wanted) = (AtomicBool::new(false), rounds(0));
+    let (mut killed, mut before) = (0, None);
+    let began = Instant::now();
+    let longest = std::thread::scope(|scope| {
+        let going_on = ["good", "slow-good"].map(|volume| {
+            let (peer, stop) = (serving.peer().with_channel(), &stop);
+            scope.spawn(move || go_on(peer, volume, stop))
+        });
+        let _stop = Stop(&stop);
+        let mut children = std::collections::VecDeque::new();
+        while killed < wanted || (wanted == 0 && began.elapsed() < A_WHILE) {
+            let role = format!("{} {}", serving.folder().display(), random.number());
+            children.push_back(Child::start("kill::a_client", &role, Vec::new()));
+            std::thread::sleep(Duration::from_micros(random.below(8000)));
+            if children.len() > AT_A_TIME {
+                // Those that live longest, and one that has hardly begun.
+                let child = if random.below(4) == 0 { children.pop_back() } else { children.pop_front() };
+                child.unwrap().kill();
+                killed += 1;
+            }
+            if random.below(16) == 0 {
+                let volume = random.one_of(&["fast-theirs", "slow-theirs"]).into();
+                admin.ask(Ask::Revoke { volume }).unwrap();
+            }
+            if killed == 20 && before.is_none() {
+                children.clear();
+                before = Some(serving.settled(&admin, 3));
+            }
+        }
+        drop(children);
+        let after = serving.settled(&admin, 3);
+        let before = before.expect("more than that were killed");
+        eprintln!("{killed} clients were killed in {:?}: {before:?}, then {after:?}", began.elapsed());
+        assert_eq!((before.descriptors, before.mappings), (after.descriptors, after.mappings));
+        // What is kept to be used again is not lost.
+        assert!(after.anonymous < before.anonymous + (4 << 20), "{before:?}, then {after:?}");
+        stop.store(true, Relaxed);
+        going_on.map(|one| one.join().unwrap())
+    });
+    eprintln!("the longest that others took for a write and a read was {longest:?}");
+    assert!(longest.iter().all(|longest| *longest < LIMIT / 4), "{longest:?}");
+}
+
+/// Ends those who go on, also when the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// The server dies under a queue and under a thread that waits, both of which connect to the next one. Each write that was
+/// completed durably is there; at the end each block is what was written last.
+#[test]
+fn clients_go_on_behind_a_server_that_is_killed() {
+    let mut serving = Serving::start("fast=mem:4M,pages=4K", "");
+    serving.peer().create("log", "disk", VOLUME);
+    let mut random = Random::seeded("clients_go_on_behind_a_server_that_is_killed");
+    let options = Options::new().choice(Choice::Channel).reconnect(Reconnect::Within(LIMIT)).limit(LIMIT);
+    let client = Client::connect(serving.socket(), options.clone()).unwrap();
+    let mut queue = Queue::connect(serving.socket(), options).unwrap();
+    let (stop, wanted) = (AtomicBool::new(false), rounds(0));
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let stopping = Stop(&stop);
+        scope.spawn(|| {
+            let volume = client.open("log", Access::ReadWrite).unwrap();
+            for number in 0u64.. {
+                let (at, data) = (number % 64 * 4096, pattern(number, 4096));
+                volume.write_at_durable(&data, at).unwrap();
+                let mut there = vec![0; 4096];
+                volume.read_at(&mut there, at).unwrap();
+                assert!(there == data, "write {number} was durable, and is not there");
+                if stop.load(Relaxed) {
+                    return;
+                }
+            }
+        });
+        let queued = scope.spawn(|| go_on_by_queue(&mut queue, &stop));
+        let mut killed = 0;
+        while killed < wanted || (wanted == 0 && began.elapsed() < A_WHILE) {
+            std::thread::sleep(Duration::from_micros(random.below(80_000)));
+            serving.kill();
+            serving.start_again();
+            killed += 1;
+        }
+        drop(stopping);
+        let (done, reconnects) = queued.join().unwrap();
+        eprintln!(
+            "{killed} servers were killed in {:?}: {done} requests, {reconnects} reconnects",
+            began.elapsed()
+        );
+        assert!(reconnects > 0 && killed > 3);
+    });
+}
+
+/// Writes blocks of its own in any order, none twice at a time; answers how many, and how often it connected again.
+fn go_on_by_queue(queue: &mut Queue, stop: &AtomicBool) -> (u64, u64) {
+    const BLOCKS: u64 = 64;
+    let log = queue.open("log", Access::ReadWrite).unwrap();
+    let place = |block: u64| (BLOCKS + block) * 4096;
+    let (mut last, mut is_under_way) = ([0u64; BLOCKS as usize], [false; BLOCKS as usize]);
+    let mut number = 0u64;
+    while !stop.load(Relaxed) {
+        number += 1;
+        let block = number % BLOCKS;
+        while is_under_way[block as usize] {
+            let done = queue.reap().unwrap();
+            done.outcome.unwrap();
+            assert!(std::mem::take(&mut is_under_way[done.user_data as usize]), "it was completed twice");
+        }
+        last[block as usize] = number;
+        is_under_way[block as usize] = true;
+        let durable = number.is_multiple_of(3);
+        queue.write_from(log, place(block), &pattern(number, 4096), durable, block).unwrap();
+    }
+    while queue.under_way() > 0 {
+        queue.reap().unwrap().outcome.unwrap();
+    }
+    for (block, number) in (0u64..).zip(last).filter(|(_, number)| *number > 0) {
+        queue.read(log, place(block), vec![0; 4096], block).unwrap();
+        let Some(Room::Own(there)) = queue.reap().unwrap().room else { panic!("no room") };
+        assert!(there == pattern(number, 4096), "block {block} is not what was written last");
+    }
+    (number, queue.reconnects())
+}
+
+impl Serving {
+    /// What the server's process has once all but so many clients are gone.
+    fn settled(&self, admin: &Peer, clients: usize) -> Process {
+        let end = Instant::now() + LIMIT;
+        let report = || {
+            let (answer, files) = admin.ask_with(Ask::Status {}, &[]).unwrap();
+            assert_eq!(answer, Answer::Report {});
+            let status = std::fs::read_to_string(format!(
+                "/proc/self/fd/{}",
+                std::os::fd::AsRawFd::as_raw_fd(&files[0])
+            ));
+            serde_json::from_str::<bywash_protocol::report::Status>(&status.unwrap()).unwrap()
+        };
+        loop {
+            let status = report();
+            let is_settled = status.clients.len() == clients
+                && status.devices.iter().filter(|device| device.name.starts_with("of client")).count() == 0;
+            if is_settled {
+                // What is dropped is dropped aside.
+                std::thread::sleep(Duration::from_millis(100));
+                return self.process();
+            }
+            assert!(Instant::now() < end, "they are not gone: {status:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn a_request_that_is_durable_is_so_when_its_client_is_killed() {
+    // What a client was told is done is there, whatever becomes of it and of the server.
+    let mut serving = Serving::start("fast=mem:4M,pages=4K", "");
+    let mut peer = serving.peer().with_channel();
+    peer.create("log", "disk", VOLUME);
+    let grant = peer.open("log", Access::ReadWrite).unwrap().grant;
+    peer.done(Opcode::Write, FUA, [grant, 4096, 4096, 0, 0, 0], Some(&pattern(9, 4096))).unwrap();
+    serving.kill();
+    serving.start_again();
+    let mut peer = serving.peer().with_channel();
+    let grant = peer.open("log", Access::Read).unwrap().grant;
+    assert_eq!(peer.read(grant, 4096, 4096).unwrap(), pattern(9, 4096));
+}

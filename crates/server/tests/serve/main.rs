@@ -1,0 +1,15 @@
+//! The server as its clients see it, by the protocol itself: what is served, what is refused, what survives.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod device;
+mod faults;
+mod held;
+mod hostile;
+mod idle;
+mod kill;
+mod limits;
+mod peer;
+mod process;
+mod requests;
+mod rights;

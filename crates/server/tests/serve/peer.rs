@@ -1,0 +1,203 @@
+//! A server, and clients that speak the protocol with their own mouth, so that they can also break it.
+
+use bywash_channel::{Client, Options as ChannelOptions, Submission, Wait, socket_pair};
+use bywash_link::{Messages, connect};
+use bywash_protocol::layout::{Opcode, Status};
+use bywash_protocol::{Access, Answer, Ask, Granted, MESSAGE_BYTES_MAX, Refused, VERSION};
+use bywash_server::{Options, Server};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// For everything that is not a matter of time.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// A server in a folder of its own.
+pub struct Served {
+    pub server: Option<Server>,
+    pub socket: PathBuf,
+    pub folder: TempDir,
+}
+
+impl Served {
+    /// With one device `fast` of 16 MiB of memory.
+    pub fn memory() -> Served {
+        Served::with(&["fast=mem:16M,pages=4K"], |_| {})
+    }
+
+    /// With a device `disk` of a file of so many bytes.
+    pub fn file(bytes: u64) -> Served {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let spec = format!("disk=file:{},size={bytes}", path.display());
+        Served::within(folder, &[&spec], |_| {})
+    }
+
+    pub fn with(devices: &[&str], change: impl FnOnce(&mut Options)) -> Served {
+        Served::within(tempfile::tempdir().unwrap(), devices, change)
+    }
+
+    fn within(folder: TempDir, devices: &[&str], change: impl FnOnce(&mut Options)) -> Served {
+        let socket = folder.path().join("socket");
+        let mut options = Options::new(&socket);
+        options.devices = devices.iter().map(|spec| spec.parse().unwrap()).collect();
+        change(&mut options);
+        Served { server: Some(Server::start(options).unwrap()), socket, folder }
+    }
+
+    pub fn peer(&self) -> Peer {
+        Peer::connect(&self.socket)
+    }
+
+    pub fn status(&self) -> bywash_protocol::report::Status {
+        self.server.as_ref().unwrap().status().unwrap()
+    }
+
+    /// Waits until the server says so.
+    pub fn until(&self, what: &str, is_so: impl Fn(&bywash_protocol::report::Status) -> bool) {
+        let end = std::time::Instant::now() + LIMIT;
+        while !is_so(&self.status()) {
+            assert!(std::time::Instant::now() < end, "{what}: {:?}", self.status());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// A client.
+pub struct Peer {
+    pub messages: Messages,
+    pub channel: Option<Client>,
+    pub page: OwnedFd,
+    pub number: u64,
+}
+
+impl Peer {
+    pub fn connect(socket: &Path) -> Peer {
+        let messages = Messages::over(connect(socket).unwrap(), MESSAGE_BYTES_MAX);
+        let (answer, mut passed) = ask(&messages, &Ask::Hello { version: VERSION, name: "test".into() }, &[]);
+        let Answer::Welcome { client, .. } = answer else { panic!("{answer:?}") };
+        Peer { messages, channel: None, page: passed.pop().unwrap(), number: client }
+    }
+
+    pub fn ask(&self, what: Ask) -> Result<Answer, Refused> {
+        self.ask_with(what, &[]).map(|(answer, _)| answer)
+    }
+
+    pub fn ask_with(
+        &self,
+        what: Ask,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Answer, Vec<OwnedFd>), Refused> {
+        match ask(&self.messages, &what, descriptors) {
+            (Answer::Refused(refused), _) => Err(refused),
+            answer => Ok(answer),
+        }
+    }
+
+    pub fn create(&self, volume: &str, device: &str, bytes: u64) {
+        self.create_as(volume, device, bytes, 0, 0o600).unwrap();
+    }
+
+    pub fn create_as(
+        &self,
+        volume: &str,
+        device: &str,
+        bytes: u64,
+        owner: u32,
+        mode: u16,
+    ) -> Result<(), Refused> {
+        let (volume, device) = (volume.into(), device.into());
+        self.ask(Ask::Create { volume, device, bytes, owner, group: owner, mode }).map(drop)
+    }
+
+    pub fn open(&self, volume: &str, access: Access) -> Result<Granted, Refused> {
+        match self.ask(Ask::Open { volume: volume.into(), access })? {
+            Answer::Granted(granted) => Ok(granted),
+            answer => panic!("{answer:?}"),
+        }
+    }
+
+    /// Makes its channel.
+    pub fn with_channel(mut self) -> Peer {
+        self.make_channel(ChannelOptions::new().depth(64).arena_bytes(4 << 20).wait(Wait::Adaptive));
+        self
+    }
+
+    pub fn make_channel(&mut self, options: ChannelOptions) {
+        let (here, there) = socket_pair().unwrap();
+        let making = std::thread::spawn(move || Client::over(here, &options).unwrap());
+        let (answer, _) = self.ask_with(Ask::Channel {}, &[there.as_fd()]).unwrap();
+        assert_eq!(answer, Answer::Done {});
+        self.channel = Some(making.join().unwrap());
+    }
+
+    /// A request and what became of it: its status, its value, and what is in its buffer then.
+    pub fn request(
+        &mut self,
+        opcode: u8,
+        flags: u8,
+        arguments: [u64; 6],
+        data: Option<&[u8]>,
+    ) -> (Status, u64, Vec<u8>) {
+        let channel = self.channel.as_mut().unwrap();
+        let mut submission = Submission::new(opcode).flags(flags).arguments(arguments);
+        if let Some(data) = data {
+            let mut buffer = channel.alloc(data.len()).unwrap();
+            buffer.write(0, data);
+            submission = submission.buffer(buffer);
+        }
+        channel.submit(submission).unwrap();
+        let done = channel.reap_within(LIMIT).unwrap();
+        let mut bytes = vec![0; done.buffer.as_ref().map_or(0, |buffer| buffer.len())];
+        if let Some(buffer) = done.buffer {
+            buffer.read(0, &mut bytes);
+        }
+        (Status::of(done.status).unwrap(), done.value, bytes)
+    }
+
+    pub fn read(&mut self, grant: u64, offset: u64, length: usize) -> Result<Vec<u8>, Status> {
+        let arguments = [grant, offset, length as u64, 0, 0, 0];
+        match self.request(Opcode::Read as u8, 0, arguments, Some(&vec![0; length])) {
+            (Status::Done, value, bytes) => {
+                assert_eq!(value, length as u64);
+                Ok(bytes)
+            }
+            (status, ..) => Err(status),
+        }
+    }
+
+    pub fn write(&mut self, grant: u64, offset: u64, data: &[u8]) -> Result<(), Status> {
+        let arguments = [grant, offset, data.len() as u64, 0, 0, 0];
+        self.done(Opcode::Write, 0, arguments, Some(data))
+    }
+
+    /// A request without data.
+    pub fn plain(&mut self, opcode: Opcode, grant: u64, offset: u64, length: u64) -> Result<(), Status> {
+        self.done(opcode, 0, [grant, offset, length, 0, 0, 0], None)
+    }
+
+    pub fn done(
+        &mut self,
+        opcode: Opcode,
+        flags: u8,
+        arguments: [u64; 6],
+        data: Option<&[u8]>,
+    ) -> Result<(), Status> {
+        match self.request(opcode as u8, flags, arguments, data) {
+            (Status::Done, ..) => Ok(()),
+            (status, ..) => Err(status),
+        }
+    }
+}
+
+pub fn ask(messages: &Messages, what: &Ask, descriptors: &[BorrowedFd<'_>]) -> (Answer, Vec<OwnedFd>) {
+    messages.send(&what.to_bytes().unwrap(), descriptors, LIMIT).unwrap();
+    let packet = messages.receive(LIMIT).unwrap();
+    (Answer::of_bytes(&packet.bytes).unwrap(), packet.descriptors)
+}
+
+/// Bytes that differ from place to place.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    (0..length as u64).map(|at| ((at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}

@@ -1,0 +1,121 @@
+//! A server in a process of its own, and what that process has.
+
+use crate::peer::{LIMIT, Peer};
+use bywash_peers::{Child, role};
+use bywash_server::{LimitsFile, Options, Server};
+use rustix::process::{Pid, Resource, getrlimit, prlimit};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The server, over the device that its role names and a file beside its socket.
+#[test]
+fn a_server() {
+    let Some(role) = role() else { return };
+    let (folder, device) = role.split_once(' ').unwrap();
+    let folder = Path::new(folder);
+    let mut options = Options::new(folder.join("socket"));
+    options.policy = Some(folder.join("volumes"));
+    options.limits = LimitsFile::read(&folder.join("limits")).unwrap();
+    options.devices.push(device.parse().unwrap());
+    options.devices.push(format!("disk=file:{},size=16M", folder.join("disk").display()).parse().unwrap());
+    let _server = Server::start(options).unwrap();
+    std::thread::sleep(Duration::from_secs(36_000));
+}
+
+/// It, as long as this is there.
+pub struct Serving {
+    child: Child,
+    folder: TempDir,
+    device: String,
+}
+
+/// What a process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    pub descriptors: usize,
+    pub mappings: usize,
+    /// Bytes that are in memory, and of these, its own.
+    pub resident: u64,
+    pub anonymous: u64,
+    /// Time of processors, in hundredths of a second.
+    pub ticks: u64,
+}
+
+impl Serving {
+    /// With a device besides `disk`, and with limits.
+    pub fn start(device: &str, limits: &str) -> Serving {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("limits"), limits).unwrap();
+        let child = Serving::child(folder.path(), device);
+        let serving = Serving { child, folder, device: device.into() };
+        serving.wait();
+        serving
+    }
+
+    fn child(folder: &Path, device: &str) -> Child {
+        Child::start("process::a_server", &format!("{} {device}", folder.display()), Vec::new())
+    }
+
+    fn wait(&self) {
+        let end = Instant::now() + LIMIT;
+        while bywash_link::connect(&self.socket()).is_err() {
+            assert!(Instant::now() < end, "the server does not begin");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill();
+    }
+
+    pub fn start_again(&mut self) {
+        self.child = Serving::child(self.folder.path(), &self.device);
+        self.wait();
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    pub fn peer(&self) -> Peer {
+        Peer::connect(&self.socket())
+    }
+
+    /// Whether it can open any file more.
+    pub fn may_open(&self, is_so: bool) {
+        let pid = Pid::from_raw(self.child.pid() as i32);
+        let mut limit = prlimit(pid, Resource::Nofile, getrlimit(Resource::Nofile)).unwrap();
+        // What it has it keeps.
+        limit.current = if is_so { limit.maximum } else { Some(0) };
+        prlimit(pid, Resource::Nofile, limit).unwrap();
+    }
+
+    pub fn process(&self) -> Process {
+        let of = |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", self.child.pid())).unwrap();
+        let status = of("status");
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+        };
+        // Behind the name, which may have anything in it.
+        let stat = of("stat");
+        let times: Vec<u64> = stat[stat.rfind(')').unwrap()..]
+            .split(' ')
+            .skip(12)
+            .take(2)
+            .map(|ticks| ticks.parse().unwrap())
+            .collect();
+        Process {
+            descriptors: std::fs::read_dir(format!("/proc/{}/fd", self.child.pid())).unwrap().count(),
+            mappings: of("maps").lines().filter(|line| line.contains("memfd:")).count(),
+            resident: bytes("VmRSS:"),
+            anonymous: bytes("RssAnon:"),
+            ticks: times.iter().sum(),
+        }
+    }
+}

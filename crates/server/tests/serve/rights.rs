@@ -1,0 +1,349 @@
+//! Who may do what, and how it is taken away.
+
+use crate::peer::{LIMIT, Peer, Served, pattern};
+use crate::process::Serving;
+use bywash_link::{File, PAGE};
+use bywash_peers::{Child, role};
+use bywash_protocol::layout::{Opcode, Status};
+use bywash_protocol::{Access, Answer, Ask, Code, notices};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::ptr;
+
+/// A user who is not the server's.
+const NOBODY: u32 = 65534;
+
+/// Memory of a chunk, or of the page.
+struct Mapped(*mut u8);
+
+impl Mapped {
+    fn of(descriptor: &OwnedFd, bytes: usize, rights: ProtFlags) -> Result<Mapped, Errno> {
+        // SAFETY: a new mapping at an address of the kernel's choice; it stays until the test ends.
+        let base = unsafe { mmap(ptr::null_mut(), bytes, rights, MapFlags::SHARED, descriptor, 0)? };
+        Ok(Mapped(base.cast()))
+    }
+
+    fn read(&self, at: usize, length: usize) -> Vec<u8> {
+        // SAFETY: within what is mapped, and copied out byte by byte.
+        (at..at + length).map(|at| unsafe { self.0.add(at).read_volatile() }).collect()
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        for (number, byte) in bytes.iter().enumerate() {
+            // SAFETY: within what is mapped for writing.
+            unsafe { self.0.add(at + number).write_volatile(*byte) };
+        }
+    }
+}
+
+fn chunks(peer: &Peer, grant: u64) -> (u64, Vec<OwnedFd>) {
+    match peer.ask_with(Ask::Map { grant, from: 0 }, &[]).unwrap() {
+        (Answer::Chunks { chunk_bytes, count }, passed) => {
+            assert_eq!(count as usize, passed.len());
+            (chunk_bytes, passed)
+        }
+        answer => panic!("{answer:?}"),
+    }
+}
+
+/// The server has no memory for new chunks when a volume is taken back: that is said, and done the next time, for all
+/// chunks that somebody has mapped.
+#[test]
+fn what_could_not_be_taken_back_is_taken_back_later() {
+    let serving = Serving::start("fast=mem:8M,pages=4K", "");
+    let admin = serving.peer();
+    let mut peer = serving.peer().with_channel();
+    peer.create("log", "fast", 6 << 20);
+    let grant = peer.open("log", Access::ReadWrite).unwrap().grant;
+    let (chunk_bytes, passed) = chunks(&peer, grant);
+    let both = ProtFlags::READ | ProtFlags::WRITE;
+    let mapped: Vec<Mapped> =
+        passed.iter().map(|chunk| Mapped::of(chunk, chunk_bytes as usize, both).unwrap()).collect();
+    let revoke = || admin.ask(Ask::Revoke { volume: "log".into() });
+    serving.may_open(false);
+    let refused = revoke().unwrap_err();
+    assert!(refused.message.contains("cannot be taken out of a client's reach"), "{refused}");
+    serving.may_open(true);
+    revoke().unwrap();
+    mapped.iter().for_each(|chunk| chunk.write(0, &[1; 512]));
+    let grant = peer.open("log", Access::Read).unwrap().grant;
+    for chunk in 0..3 {
+        assert_eq!(peer.read(grant, chunk * chunk_bytes, 512).unwrap(), vec![0; 512], "chunk {chunk}");
+    }
+}
+
+/// What another user than the server's finds, who owns the volume `theirs`: a process of this test's, which becomes that
+/// user first.
+#[test]
+fn another_user() {
+    let Some(socket) = role() else { return };
+    // SAFETY: system calls, of a process whose only business this is; glibc makes them for all threads.
+    let became = unsafe {
+        libc::setgroups(0, ptr::null()) == 0
+            && libc::setresgid(NOBODY, NOBODY, NOBODY) == 0
+            && libc::setresuid(NOBODY, NOBODY, NOBODY) == 0
+    };
+    assert!(became);
+    let peer = Peer::connect(Path::new(&socket));
+    for (volume, access, expected) in [
+        ("private", Access::Read, Err(Code::Denied)),
+        ("private", Access::ReadWrite, Err(Code::Denied)),
+        ("theirs", Access::ReadWrite, Ok(())),
+        ("public", Access::Read, Ok(())),
+        ("public", Access::Write, Err(Code::Denied)),
+        ("nothing", Access::Read, Err(Code::Missing)),
+    ] {
+        let found = peer.open(volume, access).map(drop).map_err(|refused| refused.code);
+        assert_eq!(found, expected, "{volume} {access}");
+    }
+    for ask in [
+        Ask::Remove { volume: "theirs".into() },
+        Ask::Resize { volume: "theirs".into(), bytes: 1 << 22 },
+        Ask::Revoke { volume: "public".into() },
+        Ask::Status {},
+    ] {
+        assert_eq!(peer.ask(ask).unwrap_err().code, Code::Denied);
+    }
+    // What can be read is mapped, and by no means written.
+    let public = peer.open("public", Access::Read).unwrap();
+    let (_, passed) = chunks(&peer, public.grant);
+    assert!(Mapped::of(&passed[0], PAGE, ProtFlags::READ).is_ok());
+    assert!(Mapped::of(&passed[0], PAGE, ProtFlags::READ | ProtFlags::WRITE).is_err());
+    let path = format!("/proc/self/fd/{}", passed[0].as_raw_fd());
+    assert_eq!(rustix::fs::open(&path, OFlags::RDWR, Mode::empty()).unwrap_err(), Errno::ACCESS);
+}
+
+#[test]
+fn owner_and_mode_decide() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root can be another user.
+        return;
+    }
+    let served = Served::memory();
+    // The folder of the test is root's alone.
+    rustix::fs::chmod(served.folder.path(), Mode::from_raw_mode(0o755)).unwrap();
+    let root = served.peer();
+    root.create_as("private", "fast", 1, 0, 0o600).unwrap();
+    root.create_as("theirs", "fast", 1, NOBODY, 0o600).unwrap();
+    root.create_as("public", "fast", 1, 0, 0o604).unwrap();
+    let socket = served.socket.to_str().unwrap();
+    let mut child = Child::start("rights::another_user", socket, Vec::new());
+    assert!(child.finish(LIMIT).success());
+}
+
+#[test]
+fn a_right_is_what_was_asked_for() {
+    let served = Served::memory();
+    let mut peer = served.peer().with_channel();
+    peer.create("log", "fast", 1);
+    let reader = peer.open("log", Access::Read).unwrap().grant;
+    let writer = peer.open("log", Access::Write).unwrap().grant;
+    peer.write(writer, 0, &pattern(1, 512)).unwrap();
+    assert_eq!(peer.read(reader, 0, 512).unwrap(), pattern(1, 512));
+    assert_eq!(peer.read(writer, 0, 512), Err(Status::Denied));
+    assert_eq!(peer.write(reader, 0, &[0; 512]), Err(Status::Denied));
+    for opcode in [Opcode::Discard, Opcode::WriteZeroes] {
+        assert_eq!(peer.plain(opcode, reader, 0, 512), Err(Status::Denied));
+    }
+    for grant in [reader, writer] {
+        let at = [grant, 0, 512, 0, 0, 0];
+        let compared = peer.done(Opcode::CompareAndWrite, 0, at, Some(&[0; 1024]));
+        assert_eq!(compared, Err(Status::Denied));
+    }
+    served.until("refusals are counted", |status| status.clients[0].counts.refusals == 6);
+}
+
+#[test]
+fn what_is_taken_back_is_refused_from_then_on() {
+    let served = Served::memory();
+    let admin = served.peer();
+    admin.create("log", "fast", 1);
+    let mut peer = served.peer().with_channel();
+    let grant = peer.open("log", Access::ReadWrite).unwrap().grant;
+    peer.write(grant, 0, &pattern(1, 512)).unwrap();
+    admin.ask(Ask::Revoke { volume: "log".into() }).unwrap();
+    assert_eq!(peer.read(grant, 0, 512), Err(Status::Revoked));
+    // It can be opened again, and has another number.
+    let again = peer.open("log", Access::Read).unwrap().grant;
+    assert_ne!(again, grant);
+    assert_eq!(peer.read(again, 0, 512).unwrap(), pattern(1, 512));
+    // A grant that is closed is gone as well, once.
+    peer.ask(Ask::Close { grant: again }).unwrap();
+    assert_eq!(peer.read(again, 0, 512), Err(Status::Revoked));
+    assert_eq!(peer.ask(Ask::Close { grant: again }).unwrap_err().code, Code::Missing);
+    assert_eq!(peer.read(7, 0, 512), Err(Status::NoGrant));
+}
+
+#[test]
+fn a_volume_that_is_removed_is_zeros_for_the_next_one() {
+    for served in [Served::memory(), Served::file(4 << 20)] {
+        let mut peer = served.peer().with_channel();
+        let device = served.status().devices[0].name.clone();
+        let bytes = served.status().devices[0].bytes;
+        peer.create("old", &device, bytes);
+        let old = peer.open("old", Access::ReadWrite).unwrap().grant;
+        for at in (0..bytes).step_by(1 << 20) {
+            peer.write(old, at, &pattern(at, 1 << 20)).unwrap();
+        }
+        peer.ask(Ask::Remove { volume: "old".into() }).unwrap();
+        assert_eq!(peer.write(old, 0, &[1; 512]), Err(Status::Revoked));
+        peer.create("new", &device, bytes);
+        let new = peer.open("new", Access::ReadWrite).unwrap().grant;
+        for at in (0..bytes).step_by(1 << 20) {
+            assert!(peer.read(new, at, 1 << 20).unwrap().iter().all(|byte| *byte == 0), "{device} at {at}");
+        }
+    }
+}
+
+#[test]
+fn a_smaller_volume_is_opened_anew_and_a_larger_one_is_not() {
+    let served = Served::file(8 << 20);
+    let mut peer = served.peer().with_channel();
+    peer.create("log", "disk", 1 << 20);
+    let grant = peer.open("log", Access::ReadWrite).unwrap().grant;
+    peer.write(grant, 0, &pattern(1, 4096)).unwrap();
+    peer.ask(Ask::Resize { volume: "log".into(), bytes: 2 << 20 }).unwrap();
+    assert_eq!(peer.read(grant, 0, 4096).unwrap(), pattern(1, 4096));
+    assert_eq!(peer.read(grant, 1 << 20, 4096), Err(Status::OutOfBounds));
+    let larger = peer.open("log", Access::ReadWrite).unwrap();
+    assert_eq!(larger.bytes, 2 << 20);
+    peer.write(larger.grant, 1 << 20, &pattern(2, 4096)).unwrap();
+    peer.ask(Ask::Resize { volume: "log".into(), bytes: 4096 }).unwrap();
+    assert_eq!(peer.read(grant, 0, 4096), Err(Status::Revoked));
+    assert_eq!(peer.read(larger.grant, 0, 4096), Err(Status::Revoked));
+    let smaller = peer.open("log", Access::Read).unwrap();
+    assert_eq!((smaller.bytes, peer.read(smaller.grant, 0, 4096).unwrap()), (4096, pattern(1, 4096)));
+}
+
+#[test]
+fn exactly_the_grant_is_mapped_with_exactly_its_right() {
+    let served = Served::memory();
+    let mut peer = served.peer().with_channel();
+    peer.create("one", "fast", 2 << 20);
+    peer.create("two", "fast", 4 << 20);
+    let two = peer.open("two", Access::ReadWrite).unwrap();
+    assert_eq!(two.not_mapped, None);
+    let (chunk_bytes, passed) = chunks(&peer, two.grant);
+    assert_eq!((chunk_bytes, passed.len()), (2 << 20, 2));
+    for chunk in &passed {
+        assert_eq!(rustix::fs::fstat(chunk).unwrap().st_size, 2 << 20);
+        assert_eq!(rustix::fs::ftruncate(chunk, 0), Err(Errno::PERM));
+    }
+    let both = ProtFlags::READ | ProtFlags::WRITE;
+    let second = Mapped::of(&passed[1], 2 << 20, both).unwrap();
+    second.write(4096, &pattern(3, 512));
+    assert_eq!(peer.read(two.grant, (2 << 20) + 4096, 512).unwrap(), pattern(3, 512));
+    peer.write(two.grant, 2 << 20, &pattern(4, 512)).unwrap();
+    assert_eq!(second.read(0, 512), pattern(4, 512));
+    let reader = peer.open("two", Access::Read).unwrap();
+    let (_, passed) = chunks(&peer, reader.grant);
+    assert!(Mapped::of(&passed[1], 2 << 20, both).is_err());
+    assert_eq!(Mapped::of(&passed[1], 2 << 20, ProtFlags::READ).unwrap().read(0, 512), pattern(4, 512));
+    // What can only be written cannot be had so.
+    let writer = peer.open("two", Access::Write).unwrap();
+    assert!(writer.not_mapped.is_some());
+    let refused = peer.ask(Ask::Map { grant: writer.grant, from: 0 }).unwrap_err();
+    assert_eq!(refused.code, Code::Unfit);
+    served.until("it is told", |status| {
+        status.clients[0].grants.iter().filter(|grant| grant.is_mapped).count() == 2
+    });
+}
+
+#[test]
+fn what_was_mapped_is_out_of_reach_when_it_was_taken_back() {
+    let served = Served::memory();
+    let admin = served.peer();
+    admin.create("log", "fast", 2 << 20);
+    let mut peer = served.peer().with_channel();
+    let grant = peer.open("log", Access::ReadWrite).unwrap().grant;
+    let (_, passed) = chunks(&peer, grant);
+    let both = ProtFlags::READ | ProtFlags::WRITE;
+    let mapped = Mapped::of(&passed[0], 2 << 20, both).unwrap();
+    let page = Mapped::of(&peer.page, PAGE, ProtFlags::READ).unwrap();
+    assert!(Mapped::of(&peer.page, PAGE, both).is_err());
+    let is_valid = |grant: u64| {
+        let word = page.read(notices::place_of(grant) * 8, 8);
+        notices::is_valid(grant, u64::from_ne_bytes(word.try_into().unwrap()))
+    };
+    mapped.write(0, &pattern(1, 512));
+    assert!(is_valid(grant));
+    admin.ask(Ask::Revoke { volume: "log".into() }).unwrap();
+    assert!(!is_valid(grant));
+    // It writes on, and nobody sees it.
+    mapped.write(0, &pattern(2, 512));
+    let again = peer.open("log", Access::ReadWrite).unwrap().grant;
+    assert!(is_valid(again));
+    assert_eq!(peer.read(again, 0, 512).unwrap(), pattern(1, 512));
+    assert_eq!(mapped.read(4096, 512), vec![0; 512]);
+}
+
+#[test]
+fn a_descriptor_is_worth_what_it_was_opened_for() {
+    let served = Served::memory();
+    let mut peer = served.peer().with_channel();
+    let path = served.folder.path().join("file");
+    std::fs::write(&path, vec![7; 16384]).unwrap();
+    let open = |flags: OFlags| rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let pass = |peer: &Peer, descriptor: &OwnedFd| match peer
+        .ask_with(Ask::OpenDescriptor {}, &[descriptor.as_fd()])
+    {
+        Ok((Answer::Granted(granted), _)) => Ok(granted),
+        Ok(answer) => panic!("{answer:?}"),
+        Err(refused) => Err(refused.code),
+    };
+    let read = open(OFlags::RDONLY);
+    let reader = pass(&peer, &read).unwrap();
+    assert_eq!((reader.access, reader.bytes), (Access::Read, 16384));
+    assert_eq!(peer.read(reader.grant, 4096, 4096).unwrap(), vec![7; 4096]);
+    assert_eq!(peer.write(reader.grant, 0, &[1; 4096]), Err(Status::Denied));
+    let write = open(OFlags::WRONLY);
+    let writer = pass(&peer, &write).unwrap();
+    // Changing the open file description afterwards changes nothing.
+    rustix::fs::fcntl_setfl(&write, OFlags::APPEND).unwrap();
+    peer.write(writer.grant, 0, &pattern(5, 4096)).unwrap();
+    peer.plain(Opcode::Flush, writer.grant, 0, 0).unwrap();
+    let now = std::fs::read(&path).unwrap();
+    assert_eq!((now.len(), &now[..4096]), (16384, pattern(5, 4096).as_slice()));
+    assert_eq!(peer.read(writer.grant, 0, 4096), Err(Status::Denied));
+    // What is no file is not waited for.
+    let (pipe, _other) = rustix::pipe::pipe().unwrap();
+    assert_eq!(pass(&peer, &pipe), Err(Code::Unfit));
+    let folder = rustix::fs::open(served.folder.path(), OFlags::RDONLY, Mode::empty()).unwrap();
+    assert_eq!(pass(&peer, &folder), Err(Code::Unfit));
+    // Closing gives the file back.
+    peer.ask(Ask::Close { grant: reader.grant }).unwrap();
+    peer.ask(Ask::Close { grant: writer.grant }).unwrap();
+    served.until("the files are given back", |status| status.devices.len() == 1);
+}
+
+#[test]
+fn a_report_is_a_file_of_json() {
+    let served = Served::memory();
+    let peer = served.peer();
+    peer.create("log", "fast", 1);
+    let (_, mut passed) = peer.ask_with(Ask::Volumes {}, &[]).unwrap();
+    let file = passed.pop().unwrap();
+    let bytes = rustix::fs::fstat(&file).unwrap().st_size as usize;
+    assert!(File::adopt(file.try_clone().unwrap(), bytes, bywash_link::SEALS_FROZEN).is_ok());
+    let mut text = vec![0; bytes];
+    rustix::io::pread(&file, &mut text, 0).unwrap();
+    let volumes: Vec<bywash_protocol::report::Volume> = serde_json::from_slice(&text).unwrap();
+    assert_eq!((volumes.len(), volumes[0].name.as_str(), volumes[0].bytes), (1, "log", 2 << 20));
+}
+
+#[test]
+fn the_last_page_of_a_client_is_its_own() {
+    let served = Served::memory();
+    let (one, other) = (served.peer(), served.peer());
+    one.create("log", "fast", 1);
+    // Both have a first grant, by the same number, and each its own.
+    let (grant, same) =
+        (one.open("log", Access::Read).unwrap(), other.open("log", Access::ReadWrite).unwrap());
+    assert_eq!(grant.grant, same.grant);
+    let page = Mapped::of(&other.page, PAGE, ProtFlags::READ).unwrap();
+    one.ask(Ask::Close { grant: grant.grant }).unwrap();
+    assert_eq!(page.read(0, 8), vec![0; 8]);
+}
