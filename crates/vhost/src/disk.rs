@@ -1,0 +1,284 @@
+//! A disk at work: chains become requests of the medium, and what is done goes back into the ring.
+//!
+//! Invariant: a chain that was taken is given back exactly once, when its request is done, in whichever order that is;
+//! what keeps the guest's memory mapped lives as long. The medium has as many requests under way as the rings have
+//! entries at most. Called by `export` for each turn, and by `messages` when something changes.
+
+use crate::layout::{self, FAILED, FLUSHES, NAME_BYTES, OK, UNSUPPORTED};
+use crate::medium::{Geometry, Medium, Operation, Request};
+use crate::memory::{Map, Memory};
+use crate::request::{Asked, Parts, What};
+use crate::ring::{Broken, Head, Next, Ring};
+use crate::stats::Counters;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use slab::Slab;
+use std::sync::Arc;
+use vm_memory::{Bytes, GuestAddress};
+
+/// Chains that are taken from a ring before the next one has its turn.
+const TURN_MAX: usize = 256;
+/// How long a medium is waited for before it is looked at anyway.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// What a disk is like, for any guest.
+#[derive(Debug)]
+pub(crate) struct Face {
+    pub(crate) name: [u8; NAME_BYTES],
+    pub(crate) queues: u16,
+    pub(crate) memory_bytes_max: u64,
+}
+
+/// A disk, and the guest that has it.
+#[derive(Debug)]
+pub(crate) struct Disk<M> {
+    pub(crate) medium: M,
+    pub(crate) geometry: Geometry,
+    pub(crate) face: Face,
+    /// What the guest's driver has agreed to.
+    pub(crate) agreed: u64,
+    pub(crate) memory: Option<Memory>,
+    pub(crate) rings: Vec<Ring>,
+    /// A request's token is its place here; there are no more than entries of rings.
+    requests: Slab<UnderWay>,
+    parts: Parts,
+    counters: Arc<Counters>,
+    /// There is more to do at once.
+    again: bool,
+    /// Something waits for a request to be done.
+    held: bool,
+}
+
+/// A chain whose request is under way.
+#[derive(Debug)]
+struct UnderWay {
+    ring: usize,
+    head: Head,
+    operation: Operation,
+    length: u64,
+    status: GuestAddress,
+    /// Where it came from: the guest may have other memory by now.
+    map: Arc<Map>,
+}
+
+impl<M: Medium> Disk<M> {
+    pub(crate) fn new(medium: M, face: Face, counters: Arc<Counters>) -> Disk<M> {
+        let geometry = medium.geometry();
+        let rings = (0..face.queues).map(|_| Ring::new()).collect();
+        Disk {
+            medium,
+            geometry,
+            face,
+            agreed: 0,
+            memory: None,
+            rings,
+            requests: Slab::new(),
+            parts: Parts::default(),
+            counters,
+            again: false,
+            held: false,
+        }
+    }
+
+    /// Does what there is to do, within limits; answers whether there is more.
+    pub(crate) fn turn(&mut self) -> bool {
+        (self.again, self.held) = (false, false);
+        self.reap();
+        for ring in 0..self.rings.len() {
+            self.take(ring);
+        }
+        // What was fast is done by now.
+        if self.reap() > 0 && self.held {
+            self.again = true;
+        }
+        self.tell();
+        self.again
+    }
+
+    /// Waits until everything is done that was taken from `ring`, or from all.
+    pub(crate) fn drain(&mut self, ring: Option<usize>) {
+        loop {
+            self.reap();
+            let left = match ring {
+                Some(ring) => self.rings[ring].under_way.into(),
+                None => self.medium.under_way(),
+            };
+            if left == 0 {
+                self.tell();
+                return;
+            }
+            self.wait_for_medium();
+        }
+    }
+
+    /// As before the first guest.
+    pub(crate) fn forget_guest(&mut self) {
+        self.drain(None);
+        self.rings.iter_mut().for_each(|ring| *ring = Ring::new());
+        (self.memory, self.agreed) = (None, 0);
+    }
+
+    fn wait_for_medium(&mut self) {
+        if self.medium.arm() {
+            return;
+        }
+        if let Some(descriptor) = self.medium.descriptor() {
+            // Whatever it says, the medium is looked at next.
+            let _ = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&LOOK));
+        }
+    }
+
+    fn take(&mut self, index: usize) {
+        if !self.rings[index].is_live() {
+            return;
+        }
+        let Some(map) = self.memory.as_ref().map(|memory| memory.map().clone()) else { return };
+        if let Err(Broken) = self.take_turn(index, &map) {
+            self.rings[index].give_up();
+        }
+    }
+
+    fn take_turn(&mut self, index: usize, map: &Arc<Map>) -> Result<(), Broken> {
+        self.rings[index].keep_looking(map)?;
+        for _ in 0..TURN_MAX {
+            match self.rings[index].next(map)? {
+                Next::Nothing => return Ok(()),
+                Next::Busy => {
+                    self.held = true;
+                    return Ok(());
+                }
+                Next::Unclear => break,
+                Next::Chain(head) => {
+                    let asked = self.parts.read(self.rings[index].chain(head, map), map, &self.geometry);
+                    if !self.carry_out(index, head, asked, map)? {
+                        self.held = true;
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        self.again = true;
+        Ok(())
+    }
+
+    /// Answers whether the chain is gone from the ring, and not put back for later.
+    fn carry_out(&mut self, index: usize, head: Head, asked: Asked, map: &Arc<Map>) -> Result<bool, Broken> {
+        let Asked { status: Some(status), what: Ok(what) } = asked else {
+            let state = asked.what.err().unwrap_or(FAILED);
+            return self.refuse(index, head, asked.status, state, map);
+        };
+        let (operation, offset, length) = match what {
+            What::Do { operation: Operation::Write, offset, length } if self.agreed & FLUSHES == 0 => {
+                // A guest that knows no flush takes every write for durable (5.2.6.2).
+                (Operation::WriteDurable, offset, length)
+            }
+            // As little does it wait for zeros to become durable: it can write them.
+            What::Do { operation: Operation::WriteZeroes, .. } if self.agreed & FLUSHES == 0 => {
+                return self.refuse(index, head, Some(status), UNSUPPORTED, map);
+            }
+            What::Do { operation, offset, length } => (operation, offset, length),
+            What::Identify => return self.identify(index, head, status, map),
+        };
+        let Some(memory) = &self.memory else { return Err(Broken) };
+        let under_way = UnderWay { ring: index, head, operation, length, status, map: map.clone() };
+        let place = self.requests.insert(under_way);
+        let token = place as u64;
+        let (pieces, memory) = (&self.parts.pieces[..], &memory.owner());
+        if self.medium.submit(Request { token, operation, offset, length, pieces, memory }).is_ok() {
+            Counters::add(&self.counters.requests, 1);
+            Counters::add(&self.counters.resumed, head.left.into());
+            Counters::raise(&self.counters.under_way_max, self.requests.len() as u64);
+            return Ok(true);
+        }
+        self.requests.remove(place);
+        if self.medium.under_way() == 0 {
+            // It has nothing to wait for, and still does not take this one.
+            return self.refuse(index, head, Some(status), FAILED, map);
+        }
+        self.rings[index].put_back(head);
+        Ok(false)
+    }
+
+    fn refuse(
+        &mut self,
+        index: usize,
+        head: Head,
+        status: Option<GuestAddress>,
+        state: u8,
+        map: &Map,
+    ) -> Result<bool, Broken> {
+        Counters::add(&self.counters.requests, 1);
+        Counters::add(&self.counters.refused, 1);
+        let written = status.map_or(0, |at| write_status(at, state, map));
+        self.rings[index].give_back(head, written, map).map(|()| true)
+    }
+
+    fn identify(
+        &mut self,
+        index: usize,
+        head: Head,
+        status: GuestAddress,
+        map: &Map,
+    ) -> Result<bool, Broken> {
+        let Some(bytes) = self.parts.write(&self.face.name, map) else {
+            return self.refuse(index, head, Some(status), FAILED, map);
+        };
+        Counters::add(&self.counters.requests, 1);
+        let written = bytes as u32 + write_status(status, OK, map);
+        self.rings[index].give_back(head, written, map).map(|()| true)
+    }
+
+    /// Gives back what is done; answers how many chains that were.
+    fn reap(&mut self) -> usize {
+        let Disk { medium, requests, rings, memory, counters, .. } = self;
+        let mut count = 0;
+        medium.reap(&mut |done| {
+            // A medium that names something else than what it was given has nothing to tell.
+            let Some(under_way) = requests.try_remove(done.token as usize) else { return };
+            let UnderWay { ring, head, operation, length, status, map } = under_way;
+            count += 1;
+            let (state, bytes) = match (done.result, operation) {
+                (Err(_), _) => (FAILED, 0),
+                (Ok(()), Operation::Read) => (OK, length),
+                (Ok(()), _) => (OK, 0),
+            };
+            let counter = match (done.result, operation) {
+                (Err(_), _) => Some((&counters.failed, 1)),
+                (Ok(()), Operation::Read) => Some((&counters.bytes_read, length)),
+                (Ok(()), Operation::Write | Operation::WriteDurable) => {
+                    Some((&counters.bytes_written, length))
+                }
+                _ => None,
+            };
+            if let Some((counter, more)) = counter {
+                Counters::add(counter, more);
+            }
+            let written = (bytes as u32).saturating_add(write_status(status, state, &map));
+            let now = memory.as_ref().map_or(&map, Memory::map);
+            if let Err(Broken) = rings[ring].give_back(head, written, now) {
+                rings[ring].give_up();
+            }
+        });
+        count
+    }
+
+    fn tell(&mut self) {
+        let Some(memory) = &self.memory else { return };
+        for ring in self.rings.iter_mut().filter(|ring| ring.news) {
+            match ring.tell(memory.map()) {
+                Ok(true) => Counters::add(&self.counters.notifications, 1),
+                Ok(false) => {}
+                Err(Broken) => ring.give_up(),
+            }
+        }
+    }
+
+    /// What the guest may read of the disk.
+    pub(crate) fn configuration(&self, offset: u32, bytes: u32) -> Option<Vec<u8>> {
+        layout::part(&layout::configuration(&self.geometry, self.face.queues), offset, bytes)
+    }
+}
+
+/// Answers how many bytes were written: it fails if the guest has left no room, and then nobody can be told.
+fn write_status(at: GuestAddress, state: u8, map: &Map) -> u32 {
+    map.write_obj(state, at).is_ok().into()
+}

@@ -1,0 +1,262 @@
+//! What a guest reads of its disk, and how it writes what it wants: virtio 1.2, section 5.2.
+//!
+//! ```text
+//!   configuration, 60 bytes, little-endian (5.2.4)
+//!
+//!    0 capacity, sectors, 8  |  8 size_max, 4     | 12 seg_max, 4
+//!   16 geometry, 4           | 20 blk_size, 4     | 24 topology: exponent, offset, min 2, opt 4
+//!   32 writeback, unused     | 34 num_queues, 2   | 36 max_discard_sectors, 4 | 40 max_discard_seg, 4
+//!   44 discard_alignment, 4  | 48 max_write_zeroes_sectors, 4 | 52 max_write_zeroes_seg, 4 | 56 may_unmap, 1, unused 3
+//!
+//!   a request (5.2.6)                         a range, of those to discard and to write zeros (5.2.6)
+//!
+//!   readable:  type 4 | reserved 4 | sector 8 | data, or ranges      sector 8 | sectors 4 | flags 4
+//!   writable:  data | status 1
+//! ```
+//!
+//! Where one descriptor ends and the next begins means nothing (2.7.4): the first 16 readable bytes are the head, the
+//! last writable byte is the status.
+
+use crate::error::Error;
+use crate::medium::Geometry;
+use virtio_bindings::{virtio_blk as blk, virtio_config, virtio_ring};
+
+/// Bytes of a sector, whatever a block has (5.2.4).
+pub(crate) const SECTOR: u64 = 512;
+/// Bytes of a request's head.
+pub(crate) const HEAD_BYTES: usize = 16;
+/// Bytes of a range.
+pub(crate) const RANGE_BYTES: usize = 16;
+/// Bytes of a disk's name.
+pub(crate) const NAME_BYTES: usize = blk::VIRTIO_BLK_ID_BYTES as usize;
+/// Bytes of the configuration.
+const CONFIGURATION_BYTES: usize = 60;
+/// Bytes that a frontend may ask for: what is behind the configuration are zeros.
+const CONFIGURATION_BYTES_MAX: usize = 256;
+
+/// What became of a request, as the guest reads it.
+pub(crate) const OK: u8 = blk::VIRTIO_BLK_S_OK as u8;
+pub(crate) const FAILED: u8 = blk::VIRTIO_BLK_S_IOERR as u8;
+pub(crate) const UNSUPPORTED: u8 = blk::VIRTIO_BLK_S_UNSUPP as u8;
+
+/// The guest knows how to have writes made durable, and does.
+pub(crate) const FLUSHES: u64 = 1 << blk::VIRTIO_BLK_F_FLUSH;
+/// Notifications say from where on they are wanted.
+pub(crate) const EVENT_INDEX: u64 = 1 << virtio_ring::VIRTIO_RING_F_EVENT_IDX;
+
+/// What is offered to a guest, but for what is vhost-user's own.
+pub(crate) fn features(geometry: &Geometry) -> u64 {
+    let ring = [virtio_ring::VIRTIO_RING_F_EVENT_IDX, virtio_ring::VIRTIO_RING_F_INDIRECT_DESC];
+    let disk = [
+        blk::VIRTIO_BLK_F_SIZE_MAX,
+        blk::VIRTIO_BLK_F_SEG_MAX,
+        blk::VIRTIO_BLK_F_BLK_SIZE,
+        blk::VIRTIO_BLK_F_FLUSH,
+        blk::VIRTIO_BLK_F_TOPOLOGY,
+        blk::VIRTIO_BLK_F_MQ,
+    ];
+    let changes: &[u32] = match geometry.read_only {
+        true => &[blk::VIRTIO_BLK_F_RO],
+        false => &[blk::VIRTIO_BLK_F_DISCARD, blk::VIRTIO_BLK_F_WRITE_ZEROES],
+    };
+    let all = ring.iter().chain(&disk).chain(changes).chain(&[virtio_config::VIRTIO_F_VERSION_1]);
+    all.fold(0, |features, bit| features | 1 << bit)
+}
+
+/// Why a medium cannot be a disk, if it cannot.
+pub(crate) fn check(geometry: &Geometry) -> Result<(), Error> {
+    let Geometry { bytes, block, transfer_max, range_max, pieces_max, .. } = *geometry;
+    let block_bytes = u64::from(block);
+    let reason = if !block.is_power_of_two() || block_bytes < SECTOR {
+        format!("its blocks have {block} bytes, and should have a power of two from 512 on")
+    } else if bytes == 0 || !bytes.is_multiple_of(block_bytes) {
+        format!("its {bytes} bytes are no whole blocks of {block}, or none")
+    } else if pieces_max == 0 {
+        "it takes no memory along with a request".to_owned()
+    } else if segments(geometry).1 < block_bytes.max(PAGE) {
+        format!("it takes {transfer_max} bytes in {pieces_max} pieces: less than a page, or a block, in each")
+    } else if range_max < block_bytes {
+        format!("it discards {range_max} bytes, less than a block, at a time")
+    } else {
+        return Ok(());
+    };
+    Err(Error::Unfit(reason))
+}
+
+/// Most segments of a request, and most bytes of each, so that together they are no more than the medium takes.
+///
+/// Bytes are whole pages: Linux takes no less for a segment. SeaBIOS keeps of their product the lower 16 bits, and reads
+/// nothing if those are zero; an odd number of pages and a number of segments that is no multiple of 16 see to that.
+fn segments(geometry: &Geometry) -> (u64, u64) {
+    let pieces = geometry.pieces_max.min(u16::MAX.into()) as u64;
+    let count = if pieces.is_multiple_of(16) { pieces - 1 } else { pieces };
+    let pages = (geometry.transfer_max / count / PAGE).min(SEGMENT_PAGES_MAX);
+    (count, (pages - u64::from(pages > 0 && pages.is_multiple_of(2))) * PAGE)
+}
+
+/// Bytes of a guest's page, at least.
+const PAGE: u64 = 4096;
+/// A segment has less than 1 GiB: its bytes are a number of 32 bits.
+const SEGMENT_PAGES_MAX: u64 = (1 << 30) / PAGE;
+
+/// The configuration that a guest reads.
+pub(crate) fn configuration(geometry: &Geometry, queues: u16) -> [u8; CONFIGURATION_BYTES] {
+    let mut bytes = [0; CONFIGURATION_BYTES];
+    let mut put = |at: usize, value: u64, length: usize| {
+        bytes[at..at + length].copy_from_slice(&value.to_le_bytes()[..length]);
+    };
+    let block = u64::from(geometry.block);
+    let blocks = |bytes: u64| (bytes / block).clamp(1, u16::MAX.into());
+    let optimal = u64::from(geometry.optimal).max(block);
+    // In whole blocks, as a number of 32 bits.
+    let range = (geometry.range_max.min(u64::from(u32::MAX) * SECTOR) / block) * block / SECTOR;
+    put(0, geometry.bytes / SECTOR, 8);
+    let (count, bytes_max) = segments(geometry);
+    put(8, bytes_max, 4);
+    put(12, count, 4);
+    put(20, block, 4);
+    // How many blocks a physical one has, as an exponent of two.
+    put(24, u64::from((optimal / block).ilog2().min(u8::MAX.into())), 1);
+    put(26, blocks(optimal), 2);
+    put(28, optimal / block, 4);
+    put(34, queues.into(), 2);
+    if !geometry.read_only {
+        put(36, range, 4);
+        put(40, RANGES_MAX as u64, 4);
+        put(44, block / SECTOR, 4);
+        put(48, range, 4);
+        put(52, RANGES_MAX as u64, 4);
+    }
+    bytes
+}
+
+/// Ranges of a request to discard or to write zeros: each becomes a request of the medium.
+pub(crate) const RANGES_MAX: usize = 1;
+
+/// A part of the configuration, if it is one.
+pub(crate) fn part(configuration: &[u8], offset: u32, bytes: u32) -> Option<Vec<u8>> {
+    let (offset, bytes) = (offset as usize, bytes as usize);
+    let end = offset.checked_add(bytes).filter(|end| *end <= CONFIGURATION_BYTES_MAX)?;
+    let mut all = configuration.to_vec();
+    all.resize(CONFIGURATION_BYTES_MAX, 0);
+    Some(all[offset..end].to_vec())
+}
+
+/// What a request's head says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) kind: u32,
+    pub(crate) sector: u64,
+}
+
+impl Head {
+    pub(crate) fn from_bytes(bytes: [u8; HEAD_BYTES]) -> Head {
+        Head { kind: word(&bytes, 0), sector: long(&bytes, 8) }
+    }
+}
+
+/// What is to be discarded, or to become zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) sector: u64,
+    pub(crate) sectors: u32,
+    pub(crate) flags: u32,
+}
+
+impl Range {
+    pub(crate) fn from_bytes(bytes: [u8; RANGE_BYTES]) -> Range {
+        Range { sector: long(&bytes, 0), sectors: word(&bytes, 8), flags: word(&bytes, 12) }
+    }
+}
+
+fn word(bytes: &[u8; 16], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn long(bytes: &[u8; 16], at: usize) -> u64 {
+    u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry = Geometry {
+        bytes: 64 << 20,
+        block: 512,
+        optimal: 4096,
+        transfer_max: 1 << 20,
+        range_max: 16 << 20,
+        pieces_max: 16,
+        read_only: false,
+    };
+
+    #[test]
+    fn golden_configuration() {
+        let words = |geometry: &Geometry| -> Vec<u32> {
+            let bytes = configuration(geometry, 3);
+            bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+        };
+        let common = [0x2_0000, 0, 0x1_1000, 15, 0, 512, 0x0008_0003, 8, 0x0003_0000];
+        assert_eq!(words(&GEOMETRY), [&common[..], &[0x8000, 1, 1, 0x8000, 1, 0]].concat());
+        let read_only = Geometry { read_only: true, ..GEOMETRY };
+        assert_eq!(words(&read_only), [&common[..], &[0; 6]].concat());
+    }
+
+    #[test]
+    fn golden_head_and_range() {
+        let bytes: [u8; 16] = std::array::from_fn(|index| index as u8);
+        assert_eq!(Head::from_bytes(bytes), Head { kind: 0x0302_0100, sector: 0x0f0e_0d0c_0b0a_0908 });
+        let range = Range { sector: 0x0706_0504_0302_0100, sectors: 0x0b0a_0908, flags: 0x0f0e_0d0c };
+        assert_eq!(Range::from_bytes(bytes), range);
+    }
+
+    #[test]
+    fn what_is_behind_the_configuration_are_zeros() {
+        let all = configuration(&GEOMETRY, 1);
+        assert_eq!(part(&all, 0, 60).unwrap(), all);
+        assert_eq!(part(&all, 20, 4).unwrap(), [0, 2, 0, 0]);
+        assert_eq!(part(&all, 56, 200).unwrap(), [0; 200]);
+        for (offset, bytes) in [(0, 257), (256, 1), (u32::MAX, u32::MAX), (u32::MAX, 1)] {
+            assert_eq!(part(&all, offset, bytes), None);
+        }
+    }
+
+    #[test]
+    fn segments_fill_no_more_than_the_medium_takes() {
+        for (transfer_max, pieces_max) in
+            [(1 << 20, 16), (1 << 30, 16), (u64::MAX, usize::MAX), (4096, 1), (1 << 20, 126)]
+        {
+            let (count, bytes) = segments(&Geometry { transfer_max, pieces_max, ..GEOMETRY });
+            assert!(count * bytes <= transfer_max && count <= pieces_max as u64, "{count} of {bytes}");
+            assert!((count * bytes) as u16 >= 4096, "{count} of {bytes}: nothing for SeaBIOS");
+            assert!(u32::try_from(bytes).is_ok() && bytes.is_multiple_of(PAGE));
+        }
+    }
+
+    #[test]
+    fn what_is_offered_is_what_the_medium_can() {
+        let all = features(&GEOMETRY);
+        let read_only = features(&Geometry { read_only: true, ..GEOMETRY });
+        assert_eq!(all, 0x1_3000_7646);
+        assert_eq!(read_only, 0x1_3000_1666);
+    }
+
+    #[test]
+    fn what_makes_no_disk_is_named() {
+        check(&GEOMETRY).unwrap();
+        for (geometry, why) in [
+            (Geometry { block: 1000, ..GEOMETRY }, "power of two"),
+            (Geometry { block: 256, ..GEOMETRY }, "from 512"),
+            (Geometry { bytes: 0, ..GEOMETRY }, "no whole blocks"),
+            (Geometry { bytes: 1000, ..GEOMETRY }, "no whole blocks"),
+            (Geometry { pieces_max: 0, ..GEOMETRY }, "no memory"),
+            (Geometry { transfer_max: 4096, ..GEOMETRY }, "less than a page"),
+            (Geometry { block: 16384, transfer_max: 16 * 8192, ..GEOMETRY }, "less than a page, or a block"),
+            (Geometry { range_max: 0, ..GEOMETRY }, "less than a block, at a time"),
+        ] {
+            let error = check(&geometry).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

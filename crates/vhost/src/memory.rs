@@ -1,0 +1,155 @@
+//! A guest's memory, as its frontend passes it on.
+//!
+//! Invariant: what is mapped can never fault. A frontend that could shrink a file afterwards could end this process, so
+//! only memory that is sealed against that is taken (fcntl(2), F_SEAL_SHRINK), as in `bywash_link`; nor are reserved
+//! huge pages, which can be taken out of a file behind a mapping and then be missing.
+
+use crate::medium::Owner;
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
+use std::fs::File;
+use std::sync::Arc;
+use vhost::vhost_user::message::VhostUserMemoryRegion;
+use vm_memory::{GuestAddress, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap};
+
+/// What statfs(2) says of memory in reserved huge pages.
+const HUGETLBFS: i64 = 0x9584_58f6;
+
+/// The mapping itself, and all that can be reached by a guest's addresses.
+pub(crate) type Map = GuestMemoryMmap<()>;
+
+/// The memory of one guest.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    map: Arc<Map>,
+    places: Vec<Place>,
+}
+
+/// Where the frontend has a region itself: the addresses of rings are its own.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    frontend: u64,
+    guest: u64,
+    bytes: u64,
+}
+
+impl Memory {
+    /// Maps what a frontend has passed, if that is safe and no more than `bytes_max`.
+    pub(crate) fn adopt(
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        bytes_max: u64,
+    ) -> Result<Memory, String> {
+        let mut mapped = Vec::with_capacity(regions.len());
+        let mut places = Vec::with_capacity(regions.len());
+        let mut left = bytes_max;
+        for (region, file) in regions.iter().zip(files) {
+            let (frontend, guest, bytes) = (region.user_addr, region.guest_phys_addr, region.memory_size);
+            left = left.checked_sub(bytes).ok_or_else(|| {
+                format!(
+                    "its memory is larger than the {bytes_max} bytes that are allowed: give the guest less"
+                )
+            })?;
+            check(&file, region.mmap_offset, bytes)?;
+            let mapping =
+                region.mmap_region(file).map_err(|error| format!("its memory cannot be mapped: {error}"))?;
+            let region = GuestRegionMmap::new(mapping, GuestAddress(guest));
+            mapped.push(region.ok_or("its memory goes past the last address")?);
+            places.push(Place { frontend, guest, bytes });
+        }
+        mapped.sort_by_key(|region| region.start_addr());
+        let map = Map::from_regions(mapped).map_err(|error| format!("its memory makes no sense: {error}"))?;
+        Ok(Memory { map: Arc::new(map), places })
+    }
+
+    pub(crate) fn map(&self) -> &Arc<Map> {
+        &self.map
+    }
+
+    /// What keeps it mapped.
+    pub(crate) fn owner(&self) -> Owner {
+        self.map.clone()
+    }
+
+    /// The guest's address of what the frontend has at `address`.
+    pub(crate) fn translate(&self, address: u64) -> Option<u64> {
+        self.places.iter().find_map(|place| {
+            let offset = address.checked_sub(place.frontend).filter(|offset| *offset < place.bytes)?;
+            place.guest.checked_add(offset)
+        })
+    }
+}
+
+/// Whether so many bytes from `offset` on are there, and stay.
+pub(crate) fn check(file: &File, offset: u64, bytes: u64) -> Result<(), String> {
+    const REMEDY: &str =
+        "give QEMU -object memory-backend-memfd,share=on, whose seals are on if nothing else is said";
+    let look = |error| format!("its memory cannot be looked at: {error}");
+    let seals = fcntl_get_seals(file).map_err(|_| format!("its memory is no memfd: {REMEDY}"))?;
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(format!("its memory is not sealed against shrinking: {REMEDY}"));
+    }
+    if fstatfs(file).map_err(look)?.f_type == HUGETLBFS {
+        return Err(format!(
+            "its memory is of reserved huge pages, which can vanish: {REMEDY}, and no hugetlb"
+        ));
+    }
+    let has = fstat(file).map_err(look)?.st_size as u64;
+    match offset.checked_add(bytes) {
+        Some(end) if end <= has => Ok(()),
+        _ => Err(format!("its memory has {has} bytes, and should have {bytes} from {offset} on")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
+
+    fn file(bytes: u64, seals: SealFlags) -> File {
+        let file = File::from(memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap());
+        file.set_len(bytes).unwrap();
+        fcntl_add_seals(&file, seals).unwrap();
+        file
+    }
+
+    fn region(guest: u64, bytes: u64, frontend: u64) -> VhostUserMemoryRegion {
+        VhostUserMemoryRegion::new(guest, bytes, frontend, 0)
+    }
+
+    #[test]
+    fn only_memory_that_stays_is_taken() {
+        let regions = [region(0, 8192, 0x1000)];
+        Memory::adopt(&regions, vec![file(8192, SealFlags::SHRINK)], 8192).unwrap();
+        for (files, bytes_max, why) in [
+            (file(8192, SealFlags::GROW), 8192, "not sealed"),
+            (file(4096, SealFlags::SHRINK), 8192, "has 4096 bytes"),
+            (file(8192, SealFlags::SHRINK), 8191, "larger than the 8191"),
+            (tempfile::tempfile().unwrap(), 8192, "no memfd"),
+            (File::open("/dev/zero").unwrap(), 8192, "no memfd"),
+        ] {
+            let error = Memory::adopt(&regions, vec![files], bytes_max).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+        let two = || vec![file(8192, SealFlags::SHRINK), file(8192, SealFlags::SHRINK)];
+        let overlapping = [region(0, 8192, 0), region(4096, 8192, 0x10000)];
+        assert!(Memory::adopt(&overlapping, two(), 1 << 20).unwrap_err().contains("no sense"));
+    }
+
+    #[test]
+    fn addresses_of_the_frontend_are_translated() {
+        let regions = [region(0x10_0000, 4096, 0x7000), region(0, 4096, u64::MAX - 4096)];
+        let files = vec![file(4096, SealFlags::SHRINK), file(4096, SealFlags::SHRINK)];
+        let memory = Memory::adopt(&regions, files, 1 << 20).unwrap();
+        for (address, guest) in [
+            (0x7000, Some(0x10_0000)),
+            (0x7fff, Some(0x10_0fff)),
+            (0x8000, None),
+            (0x6fff, None),
+            (u64::MAX - 1, Some(4095)),
+            (u64::MAX, None),
+            (0, None),
+        ] {
+            assert_eq!(memory.translate(address), guest, "{address:#x}");
+        }
+    }
+}

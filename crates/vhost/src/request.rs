@@ -1,0 +1,206 @@
+//! What a chain of descriptors asks for.
+//!
+//! Invariant: whatever the guest has written there, and whenever it changes it, what comes out is a request within the
+//! medium whose pieces are the guest's memory, or a refusal. Everything is read once. Called by `disk`, for each chain.
+
+use crate::layout::{FAILED, Head, RANGE_BYTES, RANGES_MAX, Range, SECTOR, UNSUPPORTED};
+use crate::medium::{Geometry, Operation, Piece};
+use crate::memory::Map;
+use virtio_bindings::virtio_blk as blk;
+use virtio_queue::desc::split::Descriptor;
+use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// Where the guest looks for what became of it; none if it has left no room.
+    pub(crate) status: Option<GuestAddress>,
+    /// What to do, or the status that says why not.
+    pub(crate) what: Result<What, u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A request of the medium; what memory goes along is in the parts.
+    Do { operation: Operation, offset: u64, length: u64 },
+    /// The disk's name is to be written.
+    Identify,
+}
+
+/// The parts of a chain. They are kept from one chain to the next, so that no memory is allocated for each.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    readable: Vec<Part>,
+    writable: Vec<Part>,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    at: GuestAddress,
+    bytes: u32,
+}
+
+impl Parts {
+    /// Reads a chain.
+    pub(crate) fn read(
+        &mut self,
+        chain: impl Iterator<Item = Descriptor>,
+        memory: &Map,
+        geometry: &Geometry,
+    ) -> Asked {
+        self.pieces.clear();
+        if !self.sort(chain) {
+            return Asked { status: None, what: Err(FAILED) };
+        }
+        let Some(status) = self.take_status().filter(|at| memory.check_range(*at, 1, Permissions::Write))
+        else {
+            return Asked { status: None, what: Err(FAILED) };
+        };
+        Asked { status: Some(status), what: self.understand(memory, geometry) }
+    }
+
+    /// What the device may read, and what it may write; whether that is a whole chain.
+    fn sort(&mut self, chain: impl Iterator<Item = Descriptor>) -> bool {
+        self.readable.clear();
+        self.writable.clear();
+        let mut goes_on = true;
+        for descriptor in chain {
+            goes_on = descriptor.has_next();
+            let part = Part { at: descriptor.addr(), bytes: descriptor.len() };
+            match descriptor.is_write_only() {
+                _ if part.bytes == 0 => {}
+                true => self.writable.push(part),
+                // All that is readable comes first (2.7.4.2).
+                false if self.writable.is_empty() => self.readable.push(part),
+                false => return false,
+            }
+        }
+        !goes_on
+    }
+
+    /// The last writable byte, which is not data any more.
+    fn take_status(&mut self) -> Option<GuestAddress> {
+        let last = self.writable.last_mut()?;
+        last.bytes -= 1;
+        let at = last.at.0.checked_add(last.bytes.into()).map(GuestAddress);
+        if last.bytes == 0 {
+            self.writable.pop();
+        }
+        at
+    }
+
+    fn understand(&mut self, memory: &Map, geometry: &Geometry) -> Result<What, u8> {
+        let head = Head::from_bytes(take(&mut self.readable, memory)?);
+        match head.kind {
+            blk::VIRTIO_BLK_T_IN => self.transfer(Operation::Read, head.sector, memory, geometry),
+            blk::VIRTIO_BLK_T_OUT => self.transfer(Operation::Write, head.sector, memory, geometry),
+            blk::VIRTIO_BLK_T_FLUSH => Ok(What::Do { operation: Operation::Flush, offset: 0, length: 0 }),
+            blk::VIRTIO_BLK_T_DISCARD => self.range(Operation::Discard, memory, geometry),
+            blk::VIRTIO_BLK_T_WRITE_ZEROES => self.range(Operation::WriteZeroes, memory, geometry),
+            blk::VIRTIO_BLK_T_GET_ID => Ok(What::Identify),
+            _ => Err(UNSUPPORTED),
+        }
+    }
+
+    /// Writes as much of `bytes` as there is room for; answers how many. None: not all of the room is memory.
+    pub(crate) fn write(&self, mut bytes: &[u8], memory: &Map) -> Option<usize> {
+        let all = bytes.len();
+        for part in &self.writable {
+            let (here, rest) = bytes.split_at(bytes.len().min(part.bytes as usize));
+            memory.write_slice(here, part.at).ok()?;
+            bytes = rest;
+        }
+        Some(all - bytes.len())
+    }
+
+    fn transfer(
+        &mut self,
+        operation: Operation,
+        sector: u64,
+        memory: &Map,
+        geometry: &Geometry,
+    ) -> Result<What, u8> {
+        let (parts, access) = match operation {
+            Operation::Read => (&self.writable, Permissions::Write),
+            _ => (&self.readable, Permissions::Read),
+        };
+        let length: u64 = parts.iter().map(|part| u64::from(part.bytes)).sum();
+        if length > geometry.transfer_max {
+            return Err(FAILED);
+        }
+        let offset = within(operation, sector, length, geometry)?;
+        for part in parts {
+            let slices = memory.get_slices(part.at, part.bytes as usize, access).map_err(|_| FAILED)?;
+            for slice in slices {
+                let slice = slice.map_err(|_| FAILED)?;
+                if self.pieces.len() >= geometry.pieces_max {
+                    return Err(FAILED);
+                }
+                self.pieces.push(Piece::new(slice.ptr_guard_mut().as_ptr(), slice.len()));
+            }
+        }
+        Ok(What::Do { operation, offset, length })
+    }
+
+    fn range(&mut self, operation: Operation, memory: &Map, geometry: &Geometry) -> Result<What, u8> {
+        let bytes: u64 = self.readable.iter().map(|part| u64::from(part.bytes)).sum();
+        if bytes != (RANGES_MAX * RANGE_BYTES) as u64 {
+            return Err(FAILED);
+        }
+        let range = Range::from_bytes(take(&mut self.readable, memory)?);
+        // "Unmap" is for zeros alone, and there it is advice (5.2.6.2).
+        let allowed = match operation {
+            Operation::WriteZeroes => blk::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP,
+            _ => 0,
+        };
+        if range.flags & !allowed != 0 {
+            return Err(UNSUPPORTED);
+        }
+        let length = u64::from(range.sectors) * SECTOR;
+        if length > geometry.range_max {
+            return Err(FAILED);
+        }
+        let offset = within(operation, range.sector, length, geometry)?;
+        Ok(What::Do { operation, offset, length })
+    }
+}
+
+/// The offset of a stretch that is one of whole blocks of the medium, and may be worked on.
+fn within(operation: Operation, sector: u64, length: u64, geometry: &Geometry) -> Result<u64, u8> {
+    let block = u64::from(geometry.block);
+    let offset = sector.checked_mul(SECTOR).ok_or(FAILED)?;
+    let whole = offset.is_multiple_of(block) && length.is_multiple_of(block) && length > 0;
+    let inside = offset <= geometry.bytes && length <= geometry.bytes - offset;
+    let allowed = operation == Operation::Read || !geometry.read_only;
+    if whole && inside && allowed { Ok(offset) } else { Err(FAILED) }
+}
+
+/// The first bytes of parts, which are not theirs any more.
+fn take<const BYTES: usize>(parts: &mut Vec<Part>, memory: &Map) -> Result<[u8; BYTES], u8> {
+    let mut bytes = [0; BYTES];
+    let (mut have, mut used) = (0, 0);
+    for part in parts.iter_mut() {
+        let piece = (BYTES - have).min(part.bytes as usize);
+        memory.read_slice(&mut bytes[have..have + piece], part.at).map_err(|_| FAILED)?;
+        have += piece;
+        // What was read is there, so its end is an address or the one behind the last.
+        part.at = GuestAddress(part.at.0.wrapping_add(piece as u64));
+        part.bytes -= piece as u32;
+        if part.bytes > 0 {
+            break;
+        }
+        used += 1;
+        if have == BYTES {
+            break;
+        }
+    }
+    parts.drain(..used);
+    if have == BYTES { Ok(bytes) } else { Err(FAILED) }
+}
+
+// What `range` makes of a request.
+const _: () = assert!(RANGES_MAX == 1);
+
+#[cfg(test)]
+mod tests;

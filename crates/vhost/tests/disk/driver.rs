@@ -1,0 +1,242 @@
+//! A frontend and its guest's driver in one: the messages are rust-vmm's, the ring is written by hand.
+//!
+//! ```text
+//!   0x1000 descriptors, three a slot | 0x2000 available | 0x3000 used | 0x4000 heads | 0x5000 statuses | 0x8000 data
+//! ```
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use vhost::vhost_user::message::VhostUserInflight;
+use vhost::vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+pub const READ: u32 = 0;
+pub const WRITE: u32 = 1;
+pub const FLUSH: u32 = 4;
+pub const DATA_BYTES: usize = 4096;
+/// Requests that can be under way.
+pub const SLOTS: u16 = 16;
+const ENTRIES: u16 = 64;
+const MEMORY_BYTES: usize = 0x2_0000;
+/// Where the frontend would have the guest's memory: it says so, and nobody looks there.
+const FRONTEND: u64 = 0x7000_0000_0000;
+const LIMIT: Duration = Duration::from_secs(20);
+
+pub struct Driver {
+    pub frontend: Frontend,
+    pub file: File,
+    pub map: GuestMemoryMmap<()>,
+    pub kick: EventFd,
+    pub call: EventFd,
+    pub error: EventFd,
+    next: u16,
+    seen: u16,
+}
+
+impl Driver {
+    /// Connected, and nothing said.
+    pub fn connect(socket: &Path) -> Driver {
+        let frontend = Frontend::connect(socket, 1).unwrap();
+        let file = File::from(memfd_create("guest", MemfdFlags::ALLOW_SEALING).unwrap());
+        file.set_len(MEMORY_BYTES as u64).unwrap();
+        fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        let own = FileOffset::new(file.try_clone().unwrap(), 0);
+        let map =
+            GuestMemoryMmap::from_ranges_with_files([(GuestAddress(0), MEMORY_BYTES, Some(own))]).unwrap();
+        let event = || EventFd::new(EFD_NONBLOCK).unwrap();
+        Driver { frontend, file, map, kick: event(), call: event(), error: event(), next: 0, seen: 0 }
+    }
+
+    /// Has the disk, with all features that are offered but for those of `without`.
+    pub fn attach(socket: &Path, without: u64) -> Driver {
+        let mut driver = Driver::connect(socket);
+        driver.agree(without);
+        driver.start(0);
+        driver
+    }
+
+    pub fn agree(&mut self, without: u64) {
+        let frontend = &mut self.frontend;
+        frontend.set_owner().unwrap();
+        let features = frontend.get_features().unwrap() & !without;
+        let wanted = VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
+        assert!(frontend.get_protocol_features().unwrap().contains(wanted));
+        frontend.set_protocol_features(wanted).unwrap();
+        frontend.set_hdr_flags(vhost::vhost_user::message::VhostUserHeaderFlag::NEED_REPLY);
+        assert!(features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0);
+        frontend.set_features(features).unwrap();
+    }
+
+    pub fn pass_memory(&self) -> vhost::Result<()> {
+        self.frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
+            guest_phys_addr: 0,
+            memory_size: MEMORY_BYTES as u64,
+            userspace_addr: FRONTEND,
+            mmap_offset: 0,
+            mmap_handle: self.file.as_raw_fd(),
+        }])?;
+        Ok(())
+    }
+
+    pub fn place(&self, table: u64) -> vhost::Result<()> {
+        self.frontend.set_vring_addr(
+            0,
+            &VringConfigData {
+                queue_max_size: ENTRIES,
+                queue_size: ENTRIES,
+                flags: 0,
+                desc_table_addr: FRONTEND + table,
+                used_ring_addr: FRONTEND + 0x3000,
+                avail_ring_addr: FRONTEND + 0x2000,
+                log_addr: None,
+            },
+        )
+    }
+
+    /// Starts the ring, which goes on with chain `base`.
+    pub fn start(&mut self, base: u16) {
+        self.pass_memory().unwrap();
+        self.frontend.set_vring_num(0, ENTRIES).unwrap();
+        self.frontend.set_vring_base(0, base).unwrap();
+        self.place(0x1000).unwrap();
+        self.frontend.set_vring_err(0, &self.error).unwrap();
+        self.frontend.set_vring_call(0, &self.call).unwrap();
+        self.frontend.set_vring_kick(0, &self.kick).unwrap();
+        self.frontend.set_vring_enable(0, true).unwrap();
+    }
+
+    /// Has what is under way recorded, in memory that is to be passed to whoever serves the disk next.
+    pub fn record(&mut self) -> (VhostUserInflight, File) {
+        let wanted = VhostUserInflight::new(0, 0, 1, ENTRIES);
+        let (record, file) = self.frontend.get_inflight_fd(&wanted).unwrap();
+        self.frontend.set_inflight_fd(&record, file.as_raw_fd()).unwrap();
+        (record, file)
+    }
+
+    /// Goes on with another server of the disk, which is to do what the last one has left.
+    pub fn go_on(&mut self, socket: &Path, (record, file): &(VhostUserInflight, File)) {
+        self.frontend = Frontend::connect(socket, 1).unwrap();
+        self.agree(0);
+        self.frontend.set_inflight_fd(record, file.as_raw_fd()).unwrap();
+        // What QEMU says, which cannot know better.
+        self.start(self.map.load(GuestAddress(0x3002), Ordering::Acquire).unwrap());
+    }
+
+    pub fn put(&self, at: u64, bytes: &[u8]) {
+        self.map.write_slice(bytes, GuestAddress(at)).unwrap();
+    }
+
+    pub fn data(&self, slot: u16) -> Vec<u8> {
+        let mut bytes = vec![0; DATA_BYTES];
+        self.map.read_slice(&mut bytes, GuestAddress(data_at(slot))).unwrap();
+        bytes
+    }
+
+    pub fn fill(&self, slot: u16, byte: u8) {
+        self.put(data_at(slot), &[byte; DATA_BYTES]);
+    }
+
+    pub fn status(&self, slot: u16) -> u8 {
+        self.map.read_obj(GuestAddress(status_at(slot))).unwrap()
+    }
+
+    /// Leaves a request of one page, or of nothing but a head, and does not say so.
+    pub fn leave(&mut self, slot: u16, kind: u32, page: u64) {
+        let (head, first) = (0x4000 + 32 * u64::from(slot), 3 * slot);
+        self.put(head, &kind.to_le_bytes());
+        self.put(head + 8, &(page * 8).to_le_bytes());
+        self.put(status_at(slot), &[0xff]);
+        let data = (data_at(slot), DATA_BYTES as u32, if kind == READ { 3 } else { 1 });
+        let status = (status_at(slot), 1, 2);
+        let pieces = match kind {
+            FLUSH => vec![(head, 16, 1), status],
+            _ => vec![(head, 16, 1), data, status],
+        };
+        for (number, (at, bytes, flags)) in (first..).zip(pieces) {
+            self.put_descriptor(number, at, bytes, flags, number + 1);
+        }
+        self.make_available(first);
+    }
+
+    pub fn put_descriptor(&self, number: u16, at: u64, bytes: u32, flags: u16, next: u16) {
+        let place = 0x1000 + 16 * u64::from(number);
+        self.put(place, &at.to_le_bytes());
+        self.put(place + 8, &bytes.to_le_bytes());
+        self.put(place + 12, &flags.to_le_bytes());
+        self.put(place + 14, &next.to_le_bytes());
+    }
+
+    pub fn make_available(&mut self, first: u16) {
+        self.put(0x2004 + 2 * u64::from(self.next % ENTRIES), &first.to_le_bytes());
+        self.next = self.next.wrapping_add(1);
+        self.set_available(self.next);
+    }
+
+    pub fn set_available(&self, index: u16) {
+        self.map.store(index, GuestAddress(0x2002), Ordering::Release).unwrap();
+    }
+
+    /// Leaves a request and says so.
+    pub fn ask(&mut self, slot: u16, kind: u32, page: u64) {
+        self.leave(slot, kind, page);
+        self.kick.write(1).unwrap();
+    }
+
+    /// How many requests were given back that were not waited for.
+    pub fn given_back(&self) -> u16 {
+        let index: u16 = self.map.load(GuestAddress(0x3002), Ordering::Acquire).unwrap();
+        index.wrapping_sub(self.seen)
+    }
+
+    /// Waits until so many were given back, being told of each; answers their slots, in order.
+    pub fn wait(&mut self, count: u16) -> Vec<u16> {
+        let end = Instant::now() + LIMIT;
+        // Asks to be told of the last of them (virtio 1.2, 2.7.7.1).
+        let last = self.seen.wrapping_add(count - 1);
+        self.put(0x2004 + 2 * u64::from(ENTRIES), &last.to_le_bytes());
+        std::sync::atomic::fence(Ordering::SeqCst);
+        while self.given_back() < count {
+            let _ = self.call.read();
+            if self.given_back() >= count {
+                break;
+            }
+            assert!(Instant::now() < end, "{} of {count} were given back", self.given_back());
+            wait_for(&self.call);
+        }
+        (0..count).map(|_| self.next_given_back()).collect()
+    }
+
+    fn next_given_back(&mut self) -> u16 {
+        let at = 0x3004 + 8 * u64::from(self.seen % ENTRIES);
+        self.seen = self.seen.wrapping_add(1);
+        let first: u32 = self.map.read_obj(GuestAddress(at)).unwrap();
+        first as u16 / 3
+    }
+}
+
+fn data_at(slot: u16) -> u64 {
+    0x8000 + DATA_BYTES as u64 * u64::from(slot)
+}
+
+fn status_at(slot: u16) -> u64 {
+    0x5000 + u64::from(slot)
+}
+
+/// Whether it is rung within the limit.
+pub fn wait_for(event: &EventFd) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::os::fd::BorrowedFd;
+    // SAFETY: the event counter is open as long as it is borrowed.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(event.as_raw_fd()) };
+    let limit = Timespec { tv_sec: LIMIT.as_secs() as i64, tv_nsec: 0 };
+    let rung = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)).unwrap();
+    assert_eq!(rung, 1, "nobody has rung");
+}

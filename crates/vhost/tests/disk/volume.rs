@@ -1,0 +1,154 @@
+//! A guest has a volume of a device server.
+
+use crate::driver::{DATA_BYTES, Driver, FLUSH, READ, SLOTS, WRITE};
+use bywash_client::{Access, Choice, Client, NewVolume, Options as ClientOptions, Queue};
+use bywash_server::Server;
+use bywash_vhost::{Error, Export, OnVolume, Options};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tempfile::TempDir;
+
+struct Bench {
+    folder: TempDir,
+    server: Option<Server>,
+}
+
+impl Bench {
+    /// A server with a volume `fast` of memory and one `slow` of a file, of 64 MiB each.
+    fn new() -> Bench {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let mut options = bywash_server::Options::new(folder.path().join("server"));
+        options.devices.push("memory=mem:96M".parse().unwrap());
+        options
+            .devices
+            .push(format!("disk=file:{},size=96M", folder.path().join("disk").display()).parse().unwrap());
+        options.policy = Some(folder.path().join("volumes"));
+        let server = Some(Server::start(options).unwrap());
+        let bench = Bench { folder, server };
+        let client = bench.client();
+        for (name, device) in [("fast", "memory"), ("slow", "disk")] {
+            let (name, device) = (name.to_owned(), device.to_owned());
+            client
+                .create(NewVolume { name, device, bytes: 64 << 20, owner: 0, group: 0, mode: 0o600 })
+                .unwrap();
+        }
+        bench
+    }
+
+    fn options(&self) -> ClientOptions {
+        ClientOptions::new().limit(Duration::from_secs(10))
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.folder.path().join("server"), self.options()).unwrap()
+    }
+
+    fn queue(&self, choice: Choice) -> Queue {
+        Queue::connect(self.folder.path().join("server"), self.options().choice(choice)).unwrap()
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("guest")
+    }
+
+    fn serve(&self, medium: OnVolume) -> Export {
+        let _ = std::fs::remove_file(self.socket());
+        let listener = UnixListener::bind(self.socket()).unwrap();
+        Export::start(listener, medium, Options::new(), |_| {}).unwrap()
+    }
+}
+
+#[test]
+fn it_is_read_and_written_by_either_way() {
+    let bench = Bench::new();
+    for (name, choice) in
+        [("fast", Choice::Automatic), ("fast", Choice::Channel), ("slow", Choice::Automatic)]
+    {
+        let medium = OnVolume::open(bench.queue(choice), name, Access::ReadWrite).unwrap();
+        let export = bench.serve(medium);
+        let mut driver = Driver::attach(&bench.socket(), 0);
+        for slot in 0..SLOTS {
+            driver.fill(slot, 100 + slot as u8);
+            driver.ask(slot, WRITE, 3 * u64::from(slot));
+        }
+        driver.wait(SLOTS);
+        driver.ask(0, FLUSH, 0);
+        driver.wait(1);
+        for slot in 0..SLOTS {
+            driver.fill(slot, 0);
+            driver.ask(slot, READ, 3 * u64::from(slot));
+        }
+        driver.wait(SLOTS);
+        for slot in 0..SLOTS {
+            assert_eq!(
+                (driver.status(slot), driver.data(slot)),
+                (0, vec![100 + slot as u8; DATA_BYTES]),
+                "{name}"
+            );
+        }
+        drop((driver, export));
+        let mut bytes = vec![0; DATA_BYTES];
+        let volume = bench.client().open(name, Access::Read).unwrap();
+        volume.read_at(&mut bytes, 3 * 5 * DATA_BYTES as u64).unwrap();
+        assert_eq!(bytes, [105; DATA_BYTES]);
+    }
+}
+
+#[test]
+fn when_the_server_is_gone_every_request_fails() {
+    let mut bench = Bench::new();
+    let export =
+        bench.serve(OnVolume::open(bench.queue(Choice::Automatic), "slow", Access::ReadWrite).unwrap());
+    let mut driver = Driver::attach(&bench.socket(), 0);
+    driver.ask(0, WRITE, 0);
+    driver.wait(1);
+    assert_eq!(driver.status(0), 0);
+    bench.server.take().unwrap().stop();
+    for slot in 0..SLOTS {
+        driver.ask(slot, if slot % 2 == 0 { READ } else { WRITE }, 0);
+    }
+    driver.wait(SLOTS);
+    assert!((0..SLOTS).all(|slot| driver.status(slot) == 1));
+    assert_eq!(export.stats().failed, u64::from(SLOTS));
+}
+
+#[test]
+fn what_may_not_be_had_is_no_disk() {
+    let bench = Bench::new();
+    for (name, access, why) in [("slow", Access::Write, "written only"), ("other", Access::Read, "other")] {
+        match OnVolume::open(bench.queue(Choice::Automatic), name, access) {
+            Err(Error::Unfit(said)) => assert!(said.contains(why), "{said}"),
+            _ => panic!("{name} was opened"),
+        }
+    }
+}
+
+/// Copies a volume into a file.
+#[cfg(target_arch = "x86_64")]
+fn copy_volume(client: &Client, name: &str, to: &Path) {
+    use std::io::Write;
+    let volume = client.open(name, Access::Read).unwrap();
+    let mut image = std::fs::File::create(to).unwrap();
+    let mut bytes = vec![0; 1 << 20];
+    for part in 0..64 {
+        volume.read_at(&mut bytes, part << 20).unwrap();
+        image.write_all(&bytes).unwrap();
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_guest_makes_a_file_system_on_it() {
+    let bench = Bench::new();
+    let export =
+        bench.serve(OnVolume::open(bench.queue(Choice::Automatic), "slow", Access::ReadWrite).unwrap());
+    let said =
+        bywash_guest::Guest::new(&bench.socket()).boot(bywash_guest::script::FILE_SYSTEM).wait_for_end();
+    let stats = export.stats();
+    assert_eq!((stats.refused, stats.failed), (0, 0), "{stats:?}");
+    drop(export);
+    let image = bench.folder.path().join("copy");
+    copy_volume(&bench.client(), "slow", &image);
+    bywash_guest::check_files(&image, &said);
+}

@@ -1,0 +1,204 @@
+//! A guest that knows nothing of Bywash has a disk of it.
+
+#![cfg(target_arch = "x86_64")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod medium;
+
+use bywash_guest::{Disk, Guest, check_files, script};
+use bywash_vhost::{Event, Export, Options};
+use medium::{Late, OnDevice};
+use std::os::unix::net::UnixListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+fn serve(disk: &Disk, options: &str, queues: u16) -> Export {
+    let listener = UnixListener::bind(disk.socket()).unwrap();
+    let medium = OnDevice::open(&format!("disk=file:{}{options}", disk.image().display()));
+    let report = |event| {
+        if let Event::Failed(error) = event {
+            panic!("{error}");
+        }
+    };
+    Export::start(listener, medium, Options::new().queues(queues).name("test-0001"), report).unwrap()
+}
+
+#[test]
+fn it_makes_a_file_system() {
+    let disk = Disk::new(64 << 20);
+    let export = serve(&disk, "", 2);
+    let look = r#"
+say serial $(cat /sys/block/vda/serial)
+say sectors $(cat /sys/block/vda/size)
+for name in discard_max_bytes write_zeroes_max_bytes logical_block_size write_cache max_segments; do
+    say $name $(cat /sys/block/vda/queue/$name)
+done
+say queues $(ls /sys/block/vda/mq | wc -l)
+"#;
+    let mut guest = Guest::new(&disk.socket()).queues(2).boot(&format!("{look}{}", script::FILE_SYSTEM));
+    guest.wait_for("queues 2");
+    assert_eq!(
+        guest.said(),
+        [
+            "serial test-0001",
+            "sectors 131072",
+            "discard_max_bytes 1073741824",
+            "write_zeroes_max_bytes 1073741824",
+            "logical_block_size 512",
+            "write_cache write back",
+            "max_segments 15",
+            "queues 2"
+        ]
+    );
+    let said = guest.wait_for_end();
+    let stats = export.stats();
+    println!("{stats:?}");
+    assert_eq!((stats.frontends, stats.refused, stats.failed), (1, 0, 0));
+    assert!(stats.under_way_max > 1, "{stats:?}");
+    drop(export);
+    check_files(&disk.image(), &said);
+}
+
+#[test]
+fn one_that_is_killed_leaves_a_sound_disk_to_the_next() {
+    let disk = Disk::new(64 << 20);
+    let export = serve(&disk, "", 1);
+    let mut first = Guest::new(&disk.socket()).boot(
+        r#"
+step /sbin/mke2fs -q -F -t ext4 /dev/vda
+step mount -t ext4 /dev/vda /mnt
+step dd if=/dev/urandom of=/mnt/kept bs=64k count=8 conv=fsync
+say kept $(sha256sum < /mnt/kept)
+say writing
+while true; do
+    dd if=/dev/urandom of=/mnt/first bs=16k count=64 conv=fsync 2> /dev/null &
+    dd if=/dev/urandom of=/mnt/other bs=64k count=64 2> /dev/null
+    mv /mnt/first /mnt/second; sync; rm /mnt/second
+done
+"#,
+    );
+    let kept = first.wait_for("kept");
+    first.wait_for("writing");
+    let before = export.stats();
+    // In the middle of it: some hundred requests later.
+    for _ in 0..2000 {
+        if export.stats().requests > before.requests + 200 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    first.kill();
+    let mut second = Guest::new(&disk.socket()).boot(
+        r#"
+step mount -t ext4 /dev/vda /mnt
+say kept $(sha256sum < /mnt/kept)
+step umount /mnt
+step /sbin/e2fsck -f -n /dev/vda
+"#,
+    );
+    assert_eq!(second.wait_for("kept"), kept);
+    second.wait_for_end();
+    let stats = export.stats();
+    assert!(before.requests + 200 < stats.requests, "{before:?}, {stats:?}");
+    assert_eq!((stats.frontends, stats.refused, stats.failed), (2, 0, 0));
+    drop(export);
+    script::check_image(&disk.image());
+}
+
+/// The process that serves the disk, and is killed: this program, started with this in its environment.
+const SERVES: &str = "BYWASH_TEST_SERVES";
+
+struct Server(Child);
+
+impl Server {
+    fn start(disk: &Disk) -> Server {
+        // The name of one that was killed.
+        let _ = std::fs::remove_file(disk.socket());
+        let program = std::env::current_exe().unwrap();
+        let child = Command::new(program)
+            .args(["--exact", "serves_until_it_is_killed", "--nocapture"])
+            .env(SERVES, disk.image().parent().unwrap())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        disk.wait_for_socket();
+        Server(child)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The only way to fail is that it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Not a test, but what [`Server`] runs. It is slow, so that there always is something under way, and writes down how
+/// much it was left by the one before.
+#[test]
+fn serves_until_it_is_killed() {
+    let Some(folder) = std::env::var_os(SERVES) else { return };
+    let disk = Disk::at(folder.as_ref());
+    let slow = Late::new(
+        OnDevice::open(&format!("disk=file:{}", disk.image().display())),
+        Duration::from_millis(15),
+    );
+    let listener = UnixListener::bind(disk.socket()).unwrap();
+    let report = |event| eprintln!("the disk's server: {event:?}");
+    let export = Export::start(listener, slow, Options::new().queues(2), report).unwrap();
+    // As long as whoever has started it.
+    let parent = std::os::unix::process::parent_id();
+    while std::os::unix::process::parent_id() == parent {
+        std::thread::sleep(Duration::from_millis(5));
+        let resumed = export.stats().resumed;
+        if resumed > 0 {
+            let name = format!("resumed-{}", std::process::id());
+            std::fs::write(disk.image().with_file_name(name), resumed.to_string()).unwrap();
+        }
+    }
+}
+
+/// How many requests were done by another server than the one that had taken them first.
+fn resumed(disk: &Disk) -> u64 {
+    let entries = std::fs::read_dir(disk.image().parent().unwrap()).unwrap().flatten();
+    let counts = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("resumed-"));
+    counts.filter_map(|entry| std::fs::read_to_string(entry.path()).unwrap().parse::<u64>().ok()).sum()
+}
+
+#[test]
+fn one_whose_server_is_killed_goes_on_with_the_next() {
+    let disk = Disk::new(64 << 20);
+    let mut server = Server::start(&disk);
+    let script = script::FILE_SYSTEM.replace("step mkdir /mnt/files", "step mkdir /mnt/files; say filling");
+    let mut guest = Guest::new(&disk.socket()).queues(2).reconnects().boot(&script);
+    guest.wait_for("filling");
+    for pause_ms in [30, 70, 150, 300] {
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        drop(server);
+        server = Server::start(&disk);
+        // Until QEMU tries again, which it does every second.
+        std::thread::sleep(Duration::from_millis(1200));
+    }
+    let said = guest.wait_for_end();
+    drop(server);
+    assert!(resumed(&disk) > 0, "no server was killed with something under way");
+    check_files(&disk.image(), &said);
+}
+
+#[test]
+fn what_may_only_be_read_is_read() {
+    let disk = Disk::new(1 << 20);
+    std::fs::write(disk.image(), [b'a'; 1 << 20]).unwrap();
+    let export = serve(&disk, ",read-only", 1);
+    let guest = Guest::new(&disk.socket()).boot(
+        r#"
+say read-only $(cat /sys/block/vda/ro)
+say letters $(tr -d a < /dev/vda | wc -c) $(wc -c < /dev/vda)
+dd if=/dev/zero of=/dev/vda bs=4k count=1 2> /dev/null && fail "written"
+"#,
+    );
+    assert_eq!(guest.wait_for_end(), ["read-only 1", "letters 0 1048576", "end"]);
+    assert_eq!(export.stats().bytes_written, 0);
+    assert_eq!(std::fs::read(disk.image()).unwrap(), [b'a'; 1 << 20]);
+}

@@ -1,0 +1,110 @@
+//! A device of `bywash_device` as a medium: really asynchronous, with many requests under way.
+
+use bywash_device::{Access, Command, Device, Full as DeviceFull, SPANS_MAX, Span, Spec};
+use bywash_vhost::{Done, Failure, Full, Geometry, Medium, Operation, Request};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+pub struct OnDevice(Box<dyn Device>);
+
+impl OnDevice {
+    /// As on the command line: `disk=file:PATH`.
+    pub fn open(spec: &str) -> OnDevice {
+        OnDevice(spec.parse::<Spec>().unwrap().open().unwrap())
+    }
+}
+
+impl Medium for OnDevice {
+    fn geometry(&self) -> Geometry {
+        let bywash_device::Geometry { bytes, block, optimal, transfer_max, access } = self.0.geometry();
+        Geometry {
+            bytes,
+            block,
+            optimal,
+            transfer_max,
+            range_max: transfer_max,
+            pieces_max: SPANS_MAX,
+            read_only: access == Access::Read,
+        }
+    }
+
+    fn submit(&mut self, request: Request<'_>) -> Result<(), Full> {
+        let Request { token, operation, offset, length, pieces, memory } = request;
+        // SAFETY: `memory` keeps the pieces mapped and goes along with the command; they are the guest's, to which no
+        // reference leads here.
+        let span = |piece: &bywash_vhost::Piece| unsafe { Span::new(piece.base(), piece.bytes()) };
+        let spans: Vec<Span> = pieces.iter().map(span).collect();
+        let command = match operation {
+            Operation::Read => Command::read(token, offset, &spans),
+            Operation::Write => Command::write(token, offset, &spans),
+            Operation::WriteDurable => Command::write_durable(token, offset, &spans),
+            Operation::Flush => Command::flush(token),
+            Operation::Discard => Command::discard(token, offset, length),
+            Operation::WriteZeroes => Command::write_zeroes(token, offset, length),
+        };
+        self.0.submit(command.owner(memory.clone())).map_err(|DeviceFull(_)| Full)
+    }
+
+    fn reap(&mut self, done: &mut dyn FnMut(Done)) {
+        self.0.poll(&mut |command| {
+            done(Done { token: command.token, result: command.result.map_err(|_| Failure) });
+        });
+    }
+
+    fn arm(&mut self) -> bool {
+        self.0.arm()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.0.descriptor()
+    }
+
+    fn under_way(&self) -> usize {
+        self.0.under_way()
+    }
+}
+
+/// Another medium, which says so late that something is done. Whoever waits for it has to look again and again.
+pub struct Late<M> {
+    medium: M,
+    by: Duration,
+    done: VecDeque<(Instant, Done)>,
+}
+
+impl<M: Medium> Late<M> {
+    pub fn new(medium: M, by: Duration) -> Late<M> {
+        Late { medium, by, done: VecDeque::new() }
+    }
+}
+
+impl<M: Medium> Medium for Late<M> {
+    fn geometry(&self) -> Geometry {
+        self.medium.geometry()
+    }
+
+    fn submit(&mut self, request: Request<'_>) -> Result<(), Full> {
+        self.medium.submit(request)
+    }
+
+    fn reap(&mut self, done: &mut dyn FnMut(Done)) {
+        let due = Instant::now() + self.by;
+        self.medium.reap(&mut |one| self.done.push_back((due, one)));
+        while self.done.front().is_some_and(|(due, _)| *due <= Instant::now()) {
+            self.done.pop_front().into_iter().for_each(|(_, one)| done(one));
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        std::thread::sleep(Duration::from_micros(200));
+        true
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn under_way(&self) -> usize {
+        self.medium.under_way() + self.done.len()
+    }
+}

@@ -1,0 +1,93 @@
+//! What a guest runs: busybox, e2fsprogs, the modules for its disk, and a script.
+//!
+//! The first program loads the modules, runs the script, and switches the machine off whatever becomes of it.
+
+use crate::archive::Archive;
+use crate::installed::{find, output};
+use crate::kernel::Kernel;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// In the order in which each needs those before it.
+const MODULES: [&str; 6] = [
+    "drivers/virtio/virtio_ring",
+    "drivers/virtio/virtio",
+    "drivers/virtio/virtio_pci_legacy_dev",
+    "drivers/virtio/virtio_pci_modern_dev",
+    "drivers/virtio/virtio_pci",
+    "drivers/block/virtio_blk",
+];
+
+/// From the host, with the libraries that they are linked to. A script names them by /sbin: busybox has some of its own.
+const PROGRAMS: [&str; 2] = ["mke2fs", "e2fsck"];
+
+/// A guest lives no longer, even if nobody is left to end it.
+pub const SECONDS_MAX: u32 = 120;
+
+/// The archive with all of that, for a kernel to unpack.
+///
+/// # Panics
+/// When something that belongs in it is not installed.
+pub fn system(kernel: &Kernel, script: &str) -> Vec<u8> {
+    let mut archive = Archive::new();
+    for folder in ["bin", "dev", "lib", "lib64", "mnt", "modules", "proc", "sbin", "sys", "tmp"] {
+        archive.folder(folder);
+    }
+    archive.console("dev/console");
+    archive.program("bin/busybox", &read(&find("busybox")));
+    archive.link("bin/sh", "busybox");
+    let mut libraries = BTreeSet::new();
+    for name in PROGRAMS {
+        let program = find(name);
+        archive.program(&format!("sbin/{name}"), &read(&program));
+        libraries.extend(linked(&program));
+    }
+    for library in &libraries {
+        let path = Path::new(library);
+        // The loader is where programs name it, all else where the loader looks.
+        let folder = if path.starts_with("/lib64") { "lib64" } else { "lib" };
+        let name = path.file_name().expect("the path of a library").to_string_lossy();
+        archive.program(&format!("{folder}/{name}"), &read(path));
+    }
+    let mut load = String::new();
+    for module in MODULES {
+        let name = module.rsplit('/').next().expect("the name of a module");
+        archive.program(&format!("modules/{name}.ko"), &read(&kernel.modules.join(format!("{module}.ko"))));
+        load += &format!("insmod /modules/{name}.ko || fail 'module {name}'\n");
+    }
+    archive.program("script", script.as_bytes());
+    archive.program(
+        "init",
+        FIRST.replace("LOAD", &load).replace("SECONDS_MAX", &SECONDS_MAX.to_string()).as_bytes(),
+    );
+    archive.finish()
+}
+
+/// `say` is heard by the host. `step` runs a command that has to succeed.
+const FIRST: &str = r#"#!/bin/sh
+export PATH=/bin
+/bin/busybox --install -s /bin
+say() { echo "guest: $*"; }
+fail() { say "failed: $*"; dmesg | tail -n 20; poweroff -f; sleep 60; }
+step() { "$@" > /tmp/step 2>&1 || { cat /tmp/step; fail "$*"; }; }
+mount -t devtmpfs dev /dev
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+(sleep SECONDS_MAX; poweroff -f) &
+LOAD
+. /script
+say end
+poweroff -f
+sleep 60
+"#;
+
+fn read(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
+}
+
+/// The libraries of a program, as paths: ldd(1) prints `name => path (address)`, or `path (address)` for the loader.
+fn linked(program: &Path) -> Vec<String> {
+    let said = output("ldd", &[&program.to_string_lossy()]);
+    said.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned).collect()
+}
