@@ -1,5 +1,7 @@
 //! The command line: flags, help texts and exit codes. Help, man pages and completions all come from here.
 
+pub mod serve;
+
 use bywash_bench::command::BenchArgs;
 use bywash_flow::plan::Mover;
 use bywash_flow::size;
@@ -48,6 +50,16 @@ pub enum Command {
     /// A model of servers whose operating system does the I/O (conventional), whose programs do it (user-level), whose
     /// devices run the file system and TCP (active), and whose devices pass data on to each other (direct).
     Plan(PlanArgs),
+    /// Share fast devices between programs that do not trust each other
+    ///
+    /// Each client has a channel of its own, on which it reads and writes without a system call; rights are decided when
+    /// it opens a volume or passes a descriptor, and checked for each request. What is memory can be mapped, exactly as far as
+    /// the right goes.
+    #[command(after_help = serve::SERVE_NOTES)]
+    Serve(serve::ServeArgs),
+    /// Make, list, change and remove the volumes of a device server
+    #[command(after_help = serve::VOLUME_NOTES)]
+    Volume(serve::VolumeArgs),
     /// Say what this machine offers, what it costs, and why a path cannot be used
     ///
     /// Takes about two seconds, needs no rights, changes nothing. Run it on a quiet machine.

@@ -152,6 +152,64 @@ pub enum Failure {
         source: io::Error,
     },
 
+    /// There is no server.
+    #[error(transparent)]
+    Server(#[from] bywash_server::Error),
+
+    /// A thread of the server has ended that never should.
+    #[error("something of the server has broken, and what it said is above; start it again")]
+    Broken,
+
+    /// A volume cannot be offered to virtual machines.
+    #[error("cannot offer volume '{volume}' to virtual machines: {what}")]
+    Export {
+        /// Its name.
+        volume: String,
+        /// Why not.
+        what: String,
+    },
+
+    /// Metrics cannot be told.
+    #[error(
+        "cannot tell metrics at {address}: {source}; name another --metrics, or port 0 for any that is free"
+    )]
+    Metrics {
+        /// As it was given.
+        address: std::net::SocketAddr,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+
+    /// No server lets this command in.
+    #[error("{error}; is a server there? `bywash serve --socket {}` starts one", .socket.display())]
+    NoServer {
+        /// Where it was looked for.
+        socket: PathBuf,
+        /// Why not.
+        error: bywash_client::Error,
+    },
+
+    /// A server did not do what it was asked.
+    #[error(transparent)]
+    Client(#[from] bywash_client::Error),
+
+    /// The store of volumes did not.
+    #[error(transparent)]
+    Volumes(#[from] bywash_volume::Error),
+
+    /// There is no such user or group.
+    #[error("there is no {what} '{name}'; give a name or a number")]
+    NoSuch {
+        /// User or group.
+        what: &'static str,
+        /// As it was given.
+        name: String,
+    },
+
+    /// That takes a server.
+    #[error("{0} takes a server that runs; leave --policy out")]
+    NeedsServer(&'static str),
+
     /// Standard output cannot be written.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),

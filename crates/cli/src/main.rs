@@ -11,6 +11,8 @@
 //! - [`report`]: the records of a session as a table and as JSON
 //! - [`flow`]: a flow from the command line: its progress, its report, its signals
 //! - [`plan`]: the model of servers: its figures, its answers, its acceptance table
+//! - [`serve`]: a device server; [`volume`]: its volumes
+//! - [`http`]: what can be read over HTTP
 //! - [`doctor`]: probes and costs
 //! - [`error`]: why bywash could not do what it was asked
 //! - [`manual`]: man pages and shell completions, generated from [`cli`]
@@ -25,11 +27,14 @@ mod cli;
 mod doctor;
 mod error;
 mod flow;
+mod http;
 mod manual;
 mod plan;
 mod report;
 mod run;
+mod serve;
 mod signals;
+mod volume;
 
 use clap::Parser;
 use cli::{Cli, Command, EXIT_OWN_FAILURE};
@@ -67,6 +72,14 @@ fn bywash() -> i32 {
         Command::Plan(arguments) => {
             run::survive_broken_pipes();
             plan::main(&arguments)
+        }
+        Command::Serve(arguments) => {
+            run::survive_broken_pipes();
+            serve::main(&arguments)
+        }
+        Command::Volume(arguments) => {
+            run::survive_broken_pipes();
+            volume::main(&arguments)
         }
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Bench(arguments) => {

@@ -4,7 +4,7 @@
 //! - [`tell`]: what the model says of one; [`simulate`]: what the simulator says; [`timeline`]: who had what when
 //! - [`check`]: what the papers say, against what comes out here
 //! - [`drawing`]: the papers' curves as SVG and CSV; [`bars`]: their bars
-//! - [`web`]: the planner as a page; [`serve`]: the page to browsers of this machine
+//! - [`web`]: the planner as a page
 //! - [`calibrate`]: this machine, measured, as a description; [`validate`]: simple runs on it, predicted and made
 //! - [`measure`]: what these two measure with
 //! - [`trace`]: recorded calls as a trace
@@ -16,7 +16,6 @@ mod check;
 mod drawing;
 mod file;
 mod measure;
-mod serve;
 mod simulate;
 mod tell;
 mod timeline;

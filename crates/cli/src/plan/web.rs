@@ -3,14 +3,16 @@
 //! The page is one file, which computes in the browser; see `web/`. It is in this command if that was built with the
 //! feature `page`.
 
-use super::serve;
 use crate::cli::WebArgs;
 use crate::error::Failure;
+use crate::http::{self, Content, Site};
 use crate::signals::Signals;
+use std::borrow::Cow;
 use std::fs;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
+use std::sync::Arc;
 
 #[cfg(feature = "page")]
 const PAGE: Option<&[u8]> = Some(include_bytes!(env!("BYWASH_PAGE")));
@@ -52,10 +54,14 @@ fn offer(page: &'static [u8], port: u16) -> Result<i32, Failure> {
     let address = listener.local_addr().map_err(refused)?;
     writeln!(io::stdout(), "http://{address}/").map_err(Failure::Output)?;
     listener.set_nonblocking(true).map_err(refused)?;
+    let site: Arc<Site> = Arc::new(move |path: &str| match path {
+        "/" | "/index.html" => Ok(Content { kind: "text/html; charset=utf-8", bytes: Cow::Borrowed(page) }),
+        _ => Err("there is only /\n"),
+    });
     loop {
         if let Some(signal) = signals.seen() {
             return Ok(EXIT_SIGNAL + signal);
         }
-        serve::turn(&listener, page).map_err(refused)?;
+        http::turn(&listener, &site).map_err(refused)?;
     }
 }

@@ -11,6 +11,7 @@
 //! - [`plan_machine`]: `bywash plan calibrate`, `bywash plan validate`
 //! - [`plan_trace`]: `bywash plan trace`
 //! - [`generated`]: help, man pages, completions
+//! - [`serve`]: `bywash serve`, `bywash volume`
 //! - [`doctor`]: `bywash doctor`
 
 // A test that unwraps what is not there fails, as it should.
@@ -28,4 +29,5 @@ mod plan_trace;
 mod plan_web;
 mod refusals;
 mod report;
+mod serve;
 mod signals;

@@ -1,12 +1,14 @@
-//! One file over HTTP/1.1 (RFC 9112) to browsers of this machine.
+//! What can be read at a few paths, over HTTP/1.1 (RFC 9112): the planner's page, a server's metrics.
 //!
 //! Each connection has a thread, one request and an answer, and is closed. Nothing of a request is used but its first
 //! line. What a slow or hostile program can take is bounded: so many connections at a time, so many bytes of a request, so
 //! long for it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,11 +23,22 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// Waits some time for a connection, and answers it with `page`.
+/// What is at a path.
+pub struct Content {
+    /// Its type, as in `text/html; charset=utf-8`.
+    pub kind: &'static str,
+    /// It.
+    pub bytes: Cow<'static, [u8]>,
+}
+
+/// What is to be had: answers what is at a path, or where something is, for those who asked elsewhere.
+pub type Site = dyn Fn(&str) -> Result<Content, &'static str> + Send + Sync;
+
+/// Waits some time for a connection, and answers it with what `site` has.
 ///
 /// # Errors
 /// That nobody can be listened for any more.
-pub fn turn(listener: &TcpListener, page: &'static [u8]) -> io::Result<()> {
+pub fn turn(listener: &TcpListener, site: &Arc<Site>) -> io::Result<()> {
     match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&TURN)) {
         Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
         Ok(_) => {}
@@ -44,9 +57,10 @@ pub fn turn(listener: &TcpListener, page: &'static [u8]) -> io::Result<()> {
         CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
         return Ok(());
     }
+    let site = Arc::clone(site);
     let served = thread::Builder::new().spawn(move || {
         // What goes wrong with a connection is that connection's.
-        let _ = answer(stream, page);
+        let _ = answer(stream, &*site);
         CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
     });
     if served.is_err() {
@@ -55,27 +69,27 @@ pub fn turn(listener: &TcpListener, page: &'static [u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn answer(mut stream: TcpStream, page: &[u8]) -> io::Result<()> {
+fn answer(mut stream: TcpStream, site: &Site) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let (status, kind, content, is_head) = match request(&mut stream)? {
+    let (status, content, is_head) = match request(&mut stream)? {
         Some(line) => {
-            let is_head = line.starts_with("HEAD ");
-            let (status, content) = chosen(&line, page);
-            (status, if status == OK { "text/html" } else { "text/plain" }, content, is_head)
+            let (status, content) = chosen(&line, site);
+            (status, content, line.starts_with("HEAD "))
         }
-        None => ("431 Request Header Fields Too Large", "text/plain", &b"too long\n"[..], false),
+        None => ("431 Request Header Fields Too Large", plain("too long\n"), false),
     };
     let allow = if status == NOT_ALLOWED { "Allow: GET, HEAD\r\n" } else { "" };
+    let Content { kind, bytes } = content;
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\n{allow}\
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{allow}\
          Content-Security-Policy: frame-ancestors 'none'\r\nX-Content-Type-Options: nosniff\r\n\
          Referrer-Policy: no-referrer\r\nCache-Control: no-cache\r\nConnection: close\r\n\r\n",
-        content.len()
+        bytes.len()
     );
     stream.write_all(head.as_bytes())?;
     if !is_head {
-        stream.write_all(content)?;
+        stream.write_all(&bytes)?;
     }
     stream.shutdown(Shutdown::Write)
 }
@@ -83,18 +97,24 @@ fn answer(mut stream: TcpStream, page: &[u8]) -> io::Result<()> {
 const OK: &str = "200 OK";
 const NOT_ALLOWED: &str = "405 Method Not Allowed";
 
+fn plain(text: &'static str) -> Content {
+    Content { kind: "text/plain; charset=utf-8", bytes: Cow::Borrowed(text.as_bytes()) }
+}
+
 /// What a request's first line is answered.
-fn chosen<'a>(line: &str, page: &'a [u8]) -> (&'static str, &'a [u8]) {
+fn chosen(line: &str, site: &Site) -> (&'static str, Content) {
     let words: Vec<&str> = line.split(' ').collect();
-    let [method, target, version] = words[..] else { return ("400 Bad Request", b"not a request\n") };
+    let [method, target, version] = words[..] else { return ("400 Bad Request", plain("not a request\n")) };
     if !version.starts_with("HTTP/1.") {
-        return ("505 HTTP Version Not Supported", b"HTTP/1.1 is spoken here\n");
+        return ("505 HTTP Version Not Supported", plain("HTTP/1.1 is spoken here\n"));
     }
     let path = target.split('?').next().unwrap_or(target);
-    match (method, path) {
-        ("GET" | "HEAD", "/" | "/index.html") => (OK, page),
-        ("GET" | "HEAD", _) => ("404 Not Found", b"there is only /\n"),
-        _ => (NOT_ALLOWED, b"this can only be read\n"),
+    match method {
+        "GET" | "HEAD" => match site(path) {
+            Ok(content) => (OK, content),
+            Err(elsewhere) => ("404 Not Found", plain(elsewhere)),
+        },
+        _ => (NOT_ALLOWED, plain("this can only be read\n")),
     }
 }
 
@@ -128,19 +148,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_page_is_served_and_only_to_be_read() {
+    fn only_what_is_there_is_served_and_only_to_be_read() {
+        let site = |path: &str| if path == "/" { Ok(plain("page")) } else { Err("there is only /\n") };
         for (line, wanted) in [
             ("GET / HTTP/1.1", "200"),
-            ("HEAD /index.html?a=b HTTP/1.1", "200"),
+            ("HEAD /?a=b HTTP/1.1", "200"),
             ("GET /../etc/passwd HTTP/1.1", "404"),
             ("POST / HTTP/1.1", "405"),
             ("GET / HTTP/2.0", "505"),
             ("GET /", "400"),
             ("", "400"),
         ] {
-            let (status, content) = chosen(line, b"page");
+            let (status, content) = chosen(line, &site);
             assert!(status.starts_with(wanted), "{line}: {status}");
-            assert_eq!(content == b"page", wanted == "200", "{line}");
+            assert_eq!(&*content.bytes == b"page", wanted == "200", "{line}");
         }
     }
 }

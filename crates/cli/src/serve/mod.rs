@@ -1,0 +1,143 @@
+//! `bywash serve`: a device server, its metrics, its status.
+
+mod export;
+mod status;
+
+use crate::cli::serve::{ServeArgs, ServeCommand, ServerArgs};
+use crate::error::Failure;
+use crate::http::{self, Content, Site};
+use crate::signals::Signals;
+use bywash_client::Client;
+use bywash_server::{LimitsFile, Options, Server, Watch, metrics};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use tracing_subscriber::filter::LevelFilter;
+
+/// Between two looks whether somebody wants an end.
+const TURN: Duration = Duration::from_millis(50);
+
+/// Does what the command line says; answers the exit status.
+///
+/// # Errors
+/// That the server cannot begin, or has broken.
+pub fn main(arguments: &ServeArgs) -> Result<i32, Failure> {
+    match &arguments.command {
+        Some(ServeCommand::Status(arguments)) => status::main(arguments),
+        None => serve(&arguments.server),
+    }
+}
+
+fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
+    // It is set once, here.
+    let _ = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_target(false)
+        .without_time()
+        .with_max_level(LevelFilter::INFO)
+        .try_init();
+    let signals = Signals::listen();
+    lay_down_capabilities();
+    let mut options = Options::new(&arguments.socket);
+    options.socket_mode = arguments.socket_mode.into();
+    options.devices.clone_from(&arguments.devices);
+    options.policy.clone_from(&arguments.policy);
+    options.limits = match &arguments.limits {
+        Some(path) => LimitsFile::read(path).map_err(bywash_server::Error::from)?,
+        None => LimitsFile::default(),
+    };
+    options.cpu = arguments.cpu;
+    options.patience = arguments.patience();
+    let listener = arguments.metrics.map(listen).transpose()?;
+    let server = Server::start(options)?;
+    let exports = arguments.exports.iter().map(|argument| export::start(&arguments.socket, argument));
+    let exports = exports.collect::<Result<Vec<_>, _>>()?;
+    let site = site(server.watch());
+    tell(&server, arguments, listener.as_ref())?;
+    // Who has started this as a service waits for it; nobody else hears it.
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    while signals.seen().is_none() {
+        if !server.is_running() {
+            return Err(Failure::Broken);
+        }
+        match &listener {
+            Some((address, listener)) => {
+                let failed = |source| Failure::Metrics { address: *address, source };
+                http::turn(listener, &site).map_err(failed)?;
+            }
+            None => thread::sleep(TURN),
+        }
+    }
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
+    drop(exports);
+    server.stop();
+    Ok(0)
+}
+
+fn listen(address: SocketAddr) -> Result<(SocketAddr, TcpListener), Failure> {
+    let failed = |source| Failure::Metrics { address, source };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok((listener.local_addr().map_err(failed)?, listener))
+}
+
+fn site(watch: Watch) -> Arc<Site> {
+    Arc::new(move |path: &str| match path {
+        "/metrics" => {
+            let status = watch.status().ok_or("the server stops\n")?;
+            let bytes = Cow::Owned(metrics::text(&status).into_bytes());
+            Ok(Content { kind: metrics::CONTENT_TYPE, bytes })
+        }
+        _ => Err("there is only /metrics\n"),
+    })
+}
+
+/// Connects to a server.
+///
+/// # Errors
+/// That there is none, or it lets nobody in.
+pub fn connect(socket: &Path, name: &str) -> Result<Client, Failure> {
+    Client::connect(socket, bywash_client::Options::new().name(name))
+        .map_err(|error| Failure::NoServer { socket: socket.to_owned(), error })
+}
+
+/// Says what is served and where.
+fn tell(
+    server: &Server,
+    arguments: &ServerArgs,
+    metrics: Option<&(SocketAddr, TcpListener)>,
+) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    for device in server.status()?.devices {
+        writeln!(out, "device {}: {}", device.name, device.how).map_err(Failure::Output)?;
+    }
+    for export in &arguments.exports {
+        let (volume, path) = (&export.volume, export.path.display());
+        writeln!(out, "volume {volume} for virtual machines at {path}").map_err(Failure::Output)?;
+    }
+    if let Some((address, _)) = metrics {
+        writeln!(out, "metrics at http://{address}/metrics").map_err(Failure::Output)?;
+    }
+    writeln!(out, "serving at {}", arguments.socket.display()).map_err(Failure::Output)?;
+    out.flush().map_err(Failure::Output)
+}
+
+/// What would let clients do by way of this server what they could not do themselves is laid down: to keep the set-user-ID
+/// bits of a file that is written, and to go past quotas and into the reserve of a file system.
+fn lay_down_capabilities() {
+    let more = CapabilitySet::FSETID | CapabilitySet::SYS_RESOURCE;
+    let laid_down = capabilities(None).and_then(|mut sets| {
+        sets.effective -= more;
+        sets.permitted -= more;
+        sets.inheritable -= more;
+        set_capabilities(None, sets)
+    });
+    if let Err(error) = laid_down {
+        tracing::warn!("cannot lay down the capabilities CAP_FSETID and CAP_SYS_RESOURCE: {error}");
+    }
+}

@@ -1,0 +1,144 @@
+//! `bywash serve status`: what a server does, as a table or as JSON.
+
+use crate::cli::serve::StatusArgs;
+use crate::error::Failure;
+use crate::signals::Signals;
+use bywash_flow::size::Bytes;
+use bywash_protocol::report::{Counts, Status};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two looks whether somebody wants an end.
+const TURN: Duration = Duration::from_millis(20);
+/// Goes to the first column of the first line, and clears what is there.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Does what the command line says; answers the exit status.
+///
+/// # Errors
+/// That there is no server, or that it does not answer.
+pub fn main(arguments: &StatusArgs) -> Result<i32, Failure> {
+    let client = super::connect(&arguments.socket, "bywash serve status")?;
+    let mut out = io::stdout();
+    if arguments.json {
+        let text =
+            serde_json::to_string_pretty(&client.status()?).map_err(|error| Failure::Output(error.into()))?;
+        writeln!(out, "{text}").map_err(Failure::Output)?;
+        return Ok(0);
+    }
+    let mut last = (client.status()?, Instant::now());
+    if arguments.once || !out.is_terminal() {
+        return write!(out, "{}", table(&last.0, None)).map_err(Failure::Output).map(|()| 0);
+    }
+    let signals = Signals::listen();
+    loop {
+        let until = last.1 + Duration::from_secs(arguments.every.into());
+        while Instant::now() < until {
+            if signals.seen().is_some() {
+                return Ok(0);
+            }
+            thread::sleep(TURN);
+        }
+        let now = (client.status()?, Instant::now());
+        let seconds = (now.1 - last.1).as_secs_f64();
+        write!(out, "{CLEAR}{}", table(&now.0, Some((&last.0, seconds)))).map_err(Failure::Output)?;
+        out.flush().map_err(Failure::Output)?;
+        last = now;
+    }
+}
+
+/// The table; with what was before, and how many seconds before, it tells rates, else sums.
+fn table(status: &Status, before: Option<(&Status, f64)>) -> String {
+    let mut out = String::new();
+    // Into a string nothing fails.
+    let _ = write_table(&mut out, status, before);
+    out
+}
+
+fn write_table(out: &mut String, status: &Status, before: Option<(&Status, f64)>) -> std::fmt::Result {
+    let earlier = before.map(|(status, _)| status);
+    let cpu = match before {
+        Some((earlier, seconds)) => {
+            let used = status.core_cpu_ns.saturating_sub(earlier.core_cpu_ns) as f64;
+            format!("core {:.0} % of a processor", used / seconds / 1e7)
+        }
+        None => format!("core {:.1} s of a processor", status.core_cpu_ns as f64 / 1e9),
+    };
+    let Status { version, pid, uptime_s, asks_refused, clients_refused, .. } = status;
+    writeln!(
+        out,
+        "bywash {version}, process {pid}, {uptime_s} s; {cpu}; refused: {asks_refused} asks, {clients_refused} clients\n"
+    )?;
+    let unit = if before.is_some() { "/s" } else { "" };
+    let figures = format!(
+        "{:>12} {:>12} {:>10} {:>9} {:>9}",
+        format!("requests{unit}"),
+        format!("bytes{unit}"),
+        "mean",
+        "refused",
+        "failed"
+    );
+    writeln!(out, "{:<16} {:>10} {:>10} {:>9} {figures}", "device", "size", "free", "under way")?;
+    let was = by(earlier, |status| {
+        status.devices.iter().map(|device| (device.name.clone(), &device.counts)).collect()
+    });
+    for device in &status.devices {
+        let what = if device.is_stuck { "  STUCK" } else { "" };
+        let size = Bytes(device.bytes).to_string();
+        let free = Bytes(device.free).to_string();
+        let figures = rates(&device.counts, was.get(&device.name).copied(), before);
+        let (name, under_way) = (&device.name, device.under_way);
+        writeln!(out, "{name:<16} {size:>10} {free:>10} {under_way:>9} {figures}{what}")?;
+    }
+    writeln!(
+        out,
+        "\n{:<24} {:>8} {:>8} {:>6} {:>7} {figures}",
+        "client", "process", "user", "grants", "depth"
+    )?;
+    let was =
+        by(earlier, |status| status.clients.iter().map(|client| (client.client, &client.counts)).collect());
+    for client in &status.clients {
+        let name = format!("{} {}", client.client, client.name);
+        let figures = rates(&client.counts, was.get(&client.client).copied(), before);
+        let (pid, uid, grants) = (client.pid, client.uid, client.grants.len());
+        let depth = format!("{}/{}", client.under_way, client.depth);
+        writeln!(out, "{name:<24} {pid:>8} {uid:>8} {grants:>6} {depth:>7} {figures}")?;
+        for grant in &client.grants {
+            let volume = grant.volume.as_deref().unwrap_or("(a descriptor)");
+            let way = if grant.is_mapped { ", mapped" } else { "" };
+            writeln!(out, "    {volume}, {}, {}{way}", Bytes(grant.bytes), grant.access)?;
+        }
+    }
+    Ok(())
+}
+
+fn by<'a, K: std::hash::Hash + Eq>(
+    earlier: Option<&'a Status>,
+    counts: impl Fn(&'a Status) -> HashMap<K, &'a Counts>,
+) -> HashMap<K, &'a Counts> {
+    earlier.map(counts).unwrap_or_default()
+}
+
+/// Requests, bytes, mean time, refused and failed: since `before`, each second, or of all time.
+fn rates(now: &Counts, was: Option<&Counts>, before: Option<(&Status, f64)>) -> String {
+    let none = Counts::default();
+    let was = was.unwrap_or(&none);
+    let seconds = before.map_or(1.0, |(_, seconds)| seconds);
+    let since = |count: fn(&Counts) -> u64| count(now).saturating_sub(count(was));
+    let requests = since(Counts::requests);
+    let bytes = since(|counts| counts.bytes_read + counts.bytes_written);
+    let mean = match requests {
+        0 => "-".to_owned(),
+        _ => format!("{:.1} us", since(|counts| counts.latency_ns) as f64 / requests as f64 / 1e3),
+    };
+    format!(
+        "{:>12.0} {:>12} {mean:>10} {:>9} {:>9}",
+        requests as f64 / seconds,
+        Bytes((bytes as f64 / seconds) as u64).to_string(),
+        since(|counts| counts.refusals),
+        since(|counts| counts.failures)
+    )
+}

@@ -1,0 +1,131 @@
+//! `bywash volume`: volumes of a server that runs, or of a store that no server has.
+
+use crate::cli::serve::{VolumeArgs, VolumeCommand};
+use crate::error::Failure;
+use bywash_client::{Client, NewVolume, Permissions, report};
+use bywash_flow::size::Bytes;
+use bywash_server::describe;
+use bywash_volume::{Mode, Ownership, Store};
+use std::io::{self, Write};
+
+/// Does what the command line says; answers the exit status.
+///
+/// # Errors
+/// That there is no server or store, or why it did not do that.
+pub fn main(arguments: &VolumeArgs) -> Result<i32, Failure> {
+    let place = match &arguments.policy {
+        // One that is not there is not made here: it would have no devices.
+        Some(path) => {
+            std::fs::metadata(path).map_err(|source| Failure::Read { path: path.clone(), source })?;
+            Place::Store(Store::open(path)?)
+        }
+        None => Place::Server(crate::serve::connect(&arguments.socket, "bywash volume")?),
+    };
+    carry_out(&place, &arguments.command)?;
+    Ok(0)
+}
+
+/// Where volumes are changed.
+enum Place {
+    Server(Client),
+    Store(Store),
+}
+
+fn carry_out(place: &Place, command: &VolumeCommand) -> Result<(), Failure> {
+    match command {
+        VolumeCommand::Create { name, device, size, owner, group, mode } => {
+            let owner = owner.as_deref().map_or_else(|| Ok(uzers::get_current_uid()), user)?;
+            let group = group.as_deref().map_or_else(|| Ok(uzers::get_current_gid()), self::group)?;
+            match place {
+                Place::Server(client) => {
+                    let (name, device) = (name.clone(), device.clone());
+                    client.create(NewVolume { name, device, bytes: *size, owner, group, mode: *mode })?;
+                }
+                Place::Store(store) => {
+                    let ownership = Ownership { owner, group, mode: Mode::new(*mode)?, read_only: false };
+                    store.create(name, device, bywash_volume::Bytes(*size), ownership)?;
+                }
+            }
+        }
+        VolumeCommand::List { json } => return list(&volumes(place)?, *json),
+        VolumeCommand::Resize { name, size } => match place {
+            Place::Server(client) => client.resize(name, *size)?,
+            Place::Store(store) => drop(store.resize(name, bywash_volume::Bytes(*size))?),
+        },
+        VolumeCommand::Rename { name, to } => match place {
+            Place::Server(client) => client.rename(name, to)?,
+            Place::Store(store) => drop(store.rename(name, to)?),
+        },
+        VolumeCommand::Permit { name, owner, group, mode, read_only } => {
+            let owner = owner.as_deref().map(user).transpose()?;
+            let group = group.as_deref().map(self::group).transpose()?;
+            match place {
+                Place::Server(client) => {
+                    let permissions = Permissions { owner, group, mode: *mode, read_only: *read_only };
+                    client.permit(name, permissions)?;
+                }
+                Place::Store(store) => {
+                    let mode = mode.map(Mode::new).transpose()?;
+                    store.set_ownership(name, |ownership| {
+                        ownership.owner = owner.unwrap_or(ownership.owner);
+                        ownership.group = group.unwrap_or(ownership.group);
+                        ownership.mode = mode.unwrap_or(ownership.mode);
+                        ownership.read_only = read_only.unwrap_or(ownership.read_only);
+                    })?;
+                }
+            }
+        }
+        VolumeCommand::Revoke { name } => match place {
+            Place::Server(client) => client.revoke(name)?,
+            Place::Store(_) => return Err(Failure::NeedsServer("to take grants back")),
+        },
+        VolumeCommand::Remove { name } => match place {
+            Place::Server(client) => client.remove(name)?,
+            Place::Store(store) => store.remove(name)?,
+        },
+    }
+    Ok(())
+}
+
+fn volumes(place: &Place) -> Result<Vec<report::Volume>, Failure> {
+    let store = match place {
+        Place::Server(client) => return Ok(client.volumes()?),
+        Place::Store(store) => store,
+    };
+    Ok(store.list()?.into_iter().map(describe).collect())
+}
+
+fn list(volumes: &[report::Volume], json: bool) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    if json {
+        let text = serde_json::to_string_pretty(volumes).map_err(|error| Failure::Output(error.into()))?;
+        return writeln!(out, "{text}").map_err(Failure::Output);
+    }
+    let line = |columns: [&str; 7]| {
+        let [name, device, size, extents, owner, group, mode] = columns;
+        format!("{name:<24} {device:<16} {size:>10} {extents:>7} {owner:<12} {group:<12} {mode}\n")
+    };
+    let mut text = line(["volume", "device", "size", "extents", "owner", "group", "mode"]);
+    for volume in volumes {
+        let owner = uzers::get_user_by_uid(volume.owner);
+        let owner = owner.map_or(volume.owner.to_string(), |user| user.name().to_string_lossy().into());
+        let group = uzers::get_group_by_gid(volume.group);
+        let group = group.map_or(volume.group.to_string(), |group| group.name().to_string_lossy().into());
+        // Bits that are none of a mode do not come from a server; they are shown as they are.
+        let mode = Mode::new(volume.mode).map_or(format!("{:o}", volume.mode), |mode| mode.to_string());
+        let mode = if volume.read_only { format!("{mode} read-only") } else { mode };
+        let (size, extents) = (Bytes(volume.bytes).to_string(), volume.extents.to_string());
+        text += &line([&volume.name, &volume.device, &size, &extents, &owner, &group, &mode]);
+    }
+    out.write_all(text.as_bytes()).map_err(Failure::Output)
+}
+
+fn user(name: &str) -> Result<u32, Failure> {
+    let number = name.parse().ok().or_else(|| uzers::get_user_by_name(name).map(|user| user.uid()));
+    number.ok_or_else(|| Failure::NoSuch { what: "user", name: name.to_owned() })
+}
+
+fn group(name: &str) -> Result<u32, Failure> {
+    let number = name.parse().ok().or_else(|| uzers::get_group_by_name(name).map(|group| group.gid()));
+    number.ok_or_else(|| Failure::NoSuch { what: "group", name: name.to_owned() })
+}
