@@ -1,6 +1,6 @@
 /* Bywash: memory that moves between programs instead of being copied (containers and paths), requests from one
- * program to another without a system call on the way (channels), and data that goes from here to there the best
- * way that there is (flows).
+ * program to another without a system call on the way (channels), volumes of a device server (storage), and data
+ * that goes from here to there the best way that there is (flows).
  *
  * Generated from crates/capi/src; do not edit. BYWASH_UPDATE_HEADER=1 cargo test -p bywash-capi --test header
  *
@@ -9,6 +9,10 @@
  *
  * Of a channel, a client submits requests, with buffers if it wants to, and reaps completions; a server takes the
  * requests and completes them, in any order. The two need not trust each other.
+ *
+ * A device server has volumes, which it shares among programs that need not trust each other. A program opens them
+ * and reads and writes whole blocks, by calls that wait, or by many requests at a time through a queue; in the
+ * medium's own memory where that can be mapped, and through a channel to the server where it cannot.
  *
  * A flow has a source, stages and a sink: files, sockets, pipes, programs, said as text. It can be planned and
  * explained; when it was started, it can be watched, cancelled and waited for.
@@ -24,7 +28,7 @@
  *
  * Memory that is given to be copied from or to is the program's own, and not part of a container or a buffer.
  *
- * Threads: paths, listeners, clients, servers and started flows may be used by several threads at a time; of those that use a
+ * Threads: paths, listeners, clients, servers, storage, volumes and started flows may be used by several threads at a time; of those that use a
  * client one may wait for completions, of those that use a server one may wait for requests. Every other handle
  * is used by one thread at a time, and may go from one to another; BYWASH_ERROR_BUSY tells where that was not kept.
  *
@@ -60,6 +64,11 @@
  * Arguments of a request.
  */
 #define BYWASH_ARGUMENTS 6
+
+/**
+ * Most pieces of a request to volumes.
+ */
+#define BYWASH_VOLUME_PIECES_MAX 32
 
 /**
  * Where nobody knows how many bytes there are in all.
@@ -111,7 +120,7 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_TOO_LARGE = -9,
   /**
-   * A message has from one to BYWASH_PIECES_MAX pieces (on sealed paths to 16).
+   * A message has from one to BYWASH_PIECES_MAX pieces (on sealed paths to 16); a request to volumes one to 32.
    */
   BYWASH_ERROR_PIECES = -10,
   /**
@@ -119,8 +128,8 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_NOT_MAPPED = -11,
   /**
-   * This container cannot be shipped on this path, this buffer is of another channel, or this mover cannot move
-   * this flow.
+   * This container cannot be shipped on this path, this buffer is of another channel or queue, or this mover cannot
+   * move this flow.
    */
   BYWASH_ERROR_UNFIT = -12,
   /**
@@ -159,6 +168,42 @@ typedef enum bywash_error {
    * A program that a flow went through failed.
    */
   BYWASH_ERROR_PROGRAM = -21,
+  /**
+   * You may not do that with the volume, or it was not opened for that.
+   */
+  BYWASH_ERROR_DENIED = -22,
+  /**
+   * There is no such volume.
+   */
+  BYWASH_ERROR_MISSING = -23,
+  /**
+   * The device server refused it for another reason, which the text tells.
+   */
+  BYWASH_ERROR_REFUSED = -24,
+  /**
+   * The right to the volume was taken back. Open it again, if that is still allowed.
+   */
+  BYWASH_ERROR_REVOKED = -25,
+  /**
+   * Not whole blocks, or not all within the volume, or lengths that do not fit together.
+   */
+  BYWASH_ERROR_RANGE = -26,
+  /**
+   * The device failed, has no room, did not answer in time, or cannot do that.
+   */
+  BYWASH_ERROR_DEVICE = -27,
+  /**
+   * The bytes were not what was expected, and nothing was written.
+   */
+  BYWASH_ERROR_DIFFERS = -28,
+  /**
+   * The server went while it compared and wrote: whether it wrote is unknown.
+   */
+  BYWASH_ERROR_UNKNOWN = -29,
+  /**
+   * Nothing is under way that could be waited for.
+   */
+  BYWASH_ERROR_IDLE = -30,
 } bywash_error;
 
 /**
@@ -217,7 +262,7 @@ typedef enum bywash_wait {
  */
 typedef enum bywash_huge_pages {
   /**
-   * Ordinary memory, made into huge pages where the kernel can. The default.
+   * Ordinary memory, all of it taken at once and made into huge pages where the kernel can.
    */
   BYWASH_HUGE_PAGES_COLLAPSE = 0,
   /**
@@ -225,10 +270,46 @@ typedef enum bywash_huge_pages {
    */
   BYWASH_HUGE_PAGES_RESERVED = 1,
   /**
-   * None.
+   * None; memory is taken as it is used. The default.
    */
   BYWASH_HUGE_PAGES_NO = 2,
 } bywash_huge_pages;
+
+/**
+ * What may be done with a volume.
+ */
+typedef enum bywash_access {
+  /**
+   * Reading.
+   */
+  BYWASH_ACCESS_READ = 0,
+  /**
+   * Writing.
+   */
+  BYWASH_ACCESS_WRITE = 1,
+  /**
+   * Both.
+   */
+  BYWASH_ACCESS_READ_WRITE = 2,
+} bywash_access;
+
+/**
+ * Which way to volumes is wanted.
+ */
+typedef enum bywash_choice {
+  /**
+   * Mapped where the medium is memory that can be mapped, else through the channel. The default.
+   */
+  BYWASH_CHOICE_AUTOMATIC = 0,
+  /**
+   * Mapped, or not at all.
+   */
+  BYWASH_CHOICE_MAPPED = 1,
+  /**
+   * Through the channel, always.
+   */
+  BYWASH_CHOICE_CHANNEL = 2,
+} bywash_choice;
 
 /**
  * How an end of a path is made. Used by one thread at a time.
@@ -402,7 +483,7 @@ typedef struct bywash_client {
 } bywash_client;
 
 /**
- * Memory of a client's arena, to go along with requests. Used by one thread at a time.
+ * Memory of the arena of a client or a queue, to go along with requests. Used by one thread at a time.
  */
 typedef struct bywash_buffer {
   /**
@@ -558,14 +639,24 @@ typedef struct bywash_request_contents {
 } bywash_request_contents;
 
 /**
- * Data from here to there: it can be planned, explained and started, more than once. Used by one thread at a time.
+ * How a connection to a device server is made. Used by one thread at a time.
  */
-typedef struct bywash_flow {
+typedef struct bywash_storage_options {
+  /**
+   * 0: none, which stands for the defaults.
+   */
+  uint64_t id;
+} bywash_storage_options;
+
+/**
+ * A connection to a device server. May be used by several threads at a time.
+ */
+typedef struct bywash_storage {
   /**
    * 0: none.
    */
   uint64_t id;
-} bywash_flow;
+} bywash_storage;
 
 /**
  * A text that the library made. Used by one thread at a time.
@@ -576,6 +667,151 @@ typedef struct bywash_text {
    */
   uint64_t id;
 } bywash_text;
+
+/**
+ * An open volume. May be used by several threads at a time.
+ */
+typedef struct bywash_volume {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_volume;
+
+/**
+ * What an open volume is.
+ */
+typedef struct bywash_volume_info {
+  /**
+   * Its bytes.
+   */
+  uint64_t bytes;
+  /**
+   * Bytes of a block: offsets and lengths are multiples of it.
+   */
+  uint32_t block;
+  /**
+   * One of enum bywash_access.
+   */
+  uint32_t access;
+  /**
+   * 1: its memory is mapped here, and no server is on the way. 0: requests go through the channel.
+   */
+  uint32_t is_mapped;
+} bywash_volume_info;
+
+/**
+ * A part of a volume that is read.
+ */
+typedef struct bywash_read_piece {
+  /**
+   * Of which volume.
+   */
+  struct bywash_volume volume;
+  /**
+   * From which byte on.
+   */
+  uint64_t offset;
+  /**
+   * Where it goes.
+   */
+  uint8_t *to;
+  /**
+   * How many bytes.
+   */
+  size_t length;
+} bywash_read_piece;
+
+/**
+ * A part of a volume that is written.
+ */
+typedef struct bywash_write_piece {
+  /**
+   * Of which volume.
+   */
+  struct bywash_volume volume;
+  /**
+   * From which byte on.
+   */
+  uint64_t offset;
+  /**
+   * What is written.
+   */
+  const uint8_t *from;
+  /**
+   * How many bytes.
+   */
+  size_t length;
+} bywash_write_piece;
+
+/**
+ * Requests that are submitted without waiting, over a connection of its own. Used by one thread at a time; while it has a
+ * callback by any.
+ */
+typedef struct bywash_queue {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_queue;
+
+/**
+ * What became of a request of a queue. This struct stays as it is.
+ */
+typedef struct bywash_done {
+  /**
+   * What was given with the request.
+   */
+  uint64_t user_data;
+  /**
+   * The buffer that went along, under a new handle: to be used again, or freed. Zero if there was none, and if it is
+   * lost, since the device did not answer in time or the server went.
+   */
+  struct bywash_buffer buffer;
+  /**
+   * BYWASH_OK, or one of enum bywash_error; bywash_last_error_message() has the text for the last one that was not OK
+   * of those that one call told. BYWASH_ERROR_FULL: it was done, and its buffer was freed.
+   */
+  int error;
+} bywash_done;
+
+/**
+ * A part of a volume of a queue.
+ */
+typedef struct bywash_range {
+  /**
+   * Of which volume, as bywash_queue_open() has told.
+   */
+  uint64_t volume;
+  /**
+   * From which byte on.
+   */
+  uint64_t offset;
+  /**
+   * How many bytes.
+   */
+  size_t length;
+} bywash_range;
+
+/**
+ * What is called for a request that is done, in a thread that calls for one after the other. `context` is what was given to
+ * bywash_queue_dispatch(). `error` is BYWASH_OK, and `done` is there until the callback returns; its buffer is the
+ * callback's to use or free, and its error is what became of the request. Or else `error` is what ended the queue, `done`
+ * is null, and nothing more is called: then bywash_last_error_message() has the text.
+ *
+ * A callback may call everything here but bywash_queue_dispatch_stop() of its own queue.
+ */
+typedef void (*bywash_queue_callback)(void *context, int error, const struct bywash_done *done);
+
+/**
+ * Data from here to there: it can be planned, explained and started, more than once. Used by one thread at a time.
+ */
+typedef struct bywash_flow {
+  /**
+   * 0: none.
+   */
+  uint64_t id;
+} bywash_flow;
 
 /**
  * A flow that was started. May be used by several threads at a time.
@@ -962,7 +1198,7 @@ int bywash_client_options_set_depth(struct bywash_client_options options, uint32
 int bywash_client_options_set_arena_bytes(struct bywash_client_options options, size_t bytes);
 
 /**
- * Sets whether the arena has pages of 2 MiB: BYWASH_HUGE_PAGES_COLLAPSE, the default, or BYWASH_HUGE_PAGES_NO.
+ * Sets whether the arena has pages of 2 MiB: BYWASH_HUGE_PAGES_COLLAPSE, or BYWASH_HUGE_PAGES_NO, the default.
  * With BYWASH_HUGE_PAGES_RESERVED making a channel fails with BYWASH_ERROR_OPTION: the server may write to the
  * arena, so it could take such pages away.
  */
@@ -1304,6 +1540,412 @@ int bywash_server_peer(struct bywash_server server, struct bywash_credentials *p
 int bywash_server_stats(struct bywash_server server,
                         struct bywash_channel_stats *stats,
                         size_t size);
+
+/**
+ * Makes options: 10 s for every answer, a depth of 256 and an arena of 16 MiB or what the server allows, no connecting
+ * again. Free them with bywash_storage_options_free(); connections that were made with them do not need them.
+ */
+int bywash_storage_options_new(struct bywash_storage_options *options);
+
+/**
+ * Frees options and zeroes the handle. Zero is left alone.
+ */
+int bywash_storage_options_free(struct bywash_storage_options *options);
+
+/**
+ * Sets what the server's reports call the program: 64 bytes at most (else connecting fails with BYWASH_ERROR_OPTION).
+ * Default: its file's name.
+ */
+int bywash_storage_options_set_name(struct bywash_storage_options options,
+                                    const char *name);
+
+/**
+ * Sets how long the server may take for every answer. Default 10 s.
+ */
+int bywash_storage_options_set_limit(struct bywash_storage_options options, uint64_t limit_ns);
+
+/**
+ * Sets how many requests can be under way at a time: a power of two (else BYWASH_ERROR_OPTION when there is to be a
+ * channel).
+ */
+int bywash_storage_options_set_depth(struct bywash_storage_options options,
+                                     uint32_t requests);
+
+/**
+ * Sets the bytes of the arena that what is read and written is copied through where it is not mapped.
+ */
+int bywash_storage_options_set_arena_bytes(struct bywash_storage_options options, size_t bytes);
+
+/**
+ * Sets how completions are waited for, to one of enum bywash_wait.
+ */
+int bywash_storage_options_set_wait(struct bywash_storage_options options, int wait);
+
+/**
+ * Sets which way to volumes is wanted, to one of enum bywash_choice.
+ */
+int bywash_storage_options_set_choice(struct bywash_storage_options options, int choice);
+
+/**
+ * Sets for how long it is tried to connect again when the server has gone; what was not completed is submitted again
+ * then, but for comparing and writing (BYWASH_ERROR_UNKNOWN). 0, the default: what is under way fails with
+ * BYWASH_ERROR_PEER_DIED, and so does what comes later.
+ */
+int bywash_storage_options_set_reconnect(struct bywash_storage_options options,
+                                         uint64_t within_ns);
+
+/**
+ * Sets whether buffers of queues can be looked at and written where they are (bywash_buffer_map()); 0 is no, the default.
+ * By anything else you promise that the server does not touch a buffer but while a request with it is under way. If the
+ * promise is broken, what you look at changes under your eyes.
+ */
+int bywash_storage_options_set_trusted(struct bywash_storage_options options,
+                                       int trusted);
+
+/**
+ * Connects to the device server that listens at a name. Zero options are the defaults.
+ */
+int bywash_storage_connect(const char *name,
+                           struct bywash_storage_options options,
+                           struct bywash_storage *storage);
+
+/**
+ * Closes a connection and zeroes the handle; volumes that were opened with it stay open. Zero is left alone.
+ */
+int bywash_storage_close(struct bywash_storage *storage);
+
+/**
+ * Tells which volumes you may see, as a JSON list. Free the text with bywash_text_free().
+ */
+int bywash_storage_volumes(struct bywash_storage storage, struct bywash_text *text);
+
+/**
+ * Tells what the server does, as JSON. Free the text with bywash_text_free().
+ */
+int bywash_storage_status(struct bywash_storage storage, struct bywash_text *text);
+
+/**
+ * Opens a volume by its name, for one of enum bywash_access.
+ */
+int bywash_volume_open(struct bywash_storage storage,
+                       const char *name,
+                       int access,
+                       struct bywash_volume *volume);
+
+/**
+ * Opens a regular file or a block device that the program has opened: what may be done with it is what the descriptor's
+ * access mode is. The descriptor is the library's from here on, and is closed even if this fails, except with
+ * BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
+ */
+int bywash_volume_open_descriptor(struct bywash_storage storage,
+                                  int fd,
+                                  struct bywash_volume *volume);
+
+/**
+ * Closes a volume and zeroes the handle. Zero is left alone.
+ */
+int bywash_volume_close(struct bywash_volume *volume);
+
+/**
+ * Tells what a volume is; `size` is sizeof *info.
+ */
+int bywash_volume_get_info(struct bywash_volume volume, struct bywash_volume_info *info, size_t size);
+
+/**
+ * Tells why a volume is not mapped; the text is empty if it is. Free it with bywash_text_free().
+ */
+int bywash_volume_why_not_mapped(struct bywash_volume volume, struct bywash_text *text);
+
+/**
+ * Reads `length` bytes from `offset` on into `to`, all of them or none for certain.
+ */
+int bywash_volume_read(struct bywash_volume volume, uint64_t offset, uint8_t *to, size_t length);
+
+/**
+ * Writes `length` bytes from `from` on. They are durable after the next bywash_volume_flush(), or, if `durable` is not 0,
+ * when this returns.
+ */
+int bywash_volume_write(struct bywash_volume volume,
+                        uint64_t offset,
+                        const uint8_t *from,
+                        size_t length,
+                        int durable);
+
+/**
+ * Everything whose writing had been completed before is durable, as far as the medium is.
+ */
+int bywash_volume_flush(struct bywash_volume volume);
+
+/**
+ * What these bytes are is of no matter any more: they may be anything until they are written again.
+ */
+int bywash_volume_discard(struct bywash_volume volume, uint64_t offset, uint64_t length);
+
+/**
+ * Changes bytes to zeros; `durable` as in bywash_volume_write().
+ */
+int bywash_volume_write_zeroes(struct bywash_volume volume, uint64_t offset, uint64_t length, int durable);
+
+/**
+ * Writes the `length` bytes at `written` if those at `expected` are there, as one step for all who do so through the
+ * server; else BYWASH_ERROR_DIFFERS. Most devices do that with one block.
+ */
+int bywash_volume_compare_and_write(struct bywash_volume volume,
+                                    uint64_t offset,
+                                    const uint8_t *expected,
+                                    const uint8_t *written,
+                                    size_t length);
+
+/**
+ * Reads parts of several volumes of a connection by one request, 1 to BYWASH_VOLUME_PIECES_MAX (else
+ * BYWASH_ERROR_PIECES), into memory that does not overlap. If something is wrong with one of them, nothing is read.
+ */
+int bywash_storage_read_many(struct bywash_storage storage,
+                             const struct bywash_read_piece *pieces,
+                             size_t count);
+
+/**
+ * Writes to parts of several volumes by one request, as bywash_storage_read_many(). If something is wrong with one of them,
+ * nothing is written. With `durable` other than 0 all of it is durable when this returns.
+ */
+int bywash_storage_write_many(struct bywash_storage storage,
+                              const struct bywash_write_piece *pieces,
+                              size_t count,
+                              int durable);
+
+/**
+ * Makes a queue with the options of a connection, over a connection of its own.
+ */
+int bywash_queue_new(struct bywash_storage storage, struct bywash_queue *queue);
+
+/**
+ * Closes a queue and zeroes the handle: its volumes are closed, and what is under way is not heard of any more; memory that
+ * was to be read into is not touched from here on, and buffers that are under way are freed. Callbacks are stopped as by
+ * bywash_queue_dispatch_stop(); called from within one, this does not wait for it, and nothing is called after it. Zero is
+ * left alone. BYWASH_ERROR_BUSY: another thread is in a call with it, or stops its callbacks.
+ */
+int bywash_queue_close(struct bywash_queue *queue);
+
+/**
+ * Opens a volume for one of enum bywash_access, and tells the number by which requests of this queue name it.
+ */
+int bywash_queue_open(struct bywash_queue queue, const char *name, int access, uint64_t *volume);
+
+/**
+ * As bywash_queue_open(), of a file that the program has opened; see bywash_volume_open_descriptor().
+ */
+int bywash_queue_open_descriptor(struct bywash_queue queue, int fd, uint64_t *volume);
+
+/**
+ * Closes a volume of a queue. BYWASH_ERROR_BUSY: requests of it are under way, or were not reaped.
+ */
+int bywash_queue_close_volume(struct bywash_queue queue, uint64_t volume);
+
+/**
+ * Tells up to `most` requests that are done at `done`, and how many at `count`, waiting for the first one no longer than
+ * `timeout_ns` (0: not at all; negative: as long as the options of the connection say).
+ *
+ * BYWASH_ERROR_TIMED_OUT; BYWASH_ERROR_IDLE: nothing is under way; BYWASH_ERROR_BUSY: callbacks reap; else what ended the
+ * queue, when everything that was under way has been told.
+ */
+int bywash_queue_reap(struct bywash_queue queue,
+                      int64_t timeout_ns,
+                      struct bywash_done *done,
+                      size_t most,
+                      size_t *count);
+
+/**
+ * Takes a buffer of `bytes` from the arena of a queue, for bywash_queue_read_buffer() and bywash_queue_write_buffer(), again
+ * and again. What is in it is what was in it when it was used last, or zeros. It is a buffer as those of clients:
+ * bywash_buffer_write(), bywash_buffer_read(), and of a server that is trusted bywash_buffer_map(). Free it by
+ * bywash_buffer_free(), before or after the queue is closed.
+ *
+ * BYWASH_ERROR_TOO_LARGE: larger than the arena. BYWASH_ERROR_NO_ROOM: others have the arena.
+ */
+int bywash_queue_alloc(struct bywash_queue queue,
+                       size_t bytes,
+                       struct bywash_buffer *buffer);
+
+/**
+ * Tells how many requests were submitted and not reaped.
+ */
+int bywash_queue_under_way(struct bywash_queue queue, size_t *count);
+
+/**
+ * For event loops: tells at `is_done` 1 if something is done already; else 0, and the descriptor at `fd` becomes readable when
+ * something is done or the server is gone. The descriptor stays the library's, and is another one after the queue has
+ * connected again: ask each time.
+ */
+int bywash_queue_arm(struct bywash_queue queue,
+                     int *is_done,
+                     int *fd);
+
+/**
+ * Submits a read of `length` bytes from `offset` on. The memory at `to` is the library's until the request was reaped or the
+ * queue is closed; it has the bytes when the request was reaped.
+ *
+ * BYWASH_ERROR_NO_ROOM, here and with every other request: as many are under way as may be, or the arena is used up.
+ * Reap first.
+ */
+int bywash_queue_read(struct bywash_queue queue,
+                      uint64_t volume,
+                      uint64_t offset,
+                      uint8_t *to,
+                      size_t length,
+                      uint64_t user_data);
+
+/**
+ * As bywash_queue_read(), into a buffer of bywash_queue_alloc(), as many bytes as its length: nothing is copied where the
+ * volume is not mapped. The buffer is the queue's then: its handle becomes zero, and it comes back with what is told of the
+ * request. On failure it stays, under a new handle that takes the old one's place.
+ *
+ * BYWASH_ERROR_UNFIT: the buffer is of a client.
+ */
+int bywash_queue_read_buffer(struct bywash_queue queue,
+                             uint64_t volume,
+                             uint64_t offset,
+                             struct bywash_buffer *buffer,
+                             uint64_t user_data);
+
+/**
+ * Submits a write of the `length` bytes at `from`, which are copied now. With `durable` other than 0 they are durable when it
+ * is completed.
+ */
+int bywash_queue_write(struct bywash_queue queue,
+                       uint64_t volume,
+                       uint64_t offset,
+                       const uint8_t *from,
+                       size_t length,
+                       int durable,
+                       uint64_t user_data);
+
+/**
+ * As bywash_queue_write(), of what is in a buffer of bywash_queue_alloc(), which goes and comes back as with
+ * bywash_queue_read_buffer().
+ */
+int bywash_queue_write_buffer(struct bywash_queue queue,
+                              uint64_t volume,
+                              uint64_t offset,
+                              struct bywash_buffer *buffer,
+                              int durable,
+                              uint64_t user_data);
+
+/**
+ * Submits what bywash_volume_flush() does, for what had been reaped before.
+ */
+int bywash_queue_flush(struct bywash_queue queue, uint64_t volume, uint64_t user_data);
+
+/**
+ * Submits what bywash_volume_discard() does.
+ */
+int bywash_queue_discard(struct bywash_queue queue,
+                         uint64_t volume,
+                         uint64_t offset,
+                         uint64_t length,
+                         uint64_t user_data);
+
+/**
+ * Submits what bywash_volume_write_zeroes() does.
+ */
+int bywash_queue_write_zeroes(struct bywash_queue queue,
+                              uint64_t volume,
+                              uint64_t offset,
+                              uint64_t length,
+                              int durable,
+                              uint64_t user_data);
+
+/**
+ * Submits what bywash_volume_compare_and_write() does; both are copied now.
+ */
+int bywash_queue_compare_and_write(struct bywash_queue queue,
+                                   uint64_t volume,
+                                   uint64_t offset,
+                                   const uint8_t *expected,
+                                   const uint8_t *written,
+                                   size_t length,
+                                   uint64_t user_data);
+
+/**
+ * Submits a read of parts of several volumes by one request, 1 to BYWASH_VOLUME_PIECES_MAX (else BYWASH_ERROR_PIECES). They go
+ * to `to`, one behind the other; that memory is the library's as with bywash_queue_read().
+ */
+int bywash_queue_read_many(struct bywash_queue queue,
+                           const struct bywash_range *ranges,
+                           size_t count,
+                           uint8_t *to,
+                           uint64_t user_data);
+
+/**
+ * Submits a write to parts of several volumes by one request, as bywash_queue_read_many(), of what is at `from`, one behind the
+ * other, and copied now. `durable` as in bywash_queue_write().
+ */
+int bywash_queue_write_many(struct bywash_queue queue,
+                            const struct bywash_range *ranges,
+                            size_t count,
+                            const uint8_t *from,
+                            int durable,
+                            uint64_t user_data);
+
+/**
+ * Has `callback` called for each request that is done, in a thread of its own, until bywash_queue_dispatch_stop() or
+ * bywash_queue_close(); and once with the error that ends the queue. Any thread may submit meanwhile, the callback
+ * included, and nobody else can reap (BYWASH_ERROR_BUSY). What `callback` uses must be there until then.
+ *
+ * BYWASH_ERROR_IO: there can be no thread; then the queue is of no use any more.
+ */
+int bywash_queue_dispatch(struct bywash_queue queue,
+                          bywash_queue_callback callback,
+                          void *context);
+
+/**
+ * Waits until the callback that is running has returned, and ends callbacks: nothing is called after that, and
+ * bywash_queue_reap() can be used again. Where there are no callbacks this does nothing.
+ */
+int bywash_queue_dispatch_stop(struct bywash_queue queue);
+
+/**
+ * Makes a volume of at least `bytes` on a device, of that owner and group; of the mode, as chmod(1) has it, the bits to
+ * read and to write count. Only the server's own user and root may do this, and what follows here
+ * (BYWASH_ERROR_DENIED).
+ */
+int bywash_storage_create(struct bywash_storage storage,
+                          const char *name,
+                          const char *device,
+                          uint64_t bytes,
+                          uint32_t owner,
+                          uint32_t group,
+                          uint16_t mode);
+
+/**
+ * Makes a volume larger or smaller; the rights to a smaller one are taken back.
+ */
+int bywash_storage_resize(struct bywash_storage storage, const char *name, uint64_t bytes);
+
+/**
+ * Gives a volume another name.
+ */
+int bywash_storage_rename(struct bywash_storage storage, const char *name, const char *to);
+
+/**
+ * Changes who may do what with a volume, and takes all rights to it back. What is negative stays as it is; `read_only` is
+ * 0 or 1.
+ */
+int bywash_storage_permit(struct bywash_storage storage,
+                          const char *name,
+                          int64_t owner,
+                          int64_t group,
+                          int64_t mode,
+                          int read_only);
+
+/**
+ * Removes a volume: the rights to it are taken back, and its contents are cleared.
+ */
+int bywash_storage_remove(struct bywash_storage storage, const char *name);
+
+/**
+ * Takes back all rights to a volume, and waits until no request by them is under way.
+ */
+int bywash_storage_revoke(struct bywash_storage storage, const char *name);
 
 /**
  * Makes a flow from `source` to `sink`, which are endpoints as the command `bywash flow` has them:

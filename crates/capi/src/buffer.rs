@@ -1,18 +1,18 @@
-//! Buffers of a client, which go along with its requests.
+//! Buffers of a client or of a queue, which go along with its requests.
 //!
 //! A buffer's handle dies when it is submitted, since the server may write there then; the completion brings the
 //! buffer back under a new one.
 
 use crate::bytes::{BRIEF_BYTES, answer_copied, to_copy, to_fill};
 use crate::client::{bywash_client, client};
-use crate::error::bywash_error::BYWASH_ERROR_TOO_LARGE;
+use crate::error::bywash_error::{BYWASH_ERROR_TOO_LARGE, BYWASH_ERROR_UNFIT};
 use crate::error::{Failure, answer};
-use crate::handles::{Table, consume, handles, put};
+use crate::handles::{DEAD, Table, consume, consume_live, handles, put};
 use crate::path::check_place;
-use ::bywash_channel::Buffer;
+use ::bywash_channel::{Buffer, Error};
 use std::ffi::{CStr, c_int};
 
-/// Memory of a client's arena, to go along with requests. Used by one thread at a time.
+/// Memory of the arena of a client or a queue, to go along with requests. Used by one thread at a time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_buffer {
@@ -22,9 +22,105 @@ pub struct bywash_buffer {
 
 handles! { bywash_buffer }
 
-pub(crate) static BUFFERS: Table<Buffer> = Table::new();
+pub(crate) static BUFFERS: Table<Memory> = Table::new();
 
-const NULL_BUFFER: &CStr = c"the pointer for the new buffer is null";
+/// Whose arena it is of.
+pub(crate) enum Memory {
+    Channel(Buffer),
+    Queue(::bywash_client::Buffer),
+}
+
+/// Does the same with either.
+macro_rules! either {
+    ($memory:expr, $buffer:ident => $work:expr) => {
+        match $memory {
+            Memory::Channel($buffer) => $work,
+            Memory::Queue($buffer) => $work,
+        }
+    };
+}
+
+impl Memory {
+    fn len(&self) -> usize {
+        either!(self, buffer => buffer.len())
+    }
+
+    fn capacity(&self) -> usize {
+        either!(self, buffer => buffer.capacity())
+    }
+
+    fn resize(&mut self, length: usize) -> bool {
+        either!(self, buffer => buffer.resize(length))
+    }
+
+    fn write(&mut self, at: usize, from: &[u8]) -> usize {
+        either!(self, buffer => buffer.write(at, from))
+    }
+
+    fn read(&self, at: usize, to: &mut [u8]) -> usize {
+        either!(self, buffer => buffer.read(at, to))
+    }
+
+    fn map_mut(&mut self) -> Result<&mut [u8], Error> {
+        either!(self, buffer => buffer.map_mut())
+    }
+}
+
+const OF_QUEUE: Failure = Failure::fixed(
+    BYWASH_ERROR_UNFIT,
+    c"the buffer is of a queue, and this is a channel; take one by bywash_buffer_alloc()",
+);
+const OF_CHANNEL: Failure = Failure::fixed(
+    BYWASH_ERROR_UNFIT,
+    c"the buffer is of a channel, and this is a queue; take one by bywash_queue_alloc()",
+);
+
+/// Takes a channel's buffer out of its table, and zeroes the handle at `place`.
+///
+/// # Safety
+/// As [`consume`].
+pub(crate) unsafe fn take_of_channel(place: *mut bywash_buffer) -> Result<Buffer, Failure> {
+    // SAFETY: what the caller promises.
+    match unsafe { take(place, OF_QUEUE, |memory| matches!(memory, Memory::Channel(_))) }? {
+        Memory::Channel(buffer) => Ok(buffer),
+        Memory::Queue(_) => Err(OF_QUEUE),
+    }
+}
+
+/// As [`take_of_channel`], of a queue's.
+///
+/// # Safety
+/// As [`consume`].
+pub(crate) unsafe fn take_of_queue(place: *mut bywash_buffer) -> Result<::bywash_client::Buffer, Failure> {
+    // SAFETY: what the caller promises.
+    match unsafe { take(place, OF_CHANNEL, |memory| matches!(memory, Memory::Queue(_))) }? {
+        Memory::Queue(buffer) => Ok(buffer),
+        Memory::Channel(_) => Err(OF_CHANNEL),
+    }
+}
+
+/// # Safety
+/// As [`consume`].
+unsafe fn take(
+    place: *mut bywash_buffer,
+    other: Failure,
+    fits: impl FnOnce(&mut Memory) -> bool,
+) -> Result<Memory, Failure> {
+    check_place(place, c"the pointer to the buffer is null")?;
+    // SAFETY: the caller's handle, which is not null.
+    let handle = unsafe { place.read() };
+    if handle.id == 0 {
+        return Err(DEAD);
+    }
+    // A handle stands for one value as long as it lives.
+    if !BUFFERS.look(handle, fits)? {
+        return Err(other);
+    }
+    // SAFETY: as above.
+    unsafe { consume_live(&BUFFERS, place) }
+}
+
+pub(crate) const NULL_BUFFER: &CStr = c"the pointer for the new buffer is null";
 const NULL_LENGTH: &CStr = c"the pointer for the length is null";
 
 /// Takes a buffer of `bytes` from a client's arena, to be submitted again and again. What is in it is what was in
@@ -41,7 +137,7 @@ pub unsafe extern "C" fn bywash_buffer_alloc(
     answer(check_place(buffer, NULL_BUFFER).and_then(|()| {
         let made = self::client(client)?.buffers.alloc(bytes)?;
         // SAFETY: the caller's variable, which is not null.
-        unsafe { put(buffer, BUFFERS.insert(made)?, NULL_BUFFER) }
+        unsafe { put(buffer, BUFFERS.insert(Memory::Channel(made))?, NULL_BUFFER) }
     }))
 }
 
@@ -86,7 +182,7 @@ pub unsafe extern "C" fn bywash_buffer_resize(buffer: bywash_buffer, length: usi
 fn copy(
     buffer: bywash_buffer,
     size: usize,
-    copy: impl FnOnce(&mut Buffer) -> Result<usize, Failure>,
+    copy: impl FnOnce(&mut Memory) -> Result<usize, Failure>,
 ) -> Result<usize, Failure> {
     if size <= BRIEF_BYTES { BUFFERS.try_look(buffer, copy) } else { BUFFERS.with(buffer, copy) }
 }

@@ -121,7 +121,7 @@ pub unsafe extern "C" fn bywash_client_options_set_arena_bytes(
     set(options, Ok(bytes), Options::arena_bytes)
 }
 
-/// Sets whether the arena has pages of 2 MiB: BYWASH_HUGE_PAGES_COLLAPSE, the default, or BYWASH_HUGE_PAGES_NO.
+/// Sets whether the arena has pages of 2 MiB: BYWASH_HUGE_PAGES_COLLAPSE, or BYWASH_HUGE_PAGES_NO, the default.
 /// With BYWASH_HUGE_PAGES_RESERVED making a channel fails with BYWASH_ERROR_OPTION: the server may write to the
 /// arena, so it could take such pages away.
 #[unsafe(no_mangle)]

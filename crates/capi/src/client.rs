@@ -4,12 +4,12 @@
 //! waits, so who submits at the same time takes turns. To reap may wait: a second thread that wants to is told
 //! that somebody does (`BYWASH_ERROR_BUSY`), and so it is while callbacks reap (`dispatch`).
 
-use crate::buffer::{BUFFERS, bywash_buffer};
+use crate::buffer::{BUFFERS, Memory, bywash_buffer, take_of_channel};
 use crate::channel::{BYWASH_ARGUMENTS, bywash_channel_stats, lock, wait};
 use crate::channel_options::{bywash_client_options, client_options};
 use crate::error::bywash_error::BYWASH_ERROR_BUSY;
 use crate::error::{Failure, answer};
-use crate::handles::{BUSY, DEAD, Table, consume, consume_live, handles, put, put_sized};
+use crate::handles::{BUSY, DEAD, Table, consume, handles, put, put_sized};
 use crate::path::{NULL_STATS, bywash_credentials, check_place, given, name_of};
 use ::bywash_channel::{
     Buffers, Client, Completion, Credentials, Dispatcher, NotSubmitted, Reaper, Submission, Submitter,
@@ -240,7 +240,7 @@ unsafe fn submit(
         let buffer = match given.buffer.id {
             0 => None,
             // SAFETY: as above.
-            _ => Some(unsafe { consume_live(&BUFFERS, place) }?),
+            _ => Some(unsafe { take_of_channel(place) }?),
         };
         let bywash_submission { opcode, flags, arguments, user_data, .. } = given;
         match submitter.submit(Submission { opcode, flags, arguments, buffer, user_data }) {
@@ -253,7 +253,7 @@ unsafe fn submit(
             }
             Err(NotSubmitted { error, submission }) => {
                 if let Some(buffer) = submission.buffer {
-                    let handle = BUFFERS.insert(buffer)?;
+                    let handle = BUFFERS.insert(Memory::Channel(buffer))?;
                     // SAFETY: as above.
                     unsafe { place.write(handle) };
                 }
@@ -268,7 +268,7 @@ unsafe fn submit(
 pub(crate) fn hand_over(done: Completion) -> (bywash_completion, Result<(), Failure>) {
     let Completion { tag, status, value, buffer, user_data } = done;
     let none = bywash_buffer { id: 0 };
-    let (buffer, kept) = match buffer.map_or(Ok(none), |buffer| BUFFERS.insert(buffer)) {
+    let (buffer, kept) = match buffer.map_or(Ok(none), |buffer| BUFFERS.insert(Memory::Channel(buffer))) {
         Ok(buffer) => (buffer, Ok(())),
         Err(failure) => (none, Err(failure)),
     };

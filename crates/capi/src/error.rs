@@ -3,6 +3,7 @@
 //! The text is kept for each thread apart. It is made only when something goes wrong, and costs an allocation
 //! then, except where "wrong" is everyday: nothing there yet.
 
+use ::bywash_client::{Code, Error as ClientError};
 use ::bywash_container::Error;
 use ::bywash_flow::Error as FlowError;
 use std::borrow::Cow;
@@ -33,12 +34,12 @@ pub enum bywash_error {
     BYWASH_ERROR_MISFIT = -8,
     /// No container or buffer of this size can ever be had here.
     BYWASH_ERROR_TOO_LARGE = -9,
-    /// A message has from one to BYWASH_PIECES_MAX pieces (on sealed paths to 16).
+    /// A message has from one to BYWASH_PIECES_MAX pieces (on sealed paths to 16); a request to volumes one to 32.
     BYWASH_ERROR_PIECES = -10,
     /// The contents cannot be looked at where they are. Copy them out.
     BYWASH_ERROR_NOT_MAPPED = -11,
-    /// This container cannot be shipped on this path, this buffer is of another channel, or this mover cannot move
-    /// this flow.
+    /// This container cannot be shipped on this path, this buffer is of another channel or queue, or this mover cannot
+    /// move this flow.
     BYWASH_ERROR_UNFIT = -12,
     /// The end belongs to the process that made it, and this one was forked off.
     BYWASH_ERROR_FORKED = -13,
@@ -58,6 +59,24 @@ pub enum bywash_error {
     BYWASH_ERROR_LOST = -20,
     /// A program that a flow went through failed.
     BYWASH_ERROR_PROGRAM = -21,
+    /// You may not do that with the volume, or it was not opened for that.
+    BYWASH_ERROR_DENIED = -22,
+    /// There is no such volume.
+    BYWASH_ERROR_MISSING = -23,
+    /// The device server refused it for another reason, which the text tells.
+    BYWASH_ERROR_REFUSED = -24,
+    /// The right to the volume was taken back. Open it again, if that is still allowed.
+    BYWASH_ERROR_REVOKED = -25,
+    /// Not whole blocks, or not all within the volume, or lengths that do not fit together.
+    BYWASH_ERROR_RANGE = -26,
+    /// The device failed, has no room, did not answer in time, or cannot do that.
+    BYWASH_ERROR_DEVICE = -27,
+    /// The bytes were not what was expected, and nothing was written.
+    BYWASH_ERROR_DIFFERS = -28,
+    /// The server went while it compared and wrote: whether it wrote is unknown.
+    BYWASH_ERROR_UNKNOWN = -29,
+    /// Nothing is under way that could be waited for.
+    BYWASH_ERROR_IDLE = -30,
 }
 
 use bywash_error::*;
@@ -111,6 +130,49 @@ impl From<Error> for Failure {
         };
         let number = match &error {
             Error::Io { source, .. } => source.raw_os_error().unwrap_or(0),
+            _ => 0,
+        };
+        Failure { number, ..Failure::new(code, error.to_string()) }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Failure {
+        use ClientError as E;
+        let code = match &error {
+            E::TimedOut { .. } => BYWASH_ERROR_TIMED_OUT,
+            E::Gone { .. } => BYWASH_ERROR_PEER_DIED,
+            E::Broken { .. } => BYWASH_ERROR_PEER,
+            E::Unknown => BYWASH_ERROR_UNKNOWN,
+            E::Refused { refused, .. } => match refused.code {
+                Code::Denied => BYWASH_ERROR_DENIED,
+                Code::Missing => BYWASH_ERROR_MISSING,
+                _ => BYWASH_ERROR_REFUSED,
+            },
+            E::Denied { .. } => BYWASH_ERROR_DENIED,
+            E::NoGrant { .. } | E::Revoked { .. } => BYWASH_ERROR_REVOKED,
+            E::OutOfBounds { .. } | E::Misaligned { .. } | E::Lengths { .. } | E::Malformed { .. } => {
+                BYWASH_ERROR_RANGE
+            }
+            E::Scattered { .. } => BYWASH_ERROR_RANGE,
+            E::DeviceFailed { .. } | E::DeviceTimedOut { .. } => BYWASH_ERROR_DEVICE,
+            E::NoSpace { .. } | E::NotSupported { .. } => BYWASH_ERROR_DEVICE,
+            E::Differs { .. } => BYWASH_ERROR_DIFFERS,
+            E::NotMapped { .. } => BYWASH_ERROR_NOT_MAPPED,
+            E::TooLarge { .. } => BYWASH_ERROR_TOO_LARGE,
+            E::UsedUp { .. } | E::Full { .. } => BYWASH_ERROR_NO_ROOM,
+            E::Busy => BYWASH_ERROR_BUSY,
+            E::Idle => BYWASH_ERROR_IDLE,
+            E::Pieces { .. } => BYWASH_ERROR_PIECES,
+            E::Foreign { .. } => BYWASH_ERROR_HANDLE,
+            E::Option { .. } => BYWASH_ERROR_OPTION,
+            // C gives nobody the means to do that.
+            E::Interrupted => BYWASH_ERROR_CANCELLED,
+            E::Forked => BYWASH_ERROR_FORKED,
+            E::Io { .. } => BYWASH_ERROR_IO,
+        };
+        let number = match &error {
+            E::Io { source, .. } => source.raw_os_error().unwrap_or(0),
             _ => 0,
         };
         Failure { number, ..Failure::new(code, error.to_string()) }

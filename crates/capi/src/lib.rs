@@ -1,7 +1,7 @@
-//! The C library: containers, paths, channels and flows for programs that are not written in Rust.
+//! The C library: containers, paths, channels, volumes and flows for programs that are not written in Rust.
 //!
-//! What the functions do is what [`bywash_container`], [`bywash_channel`] and [`bywash_flow`] do; their documentation
-//! says why. Here are the C names, handles in place of owned values, numbers in place of error enums. The comments of
+//! What the functions do is what [`bywash_container`], [`bywash_channel`], [`::bywash_client`] and [`bywash_flow`] do;
+//! their documentation says why. Here are the C names, handles in place of owned values, numbers in place of error enums. The comments of
 //! the exported items become `include/bywash.h` (`tests/header.rs` holds both together), so they are written for who
 //! reads C.
 //!
@@ -12,6 +12,9 @@
 //! - [`channel_options`], [`channel`]: how the two ends of a channel are made, and what they have in common
 //! - [`client`], [`buffer`], [`dispatch`]: the side that asks
 //! - [`server`], [`request`]: the side that answers
+//! - [`storage`], [`volume`], [`pieces`]: volumes of a device server, by calls that wait
+//! - [`queue`], [`queue_request`], [`queue_dispatch`]: and by calls that do not
+//! - [`administer`]: what its administrator asks
 //! - [`flow`], [`running`], [`text`]: flows, flows that were started, and what both tell
 //!
 //! No panic crosses into C: the library is built with `panic = "abort"`, and an `extern "C"` function aborts in
@@ -20,6 +23,7 @@
 #![expect(non_camel_case_types, reason = "these are the names of the C header")]
 #![expect(clippy::missing_safety_doc, reason = "the header's opening says what holds for all functions")]
 
+pub mod administer;
 pub mod buffer;
 mod bytes;
 pub mod channel;
@@ -33,8 +37,14 @@ pub mod handles;
 pub mod message;
 pub mod options;
 pub mod path;
+pub mod pieces;
+pub mod queue;
+pub mod queue_dispatch;
+pub mod queue_request;
 pub mod request;
 pub mod running;
 pub mod server;
 pub mod ship;
+pub mod storage;
 pub mod text;
+pub mod volume;

@@ -46,11 +46,11 @@ pub enum bywash_wait {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum bywash_huge_pages {
-    /// Ordinary memory, made into huge pages where the kernel can. The default.
+    /// Ordinary memory, all of it taken at once and made into huge pages where the kernel can.
     BYWASH_HUGE_PAGES_COLLAPSE = 0,
     /// Pages that were reserved for it (/proc/sys/vm/nr_hugepages), else BYWASH_ERROR_IO.
     BYWASH_HUGE_PAGES_RESERVED = 1,
-    /// None.
+    /// None; memory is taken as it is used. The default.
     BYWASH_HUGE_PAGES_NO = 2,
 }
 
@@ -89,7 +89,7 @@ fn set(handle: bywash_options, change: impl FnOnce(Options) -> Options) -> c_int
 }
 
 /// One of the values of an enum.
-fn one_of<V: Copy>(what: &str, number: c_int, values: &[V]) -> Result<V, Failure> {
+pub(crate) fn one_of<V: Copy>(what: &str, number: c_int, values: &[V]) -> Result<V, Failure> {
     let found = usize::try_from(number).ok().and_then(|at| values.get(at).copied());
     found.ok_or_else(|| {
         let most = values.len() - 1;

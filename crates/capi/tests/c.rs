@@ -161,8 +161,8 @@ fn programs_under_valgrind() {
     }
 }
 
-#[test]
-fn programs_with_sanitizers() {
+/// How a compiler is told to put sanitizers in; none if it has none.
+fn sanitizers() -> Option<[&'static str; 5]> {
     let folder = tempfile::tempdir().unwrap();
     let probe = folder.path().join("probe.c");
     fs::write(&probe, "int main(void) { return 0; }").unwrap();
@@ -171,11 +171,17 @@ fn programs_with_sanitizers() {
     compile.args(flags).arg(&probe).arg("-o").arg(folder.path().join("probe"));
     if !compile.output().unwrap().status.success() {
         println!("LEFT OUT: the compiler has no sanitizers (Debian: libasan, libubsan come with gcc)");
-        return;
+        return None;
     }
-    for source in PROGRAMS {
-        Program { flags: &["-std=c11", "-D_GNU_SOURCE", "-O1", flags[0], flags[1]], ..Program::c(source) }
-            .check(&[], &[]);
+    Some(["-std=c11", "-D_GNU_SOURCE", "-O1", flags[0], flags[1]])
+}
+
+#[test]
+fn programs_with_sanitizers() {
+    if let Some(flags) = sanitizers() {
+        for source in PROGRAMS {
+            Program { flags: &flags, ..Program::c(source) }.check(&[], &[]);
+        }
     }
 }
 
@@ -216,6 +222,55 @@ fn the_example_of_a_flow_copies() {
     // As sha256sum has it.
     let digits = "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7";
     assert!(said.contains("4 bytes in") && said.contains(digits), "{said}");
+}
+
+/// A device server with a volume of memory, `fast`, and one of a file, `slow`.
+fn device_server(folder: &Path) -> (bywash_server::Server, String) {
+    let socket = folder.join("socket");
+    let mut options = bywash_server::Options::new(&socket);
+    options.devices.push("memory=mem:32M".parse().unwrap());
+    options.devices.push(format!("disk=file:{},size=32M", folder.join("disk").display()).parse().unwrap());
+    let server = bywash_server::Server::start(options).unwrap();
+    let client = bywash_client::Client::connect(&socket, bywash_client::Options::new()).unwrap();
+    for (name, device) in [("fast", "memory"), ("slow", "disk")] {
+        let (name, device) = (name.to_owned(), device.to_owned());
+        let (bytes, owner, group, mode) = (1 << 20, 0, 0, 0o600);
+        client.create(bywash_client::NewVolume { name, device, bytes, owner, group, mode }).unwrap();
+    }
+    (server, socket.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn volumes_of_a_device_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, socket) = device_server(folder.path());
+    let passed = folder.path().join("passed");
+    fs::write(&passed, vec![7; 8192]).unwrap();
+    let words = [socket.as_str(), passed.to_str().unwrap()];
+    Program::c("tests/c/volumes.c").check(&[], &words);
+    Program { is_static: true, ..Program::c("tests/c/volumes.c") }.check(&[], &words);
+    if is_there("valgrind") {
+        let valgrind = ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--fair-sched=try"];
+        Program::c("tests/c/volumes.c").check(&valgrind, &words);
+    }
+    if let Some(flags) = sanitizers() {
+        Program { flags: &flags, ..Program::c("tests/c/volumes.c") }.check(&[], &words);
+    }
+    server.stop();
+}
+
+#[test]
+fn the_program_of_the_guide_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, socket) = device_server(folder.path());
+    let page = fs::read_to_string(root().join("../../docs/guide/serve.md")).unwrap();
+    let program = page.split("```c\n").nth(1).unwrap().split("```").next().unwrap();
+    let program = program.replace("/tmp/bywash.sock", &socket).replace("\"log\"", "\"slow\"");
+    let source = folder.path().join("log.c");
+    fs::write(&source, program).unwrap();
+    let said = Program::c(source.to_str().unwrap()).check(&[], &[]);
+    assert_eq!(said, "7\n");
+    server.stop();
 }
 
 /// As the examples' first lines tell.

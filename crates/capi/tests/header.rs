@@ -7,8 +7,8 @@ use std::path::Path;
 /// What stands in front: what holds for every function.
 const OPENING: &str = "\
 /* Bywash: memory that moves between programs instead of being copied (containers and paths), requests from one
- * program to another without a system call on the way (channels), and data that goes from here to there the best
- * way that there is (flows).
+ * program to another without a system call on the way (channels), volumes of a device server (storage), and data
+ * that goes from here to there the best way that there is (flows).
  *
  * Generated from crates/capi/src; do not edit. BYWASH_UPDATE_HEADER=1 cargo test -p bywash-capi --test header
  *
@@ -17,6 +17,10 @@ const OPENING: &str = "\
  *
  * Of a channel, a client submits requests, with buffers if it wants to, and reaps completions; a server takes the
  * requests and completes them, in any order. The two need not trust each other.
+ *
+ * A device server has volumes, which it shares among programs that need not trust each other. A program opens them
+ * and reads and writes whole blocks, by calls that wait, or by many requests at a time through a queue; in the
+ * medium's own memory where that can be mapped, and through a channel to the server where it cannot.
  *
  * A flow has a source, stages and a sink: files, sockets, pipes, programs, said as text. It can be planned and
  * explained; when it was started, it can be watched, cancelled and waited for.
@@ -32,7 +36,7 @@ const OPENING: &str = "\
  *
  * Memory that is given to be copied from or to is the program's own, and not part of a container or a buffer.
  *
- * Threads: paths, listeners, clients, servers and started flows may be used by several threads at a time; of those that use a
+ * Threads: paths, listeners, clients, servers, storage, volumes and started flows may be used by several threads at a time; of those that use a
  * client one may wait for completions, of those that use a server one may wait for requests. Every other handle
  * is used by one thread at a time, and may go from one to another; BYWASH_ERROR_BUSY tells where that was not kept.
  *
@@ -66,8 +70,16 @@ fn config() -> Config {
          (BYWASH_VERSION_MAJOR * 1000000 + BYWASH_VERSION_MINOR * 1000 + BYWASH_VERSION_PATCH)"
     ));
     // Used by number, so no function names them.
-    config.export.include =
-        ["bywash_error", "bywash_class", "bywash_wait", "bywash_huge_pages"].map(str::to_owned).to_vec();
+    config.export.include = [
+        "bywash_error",
+        "bywash_class",
+        "bywash_wait",
+        "bywash_huge_pages",
+        "bywash_access",
+        "bywash_choice",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     config
 }
 
@@ -78,6 +90,7 @@ fn the_header_is_what_the_sources_say() {
     let modules = [
         ["error", "handles", "options", "path", "container", "ship", "message"].as_slice(),
         ["channel", "channel_options", "buffer", "client", "dispatch", "request", "server"].as_slice(),
+        ["storage", "volume", "pieces", "queue", "queue_request", "queue_dispatch", "administer"].as_slice(),
         ["flow", "running", "text"].as_slice(),
     ];
     for module in modules.concat() {

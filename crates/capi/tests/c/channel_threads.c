@@ -139,7 +139,7 @@ static void several_workers(void)
 	OK(bywash_server_close(&server));
 }
 
-/* Waits in a call, until the end is closed by another thread. */
+/* Waits in a call, until the end is closed by another thread, which may just be looking when this one begins. */
 struct waiter {
 	struct bywash_client client;
 	struct bywash_server server;
@@ -151,7 +151,9 @@ static void *waits_for_a_completion(void *argument)
 {
 	struct waiter *waiter = argument;
 	struct bywash_completion completion;
-	waiter->answer = bywash_client_reap(waiter->client, BYWASH_FOREVER, &completion);
+	do
+		waiter->answer = bywash_client_reap(waiter->client, BYWASH_FOREVER, &completion);
+	while (waiter->answer == BYWASH_ERROR_BUSY);
 	atomic_store(&waiter->over, 1);
 	return NULL;
 }
@@ -161,7 +163,9 @@ static void *waits_for_a_request(void *argument)
 	struct waiter *waiter = argument;
 	struct bywash_request request = {0};
 	struct bywash_request_contents contents;
-	waiter->answer = bywash_server_next(waiter->server, 60 * SECOND, &request, &contents);
+	do
+		waiter->answer = bywash_server_next(waiter->server, 60 * SECOND, &request, &contents);
+	while (waiter->answer == BYWASH_ERROR_BUSY);
 	atomic_store(&waiter->over, 1);
 	return NULL;
 }
