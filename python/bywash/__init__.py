@@ -19,7 +19,8 @@ A flow moves data between files, sockets, pipes and programs:
 - `Flow`, `Running`: what goes from where to where, and one that was started
 - `Plan`, `Choice`, `Promises`, `Report`, `Piece`, `Hash`: what a flow would do, and what it did
 - `bywash.errors`: what can go wrong, all of it an `Error`
-- `bywash.aio`: receiving, and waiting for flows, in asyncio
+- `bywash.aio`: receiving, reaping, and waiting for flows, in asyncio
+- `bywash.serve`: volumes of a device server, by calls that wait and by queues that do not
 - `bywash.plan`: what a server could do, by a model and a simulator
 """
 
@@ -38,45 +39,64 @@ from ._bywash import (
     socket_pair,
 )
 from .errors import (
+    BusyError,
     Cancelled,
     Closed,
     DataError,
+    DeniedError,
     DescriptionError,
+    DeviceError,
+    DiffersError,
     Error,
     ForkedError,
+    IdleError,
     IoError,
     LostError,
     MisfitError,
+    MissingError,
+    NoRoomError,
     NotMappedError,
     OptionError,
     PeerDied,
     PiecesError,
     ProgramError,
     ProtocolError,
+    RangeError,
+    RefusedError,
+    RevokedError,
+    ServerGone,
     TimedOut,
     TooLargeError,
     UnfitError,
+    UnknownError,
 )
 from .records import Choice, Credentials, Hash, Piece, Plan, Promises, Report, Stats
 
 __all__ = [
+    "BusyError",
     "Cancelled",
     "Choice",
     "Closed",
     "Container",
     "Credentials",
     "DataError",
+    "DeniedError",
     "DescriptionError",
+    "DeviceError",
+    "DiffersError",
     "Error",
     "Flow",
     "ForkedError",
     "Hash",
+    "IdleError",
     "IoError",
     "Listener",
     "LostError",
     "MESSAGE_PIECES_MAX",
     "Message",
     "MisfitError",
+    "MissingError",
+    "NoRoomError",
     "NotMappedError",
     "OptionError",
     "Path",
@@ -87,13 +107,18 @@ __all__ = [
     "ProgramError",
     "Promises",
     "ProtocolError",
+    "RangeError",
     "Received",
+    "RefusedError",
     "Report",
+    "RevokedError",
     "Running",
+    "ServerGone",
     "Stats",
     "TimedOut",
     "TooLargeError",
     "UnfitError",
+    "UnknownError",
     "__version__",
     "socket_pair",
 ]

@@ -1,4 +1,4 @@
-"""Receiving, and waiting for flows, in asyncio: the task waits, and the loop goes on.
+"""Receiving, reaping, and waiting for flows, in asyncio: the task waits, and the loop goes on.
 
 To allocate and to ship seldom wait; where they may, `asyncio.to_thread(path.alloc, nbytes)` keeps the loop going.
 """
@@ -6,11 +6,11 @@ To allocate and to ship seldom wait; where they may, `asyncio.to_thread(path.all
 import asyncio
 from collections.abc import AsyncIterator
 
-from ._bywash import Flow, Message, Path, Running
-from .errors import Closed
+from ._bywash import Completion, Flow, Message, Path, Queue, Running
+from .errors import Closed, IdleError
 from .records import Report
 
-__all__ = ["messages", "receive", "run", "wait"]
+__all__ = ["messages", "reap", "receive", "run", "wait"]
 
 
 async def receive(path: Path) -> Message:
@@ -31,6 +31,22 @@ async def messages(path: Path) -> AsyncIterator[Message]:
             yield await receive(path)
     except Closed:
         return
+
+
+async def reap(queue: Queue) -> list[Completion]:
+    """Waits until requests of a queue are done; answers all that are. One task of a loop at a time can do that.
+
+    There must be some under way (`IdleError`). To limit the time use `asyncio.timeout`; nothing is lost then.
+    """
+    while (first := queue.try_reap()) is None:
+        if not queue.under_way:
+            raise IdleError("nothing is under way; submit something first")
+        if not queue.arm():
+            await _readable(queue.fileno())
+    done = [first]
+    while len(done) < queue.depth and queue.under_way and (next_one := queue.try_reap()) is not None:
+        done.append(next_one)
+    return done
 
 
 async def wait(running: Running) -> Report:

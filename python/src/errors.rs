@@ -1,5 +1,6 @@
 //! Errors become exceptions of `bywash.errors`, with the text that they have in Rust.
 
+use bywash_client::{Code, Error as StorageError};
 use bywash_container::Error;
 use bywash_flow::Error as FlowError;
 use bywash_model::describe::Error as DescriptionError;
@@ -78,8 +79,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
         Error::Peer { .. } => "ProtocolError",
         Error::Misfit(_) => "MisfitError",
         Error::TooLarge { .. } => "TooLargeError",
-        // Of channels alone.
-        Error::UsedUp { .. } | Error::Full { .. } => "Error",
+        Error::UsedUp { .. } | Error::Full { .. } => "NoRoomError",
         Error::Pieces { .. } => "PiecesError",
         Error::NotMapped(_) => "NotMappedError",
         Error::Unfit(_) => "UnfitError",
@@ -119,6 +119,48 @@ pub(crate) fn flow_exception(py: Python<'_>, error: &FlowError, report: Option<B
         }
         if let Some(report) = report {
             made.setattr("report", report)?;
+        }
+        Ok(PyErr::from_value(made))
+    };
+    made().unwrap_or_else(|failure: PyErr| failure)
+}
+
+/// The exception for what a device server, or its client, says.
+pub(crate) fn storage_exception(py: Python<'_>, error: &StorageError) -> PyErr {
+    use StorageError as E;
+    let class = match error {
+        E::TimedOut { .. } => "TimedOut",
+        E::Gone { .. } => "ServerGone",
+        E::Broken { .. } => "ProtocolError",
+        E::Unknown => "UnknownError",
+        E::Refused { refused, .. } => match refused.code {
+            Code::Denied => "DeniedError",
+            Code::Missing => "MissingError",
+            _ => "RefusedError",
+        },
+        E::Denied { .. } => "DeniedError",
+        E::NoGrant { .. } | E::Revoked { .. } => "RevokedError",
+        E::OutOfBounds { .. } | E::Misaligned { .. } | E::Lengths { .. } => "RangeError",
+        E::Malformed { .. } | E::Scattered { .. } => "RangeError",
+        E::DeviceFailed { .. } | E::DeviceTimedOut { .. } => "DeviceError",
+        E::NoSpace { .. } | E::NotSupported { .. } => "DeviceError",
+        E::Differs { .. } => "DiffersError",
+        E::NotMapped { .. } => "NotMappedError",
+        E::TooLarge { .. } => "TooLargeError",
+        E::UsedUp { .. } | E::Full { .. } => "NoRoomError",
+        E::Busy => "BusyError",
+        E::Idle => "IdleError",
+        E::Pieces { .. } => "PiecesError",
+        E::Foreign { .. } => "UnfitError",
+        E::Option { .. } => "OptionError",
+        E::Interrupted => "Cancelled",
+        E::Forked => "ForkedError",
+        E::Io { .. } => "IoError",
+    };
+    let made = || {
+        let made = py.import("bywash.errors")?.getattr(class)?.call1((error.to_string(),))?;
+        if let E::Io { source, .. } = error {
+            made.setattr("errno", source.raw_os_error())?;
         }
         Ok(PyErr::from_value(made))
     };

@@ -1,13 +1,14 @@
-//! The Python package `bywash`: containers, paths, flows and plans for Python programs.
+//! The Python package `bywash`: containers, paths, flows, volumes and plans for Python programs.
 //!
-//! What the methods do is what [`bywash_container`], [`bywash_flow`], [`bywash_model`] and [`bywash_sim`] do; their
-//! documentation says why. Here are Python's ways of saying it: classes in place of owned values, keywords in place of options, exceptions
-//! in place of an error enum, and the buffer protocol where Rust borrows. `python/bywash/` has the rest of the package: the exceptions, the
-//! types for checkers, a helper for asyncio.
+//! What the methods do is what [`bywash_container`], [`bywash_flow`], [`bywash_client`], [`bywash_model`] and [`bywash_sim`]
+//! do; their documentation says why. Here are Python's ways of saying it: classes in place of owned values, keywords in
+//! place of options, exceptions in place of an error enum, and the buffer protocol where Rust borrows. `python/bywash/` has
+//! the rest of the package: the exceptions, the types for checkers, helpers for asyncio.
 //!
 //! - `path`, `listener`, `options`: how two programs come together
 //! - `container`, `message`: what moves
 //! - `flow`: what goes from here to there, and one that was started
+//! - `serve`: volumes of a device server
 //! - `plan`: descriptions of servers, and what they come to
 //! - `hold`: who owns a container that Python has, and how long its memory stays where views of it are
 //! - `waiting`: calls that wait let other threads run, and see Ctrl-C
@@ -24,6 +25,7 @@ mod options;
 mod path;
 mod plan;
 mod records;
+mod serve;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -45,6 +47,8 @@ mod _bywash {
     use crate::plan::{
         Description, Points, Trials, bars, check, evaluate, figure, simulate, targets, values_of,
     };
+    #[pymodule_export]
+    use crate::serve::{Buffer, Client, Completion, Queue, Volume, VolumeId};
 
     use pyo3::prelude::*;
 

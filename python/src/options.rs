@@ -83,7 +83,7 @@ pub(crate) fn number<N: TryFrom<u64>>(name: &str, value: &Bound<'_, PyAny>) -> P
     })
 }
 
-fn seconds(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+pub(crate) fn seconds(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let found = value.extract::<f64>().ok().filter(|seconds| *seconds >= 0.0);
     let found = found.and_then(|seconds| Duration::try_from_secs_f64(seconds.min(GREETING_SECONDS_MAX)).ok());
     found.ok_or_else(|| cannot_be(name, value, "a number of seconds from 0 on"))

@@ -35,7 +35,8 @@ use std::time::Duration;
 /// arena_bytes
 ///     What this end can have out and in the making at a time; default 16 MiB, 0: it ships only what it received.
 /// huge_pages
-///     Pages of 2 MiB: ``"collapse"`` (default; where the kernel can), ``"reserved"``, ``"no"``.
+///     Pages of 2 MiB: ``"no"`` (default; memory is taken as it is used), ``"collapse"`` (all of it is taken at once,
+///     and made into such pages where the kernel can), ``"reserved"``.
 /// depth, containers_out_max
 ///     Messages on their way, and containers that the peer can have, at a time: powers of two; 256 and 1024.
 /// wait

@@ -1,7 +1,8 @@
-"""A peer in another process, and the path to it; a server to plan with."""
+"""A peer in another process, and the path to it; a device server; a server to plan with."""
 
 import faulthandler
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -12,10 +13,14 @@ import pytest
 
 import bywash
 import bywash.plan
+import bywash.serve
 
 GUIDE = pathlib.Path(__file__).parents[2] / "docs/guide/server.toml"
 PEERS = pathlib.Path(__file__).with_name("peers.py")
 LIMIT = 30
+ROOT = pathlib.Path(__file__).parents[2]
+# `make python` builds it and says where it is.
+COMMAND = os.environ.get("BYWASH_COMMAND", ROOT / "target/debug/bywash")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -98,6 +103,57 @@ def pair():
     yield make
     for path in made:
         path.close()
+
+
+class DeviceServer:
+    """A device server with volumes of 1 MiB: `fast` of memory, `slow` of a file, `late` of memory that takes 2 s."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.socket = folder / "socket"
+        self.process = None
+        self.start()
+        with bywash.serve.Client.connect(self.socket) as client:
+            for name in ("fast", "slow", "late"):
+                client.create(name, f"{name}-device", 1 << 20)
+
+    def start(self):
+        slow = f"slow-device=file:{self.folder}/disk,size=16M"
+        devices = ["fast-device=mem:16M", slow, "late-device=mem:4M,latency=2000ms"]
+        words = [str(COMMAND), "serve", "--socket", str(self.socket), "--policy", str(self.folder / "policy")]
+        words += [word for device in devices for word in ("--device", device)]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        for line in self.process.stdout:
+            if line.startswith("serving at"):
+                return
+        raise AssertionError(f"{words} ended with {self.process.wait()}")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def stop(self):
+        """Orderly, so that it waits for its slowest device."""
+        self.process.terminate()
+        try:
+            self.process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            self.process.stdout.close()
+
+    def connect(self, **options):
+        return bywash.serve.Client.connect(self.socket, **options)
+
+
+@pytest.fixture
+def device_server(tmp_path):
+    server = DeviceServer(tmp_path)
+    yield server
+    server.kill()
 
 
 @pytest.fixture(scope="session")

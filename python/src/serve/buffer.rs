@@ -1,0 +1,245 @@
+//! Memory of a queue's arena, which requests take along and bring back.
+
+use crate::container::{BRIEF_BYTES, contiguous};
+use crate::errors::{OrRaise, exception};
+use crate::serve::{bytes_of, room_of, writable};
+use bywash_client::{Buffer as Inner, Room};
+use bywash_container::Error;
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Memory that goes to the server and comes back without being copied on its way: ``Queue.alloc`` makes it.
+///
+/// Give it to ``Queue.write`` or ``Queue.read_into``: then it is under way (``ValueError`` if it is used) until the
+/// completion has come, whose ``data`` it is. What is in it at first is what was in it when it was used last, or zeros.
+///
+/// It is filled and read by copying, since a server that breaks the protocol could write there at any time. Of a client
+/// with ``trusted=True`` it is a writable buffer as well, for ``memoryview`` and NumPy: it cannot be submitted, resized or
+/// freed while there is such a view (``BufferError``).
+#[pyclass(frozen, module = "bywash.serve")]
+pub(crate) struct Buffer {
+    slot: Mutex<Slot>,
+}
+
+struct Slot {
+    state: State,
+    /// Views that there are.
+    exports: usize,
+}
+
+enum State {
+    Here(Inner),
+    UnderWay,
+    Lost,
+    Freed,
+}
+
+impl Slot {
+    fn inner(&mut self) -> PyResult<&mut Inner> {
+        Err(PyValueError::new_err(match &mut self.state {
+            State::Here(inner) => return Ok(inner),
+            State::UnderWay => "the buffer is under way with a request; reap that first",
+            State::Lost => {
+                "the buffer was lost: its device did not answer in time, or the server went; allocate another"
+            }
+            State::Freed => "the buffer was freed; allocate another",
+        }))
+    }
+
+    fn check_unseen(&self, what: &str) -> PyResult<()> {
+        match self.exports {
+            0 => Ok(()),
+            views => Err(PyBufferError::new_err(format!(
+                "the buffer cannot be {what} while it is looked at through {views} view(s), such as a memoryview or a \
+                 NumPy array; release or delete them first"
+            ))),
+        }
+    }
+}
+
+impl Buffer {
+    pub(super) fn new(inner: Inner) -> Buffer {
+        Buffer { slot: Mutex::new(Slot { state: State::Here(inner), exports: 0 }) }
+    }
+
+    /// Under this lock nothing waits, and Python does not run: it could come back here.
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the memory, to be submitted.
+    pub(super) fn take(&self) -> PyResult<Inner> {
+        let mut slot = self.slot();
+        slot.check_unseen("submitted")?;
+        slot.inner()?;
+        match std::mem::replace(&mut slot.state, State::UnderWay) {
+            State::Here(inner) => Ok(inner),
+            _ => unreachable!("this was looked at above"),
+        }
+    }
+
+    /// What has come back with a completion; nothing: the memory is lost.
+    pub(super) fn put_back(&self, room: Option<Room>) {
+        self.slot().state = match room {
+            Some(Room::Arena(inner)) => State::Here(inner),
+            _ => State::Lost,
+        };
+    }
+}
+
+#[pymethods]
+impl Buffer {
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.slot().inner()?.len())
+    }
+
+    /// Bytes that it could hold.
+    #[getter]
+    fn capacity(&self) -> PyResult<usize> {
+        Ok(self.slot().inner()?.capacity())
+    }
+
+    /// Changes how many bytes a request with it reads or writes, up to ``capacity`` (``TooLargeError`` else).
+    fn resize(&self, py: Python<'_>, nbytes: usize) -> PyResult<()> {
+        let mut slot = self.slot();
+        slot.check_unseen("resized")?;
+        let inner = slot.inner()?;
+        let (fits, most) = (inner.resize(nbytes), inner.capacity());
+        drop(slot);
+        if fits { Ok(()) } else { Err(exception(py, &Error::TooLarge { asked: nbytes, most })) }
+    }
+
+    /// Copies all bytes of ``data`` into it, from ``offset`` on; answers how many.
+    #[pyo3(signature = (data, offset=0))]
+    fn copy_from(&self, py: Python<'_>, data: &Bound<'_, PyAny>, offset: usize) -> PyResult<usize> {
+        let data = contiguous(data)?;
+        // SAFETY: as for any call that copies what is in a buffer.
+        let from = unsafe { bytes_of(&data) };
+        self.copied(py, from.len(), |inner| {
+            let length = inner.len();
+            match offset.checked_add(from.len()).is_some_and(|end| end <= length) {
+                true => Ok(inner.write(offset, from)),
+                false => Err(length),
+            }
+        })?
+        .map_err(|length| {
+            let bytes = from.len();
+            let text = format!(
+                "{bytes} bytes at {offset} do not fit into a buffer of {length}; allocate a larger one"
+            );
+            PyValueError::new_err(text)
+        })
+    }
+
+    /// Copies as many bytes as ``buffer`` has room for, from ``offset`` on; answers how many that were.
+    #[pyo3(signature = (buffer, offset=0))]
+    fn copy_to(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, offset: usize) -> PyResult<usize> {
+        let buffer = writable(buffer)?;
+        // SAFETY: as for any call that copies into a buffer.
+        let to = unsafe { room_of(&buffer) };
+        self.copied(py, to.len(), |inner| inner.read(offset, to))
+    }
+
+    /// A copy of its bytes.
+    fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let length = self.__len__()?;
+        PyBytes::new_with(py, length, |to| self.copied(py, length, |inner| inner.read(0, to)).map(drop))
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.tobytes(py)
+    }
+
+    /// Gives the memory back now. Freeing twice does nothing.
+    fn free(&self) -> PyResult<()> {
+        let mut slot = self.slot();
+        slot.check_unseen("freed")?;
+        match slot.state {
+            State::UnderWay => slot.inner().map(drop),
+            _ => {
+                slot.state = State::Freed;
+                Ok(())
+            }
+        }
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (class, *_rest))]
+    fn __exit__(&self, class: &Bound<'_, PyAny>, _rest: &Bound<'_, PyAny>) -> PyResult<()> {
+        let freed = self.free();
+        if class.is_none() { freed } else { Ok(()) }
+    }
+
+    fn __repr__(&self) -> String {
+        match &self.slot().state {
+            State::Here(inner) => format!("<bywash.serve.Buffer: {} bytes>", inner.len()),
+            State::UnderWay => "<bywash.serve.Buffer: under way>".into(),
+            State::Lost => "<bywash.serve.Buffer: lost>".into(),
+            State::Freed => "<bywash.serve.Buffer: freed>".into(),
+        }
+    }
+
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no place for the view was given"));
+        }
+        // SAFETY: not null. Python asks for this where no view is made.
+        unsafe { (*view).obj = ptr::null_mut() };
+        let (at, length) = slf.get().export()?.or_raise(slf.py())?;
+        // SAFETY: the bytes stay until the view is released: it keeps this object, which gives nothing away while there
+        // are views. That the server does not write there is what `trusted` has promised.
+        let filled = unsafe {
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), at.cast(), length as ffi::Py_ssize_t, 0, flags)
+        };
+        if filled != 0 {
+            // There is no view that would be released.
+            slf.get().release();
+            return Err(PyErr::fetch(slf.py()));
+        }
+        Ok(())
+    }
+
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
+        self.release();
+    }
+}
+
+impl Buffer {
+    /// Where the bytes are, which stay there until [`Buffer::release`] was called as often.
+    fn export(&self) -> PyResult<Result<(*mut u8, usize), Error>> {
+        let mut slot = self.slot();
+        let mapped = slot.inner()?.map_mut().map(|bytes| (bytes.as_mut_ptr(), bytes.len()));
+        slot.exports += usize::from(mapped.is_ok());
+        Ok(mapped)
+    }
+
+    fn release(&self) {
+        self.slot().exports -= 1;
+    }
+
+    /// Copies from or to the memory; if that is much, while other threads run. Meanwhile it is as if under way.
+    fn copied<R: Send>(
+        &self,
+        py: Python<'_>,
+        bytes: usize,
+        copy: impl FnOnce(&mut Inner) -> R + Send,
+    ) -> PyResult<R> {
+        let mut slot = self.slot();
+        if bytes <= BRIEF_BYTES || slot.exports > 0 {
+            return slot.inner().map(copy);
+        }
+        drop(slot);
+        let mut inner = self.take()?;
+        let answer = py.detach(|| copy(&mut inner));
+        self.slot().state = State::Here(inner);
+        Ok(answer)
+    }
+}

@@ -1,0 +1,62 @@
+//! Keywords become options of a client.
+
+use crate::options::{number, one_of, seconds};
+use crate::serve::is_interrupted;
+use bywash_client::{Choice, Options, Reconnect, Wait};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::time::Duration;
+
+const CHOICES: [(&str, Choice); 3] =
+    [("automatic", Choice::Automatic), ("mapped", Choice::Mapped), ("channel", Choice::Channel)];
+const WAYS: [(&str, Wait); 3] = [("adaptive", Wait::Adaptive), ("spin", Wait::Spin), ("sleep", Wait::Sleep)];
+const KEYWORDS: &str = "name, limit, depth, arena_bytes, wait, reconnect, choice, trusted";
+/// What `Options::new` has.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// How a client is made.
+#[derive(Clone)]
+pub(super) struct Chosen {
+    pub(super) options: Options,
+    /// How long the server may take to answer.
+    pub(super) limit: Duration,
+    /// Whether calls that submit, or only look, may wait for another server.
+    pub(super) reconnects: bool,
+}
+
+/// Reads keywords.
+pub(super) fn chosen(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Chosen> {
+    let mut options = Options::new().limit(LIMIT).interrupted_by(is_interrupted);
+    let (mut limit, mut reconnects) = (LIMIT, false);
+    for (name, value) in keywords.into_iter().flatten() {
+        let name: String = name.extract()?;
+        options = match name.as_str() {
+            "name" => options.name(value.extract::<String>()?),
+            "limit" => {
+                limit = seconds(&name, &value)?;
+                options.limit(limit)
+            }
+            "depth" => options.depth(number(&name, &value)?),
+            "arena_bytes" => options.arena_bytes(number(&name, &value)?),
+            "wait" => options.wait(one_of(&name, &value, &WAYS)?),
+            "reconnect" if value.is_none() => options,
+            "reconnect" => {
+                reconnects = true;
+                options.reconnect(Reconnect::Within(seconds(&name, &value)?))
+            }
+            "choice" => options.choice(one_of(&name, &value, &CHOICES)?),
+            "trusted" if value.is_truthy()? => {
+                // SAFETY: whoever says 'trusted' promises what is asked for; the documentation of `bywash.serve.Client`
+                // tells so.
+                unsafe { options.trusted() }
+            }
+            "trusted" => options,
+            _ => {
+                let text = format!("there is no option {name}; there are {KEYWORDS}");
+                return Err(PyTypeError::new_err(text));
+            }
+        };
+    }
+    Ok(Chosen { options, limit, reconnects })
+}

@@ -1,0 +1,704 @@
+//! Many requests under way at a time.
+
+use crate::container::{BRIEF_BYTES, contiguous};
+use crate::errors::{closed, exception, of_text, storage_exception};
+use crate::options::one_of;
+use crate::serve::buffer::Buffer;
+use crate::serve::completion::Completion;
+use crate::serve::kept::{Entry, Kept, Memory};
+use crate::serve::{ACCESSES, bytes_of, copy_of_descriptor, writable};
+use crate::waiting::{Attempt, Limit, beside, in_slices};
+use bywash_client::{
+    Access, Completion as Done, Error, NotSubmitted, Queue as Inner, QueueDispatcher, Range, Room,
+};
+use bywash_container::Error as ContainerError;
+use pyo3::exceptions::PyMemoryError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// A volume that a queue has opened.
+#[pyclass(frozen, eq, hash, module = "bywash.serve")]
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct VolumeId(bywash_client::VolumeId);
+
+/// Requests that are submitted without waiting, and reaped when they are done: ``Client.queue`` makes it.
+///
+/// Offsets and lengths are bytes, and multiples of a volume's block. Requests that are under way are done in any order.
+/// With each goes ``user_data``, any object, which its ``Completion`` has. What is wrong with a request is raised where it
+/// is submitted, if the library sees it, and else is the completion's ``error``. ``NoRoomError``: as many are under way as
+/// may be (``depth``), or the arena is used up; reap first.
+///
+/// It has a connection of its own and is meant for one thread; several take turns, and one that waits keeps the others
+/// for up to 50 ms. Where the client reconnects, a call may last as long as that takes.
+#[pyclass(frozen, module = "bywash.serve")]
+pub(crate) struct Queue {
+    state: Arc<Mutex<State>>,
+    kept: Arc<Kept>,
+    limit: Duration,
+    depth: usize,
+    /// Whether a call that does not wait may have to, since another server is looked for.
+    may_wait: bool,
+}
+
+enum State {
+    Here(Box<Inner>),
+    Dispatched(QueueDispatcher),
+    /// A thread waits for the last callback.
+    Stopping,
+    Closed,
+}
+
+/// Why something was not done.
+enum Trouble {
+    Library(Error),
+    Dispatched,
+    NotDispatched,
+    Stopping,
+    FromWithin,
+    Forked,
+    Closed,
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Library(error)
+    }
+}
+
+impl Trouble {
+    fn raise(self, py: Python<'_>) -> PyErr {
+        let busy = |text: &str| of_text(py, "BusyError", text.into());
+        match self {
+            Trouble::Library(error) => storage_exception(py, &error),
+            Trouble::Dispatched => busy("callbacks reap the queue; call dispatch_stop() first"),
+            Trouble::NotDispatched => busy("the queue has no callback; call dispatch() first"),
+            Trouble::Stopping => busy("another thread waits for the end of the queue's callbacks"),
+            Trouble::FromWithin => busy(
+                "a callback cannot wait for its own end; stop it from another thread, or close the queue",
+            ),
+            Trouble::Forked => exception(py, &ContainerError::Forked),
+            Trouble::Closed => closed("queue"),
+        }
+    }
+}
+
+/// Where what is read goes.
+struct Place(NonNull<u8>);
+
+// SAFETY: an address; what is there is held by `Kept`.
+unsafe impl Send for Place {}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does something with the library's queue.
+fn with<R>(state: &mut State, work: impl FnOnce(&mut Inner) -> R) -> Result<R, Trouble> {
+    match state {
+        State::Here(queue) => Ok(work(queue)),
+        State::Dispatched(dispatcher) => Ok(dispatcher.with(work)),
+        State::Stopping => Err(Trouble::Stopping),
+        State::Closed => Err(Trouble::Closed),
+    }
+}
+
+/// As [`with`], with what reaps.
+fn reaping<R>(state: &mut State, work: impl FnOnce(&mut Inner) -> Result<R, Error>) -> Result<R, Trouble> {
+    match state {
+        State::Here(queue) => Ok(work(queue)?),
+        State::Dispatched(_) => Err(Trouble::Dispatched),
+        State::Stopping => Err(Trouble::Stopping),
+        State::Closed => Err(Trouble::Closed),
+    }
+}
+
+impl Queue {
+    pub(super) fn new(queue: Inner, limit: Duration, may_wait: bool) -> Queue {
+        Queue {
+            depth: queue.depth(),
+            state: Arc::new(Mutex::new(State::Here(Box::new(queue)))),
+            kept: Arc::new(Kept::default()),
+            limit,
+            may_wait,
+        }
+    }
+
+    /// Does something brief, or much, with the queue's state: where it could last, while other threads run.
+    fn on_state<R: Send>(
+        &self,
+        py: Python<'_>,
+        is_brief: bool,
+        work: impl FnOnce(&mut State) -> Result<R, Trouble> + Send,
+    ) -> PyResult<R> {
+        let free = match self.state.try_lock() {
+            // A dispatcher may have to be waited for.
+            Ok(state) if is_brief && !self.may_wait && matches!(*state, State::Here(_)) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) if is_brief => Some(poisoned.into_inner()),
+            _ => None,
+        };
+        let outcome = match free {
+            Some(mut state) => work(&mut state),
+            None => py.detach(|| work(&mut lock(&self.state))),
+        };
+        outcome.map_err(|trouble| trouble.raise(py))
+    }
+
+    /// Looks at the library's queue.
+    fn look<R: Send>(
+        &self,
+        py: Python<'_>,
+        look: impl FnOnce(&mut Inner) -> Result<R, Error> + Send,
+    ) -> PyResult<R> {
+        self.on_state(py, true, |state| Ok(with(state, look)??))
+    }
+
+    /// Submits something that moves so many bytes now.
+    fn submit(
+        &self,
+        py: Python<'_>,
+        bytes: usize,
+        entry: Entry,
+        work: impl FnOnce(&mut Inner, u64) -> Result<(), NotSubmitted> + Send,
+    ) -> PyResult<()> {
+        let number = self.kept.insert(entry);
+        let submitted = self.on_state(py, bytes <= BRIEF_BYTES, |state| {
+            // What was given goes back outside, where the entry is.
+            with(state, |queue| work(queue, number))
+        });
+        let (refused, raised) = match submitted {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(NotSubmitted { error, room })) => (room, storage_exception(py, &error)),
+            Err(raised) => (None, raised),
+        };
+        if let Some(Entry { memory: Memory::Arena(buffer), .. }) = self.kept.remove(number) {
+            buffer.get().put_back(refused);
+        }
+        Err(raised)
+    }
+
+    /// Submits something with a buffer of the arena.
+    fn submit_buffer(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, Buffer>,
+        user_data: Py<PyAny>,
+        work: impl FnOnce(&mut Inner, bywash_client::Buffer, u64) -> Result<(), NotSubmitted> + Send,
+    ) -> PyResult<()> {
+        let inner = buffer.get().take()?;
+        let bytes = inner.len();
+        let entry = Entry { user_data, memory: Memory::Arena(buffer.clone().unbind()) };
+        // Taken by the library, or given back if the queue is not there.
+        let offered = Mutex::new(Some(inner));
+        let submitted = self.submit(py, bytes, entry, |queue, number| {
+            let inner = offered.lock().unwrap_or_else(PoisonError::into_inner).take();
+            inner.map_or(Ok(()), |inner| work(queue, inner, number))
+        });
+        if let Some(inner) = offered.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            buffer.get().put_back(Some(Room::Arena(inner)));
+        }
+        submitted
+    }
+
+    /// Waits for the next completion.
+    fn reap_until(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Done> {
+        let limit = Limit::of(Some(timeout.unwrap_or(self.limit.as_secs_f64())))?;
+        let there = self.on_state(py, true, |state| reaping(state, Inner::try_reap))?;
+        if let Some(done) = there {
+            return Ok(done);
+        }
+        let reaped = in_slices(py, limit, |slice| {
+            Attempt::Done(match reaping(&mut lock(&self.state), |queue| queue.reap_within(slice)) {
+                Err(Trouble::Library(Error::TimedOut { .. })) => Err(ContainerError::TimedOut),
+                reaped => Ok(reaped),
+            })
+        })?;
+        reaped.map_err(|trouble| trouble.raise(py))
+    }
+
+    /// Before memory is taken for what cannot be read.
+    fn check_length(
+        &self,
+        py: Python<'_>,
+        volume: bywash_client::VolumeId,
+        offset: u64,
+        nbytes: usize,
+    ) -> PyResult<()> {
+        let (length, bytes) = (nbytes as u64, self.look(py, |queue| queue.len(volume))?);
+        match length <= bytes {
+            true => Ok(()),
+            false => {
+                let volume = "the volume".into();
+                Err(storage_exception(py, &Error::OutOfBounds { volume, offset, length, bytes }))
+            }
+        }
+    }
+
+    /// Opens a volume, in a thread of its own. If a signal ends the wait it may become open, unnamed, until the queue is
+    /// closed.
+    fn open_beside(
+        &self,
+        py: Python<'_>,
+        open: impl FnOnce(&mut Inner) -> Result<bywash_client::VolumeId, Error> + Send + 'static,
+    ) -> PyResult<VolumeId> {
+        let state = self.state.clone();
+        let opened = beside(py, move || Ok(with(&mut lock(&state), open)))?;
+        let opened = opened.and_then(|opened| opened.map_err(Trouble::Library));
+        opened.map(VolumeId).map_err(|trouble| trouble.raise(py))
+    }
+
+    /// Closes it; lets go what was lent when nothing can write there any more.
+    fn end(&self, py: Python<'_>) {
+        self.kept.close();
+        let was = py.detach(|| std::mem::replace(&mut *lock(&self.state), State::Closed));
+        let is_gone_with_it = match &was {
+            State::Here(_) => true,
+            // From within a callback the thread still has the queue, and what is kept goes with it.
+            State::Dispatched(dispatcher) => !dispatcher.is_own_callback(),
+            // Whoever stops it lets go, or has done so.
+            State::Stopping | State::Closed => false,
+        };
+        py.detach(|| drop(was));
+        if is_gone_with_it {
+            self.kept.clear();
+        }
+    }
+}
+
+/// A dispatcher is waited for when it is dropped, and its callback may wait for the interpreter.
+impl Drop for Queue {
+    fn drop(&mut self) {
+        Python::try_attach(|py| self.end(py));
+    }
+}
+
+#[pymethods]
+impl Queue {
+    /// Opens a volume by its name, for ``"read"``, ``"write"`` or ``"read-write"``; what it answers names the volume in
+    /// requests of this queue.
+    #[pyo3(signature = (name, access=None), text_signature = "($self, name, access='read')")]
+    fn open(&self, py: Python<'_>, name: String, access: Option<&Bound<'_, PyAny>>) -> PyResult<VolumeId> {
+        let access: Access =
+            access.map_or(Ok(ACCESSES[0].1), |access| one_of("access", access, &ACCESSES))?;
+        self.open_beside(py, move |queue| queue.open(&name, access))
+    }
+
+    /// Opens a file that the program has opened: see ``Client.open_descriptor``.
+    fn open_descriptor(&self, py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<VolumeId> {
+        let file = copy_of_descriptor(file)?;
+        self.open_beside(py, move |queue| queue.open_descriptor(file))
+    }
+
+    /// Closes a volume. ``BusyError``: requests of it are under way, or were not reaped.
+    fn close_volume(&self, py: Python<'_>, volume: &VolumeId) -> PyResult<()> {
+        self.look(py, |queue| queue.close(volume.0))
+    }
+
+    /// Bytes of a volume.
+    fn length(&self, py: Python<'_>, volume: &VolumeId) -> PyResult<u64> {
+        self.look(py, |queue| queue.len(volume.0))
+    }
+
+    /// Bytes of a volume's block.
+    fn block(&self, py: Python<'_>, volume: &VolumeId) -> PyResult<u32> {
+        self.look(py, |queue| queue.block(volume.0))
+    }
+
+    /// Which way a volume's bytes go: see ``Volume.path``.
+    fn path(&self, py: Python<'_>, volume: &VolumeId) -> PyResult<String> {
+        Ok(self.look(py, |queue| queue.path(volume.0))?.to_string())
+    }
+
+    /// Memory of the arena, to be submitted without being copied. ``TooLargeError``: the arena is smaller.
+    /// ``NoRoomError``: others have it.
+    fn alloc(&self, py: Python<'_>, nbytes: usize) -> PyResult<Buffer> {
+        self.look(py, |queue| queue.alloc(nbytes)).map(Buffer::new)
+    }
+
+    /// Submits a read of ``nbytes`` from ``offset`` on: the completion's ``data`` has them, as bytes.
+    #[pyo3(signature = (volume, offset, nbytes, user_data=None))]
+    fn read(
+        &self,
+        py: Python<'_>,
+        volume: &VolumeId,
+        offset: u64,
+        nbytes: usize,
+        user_data: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let (volume, user_data) = (volume.0, user_data.unwrap_or_else(|| py.None()));
+        self.check_length(py, volume, offset, nbytes)?;
+        let bytes = PyBytes::new_with(py, nbytes, |_| Ok(()))?;
+        let to = NonNull::new(bytes.as_bytes().as_ptr().cast_mut());
+        let to = Place(to.ok_or_else(|| PyMemoryError::new_err("there is no memory for the bytes"))?);
+        let entry = Entry { user_data, memory: Memory::Bytes(bytes.unbind()) };
+        self.submit(py, nbytes, entry, move |queue, number| {
+            let to = { to }.0;
+            // SAFETY: bytes that are as long, which nobody has seen yet, and which are kept until the request has been
+            // reaped or the queue is gone.
+            unsafe { queue.read_to(volume, offset, to, nbytes, number) }
+        })
+    }
+
+    /// Submits a read of as many bytes as ``buffer`` has. A ``Buffer`` of this queue is not copied; any other is the
+    /// library's to write until the request was reaped, or the queue is closed. It is the completion's ``data``.
+    #[pyo3(signature = (volume, offset, buffer, user_data=None))]
+    fn read_into(
+        &self,
+        py: Python<'_>,
+        volume: &VolumeId,
+        offset: u64,
+        buffer: &Bound<'_, PyAny>,
+        user_data: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let (volume, user_data) = (volume.0, user_data.unwrap_or_else(|| py.None()));
+        if let Ok(buffer) = buffer.cast::<Buffer>() {
+            return self.submit_buffer(py, buffer, user_data, |queue, inner, number| {
+                queue.read(volume, offset, inner, number)
+            });
+        }
+        let held = writable(buffer)?;
+        let nbytes = held.len_bytes();
+        let to = Place(NonNull::new(held.buf_ptr().cast()).unwrap_or(NonNull::dangling()));
+        let entry = Entry { user_data, memory: Memory::Lent(buffer.clone().unbind(), held) };
+        self.submit(py, nbytes, entry, move |queue, number| {
+            let to = { to }.0;
+            // SAFETY: the buffer is kept until the request has been reaped or the queue is gone; it is as long, and can
+            // be written. Who touches it meanwhile mixes up the bytes, as with any call that reads into a buffer.
+            unsafe { queue.read_to(volume, offset, to, nbytes, number) }
+        })
+    }
+
+    /// Submits a write of all bytes of ``data``. A ``Buffer`` of this queue is not copied, and is the completion's
+    /// ``data``; of any other there is a copy when this returns. With ``durable`` they are durable when it is completed.
+    #[pyo3(signature = (volume, offset, data, durable=false, user_data=None))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        volume: &VolumeId,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+        durable: bool,
+        user_data: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let (volume, user_data) = (volume.0, user_data.unwrap_or_else(|| py.None()));
+        if let Ok(buffer) = data.cast::<Buffer>() {
+            return self.submit_buffer(py, buffer, user_data, |queue, inner, number| {
+                queue.write(volume, offset, inner, durable, number)
+            });
+        }
+        let data = contiguous(data)?;
+        // SAFETY: as for any call that writes what is in a buffer.
+        let from = unsafe { bytes_of(&data) };
+        let entry = Entry { user_data, memory: Memory::None };
+        self.submit(py, from.len(), entry, |queue, number| {
+            queue.write_from(volume, offset, from, durable, number)
+        })
+    }
+
+    /// Submits what ``Volume.flush`` does, for what had been reaped before.
+    #[pyo3(signature = (volume, user_data=None))]
+    fn flush(&self, py: Python<'_>, volume: &VolumeId, user_data: Option<Py<PyAny>>) -> PyResult<()> {
+        let entry = entry_of(py, user_data);
+        self.submit(py, 0, entry, |queue, number| queue.flush(volume.0, number))
+    }
+
+    /// Submits what ``Volume.discard`` does.
+    #[pyo3(signature = (volume, offset, nbytes, user_data=None))]
+    fn discard(
+        &self,
+        py: Python<'_>,
+        volume: &VolumeId,
+        offset: u64,
+        nbytes: u64,
+        user_data: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let entry = entry_of(py, user_data);
+        self.submit(py, 0, entry, |queue, number| queue.discard(volume.0, offset, nbytes, number))
+    }
+
+    /// Submits what ``Volume.write_zeroes`` does.
+    #[pyo3(signature = (volume, offset, nbytes, durable=false, user_data=None))]
+    fn write_zeroes(
+        &self,
+        py: Python<'_>,
+        volume: &VolumeId,
+        offset: u64,
+        nbytes: u64,
+        durable: bool,
+        user_data: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let entry = entry_of(py, user_data);
+        let bytes = usize::try_from(nbytes).unwrap_or(usize::MAX);
+        self.submit(py, bytes, entry, |queue, number| {
+            queue.write_zeroes(volume.0, offset, nbytes, durable, number)
+        })
+    }
+
+    /// Submits what ``Volume.compare_and_write`` does. If something else was there the completion's error is a
+    /// ``DiffersError``.
+    #[pyo3(signature = (volume, offset, expected, new, user_data=None))]
+    fn compare_and_write(
+        &self,
+        py: Python<'_>,
+        volume: &VolumeId,
+        offset: u64,
+        expected: &Bound<'_, PyAny>,
+        new: &Bound<'_, PyAny>,
+        user_data: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let (expected, new) = (contiguous(expected)?, contiguous(new)?);
+        // SAFETY: as for any call that writes what is in buffers.
+        let (expected, new) = unsafe { (bytes_of(&expected), bytes_of(&new)) };
+        self.submit(py, new.len(), entry_of(py, user_data), |queue, number| {
+            queue.compare_and_write(volume.0, offset, expected, new, number)
+        })
+    }
+
+    /// Submits a read of parts of several volumes, ``(volume, offset, nbytes)`` each, 1 to 32 of them: one behind the other
+    /// they are the completion's ``data``.
+    #[pyo3(signature = (ranges, user_data=None))]
+    fn read_many(
+        &self,
+        py: Python<'_>,
+        ranges: Vec<(PyRef<'_, VolumeId>, u64, usize)>,
+        user_data: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let mut sum = 0usize;
+        let mut asked = Vec::with_capacity(ranges.len());
+        for (volume, offset, length) in &ranges {
+            let (volume, offset, length) = (volume.0, *offset, *length);
+            self.check_length(py, volume, offset, length)?;
+            sum = sum.saturating_add(length);
+            asked.push(Range { volume, offset, length });
+        }
+        let mut room = Vec::new();
+        room.try_reserve_exact(sum).map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+        room.resize(sum, 0);
+        let entry = Entry { memory: Memory::Comes, ..entry_of(py, user_data) };
+        self.submit(py, sum, entry, |queue, number| queue.read_many(&asked, room, number))
+    }
+
+    /// Submits a write to parts of several volumes, ``(volume, offset, data)`` each, 1 to 32 of them, which are copied
+    /// now.
+    #[pyo3(signature = (pieces, durable=false, user_data=None))]
+    fn write_many(
+        &self,
+        py: Python<'_>,
+        pieces: Vec<(PyRef<'_, VolumeId>, u64, Bound<'_, PyAny>)>,
+        durable: bool,
+        user_data: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let mut held = Vec::with_capacity(pieces.len());
+        for (volume, offset, data) in &pieces {
+            held.push((volume.0, *offset, contiguous(data)?));
+        }
+        // SAFETY: as for any call that writes what is in a buffer.
+        let given: Vec<_> =
+            held.iter().map(|(volume, offset, data)| (*volume, *offset, unsafe { bytes_of(data) })).collect();
+        let sum = given.iter().map(|piece| piece.2.len()).sum();
+        self.submit(py, sum, entry_of(py, user_data), |queue, number| {
+            queue.write_many(&given, durable, number)
+        })
+    }
+
+    /// Waits for the next request that is done. ``timeout``: seconds; None: the client's limit. ``TimedOut``; ``IdleError``:
+    /// nothing is under way; ``ServerGone``, when everything that was under way has been reaped.
+    #[pyo3(signature = (timeout=None))]
+    fn reap(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Completion> {
+        let done = self.reap_until(py, timeout)?;
+        self.kept.finish(py, done)
+    }
+
+    /// As ``reap``, without waiting: None when nothing is done.
+    fn try_reap(&self, py: Python<'_>) -> PyResult<Option<Completion>> {
+        let done = self.on_state(py, true, |state| reaping(state, Inner::try_reap))?;
+        done.map(|done| self.kept.finish(py, done)).transpose()
+    }
+
+    /// As ``reap``, with all others that are done by then: a list of 1 to ``most``; None: no more than there can be under
+    /// way.
+    #[pyo3(signature = (most=None, timeout=None))]
+    fn reap_many(
+        &self,
+        py: Python<'_>,
+        most: Option<usize>,
+        timeout: Option<f64>,
+    ) -> PyResult<Vec<Completion>> {
+        let most = most.unwrap_or(self.depth);
+        if most == 0 {
+            return Ok(Vec::new());
+        }
+        let first = self.reap_until(py, timeout)?;
+        let rest = self.on_state(py, true, |state| {
+            let mut rest = Vec::new();
+            // What ends the queue is told by the next call.
+            let _ = reaping(state, |queue| queue.reap_each(most - 1, |done| rest.push(done)));
+            Ok(rest)
+        })?;
+        std::iter::once(first).chain(rest).map(|done| self.kept.finish(py, done)).collect()
+    }
+
+    /// For event loops: call it when ``try_reap`` has answered None. False: from now on ``fileno()`` becomes readable when
+    /// something is done or the server is gone. True: something is done already, try again.
+    fn arm(&self, py: Python<'_>) -> PyResult<bool> {
+        self.on_state(py, true, |state| reaping(state, Inner::arm))
+    }
+
+    /// The queue's descriptor: wait for it to become readable, and do nothing else with it. It is another one after the
+    /// queue has connected again: ask each time.
+    fn fileno(&self, py: Python<'_>) -> PyResult<c_int> {
+        self.look(py, |queue| Ok(queue.as_fd().as_raw_fd()))
+    }
+
+    /// Calls ``callback(completion)`` for each request that is done, in a thread of its own, until ``dispatch_stop()`` or
+    /// ``close()``, and ``on_end(error)`` once, with the error that ends the queue, if one does. What a callback raises
+    /// goes to ``sys.unraisablehook``. A callback may submit. Nobody else can reap meanwhile (``BusyError``). The thread
+    /// keeps both functions and what they refer to: close the queue.
+    #[pyo3(signature = (callback, on_end=None))]
+    fn dispatch(&self, py: Python<'_>, callback: Py<PyAny>, on_end: Option<Py<PyAny>>) -> PyResult<()> {
+        let kept = self.kept.clone();
+        let call = move |done: Result<Done, Error>| {
+            // Without an interpreter there is nobody to be called.
+            Python::try_attach(|py| {
+                let called = match done {
+                    // From within a callback.
+                    Ok(done) if kept.is_closed() => return drop(kept.finish(py, done)),
+                    Err(_) if kept.is_closed() => return,
+                    Ok(done) => kept.finish(py, done).and_then(|done| callback.call1(py, (done,))),
+                    Err(error) => match &on_end {
+                        Some(on_end) => on_end.call1(py, (storage_exception(py, &error).into_value(py),)),
+                        None => return,
+                    },
+                };
+                if let Err(raised) = called {
+                    raised.write_unraisable(py, Some(callback.bind(py)));
+                }
+            });
+        };
+        self.on_state(py, false, |state| match std::mem::replace(state, State::Closed) {
+            State::Here(queue) => {
+                *state = State::Dispatched(queue.dispatch(call)?);
+                Ok(())
+            }
+            other => {
+                let trouble = match &other {
+                    State::Closed => Trouble::Closed,
+                    State::Stopping => Trouble::Stopping,
+                    _ => Trouble::Dispatched,
+                };
+                *state = other;
+                Err(trouble)
+            }
+        })
+    }
+
+    /// Waits for the callback that is running, if one is, and ends callbacks: ``reap`` can be used again.
+    fn dispatch_stop(&self, py: Python<'_>) -> PyResult<()> {
+        let dispatcher =
+            self.on_state(py, false, |state| match std::mem::replace(state, State::Stopping) {
+                State::Dispatched(dispatcher) if dispatcher.is_own_callback() => {
+                    *state = State::Dispatched(dispatcher);
+                    Err(Trouble::FromWithin)
+                }
+                State::Dispatched(dispatcher) => Ok(dispatcher),
+                other => {
+                    let trouble = match &other {
+                        State::Closed => Trouble::Closed,
+                        State::Stopping => Trouble::Stopping,
+                        _ => Trouble::NotDispatched,
+                    };
+                    *state = other;
+                    Err(trouble)
+                }
+            })?;
+        // Without the lock: the callback may want it.
+        let stopped = py.detach(|| dispatcher.stop());
+        let (next, outcome) = match stopped {
+            Ok(queue) => (State::Here(Box::new(queue)), Ok(())),
+            Err(dispatcher) => (State::Dispatched(dispatcher), Err(Trouble::Forked)),
+        };
+        let left = py.detach(|| {
+            let mut state = lock(&self.state);
+            match *state {
+                State::Stopping => {
+                    *state = next;
+                    None
+                }
+                // It was closed meanwhile.
+                _ => Some(next),
+            }
+        });
+        if left.is_some() {
+            py.detach(|| drop(left));
+            self.kept.clear();
+        }
+        outcome.map_err(|trouble| trouble.raise(py))
+    }
+
+    /// Requests that were submitted and not reaped.
+    #[getter]
+    fn under_way(&self, py: Python<'_>) -> PyResult<usize> {
+        self.look(py, |queue| Ok(queue.under_way()))
+    }
+
+    /// Most requests that can be under way.
+    #[getter]
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The number of the queue's connection, as reports name it.
+    #[getter]
+    fn number(&self, py: Python<'_>) -> PyResult<u64> {
+        self.look(py, |queue| Ok(queue.number()))
+    }
+
+    /// How often the queue has connected again.
+    #[getter]
+    fn reconnects(&self, py: Python<'_>) -> PyResult<u64> {
+        self.look(py, |queue| Ok(queue.reconnects()))
+    }
+
+    /// Bytes of the arena that are not used again, since a device that did not answer in time may still write there.
+    #[getter]
+    fn lost_bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        self.look(py, |queue| Ok(queue.lost_bytes()))
+    }
+
+    /// Closes it, with its volumes. What is under way is not heard of any more, and buffers that were lent are the
+    /// program's again.
+    fn close(&self, py: Python<'_>) {
+        self.end(py);
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        py.detach(|| matches!(*lock(&self.state), State::Closed))
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_why))]
+    fn __exit__(&self, py: Python<'_>, _why: &Bound<'_, PyAny>) {
+        self.end(py);
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        match self.under_way(py) {
+            Ok(count) => format!("<bywash.serve.Queue: {count} of {} under way>", self.depth),
+            Err(_) => "<bywash.serve.Queue: closed>".into(),
+        }
+    }
+}
+
+/// Of a request without memory of the program's.
+fn entry_of(py: Python<'_>, user_data: Option<Py<PyAny>>) -> Entry {
+    Entry { user_data: user_data.unwrap_or_else(|| py.None()), memory: Memory::None }
+}
