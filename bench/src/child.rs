@@ -118,6 +118,11 @@ impl Background {
         Ok(Background { child: start_child(command)? })
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether it has ended by itself.
     pub fn ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
@@ -186,11 +191,15 @@ pub(crate) fn text(file: &mut File) -> String {
 
 /// What is told of `program`, with the end of what it wrote to `stderr`.
 pub(crate) fn failure(program: String, how: String, stderr: &mut File) -> Error {
-    let stderr = text(stderr);
-    let stderr = stderr.trim();
-    let skipped = stderr.chars().count().saturating_sub(TAIL_CHARACTERS);
-    let tail: String = stderr.chars().skip(skipped).map(|c| if c == '\n' { ' ' } else { c }).collect();
-    Error::Failed { program, how, tail: if tail.is_empty() { tail } else { format!(": {tail}") } }
+    Error::Failed { program, how, tail: tail(&text(stderr)) }
+}
+
+/// The end of what a program wrote, in one line behind a colon; nothing of nothing.
+pub(crate) fn tail(text: &str) -> String {
+    let text = text.trim();
+    let before = text.chars().count().saturating_sub(TAIL_CHARACTERS);
+    let tail: String = text.chars().skip(before).map(|c| if c == '\n' { ' ' } else { c }).collect();
+    if tail.is_empty() { tail } else { format!(": {tail}") }
 }
 
 /// The command as one would type it, without quoting.

@@ -8,7 +8,7 @@ use crate::campaign::{self, Audience, Choice, PAIRS, PAIRS_QUICK};
 use crate::cases::{self, BENCHES};
 use crate::error::Error;
 use crate::row::{Report, Row};
-use crate::{flow, html, interrupt, ipc, markdown, plan, table};
+use crate::{flow, html, interrupt, ipc, markdown, plan, serve, table};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs;
@@ -38,6 +38,9 @@ enum Family {
     /// The simulator against SimPy, sweeps of the model against NumPy, and what both may take
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(ChosenWithFolder),
+    /// Our device server against the kernel's ways to memory and disk, and against qemu-storage-daemon
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ChosenWithFolder),
     /// Another process of `bywash bench flow`
     #[command(hide = true)]
     FlowPeer(FlowPeerArgs),
@@ -47,6 +50,9 @@ enum Family {
     /// Another process of `bywash bench plan`
     #[command(hide = true)]
     PlanPeer(PlanPeerArgs),
+    /// Another process of `bywash bench serve`
+    #[command(hide = true)]
+    ServePeer(ServePeerArgs),
 }
 
 const EXAMPLES: &str = "Examples:
@@ -84,6 +90,15 @@ const PLAN_EXAMPLES: &str = "Examples:
 
 One core. SimPy and NumPy are installed once, by pip, into an environment of the bench's own under DIR; where that cannot
 be done their rows say so. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
+
+const SERVE_EXAMPLES: &str = "Examples:
+  bywash bench serve --quick              does everything work? (under a minute)
+  bywash bench serve --html serve.html    everything (about seven minutes)
+  bywash bench serve tmpfs 'a check'      what has 'tmpfs' or 'a check' in its name
+
+Clients and servers are processes, each on a core of its own where there are two. A file system on a loop device over
+memory, and a tmpfs, are made for this and need root; without it, and without qemu-storage-daemon, their rows say so.
+5 GiB of free memory for everything. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
 
 /// What a bench without programs of its own is told.
 #[derive(Args, Debug)]
@@ -137,6 +152,12 @@ struct IpcPeerArgs {
 struct PlanPeerArgs {
     structure: String,
     requests: u64,
+}
+
+#[derive(Args, Debug)]
+struct ServePeerArgs {
+    what: String,
+    job: String,
 }
 
 /// Where the rows go.
@@ -199,6 +220,10 @@ pub fn main(arguments: BenchArgs) -> ExitCode {
         Family::Plan(ChosenWithFolder { chosen, dir }) => measure(&chosen.output, |screen| {
             plan::measure(&chosen.names, chosen.quick, chosen.pairs(), dir.as_deref(), screen)
         }),
+        Family::Serve(ChosenWithFolder { chosen, dir }) => measure(&chosen.output, |screen| {
+            serve::measure(&chosen.names, chosen.quick, chosen.pairs(), dir.as_deref(), screen)
+        }),
+        Family::ServePeer(peer) => serve::peer(&peer.what, &peer.job).map(|()| ExitCode::SUCCESS),
         Family::FlowPeer(peer) => {
             flow::peer(&peer.what, &peer.from, &peer.to, peer.block).map(|()| ExitCode::SUCCESS)
         }

@@ -1,11 +1,11 @@
 //! Curves as SVG: a figure for each experiment and metric, a line for each mover over a size.
 //!
-//! x is logarithmic. y is linear from 0 for throughput and for what arrived, and logarithmic for CPU time, where small buffers cost ten times
-//! what large ones do.
+//! x is logarithmic. y is linear from 0 for throughput and for what arrived, and logarithmic for the rest, such as CPU time,
+//! where small buffers cost ten times what large ones do.
 
 use crate::number;
 use crate::plot::{COLOURS, escape};
-use crate::row::Row;
+use crate::row::{Row, Unit};
 use std::fmt::Write;
 
 const WIDTH: f64 = 900.0;
@@ -27,6 +27,7 @@ pub struct Figure {
     pub axis: String,
     /// Its curves.
     pub lines: Vec<Line>,
+    unit: Unit,
     y_title: &'static str,
     log_y: bool,
 }
@@ -35,11 +36,19 @@ pub struct Figure {
 pub struct Line {
     /// What it is the line of.
     pub name: String,
-    /// x in bytes, y in the unit of the figure.
+    /// x in bytes or things, y in the unit of the figure.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Figure {
+    /// A place on x, as figures have it: `16 MiB`, `1,000`.
+    pub fn label(&self, x: f64) -> String {
+        match self.unit {
+            Unit::Bytes => number::bytes(x).replace(".0 ", " "),
+            Unit::Count => number::grouped(x as u64),
+        }
+    }
+
     /// Every x, from left to right.
     pub fn sizes(&self) -> Vec<f64> {
         let all = self.lines.iter().flat_map(|line| line.points.iter().map(|point| point.0));
@@ -65,13 +74,19 @@ pub fn figures(rows: &[&Row]) -> Vec<Figure> {
         let (scale, y_title, log_y) = match *metric {
             "throughput" => (1e9, "throughput in GB/s", false),
             "arrived" => (1.0, "arrived, in %", false),
+            "latency" => (1e3, "latency in us", true),
+            "requests" => (1e6, "million requests a second", true),
+            "requests per CPU second" => (1e6, "million requests per CPU second", true),
+            "check" => (1.0, "ns a check", true),
             _ => (1.0, "CPU seconds per GB", true),
         };
-        let here = rows.iter().copied().filter(|row| name_of(row) == (*experiment, *axis, *metric));
+        let here = || rows.iter().copied().filter(|row| name_of(row) == (*experiment, *axis, *metric));
+        let unit = here().find_map(|row| row.point.as_ref()).map(|point| point.unit).unwrap_or_default();
         Figure {
             title: format!("{experiment}: {y_title}"),
             axis: (*axis).to_owned(),
-            lines: lines_of(here, scale),
+            lines: lines_of(here(), scale),
+            unit,
             y_title,
             log_y,
         }
@@ -223,7 +238,7 @@ fn grid(svg: &mut String, axes: &Axes, figure: &Figure) {
             "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP:.0}\" y2=\"{BOTTOM:.0}\" stroke=\"currentColor\" \
              opacity=\"0.2\" stroke-dasharray=\"2 3\"/><text x=\"{x:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>",
             BOTTOM + 20.0,
-            size_label(size)
+            figure.label(size)
         );
     }
     let _ = write!(
@@ -236,11 +251,6 @@ fn grid(svg: &mut String, axes: &Axes, figure: &Figure) {
         (TOP + BOTTOM) / 2.0,
         if figure.log_y { format!("{} (logarithmic)", figure.y_title) } else { figure.y_title.to_owned() }
     );
-}
-
-/// A size as figures have it: `16 MiB`.
-pub fn size_label(size: f64) -> String {
-    number::bytes(size).replace(".0 ", " ")
 }
 
 /// As few digits as tell ticks apart.
@@ -339,6 +349,7 @@ pub fn sample() -> Vec<Row> {
                     point: Some(Point {
                         figure: "same file system (ext4), 128 MiB moved".into(),
                         axis: "bytes of the buffer".into(),
+                        unit: Unit::Bytes,
                         x,
                         line: mover.into(),
                     }),

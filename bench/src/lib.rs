@@ -18,6 +18,7 @@
 //! - [`ipc`]: `bywash bench ipc`, containers and channels against the other ways between two processes
 //! - [`flow`]: `bywash bench flow`, flows against programs and hand-written loops that move the same bytes
 //! - [`plan`]: `bywash bench plan`, the simulator's engine and the model against what one would write in Python
+//! - [`serve`]: `bywash bench serve`, our device server against the kernel's ways to memory and disk, and qemu-storage-daemon
 //! - [`campaign`]: every chosen case on every place, one row after the other
 //! - [`cases`]: what is measured, and the goals
 //! - [`pairs`]: how one case is measured on one place
@@ -51,6 +52,7 @@ pub mod plan;
 pub mod plot;
 pub mod programs;
 pub mod row;
+pub mod serve;
 pub mod statistics;
 pub mod table;
 pub mod usage;

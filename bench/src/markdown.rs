@@ -73,7 +73,7 @@ fn tables_of_curves(bench: &str, rows: &[&Row]) -> String {
         if text.is_empty() {
             text = format!("\n### {bench}\n");
         }
-        let sizes: Vec<String> = figure.sizes().into_iter().map(curve::size_label).collect();
+        let sizes: Vec<String> = figure.sizes().into_iter().map(|size| figure.label(size)).collect();
         // Writing to a string cannot fail.
         let _ = write!(
             text,

@@ -1,4 +1,4 @@
-//! An XFS of our own: a file, a loop device over it, a mount.
+//! File systems of our own: XFS and ext4 (a file, a loop device over it, a mount), and tmpfs.
 //!
 //! Invariant: a mount that was made is removed when its guard is dropped; one whose process was killed is
 //! removed by the next run ([`unmount_below`]). The loop device is set to vanish with its last user as soon
@@ -6,46 +6,87 @@
 
 use crate::child;
 use crate::error::Error;
+use crate::programs::require;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Enough for every case; the file is sparse.
-const IMAGE_BYTES: u64 = 3 << 30;
+const XFS_BYTES: u64 = 3 << 30;
+/// How long a file system may stay busy after its last user went: a loop device lets go of its file a little later.
+const BUSY: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(10);
 
-/// A mounted XFS, unmounted when dropped.
-pub struct Xfs {
+/// A mounted file system, unmounted when dropped.
+pub struct Mount {
     at: PathBuf,
-    image: PathBuf,
+    image: Option<PathBuf>,
 }
 
-impl Xfs {
-    /// Makes and mounts one in `folder`.
+impl Mount {
+    /// Makes and mounts an XFS in `folder`, on a file there.
     ///
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Missing`] with the reason when this machine or user cannot.
-    pub fn mount(folder: &Path) -> Result<Xfs, Error> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(Error::Unavailable(
-                "an XFS needs root to be mounted: run as root for this place".into(),
-            ));
-        }
-        if !crate::programs::installed("mkfs.xfs") {
-            return Err(Error::Missing { what: "mkfs.xfs".into(), package: "xfsprogs" });
-        }
-        let (at, image) = (folder.join("xfs"), folder.join("xfs.image"));
-        fs::create_dir_all(&at).map_err(|error| Error::io("create", &at, error))?;
-        let file = fs::File::create(&image).map_err(|error| Error::io("create", &image, error))?;
-        file.set_len(IMAGE_BYTES).map_err(|error| Error::io("size", &image, error))?;
+    pub fn xfs(folder: &Path) -> Result<Mount, Error> {
+        check_root("an XFS")?;
+        require("mkfs.xfs", "xfsprogs")?;
+        let image = folder.join("xfs.image");
+        size(&image, XFS_BYTES)?;
         tool(Command::new("mkfs.xfs").arg("-q").arg(&image))?;
+        Mount::on_loop("xfs", folder.join("xfs"), image)
+    }
+
+    /// Makes an ext4 of `bytes` on the file `image`, all of which it has from the start, and mounts it in `folder`, in
+    /// which it is called `name`. Its loop device has blocks of 512 bytes.
+    ///
+    /// # Errors
+    /// As [`Mount::xfs`].
+    pub fn ext4(folder: &Path, name: &str, image: PathBuf, bytes: u64) -> Result<Mount, Error> {
+        check_root("an ext4")?;
+        require("mkfs.ext4", "e2fsprogs")?;
+        let file = size(&image, bytes)?;
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)
+            .map_err(|errno| Error::io("make room for", &image, errno))?;
+        drop(file);
+        // Nothing is left to be done later, when it would be measured.
+        let complete = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
+        tool(Command::new("mkfs.ext4").args(complete).arg(&image))?;
+        Mount::on_loop("ext4", folder.join(name), image)
+    }
+
+    /// Mounts a new tmpfs of `bytes` in `folder`, in which it is called `name`; of huge pages, where the kernel has them.
+    ///
+    /// # Errors
+    /// As [`Mount::xfs`].
+    pub fn tmpfs(folder: &Path, name: &str, bytes: u64) -> Result<Mount, Error> {
+        check_root("a tmpfs of the bench's own")?;
+        let at = folder.join(name);
+        create(&at)?;
+        let mount = Mount { at, image: None };
+        let with = |more: &str| {
+            let options = format!("mode=0700,size={bytes}{more}");
+            tool(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&mount.at))
+        };
+        match with(",huge=always") {
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(_) => with("")?,
+            Ok(()) => {}
+        }
+        Ok(mount)
+    }
+
+    fn on_loop(kind: &str, at: PathBuf, image: PathBuf) -> Result<Mount, Error> {
+        create(&at)?;
         let device = attach(&image)?;
-        let mounted = tool(Command::new("mount").args(["-t", "xfs"]).arg(&device).arg(&at));
+        let mounted = tool(Command::new("mount").args(["-t", kind]).arg(&device).arg(&at));
         // Now the mount is the device's last user; without a mount it goes at once.
         let detached = tool(Command::new("losetup").arg("--detach").arg(&device));
-        let xfs = Xfs { at, image };
+        let mount = Mount { at, image: Some(image) };
         mounted?;
         detached?;
-        Ok(xfs)
+        Ok(mount)
     }
 
     /// Where it is mounted.
@@ -54,7 +95,7 @@ impl Xfs {
     }
 }
 
-impl Drop for Xfs {
+impl Drop for Mount {
     fn drop(&mut self) {
         // Not by way of `child`, which refuses to start anything after Ctrl-C.
         if is_mounted(&self.at) && !unmount(&self.at) {
@@ -63,8 +104,29 @@ impl Drop for Xfs {
                 self.at.display()
             );
         }
-        let _ = fs::remove_file(&self.image);
+        if let Some(image) = &self.image {
+            let _ = fs::remove_file(image);
+        }
     }
+}
+
+fn check_root(what: &str) -> Result<(), Error> {
+    match rustix::process::geteuid().is_root() {
+        true => Ok(()),
+        false => {
+            Err(Error::Unavailable(format!("{what} needs root to be mounted: run as root for this place")))
+        }
+    }
+}
+
+fn create(folder: &Path) -> Result<(), Error> {
+    fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))
+}
+
+fn size(image: &Path, bytes: u64) -> Result<fs::File, Error> {
+    let file = fs::File::create(image).map_err(|error| Error::io("create", image, error))?;
+    file.set_len(bytes).map_err(|error| Error::io("size", image, error))?;
+    Ok(file)
 }
 
 /// A loop device over `image` that does not keep a second copy in the page cache, where that can be had.
@@ -98,7 +160,20 @@ pub fn unmount_below(folder: &Path) {
 }
 
 fn unmount(at: &Path) -> bool {
-    Command::new("umount").arg(at).status().is_ok_and(|status| status.success())
+    let deadline = Instant::now() + BUSY;
+    loop {
+        let tried = Command::new("umount").arg(at).stderr(Stdio::piped()).output();
+        if tried.as_ref().is_ok_and(|tried| tried.status.success()) {
+            return true;
+        }
+        if Instant::now() > deadline {
+            if let Ok(tried) = tried {
+                eprint!("{}", String::from_utf8_lossy(&tried.stderr));
+            }
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 fn is_mounted(at: &Path) -> bool {
@@ -149,17 +224,28 @@ mod tests {
     #[test]
     fn mounted_and_gone_again() {
         let folder = tempfile::tempdir().unwrap();
-        match Xfs::mount(folder.path()) {
-            Ok(xfs) => {
-                let at = xfs.path().to_path_buf();
+        let tmpfs = Mount::tmpfs(folder.path(), "memory", 64 << 20);
+        let image = tmpfs.as_ref().map_or_else(|_| folder.path().to_path_buf(), |tmpfs| tmpfs.path().into());
+        let image = image.join("image");
+        // The one on top goes before the one that it lies on.
+        check(Mount::ext4(folder.path(), "ext4", image.clone(), 32 << 20), folder.path());
+        assert!(!image.exists());
+        check(tmpfs, folder.path());
+        check(Mount::xfs(folder.path()), folder.path());
+    }
+
+    fn check(mount: Result<Mount, Error>, folder: &Path) {
+        match mount {
+            Ok(mount) => {
+                let at = mount.path().to_path_buf();
                 fs::write(at.join("file"), "x").unwrap();
                 assert!(is_mounted(&at));
-                drop(xfs);
+                drop(mount);
                 assert!(!is_mounted(&at) && !at.join("file").exists());
             }
             Err(error) => {
                 assert!(error.is_absence(), "{error}");
-                assert!(!is_mounted(&folder.path().join("xfs")));
+                assert!(!mounts().iter().any(|at| at.starts_with(folder)));
             }
         }
     }

@@ -37,6 +37,9 @@ pub fn quantity(value: f64, unit: &str) -> String {
     match unit {
         "B" => bytes(value),
         "B/s" => format!("{}/s", bytes(value)),
+        "ns" | "ns/op" if value.abs() >= 10_000.0 => {
+            format!("{} {}", short(value / 1000.0), unit.replace("ns", "us"))
+        }
         // Short enough for a column.
         "transactions/s" => format!("{} tx/s", short(value)),
         _ => format!("{} {unit}", short(value)),

@@ -5,7 +5,7 @@
 //! chunk, and every file that a case starts from is written by [`Place::write_file`] or [`Place::copy_tree`].
 
 use crate::error::Error;
-use crate::mount::Xfs;
+use crate::mount::Mount;
 use crate::usage::BlockDevice;
 use crate::workspace;
 use std::fs::{self, File};
@@ -87,7 +87,7 @@ pub struct Places {
     /// One offer a kind, in the order of [`Kind::ALL`].
     pub offers: Vec<Offer>,
     memory: Option<PathBuf>,
-    _xfs: Option<Xfs>,
+    _xfs: Option<Mount>,
 }
 
 impl Places {
@@ -139,7 +139,7 @@ impl Places {
     }
 
     fn make_xfs(&mut self, folder: &Path) -> Result<(PathBuf, usize), Error> {
-        let xfs = Xfs::mount(folder)?;
+        let xfs = Mount::xfs(folder)?;
         let root = xfs.path().to_path_buf();
         self._xfs = Some(xfs);
         Ok((root, 1 << 20))
@@ -179,7 +179,7 @@ fn disk(folder: &Path, size: &str, chunk: usize) -> Result<(PathBuf, usize), Err
 }
 
 /// The name of `path`'s file system, by its magic number in statfs(2).
-fn file_system(path: &Path) -> String {
+pub(crate) fn file_system(path: &Path) -> String {
     match rustix::fs::statfs(path).map(|stat| stat.f_type as u32) {
         Ok(0xef53) => "ext4".into(),
         Ok(0x0102_1994) => "tmpfs".into(),

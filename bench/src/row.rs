@@ -68,10 +68,23 @@ pub struct Point {
     pub figure: String,
     /// What varies along x.
     pub axis: String,
-    /// Bytes.
+    /// Of what x is a number.
+    pub unit: Unit,
+    /// So many of them.
     pub x: u64,
     /// Which curve; the peer of the row is one too.
     pub line: String,
+}
+
+/// What lies along the axis of a figure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Bytes.
+    #[default]
+    Bytes,
+    /// Things that are counted.
+    Count,
 }
 
 impl Row {

@@ -112,13 +112,17 @@ impl Snapshot {
     }
 }
 
-/// `cminflt`, `cmajflt`, `cutime`, `cstime` of proc_pid_stat(5), which are fields 11, 13, 16 and 17; the
-/// second field is a name in parentheses that may itself hold anything.
+/// `cminflt`, `cmajflt`, `cutime`, `cstime` of proc_pid_stat(5), which are fields 11, 13, 16 and 17.
 fn parse_children(text: &str) -> Option<[u64; 4]> {
-    let (_, rest) = text.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let fields = stat_fields(text)?;
     let field = |number: usize| fields.get(number - 3)?.parse().ok();
     Some([field(11)?, field(13)?, field(16)?, field(17)?])
+}
+
+/// The fields of proc_pid_stat(5) from the third on; the second is a name in parentheses that may itself hold anything.
+pub(crate) fn stat_fields(text: &str) -> Option<Vec<&str>> {
+    let (_, rest) = text.rsplit_once(')')?;
+    Some(rest.split_whitespace().collect())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::part::{Part, Stage, repeats};
 use super::rounds::{self, Frame, Metric, Outcome, Runs, Side, Work};
 use super::route::{Ends, Route};
 use crate::error::Error;
-use crate::row::{Point, Row};
+use crate::row::{Point, Row, Unit};
 use bywash_flow::plan::{BLOCK_BYTES, Mover};
 use bywash_flow::size::Bytes;
 use rustix::time::{ClockId, clock_gettime};
@@ -118,6 +118,7 @@ fn rows_of(frame: &Frame, at: At, mover: &Runs, hand: &Runs) -> [Row; 2] {
     let point = Point {
         figure: format!("{}, {fixed}", frame.place),
         axis: at.axis.title().into(),
+        unit: Unit::Bytes,
         x: match at.axis {
             Axis::Transfer => at.transfer,
             Axis::Buffer => at.buffer,

@@ -42,6 +42,11 @@ impl Process {
         Ok(Process { child, words: child::words(&command), stderr })
     }
 
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until it has ended; answers its CPU seconds.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// No measurement goes on for longer than this, once it has [`ROUNDS_MIN`] rounds.
 pub const LIMIT: Duration = Duration::from_secs(30);
-const ROUNDS_MIN: u32 = 3;
+pub(crate) const ROUNDS_MIN: u32 = 3;
 
 /// One side: its name, and how one run of it goes.
 pub struct Side<'a> {
@@ -205,7 +205,7 @@ fn run_round(sides: &mut [Side<'_>], runs: &mut [Runs], work: &Work<'_>, round: 
 
 /// Whose turn it is, in the `number`th go: another one begins each time, and the direction changes, so that no side
 /// has always the same one before it.
-fn order(sides: usize, number: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn order(sides: usize, number: usize) -> impl Iterator<Item = usize> {
     (0..sides).map(move |turn| {
         let side = (turn + number) % sides;
         if number.is_multiple_of(2) { side } else { sides - 1 - side }
@@ -213,7 +213,7 @@ fn order(sides: usize, number: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Takes an interruption out of what else may have failed.
-fn interruption<T>(outcome: Result<T, Error>) -> Result<Result<T, Error>, Error> {
+pub(crate) fn interruption<T>(outcome: Result<T, Error>) -> Result<Result<T, Error>, Error> {
     match outcome {
         Err(Error::Interrupted) => Err(Error::Interrupted),
         other => Ok(other),

@@ -15,7 +15,7 @@ use super::BENCH;
 use super::station::{Account, Telling, by_hand, flow};
 use crate::error::Error;
 use crate::place::Kind;
-use crate::row::{Point, Row};
+use crate::row::{Point, Row, Unit};
 use bywash_flow::size::Bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ impl At {
             false => ("bytes moved", self.transfer, format!("buffer of {}", Bytes(self.buffer))),
         };
         let figure = format!("{}, {fixed}", self.experiment());
-        Point { figure, axis: axis.into(), x, line: line.into() }
+        Point { figure, axis: axis.into(), unit: Unit::Bytes, x, line: line.into() }
     }
 }
 

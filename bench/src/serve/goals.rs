@@ -1,0 +1,184 @@
+//! What is asked for, against the kernel's ways to the same memory and against qemu-storage-daemon.
+
+use super::contest::{Contender, Contest, Home, House, STREAMS, core, hold, medium_bytes, row, run_ours};
+use super::medium::Medium;
+use super::ours::Way;
+use super::part::Part;
+use super::peer::{Peer, Way as PeerWay, cores};
+use super::server::{Device, Server};
+use super::sides::{self, Metric, Runs, Side};
+use super::workload::{Direction, Order, Workload};
+use crate::error::Error;
+use crate::number;
+use crate::row::Row;
+
+/// pwrite(2) past the page cache, to a file system on a loop device over memory.
+pub const EXT4: Contender = Contender::Peer(Peer { medium: Medium::LoopExt4, way: PeerWay::Calls });
+/// io_uring to the same.
+pub const EXT4_URING: Contender = Contender::Peer(Peer { medium: Medium::LoopExt4, way: PeerWay::Uring });
+/// pwrite(2) to a tmpfs.
+pub const TMPFS: Contender = Contender::Peer(Peer { medium: Medium::Tmpfs, way: PeerWay::Calls });
+/// io_uring to the same.
+pub const TMPFS_URING: Contender = Contender::Peer(Peer { medium: Medium::Tmpfs, way: PeerWay::Uring });
+/// qemu-storage-daemon over a file of a tmpfs.
+pub const DAEMON: Contender = Contender::Peer(Peer { medium: Medium::Tmpfs, way: PeerWay::VhostUser });
+/// Our memory, mapped, by calls.
+pub const MAPPED_CALLS: Contender = Contender::Ours(Home::Fast, Way::MappedCalls);
+/// The same, by a queue.
+pub const MAPPED_QUEUE: Contender = Contender::Ours(Home::Fast, Way::MappedQueue);
+/// Our memory, by the channel, by calls.
+pub const CHANNEL_CALLS: Contender = Contender::Ours(Home::Fast, Way::ChannelCalls);
+/// The same, by a queue, from buffers of the arena.
+pub const CHANNEL: Contender = Contender::Ours(Home::Fast, Way::Channel);
+/// The same, from the program's own memory.
+pub const CHANNEL_COPIED: Contender = Contender::Ours(Home::Fast, Way::ChannelCopied);
+
+/// Our memory by vhost-user-blk, from the client that the daemon has.
+pub const EXPORT: Contender = Contender::Export;
+
+/// Requests under way where many are: of what is sustained, and of what is asynchronous.
+const DEPTH: usize = 32;
+/// Bytes of a request of a stream.
+const STREAM_BYTES: usize = 64 << 10;
+/// Requests under way of a stream.
+const STREAM_DEPTH: usize = 16;
+
+/// All of them.
+pub fn parts() -> Vec<Part> {
+    vec![
+        Part::new("serve/ext4", "4 KiB writes, one at a time", ext4_latency),
+        Part::new("serve/ext4", "4 KiB writes, 32 at a time", ext4_sustained),
+        Part::new("serve/ext4", "23 streams", streams),
+        Part::new("serve/tmpfs", "4 KiB writes, one at a time", tmpfs_latency),
+        Part::new("serve/tmpfs", "512 B writes, 32 at a time", tmpfs_small),
+        Part::new("serve/qemu", "4 KiB, 32 at a time", daemon),
+    ]
+}
+
+fn ext4_latency(house: &House<'_>) -> Result<Vec<Row>, Error> {
+    let workload = house.workload(Direction::Write, 4096, 1);
+    let all = [MAPPED_CALLS, CHANNEL, CHANNEL_CALLS, EXT4, EXT4_URING];
+    let contest = hold(house, &workload, 1, &all, house.pairs)?;
+    let case = "4 KiB writes, one at a time";
+    // A tenth of the time, whichever way; io_uring is beside it.
+    Ok(each(&contest, |ours| {
+        vec![
+            row(case, Metric::Latency, ours, contest.of(EXT4), Some(10.0)),
+            row(case, Metric::Latency, ours, contest.of(EXT4_URING), None),
+            row(case, Metric::Latency99, ours, contest.of(EXT4), None),
+        ]
+    }))
+}
+
+fn ext4_sustained(house: &House<'_>) -> Result<Vec<Row>, Error> {
+    let workload = house.workload(Direction::Write, 4096, DEPTH);
+    let all = [MAPPED_QUEUE, CHANNEL, CHANNEL_COPIED, EXT4, EXT4_URING];
+    let contest = hold(house, &workload, 1, &all, house.pairs)?;
+    let best = contest.best_peer(Metric::Requests).unwrap_or_else(|| contest.of(EXT4));
+    Ok(each(&contest, |ours| {
+        vec![
+            row("4 KiB writes, sustained", Metric::Bandwidth, ours, contest.of(EXT4), Some(7.2)),
+            row("4 KiB writes, asynchronous on one thread", Metric::Requests, ours, best, Some(5.5)),
+        ]
+    }))
+}
+
+fn tmpfs_latency(house: &House<'_>) -> Result<Vec<Row>, Error> {
+    let workload = house.workload(Direction::Write, 4096, 1);
+    let all = [MAPPED_CALLS, MAPPED_QUEUE, CHANNEL, CHANNEL_CALLS, CHANNEL_COPIED, TMPFS];
+    let contest = hold(house, &workload, 1, &all, house.pairs)?;
+    let case = "4 KiB writes, one at a time";
+    Ok(each(&contest, |ours| {
+        let is_mapped = [MAPPED_CALLS, MAPPED_QUEUE].iter().any(|mapped| mapped.name() == ours.name);
+        let goal = if is_mapped { 2.5 } else { 1.0 };
+        vec![
+            row(case, Metric::Latency, ours, contest.of(TMPFS), Some(goal)),
+            row(case, Metric::Latency99, ours, contest.of(TMPFS), None),
+        ]
+    }))
+}
+
+fn tmpfs_small(house: &House<'_>) -> Result<Vec<Row>, Error> {
+    let workload = house.workload(Direction::Write, 512, DEPTH);
+    let all = [MAPPED_QUEUE, CHANNEL, CHANNEL_COPIED, TMPFS, TMPFS_URING];
+    let contest = hold(house, &workload, 1, &all, house.pairs)?;
+    let case = "512 B writes, asynchronous on one thread";
+    let best = |metric| contest.best_peer(metric).unwrap_or_else(|| contest.of(TMPFS));
+    Ok(each(&contest, |ours| {
+        vec![
+            row(case, Metric::Requests, ours, best(Metric::Requests), Some(5.5)),
+            row(case, Metric::Efficiency, ours, best(Metric::Efficiency), Some(2.8)),
+        ]
+    }))
+}
+
+fn daemon(house: &House<'_>) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
+    for (direction, what) in [(Direction::Write, "writes"), (Direction::Read, "reads")] {
+        let workload = house.workload(direction, 4096, DEPTH);
+        let contest = hold(house, &workload, 1, &[EXPORT, CHANNEL, CHANNEL_COPIED, DAEMON], house.pairs)?;
+        let case = format!("4 KiB {what}, 32 at a time, one core each");
+        rows.extend(each(&contest, |ours| {
+            vec![row(&case, Metric::Requests, ours, contest.of(DAEMON), Some(3.0))]
+        }));
+    }
+    Ok(rows)
+}
+
+/// First as much as everybody can; then ours by the channel at no more than the peer's bandwidth, so that what the clients'
+/// processors do for the same bytes can be compared.
+fn streams(house: &House<'_>) -> Result<Vec<Row>, Error> {
+    let workload = stream(house);
+    let all = [MAPPED_QUEUE, CHANNEL, EXT4, EXT4_URING];
+    let contest = hold(house, &workload, STREAMS, &all, house.pairs)?;
+    let peer = contest.best_peer(Metric::Bandwidth).unwrap_or_else(|| contest.of(EXT4));
+    let case = format!("{STREAMS} streams of 64 KiB writes");
+    let mut rows = each(&contest, |ours| vec![row(&case, Metric::Bandwidth, ours, peer, Some(2.0))]);
+    let Some(bandwidth) = peer.median(Metric::Bandwidth) else { return Ok(rows) };
+    let peer = if peer.name == contest.of(EXT4).name { EXT4 } else { EXT4_URING };
+    rows.extend(at_equal_bandwidth(house, &workload, peer, bandwidth as u64)?);
+    Ok(rows)
+}
+
+fn stream(house: &House<'_>) -> Workload {
+    let workload = house.workload(Direction::Write, STREAM_BYTES, STREAM_DEPTH);
+    Workload { order: Order::Sequential, ..workload }
+}
+
+fn at_equal_bandwidth(
+    house: &House<'_>,
+    workload: &Workload,
+    peer: Contender,
+    bandwidth: u64,
+) -> Result<Vec<Row>, Error> {
+    let bytes = medium_bytes(house.quick);
+    let all = STREAMS as u64 * bytes;
+    let device = Device {
+        spec: format!("even=mem:{all},bandwidth={bandwidth}/s"),
+        volumes: STREAMS,
+        volume_bytes: bytes,
+    };
+    let (program, folder) = (house.stage.program, house.stage.folder);
+    let server = Server::start(program, folder, "even", &[device], cores() > 1, core())?;
+    let sides = vec![
+        Side {
+            name: Way::Channel.name().into(),
+            run: Box::new(|| run_ours(program, &server, "even", Way::Channel, workload, STREAMS)),
+        },
+        Side { name: peer.name(), run: Box::new(|| peer.run(house, workload, STREAMS)) },
+    ];
+    let runs = sides::run(sides, house.pairs)?;
+    let (ours, theirs) = (&runs[0], &runs[1]);
+    let case = format!("{STREAMS} streams of 64 KiB writes, at most {}/s", number::bytes(bandwidth as f64));
+    Ok(vec![
+        row(&case, Metric::Bandwidth, ours, theirs, None),
+        row(&case, Metric::ClientCpu, ours, theirs, Some(50.0)),
+        row(&case, Metric::BothCpu, ours, theirs, None),
+        row(&case, Metric::AllCpu, ours, theirs, None),
+    ])
+}
+
+/// Rows of each of our ways, one metric after the other.
+pub fn each<'a>(contest: &'a Contest, rows: impl Fn(&'a Runs) -> Vec<Row>) -> Vec<Row> {
+    contest.ours().flat_map(rows).collect()
+}

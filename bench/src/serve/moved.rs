@@ -1,0 +1,165 @@
+//! Whether what was moved is what was asked for: looked at before and behind the clock, for every engine alike.
+//!
+//! ```text
+//!   writes    each buffer has bytes of its own; some blocks that the run will write hold others ──► those of a buffer
+//!   reads     each buffer has zeros, and no block of a medium has                               ──► those of a block
+//! ```
+//!
+//! Sectors are whole, and which request came last is not asked: the kernel, too, keeps no order between requests that are
+//! under way at the same time.
+
+use super::engine::{Engine, Request, Tag};
+use super::workload::{Direction, Offsets, Workload};
+use crate::error::Error;
+
+/// What fills media before anybody has written there: no buffer has it.
+pub const FILLING: u8 = 0xa5;
+/// Blocks that are looked at.
+const BLOCKS: u64 = 64;
+const SECTOR: usize = 512;
+
+/// What is looked at behind a run.
+pub struct Sample {
+    workload: Workload,
+}
+
+impl Sample {
+    /// Fills the buffers of an engine that has nothing under way, and those blocks that the next run will write first.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn prepare(engine: &mut dyn Engine, workload: &Workload) -> Result<Sample, Error> {
+        if workload.direction == Direction::Write {
+            engine.fill(0, &vec![FILLING; workload.block]);
+            let mut offsets = Offsets::new(workload);
+            for _ in 0..BLOCKS {
+                one(engine, Direction::Write, offsets.advance())?;
+            }
+        }
+        for tag in 0..workload.depth as Tag {
+            engine.fill(tag, &vec![content(workload, tag); workload.block]);
+        }
+        Ok(Sample { workload: workload.clone() })
+    }
+
+    /// Looks whether a run of so many requests has moved what it should have.
+    ///
+    /// # Errors
+    /// That it has not; the engine's.
+    pub fn confirm(&self, engine: &mut dyn Engine, requests: u64) -> Result<(), Error> {
+        let workload = &self.workload;
+        let depth = workload.depth as u64;
+        let mut bytes = vec![0; workload.block];
+        match workload.direction {
+            Direction::Write => {
+                let mut offsets = Offsets::new(workload);
+                for _ in 0..requests.min(BLOCKS) {
+                    let offset = offsets.advance();
+                    // Whoever does nothing leaves that there.
+                    engine.fill(0, &vec![0; workload.block]);
+                    one(engine, Direction::Read, offset)?;
+                    engine.copy_out(0, &mut bytes);
+                    let of_buffer = |byte: u8| (1..=depth).contains(&u64::from(byte));
+                    check(&bytes, of_buffer, || format!("at {offset} is not what was written"))?;
+                }
+            }
+            // All of them are used before one is used again.
+            Direction::Read if requests >= depth => {
+                for tag in 0..depth as Tag {
+                    engine.copy_out(tag, &mut bytes);
+                    check(&bytes, |byte| byte != 0, || format!("in buffer {tag} is not what was read"))?;
+                }
+            }
+            Direction::Read => {}
+        }
+        Ok(())
+    }
+}
+
+/// What the buffer of a tag holds before a run.
+fn content(workload: &Workload, tag: Tag) -> u8 {
+    match workload.direction {
+        // Depths are below what fills media.
+        Direction::Write => tag as u8 + 1,
+        Direction::Read => 0,
+    }
+}
+
+fn one(engine: &mut dyn Engine, direction: Direction, offset: u64) -> Result<(), Error> {
+    engine.submit(Request { tag: 0, direction, offset })?;
+    let mut done = Vec::new();
+    engine.reap(&mut done)
+}
+
+fn check(bytes: &[u8], is_known: impl Fn(u8) -> bool, what: impl Fn() -> String) -> Result<(), Error> {
+    let is_whole = |sector: &[u8]| sector.iter().all(|byte| *byte == sector[0] && is_known(*byte));
+    match bytes.chunks(SECTOR).all(is_whole) {
+        true => Ok(()),
+        false => Err(Error::failed("a block", what())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::engine::{drive, tests::workload};
+    use super::super::workload::Until;
+    use super::*;
+
+    /// Memory, some of whose requests are only said to be done.
+    struct Lazy {
+        medium: Vec<u8>,
+        buffers: Vec<Vec<u8>>,
+        done: Vec<Tag>,
+        requests: u64,
+        /// From this request on nothing is done.
+        lazy_from: u64,
+    }
+
+    impl Engine for Lazy {
+        fn submit(&mut self, request: Request) -> Result<(), Error> {
+            self.requests += 1;
+            let (at, buffer) = (request.offset as usize, &mut self.buffers[request.tag as usize]);
+            let medium = &mut self.medium[at..at + buffer.len()];
+            match request.direction {
+                _ if self.requests > self.lazy_from => {}
+                Direction::Read => buffer.copy_from_slice(medium),
+                Direction::Write => medium.copy_from_slice(buffer),
+            }
+            self.done.push(request.tag);
+            Ok(())
+        }
+
+        fn reap(&mut self, done: &mut Vec<Tag>) -> Result<(), Error> {
+            done.append(&mut self.done);
+            Ok(())
+        }
+
+        fn fill(&mut self, tag: Tag, bytes: &[u8]) {
+            self.buffers[tag as usize].copy_from_slice(bytes);
+        }
+
+        fn copy_out(&self, tag: Tag, bytes: &mut [u8]) {
+            bytes.copy_from_slice(&self.buffers[tag as usize]);
+        }
+    }
+
+    #[test]
+    fn who_does_nothing_is_found_out() {
+        for direction in [Direction::Read, Direction::Write] {
+            for (lazy_from, is_right) in [(u64::MAX, true), (BLOCKS + 3, false)] {
+                let workload = Workload { direction, ..workload(8, Until::Requests(500)) };
+                let mut engine = Lazy {
+                    medium: vec![FILLING; 1 << 20],
+                    buffers: vec![vec![0; 4096]; 8],
+                    done: Vec::new(),
+                    requests: 0,
+                    lazy_from: if direction == Direction::Read && !is_right { 3 } else { lazy_from },
+                };
+                let sample = Sample::prepare(&mut engine, &workload).unwrap();
+                let driven = drive(&mut engine, &workload).unwrap();
+                let confirmed = sample.confirm(&mut engine, driven.requests);
+                assert_eq!(confirmed.is_ok(), is_right, "{direction:?}: {confirmed:?}");
+            }
+        }
+    }
+}

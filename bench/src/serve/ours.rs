@@ -1,0 +1,247 @@
+//! Our ways to a volume: mapped or by the channel, by calls that wait or by a queue, from the program's own memory or from
+//! the channel's.
+
+use super::calls::{PAGE, stride};
+use super::engine::{Engine, Request, Tag};
+use super::workload::{Direction, Workload};
+use crate::error::Error;
+use bywash_client::{
+    Access, Buffer, Choice, Client, Completion, Options, Queue, Room, Volume, VolumeId, Wait,
+};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A volume, and how it is reached.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ours {
+    /// Where the server listens.
+    pub socket: PathBuf,
+    /// The volume's name.
+    pub volume: String,
+    /// How it is reached.
+    pub way: Way,
+    /// How completions are waited for.
+    pub wait: Waiting,
+}
+
+/// How a volume is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Way {
+    /// Mapped, by calls.
+    MappedCalls,
+    /// Mapped, by a queue.
+    MappedQueue,
+    /// By the channel, by calls: copied through the arena.
+    ChannelCalls,
+    /// By the channel, by a queue, from and to buffers of the arena.
+    Channel,
+    /// By the channel, by a queue, from and to the program's own memory: copied through the arena.
+    ChannelCopied,
+}
+
+/// How completions are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Waiting {
+    /// By looking, for a core of one's own.
+    Spin,
+    /// By looking for a while, and then by sleeping.
+    Adaptive,
+    /// By sleeping.
+    Sleep,
+}
+
+impl Way {
+    /// Its name in rows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::MappedCalls => "mapped, calls",
+            Way::MappedQueue => "mapped, queue",
+            Way::ChannelCalls => "channel, calls",
+            Way::Channel => "channel, queue",
+            Way::ChannelCopied => "channel, queue, user memory",
+        }
+    }
+
+    /// Whether the memory is mapped: the server is not on the way.
+    pub fn is_mapped(self) -> bool {
+        matches!(self, Way::MappedCalls | Way::MappedQueue)
+    }
+}
+
+impl Ours {
+    /// Opens it, for requests of `workload`.
+    ///
+    /// # Errors
+    /// What keeps it from being reached so.
+    pub fn open(&self, workload: &Workload) -> Result<Box<dyn Engine>, Error> {
+        let depth = workload.depth.next_power_of_two() as u32;
+        let choice = if self.way.is_mapped() { Choice::Mapped } else { Choice::Channel };
+        let wait = match self.wait {
+            Waiting::Spin => Wait::Spin,
+            Waiting::Adaptive => Wait::Adaptive,
+            Waiting::Sleep => Wait::Sleep,
+        };
+        // Room for each request, and for what an allocator needs besides.
+        let arena_bytes = (2 * stride(workload.block) * workload.depth).max(1 << 20);
+        let options = Options::new().choice(choice).wait(wait).depth(depth).arena_bytes(arena_bytes);
+        match self.way {
+            Way::MappedCalls | Way::ChannelCalls => {
+                let client = Client::connect(&self.socket, options).map_err(failed)?;
+                let volume = client.open(&self.volume, Access::ReadWrite).map_err(failed)?;
+                check_size(volume.len(), workload)?;
+                Ok(Box::new(Calls::new(volume, workload)))
+            }
+            way => {
+                let mut queue = Queue::connect(&self.socket, options).map_err(failed)?;
+                let volume = queue.open(&self.volume, Access::ReadWrite).map_err(failed)?;
+                check_size(queue.len(volume).map_err(failed)?, workload)?;
+                Ok(Box::new(Queued::new(queue, volume, way, workload)?))
+            }
+        }
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::failed("our server", format!("did not do a request: {error}"))
+}
+
+fn check_size(bytes: u64, workload: &Workload) -> Result<(), Error> {
+    match bytes >= workload.medium_bytes {
+        true => Ok(()),
+        false => Err(failed(format!("the volume has {bytes} bytes of {}", workload.medium_bytes))),
+    }
+}
+
+/// By calls that wait, as `calls` has it of the kernel's.
+struct Calls {
+    volume: Volume,
+    block: usize,
+    memory: Vec<u8>,
+    first: usize,
+    done: Vec<Tag>,
+}
+
+impl Calls {
+    fn new(volume: Volume, workload: &Workload) -> Calls {
+        let memory = vec![0u8; stride(workload.block) * workload.depth + PAGE];
+        let first = memory.as_ptr().align_offset(PAGE);
+        Calls { volume, block: workload.block, memory, first, done: Vec::with_capacity(workload.depth) }
+    }
+
+    fn range(&self, tag: Tag) -> std::ops::Range<usize> {
+        let begin = self.first + usize::from(tag) * stride(self.block);
+        begin..begin + self.block
+    }
+}
+
+impl Engine for Calls {
+    fn submit(&mut self, request: Request) -> Result<(), Error> {
+        let range = self.range(request.tag);
+        match request.direction {
+            Direction::Read => self.volume.read_at(&mut self.memory[range], request.offset),
+            Direction::Write => self.volume.write_at(&self.memory[range], request.offset),
+        }
+        .map_err(failed)?;
+        self.done.push(request.tag);
+        Ok(())
+    }
+
+    fn reap(&mut self, done: &mut Vec<Tag>) -> Result<(), Error> {
+        done.append(&mut self.done);
+        Ok(())
+    }
+
+    fn fill(&mut self, tag: Tag, bytes: &[u8]) {
+        let range = self.range(tag);
+        self.memory[range].copy_from_slice(bytes);
+    }
+
+    fn copy_out(&self, tag: Tag, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&self.memory[self.range(tag)]);
+    }
+}
+
+/// By a queue.
+struct Queued {
+    queue: Queue,
+    volume: VolumeId,
+    /// Of each tag; none while a request has it.
+    rooms: Vec<Option<Room>>,
+}
+
+impl Queued {
+    fn new(queue: Queue, volume: VolumeId, way: Way, workload: &Workload) -> Result<Queued, Error> {
+        let room = |_| match way {
+            Way::Channel => queue.alloc(workload.block).map(|buffer: Buffer| Some(Room::from(buffer))),
+            _ => Ok(Some(Room::from(vec![0u8; workload.block]))),
+        };
+        let rooms = (0..workload.depth).map(room).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        Ok(Queued { queue, volume, rooms })
+    }
+
+    #[inline]
+    fn finish(&mut self, completion: Completion, done: &mut Vec<Tag>) -> Result<(), Error> {
+        completion.outcome.map_err(failed)?;
+        let tag = completion.user_data as Tag;
+        if let Some(room) = completion.room {
+            self.rooms[usize::from(tag)] = Some(room);
+        }
+        done.push(tag);
+        Ok(())
+    }
+
+    fn room(&self, tag: Tag) -> &Room {
+        self.rooms[usize::from(tag)].as_ref().expect("nothing is under way of this tag")
+    }
+}
+
+impl Engine for Queued {
+    fn submit(&mut self, request: Request) -> Result<(), Error> {
+        let Request { tag, direction, offset } = request;
+        let place = &mut self.rooms[usize::from(tag)];
+        let given = match (direction, place.take()) {
+            (_, None) => return Err(failed(format!("tag {tag} is under way twice"))),
+            (Direction::Read, Some(room)) => self.queue.read(self.volume, offset, room, tag.into()),
+            (Direction::Write, Some(Room::Arena(buffer))) => {
+                self.queue.write(self.volume, offset, buffer, false, tag.into())
+            }
+            (Direction::Write, Some(Room::Own(bytes))) => {
+                let given = self.queue.write_from(self.volume, offset, &bytes, false, tag.into());
+                *place = Some(Room::Own(bytes));
+                given
+            }
+        };
+        given.map_err(failed)
+    }
+
+    fn reap(&mut self, done: &mut Vec<Tag>) -> Result<(), Error> {
+        let before = done.len();
+        loop {
+            match self.queue.try_reap().map_err(failed)? {
+                Some(completion) => self.finish(completion, done)?,
+                None if done.len() > before => return Ok(()),
+                None => {
+                    let completion = self.queue.reap().map_err(failed)?;
+                    self.finish(completion, done)?;
+                }
+            }
+        }
+    }
+
+    fn fill(&mut self, tag: Tag, bytes: &[u8]) {
+        let written = match self.rooms[usize::from(tag)].as_mut() {
+            Some(Room::Arena(buffer)) => buffer.write(0, bytes),
+            Some(Room::Own(room)) => {
+                room.copy_from_slice(bytes);
+                bytes.len()
+            }
+            None => 0,
+        };
+        assert_eq!(written, bytes.len(), "a buffer of tag {tag}");
+    }
+
+    fn copy_out(&self, tag: Tag, bytes: &mut [u8]) {
+        let read = self.room(tag).read(0, bytes);
+        assert_eq!(read, bytes.len(), "a buffer of tag {tag}");
+    }
+}
