@@ -82,13 +82,15 @@ install:
 	mkdir -p $(root)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' crates/capi/bywash.pc.in > $(root)/lib/pkgconfig/bywash.pc
 	install -Dm644 -t $(root)/share/man/man1 $(release)/man/man1/bywash*.1
+	mkdir -p $(root)/lib/systemd/system
+	sed 's|@PREFIX@|$(PREFIX)|' dist/bywash.service > $(root)/lib/systemd/system/bywash.service
 	for file in $(completions); do install -Dm644 $(release)/completions/$${file##*/} $$file; done
 	install -Dm644 -t $(root)/share/doc/bywash LICENSE-APACHE LICENSE-MIT
 
 uninstall:
 	rm -f $(root)/bin/bywash $(root)/lib/bywash/libbywash_shim.so $(completions)
 	rm -f $(root)/lib/libbywash.so $(root)/lib/libbywash.so.0 $(root)/lib/libbywash.a
-	rm -f $(root)/include/bywash.h $(root)/lib/pkgconfig/bywash.pc
+	rm -f $(root)/include/bywash.h $(root)/lib/pkgconfig/bywash.pc $(root)/lib/systemd/system/bywash.service
 	rm -f $(root)/share/man/man1/bywash.1 $(root)/share/man/man1/bywash-*.1
 	rm -f $(root)/share/doc/bywash/LICENSE-APACHE $(root)/share/doc/bywash/LICENSE-MIT
 	for folder in lib/bywash share/doc/bywash; do \
@@ -171,8 +173,8 @@ browser:
 	  echo "browser: left out, since its tools cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi
 
-# The Python package as somebody gets it who installs it. What builds and tests it is kept in an environment of its
-# own, fetched where that can be done. PYTHON: the interpreter, 3.11 or later.
+# The Python package as somebody gets it who installs it, with the command as its device server. What builds and tests
+# it is kept in an environment of its own, fetched where that can be done. PYTHON: the interpreter, 3.11 or later.
 PYTHON ?= python3
 python_tools := python/tests/requirements.txt
 venv := $(target)/python-venv
@@ -187,7 +189,8 @@ python:
 	  $(venv)/bin/pip install --quiet --force-reinstall --no-deps --no-index $(wheels)/bywash-*.whl; \
 	  $(venv)/bin/python -m mypy.stubtest bywash --concise --mypy-config-file python/pyproject.toml \
 	    --allowlist python/tests/stubtest-allowlist --ignore-unused-allowlist; \
-	  $(venv)/bin/pytest -q python; \
+	  $(CARGO) build --quiet --locked -p bywash-cli $(if $(has_page),--features bywash-cli/page); \
+	  BYWASH_COMMAND=$(target)/debug/bywash $(venv)/bin/pytest -q python; \
 	else \
 	  echo "python: left out, since its tools cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi
@@ -230,3 +233,4 @@ bench-quick: build
 	$(release)/bywash bench ipc --quick
 	$(release)/bywash bench flow --quick
 	$(release)/bywash bench plan --quick
+	$(release)/bywash bench serve --quick

@@ -6,6 +6,7 @@
 use crate::files;
 use std::fs;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// Descriptors that are looked at; what is lost again and again gets there.
 const NUMBERS: usize = 256;
@@ -28,6 +29,42 @@ fn open_descriptors() -> Vec<i32> {
 fn mappings() -> usize {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("/memfd:")).count()
+}
+
+/// As [`watched`], for what others end in threads of their own: waits until this process has no more than before, no longer
+/// than `limit`.
+pub fn settled(limit: Duration, input: impl FnOnce()) {
+    static INPUTS: AtomicU64 = AtomicU64::new(0);
+    static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
+    let number = INPUTS.fetch_add(1, Relaxed);
+    files::prepare(0);
+    let descriptors = open_descriptors().len();
+    input();
+    let end = Instant::now() + limit;
+    let wait = |is_so: &dyn Fn() -> bool| {
+        while !is_so() {
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    };
+    if number == 0 {
+        // It has made what stays. Threads of it may still have something in their hands.
+        std::thread::sleep(limit / 16);
+        MAPPINGS.store(mappings(), Relaxed);
+        return;
+    }
+    if !wait(&|| open_descriptors().len() == descriptors) {
+        let there = fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let there: Vec<_> = there.map(|descriptor| fs::read_link(descriptor.path())).collect();
+        panic!("{descriptors} descriptors before, and now {there:?}");
+    }
+    if number < FIRST || number.is_multiple_of(EVERY) {
+        let before = MAPPINGS.load(Relaxed);
+        assert!(wait(&|| mappings() == before), "{before} mappings before, and now {}", mappings());
+    }
 }
 
 /// Runs one input, and panics if it leaves anything behind. Liars have control memory of so many bytes.

@@ -11,7 +11,7 @@
 //! - [`Picture`]: memory whose contents tell where they were taken from
 //! - [`Kind`], [`Packet`]: descriptors and messages of every kind
 //! - [`Value`], [`Few`], [`Size`]: numbers that a liar likes
-//! - [`watched`]: nothing is left behind
+//! - [`watched`], [`settled`]: nothing is left behind
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a fuzz target fails by panicking")]
 
@@ -23,7 +23,7 @@ mod ring;
 mod steps;
 mod value;
 
-pub use belongings::watched;
+pub use belongings::{settled, watched};
 pub use files::{Kind, SEALED_BYTES, control};
 pub use packet::{Packet, hello};
 pub use picture::{ARENA, arena, is_in_a_picture, other_arena, seeded};

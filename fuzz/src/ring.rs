@@ -61,7 +61,7 @@ impl Ring {
     /// Puts an entry where the consumer expects its `position`th; false if it has not taken enough for that.
     pub fn put(&self, memory: &Words, position: u64, entry: &[u64]) -> bool {
         let taken = memory.at(self.start).load(Acquire);
-        if position - taken >= self.capacity as u64 {
+        if position.wrapping_sub(taken) >= self.capacity as u64 {
             return false;
         }
         let at = self.slot(position);
