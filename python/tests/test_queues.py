@@ -63,9 +63,13 @@ def test_many_at_a_time(opened):
     for first in range(0, MANY, 20):
         for number in range(first, first + 20):
             queue.read(volume, number * BLOCK, BLOCK, number)
-        for one in drain(queue):
+        queue.wait(20, timeout=20)
+        done = queue.reap_many()
+        assert len(done) == 20
+        for one in done:
             assert one.result() == pattern(BLOCK, one.user_data)
     assert queue.reap_many(0) == []
+    queue.wait(5)
 
 
 def test_into_the_programs_buffers(opened):

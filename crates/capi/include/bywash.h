@@ -1755,6 +1755,17 @@ int bywash_queue_reap(struct bywash_queue queue,
                       size_t *count);
 
 /**
+ * Waits until `least` requests are done and can be reaped, or all that are under way if these are fewer, but no longer than
+ * `timeout_ns` (negative: as long as the options of the connection say): a thread that sleeps is woken once for all of them. A
+ * queue that has ended is told of by bywash_queue_reap().
+ *
+ * BYWASH_ERROR_TIMED_OUT: what is done by then can be reaped. BYWASH_ERROR_BUSY: callbacks reap.
+ */
+int bywash_queue_wait(struct bywash_queue queue,
+                      size_t least,
+                      int64_t timeout_ns);
+
+/**
  * Takes a buffer of `bytes` from the arena of a queue, for bywash_queue_read_buffer() and bywash_queue_write_buffer(), again
  * and again. What is in it is what was in it when it was used last, or zeros. It is a buffer as those of clients:
  * bywash_buffer_write(), bywash_buffer_read(), and of a server that is trusted bywash_buffer_map(). Free it by

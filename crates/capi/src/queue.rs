@@ -312,6 +312,21 @@ pub unsafe extern "C" fn bywash_queue_reap(
     }))
 }
 
+/// Waits until `least` requests are done and can be reaped, or all that are under way if these are fewer, but no longer than
+/// `timeout_ns` (negative: as long as the options of the connection say): a thread that sleeps is woken once for all of them. A
+/// queue that has ended is told of by bywash_queue_reap().
+///
+/// BYWASH_ERROR_TIMED_OUT: what is done by then can be reaped. BYWASH_ERROR_BUSY: callbacks reap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_queue_wait(queue: bywash_queue, least: usize, timeout_ns: i64) -> c_int {
+    answer(self::queue(queue).and_then(|end| {
+        end.reaping(|queue| {
+            let limit = limit(timeout_ns).unwrap_or_else(|| queue.limit());
+            Ok(queue.wait_for(least, limit)?)
+        })
+    }))
+}
+
 /// Takes a buffer of `bytes` from the arena of a queue, for bywash_queue_read_buffer() and bywash_queue_write_buffer(), again
 /// and again. What is in it is what was in it when it was used last, or zeros. It is a buffer as those of clients:
 /// bywash_buffer_write(), bywash_buffer_read(), and of a server that is trusted bywash_buffer_map(). Free it by

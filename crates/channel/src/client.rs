@@ -8,8 +8,8 @@ use crate::layout::{
 };
 use crate::stats::{Counters, Stats};
 use bywash_link::{
-    Arena, Credentials, Error, FLAG_FENCES, File, Hello, HugePages, Mail, Meeting, Wait, Writers, connect,
-    greet,
+    Arena, Credentials, Error, FLAG_FENCES, File, Hello, HugePages, Mail, Meeting, Wait, Waiter, Writers,
+    connect, greet,
 };
 use bywash_ring::{Done, Sent, slots};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -373,6 +373,14 @@ impl Client {
         self.reaper.reap_async().await
     }
 
+    /// See [`Reaper::wait_for`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_for(&mut self, least: usize, limit: Duration) -> Result<(), Error> {
+        self.reaper.wait_for(least, limit)
+    }
+
     /// See [`Reaper::take_unanswered`].
     pub fn take_unanswered(&mut self) -> Vec<Unanswered> {
         self.reaper.take_unanswered()
@@ -518,6 +526,21 @@ impl Reaper {
         }
         let connection = self.connection.clone();
         let outcome = connection.meeting.waiter().wait(limit, |looks| self.take(looks));
+        self.completions.mind(outcome)
+    }
+
+    /// Waits until so many completions can be reaped, or those of all that is under way if that is less, but no longer than
+    /// `limit`: who sleeps is woken once for all of them. Who waits for fewer than are under way keeps the server busy.
+    ///
+    /// # Errors
+    /// As [`Reaper::reap_within`]; what has come by then can be reaped.
+    pub fn wait_for(&mut self, least: usize, limit: Duration) -> Result<(), Error> {
+        let least = least.min(self.under_way());
+        let connection = self.connection.clone();
+        let until = Some(self.completions.taken() + least as u64);
+        let waiter = Waiter { until, ..connection.meeting.waiter() };
+        let completions = &mut self.completions;
+        let outcome = waiter.wait(Some(limit), |looks| completions.has(&connection.meeting, least, looks));
         self.completions.mind(outcome)
     }
 

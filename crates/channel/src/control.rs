@@ -87,6 +87,33 @@ impl<const WORDS: usize> Incoming<WORDS> {
         }
     }
 
+    /// Whether so many entries are there, if they come within so many looks.
+    pub(crate) fn has(
+        &mut self,
+        meeting: &Meeting<Counters>,
+        entries: usize,
+        looks: u32,
+    ) -> Result<Option<()>, Error> {
+        self.trust.check(&meeting.link)?;
+        let closed = self.closing.is_closed();
+        for _ in 1..looks {
+            if self.ring.has(entries) {
+                break;
+            }
+            bywash_sync::pause();
+        }
+        match self.ring.has(entries) {
+            true => Ok(Some(())),
+            false if closed => Err(Error::Closed),
+            false => Ok(None),
+        }
+    }
+
+    /// Entries taken so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.ring.taken()
+    }
+
     /// Remembers what was found out beside the ring: through the socket, while waiting.
     pub(crate) fn mind<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
         if let Err(Error::Peer { what, .. }) = &outcome {
@@ -137,7 +164,7 @@ impl<const WORDS: usize> Outgoing<WORDS> {
     pub(crate) fn push(&mut self, meeting: &Meeting<Counters>, entry: &[u64; WORDS]) -> Result<(), Error> {
         let refused = match self.ring.push(entry) {
             Ok(true) => {
-                meeting.wake();
+                meeting.wake_for(self.ring.pushed());
                 return Ok(());
             }
             Ok(false) => "does not take what it answers".into(),

@@ -145,6 +145,55 @@ fn what_was_used_to_wait_is_counted() {
 }
 
 #[test]
+fn who_waits_for_many_is_woken_once() {
+    for wait in [Wait::Sleep, Wait::Adaptive] {
+        let (mut client, mut server) = channel(small().wait(wait), ServerOptions::new().wait(Wait::Spin));
+        let service = thread::spawn(move || {
+            // As slow as a device, so that somebody who waits for the next one falls asleep each time.
+            for _ in 0..6 {
+                let request = server.next().unwrap();
+                thread::sleep(Duration::from_millis(5));
+                server.complete(request, 0, 0).unwrap();
+            }
+            let woken = server.stats().futex_wakes + server.stats().doorbells;
+            let request = server.next().unwrap();
+            server.complete(request, 0, 0).unwrap();
+            woken
+        });
+        for _ in 0..6 {
+            client.submit(Submission::new(1)).unwrap();
+        }
+        // Five of six, and what is more than all of them.
+        client.wait_for(5, Duration::from_secs(10)).unwrap();
+        assert_eq!(client.stats().futex_sleeps + client.stats().socket_sleeps, 1, "{wait:?}");
+        (0..5).for_each(|_| assert!(client.try_reap().unwrap().is_some()));
+        client.wait_for(99, Duration::from_secs(10)).unwrap();
+        assert!(client.try_reap().unwrap().is_some() && client.try_reap().unwrap().is_none());
+        client.wait_for(1, Duration::ZERO).unwrap();
+        client.submit(Submission::new(1)).unwrap();
+        client.reap().unwrap();
+        assert!(service.join().unwrap() <= 2, "{wait:?}");
+    }
+    let (mut client, mut server) = channel(small(), ServerOptions::new());
+    let dropped = thread::spawn(move || {
+        let request = server.next().unwrap();
+        server.complete(request, 0, 0).unwrap();
+    });
+    for _ in 0..2 {
+        client.submit(Submission::new(1)).unwrap();
+    }
+    // Only one of two will ever come.
+    let begun = Instant::now();
+    assert!(matches!(client.wait_for(2, Duration::from_secs(10)), Err(Error::Closed)));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(client.try_reap().unwrap().is_some() && client.try_reap().is_err());
+    dropped.join().unwrap();
+    let (mut client, _server) = channel(small(), ServerOptions::new());
+    client.submit(Submission::new(1)).unwrap();
+    assert!(matches!(client.wait_for(1, Duration::from_millis(20)), Err(Error::TimedOut)));
+}
+
+#[test]
 fn a_wait_ends_when_it_shall() {
     let (mut client, mut server) = channel(small(), ServerOptions::new());
     let start = Instant::now();

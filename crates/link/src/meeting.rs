@@ -32,6 +32,7 @@ impl<C: AsRef<Waits>> Meeting<C> {
             how: self.how,
             link: &self.link,
             bell: &self.own_bell,
+            until: None,
             patience: &self.patience,
             waits: (*self.counters).as_ref(),
             on_socket: false,
@@ -49,11 +50,25 @@ impl<C: AsRef<Waits>> Meeting<C> {
     /// Wakes the other side if it sleeps.
     #[inline]
     pub fn wake(&self) {
+        if let Some(sleeper) = self.their_bell.ring() {
+            self.has_woken(sleeper);
+        }
+    }
+
+    /// Wakes the other side if it sleeps until there have been so many entries, or fewer.
+    #[inline]
+    pub fn wake_for(&self, entries: u64) {
+        if let Some(sleeper) = self.their_bell.ring_for(entries) {
+            self.has_woken(sleeper);
+        }
+    }
+
+    #[cold]
+    fn has_woken(&self, sleeper: Sleeper) {
         let waits = (*self.counters).as_ref();
-        match self.their_bell.ring() {
-            None => {}
-            Some(Sleeper::Futex) => waits.futex_wakes.add(1),
-            Some(Sleeper::Signal) => {
+        match sleeper {
+            Sleeper::Futex => waits.futex_wakes.add(1),
+            Sleeper::Signal => {
                 waits.doorbells.add(1);
                 self.link.ring_doorbell();
             }

@@ -92,7 +92,7 @@ impl Waiter<'_> {
             for other in self.elsewhere.iter().filter(|other| !other.is_over()) {
                 changes.push(change(other.link(), false)?);
             }
-            self.bell.set(Sleeper::Signal);
+            self.set_bell(Sleeper::Signal);
             self.elsewhere.iter().for_each(|other| other.set_bell());
             if let Some(found) = attempt(1)? {
                 self.unset_bells();

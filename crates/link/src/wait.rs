@@ -59,6 +59,8 @@ pub struct Waiter<'a> {
     pub link: &'a Link,
     /// This side's bell.
     pub bell: &'a Bell,
+    /// Entries that there are to have been before the bell is rung; none: any will do.
+    pub until: Option<u64>,
     /// What was learned about how long to spin.
     pub patience: &'a AtomicU32,
     /// Where it is counted.
@@ -111,7 +113,7 @@ impl Waiter<'_> {
             if self.how != Wait::Spin {
                 let sleeper = self.sleeper(has_slept);
                 has_slept = true;
-                self.bell.set(sleeper);
+                self.set_bell(sleeper);
                 self.elsewhere.iter().for_each(|other| other.set_bell());
                 if let Some(found) = attempt(1)? {
                     self.unset_bells();
@@ -131,6 +133,13 @@ impl Waiter<'_> {
             if end.is_some_and(|end| Instant::now() >= end) {
                 return attempt(1)?.ok_or(Error::TimedOut);
             }
+        }
+    }
+
+    pub(crate) fn set_bell(&self, sleeper: Sleeper) {
+        match self.until {
+            None => self.bell.set(sleeper),
+            Some(entries) => self.bell.set_until(sleeper, entries),
         }
     }
 

@@ -14,6 +14,8 @@
 //!
 //! Invariant: either the sleeper sees what was done, or the ringer sees the bell. A hostile party can leave
 //! the other one asleep, as it can by sending nothing, or wake it for nothing; so every sleep has an end.
+//!
+//! Who waits for many entries says in the upper half of the word which one is to wake it: those before do not.
 
 use crate::shared::Shared;
 use bywash_sync::Ordering::{Relaxed, SeqCst};
@@ -31,6 +33,11 @@ pub enum Sleeper {
 const NOBODY: u64 = 0;
 const FUTEX: u64 = 1;
 const SIGNAL: u64 = 2;
+/// The half that says how.
+const HOW: u64 = 0xffff_ffff;
+/// The other half says how many entries there are to be, as much of that number as there is room for.
+const COUNTS: u64 = 1 << 63;
+const ENTRIES: u64 = (1 << 31) - 1;
 
 /// One side's bell.
 #[derive(Clone, Debug)]
@@ -58,9 +65,20 @@ impl Bell {
         self.wake()
     }
 
+    /// As [`Bell::ring`], where what was done is an entry, and there were so many with it.
+    #[inline(always)]
+    pub fn ring_for(&self, entries: u64) -> Option<Sleeper> {
+        light_shared_fence(self.fences_prepared);
+        let word = self.memory.load(self.index);
+        if word == NOBODY || !wakes(word, entries) {
+            return None;
+        }
+        self.wake()
+    }
+
     #[cold]
     fn wake(&self) -> Option<Sleeper> {
-        match self.memory.word(self.index).swap(NOBODY, SeqCst) {
+        match self.memory.word(self.index).swap(NOBODY, SeqCst) & HOW {
             FUTEX => {
                 #[cfg(not(loom))]
                 self.wake_futex();
@@ -75,11 +93,20 @@ impl Bell {
     /// Says that this side is about to sleep. To be followed by another look at what it waits for, and by
     /// [`Bell::unset`] when it is there.
     pub fn set(&self, how: Sleeper) {
-        let value = match how {
+        self.store(how, 0);
+    }
+
+    /// As [`Bell::set`], to sleep until there have been so many entries, whatever comes before.
+    pub fn set_until(&self, how: Sleeper, entries: u64) {
+        self.store(how, COUNTS | (entries & ENTRIES) << 32);
+    }
+
+    fn store(&self, how: Sleeper, when: u64) {
+        let how = match how {
             Sleeper::Futex => FUTEX,
             Sleeper::Signal => SIGNAL,
         };
-        self.memory.word(self.index).store(value, SeqCst);
+        self.memory.word(self.index).store(how | when, SeqCst);
         heavy_shared_fence(self.fences_prepared);
     }
 
@@ -92,6 +119,15 @@ impl Bell {
     pub fn is_set(&self) -> bool {
         self.memory.word(self.index).load(Relaxed) != NOBODY
     }
+}
+
+/// Whether a sleeper with this word is to be woken when there have been so many entries.
+fn wakes(word: u64, entries: u64) -> bool {
+    if word & COUNTS == 0 {
+        return true;
+    }
+    // No ring has half as many places as there are such numbers: what seems to be that far behind is still to come.
+    entries.wrapping_sub(word >> 32) & ENTRIES <= ENTRIES / 2
 }
 
 #[cfg(not(loom))]
@@ -168,6 +204,33 @@ mod loom_tests {
     }
 
     #[test]
+    fn who_waits_for_two_entries_is_woken_by_the_second() {
+        loom::model(|| {
+            let memory = Shared::in_this_process(words_needed::<2>(2));
+            let theirs = memory.clone();
+            let other = thread::spawn(move || {
+                let mut producer = Producer::<2>::new(theirs.clone(), 2);
+                let bell = bell(&theirs, crate::layout::CONSUMER_BELL);
+                let mut woken_by = None;
+                for number in 1..=2u64 {
+                    assert!(producer.push(&[number << 32, number]).unwrap());
+                    if bell.ring_for(producer.pushed()).is_some() {
+                        woken_by = Some(number);
+                    }
+                }
+                woken_by
+            });
+            let consumer = Consumer::<2>::new(memory.clone(), 2);
+            let bell = bell(&memory, crate::layout::CONSUMER_BELL);
+            bell.set_until(Sleeper::Futex, consumer.taken() + 2);
+            let slept = !consumer.has(2);
+            let woken_by = other.join().unwrap();
+            assert!(woken_by.is_none_or(|number| number == 2), "woken too early");
+            assert!(!slept || woken_by.is_some(), "asleep with both in the ring");
+        });
+    }
+
+    #[test]
     fn room_is_not_used_before_it_is_free_and_nobody_oversleeps() {
         loom::model(|| {
             let memory = Shared::in_this_process(words_needed::<2>(1));
@@ -190,5 +253,36 @@ mod loom_tests {
             let woke = other.join().unwrap();
             assert!(pushed || woke, "asleep with room in the ring");
         });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Also when the numbers have outgrown the room that the word has for them.
+        #[test]
+        #[cfg_attr(miri, ignore = "proptest takes minutes for a case there")]
+        fn entries_wake_from_the_one_asked_for_on(taken in any::<u64>(), wanted in 1u64..1 << 16, there in 0u64..1 << 16) {
+            let memory = Shared::in_this_process(1);
+            let bell = Bell::new(memory, 0, false);
+            bell.set_until(Sleeper::Signal, taken.wrapping_add(wanted));
+            let woken = bell.ring_for(taken.wrapping_add(there));
+            prop_assert_eq!(woken, (there >= wanted).then_some(Sleeper::Signal));
+            prop_assert_eq!(bell.is_set(), there < wanted);
+        }
+    }
+
+    #[test]
+    fn who_asks_for_no_entry_is_woken_by_any() {
+        let bell = Bell::new(Shared::in_this_process(1), 0, false);
+        bell.set(Sleeper::Signal);
+        assert_eq!((bell.ring_for(0), bell.ring_for(0)), (Some(Sleeper::Signal), None));
+        bell.set_until(Sleeper::Signal, 5);
+        assert_eq!((bell.ring(), bell.is_set()), (Some(Sleeper::Signal), false));
     }
 }

@@ -38,6 +38,20 @@ impl<const WORDS: usize> Consumer<WORDS> {
         self.memory.load(start) as u32 == turn_of(self.taken, self.capacity)
     }
 
+    /// Whether so many entries are there, at most as many as the ring holds.
+    #[inline]
+    pub fn has(&self, entries: usize) -> bool {
+        let Some(before_last) = entries.checked_sub(1) else { return true };
+        // They come in order.
+        let last = self.taken + before_last as u64;
+        self.memory.load(self.place(last)) as u32 == turn_of(last, self.capacity)
+    }
+
+    /// Entries taken so far.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
     /// The first word of the next entry, if it is there. The producer may write another one before it is taken.
     #[inline]
     pub fn first_word(&self) -> Option<u64> {

@@ -206,18 +206,32 @@ impl Queue {
 
     /// Waits for the next completion.
     fn reap_until(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Done> {
-        let limit = Limit::of(Some(timeout.unwrap_or(self.limit.as_secs_f64())))?;
+        let limit = self.limit_of(timeout)?;
         let there = self.on_state(py, true, |state| reaping(state, Inner::try_reap))?;
-        if let Some(done) = there {
-            return Ok(done);
+        match there {
+            Some(done) => Ok(done),
+            None => self.in_slices(py, limit, Inner::reap_within),
         }
-        let reaped = in_slices(py, limit, |slice| {
-            Attempt::Done(match reaping(&mut lock(&self.state), |queue| queue.reap_within(slice)) {
+    }
+
+    fn limit_of(&self, timeout: Option<f64>) -> PyResult<Limit> {
+        Limit::of(Some(timeout.unwrap_or(self.limit.as_secs_f64())))
+    }
+
+    /// Waits for something of the queue's, which is told for how long at a time.
+    fn in_slices<R: Send>(
+        &self,
+        py: Python<'_>,
+        limit: Limit,
+        wait: impl Fn(&mut Inner, Duration) -> Result<R, Error> + Send + Sync,
+    ) -> PyResult<R> {
+        let waited = in_slices(py, limit, |slice| {
+            Attempt::Done(match reaping(&mut lock(&self.state), |queue| wait(queue, slice)) {
                 Err(Trouble::Library(Error::TimedOut { .. })) => Err(ContainerError::TimedOut),
-                reaped => Ok(reaped),
+                waited => Ok(waited),
             })
         })?;
-        reaped.map_err(|trouble| trouble.raise(py))
+        waited.map_err(|trouble| trouble.raise(py))
     }
 
     /// Before memory is taken for what cannot be read.
@@ -540,6 +554,15 @@ impl Queue {
             Ok(rest)
         })?;
         std::iter::once(first).chain(rest).map(|done| self.kept.finish(py, done)).collect()
+    }
+
+    /// Waits until ``least`` requests can be reaped, or all that are under way if these are fewer: a thread that sleeps is woken
+    /// once for all of them. ``timeout``: seconds; None: the client's limit. ``TimedOut``: what is done by then can be reaped. A
+    /// queue that has ended is told of by reaping.
+    #[pyo3(signature = (least, timeout=None))]
+    fn wait(&self, py: Python<'_>, least: usize, timeout: Option<f64>) -> PyResult<()> {
+        let limit = self.limit_of(timeout)?;
+        self.in_slices(py, limit, |queue, slice| queue.wait_for(least, slice))
     }
 
     /// For event loops: call it when ``try_reap`` has answered None. False: from now on ``fileno()`` becomes readable when

@@ -123,9 +123,11 @@ static void a_queue(const char *socket, const char *name, int choice)
 	for (size_t first = 0; first < MANY; first += 16) {
 		for (size_t at = first; at < first + 16; at++)
 			OK(bywash_queue_read(queue, volume, at * BLOCK, copies[at], BLOCK, at));
-		for (reaped = 0; reaped < 16; reaped += count)
-			OK(bywash_queue_reap(queue, 30 * SECOND, done, MANY, &count));
+		OK(bywash_queue_wait(queue, first ? 16 : SIZE_MAX, 30 * SECOND));
+		OK(bywash_queue_reap(queue, 0, done, MANY, &count));
+		CHECK(count == 16);
 	}
+	OK(bywash_queue_wait(queue, 1, -1));
 	for (size_t at = 0; at < MANY; at++) {
 		fill(bytes, BLOCK, at);
 		CHECK(memcmp(bytes, copies[at], BLOCK) == 0);

@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A volume that a queue has opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -276,6 +276,11 @@ impl Queue {
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
         let inner = self.channel.alloc(bytes).map_err(|error| self.of_link(error))?;
         Ok(Buffer { inner, generation: self.session.generation })
+    }
+
+    /// How long calls wait that are told nothing else, as the options say.
+    pub fn limit(&self) -> Duration {
+        self.options.limit
     }
 
     /// Most requests that can be under way.

@@ -98,6 +98,30 @@ impl Queue {
         }
     }
 
+    /// Waits until so many requests can be reaped, or all that are under way if these are fewer, but no longer than `limit`:
+    /// a thread that sleeps is woken once for all of them. Who waits for half of what is under way keeps the server busy
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; what has been done by then can be reaped. A server that is gone is told of by reaping.
+    pub fn wait_for(&mut self, least: usize, limit: Duration) -> Result<(), Error> {
+        let end = Instant::now().checked_add(limit);
+        loop {
+            let missing = least.min(self.under_way()).saturating_sub(self.ready.len());
+            if missing == 0 {
+                return Ok(());
+            }
+            let left = end.map_or(limit, |end| end.saturating_duration_since(Instant::now()));
+            match self.channel.wait_for(missing, left) {
+                Ok(()) => return Ok(()),
+                Err(bywash_link::Error::TimedOut) => {
+                    return Err(Error::TimedOut { what: "a request", limit });
+                }
+                Err(error) => self.over_by(error),
+            }
+        }
+    }
+
     /// Calls back for each request that is done, up to so many, without waiting; answers for how many.
     ///
     /// # Errors

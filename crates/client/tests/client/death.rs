@@ -66,6 +66,8 @@ fn without_reconnecting_everything_ends_with_an_error() {
         thread::sleep(Duration::from_millis(20));
         bench.kill();
         assert!(is_gone(&waiting.join().unwrap().unwrap_err()));
+        // Told of by reaping.
+        queue.wait_for(4, SOON).unwrap();
         let mut ends: Vec<_> = (0..4).map(|_| queue.reap().unwrap()).collect();
         ends.sort_by_key(|done| done.user_data);
         for done in &ends {

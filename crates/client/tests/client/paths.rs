@@ -6,6 +6,7 @@ use bywash_client::{Access, Choice, Client, Error, Path, Queue, Range, ReadPiece
 use proptest::prelude::*;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 const BLOCKS: u64 = BYTES / BLOCK as u64;
 const BLOCK_BYTES: usize = BLOCK as usize;
@@ -274,6 +275,29 @@ fn a_queue_mixes_both_ways_and_many_requests() {
     for number in 0..400usize {
         let contents = if number.is_multiple_of(3) { &slow } else { &fast };
         assert_eq!(contents[number * 512], number as u8);
+    }
+}
+
+#[test]
+fn many_are_waited_for_at_once() {
+    let bench = Bench::new();
+    for (name, choice, _) in WAYS {
+        let mut queue = Queue::connect(&bench.socket, options(choice)).unwrap();
+        let volume = queue.open(name, Access::ReadWrite).unwrap();
+        for round in 0..50 {
+            for number in 0..8 {
+                queue.write_from(volume, number * 512, &[round; 512], false, number).unwrap();
+            }
+            queue.wait_for(if round.is_multiple_of(2) { 5 } else { 99 }, Duration::from_secs(10)).unwrap();
+            let least = if round.is_multiple_of(2) { 5 } else { 8 };
+            for _ in 0..least {
+                queue.try_reap().unwrap().expect("it was waited for").outcome.unwrap();
+            }
+            while queue.under_way() > 0 {
+                queue.reap().unwrap().outcome.unwrap();
+            }
+        }
+        queue.wait_for(1, Duration::ZERO).unwrap();
     }
 }
 
