@@ -51,7 +51,7 @@ fn program() -> Program {
 
 fn workload(block: usize, depth: usize, until: Until) -> Workload {
     let order = Order::Random(1);
-    Workload { direction: Direction::Write, order, block, medium_bytes: BYTES, depth, until }
+    Workload { direction: Direction::Write, order, block, medium_bytes: BYTES, depth, at_a_time: 1, until }
 }
 
 fn every_peer_does_as_many_requests_as_asked_for(program: &Program, folder: &tempfile::TempDir) {

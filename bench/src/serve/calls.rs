@@ -79,7 +79,7 @@ impl Engine for Calls {
         Ok(())
     }
 
-    fn reap(&mut self, done: &mut Vec<Tag>) -> Result<(), Error> {
+    fn reap(&mut self, _: usize, done: &mut Vec<Tag>) -> Result<(), Error> {
         done.append(&mut self.done);
         Ok(())
     }

@@ -119,6 +119,7 @@ impl<'a> House<'a> {
             block,
             medium_bytes: medium_bytes(self.quick),
             depth,
+            at_a_time: 1,
             until: Until::Time(if self.quick { TIME_QUICK } else { TIME }),
         }
     }

@@ -32,11 +32,12 @@ pub trait Engine {
     /// That it cannot be carried out.
     fn submit(&mut self, request: Request) -> Result<(), Error>;
 
-    /// Appends the tags of what is done to `done`; waits until there is one at least. Something is under way.
+    /// Appends the tags of what is done to `done`; waits until there is one at least, and best for `least`, so that a
+    /// thread that sleeps is woken once for them. So many are under way.
     ///
     /// # Errors
     /// That a request has failed, or moved less than a block, or that nothing comes back.
-    fn reap(&mut self, done: &mut Vec<Tag>) -> Result<(), Error>;
+    fn reap(&mut self, least: usize, done: &mut Vec<Tag>) -> Result<(), Error>;
 
     /// The buffer of `tag`, of which nothing is under way, gets these bytes, a block of them.
     fn fill(&mut self, tag: Tag, bytes: &[u8]);
@@ -79,7 +80,7 @@ fn drive_one(engine: &mut dyn Engine, workload: &Workload) -> Result<Driven, Err
     let mut before = Duration::ZERO;
     while driven.requests < limit && before < time {
         engine.submit(Request { tag: 0, direction: workload.direction, offset: offsets.advance() })?;
-        engine.reap(&mut done)?;
+        engine.reap(1, &mut done)?;
         done.clear();
         let now = begin.elapsed();
         driven.latency.add((now - before).as_nanos() as u64);
@@ -114,7 +115,7 @@ fn drive_many(engine: &mut dyn Engine, workload: &Workload) -> Result<Driven, Er
             return Ok(driven);
         }
         let before = free.len();
-        engine.reap(&mut free)?;
+        engine.reap(workload.at_a_time.min((submitted - driven.requests) as usize), &mut free)?;
         driven.requests += (free.len() - before) as u64;
     }
 }
@@ -147,9 +148,9 @@ pub(super) mod tests {
             Ok(())
         }
 
-        fn reap(&mut self, done: &mut Vec<Tag>) -> Result<(), Error> {
+        fn reap(&mut self, least: usize, done: &mut Vec<Tag>) -> Result<(), Error> {
+            assert!((1..=self.under_way.len()).contains(&least), "{least} cannot come");
             let count = self.under_way.len().div_ceil(2);
-            assert!(count > 0, "nothing is under way");
             done.extend(self.under_way.drain(..count));
             Ok(())
         }
@@ -166,6 +167,7 @@ pub(super) mod tests {
             block: 4096,
             medium_bytes: 1 << 20,
             depth,
+            at_a_time: 3,
             until,
         }
     }
@@ -216,7 +218,7 @@ pub(super) mod tests {
                 // 7 and the number of blocks have no common divisor, or else some are asked for twice.
                 let number = if direction == Direction::Write { turn } else { turn * 7 % blocks };
                 while free.is_empty() {
-                    engine.reap(&mut free).unwrap();
+                    engine.reap(1, &mut free).unwrap();
                 }
                 let tag = free.swap_remove(0);
                 look(engine, &mut of_tag, tag);
@@ -227,7 +229,7 @@ pub(super) mod tests {
                 of_tag[tag as usize] = number;
             }
             while free.len() < depth {
-                engine.reap(&mut free).unwrap();
+                engine.reap(1, &mut free).unwrap();
             }
             for tag in free {
                 look(engine, &mut of_tag, tag);

@@ -40,8 +40,9 @@ pub const EXPORT: Contender = Contender::Export;
 const DEPTH: usize = 32;
 /// Bytes of a request of a stream.
 const STREAM_BYTES: usize = 64 << 10;
-/// Requests under way of a stream.
+/// Requests under way of a stream, and how many of them its client waits for at a time: the others keep the medium busy.
 const STREAM_DEPTH: usize = 16;
+const STREAM_AT_A_TIME: usize = 8;
 
 /// All of them.
 pub fn parts() -> Vec<Part> {
@@ -142,7 +143,7 @@ fn streams(house: &House<'_>) -> Result<Vec<Row>, Error> {
 
 fn stream(house: &House<'_>) -> Workload {
     let workload = house.workload(Direction::Write, STREAM_BYTES, STREAM_DEPTH);
-    Workload { order: Order::Sequential, ..workload }
+    Workload { order: Order::Sequential, at_a_time: STREAM_AT_A_TIME, ..workload }
 }
 
 fn at_equal_bandwidth(

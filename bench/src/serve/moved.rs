@@ -88,7 +88,7 @@ fn content(workload: &Workload, tag: Tag) -> u8 {
 fn one(engine: &mut dyn Engine, direction: Direction, offset: u64) -> Result<(), Error> {
     engine.submit(Request { tag: 0, direction, offset })?;
     let mut done = Vec::new();
-    engine.reap(&mut done)
+    engine.reap(1, &mut done)
 }
 
 fn check(bytes: &[u8], is_known: impl Fn(u8) -> bool, what: impl Fn() -> String) -> Result<(), Error> {
@@ -129,7 +129,7 @@ mod tests {
             Ok(())
         }
 
-        fn reap(&mut self, done: &mut Vec<Tag>) -> Result<(), Error> {
+        fn reap(&mut self, _: usize, done: &mut Vec<Tag>) -> Result<(), Error> {
             done.append(&mut self.done);
             Ok(())
         }

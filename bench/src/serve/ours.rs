@@ -146,7 +146,7 @@ impl Engine for Calls {
         Ok(())
     }
 
-    fn reap(&mut self, done: &mut Vec<Tag>) -> Result<(), Error> {
+    fn reap(&mut self, _: usize, done: &mut Vec<Tag>) -> Result<(), Error> {
         done.append(&mut self.done);
         Ok(())
     }
@@ -214,8 +214,11 @@ impl Engine for Queued {
         given.map_err(failed)
     }
 
-    fn reap(&mut self, done: &mut Vec<Tag>) -> Result<(), Error> {
+    fn reap(&mut self, least: usize, done: &mut Vec<Tag>) -> Result<(), Error> {
         let before = done.len();
+        if least > 1 {
+            self.queue.wait_for(least, self.queue.limit()).map_err(failed)?;
+        }
         loop {
             match self.queue.try_reap().map_err(failed)? {
                 Some(completion) => self.finish(completion, done)?,

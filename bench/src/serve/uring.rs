@@ -87,8 +87,8 @@ impl Engine for Uring {
             .map_err(|_| Error::failed("io_uring", "has no room for a request at this depth".into()))
     }
 
-    fn reap(&mut self, done: &mut Vec<Tag>) -> Result<(), Error> {
-        self.ring.submit_and_wait(1).map_err(|error| Error::failed("io_uring", error.to_string()))?;
+    fn reap(&mut self, least: usize, done: &mut Vec<Tag>) -> Result<(), Error> {
+        self.ring.submit_and_wait(least).map_err(|error| Error::failed("io_uring", error.to_string()))?;
         for completion in self.ring.completion() {
             let moved = usize::try_from(completion.result()).map_err(|_| {
                 let error = std::io::Error::from_raw_os_error(-completion.result());

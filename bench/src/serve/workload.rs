@@ -19,6 +19,8 @@ pub struct Workload {
     pub medium_bytes: u64,
     /// Requests under way at a time, at most [`DEPTH_MAX`].
     pub depth: usize,
+    /// Completions that a client waits for at a time, if so many are under way.
+    pub at_a_time: usize,
     /// When it ends.
     pub until: Until,
 }
@@ -123,6 +125,7 @@ mod tests {
             block: 512,
             medium_bytes: 512 * 100 + 7,
             depth: 1,
+            at_a_time: 1,
             until: Until::Requests(1),
         }
     }

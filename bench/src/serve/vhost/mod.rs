@@ -149,7 +149,7 @@ impl Engine for VhostUser {
         Ok(())
     }
 
-    fn reap(&mut self, done: &mut Vec<Tag>) -> Result<(), Error> {
+    fn reap(&mut self, _: usize, done: &mut Vec<Tag>) -> Result<(), Error> {
         self.publish()?;
         let before = done.len();
         let mut turns = 0u32;
