@@ -14,6 +14,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+/// The program that the guide shows.
+#[expect(dead_code, reason = "it begins in the middle here")]
+#[path = "../examples/log.rs"]
+mod log;
+
 struct Bench {
     folder: TempDir,
     server: Option<Server>,
@@ -246,4 +251,19 @@ fn a_program_ends_a_wait() {
     volume.write_at(&[7; 4096], 0).unwrap();
     assert!(asked.load(Relaxed) > 30, "it is asked some twenty times a second");
     server.stop();
+}
+
+#[test]
+fn the_program_of_the_guide_works() {
+    let page = include_str!("../../../docs/guide/serve.md");
+    let shown = page.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
+    assert!(include_str!("../examples/log.rs").ends_with(shown), "the guide shows another program");
+    let bench = Bench::new();
+    let client = bench.client(options(Choice::Automatic));
+    let (name, device) = ("log".to_owned(), "memory".to_owned());
+    client.create(NewVolume { name, device, bytes: 1 << 20, owner: 0, group: 0, mode: 0o600 }).unwrap();
+    log::use_log(bench.socket().to_str().unwrap()).unwrap();
+    let mut bytes = [0; 4096];
+    client.open("log", Access::Read).unwrap().read_at(&mut bytes, 8192).unwrap();
+    assert_eq!(bytes, [7; 4096]);
 }
