@@ -1,6 +1,6 @@
-//! pread(2) and pwrite(2): one request at a time, done when the call returns.
+//! Calls that wait, as pread(2) and pwrite(2): one request at a time, done when the call returns.
 //!
-//! At a greater depth nothing changes for the kernel: the requests are carried out one after the other as they are
+//! At a greater depth nothing changes for who is called: the requests are carried out one after the other as they are
 //! submitted, which is what a program does that has many of them and these two calls.
 
 use super::engine::{Engine, Request, Tag};
@@ -14,9 +14,38 @@ use std::path::Path;
 /// Buffers begin at pages: O_DIRECT asks for no more anywhere.
 pub(super) const PAGE: usize = 4096;
 
-/// A file by two calls.
-pub struct Calls {
-    file: File,
+/// What is read and written by calls.
+pub trait Called {
+    /// Reads at an offset; answers how many bytes.
+    ///
+    /// # Errors
+    /// That it was not done.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Error>;
+
+    /// Writes at an offset; answers how many bytes.
+    ///
+    /// # Errors
+    /// That it was not done.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error>;
+}
+
+impl Called for File {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Error> {
+        FileExt::read_at(self, bytes, offset).map_err(failed)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
+        FileExt::write_at(self, bytes, offset).map_err(failed)
+    }
+}
+
+fn failed(error: std::io::Error) -> Error {
+    Error::failed("a request", error.to_string())
+}
+
+/// A medium by two calls.
+pub struct Calls<M> {
+    medium: M,
     block: usize,
     memory: Vec<u8>,
     /// Where the first buffer begins in it.
@@ -24,16 +53,22 @@ pub struct Calls {
     done: Vec<Tag>,
 }
 
-impl Calls {
+impl Calls<File> {
     /// Over the file at `path`; `is_direct`: past the page cache.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn open(path: &Path, is_direct: bool, workload: &Workload) -> Result<Calls, Error> {
-        let file = open(path, is_direct)?;
+    pub fn open(path: &Path, is_direct: bool, workload: &Workload) -> Result<Calls<File>, Error> {
+        Ok(Calls::over(open(path, is_direct)?, workload))
+    }
+}
+
+impl<M> Calls<M> {
+    /// Over `medium`.
+    pub fn over(medium: M, workload: &Workload) -> Calls<M> {
         let memory = vec![0u8; stride(workload.block) * workload.depth + PAGE];
         let first = memory.as_ptr().align_offset(PAGE);
-        Ok(Calls { file, block: workload.block, memory, first, done: Vec::with_capacity(workload.depth) })
+        Calls { medium, block: workload.block, memory, first, done: Vec::with_capacity(workload.depth) }
     }
 
     fn range(&self, tag: Tag) -> std::ops::Range<usize> {
@@ -65,16 +100,15 @@ pub(super) fn check(moved: usize, block: usize) -> Result<(), Error> {
     }
 }
 
-impl Engine for Calls {
+impl<M: Called> Engine for Calls<M> {
     fn submit(&mut self, request: Request) -> Result<(), Error> {
         let range = self.range(request.tag);
         let buffer = &mut self.memory[range];
         let moved = match request.direction {
-            Direction::Read => self.file.read_at(buffer, request.offset),
-            Direction::Write => self.file.write_at(buffer, request.offset),
+            Direction::Read => self.medium.read_at(buffer, request.offset),
+            Direction::Write => self.medium.write_at(buffer, request.offset),
         };
-        let moved = moved.map_err(|error| Error::failed("a request", error.to_string()))?;
-        check(moved, self.block)?;
+        check(moved?, self.block)?;
         self.done.push(request.tag);
         Ok(())
     }

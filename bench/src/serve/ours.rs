@@ -1,7 +1,7 @@
 //! Our ways to a volume: mapped or by the channel, by calls that wait or by a queue, from the program's own memory or from
 //! the channel's.
 
-use super::calls::{PAGE, stride};
+use super::calls::{Called, Calls, stride};
 use super::engine::{Engine, Request, Tag};
 use super::workload::{Direction, Workload};
 use crate::error::Error;
@@ -89,7 +89,7 @@ impl Ours {
                 let client = Client::connect(&self.socket, options).map_err(failed)?;
                 let volume = client.open(&self.volume, Access::ReadWrite).map_err(failed)?;
                 check_size(volume.len(), workload)?;
-                Ok(Box::new(Calls::new(volume, workload)))
+                Ok(Box::new(Calls::over(volume, workload)))
             }
             way => {
                 let mut queue = Queue::connect(&self.socket, options).map_err(failed)?;
@@ -112,52 +112,13 @@ fn check_size(bytes: u64, workload: &Workload) -> Result<(), Error> {
     }
 }
 
-/// By calls that wait, as `calls` has it of the kernel's.
-struct Calls {
-    volume: Volume,
-    block: usize,
-    memory: Vec<u8>,
-    first: usize,
-    done: Vec<Tag>,
-}
-
-impl Calls {
-    fn new(volume: Volume, workload: &Workload) -> Calls {
-        let memory = vec![0u8; stride(workload.block) * workload.depth + PAGE];
-        let first = memory.as_ptr().align_offset(PAGE);
-        Calls { volume, block: workload.block, memory, first, done: Vec::with_capacity(workload.depth) }
+impl Called for Volume {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Error> {
+        Volume::read_at(self, bytes, offset).map(|()| bytes.len()).map_err(failed)
     }
 
-    fn range(&self, tag: Tag) -> std::ops::Range<usize> {
-        let begin = self.first + usize::from(tag) * stride(self.block);
-        begin..begin + self.block
-    }
-}
-
-impl Engine for Calls {
-    fn submit(&mut self, request: Request) -> Result<(), Error> {
-        let range = self.range(request.tag);
-        match request.direction {
-            Direction::Read => self.volume.read_at(&mut self.memory[range], request.offset),
-            Direction::Write => self.volume.write_at(&self.memory[range], request.offset),
-        }
-        .map_err(failed)?;
-        self.done.push(request.tag);
-        Ok(())
-    }
-
-    fn reap(&mut self, _: usize, done: &mut Vec<Tag>) -> Result<(), Error> {
-        done.append(&mut self.done);
-        Ok(())
-    }
-
-    fn fill(&mut self, tag: Tag, bytes: &[u8]) {
-        let range = self.range(tag);
-        self.memory[range].copy_from_slice(bytes);
-    }
-
-    fn copy_out(&self, tag: Tag, bytes: &mut [u8]) {
-        bytes.copy_from_slice(&self.memory[self.range(tag)]);
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
+        Volume::write_at(self, bytes, offset).map(|()| bytes.len()).map_err(failed)
     }
 }
 
