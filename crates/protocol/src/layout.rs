@@ -63,8 +63,19 @@ impl Opcode {
     ];
 
     /// Of a request; none if there is no such.
+    #[inline]
     pub fn of(number: u8) -> Option<Opcode> {
-        Opcode::ALL.into_iter().find(|opcode| *opcode as u8 == number)
+        Some(match number {
+            1 => Opcode::Read,
+            2 => Opcode::Write,
+            3 => Opcode::Flush,
+            4 => Opcode::Discard,
+            5 => Opcode::WriteZeroes,
+            6 => Opcode::CompareAndWrite,
+            7 => Opcode::ReadMany,
+            8 => Opcode::WriteMany,
+            _ => return None,
+        })
     }
 
     /// Whether it changes anything.
@@ -224,28 +235,30 @@ pub enum Malformed {
 ///
 /// # Errors
 /// What is malformed. Whether the grant allows it is another question.
+// Inlined, so that what it answers stays in registers.
+#[inline]
 pub fn asked(opcode: u8, flags: u8, arguments: &[u64; 6], buffer: usize) -> Result<Asked, Malformed> {
     let opcode = Opcode::of(opcode).ok_or(Malformed::Opcode(opcode))?;
     if flags & !FUA != 0 || (flags & FUA != 0 && !opcode.takes_fua()) {
         return Err(Malformed::Flags { opcode, flags });
     }
-    let meaning = match opcode {
-        Opcode::Flush | Opcode::ReadMany | Opcode::WriteMany => 1,
-        _ => 3,
+    let [grant, offset, length, others @ ..] = *arguments;
+    let more = match opcode {
+        Opcode::Flush | Opcode::ReadMany | Opcode::WriteMany => offset | length,
+        _ => 0,
     };
-    if let Some(argument) = (meaning..arguments.len()).find(|number| arguments[*number] != 0) {
-        return Err(Malformed::Argument(argument));
+    if others.iter().fold(more, |all, argument| all | argument) != 0 {
+        return Err(no_meaning(arguments, if more == 0 { 3 } else { 1 }));
     }
     let fua = flags & FUA != 0;
     if opcode.is_many() {
-        let count = arguments[0];
+        let count = grant;
         let head = usize::try_from(count).ok().filter(|count| (1..=PIECES_MAX).contains(count));
         let head = head.ok_or(Malformed::Pieces(count))? * PIECE_BYTES;
         let data = buffer.checked_sub(head).ok_or(Malformed::Buffer { has: buffer, wants: head as u64 })?;
         let piece = Piece { length: count, ..Piece::default() };
         return Ok(Asked { opcode, fua, piece, head, data: data as u64 });
     }
-    let [grant, offset, length, ..] = *arguments;
     let data = match opcode {
         Opcode::Read | Opcode::Write => Some(length),
         Opcode::CompareAndWrite => length.checked_mul(2),
@@ -255,6 +268,13 @@ pub fn asked(opcode: u8, flags: u8, arguments: &[u64; 6], buffer: usize) -> Resu
         Some(data) => Ok(Asked { opcode, fua, piece: Piece { grant, offset, length }, head: 0, data }),
         None => Err(Malformed::Buffer { has: buffer, wants: data.unwrap_or(u64::MAX) }),
     }
+}
+
+/// Which argument behind the first so many is not 0.
+#[cold]
+fn no_meaning(arguments: &[u64; 6], meaning: usize) -> Malformed {
+    let number = (meaning..arguments.len()).find(|number| arguments[*number] != 0);
+    Malformed::Argument(number.unwrap_or(arguments.len()))
 }
 
 #[cfg(test)]
