@@ -43,7 +43,7 @@
 //! ([`Client::split`], [`Server::split`]); who has several producers gives each a channel of its own.
 //!
 //! - [`Client`], [`Submission`], [`Completion`], [`Buffer`], [`Buffers`]: the side that asks
-//! - [`Server`], [`Request`], [`Memory`], [`Memories`]: the side that answers
+//! - [`Server`], [`Request`], [`Ticket`], [`Memory`], [`Memories`]: the side that answers
 //! - [`Listener`], [`socket_pair`], [`Options`], [`ServerOptions`]: how the two come together
 //! - [`Dispatcher`]: callbacks; [`Wait`]: waiting; [`Stats`]: what was done
 //! - [`Error`]: what can go wrong
@@ -62,5 +62,5 @@ pub use bywash_link::{Credentials, Error, HugePages, Wait, socket_pair};
 pub use client::{Client, Completion, NotSubmitted, Options, Reaper, Submission, Submitter, Tag, Unanswered};
 pub use dispatch::{Dispatcher, NotDispatched};
 pub use layout::{ARGUMENTS, DEPTH_MAX};
-pub use server::{Completer, Listener, Memories, Request, Requests, Server, ServerOptions};
+pub use server::{Completer, Listener, Memories, Request, Requests, Server, ServerOptions, Ticket};
 pub use stats::Stats;

@@ -3,8 +3,8 @@
 use crate::buffer::Memory;
 use crate::control::{Incoming, Outgoing, Rings};
 use crate::layout::{
-    ARGUMENTS, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, FLAG_CLIENT, FLAG_SERVER, GRANULE, PROTOCOL,
-    REQUEST_WORDS, RequestFields, control_words,
+    ARGUMENTS, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, Extent, FLAG_CLIENT, FLAG_SERVER, GRANULE,
+    PROTOCOL, REQUEST_WORDS, RequestFields, control_words,
 };
 use crate::stats::{Counters, Stats};
 use bywash_link::{
@@ -131,38 +131,71 @@ impl AsFd for Listener {
 #[derive(Debug)]
 #[must_use = "the client waits until the request is completed"]
 pub struct Request {
-    fields: RequestFields,
-    channel: u64,
+    ticket: Ticket,
+    opcode: u8,
+    flags: u8,
+    arguments: [u64; ARGUMENTS],
 }
 
 impl Request {
     /// What to do, as the service defines.
     #[inline]
     pub fn opcode(&self) -> u8 {
-        self.fields.opcode
+        self.opcode
     }
 
     /// How.
     #[inline]
     pub fn flags(&self) -> u8 {
-        self.fields.flags
+        self.flags
     }
 
     /// With what. They were checked by nobody.
     #[inline]
     pub fn arguments(&self) -> &[u64; ARGUMENTS] {
-        &self.fields.arguments
+        &self.arguments
     }
 
     /// Bytes of the buffer that came along.
     #[inline]
     pub fn len(&self) -> usize {
-        self.fields.buffer.length as usize
+        self.ticket.buffer.length as usize
     }
 
     /// Whether no memory came along.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// What is kept of a request when its fields were read: enough to find its memory, and to complete it. Who has many
+/// requests under way keeps a third of the bytes.
+#[derive(Debug)]
+#[must_use = "the client waits until the request is completed"]
+pub struct Ticket {
+    channel: u64,
+    buffer: Extent,
+    tag: u16,
+}
+
+impl From<Request> for Ticket {
+    #[inline]
+    fn from(request: Request) -> Ticket {
+        request.ticket
+    }
+}
+
+impl AsRef<Ticket> for Request {
+    #[inline]
+    fn as_ref(&self) -> &Ticket {
+        &self.ticket
+    }
+}
+
+impl AsRef<Ticket> for Ticket {
+    #[inline]
+    fn as_ref(&self) -> &Ticket {
+        self
     }
 }
 
@@ -181,9 +214,9 @@ impl Connection {
     /// # Panics
     /// If the request came over another channel.
     #[inline]
-    fn memory(&self, request: &Request) -> Memory<'_> {
-        assert!(request.channel == self.number, "the request came over another channel");
-        let buffer = request.fields.buffer;
+    fn memory(&self, ticket: &Ticket) -> Memory<'_> {
+        assert!(ticket.channel == self.number, "the request came over another channel");
+        let buffer = ticket.buffer;
         // Within the arena, as was checked when the request was taken; none has no bytes.
         let base = self.arena.as_ref().and_then(|arena| arena.at(buffer.offset as usize * GRANULE));
         Memory {
@@ -205,8 +238,8 @@ impl Memories {
     /// # Panics
     /// If the request came over another channel.
     #[inline]
-    pub fn of(&self, request: &Request) -> Memory<'_> {
-        self.0.memory(request)
+    pub fn of(&self, request: &impl AsRef<Ticket>) -> Memory<'_> {
+        self.0.memory(request.as_ref())
     }
 
     /// All of the client's arena, of which every request's memory is a part; none if it has no arena.
@@ -331,7 +364,7 @@ impl Server {
     /// # Panics
     /// If the request came over another channel.
     #[inline]
-    pub fn memory(&self, request: &Request) -> Memory<'_> {
+    pub fn memory(&self, request: &impl AsRef<Ticket>) -> Memory<'_> {
         self.requests.memory(request)
     }
 
@@ -345,7 +378,7 @@ impl Server {
     /// # Errors
     /// As there.
     #[inline]
-    pub fn complete(&mut self, request: Request, status: u16, value: u64) -> Result<(), Error> {
+    pub fn complete(&mut self, request: impl Into<Ticket>, status: u16, value: u64) -> Result<(), Error> {
         self.completer.complete(request, status, value)
     }
 
@@ -419,28 +452,27 @@ impl Requests {
     fn take(&mut self, looks: u32) -> Result<Option<Request>, Error> {
         let Connection { meeting, arena, taken, number } = &*self.connection;
         let Some(entry) = self.requests.take(meeting, looks)? else { return Ok(None) };
-        let fields = RequestFields::from_entry(&entry);
-        // SYNC: taken (acquire): its completion was sent before.
-        match taken.get(usize::from(fields.tag)).map(|taken| taken.swap(true, Ordering::Acquire)) {
-            Some(false) => {}
-            Some(true) => {
-                let what = format!("submitted request {} again, which is under way", fields.tag);
+        let RequestFields { tag, flags, opcode, buffer, arguments } = RequestFields::from_entry(&entry);
+        // SYNC: taken (acquire): its completion was sent before. Nobody else sets it, so that it need not be swapped.
+        match taken.get(usize::from(tag)).map(|taken| (taken, taken.load(Ordering::Acquire))) {
+            Some((taken, false)) => taken.store(true, Ordering::Relaxed),
+            Some((_, true)) => {
+                let what = format!("submitted request {tag} again, which is under way");
                 return Err(self.requests.accuse(meeting, what));
             }
             None => {
-                let what =
-                    format!("submitted request {} over a channel of depth {}", fields.tag, taken.len());
+                let what = format!("submitted request {tag} over a channel of depth {}", taken.len());
                 return Err(self.requests.accuse(meeting, what));
             }
         }
-        let (offset, length) = (fields.buffer.offset as usize * GRANULE, fields.buffer.length as usize);
+        let (offset, length) = (buffer.offset as usize * GRANULE, buffer.length as usize);
         let bytes = arena.as_ref().map_or(0, |arena| arena.file.bytes());
         if offset > bytes || length > bytes - offset {
             let what = format!("sent a buffer of {length} bytes at {offset} of an arena of {bytes} bytes");
             return Err(self.requests.accuse(meeting, what));
         }
         meeting.counters.requests.add(1);
-        Ok(Some(Request { fields, channel: *number }))
+        Ok(Some(Request { ticket: Ticket { channel: *number, buffer, tag }, opcode, flags, arguments }))
     }
 
     /// For event loops: after `Ok(false)` the descriptor of [`AsFd`] becomes readable when the client submits something
@@ -458,8 +490,8 @@ impl Requests {
     /// # Panics
     /// If the request came over another channel.
     #[inline]
-    pub fn memory(&self, request: &Request) -> Memory<'_> {
-        self.connection.memory(request)
+    pub fn memory(&self, request: &impl AsRef<Ticket>) -> Memory<'_> {
+        self.connection.memory(request.as_ref())
     }
 
     /// See [`Memories`].
@@ -485,13 +517,13 @@ impl Completer {
     /// # Errors
     /// [`Error::Peer`] if the client broke the protocol; [`Error::Unfit`] if the request came over another channel.
     #[inline]
-    pub fn complete(&mut self, request: Request, status: u16, value: u64) -> Result<(), Error> {
+    pub fn complete(&mut self, request: impl Into<Ticket>, status: u16, value: u64) -> Result<(), Error> {
         let Connection { meeting, taken, number, .. } = &*self.connection;
         self.completions.check(meeting)?;
-        if request.channel != *number {
+        let Ticket { channel, tag, .. } = request.into();
+        if channel != *number {
             return Err(Error::Unfit("the request came over another channel"));
         }
-        let tag = request.fields.tag;
         // SYNC: taken (release). Before the client can know, and use the tag again.
         taken[usize::from(tag)].store(false, Ordering::Release);
         self.completions.push(meeting, &CompletionFields { tag, status, value }.to_entry())?;
@@ -504,8 +536,8 @@ impl Completer {
     /// # Panics
     /// If the request came over another channel.
     #[inline]
-    pub fn memory(&self, request: &Request) -> Memory<'_> {
-        self.connection.memory(request)
+    pub fn memory(&self, request: &impl AsRef<Ticket>) -> Memory<'_> {
+        self.connection.memory(request.as_ref())
     }
 }
 
