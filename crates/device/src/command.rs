@@ -33,6 +33,12 @@ impl Operation {
         !matches!(self, Operation::Read | Operation::Flush)
     }
 
+    /// Whether data goes along.
+    #[inline]
+    pub fn moves_data(self) -> bool {
+        !matches!(self, Operation::Flush | Operation::Discard | Operation::WriteZeroes)
+    }
+
     /// Whether something of what is there can be learned from it.
     #[inline]
     pub fn tells(self) -> bool {
@@ -55,7 +61,10 @@ pub struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    fn new(token: u64, operation: Operation, offset: u64, length: u64, spans: &'a [Span]) -> Command<'a> {
+    /// Any of those below. Where no data goes along `length` says how much of the device it is about, else what `spans`
+    /// have.
+    #[inline]
+    pub fn new(token: u64, operation: Operation, offset: u64, length: u64, spans: &'a [Span]) -> Command<'a> {
         Command { token, operation, offset, length, spans, region: None, owner: None }
     }
 
@@ -144,7 +153,10 @@ impl<'a> Command<'a> {
     /// Bytes that the spans have.
     #[inline]
     fn memory(&self) -> Option<u64> {
-        self.spans.iter().try_fold(0u64, |sum, span| sum.checked_add(span.bytes() as u64))
+        match self.spans {
+            [span] => Some(span.bytes() as u64),
+            spans => spans.iter().try_fold(0u64, |sum, span| sum.checked_add(span.bytes() as u64)),
+        }
     }
 
     /// As it is given back.

@@ -1,7 +1,7 @@
 //! The interface of all devices.
 
 use crate::chunks::Chunks;
-use crate::command::{Command, Done, Full};
+use crate::command::{Command, Done, Failure, Full};
 use crate::error::Error;
 use crate::region::{Region, RegionId};
 use std::os::fd::BorrowedFd;
@@ -47,6 +47,13 @@ pub trait Device: Send {
     /// # Errors
     /// Gives the command back while as many are under way as the device is deep.
     fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>>;
+
+    /// Carries a command out before it returns, as if it had been submitted and were given out right now, where that is
+    /// all that the device would do with it. Nothing keeps its memory any longer, so it needs no owner. None: nothing was
+    /// done, and the command is to be submitted.
+    fn carry_out(&mut self, _: &Command<'_>) -> Option<Result<(), Failure>> {
+        None
+    }
 
     /// Gives what is done to `done`, in any order; answers how many that were.
     fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize;
@@ -96,6 +103,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>> {
         (**self).submit(command)
+    }
+
+    fn carry_out(&mut self, command: &Command<'_>) -> Option<Result<(), Failure>> {
+        (**self).carry_out(command)
     }
 
     fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize {

@@ -37,10 +37,10 @@
 //!
 //! **Durability.** A write that is done may be in a volatile cache; after a crash each of its blocks has the contents of
 //! any write to it since the last that is durable, or of that. A flush that is done has made durable everything that was
-//! *done*, which is to say was given out by [`Device::poll`], before the flush was submitted; of what was under way it
-//! says nothing. A durable write ([`Command::write_durable`], FUA) is durable when it is done, and says nothing of
-//! others. Durable means: on the medium, as the kernel and the device say (fdatasync(2)); a `mem:` device's medium is
-//! memory, and lasts as long as somebody has it.
+//! *done*, which is to say was given out by [`Device::poll`] or carried out at once ([`Device::carry_out`]), before the
+//! flush was submitted; of what was under way it says nothing. A durable write ([`Command::write_durable`], FUA) is
+//! durable when it is done, and says nothing of others. Durable means: on the medium, as the kernel and the device say
+//! (fdatasync(2)); a `mem:` device's medium is memory, and lasts as long as somebody has it.
 //!
 //! **Discard** is advice. What was discarded reads as it was before, or as zeros, or as whatever the medium makes of it,
 //! until it is written. **Write zeroes** is a write.

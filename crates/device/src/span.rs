@@ -94,6 +94,10 @@ pub(crate) unsafe fn scatter(spans: &[Span], skip: usize, from: *const u8, bytes
 /// Calls with each piece of `bytes` bytes behind the first `skip`: where it is, how much was before it, its length.
 #[inline]
 fn pieces(spans: &[Span], mut skip: usize, bytes: usize, mut piece: impl FnMut(*mut u8, usize, usize)) {
+    if let ([span], 0) = (spans, skip) {
+        debug_assert!(bytes <= span.bytes(), "the span has less memory than the command says");
+        return piece(span.base(), 0, bytes);
+    }
     let mut done = 0;
     for span in spans {
         if done == bytes {
