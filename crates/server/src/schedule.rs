@@ -107,6 +107,8 @@ struct Place {
     wants: bool,
     share: i64,
     deficit: i64,
+    /// Some bucket is there.
+    is_limited: bool,
     buckets: [Option<Bucket>; 2],
 }
 
@@ -148,6 +150,7 @@ impl Schedule {
                     wants: false,
                     share: 0,
                     deficit: 0,
+                    is_limited: false,
                     buckets: [None; 2],
                 });
                 self.places.len() as u32 - 1
@@ -157,6 +160,7 @@ impl Schedule {
         let place = &mut self.places[slot as usize];
         (place.is_taken, place.wants, place.deficit) = (true, false, 0);
         place.share = i64::from(limits.share);
+        place.is_limited = rates != [None; 2];
         place.buckets = rates.map(|rate| rate.map(Bucket::new));
         Ok(Client { slot, turn: place.turn })
     }
@@ -174,6 +178,7 @@ impl Schedule {
     }
 
     /// The client has requests.
+    #[inline]
     pub fn wants(&mut self, client: Client) {
         if let Some(place) = self.place(client).filter(|place| !place.wants) {
             place.wants = true;
@@ -182,25 +187,28 @@ impl Schedule {
     }
 
     /// The client has none any more.
+    #[inline]
     pub fn wants_nothing(&mut self, client: Client) {
         let Some(place) = self.place(client).filter(|place| place.wants) else { return };
         // What it owes it owes: else who asks for one large thing at a time would never pay for it.
         (place.wants, place.deficit) = (false, place.deficit.min(0));
         if self.circle.front() == Some(&client.slot) {
             self.has_quantum = false;
+            self.circle.pop_front();
+        } else {
+            self.circle.retain(|slot| *slot != client.slot);
         }
-        self.circle.retain(|slot| *slot != client.slot);
     }
 
     /// Whose request is taken next; none if nobody wants anything, or all who do have to wait for their limits.
+    #[inline]
     pub fn next(&mut self, now: u64) -> Option<Client> {
         // A share's quantum covers the largest debt after so many rounds; a round without anybody ready is the end.
         let mut waiting = 0;
         while waiting < self.circle.len() {
             let slot = *self.circle.front()?;
             let place = &mut self.places[slot as usize];
-            place.buckets.iter_mut().flatten().for_each(|bucket| bucket.fill(now));
-            if place.ready_at() > now {
+            if place.is_limited && !place.fill(now) {
                 waiting += 1;
                 self.pass_on();
                 continue;
@@ -218,16 +226,14 @@ impl Schedule {
     }
 
     /// The client's request was taken, which moves so many bytes.
+    #[inline]
     pub fn served(&mut self, client: Client, bytes: u64, now: u64) {
         let Some(place) = self.place(client) else { return };
         // More than anybody has in a round is owed at most for so long that rounds remain few.
-        let cost = i64::try_from(bytes).unwrap_or(i64::MAX).saturating_add(REQUEST).min(DEBT_MAX);
+        let cost = bytes.min((DEBT_MAX - REQUEST) as u64) as i64 + REQUEST;
         place.deficit = (place.deficit - cost).max(-DEBT_MAX);
-        for (bucket, used) in place.buckets.iter_mut().zip([bytes as f64, 1.0]) {
-            if let Some(bucket) = bucket {
-                bucket.fill(now);
-                bucket.has -= used;
-            }
+        if place.is_limited {
+            place.drain(bytes, now);
         }
     }
 
@@ -242,6 +248,7 @@ impl Schedule {
         self.has_quantum = false;
     }
 
+    #[inline]
     fn place(&mut self, client: Client) -> Option<&mut Place> {
         self.places.get_mut(client.slot as usize).filter(|place| place.is_taken && place.turn == client.turn)
     }
@@ -251,6 +258,24 @@ impl Schedule {
 const DEBT_MAX: i64 = QUANTUM << 10;
 
 impl Place {
+    /// Fills its buckets; true: there is something in each.
+    #[inline(never)]
+    fn fill(&mut self, now: u64) -> bool {
+        self.buckets.iter_mut().flatten().for_each(|bucket| bucket.fill(now));
+        self.ready_at() <= now
+    }
+
+    /// Takes a request of so many bytes out of its buckets.
+    #[inline(never)]
+    fn drain(&mut self, bytes: u64, now: u64) {
+        for (bucket, used) in self.buckets.iter_mut().zip([bytes as f64, 1.0]) {
+            if let Some(bucket) = bucket {
+                bucket.fill(now);
+                bucket.has -= used;
+            }
+        }
+    }
+
     fn ready_at(&self) -> u64 {
         self.buckets.iter().flatten().map(Bucket::ready_at).max().unwrap_or(0)
     }
