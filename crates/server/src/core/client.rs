@@ -1,9 +1,13 @@
 //! A client, as the core knows it: its table, its channel, and what was done for it.
 
+use crate::core::clock::Clock;
+use crate::core::disk::Disk;
 use crate::core::order::Reply;
+use crate::core::work::{Origin, Works};
 use crate::schedule::{self, Limits};
-use bywash_channel::{self as channel, Memories};
+use bywash_channel::{self as channel, Memories, Ticket};
 use bywash_device::{Owner, RegionId};
+use bywash_protocol::layout::Status;
 use bywash_protocol::notices;
 use bywash_protocol::report::Counts;
 use bywash_volume::{GrantNumber, Refusal, Table};
@@ -56,6 +60,26 @@ pub(crate) enum Attention {
     Polled,
     /// The client wakes the core.
     Woken,
+}
+
+/// What was next in a client's ring.
+#[derive(Clone, Copy)]
+pub(crate) enum Taken {
+    Nothing,
+    /// What is carried out now, by this device first.
+    Work {
+        device: usize,
+    },
+    /// Something of no bytes.
+    Empty {
+        place: usize,
+    },
+    /// What must not be carried out: why is in the work.
+    Refused {
+        place: usize,
+    },
+    /// The channel is of no use any more.
+    Broken,
 }
 
 /// A client in a device's schedule.
@@ -126,6 +150,62 @@ impl Client {
         self.by_place[notices::place_of(number.to_word())]
     }
 
+    /// Takes the next request out of its ring, checks it, and lays it out.
+    pub(crate) fn take(
+        &mut self,
+        number: usize,
+        works: &mut Works,
+        disks: &Slab<Disk>,
+        clock: &mut Clock,
+    ) -> Taken {
+        let Some(channel) = &mut self.channel else { return Taken::Nothing };
+        // Left where it is: to move all of it would be a copy.
+        let taken = channel.server.try_next();
+        let request = match &taken {
+            Ok(Some(request)) => request,
+            Ok(None) => return Taken::Nothing,
+            Err(_) => return Taken::Broken,
+        };
+        let (place, work) = works.take();
+        self.active_ns = clock.fresh();
+        self.under_way += 1;
+        let outcome = work.take(self, request, disks, self.active_ns);
+        let request = taken.ok().flatten().map(Ticket::from);
+        work.origin = Origin::Client { client: number, request };
+        if let Err(refused) = outcome {
+            (work.status, work.value) = (refused.status, refused.value);
+            return Taken::Refused { place };
+        }
+        for stretch in &work.stretches {
+            self.states[stretch.grant].under_way += 1;
+        }
+        let Some(device) = work.next_device() else { return Taken::Empty { place } };
+        self.current = Some(place);
+        Taken::Work { device }
+    }
+
+    /// Completes a request over its channel, if it is still to be; true: the channel is of no use any more.
+    #[inline]
+    pub(crate) fn answer(&mut self, request: Option<Ticket>, status: Status, value: u64) -> bool {
+        self.under_way -= 1;
+        match (request, &mut self.channel) {
+            (Some(request), Some(channel)) => channel.server.complete(request, status as u16, value).is_err(),
+            _ => false,
+        }
+    }
+
+    /// Whether it is this one in a device's schedule.
+    #[inline]
+    pub(crate) fn is_member(&self, device: usize, turn: schedule::Client) -> bool {
+        matches!(self.members.get(device), Some(Some(member)) if member.turn == turn)
+    }
+
+    /// Its arena, as a device knows it.
+    #[inline]
+    pub(crate) fn region(&self, device: usize) -> Option<RegionId> {
+        self.members.get(device).copied().flatten().and_then(|member| member.region)
+    }
+
     /// Takes a grant back; the reply is sent when nothing is under way by it any more, whoever took it back first.
     pub(crate) fn revoke(&mut self, number: GrantNumber, reply: Reply<Result<(), Refusal>>) {
         let state = match self.table.revoke(number) {
@@ -157,9 +237,15 @@ impl Client {
         let grant = &mut self.states[state];
         grant.under_way -= 1;
         if grant.under_way == 0 && grant.is_revoked {
-            let grant = self.states.remove(state);
-            grant.draining.into_iter().for_each(|reply| reply.send(Ok(())));
+            self.forget(state);
         }
+    }
+
+    /// Nothing is under way any more by a grant that was taken back.
+    #[cold]
+    fn forget(&mut self, state: usize) {
+        let grant = self.states.remove(state);
+        grant.draining.into_iter().for_each(|reply| reply.send(Ok(())));
     }
 
     /// What is left of it, to be dropped by somebody who has time.

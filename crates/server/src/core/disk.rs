@@ -1,10 +1,11 @@
 //! A device, as the core uses it: whose turn it is, and whether it still answers.
 
+use crate::core::Finished;
 use crate::core::client::{Channel, Client, Member};
 use crate::core::order::{DeviceBox, DeviceReport, Reply};
-use crate::core::work::slice_of;
+use crate::core::work::{Origin, Slice, Work, slice_of};
 use crate::schedule::{self, Schedule};
-use bywash_device::{Device, Geometry, Region, RegionId};
+use bywash_device::{Command, Device, Done, Geometry, Operation, Region, RegionId, Span};
 use bywash_protocol::report::Counts;
 use bywash_volume::DeviceNumber;
 
@@ -54,15 +55,99 @@ impl Disk {
         }
     }
 
-    /// Takes a client in that wants something for the first time.
+    /// Takes a client in that wants something for the first time of this device, which has number `device`.
     #[cold]
-    pub(crate) fn take_in(&mut self, client: &Client, number: usize) -> Result<Member, schedule::Error> {
+    pub(crate) fn take_in(
+        &mut self,
+        client: &mut Client,
+        number: usize,
+        device: usize,
+    ) -> Result<Member, schedule::Error> {
         let turn = self.schedule.join(client.limits)?;
         if self.holders.len() <= turn.index() {
             self.holders.resize(turn.index() + 1, usize::MAX);
         }
         self.holders[turn.index()] = number;
-        Ok(Member { turn, region: client.channel.as_ref().and_then(|channel| self.register(channel)) })
+        if client.members.len() <= device {
+            client.members.resize(device + 1, None);
+        }
+        let region = client.channel.as_ref().and_then(|channel| self.register(channel));
+        Ok(*client.members[device].insert(Member { turn, region }))
+    }
+
+    /// Submits a slice of some work, a client's or the server's own; false: the device is full.
+    #[expect(unsafe_code, reason = "a device is told where a request's memory is")]
+    #[inline]
+    pub(crate) fn submit(
+        &mut self,
+        client: Option<&Client>,
+        work: &mut Work,
+        place: usize,
+        slice: &Slice,
+        now: u64,
+        finished: &mut Vec<Finished>,
+    ) -> bool {
+        let channel = client.and_then(|client| client.channel.as_ref());
+        let memory = match (&work.origin, channel) {
+            (Origin::Client { request: Some(request), .. }, Some(channel)) => {
+                channel.server.memory(request).as_ptr().wrapping_add(slice.memory)
+            }
+            _ => std::ptr::dangling_mut(),
+        };
+        let bytes = match slice.operation {
+            Operation::CompareAndWrite => 2 * slice.length as usize,
+            _ => slice.length as usize,
+        };
+        // SAFETY: where data goes, a client's request was taken whose buffer is within the client's arena (`channel`), and
+        // the stretches were laid out within that buffer (`Work::take`). The arena is mapped as long as the owner lives
+        // that goes along, or as the client does, if all is done when the command returns; and no reference ever leads there.
+        let span = [unsafe { Span::new(memory, bytes) }];
+        let spans = if slice.operation.moves_data() { span.as_slice() } else { &[] };
+        let command = Command::new(place as u64, slice.operation, slice.place, slice.length, spans);
+        match self.device.carry_out(&command) {
+            Some(result) => finished.push(Finished { work: place, result }),
+            None if self.queue(
+                command,
+                channel,
+                client.and_then(|client| client.region(slice.device)),
+                now,
+            ) => {}
+            None => return false,
+        }
+        work.note_submitted(slice, now);
+        true
+    }
+
+    /// Submits a command that takes its time; false: the device is full.
+    fn queue(
+        &mut self,
+        command: Command<'_>,
+        channel: Option<&Channel>,
+        region: Option<RegionId>,
+        now: u64,
+    ) -> bool {
+        let command = match channel {
+            Some(channel) => command.owner(channel.owner.clone()).region(region),
+            None => command,
+        };
+        if self.device.under_way() == 0 {
+            self.progress_ns = now;
+        }
+        self.device.submit(command).is_ok()
+    }
+
+    /// Asks the device what is done.
+    #[inline]
+    pub(crate) fn poll(&mut self, now: u64, finished: &mut Vec<Finished>) {
+        if self.device.under_way() == 0 {
+            return;
+        }
+        let count = self.device.poll(&mut |Done { token, result, .. }| {
+            finished.push(Finished { work: token as usize, result });
+        });
+        if count > 0 {
+            self.note_progress(now);
+        }
     }
 
     /// Prepares the device for a client's arena. Without that it works as well.

@@ -28,15 +28,15 @@ mod sleep;
 mod work;
 
 use crate::bell::Bell;
-use crate::core::client::{Attention, Channel, Client};
+use crate::core::client::{Attention, Client, Taken};
 use crate::core::clock::Clock;
 use crate::core::disk::Disk;
 use crate::core::order::Order;
 use crate::core::sleep::Sleeper;
-use crate::core::work::{NO_GRANT, Origin, Refused, Slice, Work};
+use crate::core::work::{Origin, Works};
 use crate::schedule;
-use bywash_device::{Command, Device, Done, Failure, Operation, Span};
-use bywash_protocol::layout::{Opcode, Status};
+use bywash_device::Failure;
+use bywash_protocol::layout::Status;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -110,46 +110,21 @@ fn note_active(active: &mut Vec<usize>, disk: &mut Disk, number: usize) {
 }
 
 /// What a device has done.
-struct Finished {
-    work: usize,
-    result: Result<(), Failure>,
+pub(crate) struct Finished {
+    pub(crate) work: usize,
+    pub(crate) result: Result<(), Failure>,
 }
 
-/// Work, in places that are used again with the memory that they have.
-#[derive(Default)]
-struct Works {
-    all: Vec<Work>,
-    free: Vec<usize>,
-    is_used: Vec<bool>,
-}
-
-impl Works {
-    /// An empty one.
-    #[inline]
-    fn take(&mut self) -> usize {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.all.push(Work::empty());
-            self.is_used.push(false);
-            self.all.len() - 1
-        });
-        self.is_used[place] = true;
-        place
-    }
-
-    #[inline]
-    fn give(&mut self, place: usize) {
-        self.is_used[place] = false;
-        self.all[place].forget_many();
-        self.free.push(place);
-    }
-
-    fn is_none_in_use(&self) -> bool {
-        self.free.len() == self.all.len()
-    }
-
-    fn in_use(&self) -> impl Iterator<Item = usize> + '_ {
-        self.is_used.iter().enumerate().filter_map(|(place, is_used)| is_used.then_some(place))
-    }
+/// What was in a client's ring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// Nothing but what could be answered at once.
+    Answered,
+    /// What is carried out now, by this device first.
+    Work {
+        device: usize,
+    },
 }
 
 impl Core {
@@ -216,84 +191,76 @@ impl Core {
         let mut found = false;
         let mut at = 0;
         while at < self.polled.len() {
-            let client = self.polled[at];
-            if self.clients[client].current.is_none() && self.take(client) {
-                found = true;
-                self.clients[client].active_ns = self.clock.now();
-            }
+            let number = self.polled[at];
+            found |= self.clients[number].current.is_none() && self.look_at(number);
             // Who was thrown out is in the list no more.
-            if self.polled.get(at) == Some(&client) {
+            if self.polled.get(at) == Some(&number) {
                 at += 1;
             }
         }
         found
     }
 
-    /// Takes requests out of a client's ring until one has something for a device; true: there was one, or one that
-    /// could be answered at once.
+    /// Looks at the ring of a client of whom nothing is carried out; true: there was something.
     #[inline]
-    fn take(&mut self, number: usize) -> bool {
-        let mut found = false;
-        // Those that are answered at once are not much more than one: nobody else waits for long.
+    fn look_at(&mut self, number: usize) -> bool {
+        let found = self.take(number);
+        if let Found::Work { device } = found {
+            self.want(number, device);
+        }
+        found != Found::Nothing
+    }
+
+    /// Takes requests out of a client's ring until one has something for a device.
+    #[inline]
+    fn take(&mut self, number: usize) -> Found {
+        match self.take_one(number) {
+            Taken::Nothing => Found::Nothing,
+            Taken::Work { device } => Found::Work { device },
+            taken => self.answer_at_once(number, taken),
+        }
+    }
+
+    #[inline]
+    fn take_one(&mut self, number: usize) -> Taken {
+        let Core { clients, works, disks, clock, .. } = self;
+        clients.get_mut(number).map_or(Taken::Nothing, |client| client.take(number, works, disks, clock))
+    }
+
+    /// Answers requests that have nothing for a device, until there is one that has.
+    #[cold]
+    fn answer_at_once(&mut self, number: usize, mut taken: Taken) -> Found {
+        // They are not much more than one: nobody else waits for long.
         let mut looked = 0;
-        while looked < TURNS {
-            let Some(client) = self.clients.get_mut(number) else { return found };
-            let Some(channel) = &mut client.channel else { return found };
-            let request = match channel.server.try_next() {
-                Ok(Some(request)) => request,
-                Ok(None) => return found,
-                Err(_) => {
+        loop {
+            match taken {
+                Taken::Nothing => return Found::Answered,
+                Taken::Work { device } => return Found::Work { device },
+                Taken::Empty { place } => {
+                    looked += 1;
+                    self.complete(place);
+                }
+                Taken::Refused { place } => looked += self.refuse(place),
+                Taken::Broken => {
                     self.hang_up(number);
-                    return true;
-                }
-            };
-            found = true;
-            let now = self.clock.fresh();
-            let place = self.works.take();
-            let work = &mut self.works.all[place];
-            let client = &self.clients[number];
-            let Some(channel) = &client.channel else { return found };
-            let memory = channel.server.memory(&request);
-            let outcome = work.take(number, client, &request, &memory, &self.disks, now);
-            work.origin = Origin::Client { client: number, request: Some(request) };
-            looked += 1 + work.stretches.len() / STRETCHES_A_LOOK;
-            let client = &mut self.clients[number];
-            client.under_way += 1;
-            match outcome {
-                Err(refused) => {
-                    // Which nobody is charged for.
-                    looked += TURNS / REFUSALS;
-                    self.refuse(place, refused);
-                }
-                Ok(()) => {
-                    for stretch in &work.stretches {
-                        client.states[stretch.grant].under_way += 1;
-                    }
-                    match work.device() {
-                        None => self.complete(place),
-                        Some(device) => {
-                            client.current = Some(place);
-                            self.want(number, device);
-                            return true;
-                        }
-                    }
+                    return Found::Answered;
                 }
             }
+            if looked >= TURNS {
+                return Found::Answered;
+            }
+            taken = self.take_one(number);
         }
-        found
     }
 
     /// The client stands in line for a device.
     #[inline]
     fn want(&mut self, number: usize, device: usize) {
         let (client, disk) = (&mut self.clients[number], &mut self.disks[device]);
-        if client.members.len() <= device {
-            client.members.resize(device + 1, None);
-        }
-        let member = match client.members[device] {
-            Some(member) => member,
-            None => match disk.take_in(client, number) {
-                Ok(member) => *client.members[device].insert(member),
+        let member = match client.members.get(device) {
+            Some(Some(member)) => *member,
+            _ => match disk.take_in(client, number, device) {
+                Ok(member) => member,
                 // No more clients fit, or its limits cannot be; both were found out when it came.
                 Err(_) => return self.fail_current(number, Status::Failed),
             },
@@ -311,130 +278,72 @@ impl Core {
             at += 1;
             let mut charged = 0;
             for _ in 0..TURNS {
-                let disk = &mut self.disks[device];
-                if disk.is_full || charged >= ROUND {
+                let Some(bytes) = self.turn(device, now) else { break };
+                busy = true;
+                charged += bytes + schedule::REQUEST as u64;
+                if charged >= ROUND {
                     break;
                 }
-                let Some(member) = disk.schedule.next(now) else { break };
-                let Some(number) = self.holder(device, member) else {
-                    self.disks[device].schedule.leave(member);
-                    continue;
-                };
-                let Some(bytes) = self.turn(number, device, member, now) else { break };
-                charged += bytes + schedule::REQUEST as u64;
-                busy = true;
             }
         }
         busy
     }
 
-    /// A client's turn at a device; answers what bytes were submitted, or none if the device takes nothing more now.
+    /// A turn at a device; answers what bytes were submitted, or none if nobody wants anything, or the device takes
+    /// nothing more now.
     #[inline]
-    fn turn(&mut self, number: usize, device: usize, member: schedule::Client, now: u64) -> Option<u64> {
-        let Some(place) = self.clients[number].current else {
-            self.disks[device].schedule.wants_nothing(member);
+    fn turn(&mut self, device: usize, now: u64) -> Option<u64> {
+        let Core { clients, works, disks, finished, .. } = self;
+        let disk = &mut disks[device];
+        if disk.is_full {
+            return None;
+        }
+        let member = disk.schedule.next(now)?;
+        let number = disk.holders.get(member.index()).copied().unwrap_or(usize::MAX);
+        let Some(client) = clients.get_mut(number).filter(|client| client.is_member(device, member)) else {
+            disk.schedule.leave(member);
             return Some(0);
         };
+        let Some(place) = client.current else {
+            disk.schedule.wants_nothing(member);
+            return Some(0);
+        };
+        let work = &mut works.all[place];
         let mut bytes = 0;
-        match self.works.all[place].next_slice(&self.disks) {
-            Some(slice) if slice.device != device => {
-                self.disks[device].schedule.wants_nothing(member);
-                self.want(number, slice.device);
-                return Some(0);
+        if work.next_device() == Some(device) {
+            let slice = work.next_slice(disk);
+            if !disk.submit(Some(client), work, place, &slice, now, finished) {
+                disk.is_full = true;
+                return None;
             }
-            Some(slice) => {
-                if !self.submit(place, slice) {
-                    self.disks[device].is_full = true;
-                    return None;
+            bytes = slice.length;
+            disk.schedule.served(member, bytes, now);
+        }
+        let next = match work.next_device() {
+            Some(next) => Found::Work { device: next },
+            // All of it is on its way.
+            None => {
+                client.current = None;
+                let (is_done, is_polled) = (work.commands == 0, client.attention == Attention::Polled);
+                if is_done {
+                    self.complete(place);
                 }
-                bytes = slice.length;
-                self.disks[device].schedule.served(member, slice.length, now);
+                if is_polled { self.take(number) } else { Found::Nothing }
             }
-            None => {}
-        }
-        if let Some(next) = self.works.all[place].next_device() {
-            if next != device {
-                self.disks[device].schedule.wants_nothing(member);
-                self.want(number, next);
-            }
-            return Some(bytes);
-        }
-        // All of it is on its way.
-        self.clients[number].current = None;
-        if self.works.all[place].commands == 0 {
-            self.complete(place);
-        }
-        if self.clients[number].attention == Attention::Polled && self.take(number) {
-            self.clients[number].active_ns = now;
-        }
-        let goes_on =
-            self.clients[number].current.is_some_and(|place| self.works.all[place].device() == Some(device));
-        if !goes_on {
-            self.disks[device].schedule.wants_nothing(member);
+        };
+        if next != (Found::Work { device }) {
+            self.go(number, device, member, next);
         }
         Some(bytes)
     }
 
-    /// Who a schedule means.
-    #[inline]
-    fn holder(&self, device: usize, member: schedule::Client) -> Option<usize> {
-        let number = *self.disks[device].holders.get(member.index())?;
-        let client = self.clients.get(number)?;
-        let is_it = client.members.get(device)?.is_some_and(|known| known.turn == member);
-        is_it.then_some(number)
-    }
-
-    /// Submits a slice of some work; false: the device is full.
-    #[expect(unsafe_code, reason = "a device is told where a request's memory is")]
-    #[inline]
-    fn submit(&mut self, place: usize, slice: Slice) -> bool {
-        let work = &mut self.works.all[place];
-        let disk = &mut self.disks[slice.device];
-        let channel = match &work.origin {
-            Origin::Client { client, .. } => self.clients[*client].channel.as_ref(),
-            Origin::Server(_) => None,
-        };
-        let memory = match (&work.origin, channel) {
-            (Origin::Client { request: Some(request), .. }, Some(channel)) => {
-                channel.server.memory(request).as_ptr().wrapping_add(slice.memory)
-            }
-            _ => std::ptr::dangling_mut(),
-        };
-        let bytes = match slice.operation {
-            Operation::CompareAndWrite => 2 * slice.length as usize,
-            _ => slice.length as usize,
-        };
-        // SAFETY: where data goes, a client's request was taken whose buffer is within the client's arena (`channel`), and
-        // the stretches were laid out within that buffer (`Work::take`). The arena is mapped as long as the owner lives
-        // that goes along, and no reference ever leads there.
-        let span = [unsafe { Span::new(memory, bytes) }];
-        let token = place as u64;
-        let (at, length) = (slice.place, slice.length);
-        let command = match slice.operation {
-            Operation::Read => Command::read(token, at, &span),
-            Operation::Write => Command::write(token, at, &span),
-            Operation::WriteDurable => Command::write_durable(token, at, &span),
-            Operation::CompareAndWrite => Command::compare_and_write(token, at, &span),
-            Operation::Flush => Command::flush(token),
-            Operation::Discard => Command::discard(token, at, length),
-            Operation::WriteZeroes => Command::write_zeroes(token, at, length),
-        };
-        let command = match (&work.origin, channel) {
-            (Origin::Client { client, .. }, Some(channel)) => {
-                let member = self.clients[*client].members.get(slice.device).copied().flatten();
-                command.owner(channel.owner.clone()).region(member.and_then(|member| member.region))
-            }
-            _ => command,
-        };
-        if disk.device.under_way() == 0 {
-            disk.progress_ns = self.clock.now();
+    /// A client does not stand in line for a device any more, but perhaps for the next.
+    #[inline(never)]
+    fn go(&mut self, number: usize, device: usize, member: schedule::Client, next: Found) {
+        self.disks[device].schedule.wants_nothing(member);
+        if let Found::Work { device } = next {
+            self.want(number, device);
         }
-        if disk.device.submit(command).is_err() {
-            return false;
-        }
-        work.note_submitted(&slice, self.clock.now());
-        note_active(&mut self.active, disk, slice.device);
-        true
     }
 
     /// Submits what needs no turn; true: there was something.
@@ -442,16 +351,14 @@ impl Core {
         let mut busy = false;
         for _ in 0..self.resumed.len().min(TURNS) {
             let Some(place) = self.resumed.pop_front() else { break };
-            match self.works.all[place].next_slice(&self.disks) {
-                Some(slice) => busy |= self.submit(place, slice),
-                None => {
-                    // It has failed. What of it is still under way completes it.
-                    if self.works.all[place].commands == 0 {
-                        self.complete(place);
-                    }
-                    continue;
+            let Some(device) = self.works.all[place].next_device() else {
+                // It has failed. What of it is still under way completes it.
+                if self.works.all[place].commands == 0 {
+                    self.complete(place);
                 }
-            }
+                continue;
+            };
+            busy |= self.submit_aside(place, device);
             // Behind the others: its device may be full, and theirs not.
             if self.works.all[place].next_device().is_some() {
                 self.resumed.push_back(place);
@@ -460,161 +367,121 @@ impl Core {
         busy
     }
 
-    /// Asks the devices what is done; true: something was.
+    /// Submits the next slice of some work without a turn; false: the device is full.
+    fn submit_aside(&mut self, place: usize, device: usize) -> bool {
+        let Core { clients, works, disks, finished, .. } = self;
+        let (work, disk) = (&mut works.all[place], &mut disks[device]);
+        let client = match work.origin {
+            Origin::Client { client, .. } => Some(&clients[client]),
+            Origin::Server(_) => None,
+        };
+        let slice = work.next_slice(disk);
+        let is_taken = disk.submit(client, work, place, &slice, self.clock.now(), finished);
+        if is_taken {
+            note_active(&mut self.active, disk, device);
+        }
+        is_taken
+    }
+
+    /// Asks the devices what is done, and completes that; true: something was.
     #[inline]
     fn collect(&mut self) -> bool {
-        let mut busy = false;
         let mut finished = std::mem::take(&mut self.finished);
         for device in &self.active {
-            let disk = &mut self.disks[*device];
-            if disk.device.under_way() == 0 {
-                continue;
-            }
-            let count = disk.device.poll(&mut |Done { token, result, .. }| {
-                finished.push(Finished { work: token as usize, result });
-            });
-            if count > 0 {
-                disk.note_progress(self.clock.now());
-                busy = true;
-            }
+            self.disks[*device].poll(self.clock.now(), &mut finished);
         }
+        let busy = !finished.is_empty();
         if busy {
             self.clock.read();
         }
         for Finished { work: place, result } in finished.drain(..) {
             let work = &mut self.works.all[place];
             work.note_done(result, self.clock.now());
-            if work.commands == 0 && work.next_device().is_none() {
-                let goes_on = match work.origin {
-                    Origin::Client { client, .. } => self.clients[client].current == Some(place),
-                    Origin::Server(_) => self.resumed.contains(&place),
-                };
-                // What failed before all of it was submitted is completed where it would have gone on.
-                if !goes_on {
-                    self.complete(place);
-                }
+            // What failed before all of it was submitted is completed where it would have gone on.
+            if work.commands == 0 && (work.is_submitted() || self.is_given_up(place)) {
+                self.complete(place);
             }
         }
         self.finished = finished;
         busy
     }
 
+    /// Some work has failed, and nobody would submit the rest of it.
+    #[cold]
+    fn is_given_up(&self, place: usize) -> bool {
+        let work = &self.works.all[place];
+        let goes_on = match work.origin {
+            Origin::Client { client, .. } => self.clients[client].current == Some(place),
+            Origin::Server(_) => self.resumed.contains(&place),
+        };
+        work.next_device().is_none() && !goes_on
+    }
+
     /// All commands of some work are done.
     #[inline]
     fn complete(&mut self, place: usize) {
-        let work = &mut self.works.all[place];
+        let Core { clients, works, disks, resumed, clock, .. } = self;
+        let work = &mut works.all[place];
         if work.turn_to_flush() {
-            self.resumed.push_back(place);
-            return;
+            return resumed.push_back(place);
         }
-        let now = self.clock.now();
-        match &mut work.origin {
-            Origin::Server(reply) => {
-                if let Some(reply) = reply.take() {
-                    reply.send(work.status);
-                }
-                self.works.give(place);
-            }
-            Origin::Client { client: number, request } => {
-                let (number, request) = (*number, request.take());
-                if request.is_some() {
-                    self.count(place, number, now);
-                }
-                let work = &self.works.all[place];
-                let (status, value) = (work.status, work.value);
-                let client = &mut self.clients[number];
-                for stretch in &work.stretches {
-                    client.note_drained(stretch.grant);
-                }
-                self.works.give(place);
-                self.answer(number, request, status, value);
-            }
+        let Origin::Client { client: number, request } = &mut work.origin else { return self.reply(place) };
+        let (number, request) = (*number, request.take());
+        let client = &mut clients[number];
+        if request.is_some() {
+            work.count(client, disks, clock.now());
+        }
+        for stretch in &work.stretches {
+            client.note_drained(stretch.grant);
+        }
+        let is_broken = client.answer(request, work.status, work.value);
+        works.give(place);
+        if is_broken || client.leaving.is_some() {
+            self.part(number, is_broken);
         }
     }
 
-    /// Completes a request over its channel, and lets a client go whose last it was.
-    #[inline]
-    fn answer(
-        &mut self,
-        number: usize,
-        request: Option<bywash_channel::Request>,
-        status: Status,
-        value: u64,
-    ) {
-        let client = &mut self.clients[number];
-        client.under_way -= 1;
-        if let Some(request) = request
-            && let Some(Channel { server, .. }) = &mut client.channel
-            && server.complete(request, status as u16, value).is_err()
+    /// Work of the server's own is done.
+    #[cold]
+    fn reply(&mut self, place: usize) {
+        let work = &mut self.works.all[place];
+        if let Origin::Server(reply) = &mut work.origin
+            && let Some(reply) = reply.take()
         {
+            reply.send(work.status);
+        }
+        self.works.give(place);
+    }
+
+    /// A client breaks the protocol, or is about to leave and this may have been its last request.
+    #[cold]
+    fn part(&mut self, number: usize, is_broken: bool) {
+        let is_leaving = self.clients[number].leaving.is_some();
+        if is_broken {
             self.hang_up(number);
         }
-        if self.clients[number].leaving.is_some() {
+        if is_leaving {
             self.let_go(number);
         }
     }
 
-    /// A request that must not be carried out is answered so.
+    /// A request that must not be carried out is answered so; answers for how many requests that counts, since nobody is
+    /// charged for it.
     #[cold]
-    fn refuse(&mut self, place: usize, refused: Refused) {
+    fn refuse(&mut self, place: usize) -> usize {
         let work = &mut self.works.all[place];
-        let Origin::Client { client: number, request } = &mut work.origin else { return };
-        let (number, request) = (*number, request.take());
-        self.works.give(place);
-        let counts = &mut self.clients[number].counts;
-        counts.refusals += 1;
-        self.answer(number, request, refused.status, refused.value);
-    }
-
-    /// Counts a request for its client, its grants and its devices.
-    #[inline]
-    fn count(&mut self, place: usize, number: usize, now: u64) {
-        let work = &self.works.all[place];
-        let (opcode, status) = (work.opcode, work.status);
-        let latency = now.saturating_sub(work.began_ns);
-        let is_read = work.is_read();
-        let note = |counts: &mut bywash_protocol::report::Counts, bytes: u64| {
-            match opcode {
-                Opcode::Read | Opcode::ReadMany => counts.reads += 1,
-                Opcode::Flush => counts.flushes += 1,
-                _ => counts.writes += 1,
+        let looked = 1 + work.stretches.len() / STRETCHES_A_LOOK + TURNS / REFUSALS;
+        if let Origin::Client { client: number, request } = &mut work.origin {
+            let (number, request) = (*number, request.take());
+            let client = &mut self.clients[number];
+            client.counts.refusals += 1;
+            let is_broken = client.answer(request, work.status, work.value);
+            self.works.give(place);
+            if is_broken || client.leaving.is_some() {
+                self.part(number, is_broken);
             }
-            match status {
-                Status::Done if is_read => counts.bytes_read += bytes,
-                Status::Done => counts.bytes_written += bytes,
-                // The device did what it was asked.
-                Status::Differs => {}
-                _ => counts.failures += 1,
-            }
-            counts.note_latency(latency);
-        };
-        let client = &mut self.clients[number];
-        note(&mut client.counts, work.value);
-        let (mut of_grant, mut of_device) = (NO_GRANT, usize::MAX);
-        let (mut grant_bytes, mut device_bytes) = (0, 0);
-        // Stretches of one grant, and of one device, follow one another.
-        for stretch in &work.stretches {
-            if stretch.grant != of_grant {
-                if of_grant != NO_GRANT {
-                    note(&mut client.states[of_grant].counts, grant_bytes);
-                }
-                (of_grant, grant_bytes) = (stretch.grant, 0);
-            }
-            if stretch.device != of_device {
-                if of_device != usize::MAX {
-                    note(&mut self.disks[of_device].counts, device_bytes);
-                }
-                (of_device, device_bytes) = (stretch.device, 0);
-            }
-            grant_bytes += stretch.length;
-            device_bytes += stretch.length;
         }
-        if of_grant != NO_GRANT {
-            note(&mut client.states[of_grant].counts, grant_bytes);
-        }
-        if of_device != usize::MAX {
-            note(&mut self.disks[of_device].counts, device_bytes);
-        }
+        looked
     }
 
     /// What was taken from a client and not all submitted is not carried out any further.

@@ -160,8 +160,8 @@ impl Core {
             return reply.send(Status::OutOfBounds);
         }
         let now = self.clock.read();
-        let place = self.works.take();
-        self.works.all[place].clear(device.0 as usize, span.start.0, span.length.0, reply, now);
+        let (place, work) = self.works.take();
+        work.clear(device.0 as usize, span.start.0, span.length.0, reply, now);
         self.resumed.push_back(place);
     }
 

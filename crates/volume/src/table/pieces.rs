@@ -41,6 +41,13 @@ impl<'a> Pieces<'a> {
         self.device
     }
 
+    /// The only one, if there is but one.
+    #[inline(always)]
+    pub fn only(&self) -> Option<Span> {
+        let is_one = self.offset < self.end && self.end <= self.extent_end;
+        is_one.then(|| Span::new(self.offset.wrapping_add(self.to_place), self.end - self.offset))
+    }
+
     #[inline(always)]
     fn enter(&mut self, cursor: Cursor, extent: Extent) {
         self.cursor = cursor;
