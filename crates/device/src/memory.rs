@@ -15,7 +15,7 @@ use crate::command::{Command, Done, Failure, Full, Operation};
 use crate::device::{Access, Device, Geometry};
 use crate::error::Error;
 use crate::region::{Region, RegionId};
-use crate::span::{gather, scatter};
+use crate::span::{gather, gather_past_caches, scatter};
 use bywash_link::HugePages;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -26,6 +26,12 @@ use std::time::Instant;
 pub(crate) const BLOCK: usize = 512;
 /// Most bytes of a command: some milliseconds of a processor's time.
 const TRANSFER_MAX: u64 = 16 << 20;
+/// Bytes of a write that do not go through the caches, which would read first what is about to be overwritten. To a
+/// device of 736 MiB 64 KiB took 1.7 us so, and 2.4 us else, where the client's memory was in a cache (an EPYC with 32 MiB
+/// of cache); and as long as else where it was not. Reads would gain nothing: the client looks at the bytes next.
+const PAST_CACHES: usize = 32 << 10;
+/// Bytes of a device of which no cache holds much.
+const LARGE: u64 = 512 << 20;
 /// Commands under way, if it is not said.
 pub(crate) const DEPTH: usize = 1024;
 
@@ -109,6 +115,12 @@ impl Memory {
             // SAFETY: `check` has found the range within the device, and the spans to have as many bytes, which are
             // there as `Span::new` asks. A client's memory is never where the device's is mapped here.
             Operation::Read => unsafe { scatter(spans, 0, at, length) },
+            Operation::Write | Operation::WriteDurable
+                if length >= PAST_CACHES && self.options.bytes >= LARGE =>
+            {
+                // SAFETY: as above.
+                unsafe { gather_past_caches(spans, at, length) }
+            }
             // SAFETY: as above.
             Operation::Write | Operation::WriteDurable => unsafe { gather(spans, 0, at, length) },
             // SAFETY: within the device, as above.

@@ -79,6 +79,48 @@ pub(crate) unsafe fn gather(spans: &[Span], skip: usize, to: *mut u8, bytes: usi
     });
 }
 
+/// As [`gather`] of all, for what nobody looks at soon: the bytes do not go through the caches.
+///
+/// # Safety
+/// As [`gather`].
+#[inline(never)]
+pub(crate) unsafe fn gather_past_caches(spans: &[Span], to: *mut u8, bytes: usize) {
+    // SAFETY: `pieces` stays within each span and within `bytes`; the rest is the caller's promise.
+    pieces(spans, 0, bytes, |at, done, length| unsafe { stream(at.cast_const(), to.add(done), length) });
+}
+
+/// Copies bytes past the caches, as far as they are whole lines of them.
+///
+/// # Safety
+/// Both have `bytes` bytes, and neither is within the other.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    const LINE: usize = 64;
+    let lines = if to.addr().is_multiple_of(LINE) { bytes / LINE * LINE } else { 0 };
+    for line in (0..lines).step_by(LINE) {
+        // SAFETY: a line of each, as the caller promises; that of `to` is aligned.
+        unsafe {
+            let (from, to) = (from.add(line).cast::<__m128i>(), to.add(line).cast::<__m128i>());
+            let words = [0, 1, 2, 3].map(|word| _mm_loadu_si128(from.add(word)));
+            for (word, value) in words.into_iter().enumerate() {
+                _mm_stream_si128(to.add(word), value);
+            }
+        }
+    }
+    // SAFETY: what is left of each.
+    unsafe { ptr::copy_nonoverlapping(from.add(lines), to.add(lines), bytes - lines) };
+    // Stores past the caches keep no order with others: whoever is told that it is done must find them.
+    // SAFETY: every x86-64 has it.
+    unsafe { _mm_sfence() };
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
+}
+
 /// Copies `bytes` bytes from `from` to the memory of `spans`, without the first `skip`.
 ///
 /// # Safety
@@ -117,6 +159,25 @@ fn pieces(spans: &[Span], mut skip: usize, bytes: usize, mut piece: impl FnMut(*
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_go_past_the_caches_wherever_they_begin() {
+        let mut from: Vec<u8> = (0..4096u32).map(|byte| (byte % 251) as u8).collect();
+        for (first, skip, bytes) in [(0, 0, 4096), (1, 0, 4000), (64, 1, 130), (100, 7, 1000), (512, 63, 64)]
+        {
+            let mut to = vec![0u8; 8192];
+            let start = to.as_ptr().align_offset(64) + skip;
+            // SAFETY: parts of `from`, which outlives the spans.
+            let spans = unsafe {
+                let base = from.as_mut_ptr();
+                [Span::new(base, first), Span::new(base.add(first), 4096 - first)]
+            };
+            // SAFETY: so many bytes are there, and `to` is elsewhere and has room for them.
+            unsafe { gather_past_caches(&spans, to.as_mut_ptr().add(start), bytes) };
+            assert_eq!(to[start..start + bytes], from[..bytes]);
+            assert!(to[..start].iter().chain(&to[start + bytes..]).all(|byte| *byte == 0));
+        }
+    }
 
     #[test]
     fn bytes_go_across_spans() {
