@@ -104,31 +104,24 @@ impl Disk {
         let span = [unsafe { Span::new(memory, bytes) }];
         let spans = if slice.operation.moves_data() { span.as_slice() } else { &[] };
         let command = Command::new(place as u64, slice.operation, slice.place, slice.length, spans);
-        match self.device.carry_out(&command) {
-            Some(result) => finished.push(Finished { work: place, result }),
-            None if self.queue(
-                command,
-                channel,
-                client.and_then(|client| client.region(slice.device)),
-                now,
-            ) => {}
-            None => return false,
+        let is_taken = match self.device.carry_out(&command) {
+            Some(result) => {
+                finished.push(Finished { work: place, result });
+                true
+            }
+            None => self.queue(command, client, slice.device, now),
+        };
+        if is_taken {
+            work.note_submitted(slice, now);
         }
-        work.note_submitted(slice, now);
-        true
+        is_taken
     }
 
-    /// Submits a command that takes its time; false: the device is full.
-    fn queue(
-        &mut self,
-        command: Command<'_>,
-        channel: Option<&Channel>,
-        region: Option<RegionId>,
-        now: u64,
-    ) -> bool {
-        let command = match channel {
-            Some(channel) => command.owner(channel.owner.clone()).region(region),
-            None => command,
+    /// Submits a command that takes its time, to this device, which has number `device`; false: it is full.
+    fn queue(&mut self, command: Command<'_>, client: Option<&Client>, device: usize, now: u64) -> bool {
+        let command = match client.map(|client| (client.channel.as_ref(), client.region(device))) {
+            Some((Some(channel), region)) => command.owner(channel.owner.clone()).region(region),
+            _ => command,
         };
         if self.device.under_way() == 0 {
             self.progress_ns = now;

@@ -324,11 +324,15 @@ impl Core {
             // All of it is on its way.
             None => {
                 client.current = None;
-                let (is_done, is_polled) = (work.commands == 0, client.attention == Attention::Polled);
-                if is_done {
+                if work.commands == 0 {
+                    // It has failed. What the client wants next is found when its ring is looked at.
                     self.complete(place);
+                    Found::Nothing
+                } else if client.attention == Attention::Polled {
+                    self.take(number)
+                } else {
+                    Found::Nothing
                 }
-                if is_polled { self.take(number) } else { Found::Nothing }
             }
         };
         if next != (Found::Work { device }) {

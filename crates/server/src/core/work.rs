@@ -199,7 +199,8 @@ impl Work {
         self.value = length;
     }
 
-    /// What a client's request comes to; whose it is is for the caller to note. The request's memory may change at any time: of it only pieces are read, once.
+    /// What a client's request comes to; whose it is is for the caller to note. The request's memory may change at any
+    /// time: of it only pieces are read, once.
     #[inline]
     pub(crate) fn take(
         &mut self,
