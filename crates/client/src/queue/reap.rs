@@ -1,7 +1,8 @@
 //! What comes out of a queue, and what is done when the server goes.
 
 use super::memory::{Buffer, Completion, Keep, Room};
-use super::{Opened, Outcome, Queue, Ready};
+use super::volumes::Opened;
+use super::{Outcome, Queue, Ready};
 use crate::client::{connect_again, make_channel};
 use crate::error::Error;
 use crate::mapped::fence_behind_reads;

@@ -1,0 +1,139 @@
+//! Requests of several ranges, of several volumes.
+
+use super::memory::{Keep, NotSubmitted};
+use super::{Outcome, Queue, VolumeId};
+use crate::error::Error;
+use crate::mapped::Mapped;
+use crate::request::Shape;
+use crate::session::{Grant, Need};
+use bywash_protocol::layout::{Opcode, PIECE_BYTES, PIECES_MAX, Piece};
+
+/// A part of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Of which volume.
+    pub volume: VolumeId,
+    /// From which byte on.
+    pub offset: u64,
+    /// How many bytes.
+    pub length: usize,
+}
+
+impl Queue {
+    /// Reads parts of several volumes by one request, one behind the other into `room`, which has exactly as many bytes.
+    ///
+    /// # Errors
+    /// As [`Queue::read`].
+    pub fn read_many(
+        &mut self,
+        ranges: &[Range],
+        mut room: Vec<u8>,
+        user_data: u64,
+    ) -> Result<(), NotSubmitted> {
+        let sum: usize = ranges.iter().map(|range| range.length).sum();
+        let checked = match sum == room.len() {
+            true => self.begin_many(ranges.iter().copied(), Need::Read),
+            false => Err(Error::Lengths { expected: sum, written: room.len() }),
+        };
+        match checked {
+            Err(error) => return Err(NotSubmitted::new(error, Some(room.into()))),
+            Ok(true) => {
+                let mut at = 0;
+                let outcome = ranges.iter().try_for_each(|range| {
+                    let (grant, memory) = self.mapped(range.volume)?;
+                    // SAFETY: room for as many bytes of the program's own, as the sum says.
+                    unsafe { memory.read(range.offset, room[at..].as_mut_ptr(), range.length) };
+                    at += range.length;
+                    grant.confirm_read()
+                });
+                self.is_done(user_data, Outcome::Known(outcome), Some(room.into()));
+                return Ok(());
+            }
+            Ok(false) => {}
+        }
+        let buffer = match self.alloc_many(ranges.iter().copied(), sum) {
+            Ok(buffer) => buffer,
+            Err(error) => return Err(NotSubmitted::new(error, Some(room.into()))),
+        };
+        let shape = Shape::new(Opcode::ReadMany, false, 0, ranges.len() as u64);
+        self.note_pieces(ranges.iter().copied());
+        self.send(0, shape, Some(buffer), Keep::Own(room), user_data)
+    }
+
+    /// Writes copies of several slices to several volumes by one request.
+    ///
+    /// # Errors
+    /// As [`Queue::read`].
+    pub fn write_many(
+        &mut self,
+        pieces: &[(VolumeId, u64, &[u8])],
+        durable: bool,
+        user_data: u64,
+    ) -> Result<(), NotSubmitted> {
+        let ranges =
+            pieces.iter().map(|piece| Range { volume: piece.0, offset: piece.1, length: piece.2.len() });
+        if self.begin_many(ranges.clone(), Need::Write)? {
+            let outcome = pieces.iter().try_for_each(|(volume, offset, from)| {
+                let (grant, memory) = self.mapped(*volume)?;
+                memory.write(*offset, from);
+                grant.confirm_write()
+            });
+            self.is_done(user_data, Outcome::Known(outcome), None);
+            return Ok(());
+        }
+        let sum = ranges.clone().map(|range| range.length).sum();
+        let mut buffer = self.alloc_many(ranges.clone(), sum)?;
+        let mut at = pieces.len() * PIECE_BYTES;
+        for (_, _, from) in pieces {
+            at += buffer.write(at, from);
+        }
+        let shape = Shape::new(Opcode::WriteMany, durable, 0, pieces.len() as u64);
+        self.note_pieces(ranges);
+        self.send(0, shape, Some(buffer), Keep::Nothing, user_data)
+    }
+
+    /// Whether a request of several can be submitted; true if all of them are mapped.
+    fn begin_many(&self, ranges: impl ExactSizeIterator<Item = Range>, need: Need) -> Result<bool, Error> {
+        if !(1..=PIECES_MAX).contains(&ranges.len()) {
+            return Err(Error::Pieces { asked: ranges.len(), most: PIECES_MAX });
+        }
+        let opcode = if need == Need::Read { Opcode::ReadMany } else { Opcode::WriteMany };
+        let mut all_mapped = true;
+        for Range { volume, offset, length } in ranges {
+            let shape = Shape::new(opcode, false, offset, length as u64);
+            all_mapped &= self.begin(volume, need, &shape)?.memory.is_some();
+        }
+        Ok(all_mapped)
+    }
+
+    /// A buffer for pieces, and their bytes behind them.
+    fn alloc_many(
+        &self,
+        ranges: impl ExactSizeIterator<Item = Range>,
+        bytes: usize,
+    ) -> Result<bywash_channel::Buffer, Error> {
+        let mut buffer = self.alloc_inner(ranges.len() * PIECE_BYTES + bytes)?;
+        for (number, Range { volume, offset, length }) in ranges.enumerate() {
+            let grant = self.grant(volume)?.number;
+            buffer.write(number * PIECE_BYTES, &Piece { grant, offset, length: length as u64 }.to_bytes());
+        }
+        Ok(buffer)
+    }
+
+    /// Notes the pieces in the slot that the next request takes.
+    fn note_pieces(&mut self, ranges: impl Iterator<Item = Range>) {
+        if let Some(slot) = self.free.last() {
+            let pieces = &mut self.slots[*slot as usize].pieces;
+            pieces.clear();
+            pieces.extend(ranges.map(|range| (range.volume.index, range.offset, range.length)));
+        }
+    }
+
+    fn mapped(&self, volume: VolumeId) -> Result<(&Grant, &Mapped), Error> {
+        let grant = self.grant(volume)?;
+        let memory = grant.memory.as_ref();
+        let no =
+            || Error::NotMapped { volume: grant.name.clone(), why: "it goes through the channel".into() };
+        Ok((grant, memory.ok_or_else(no)?))
+    }
+}

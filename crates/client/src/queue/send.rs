@@ -1,0 +1,113 @@
+//! What the channel carries: a request takes a slot, whose number comes back with its completion.
+
+use super::memory::{Buffer, Keep, NotSubmitted, Room};
+use super::volumes::Opened;
+use super::{Outcome, Queue, VolumeId};
+use crate::error::Error;
+use crate::request::Shape;
+use bywash_protocol::layout::Opcode;
+
+/// A request that the channel carries.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) user_data: u64,
+    pub(super) shape: Shape,
+    pub(super) volume: u32,
+    pub(super) keep: Keep,
+    /// Of a request of several: which volumes, from where on, how many bytes.
+    pub(super) pieces: Vec<(u32, u64, usize)>,
+}
+
+impl Queue {
+    #[inline(always)]
+    pub(super) fn in_channel(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    #[cold]
+    pub(super) fn of_link(&self, error: bywash_link::Error) -> Error {
+        Error::of_link(error, "a request", self.options.limit)
+    }
+
+    #[inline]
+    pub(super) fn alloc_inner(&self, bytes: usize) -> Result<bywash_channel::Buffer, Error> {
+        self.channel.alloc(bytes).map_err(|error| self.of_link(error))
+    }
+
+    /// Submits a request with a buffer of the program's.
+    #[inline]
+    pub(super) fn send_buffer(
+        &mut self,
+        volume: VolumeId,
+        shape: Shape,
+        buffer: Buffer,
+        user_data: u64,
+    ) -> Result<(), NotSubmitted> {
+        let buffer = match buffer.generation == self.session.generation {
+            true => buffer,
+            false => match self.copied(&buffer) {
+                Ok(copy) => copy,
+                Err(error) => return Err(NotSubmitted::new(error, Some(buffer.into()))),
+            },
+        };
+        self.send(volume.index, shape, Some(buffer.inner), Keep::Buffer, user_data)
+    }
+
+    /// What goes back to the program.
+    #[cold]
+    pub(super) fn room_of(&self, keep: Keep, buffer: Option<bywash_channel::Buffer>) -> Option<Room> {
+        let generation = self.session.generation;
+        match (keep, buffer) {
+            (Keep::Own(bytes), _) => Some(Room::Own(bytes)),
+            (Keep::Buffer, Some(inner)) => Some(Room::Arena(Buffer { inner, generation })),
+            _ => None,
+        }
+    }
+
+    /// A buffer of the arena that there is now, with what was in one of an arena before.
+    #[cold]
+    pub(super) fn copied(&self, old: &Buffer) -> Result<Buffer, Error> {
+        let mut new = self.alloc(old.len())?;
+        let mut bytes = vec![0; old.len()];
+        old.read(0, &mut bytes);
+        new.write(0, &bytes);
+        Ok(new)
+    }
+
+    /// Submits a request through the channel.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        volume: u32,
+        shape: Shape,
+        buffer: Option<bywash_channel::Buffer>,
+        keep: Keep,
+        user_data: u64,
+    ) -> Result<(), NotSubmitted> {
+        if shape.length == 0 && shape.opcode != Opcode::Flush {
+            let room = self.room_of(keep, buffer);
+            self.is_done(user_data, Outcome::Known(Ok(())), room);
+            return Ok(());
+        }
+        let Some(number) = self.free.pop() else {
+            return Err(Error::Full { depth: self.depth() as u32 }.into());
+        };
+        let grant = match self.volumes.get(volume as usize) {
+            Some(Some(Opened { grant: Ok(grant), .. })) => grant.number,
+            _ => 0,
+        };
+        let mut submission = shape.submission(grant).user_data(u64::from(number));
+        submission.buffer = buffer;
+        let slot = &mut self.slots[number as usize];
+        (slot.user_data, slot.shape, slot.volume, slot.keep) = (user_data, shape, volume, keep);
+        match self.channel.submit(submission) {
+            Ok(_) => Ok(()),
+            Err(refused) => {
+                let keep = std::mem::take(&mut slot.keep);
+                self.free.push(number);
+                let room = self.room_of(keep, refused.submission.buffer);
+                Err(NotSubmitted::new(self.of_link(refused.error), room))
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The volumes of a queue: opened, looked at, closed.
+//!
+//! Invariant: a volume is open as long as a request of it is under way.
+
+use super::{Outcome, Queue, Slot};
+use crate::error::Error;
+use crate::options::Path;
+use crate::session::{Grant, Origin};
+use bywash_protocol::Access;
+use bywash_protocol::layout::Opcode;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+/// A volume that a queue has opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VolumeId {
+    pub(super) index: u32,
+    /// Of all that were ever opened in this process: neither of another queue nor of one that was closed.
+    tag: u32,
+}
+
+impl VolumeId {
+    /// As a number, for programs in other languages.
+    pub fn to_word(self) -> u64 {
+        u64::from(self.tag) << 32 | u64::from(self.index)
+    }
+
+    /// Of such a number; one that is none is found out when it is used.
+    pub fn of_word(word: u64) -> VolumeId {
+        VolumeId { index: word as u32, tag: (word >> 32) as u32 }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Opened {
+    tag: u32,
+    pub(super) origin: Origin,
+    /// Or why it could not be opened when the queue had connected again.
+    pub(super) grant: Result<Grant, Error>,
+}
+
+impl Queue {
+    /// Opens a volume by its name.
+    ///
+    /// # Errors
+    /// As [`crate::Client::open`].
+    pub fn open(&mut self, volume: &str, access: Access) -> Result<VolumeId, Error> {
+        self.open_origin(Origin::Name(volume.into(), access))
+    }
+
+    /// Opens a regular file or a block device that the program has opened.
+    ///
+    /// # Errors
+    /// As [`crate::Client::open_descriptor`].
+    pub fn open_descriptor(&mut self, file: impl Into<OwnedFd>) -> Result<VolumeId, Error> {
+        self.open_origin(Origin::Descriptor(file.into()))
+    }
+
+    fn open_origin(&mut self, origin: Origin) -> Result<VolumeId, Error> {
+        // From 1 on, so that no number is 0.
+        static TAGS: AtomicU32 = AtomicU32::new(1);
+        self.check_end()?;
+        let end = Instant::now() + self.options.limit;
+        let grant = match self.session.open(&origin, self.options.choice, end) {
+            Err(error) if error.is_end() => {
+                self.over(error);
+                self.check_end()?;
+                self.session.open(&origin, self.options.choice, Instant::now() + self.options.limit)?
+            }
+            grant => grant?,
+        };
+        let tag = TAGS.fetch_add(1, Ordering::Relaxed);
+        let opened = Some(Opened { tag, origin, grant: Ok(grant) });
+        let index = match self.volumes.iter().position(Option::is_none) {
+            Some(free) => {
+                self.volumes[free] = opened;
+                free
+            }
+            None => {
+                self.volumes.push(opened);
+                self.volumes.len() - 1
+            }
+        };
+        Ok(VolumeId { index: index as u32, tag })
+    }
+
+    /// Closes a volume.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while requests of it are under way, or not reaped.
+    pub fn close(&mut self, volume: VolumeId) -> Result<(), Error> {
+        self.grant(volume)?;
+        let is_free = |slot: u32| self.free.contains(&slot);
+        let of_slot = |slot: &Slot| {
+            let many = matches!(slot.shape.opcode, Opcode::ReadMany | Opcode::WriteMany);
+            match many {
+                true => slot.pieces.iter().any(|piece| piece.0 == volume.index),
+                false => slot.volume == volume.index,
+            }
+        };
+        let in_slots =
+            (0..self.slots.len() as u32).any(|at| of_slot(&self.slots[at as usize]) && !is_free(at));
+        let in_ready = self.ready.iter().any(|ready| match ready.outcome {
+            Outcome::Read(index) | Outcome::Written(index) | Outcome::Flushed(index) => index == volume.index,
+            Outcome::Known(_) => false,
+        });
+        if in_slots || in_ready {
+            return Err(Error::Busy);
+        }
+        self.volumes[volume.index as usize] = None;
+        Ok(())
+    }
+
+    /// Bytes of a volume.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`]; why it could not be opened again.
+    pub fn len(&self, volume: VolumeId) -> Result<u64, Error> {
+        self.grant(volume).map(|grant| grant.bytes)
+    }
+
+    /// Bytes of a volume's block.
+    ///
+    /// # Errors
+    /// As [`Queue::len`].
+    pub fn block(&self, volume: VolumeId) -> Result<u32, Error> {
+        self.grant(volume).map(|grant| grant.block)
+    }
+
+    /// Which way a volume's bytes go, and why they are not mapped if they are not.
+    ///
+    /// # Errors
+    /// As [`Queue::len`].
+    pub fn path(&self, volume: VolumeId) -> Result<Path, Error> {
+        self.grant(volume).map(Grant::path)
+    }
+
+    #[inline(always)]
+    pub(super) fn grant(&self, volume: VolumeId) -> Result<&Grant, Error> {
+        match self.volumes.get(volume.index as usize) {
+            Some(Some(opened)) if opened.tag == volume.tag => match &opened.grant {
+                Ok(grant) => Ok(grant),
+                Err(error) => Err(error.clone()),
+            },
+            _ => Err(Error::Foreign { what: "volume", of: "queue" }),
+        }
+    }
+}
