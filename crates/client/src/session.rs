@@ -298,11 +298,11 @@ impl Session {
         is_over
     }
 
-    /// An error if the server is known to be gone, which is asked each so many times.
+    /// An error if the server is known to be gone, which is asked each so many times that something was done.
     #[inline(always)]
-    pub(crate) fn look(&self) -> Result<(), Error> {
-        self.looks.add(1);
-        if self.looks.get().is_multiple_of(LOOK_EVERY) { self.look_now() } else { Ok(()) }
+    pub(crate) fn look(&self, times: u64) -> Result<(), Error> {
+        self.looks.add(times);
+        if self.looks.get() % LOOK_EVERY < times { self.look_now() } else { Ok(()) }
     }
 
     /// An error if the server is gone.
@@ -501,22 +501,41 @@ impl Grant {
         offset: u64,
         length: u64,
     ) -> Result<(), Error> {
-        let is_allowed = match need {
-            Need::Read => self.access.reads(),
-            Need::Write => self.access.writes(),
-        };
-        let is_aligned = (offset | length) & u64::from(self.block - 1) == 0;
-        let is_within = offset <= self.bytes && length <= self.bytes - offset;
-        if is_allowed && is_aligned && is_within {
-            return Ok(());
+        match self.allows(need, offset, length) {
+            true => Ok(()),
+            false => Err(self.refusal(need, what, offset, length)),
         }
-        Err(self.refuse(is_allowed, is_aligned, what, offset, length))
     }
 
+    /// As [`Grant::check`], without the reason.
+    #[inline(always)]
+    pub(crate) fn allows(&self, need: Need, offset: u64, length: u64) -> bool {
+        self.has_right(need) && self.is_aligned(offset, length) && self.has(offset, length)
+    }
+
+    #[inline(always)]
+    fn has_right(&self, need: Need) -> bool {
+        match need {
+            Need::Read => self.access.reads(),
+            Need::Write => self.access.writes(),
+        }
+    }
+
+    #[inline(always)]
+    fn is_aligned(&self, offset: u64, length: u64) -> bool {
+        (offset | length) & u64::from(self.block - 1) == 0
+    }
+
+    #[inline(always)]
+    fn has(&self, offset: u64, length: u64) -> bool {
+        offset <= self.bytes && length <= self.bytes - offset
+    }
+
+    /// Why it is not allowed.
     #[cold]
-    fn refuse(&self, allowed: bool, aligned: bool, what: &'static str, offset: u64, length: u64) -> Error {
+    fn refusal(&self, need: Need, what: &'static str, offset: u64, length: u64) -> Error {
         let volume = self.name.clone();
-        match (allowed, aligned) {
+        match (self.has_right(need), self.is_aligned(offset, length)) {
             (false, _) => Error::Denied { volume, access: self.access, what },
             (_, false) => Error::Misaligned { volume, offset, length, block: self.block },
             _ => Error::OutOfBounds { volume, offset, length, bytes: self.bytes },
@@ -545,10 +564,25 @@ impl Grant {
 
     /// As the two above, where their fence has been already.
     #[inline(always)]
-    pub(crate) fn confirm(&self) -> Result<(), Error> {
-        if !self.session.notices.is_valid(self.number) {
-            return Err(Error::Revoked { volume: self.name.clone() });
+    fn confirm(&self) -> Result<(), Error> {
+        self.look()?;
+        self.session.look(1)
+    }
+
+    /// Whether it was taken back.
+    ///
+    /// # Errors
+    /// [`Error::Revoked`].
+    #[inline(always)]
+    pub(crate) fn look(&self) -> Result<(), Error> {
+        match self.session.notices.is_valid(self.number) {
+            true => Ok(()),
+            false => Err(self.revoked()),
         }
-        self.session.look()
+    }
+
+    #[cold]
+    fn revoked(&self) -> Error {
+        Error::Revoked { volume: self.name.clone() }
     }
 }

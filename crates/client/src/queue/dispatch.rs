@@ -119,7 +119,7 @@ impl QueueDispatcher {
         let mut queue = lock(&self.shared.queue);
         let before = queue.reconnects();
         let answer = use_it(&mut queue);
-        let must_look = !queue.ready.is_empty() || queue.reconnects() != before || queue.end.is_some();
+        let must_look = queue.ready.len() > 0 || queue.reconnects() != before || queue.end.is_some();
         drop(queue);
         if must_look {
             self.shared.wake();

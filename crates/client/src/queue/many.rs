@@ -1,7 +1,7 @@
 //! Requests of several ranges, of several volumes.
 
-use super::memory::{Keep, NotSubmitted};
-use super::{Outcome, Queue, VolumeId};
+use super::memory::{Completion, Keep, NotSubmitted};
+use super::{Queue, VolumeId};
 use crate::error::Error;
 use crate::mapped::Mapped;
 use crate::request::Shape;
@@ -46,7 +46,7 @@ impl Queue {
                     at += range.length;
                     grant.confirm_read()
                 });
-                self.is_done(user_data, Outcome::Known(outcome), Some(room.into()));
+                self.ready.push_known(Completion { user_data, outcome, room: Some(room.into()) });
                 return Ok(());
             }
             Ok(false) => {}
@@ -78,7 +78,7 @@ impl Queue {
                 memory.write(*offset, from);
                 grant.confirm_write()
             });
-            self.is_done(user_data, Outcome::Known(outcome), None);
+            self.ready.push_known(Completion { user_data, outcome, room: None });
             return Ok(());
         }
         let sum = ranges.clone().map(|range| range.length).sum();
@@ -101,7 +101,7 @@ impl Queue {
         let mut all_mapped = true;
         for Range { volume, offset, length } in ranges {
             let shape = Shape::new(opcode, false, offset, length as u64);
-            all_mapped &= self.begin(volume, need, &shape)?.memory.is_some();
+            all_mapped &= self.check(volume, need, &shape)?.memory.is_some();
         }
         Ok(all_mapped)
     }

@@ -2,18 +2,20 @@
 //!
 //! ```text
 //!                   ┌─ mapped:  copied at once ──► ready ──────────────┐
-//!     submit ───────┤                                                  ├──► reap: a fence for all, a look at each word
+//!     submit ───────┤                                                  ├──► reap: a fence, a look at each word
 //!                   └─ channel: slot, arena, ring ──► server ──► ring ─┘
 //! ```
 //!
-//! A request of a mapped volume is done where it is submitted; whether it counts is found out when it is reaped, behind
-//! one fence for all that were ready by then. One of another volume takes a slot, whose number the channel carries.
+//! A request of a mapped volume is done where it is submitted; whether it counts is found out when it is reaped, or one
+//! before it: behind one fence, by one look at each grant, for all that are ready by then. One of another volume takes a
+//! slot, whose number the channel carries.
 //!
 //! Invariant: a request that was submitted is either in `ready` or in a slot, until it is reaped; together they are
 //! no more than the depth.
 mod dispatch;
 mod many;
 mod memory;
+mod ready;
 mod reap;
 mod send;
 mod submit;
@@ -31,8 +33,8 @@ use crate::request::Shape;
 use crate::session::Session;
 use bywash_protocol::layout::Opcode;
 use memory::Keep;
+use ready::Ready;
 use send::Slot;
-use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -47,7 +49,8 @@ use volumes::Opened;
 ///
 /// Requests that are under way are done in any order. When the server goes and the queue connects again, those of the channel
 /// that were not completed are submitted again, as [`crate::Volume`] says; those of mapped memory that were not reaped end
-/// with [`Error::Gone`], since what they wrote went with the medium.
+/// with [`Error::Gone`], since what they wrote went with the medium. When a grant is taken back, requests in mapped memory
+/// end with [`Error::Revoked`] but for those that were done when one that was submitted before them was reaped.
 pub struct Queue {
     socket: PathBuf,
     options: Options,
@@ -57,33 +60,13 @@ pub struct Queue {
     slots: Box<[Slot]>,
     free: Vec<u32>,
     /// Requests that are done, but for a look whether they count.
-    ready: VecDeque<Ready>,
-    /// Of these so many, from the front, have had their fence.
-    fenced: usize,
+    ready: Ready,
     /// Whose turn it is: what is ready, or the channel.
     is_ready_next: bool,
     /// Memory that a device may still write to; it goes with its channel.
     lost: Vec<bywash_channel::Buffer>,
     /// Why nothing can be submitted any more.
     end: Option<Error>,
-}
-
-/// A request that is done.
-#[derive(Debug)]
-struct Ready {
-    user_data: u64,
-    outcome: Outcome,
-    room: Option<Room>,
-}
-
-#[derive(Debug)]
-enum Outcome {
-    /// Done in mapped memory; it counts if the grant is valid behind it.
-    Read(u32),
-    Written(u32),
-    /// It counts if the server is still there.
-    Flushed(u32),
-    Known(Result<(), Error>),
 }
 
 impl Queue {
@@ -114,8 +97,7 @@ impl Queue {
             volumes: Vec::new(),
             slots: (0..depth).map(slot).collect(),
             free: (0..depth as u32).rev().collect(),
-            ready: VecDeque::with_capacity(depth),
-            fenced: 0,
+            ready: Ready::new(depth),
             is_ready_next: false,
             lost: Vec::new(),
             end: None,

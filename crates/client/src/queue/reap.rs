@@ -1,8 +1,9 @@
 //! What comes out of a queue, and what is done when the server goes.
 
+use super::Queue;
 use super::memory::{Buffer, Completion, Keep, Room};
+use super::ready::Outcome;
 use super::volumes::Opened;
-use super::{Outcome, Queue, Ready};
 use crate::client::{connect_again, make_channel};
 use crate::error::Error;
 use crate::mapped::fence_behind_reads;
@@ -23,28 +24,46 @@ impl Queue {
     #[inline]
     pub fn try_reap(&mut self) -> Result<Option<Completion>, Error> {
         // In turns, so that neither keeps the other from being reaped.
-        self.is_ready_next = !self.is_ready_next;
+        self.is_ready_next = !self.is_ready_next || self.in_channel() == 0;
+        if self.is_ready_next
+            && let Some(user_data) = self.ready.pop_plain()
+        {
+            return Ok(Some(Completion { user_data, outcome: Ok(()), room: None }));
+        }
+        self.try_reap_other()
+    }
+
+    /// As [`Queue::try_reap`], where the next one of what is ready has to be looked at, or has memory to give back.
+    #[inline(never)]
+    fn try_reap_other(&mut self) -> Result<Option<Completion>, Error> {
         if self.is_ready_next
             && let Some(completion) = self.take_ready()
         {
             return Ok(Some(completion));
         }
+        self.try_reap_channel()
+    }
+
+    /// As [`Queue::try_reap`], where it is the channel's turn, or nothing is ready.
+    #[inline(never)]
+    fn try_reap_channel(&mut self) -> Result<Option<Completion>, Error> {
         if self.in_channel() > 0 {
             match self.channel.try_reap() {
                 Ok(Some(done)) => return Ok(Some(self.finish(done))),
                 // Who never waits finds out here that nobody is there.
                 Ok(None) => {
-                    if let Err(error) = self.session.look() {
+                    if let Err(error) = self.session.look(1) {
                         self.over(error);
                     }
                 }
                 Err(error) => self.over_by(error),
             }
         }
-        match self.take_ready() {
-            None if self.in_channel() == 0 => self.check_end().map(|()| None),
-            ready => Ok(ready),
+        if self.ready.len() > 0 {
+            self.is_ready_next = true;
+            return self.try_reap_other();
         }
+        if self.in_channel() == 0 { self.check_end().map(|()| None) } else { Ok(None) }
     }
 
     /// The next request that is done, waiting for it as long as the options say.
@@ -144,14 +163,14 @@ impl Queue {
     /// # Errors
     /// As [`Queue::try_reap`].
     pub fn arm(&mut self) -> Result<bool, Error> {
-        if self.ready.is_empty() {
+        if self.ready.len() == 0 {
             self.check_end()?;
             match self.channel.arm() {
                 Ok(armed) => return Ok(armed),
                 Err(error) => self.over_by(error),
             }
         }
-        if self.ready.is_empty() { self.arm_anew() } else { Ok(true) }
+        if self.ready.len() == 0 { self.arm_anew() } else { Ok(true) }
     }
 
     /// As [`Queue::arm`], after the queue has connected again with nothing done yet.
@@ -162,37 +181,52 @@ impl Queue {
     }
 
     /// The next one of what is ready.
-    #[inline]
+    #[inline(always)]
     fn take_ready(&mut self) -> Option<Completion> {
-        let Ready { user_data, outcome, room } = self.ready.pop_front()?;
-        let is_fenced = self.fenced > 0;
-        self.fenced = self.fenced.saturating_sub(1);
-        let volume = match outcome {
-            Outcome::Known(outcome) => return Some(Completion { user_data, outcome, room }),
-            Outcome::Read(volume) => {
-                fence_behind_reads();
-                volume
-            }
-            Outcome::Written(volume) | Outcome::Flushed(volume) => {
-                if !is_fenced {
-                    self.session.fence_behind_writes();
-                    self.fenced = self.ready.len();
-                }
-                volume
-            }
-        };
-        // What is ready keeps its volume open: see `close` and `settle`.
-        let grant = self.grant_at(volume);
-        let outcome = grant.map_or(Err(Error::Foreign { what: "volume", of: "queue" }), |grant| {
-            grant.confirm()?;
-            if matches!(outcome, Outcome::Flushed(_)) { grant.session.look_now() } else { Ok(()) }
-        });
-        if let Err(error) = &outcome
-            && error.is_end()
-        {
-            self.over(error.clone());
+        if self.ready.is_unconfirmed() {
+            self.confirm();
         }
-        Some(Completion { user_data, outcome, room })
+        self.ready.pop()
+    }
+
+    /// Finds out of all that is ready whether it counts.
+    #[inline(always)]
+    fn confirm(&mut self) {
+        let (mut is_fenced, mut is_flush) = (false, false);
+        let mut valid = None;
+        fence_behind_reads();
+        for before in 0..self.ready.len() {
+            let outcome = self.ready.outcome(before);
+            let Some(volume) = outcome.volume() else { continue };
+            is_flush |= matches!(outcome, Outcome::Flushed(_));
+            if !is_fenced && !matches!(outcome, Outcome::Read(_)) {
+                self.session.fence_behind_writes();
+                (is_fenced, valid) = (true, None);
+            }
+            if valid == Some(volume) {
+                continue;
+            }
+            match self.look_at(volume) {
+                Ok(()) => valid = Some(volume),
+                Err(error) => self.ready.fail(before, error),
+            }
+        }
+        let looked = match is_flush {
+            true => self.session.look_now(),
+            false => self.session.look(self.ready.len() as u64),
+        };
+        if let Err(error) = looked {
+            self.over(error);
+        }
+        self.ready.set_confirmed();
+    }
+
+    /// Whether the grant of a volume is valid.
+    #[inline]
+    fn look_at(&self, volume: u32) -> Result<(), Error> {
+        // What is ready keeps its volume open: see `close` and `over`.
+        let grant = self.grant_at(volume).ok_or(Error::Foreign { what: "volume", of: "queue" })?;
+        grant.look()
     }
 
     #[inline(always)]
@@ -271,10 +305,11 @@ impl Queue {
         // What it had completed counts.
         while self.in_channel() > 0 {
             let Ok(Some(done)) = self.channel.try_reap() else { break };
-            let Completion { user_data, outcome, room } = self.finish(done);
-            self.ready.push_back(Ready { user_data, outcome: Outcome::Known(outcome), room });
+            let completion = self.finish(done);
+            self.ready.push_known(completion);
         }
-        self.settle(&error);
+        // What was done in mapped memory went with the server.
+        self.ready.fail_unknown(&error);
         let unanswered = self.channel.take_unanswered();
         // A device may still write to these; their arena goes with the channel.
         self.lost.clear();
@@ -286,15 +321,6 @@ impl Queue {
                     self.fail(user_data as u32, if caw { Error::Unknown } else { gone.clone() });
                 }
                 self.end = Some(gone);
-            }
-        }
-    }
-
-    /// What was done in mapped memory went with the server.
-    fn settle(&mut self, error: &Error) {
-        for ready in &mut self.ready {
-            if !matches!(ready.outcome, Outcome::Known(_)) {
-                ready.outcome = Outcome::Known(Err(error.clone()));
             }
         }
     }
@@ -382,6 +408,6 @@ impl Queue {
         };
         let user_data = slot.user_data;
         self.free.push(number);
-        self.ready.push_back(Ready { user_data, outcome: Outcome::Known(Err(error)), room });
+        self.ready.push_known(Completion { user_data, outcome: Err(error), room });
     }
 }

@@ -1,8 +1,9 @@
 //! What the channel carries: a request takes a slot, whose number comes back with its completion.
 
 use super::memory::{Buffer, Keep, NotSubmitted, Room};
+use super::ready::Outcome;
 use super::volumes::Opened;
-use super::{Outcome, Queue, VolumeId};
+use super::{Queue, VolumeId};
 use crate::error::Error;
 use crate::request::Shape;
 use bywash_protocol::layout::Opcode;
@@ -86,7 +87,7 @@ impl Queue {
     ) -> Result<(), NotSubmitted> {
         if shape.length == 0 && shape.opcode != Opcode::Flush {
             let room = self.room_of(keep, buffer);
-            self.is_done(user_data, Outcome::Known(Ok(())), room);
+            self.is_done(user_data, Outcome::Known, room);
             return Ok(());
         }
         let Some(number) = self.free.pop() else {

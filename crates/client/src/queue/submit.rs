@@ -1,8 +1,10 @@
 //! Requests of one range: done at once where the volume is mapped, else sent through the channel.
 
 use super::memory::{Buffer, Keep, NotSubmitted, Place, Room};
-use super::{Outcome, Queue, Ready, VolumeId};
+use super::ready::Outcome;
+use super::{Queue, VolumeId};
 use crate::error::Error;
+use crate::mapped::Mapped;
 use crate::request::{Shape, name};
 use crate::session::{Grant, Need};
 use bywash_protocol::layout::Opcode;
@@ -23,9 +25,8 @@ impl Queue {
     ) -> Result<(), NotSubmitted> {
         let room = room.into();
         let shape = Shape::new(Opcode::Read, false, offset, room.len() as u64);
-        let grant = match self.begin(volume, Need::Read, &shape) {
-            Ok(grant) => grant,
-            Err(error) => return Err(NotSubmitted::new(error, Some(room))),
+        let Some(grant) = self.begin(volume, Need::Read, &shape) else {
+            return Err(self.refuse(volume, Need::Read, &shape, Some(room)));
         };
         if let Some(memory) = &grant.memory {
             let mut room = room;
@@ -61,7 +62,9 @@ impl Queue {
         user_data: u64,
     ) -> Result<(), NotSubmitted> {
         let shape = Shape::new(Opcode::Read, false, offset, length as u64);
-        let grant = self.begin(volume, Need::Read, &shape)?;
+        let Some(grant) = self.begin(volume, Need::Read, &shape) else {
+            return Err(self.refuse(volume, Need::Read, &shape, None));
+        };
         if let Some(memory) = &grant.memory {
             // SAFETY: the caller's promise; nothing that can be lent is in a mapped grant.
             unsafe { memory.read(offset, to.as_ptr(), length) };
@@ -87,9 +90,8 @@ impl Queue {
         user_data: u64,
     ) -> Result<(), NotSubmitted> {
         let shape = Shape::new(Opcode::Write, durable, offset, buffer.len() as u64);
-        let grant = match self.begin(volume, Need::Write, &shape) {
-            Ok(grant) => grant,
-            Err(error) => return Err(NotSubmitted::new(error, Some(buffer.into()))),
+        let Some(grant) = self.begin(volume, Need::Write, &shape) else {
+            return Err(self.refuse(volume, Need::Write, &shape, Some(buffer.into())));
         };
         if let Some(memory) = &grant.memory {
             // SAFETY: as many bytes of the arena, which is in no mapped grant.
@@ -114,7 +116,9 @@ impl Queue {
         user_data: u64,
     ) -> Result<(), NotSubmitted> {
         let shape = Shape::new(Opcode::Write, durable, offset, from.len() as u64);
-        let grant = self.begin(volume, Need::Write, &shape)?;
+        let Some(grant) = self.begin(volume, Need::Write, &shape) else {
+            return Err(self.refuse(volume, Need::Write, &shape, None));
+        };
         if let Some(memory) = &grant.memory {
             memory.write(offset, from);
             self.is_done(user_data, Outcome::Written(volume.index), None);
@@ -133,7 +137,7 @@ impl Queue {
         let shape = Shape::new(Opcode::Flush, false, 0, 0);
         // Any right will do.
         let need = if self.grant(volume)?.access.reads() { Need::Read } else { Need::Write };
-        if self.begin(volume, need, &shape)?.memory.is_some() {
+        if self.check(volume, need, &shape)?.memory.is_some() {
             self.is_done(user_data, Outcome::Flushed(volume.index), None);
             return Ok(());
         }
@@ -152,7 +156,7 @@ impl Queue {
         user_data: u64,
     ) -> Result<(), NotSubmitted> {
         let shape = Shape::new(Opcode::Discard, false, offset, length);
-        self.begin(volume, Need::Write, &shape)?;
+        self.check(volume, Need::Write, &shape)?;
         self.send(volume.index, shape, None, Keep::Nothing, user_data)
     }
 
@@ -169,7 +173,7 @@ impl Queue {
         user_data: u64,
     ) -> Result<(), NotSubmitted> {
         let shape = Shape::new(Opcode::WriteZeroes, durable, offset, length);
-        if let Some(memory) = &self.begin(volume, Need::Write, &shape)?.memory {
+        if let Some(memory) = &self.check(volume, Need::Write, &shape)?.memory {
             memory.write_zeroes(offset, length);
             self.is_done(user_data, Outcome::Written(volume.index), None);
             return Ok(());
@@ -193,29 +197,47 @@ impl Queue {
             return Err(Error::Lengths { expected: expected.len(), written: new.len() }.into());
         }
         let shape = Shape::new(Opcode::CompareAndWrite, false, offset, new.len() as u64);
-        self.begin(volume, Need::Write, &shape)?;
+        self.check(volume, Need::Write, &shape)?;
         let mut buffer = self.alloc_inner(2 * new.len())?;
         buffer.write(0, expected);
         buffer.write(new.len(), new);
         self.send(volume.index, shape, Some(buffer), Keep::Nothing, user_data)
     }
 
+    /// The grant, if a request of it can be submitted.
     #[inline(always)]
-    pub(super) fn begin(&self, volume: VolumeId, need: Need, shape: &Shape) -> Result<&Grant, Error> {
+    fn begin(&self, volume: VolumeId, need: Need, shape: &Shape) -> Option<&Grant> {
+        let grant = self.granted(volume)?;
+        let can_be = self.end.is_none()
+            && grant.allows(need, shape.offset, shape.length)
+            && self.under_way() < self.depth()
+            && grant.memory.as_ref().is_none_or(Mapped::is_here);
+        can_be.then_some(grant)
+    }
+
+    /// As [`Queue::begin`], with the reason why not.
+    pub(super) fn check(&self, volume: VolumeId, need: Need, shape: &Shape) -> Result<&Grant, Error> {
         self.check_end()?;
         let grant = self.grant(volume)?;
         grant.check(need, name(shape.opcode), shape.offset, shape.length)?;
         if self.under_way() >= self.depth() {
             return Err(Error::Full { depth: self.depth() as u32 });
         }
-        if grant.memory.as_ref().is_some_and(|memory| !memory.is_here()) {
-            return Err(Error::Forked);
+        match grant.memory.as_ref().is_none_or(Mapped::is_here) {
+            true => Ok(grant),
+            false => Err(Error::Forked),
         }
-        Ok(grant)
+    }
+
+    /// Gives back the memory of a request that [`Queue::begin`] did not let through.
+    #[cold]
+    fn refuse(&self, volume: VolumeId, need: Need, shape: &Shape, room: Option<Room>) -> NotSubmitted {
+        let error = self.check(volume, need, shape).err();
+        NotSubmitted::new(error.expect("what it did not let through has a reason"), room)
     }
 
     #[inline(always)]
     pub(super) fn is_done(&mut self, user_data: u64, outcome: Outcome, room: Option<Room>) {
-        self.ready.push_back(Ready { user_data, outcome, room });
+        self.ready.push(user_data, outcome, room);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a volume is open as long as a request of it is under way.
 
-use super::{Outcome, Queue, Slot};
+use super::{Queue, Slot};
 use crate::error::Error;
 use crate::options::Path;
 use crate::session::{Grant, Origin};
@@ -101,10 +101,7 @@ impl Queue {
         };
         let in_slots =
             (0..self.slots.len() as u32).any(|at| of_slot(&self.slots[at as usize]) && !is_free(at));
-        let in_ready = self.ready.iter().any(|ready| match ready.outcome {
-            Outcome::Read(index) | Outcome::Written(index) | Outcome::Flushed(index) => index == volume.index,
-            Outcome::Known(_) => false,
-        });
+        let in_ready = self.ready.outcomes().any(|outcome| outcome.volume() == Some(volume.index));
         if in_slots || in_ready {
             return Err(Error::Busy);
         }
@@ -137,13 +134,19 @@ impl Queue {
     }
 
     #[inline(always)]
+    fn opened(&self, volume: VolumeId) -> Option<&Opened> {
+        self.volumes.get(volume.index as usize)?.as_ref().filter(|opened| opened.tag == volume.tag)
+    }
+
+    /// A volume's grant, if it has one now.
+    #[inline(always)]
+    pub(super) fn granted(&self, volume: VolumeId) -> Option<&Grant> {
+        self.opened(volume)?.grant.as_ref().ok()
+    }
+
+    /// As [`Queue::granted`], with the reason.
     pub(super) fn grant(&self, volume: VolumeId) -> Result<&Grant, Error> {
-        match self.volumes.get(volume.index as usize) {
-            Some(Some(opened)) if opened.tag == volume.tag => match &opened.grant {
-                Ok(grant) => Ok(grant),
-                Err(error) => Err(error.clone()),
-            },
-            _ => Err(Error::Foreign { what: "volume", of: "queue" }),
-        }
+        let opened = self.opened(volume).ok_or(Error::Foreign { what: "volume", of: "queue" })?;
+        opened.grant.as_ref().map_err(Error::clone)
     }
 }

@@ -66,26 +66,34 @@ fn a_queue_finds_out_when_it_reaps() {
     let bench = Bench::new();
     let mut queue = Queue::connect(&bench.socket, options(Choice::Mapped)).unwrap();
     let volume = queue.open("fast", Access::ReadWrite).unwrap();
-    for number in 0..4 {
+    let write = |queue: &mut Queue, number: u64| {
         queue.write_from(volume, number * 512, &block(number), false, number).unwrap();
-    }
+    };
+    write(&mut queue, 0);
+    write(&mut queue, 1);
     queue.reap().unwrap().outcome.unwrap();
+    write(&mut queue, 2);
     bench.world.revoke("fast");
+    write(&mut queue, 3);
     queue.read(volume, 0, vec![0; 512], 4).unwrap();
     queue.flush(volume, 5).unwrap();
-    for number in 1..6 {
+    // It was looked at with the first one.
+    let done = queue.reap().unwrap();
+    assert_eq!(done.user_data, 1);
+    done.outcome.unwrap();
+    for number in 2..6 {
         let done = queue.reap().unwrap();
         assert_eq!(done.user_data, number);
         assert!(matches!(done.outcome, Err(Error::Revoked { .. })));
     }
     // Opened again it is another grant.
     let again = queue.open("fast", Access::ReadWrite).unwrap();
-    queue.read(again, 0, vec![0; 512], 6).unwrap();
+    queue.read(again, 0, vec![0; 1024], 6).unwrap();
     let done = queue.reap().unwrap();
     done.outcome.unwrap();
-    let mut bytes = vec![0; 512];
+    let mut bytes = vec![0; 1024];
     done.room.unwrap().read(0, &mut bytes);
-    assert_eq!(number_at(&bytes, 0), 0);
+    assert_eq!((number_at(&bytes, 0), number_at(&bytes, 512)), (0, 1));
 }
 
 #[test]
