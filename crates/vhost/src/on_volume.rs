@@ -1,17 +1,19 @@
 //! A volume of a device server as a medium.
 //!
 //! ```text
-//!   the guest's memory ◄── copied ──► a buffer of the arena ◄── the queue ──► the device server
+//!                        ┌─ mapped:  copied ──► the volume's memory
+//!   the guest's memory ◄─┤
+//!                        └─ channel: copied ──► a buffer of the arena ◄── the queue ──► the device server
 //! ```
 //!
-//! The disk is a client like any other: what it may do with the volume is held against every request by the server. A
-//! request's bytes are copied once, between the guest's memory, which the server has not, and the arena, which the guest
-//! has not. Invariant: a request is in `requests` from when the queue has taken it until it was reaped, with what keeps
-//! the guest's memory mapped.
+//! The disk is a client like any other: what it may do with the volume is held against every request by the server, or by
+//! the processor where the volume is mapped. A request's bytes are copied once: between the guest's memory, which the server
+//! has not, and what the guest has not. Invariant: a request is in `requests` from when the queue has taken it until it was
+//! reaped, with what keeps the guest's memory mapped if that is still needed.
 
 #![expect(
     unsafe_code,
-    reason = "copies between the guest's memory and the arena, both of which others may write"
+    reason = "copies between the guest's memory and what a client has, both of which others may write"
 )]
 
 use crate::error::Error;
@@ -49,7 +51,8 @@ struct UnderWay {
     token: u64,
     /// Where what is read goes; nothing for other requests.
     pieces: Vec<Piece>,
-    _memory: Owner,
+    /// Keeps the pieces mapped; nothing where the bytes were copied already.
+    _memory: Option<Owner>,
 }
 
 // SAFETY: the pieces are addresses that `_memory` keeps mapped, in whichever thread; all else may go to another one.
@@ -87,10 +90,17 @@ impl OnVolume {
     }
 
     /// Hands a request to the queue, which is to know it by `number`.
-    fn hand_over(&mut self, request: &Request<'_>, number: u64) -> Result<(), NotSubmitted> {
+    fn hand_over(&mut self, request: &Request<'_>, is_mapped: bool, number: u64) -> Result<(), NotSubmitted> {
         let Request { operation, offset, length, pieces, .. } = *request;
         let (queue, volume) = (&mut self.queue, self.volume);
+        let places = pieces.iter().map(|piece| (piece.base(), piece.bytes()));
         match operation {
+            // SAFETY: the pieces are mapped while the request is submitted, and no reference leads there.
+            Operation::Read if is_mapped => unsafe { queue.read_to_pieces(volume, offset, places, number) },
+            Operation::Write | Operation::WriteDurable if is_mapped => {
+                // SAFETY: as above. What is durable is what the medium is: its memory.
+                unsafe { queue.write_from_pieces(volume, offset, places, number) }
+            }
             Operation::Read => {
                 let buffer = queue.alloc(length as usize)?;
                 queue.read(volume, offset, buffer, number)
@@ -113,10 +123,12 @@ impl Medium for OnVolume {
     }
 
     fn submit(&mut self, request: Request<'_>) -> Result<(), Full> {
-        let pieces = if request.operation == Operation::Read { request.pieces.to_vec() } else { Vec::new() };
-        let under_way = UnderWay { token: request.token, pieces, _memory: request.memory.clone() };
-        let number = self.requests.insert(under_way);
-        let Err(refused) = self.hand_over(&request, number as u64) else { return Ok(()) };
+        let is_mapped = self.queue.is_mapped(self.volume);
+        let is_read_later = request.operation == Operation::Read && !is_mapped;
+        let pieces = if is_read_later { request.pieces.to_vec() } else { Vec::new() };
+        let _memory = is_read_later.then(|| request.memory.clone());
+        let number = self.requests.insert(UnderWay { token: request.token, pieces, _memory });
+        let Err(refused) = self.hand_over(&request, is_mapped, number as u64) else { return Ok(()) };
         self.requests.remove(number);
         if matches!(refused.error, Refused::Full { .. } | Refused::UsedUp { .. }) {
             return Err(Full);

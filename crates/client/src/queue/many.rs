@@ -129,7 +129,7 @@ impl Queue {
         }
     }
 
-    fn mapped(&self, volume: VolumeId) -> Result<(&Grant, &Mapped), Error> {
+    pub(super) fn mapped(&self, volume: VolumeId) -> Result<(&Grant, &Mapped), Error> {
         let grant = self.grant(volume)?;
         let memory = grant.memory.as_ref();
         let no =

@@ -15,6 +15,7 @@
 mod dispatch;
 mod many;
 mod memory;
+mod pieces;
 mod ready;
 mod reap;
 mod send;

@@ -206,7 +206,7 @@ impl Queue {
 
     /// The grant, if a request of it can be submitted.
     #[inline(always)]
-    fn begin(&self, volume: VolumeId, need: Need, shape: &Shape) -> Option<&Grant> {
+    pub(super) fn begin(&self, volume: VolumeId, need: Need, shape: &Shape) -> Option<&Grant> {
         let grant = self.granted(volume)?;
         let can_be = self.end.is_none()
             && grant.allows(need, shape.offset, shape.length)

@@ -109,6 +109,12 @@ impl Queue {
         Ok(())
     }
 
+    /// Whether a volume is mapped now. It may not be any more when [`Queue::reconnects`] has changed.
+    #[inline]
+    pub fn is_mapped(&self, volume: VolumeId) -> bool {
+        self.granted(volume).is_some_and(|grant| grant.memory.is_some())
+    }
+
     /// Bytes of a volume.
     ///
     /// # Errors
