@@ -4,9 +4,9 @@
 //! loop ends; each is read once. Called by `disk`, which has the number of the first from the ring or from the record
 //! of what was under way.
 
-use crate::memory::Map;
+use crate::memory::{self, Map};
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::GuestAddress;
 
 /// Bytes of a descriptor.
 const DESCRIPTOR_BYTES: u64 = 16;
@@ -33,7 +33,7 @@ impl<'a> Chain<'a> {
     fn read(&self, number: u16) -> Option<Descriptor> {
         let number = u64::from(number);
         let at = self.table.checked_add(number * DESCRIPTOR_BYTES).filter(|_| number < self.entries)?;
-        self.map.read_obj(GuestAddress(at)).ok()
+        memory::read(self.map, GuestAddress(at))
     }
 }
 

@@ -6,14 +6,14 @@
 
 use crate::layout::{self, FAILED, FLUSHES, NAME_BYTES, OK, UNSUPPORTED};
 use crate::medium::{Geometry, Medium, Operation, Request};
-use crate::memory::{Map, Memory};
+use crate::memory::{self, Map, Memory};
 use crate::request::{Asked, Parts, What};
 use crate::ring::{Broken, Head, Next, Ring};
 use crate::stats::Counters;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slab::Slab;
 use std::sync::Arc;
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::GuestAddress;
 
 /// Chains that are taken from a ring before the next one has its turn.
 const TURN_MAX: usize = 256;
@@ -280,5 +280,5 @@ impl<M: Medium> Disk<M> {
 
 /// Answers how many bytes were written: it fails if the guest has left no room, and then nobody can be told.
 fn write_status(at: GuestAddress, state: u8, map: &Map) -> u32 {
-    map.write_obj(state, at).is_ok().into()
+    memory::write_byte(map, at, state).into()
 }

@@ -4,12 +4,15 @@
 //! only memory that is sealed against that is taken (fcntl(2), F_SEAL_SHRINK), as in `bywash_link`; nor are reserved
 //! huge pages, which can be taken out of a file behind a mapping and then be missing.
 
-use crate::medium::Owner;
+use crate::medium::{Owner, Piece};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use std::fs::File;
 use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
-use vm_memory::{GuestAddress, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap};
+use vm_memory::{
+    ByteValued, Bytes, GuestAddress, GuestMemory, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion,
+    GuestRegionMmap, Permissions, VolatileMemory, VolatileSlice,
+};
 
 /// What statfs(2) says of memory in reserved huge pages.
 const HUGETLBFS: i64 = 0x9584_58f6;
@@ -77,6 +80,59 @@ impl Memory {
             place.guest.checked_add(offset)
         })
     }
+}
+
+// What follows looks for one region that has all of the bytes, as one nearly always has: to go from one region to the next
+// takes several times as long, and is for the bytes that lie in two.
+
+/// Copies an object out; none if it is not all in the guest's memory.
+#[inline]
+pub(crate) fn read<T: ByteValued>(map: &Map, at: GuestAddress) -> Option<T> {
+    match map.get_slice(at, size_of::<T>()).and_then(|slice| Ok(slice.get_ref::<T>(0)?.load())) {
+        Ok(object) => Some(object),
+        Err(_) => map.read_obj(at).ok(),
+    }
+}
+
+/// Copies bytes out; false if they are not all in the guest's memory.
+#[inline]
+pub(crate) fn read_bytes(map: &Map, at: GuestAddress, bytes: &mut [u8]) -> bool {
+    match map.get_slice(at, bytes.len()) {
+        Ok(slice) => slice.copy_to(bytes) == bytes.len(),
+        Err(_) => map.read_slice(bytes, at).is_ok(),
+    }
+}
+
+/// Copies a byte in; false if there is no such address.
+#[inline]
+pub(crate) fn write_byte(map: &Map, at: GuestAddress, byte: u8) -> bool {
+    let Ok(place) = map.get_slice(at, 1) else { return false };
+    place.copy_from(&[byte]);
+    true
+}
+
+/// Whether there is such an address.
+#[inline]
+pub(crate) fn has_byte(map: &Map, at: GuestAddress) -> bool {
+    map.get_slice(at, 1).is_ok()
+}
+
+/// Calls `each` for every piece that so many bytes consist of, until it answers false; false then, or if they are not all in
+/// the guest's memory.
+#[inline]
+pub(crate) fn for_each_piece(
+    map: &Map,
+    at: GuestAddress,
+    bytes: usize,
+    access: Permissions,
+    mut each: impl FnMut(Piece) -> bool,
+) -> bool {
+    let mut take = |slice: &VolatileSlice<'_>| each(Piece::new(slice.ptr_guard_mut().as_ptr(), slice.len()));
+    if let Ok(slice) = map.get_slice(at, bytes) {
+        return take(&slice);
+    }
+    let Ok(mut slices) = GuestMemory::get_slices(map, at, bytes, access) else { return false };
+    slices.all(|slice| slice.is_ok_and(|slice| take(&slice)))
 }
 
 /// Whether so many bytes from `offset` on are there, and stay.

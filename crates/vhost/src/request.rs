@@ -5,10 +5,10 @@
 
 use crate::layout::{FAILED, Head, RANGE_BYTES, RANGES_MAX, Range, SECTOR, UNSUPPORTED};
 use crate::medium::{Geometry, Operation, Piece};
-use crate::memory::Map;
+use crate::memory::{self, Map};
 use virtio_bindings::virtio_blk as blk;
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions};
+use vm_memory::{Bytes, GuestAddress, Permissions};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +53,7 @@ impl Parts {
         if !self.sort(chain) {
             return Asked { status: None, what: Err(FAILED) };
         }
-        let Some(status) = self.take_status().filter(|at| memory.check_range(*at, 1, Permissions::Write))
-        else {
+        let Some(status) = self.take_status().filter(|at| memory::has_byte(memory, *at)) else {
             return Asked { status: None, what: Err(FAILED) };
         };
         Asked { status: Some(status), what: self.understand(memory, geometry) }
@@ -131,13 +130,13 @@ impl Parts {
         }
         let offset = within(operation, sector, length, geometry)?;
         for part in parts {
-            let slices = memory.get_slices(part.at, part.bytes as usize, access).map_err(|_| FAILED)?;
-            for slice in slices {
-                let slice = slice.map_err(|_| FAILED)?;
-                if self.pieces.len() >= geometry.pieces_max {
-                    return Err(FAILED);
-                }
-                self.pieces.push(Piece::new(slice.ptr_guard_mut().as_ptr(), slice.len()));
+            let pieces = &mut self.pieces;
+            let all = memory::for_each_piece(memory, part.at, part.bytes as usize, access, |piece| {
+                pieces.push(piece);
+                pieces.len() <= geometry.pieces_max
+            });
+            if !all {
+                return Err(FAILED);
             }
         }
         Ok(What::Do { operation, offset, length })
@@ -182,7 +181,9 @@ fn take<const BYTES: usize>(parts: &mut Vec<Part>, memory: &Map) -> Result<[u8; 
     let (mut have, mut used) = (0, 0);
     for part in parts.iter_mut() {
         let piece = (BYTES - have).min(part.bytes as usize);
-        memory.read_slice(&mut bytes[have..have + piece], part.at).map_err(|_| FAILED)?;
+        if !memory::read_bytes(memory, part.at, &mut bytes[have..have + piece]) {
+            return Err(FAILED);
+        }
         have += piece;
         // What was read is there, so its end is an address or the one behind the last.
         part.at = GuestAddress(part.at.0.wrapping_add(piece as u64));
