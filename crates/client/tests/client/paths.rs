@@ -338,6 +338,41 @@ fn memory_that_is_lent_is_read_into() {
 }
 
 #[test]
+fn pieces_go_straight_to_mapped_memory_and_nowhere_else() {
+    let bench = Bench::new();
+    let mut queue = Queue::connect(&bench.socket, options(Choice::Automatic)).unwrap();
+    let (fast, slow) =
+        (queue.open("fast", Access::ReadWrite).unwrap(), queue.open("slow", Access::ReadWrite).unwrap());
+    assert!(queue.is_mapped(fast) && !queue.is_mapped(slow));
+    let mut from: Vec<u8> = (0..1024).map(|at| (at / 7) as u8).collect();
+    let mut to = vec![0; 1024];
+    let (from_start, to_start) = (from.as_mut_ptr(), to.as_mut_ptr());
+    // Each in two pieces, cut elsewhere.
+    let written = [(from_start, 100), (from_start.wrapping_add(100), 924)];
+    let read = [(to_start, 1000), (to_start.wrapping_add(1000), 24)];
+    // SAFETY: the vectors stay, and nobody else touches them until the last request was submitted.
+    unsafe {
+        queue.write_from_pieces(fast, 512, written.into_iter(), 1).unwrap();
+        queue.read_to_pieces(fast, 512, read.into_iter(), 2).unwrap();
+        let refused = queue.write_from_pieces(slow, 512, written.into_iter(), 3).unwrap_err();
+        assert!(matches!(refused.error, Error::NotMapped { .. }));
+        let refused = queue.read_to_pieces(fast, BYTES - 512, read.into_iter(), 4).unwrap_err();
+        assert!(matches!(refused.error, Error::OutOfBounds { .. }));
+    }
+    for number in [1, 2] {
+        let done = queue.reap().unwrap();
+        done.outcome.unwrap();
+        assert_eq!(done.user_data, number);
+    }
+    assert!(from == to);
+    // Behind them is the same look as behind all others.
+    // SAFETY: as above.
+    unsafe { queue.write_from_pieces(fast, 0, written.into_iter(), 5) }.unwrap();
+    bench.world.revoke("fast");
+    assert!(matches!(queue.reap().unwrap().outcome, Err(Error::Revoked { .. })));
+}
+
+#[test]
 fn what_the_device_has_in_many_pieces_is_asked_for_in_pieces() {
     let bench = Bench::new();
     bench.world.knobs.bytes_max.store(1536, std::sync::atomic::Ordering::Relaxed);
