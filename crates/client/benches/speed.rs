@@ -90,6 +90,7 @@ fn main() -> Outcome {
     };
     let (mut mapped_queue, mapped_id) = open(Choice::Mapped)?;
     let (mut reading_queue, reading_id) = open(Choice::Mapped)?;
+    let (mut one_queue, one_id) = open(Choice::Channel)?;
     let (mut channel_queue, channel_id) = open(Choice::Channel)?;
     let (mut buffer_queue, buffer_id) = open(Choice::Channel)?;
     let (from, mut to) = (vec![7u8; 4096], vec![0u8; 4096]);
@@ -150,6 +151,16 @@ fn main() -> Outcome {
             Box::new(|count, bytes| {
                 Ok((0..count)
                     .try_for_each(|number| channel.write_at(&from[..bytes], offset(number, bytes)))?)
+            }),
+        ),
+        (
+            "channel, queue, write_from, one",
+            Box::new(|count, bytes| {
+                for number in 0..count {
+                    one_queue.write_from(one_id, offset(number, bytes), &from[..bytes], false, number)?;
+                    one_queue.reap()?.outcome?;
+                }
+                Ok(())
             }),
         ),
         (
