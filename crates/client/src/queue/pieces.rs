@@ -20,7 +20,7 @@ impl Queue {
     /// meanwhile, and get what they get.
     ///
     /// # Errors
-    /// As [`Queue::read`]; [`Error::NotMapped`].
+    /// As [`Queue::read`]; [`crate::Error::NotMapped`].
     #[inline]
     pub unsafe fn read_to_pieces(
         &mut self,
