@@ -38,22 +38,27 @@ pub const EXPORT: Contender = Contender::Export;
 
 /// Requests under way where many are: of what is sustained, and of what is asynchronous.
 const DEPTH: usize = 32;
-/// Bytes of a request of a stream.
-const STREAM_BYTES: usize = 64 << 10;
-/// Requests under way of a stream, and how many of them its client waits for at a time: the others keep the medium busy.
-const STREAM_DEPTH: usize = 16;
-const STREAM_AT_A_TIME: usize = 8;
+/// Bytes of a request of a stream, and what rows call that.
+const STREAM_BYTES: [(usize, &str); 2] = [(64 << 10, "64 KiB"), (1 << 20, "1 MiB")];
+/// Bytes of the requests of a stream that are under way; its client waits for half of them at a time, and the others keep
+/// the medium busy.
+const STREAM_UNDER_WAY: usize = 4 << 20;
+const STREAM_DEPTH_MAX: usize = 16;
 
 /// All of them.
 pub fn parts() -> Vec<Part> {
-    vec![
+    let mut parts = vec![
         Part::new("serve/ext4", "4 KiB writes, one at a time", ext4_latency),
         Part::new("serve/ext4", "4 KiB writes, 32 at a time", ext4_sustained),
-        Part::new("serve/ext4", "23 streams", streams),
         Part::new("serve/tmpfs", "4 KiB writes, one at a time", tmpfs_latency),
         Part::new("serve/tmpfs", "512 B writes, 32 at a time", tmpfs_small),
         Part::new("serve/qemu", "4 KiB, 32 at a time", daemon),
-    ]
+    ];
+    parts.extend(STREAM_BYTES.map(|(bytes, size)| {
+        let case = format!("{STREAMS} streams of {size} writes");
+        Part::new("serve/ext4", case.clone(), move |house| streams(house, bytes, &case))
+    }));
+    parts
 }
 
 fn ext4_latency(house: &House<'_>) -> Result<Vec<Row>, Error> {
@@ -128,27 +133,27 @@ fn daemon(house: &House<'_>) -> Result<Vec<Row>, Error> {
 
 /// First as much as everybody can; then ours by the channel at no more than the peer's bandwidth, so that what the clients'
 /// processors do for the same bytes can be compared.
-fn streams(house: &House<'_>) -> Result<Vec<Row>, Error> {
-    let workload = stream(house);
+fn streams(house: &House<'_>, bytes: usize, case: &str) -> Result<Vec<Row>, Error> {
+    let workload = stream(house, bytes);
     let all = [MAPPED_QUEUE, CHANNEL, EXT4, EXT4_URING];
     let contest = hold(house, &workload, STREAMS, &all, house.pairs)?;
     let peer = contest.best_peer(Metric::Bandwidth).unwrap_or_else(|| contest.of(EXT4));
-    let case = format!("{STREAMS} streams of 64 KiB writes");
-    let mut rows = each(&contest, |ours| vec![row(&case, Metric::Bandwidth, ours, peer, Some(2.0))]);
+    let mut rows = each(&contest, |ours| vec![row(case, Metric::Bandwidth, ours, peer, Some(2.0))]);
     let Some(bandwidth) = peer.median(Metric::Bandwidth) else { return Ok(rows) };
     let peer = if peer.name == contest.of(EXT4).name { EXT4 } else { EXT4_URING };
-    rows.extend(at_equal_bandwidth(house, &workload, peer, bandwidth as u64)?);
+    rows.extend(at_equal_bandwidth(house, &workload, case, peer, bandwidth as u64)?);
     Ok(rows)
 }
 
-fn stream(house: &House<'_>) -> Workload {
-    let workload = house.workload(Direction::Write, STREAM_BYTES, STREAM_DEPTH);
-    Workload { order: Order::Sequential, at_a_time: STREAM_AT_A_TIME, ..workload }
+fn stream(house: &House<'_>, bytes: usize) -> Workload {
+    let workload = house.workload(Direction::Write, bytes, (STREAM_UNDER_WAY / bytes).min(STREAM_DEPTH_MAX));
+    Workload { order: Order::Sequential, at_a_time: workload.depth / 2, ..workload }
 }
 
 fn at_equal_bandwidth(
     house: &House<'_>,
     workload: &Workload,
+    case: &str,
     peer: Contender,
     bandwidth: u64,
 ) -> Result<Vec<Row>, Error> {
@@ -170,7 +175,7 @@ fn at_equal_bandwidth(
     ];
     let runs = sides::run(sides, house.pairs)?;
     let (ours, theirs) = (&runs[0], &runs[1]);
-    let case = format!("{STREAMS} streams of 64 KiB writes, at most {}/s", number::bytes(bandwidth as f64));
+    let case = format!("{case}, at most {}/s", number::bytes(bandwidth as f64));
     Ok(vec![
         row(&case, Metric::Bandwidth, ours, theirs, None),
         row(&case, Metric::ClientCpu, ours, theirs, Some(50.0)),
