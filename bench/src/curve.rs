@@ -8,7 +8,10 @@ use crate::plot::{COLOURS, escape};
 use crate::row::{Row, Unit};
 use std::fmt::Write;
 
+/// Of a drawing, if no name in its legend is longer.
 const WIDTH: f64 = 900.0;
+/// Of a character of a name, more or less.
+const CHARACTER: f64 = 7.2;
 const HEIGHT: f64 = 400.0;
 const LEFT: f64 = 70.0;
 /// Of the plot, where the legend begins.
@@ -198,12 +201,14 @@ impl Axes {
 fn drawing(figure: &Figure, names: &[&str]) -> String {
     let lines = &figure.lines;
     let axes = Axes::over(lines, figure.log_y);
+    let longest = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
+    let width = WIDTH.max(RIGHT + 50.0 + longest as f64 * CHARACTER);
     let height = HEIGHT.max(TOP + LEGEND_LINE * lines.len() as f64 + 10.0);
     // Writing to a string cannot fail.
     let mut svg = String::new();
     let _ = write!(
         svg,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" \
          font-family=\"system-ui, sans-serif\" font-size=\"13\" fill=\"currentColor\">\
          <title>{name}</title><text x=\"{LEFT:.0}\" y=\"20\" font-size=\"15\" font-weight=\"bold\">{name}</text>",
         name = escape(&figure.title),

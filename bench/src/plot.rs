@@ -6,7 +6,10 @@ use crate::row::Row;
 use crate::table;
 use std::fmt::Write;
 
-const LABEL_WIDTH: f64 = 480.0;
+/// Room for labels, if none is longer.
+const LABELS: f64 = 480.0;
+/// Of a character of a label, more or less.
+const CHARACTER: f64 = 6.8;
 const PLOT_WIDTH: f64 = 520.0;
 const RIGHT: f64 = 30.0;
 /// Of the plot, below a legend of one line.
@@ -26,22 +29,31 @@ const TICKS: [f64; 16] =
 struct Axis {
     low: f64,
     high: f64,
+    /// Where it begins, right of the labels.
+    left: f64,
 }
 
 impl Axis {
-    /// Holds every ratio with its quartiles and goal, and 0.5 to 2 in any case.
+    /// Holds every ratio with its quartiles and goal, and 0.5 to 2 in any case. It leaves room for the labels.
     fn over(rows: &[&Row]) -> Axis {
         let values =
             rows.iter().flat_map(|row| [row.ratio, row.ratio_low, row.ratio_high, row.goal]).flatten();
         let values = values.filter(|value| value.is_finite() && *value > 0.0);
         let (low, high) =
             values.fold((0.5f64, 2.0f64), |(low, high), value| (low.min(value), high.max(value)));
-        Axis { low: (low * 0.92).max(0.001), high: (high * 1.08).min(10_000.0) }
+        let longest = rows.iter().map(|row| label(row).chars().count()).max().unwrap_or(0);
+        let left = LABELS.max(longest as f64 * CHARACTER + 20.0);
+        Axis { low: (low * 0.92).max(0.001), high: (high * 1.08).min(10_000.0), left }
     }
 
     fn x(&self, ratio: f64) -> f64 {
         let place = (ratio.clamp(self.low, self.high) / self.low).ln() / (self.high / self.low).ln();
-        LABEL_WIDTH + place * PLOT_WIDTH
+        self.left + place * PLOT_WIDTH
+    }
+
+    /// Of the whole plot.
+    fn width(&self) -> f64 {
+        self.left + PLOT_WIDTH + RIGHT
     }
 }
 
@@ -60,10 +72,10 @@ pub fn render(bench: &str, rows: &[&Row]) -> String {
             Line { label, rows }
         })
         .collect();
-    let (entries, legend_height) = legend_places(&places);
+    let width = axis.width();
+    let (entries, legend_height) = legend_places(&places, width - RIGHT);
     let top = TOP + legend_height;
     let height = top + lines.iter().map(Line::height).sum::<f64>() + BOTTOM;
-    let width = LABEL_WIDTH + PLOT_WIDTH + RIGHT;
     // Writing to a string cannot fail.
     let mut svg = String::new();
     let _ = write!(
@@ -98,7 +110,7 @@ impl Line<'_> {
     fn draw(&self, svg: &mut String, axis: &Axis, places: &[String], top: f64, shaded: bool) {
         let height = self.height();
         if shaded {
-            let width = LABEL_WIDTH + PLOT_WIDTH + RIGHT;
+            let width = axis.width();
             let _ = write!(
                 svg,
                 "<rect x=\"0\" y=\"{top:.1}\" width=\"{width:.0}\" height=\"{height:.1}\" fill=\"currentColor\" \
@@ -108,7 +120,7 @@ impl Line<'_> {
         let _ = write!(
             svg,
             "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\" font-size=\"12\">{}</text>",
-            LABEL_WIDTH - 12.0,
+            axis.left - 12.0,
             top + height / 2.0 + 4.0,
             escape(&self.label)
         );
@@ -137,15 +149,15 @@ fn mark(svg: &mut String, x: f64, y: f64, place: usize) {
     );
 }
 
-/// Where the legend has each place, and at last the goal; and how much higher it is than one line.
-fn legend_places(places: &[String]) -> (Vec<(f64, f64)>, f64) {
+/// Where the legend has each place, and at last the goal; and how much higher it is than one line of this width.
+fn legend_places(places: &[String], line_width: f64) -> (Vec<(f64, f64)>, f64) {
     const DOT: f64 = 28.0;
     const LETTER: f64 = 7.2;
     let (mut x, mut y) = (10.0, 14.0);
     let mut entries = Vec::new();
     for text in places.iter().map(String::as_str).chain(["goal"]) {
         let width = DOT + LETTER * text.chars().count() as f64;
-        if x + width > LABEL_WIDTH + PLOT_WIDTH && x > 10.0 {
+        if x + width > line_width && x > 10.0 {
             (x, y) = (10.0, y + LEGEND_LINE);
         }
         entries.push((x, y));
@@ -193,8 +205,9 @@ fn grid(svg: &mut String, axis: &Axis, top: f64, height: f64) {
     }
     let _ = write!(
         svg,
-        "<text x=\"{LABEL_WIDTH:.0}\" y=\"{:.0}\" font-size=\"12\" opacity=\"0.75\">bywash against the peer: right of 1 x \
+        "<text x=\"{:.0}\" y=\"{:.0}\" font-size=\"12\" opacity=\"0.75\">bywash against the peer: right of 1 x \
          is better with bywash</text>",
+        axis.left,
         top - 16.0
     );
 }
@@ -316,18 +329,28 @@ mod tests {
 
     #[test]
     fn larger_ratios_are_further_right_and_none_leaves_the_plot() {
-        let axis = Axis { low: 0.5, high: 8.0 };
+        let axis = Axis { low: 0.5, high: 8.0, left: 300.0 };
         assert!(axis.x(1.0) < axis.x(2.0));
         assert!((axis.x(2.0) - axis.x(1.0) - (axis.x(4.0) - axis.x(2.0))).abs() < 1e-9);
-        assert_eq!(axis.x(100.0), LABEL_WIDTH + PLOT_WIDTH);
+        assert_eq!(axis.x(100.0), 300.0 + PLOT_WIDTH);
+    }
+
+    #[test]
+    fn a_long_label_has_its_room() {
+        let report = row::sample();
+        let mut row = report.rows[0].clone();
+        let usual = Axis::over(&[&row]).left;
+        row.case = "x".repeat(200);
+        let long = Axis::over(&[&row]);
+        assert!(usual == LABELS && long.left > 1200.0 && long.x(2.0) > long.left);
     }
 
     #[test]
     fn a_long_legend_goes_on_in_the_next_line() {
         let places: Vec<String> = (0..12).map(|number| format!("a place of some length, {number}")).collect();
-        let (entries, height) = legend_places(&places);
+        let (entries, height) = legend_places(&places, 1000.0);
         assert_eq!(entries.len(), 13);
-        assert!(entries.iter().all(|(x, _)| *x < LABEL_WIDTH + PLOT_WIDTH));
+        assert!(entries.iter().all(|(x, _)| *x < 1000.0));
         assert!(height >= LEGEND_LINE && entries[12].1 == 14.0 + height);
     }
 
