@@ -115,7 +115,7 @@ pub enum Error {
     },
     /// There are not so many free blocks.
     #[error(
-        "{asked} were asked for on device '{device}', and {free} are free, with {to_clear} more to be cleared; \
+        "{asked} of {block} were asked for on device '{device}', and {free} are free, with {to_clear} more to be cleared; \
          remove something first"
     )]
     Full {
@@ -127,6 +127,8 @@ pub enum Error {
         free: Blocks,
         /// Freed, but not to be used before they were cleared.
         to_clear: Blocks,
+        /// How large each is.
+        block: Bytes,
     },
     /// What is free is in too many pieces.
     #[error(

@@ -165,7 +165,8 @@ impl<'a> Change<'a> {
         let Some(chosen) = space::choose(&free, asked, extents.last().copied()) else {
             let free = space::total(&self.free, on.number)?;
             let to_clear = space::total(&self.clearing, on.number)?;
-            return Err(Error::Full { device: device.to_owned(), asked, free, to_clear });
+            let block = on.block.size();
+            return Err(Error::Full { device: device.to_owned(), asked, free, to_clear, block });
         };
         let had = extents.len();
         space::append(&mut extents, &chosen);
