@@ -12,6 +12,10 @@
 //!
 //! Invariant: a request that was submitted is either in `ready` or in a slot, until it is reaped; together they are
 //! no more than the depth.
+//!
+//! Inside: `volumes` opens and closes, `submit` has requests of one range, `many` those of several, `pieces` those of
+//! memory in pieces; `send` is what the channel carries, `ready` what is done, `reap` what comes out; `dispatch` calls back.
+
 mod dispatch;
 mod many;
 mod memory;

@@ -10,7 +10,8 @@
 //!     │  │ woken: rings a bell first
 //! ```
 //!
-//! A round looks at every polled client's ring, gives each device some turns, and asks each device what is done. Who has
+//! A round looks at every polled client's ring, gives each device some turns, and asks each device what is done; memory has
+//! done it when it was submitted ([`bywash_device::Device::carry_out`]). Who has
 //! sent nothing for a while is not looked at any more, but wakes the core (one system call of the client's); with nobody
 //! to look at the core sleeps. So what a request costs does not grow with the number of clients that are idle.
 //!
