@@ -96,13 +96,7 @@ impl<const WORDS: usize> Incoming<WORDS> {
     ) -> Result<Option<()>, Error> {
         self.trust.check(&meeting.link)?;
         let closed = self.closing.is_closed();
-        for _ in 1..looks {
-            if self.ring.has(entries) {
-                break;
-            }
-            bywash_sync::pause();
-        }
-        match self.ring.has(entries) {
+        match self.ring.has_within(entries, looks) {
             true => Ok(Some(())),
             false if closed => Err(Error::Closed),
             false => Ok(None),

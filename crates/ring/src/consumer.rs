@@ -47,6 +47,18 @@ impl<const WORDS: usize> Consumer<WORDS> {
         self.memory.load(self.place(last)) as u32 == turn_of(last, self.capacity)
     }
 
+    /// As [`Consumer::has`], looking so many times.
+    #[inline]
+    pub fn has_within(&self, entries: usize, looks: u32) -> bool {
+        for _ in 1..looks {
+            if self.has(entries) {
+                return true;
+            }
+            bywash_sync::pause();
+        }
+        self.has(entries)
+    }
+
     /// Entries taken so far.
     pub fn taken(&self) -> u64 {
         self.taken
