@@ -286,6 +286,10 @@ mod tests {
     fn numbers_and_bytes_stay_what_they_are() {
         assert_eq!(Opcode::ALL.map(|opcode| opcode as u8), [1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(Status::ALL.map(|status| status as u16), [0, 13, 9, 116, 6, 22, 5, 28, 110, 84, 95, 7]);
+        for number in 0..=u8::MAX {
+            let known = Opcode::ALL.into_iter().find(|opcode| *opcode as u8 == number);
+            assert_eq!(Opcode::of(number), known);
+        }
         let piece = Piece { grant: 0x0102_0304_0506_0708, offset: 4096, length: u64::MAX };
         let mut golden = [0u8; 24];
         golden[..8].copy_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
