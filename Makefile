@@ -3,8 +3,9 @@
 #   make demo       build, and see an unmodified program with the kernel and with bywash
 #   make test       everything that is tested, as CI does it
 #   make build      target/release/bywash, its library beside it, man pages and completions
-#   make install    PREFIX=/usr/local, DESTDIR= for packagers; `make uninstall` takes it away again
+#   make install    PREFIX=/usr/local, SYSCONFDIR=/etc, DESTDIR= for packagers; `make uninstall` takes it away again
 #   make fuzz       inputs made up by a fuzzer; FUZZ_SECONDS=36000 FUZZ_TARGETS=path for a night of one target
+#   make bench-peers  the rivals of `bywash bench ipc` that are built apart (iceoryx2), where they can be
 #   make page       the planner's page, one file: target/page/index.html
 #   make check      format, lints, documentation, licences, spelling
 #   make packages   the Debian packages that the tests and benches need
@@ -18,6 +19,7 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 
 PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
 DESTDIR ?=
 CARGO ?= cargo
 
@@ -27,7 +29,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 release := $(target)/release
 # What is tested and linted besides the default features.
-features = --features bywash-container/async,bywash-channel/async,bywash-device/testing,bywash-flow/reliable$(if $(has_page),$(comma)bywash-cli/page)
+features = --features bywash-container/async,bywash-channel/async,bywash-device/testing,bywash-server/testing,bywash-flow/reliable$(if $(has_page),$(comma)bywash-cli/page)
 tools := $(target)/tools
 # The planner's page, which the command has in it where it can be made. Looked for each time: it is made on the way.
 page := $(target)/page/index.html
@@ -64,6 +66,7 @@ generated:
 # ---- installing -------------------------------------------------------------------------------------
 
 root := $(DESTDIR)$(PREFIX)
+config := $(DESTDIR)$(SYSCONFDIR)/bywash/serve.conf
 version := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 completions := \
   $(root)/share/bash-completion/completions/bywash \
@@ -74,6 +77,7 @@ completions := \
 install:
 	@[[ -e $(release)/completions/bywash.fish ]] || $(MAKE) --no-print-directory build
 	install -Dm755 $(release)/bywash $(root)/bin/bywash
+	install -Dm755 $(release)/bywash-command $(root)/lib/bywash/bywash-command
 	install -Dm755 $(release)/libbywash_shim.so $(root)/lib/bywash/libbywash_shim.so
 	install -Dm644 $(release)/libbywash.so $(root)/lib/libbywash.so.0
 	ln -sf libbywash.so.0 $(root)/lib/libbywash.so
@@ -83,12 +87,15 @@ install:
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' crates/capi/bywash.pc.in > $(root)/lib/pkgconfig/bywash.pc
 	install -Dm644 -t $(root)/share/man/man1 $(release)/man/man1/bywash*.1
 	mkdir -p $(root)/lib/systemd/system
-	sed 's|@PREFIX@|$(PREFIX)|' dist/bywash.service > $(root)/lib/systemd/system/bywash.service
+	sed 's|@PREFIX@|$(PREFIX)|; s|@SYSCONFDIR@|$(SYSCONFDIR)|' dist/bywash.service > $(root)/lib/systemd/system/bywash.service
+	[[ -e $(config) ]] || install -Dm644 dist/serve.conf $(config)
 	for file in $(completions); do install -Dm644 $(release)/completions/$${file##*/} $$file; done
 	install -Dm644 -t $(root)/share/doc/bywash LICENSE-APACHE LICENSE-MIT
 
+# A configuration that was changed stays.
 uninstall:
-	rm -f $(root)/bin/bywash $(root)/lib/bywash/libbywash_shim.so $(completions)
+	if cmp -s dist/serve.conf $(config); then rm -f $(config); rmdir --ignore-fail-on-non-empty $(dir $(config)); fi
+	rm -f $(root)/bin/bywash $(root)/lib/bywash/bywash-command $(root)/lib/bywash/libbywash_shim.so $(completions)
 	rm -f $(root)/lib/libbywash.so $(root)/lib/libbywash.so.0 $(root)/lib/libbywash.a
 	rm -f $(root)/include/bywash.h $(root)/lib/pkgconfig/bywash.pc $(root)/lib/systemd/system/bywash.service
 	rm -f $(root)/share/man/man1/bywash.1 $(root)/share/man/man1/bywash-*.1
@@ -113,6 +120,7 @@ check: format clippy docs licences advisories spelling
 format:
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) fmt --manifest-path bench/iceoryx2/Cargo.toml --check
 
 # The fuzz targets are a workspace of their own. To look at them needs no libFuzzer, which takes long to compile.
 clippy_fuzz := CUSTOM_LIBFUZZER_PATH=/dev/null CARGO_TARGET_DIR=$(target)/fuzz-lints \
@@ -135,12 +143,14 @@ $(deny):
 licences: $(deny)
 	$(deny) --log-level warn --locked check licenses bans sources
 	$(deny) --log-level warn --locked --manifest-path fuzz/Cargo.toml check licenses bans sources
+	$(deny) --log-level warn --locked --manifest-path bench/iceoryx2/Cargo.toml check licenses bans sources
 
 # Known holes are in a database on the network, which not every machine reaches.
 advisories: $(deny)
 	@if reason=$$($(deny) fetch db 2>&1); then \
 	  $(deny) --log-level warn --locked check --disable-fetch advisories; \
 	  $(deny) --log-level warn --locked --manifest-path fuzz/Cargo.toml check --disable-fetch advisories; \
+	  $(deny) --log-level warn --locked --manifest-path bench/iceoryx2/Cargo.toml check --disable-fetch advisories; \
 	else \
 	  echo "advisories: not checked, since their database cannot be fetched: $$(tail -n 1 <<< "$$reason")"; \
 	fi
@@ -151,11 +161,23 @@ spelling:
 
 # ---- testing ----------------------------------------------------------------------------------------
 
-.PHONY: packages test unit browser python loom miri fuzz bench-quick
+.PHONY: packages test parts note-machine nothing-left unit browser python loom miri fuzz bench-peers bench-quick
 packages:
 	scripts/packages test
 
-test: packages page check unit browser python loom miri fuzz bench-quick
+# What the tests mount, attach, start or write outside of target/ is gone when they end: the last step fails if not.
+# The variable marks every process of this run.
+before := $(target)/machine-before
+test: export TESTS_OF_BYWASH := $(shell echo $$$$-$$(date +%s))
+test: packages note-machine parts nothing-left
+parts: page check unit browser python loom miri fuzz bench-quick
+
+note-machine:
+	mkdir -p $(target)
+	scripts/left-behind note $(before)
+
+nothing-left:
+	scripts/left-behind check $(before)
 
 unit:
 	$(CARGO) build --locked --workspace $(features)
@@ -216,7 +238,7 @@ miri:
 	  echo "miri: left out, since it cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi
 
-# Inputs that a fuzzer makes up, for the ends that a lying peer can reach: ten seconds a target, which finds what broke
+# Inputs that a fuzzer makes up, for the ends that a lying peer can reach: seven seconds a target, which finds what broke
 # today; for more see scripts/fuzz. It builds with cargo and the flags of cargo-fuzz: that command would have to be
 # built first and adds nothing that is used here. Those who have it can use it, fuzz/ is laid out as it wants.
 fuzz:
@@ -227,8 +249,21 @@ fuzz:
 	  echo "fuzz: left out, since it cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi
 
+# iceoryx2 as published, for `bywash bench ipc`: a program beside the command, since it needs libclang. Where it cannot be
+# built, the reason is kept there for the rows of the bench.
+iceoryx2 := $(release)/bywash-bench-iceoryx2
+bench-peers:
+	@mkdir -p $(release); rm -f $(iceoryx2).reason; \
+	if reason=$$({ scripts/packages bench-peers && \
+	    $(CARGO) build --release --locked --manifest-path bench/iceoryx2/Cargo.toml --target-dir $(target)/iceoryx2; } 2>&1); then \
+	  cp $(target)/iceoryx2/release/bywash-bench-iceoryx2 $(iceoryx2); \
+	else \
+	  rm -f $(iceoryx2); tail -n 1 <<< "$$reason" > $(iceoryx2).reason; \
+	  echo "bench-peers: iceoryx2 left out, since it cannot be built: $$(cat $(iceoryx2).reason)"; \
+	fi
+
 # Whether the benches work, not how fast anything is.
-bench-quick: build
+bench-quick: build bench-peers
 	$(release)/bywash bench run --quick
 	$(release)/bywash bench ipc --quick
 	$(release)/bywash bench flow --quick

@@ -1,6 +1,7 @@
 //! Links the command so that it starts quickly, and finds the planner's page for it (feature `page`).
 //!
-//! Most of what the dynamic loader does for it is writing eight thousand addresses. Packed they are a tenth of that work
+//! The launcher (`src/launcher`) is a static program without a C library. Most of what the dynamic loader does for the
+//! command itself is writing eight thousand addresses. Packed they are a tenth of that work
 //! (DT_RELR), which loaders know since glibc 2.36.
 
 use std::env;
@@ -17,8 +18,13 @@ fn main() {
         println!("cargo:rerun-if-changed={}", page.display());
         println!("cargo:rustc-env=BYWASH_PAGE={}", page.display());
     }
+    // The launcher is a program of its own, which has no library and no loader.
+    for argument in ["-static", "-nostdlib", "-nostartfiles", "-Wl,--build-id=none", "-Wl,-z,noseparate-code"]
+    {
+        println!("cargo:rustc-link-arg-bin=bywash={argument}");
+    }
     if env::var("CARGO_CFG_TARGET_ENV").as_deref() == Ok("gnu") && loader_unpacks() {
-        println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
+        println!("cargo:rustc-link-arg-bin=bywash-command=-Wl,-z,pack-relative-relocs");
     }
 }
 

@@ -423,7 +423,7 @@ impl End {
     fn check(&mut self, error: &Error) {
         let peer = &self.peer;
         match error {
-            Error::TimedOut => {}
+            Error::TimedOut | Error::AllocTimedOut { .. } => {}
             Error::Peer { .. } => self.accused = true,
             // The control memory says whether it is closed, and so may a lie; also, what was found out before.
             Error::Closed => assert!(peer.closed || peer.socket.is_none() || !peer.honest, "{error}"),

@@ -5,6 +5,7 @@ use arbitrary::Arbitrary;
 use bywash_peers::{FIXED, Words, memory};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::sync::{LazyLock, OnceLock};
 
 /// Seals of a sealed container.
@@ -47,10 +48,38 @@ pub enum Kind {
     Pipe,
     /// A socket.
     Socket,
+    /// A file that has no name any more and may be written.
+    Deleted,
+    /// A file of which nothing but the end was written.
+    Sparse,
+    /// Memory in reserved huge pages, or else no seals.
+    Huge,
+    /// An end of a pipe, to be written to.
+    PipeWriter,
+    /// A socket of sequenced packets that has no other end.
+    Packets,
+    /// A socket that listens.
+    Listener,
+    /// An event counter.
+    Event,
+    /// A timer.
+    Timer,
+    /// A set of descriptors to be waited for.
+    Epoll,
+    /// Changes of folders that are told of.
+    Inotify,
+    /// An io_uring, or else an event counter where the kernel passes none on.
+    Uring,
+    /// This process.
+    Process,
+    /// A device of zeros.
+    Zero,
+    /// A file of the kernel's own making.
+    Proc,
 }
 
 /// How many kinds there are.
-const KINDS: usize = Kind::Socket as usize + 1;
+const KINDS: usize = Kind::Proc as usize + 1;
 
 /// The sealed container that liars have.
 pub(crate) fn frozen() -> &'static Picture {
@@ -87,10 +116,96 @@ static OTHERS: LazyLock<[OwnedFd; KINDS - 3]> = LazyLock::new(|| {
         File::open("/").unwrap().into(),
         reader.into(),
         std::os::unix::net::UnixStream::pair().unwrap().0.into(),
+        written(0),
+        written(1 << 24),
+        // SAFETY: a name with a zero at its end, and flags.
+        made(|| unsafe { libc::memfd_create(c"huge".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_HUGETLB) })
+            .unwrap_or_else(|| memory(ARENA, 0)),
+        std::io::pipe().unwrap().1.into(),
+        bywash_link::socket_pair().unwrap().0,
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap().into(),
+        event(),
+        // SAFETY: numbers alone.
+        made(|| unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) }).unwrap(),
+        // SAFETY: numbers alone.
+        made(|| unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).unwrap(),
+        // SAFETY: numbers alone.
+        made(|| unsafe { libc::inotify_init1(libc::IN_CLOEXEC) }).unwrap(),
+        uring().filter(can_be_passed).unwrap_or_else(event),
+        // SAFETY: numbers alone.
+        made(|| unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as RawFd })
+            .unwrap_or_else(event),
+        File::open("/dev/zero").unwrap().into(),
+        File::open("/proc/self/maps").unwrap().into(),
     ]
 });
 
+/// A descriptor that a call has made; none if the kernel makes none.
+fn made(call: impl FnOnce() -> RawFd) -> Option<OwnedFd> {
+    let file = call();
+    // SAFETY: the call has made it, and nobody else has it.
+    (file >= 0).then(|| unsafe { OwnedFd::from_raw_fd(file) })
+}
+
+/// An event counter.
+pub(crate) fn event() -> OwnedFd {
+    // SAFETY: numbers alone.
+    made(|| unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }).unwrap()
+}
+
+fn uring() -> Option<OwnedFd> {
+    // Bytes of the parameters, all zeros: no flags.
+    let mut parameters = [0u64; 15];
+    // SAFETY: as many bytes as the kernel reads and writes.
+    made(|| unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) as RawFd })
+}
+
+/// Returns whether the kernel lets a descriptor be passed on; one of an io_uring cannot be since Linux 6.7.
+fn can_be_passed(file: &OwnedFd) -> bool {
+    let (one, _other) = bywash_link::socket_pair().unwrap();
+    bywash_peers::send(&one, &[1], &[file.as_raw_fd()])
+}
+
+/// A file without a name, whose last of four pages, from an offset on, has been written.
+fn written(offset: u64) -> OwnedFd {
+    let file = tempfile::tempfile().unwrap();
+    file.write_all_at(&[7; 4096], offset + 3 * 4096).unwrap();
+    file.into()
+}
+
 impl Kind {
+    /// Returns whether the kind is a file of data, which can be read or written at any offset.
+    pub fn is_file(self) -> bool {
+        use Kind as K;
+        !matches!(
+            self,
+            K::Name
+                | K::Null
+                | K::Folder
+                | K::Pipe
+                | K::Socket
+                | K::PipeWriter
+                | K::Packets
+                | K::Listener
+                | K::Event
+                | K::Timer
+                | K::Epoll
+                | K::Inotify
+                | K::Uring
+                | K::Process
+                | K::Zero
+                | K::Proc
+        )
+    }
+
+    /// Returns whether the kind is memory that nobody can take away from a process that has mapped it.
+    pub fn stays(self) -> bool {
+        matches!(
+            self,
+            Kind::Arena | Kind::OtherArena | Kind::Frozen | Kind::Odd | Kind::Giant | Kind::ReadOnly
+        ) || matches!(self, Kind::Shrinking | Kind::Growing | Kind::Empty)
+    }
+
     /// Its number in this process, which stays open.
     pub fn descriptor(self) -> RawFd {
         match self {

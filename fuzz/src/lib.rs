@@ -11,15 +11,19 @@
 //! - [`Picture`]: memory whose contents tell where they were taken from
 //! - [`Kind`], [`Packet`]: descriptors and messages of every kind
 //! - [`Value`], [`Few`], [`Size`]: numbers that a liar likes
+//! - [`served`]: a device server that is stepped, and its clients
+//! - [`disk`]: a disk that is exported by vhost-user, its frontends and guests
 //! - [`watched`], [`settled`]: nothing is left behind
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a fuzz target fails by panicking")]
 
 mod belongings;
+pub mod disk;
 mod files;
 mod packet;
 mod picture;
 mod ring;
+pub mod served;
 mod steps;
 mod value;
 

@@ -4,7 +4,7 @@ use crate::picture::ARENA;
 use arbitrary::{Arbitrary, Result, Unstructured};
 
 /// A number, small or at some edge as often as any.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Value(u64);
 
 const EDGES: [u64; 12] = [

@@ -46,6 +46,18 @@ class Stats(NamedTuple):
     """Times that the peer was woken through the socket."""
     no_room: int
     """Times that there was no room at first."""
+    arena_bytes: int
+    """Size of this end's arena, in bytes."""
+    arena_held: int
+    """Containers of the arena that this program has and has not shipped."""
+    arena_held_bytes: int
+    """Bytes of the arena that this program has and has not shipped."""
+    arena_shipped: int
+    """Containers of the arena that the peer has and has not given back."""
+    arena_shipped_bytes: int
+    """Bytes of the arena that the peer has and has not given back."""
+    arena_largest_free: int
+    """Size of the largest container that could be allocated in the arena, in bytes."""
 
 
 class Choice(NamedTuple):

@@ -73,7 +73,7 @@ impl Gone {
 /// The exception for an error.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
-        Error::TimedOut => "TimedOut",
+        Error::TimedOut | Error::AllocTimedOut { .. } => "TimedOut",
         Error::Closed => "Closed",
         Error::PeerDied { .. } => "PeerDied",
         Error::Peer { .. } => "ProtocolError",

@@ -3,22 +3,18 @@
 use crate::errors::{closed, exception};
 use crate::options::chosen;
 use crate::path::Path;
-use crate::waiting::{Attempt, Limit, beside, in_slices};
-use bywash_container::Error;
+use crate::waiting::{Attempt, Limit, in_slices};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 /// Waits for peers at a name in the file system.
 ///
-/// ``Listener.bind(name)`` makes the name, which must not exist; it stays until somebody removes it. Who may connect
-/// is what the permissions of the name say, and ``path.peer`` tells who did.
+/// ``Listener.bind(name)`` makes the name, which stays until somebody removes it; a socket there that nobody listens at
+/// any more is replaced. Who may connect is what the permissions of the name say, and ``path.peer`` tells who did.
 #[pyclass(frozen, module = "bywash")]
 pub(crate) struct Listener {
     listener: Mutex<Option<Arc<bywash_container::Listener>>>,
@@ -31,16 +27,6 @@ impl Listener {
     }
 }
 
-/// Waits until somebody wants to connect.
-fn wait_for_peer(listener: &bywash_container::Listener, limit: Duration) -> Result<(), Error> {
-    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-    match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&limit)) {
-        Ok(0) | Err(Errno::INTR) => Err(Error::TimedOut),
-        Ok(_) => Ok(()),
-        Err(error) => Err(Error::Io { what: "wait for a peer".into(), source: error.into() }),
-    }
-}
-
 #[pymethods]
 impl Listener {
     /// Makes the name.
@@ -50,7 +36,8 @@ impl Listener {
         Ok(Listener { listener: Mutex::new(Some(Arc::new(listener))) })
     }
 
-    /// Waits for a peer and makes a path to it; keywords as told at ``Path``.
+    /// Waits for a peer and makes a path to it, no longer than ``timeout`` in all; keywords as told at ``Path``. A peer
+    /// that connects and says nothing keeps no other one waiting.
     #[pyo3(
         signature = (timeout=None, **options),
         text_signature = "($self, timeout=None, *, class_='checked', **options)"
@@ -63,17 +50,11 @@ impl Listener {
     ) -> PyResult<Path> {
         let limit = Limit::of(timeout)?;
         let chosen = chosen(py, options)?;
-        loop {
-            in_slices(py, limit, |slice| match self.open() {
-                Ok(listener) => Attempt::Done(wait_for_peer(&listener, slice)),
-                Err(gone) => Attempt::Over(gone),
-            })?;
-            let (listener, options) = (self.open()?, chosen.options.clone());
-            // Another thread may have been faster.
-            if let Some(path) = beside(py, move || listener.try_accept(&options))? {
-                return Ok(Path::new(path, chosen.access, chosen.class));
-            }
-        }
+        let path = in_slices(py, limit, |slice| match self.open() {
+            Ok(listener) => Attempt::Done(listener.accept_within(&chosen.options, slice)),
+            Err(gone) => Attempt::Over(gone),
+        })?;
+        Ok(Path::new(path, chosen.access, chosen.class))
     }
 
     /// The listener's descriptor, which is readable when ``accept`` would find somebody.

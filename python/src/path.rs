@@ -40,9 +40,9 @@ use std::time::Duration;
 /// depth, containers_out_max
 ///     Messages on their way, and containers that the peer can have, at a time: powers of two; 256 and 1024.
 /// wait
-///     ``"adaptive"`` (default) spins for some tens of microseconds, then sleeps; ``"spin"``; ``"sleep"``.
+///     ``"adaptive"`` (default) spins where that has paid, for 100 us at most, then sleeps; ``"spin"``; ``"sleep"``.
 /// peer_arena_bytes_max
-///     Address space that the peer's memory may take here; default 4 GiB.
+///     Bytes that the peer's memory may have; default 64 MiB.
 /// greeting_limit
 ///     Seconds that the peer may take to present itself; default 10.
 ///

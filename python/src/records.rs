@@ -39,6 +39,7 @@ pub(crate) fn stats<'py>(py: Python<'py>, known: Stats) -> PyResult<Bound<'py, P
     counted! {
         shipped shipped_bytes received received_bytes inline copied_out_bytes forwarded
         spins futex_sleeps socket_sleeps futex_wakes doorbells no_room
+        arena_bytes arena_held arena_held_bytes arena_shipped arena_shipped_bytes arena_largest_free
     }
 }
 

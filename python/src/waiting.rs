@@ -52,7 +52,9 @@ pub(crate) fn in_slices<T: Send>(
         let (slice, is_last) = limit.next();
         match py.detach(|| attempt(slice)) {
             Attempt::Over(gone) => return Err(gone),
-            Attempt::Done(Err(Error::TimedOut)) if !is_last => py.check_signals()?,
+            Attempt::Done(Err(Error::TimedOut | Error::AllocTimedOut { .. })) if !is_last => {
+                py.check_signals()?
+            }
             Attempt::Done(outcome) => return outcome.or_raise(py),
         }
     }

@@ -64,7 +64,8 @@ def test_sockets_are_taken_over():
     here, there = bywash.socket_pair()
     assert here.type == socket.SOCK_SEQPACKET and here.family == socket.AF_UNIX
     there.close()
-    with pytest.raises(bywash.Closed):
+    # A peer that leaves before it has presented itself has not closed a path: there was none.
+    with pytest.raises(bywash.PeerDied):
         bywash.Path.over(here)
     assert here.fileno() == -1
     with pytest.raises(ValueError, match="descriptor -1 is not open"):
@@ -190,3 +191,18 @@ def test_everything_is_documented_and_typed():
                 assert vars(one)[member].__doc__, f"{name}.{member} says nothing"
                 section = stubs.split(f"class {name}")[1].split("@final")[0]
                 assert f"def {member}(" in section, f"{name}.{member} has no type"
+
+
+def test_an_arena_that_is_used_up_tells_who_holds_it(pair):
+    path, other = pair(arena_bytes=1 << 20)
+    kept = [path.alloc(1 << 18) for _ in range(4)]
+    with pytest.raises(bywash.TimedOut, match="this program holds 1048576 in 4 containers"):
+        path.alloc(1 << 18, timeout=0.01)
+    path.ship(kept.pop())
+    message = other.receive()
+    with pytest.raises(bywash.TimedOut, match="this program holds 786432 in 3 .*the peer holds 262144 in 1 "):
+        path.alloc(1 << 18, timeout=0.12)
+    stats = path.stats()
+    assert (stats.arena_bytes, stats.arena_held, stats.arena_held_bytes) == (1 << 20, 3, 3 << 18)
+    assert (stats.arena_shipped, stats.arena_shipped_bytes, stats.arena_largest_free) == (1, 1 << 18, 0)
+    del message

@@ -207,8 +207,11 @@ def test_what_the_papers_simulated():
     by_name = {target.what: target for target in targets}
     best = by_name["Web, on a switch: active 1.5 GHz / conventional"]
     assert best.simulated == pytest.approx(fast / slow)
-    for target in targets:
-        assert target.agrees == (target.range[0] <= target.simulated <= target.range[1])
+    differ = [target.what for target in targets if target.verdict == "differs"]
+    assert "Video, on PCI: active / conventional" in differ and len(differ) == 4
+    assert all(bool(target.note) == (target.verdict == "differs") for target in targets)
+    assert bars["RapidIO, conventional"].says_binding == "processors"
+    assert bars["RapidIO, conventional"].verdict == "differs"
 
 
 def test_a_seed_is_a_run(server):

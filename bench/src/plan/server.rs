@@ -12,6 +12,7 @@ use bywash_sim::preset::Preset;
 use bywash_sim::server::{Options, Stop, simulate};
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
 
@@ -88,8 +89,7 @@ pub fn peer(structure: &str, requests: u64) -> Result<(), Error> {
     let known = known.ok_or_else(|| Error::Usage(format!("{structure} is no part of this bench")))?;
     let run = run(known, requests)?;
     let said = serde_json::to_string(&run).map_err(|error| Error::failed("JSON", error.to_string()))?;
-    println!("{said}");
-    Ok(())
+    writeln!(io::stdout(), "{said}").map_err(|error| Error::failed("standard output", error.to_string()))
 }
 
 fn run(structure: Architecture, requests: u64) -> Result<Run, Error> {

@@ -244,7 +244,7 @@ typedef enum bywash_class {
  */
 typedef enum bywash_wait {
   /**
-   * Spin for some tens of microseconds at most, then sleep. The default.
+   * Spin where that has paid, for 100 us at most, then sleep. The default.
    */
   BYWASH_WAIT_ADAPTIVE = 0,
   /**
@@ -415,6 +415,30 @@ typedef struct bywash_stats {
    * Times that there was no room at first.
    */
   uint64_t no_room;
+  /**
+   * Size of this end's arena, in bytes.
+   */
+  uint64_t arena_bytes;
+  /**
+   * Containers of the arena that this program has and has not shipped.
+   */
+  uint64_t arena_held;
+  /**
+   * Bytes of the arena that this program has and has not shipped.
+   */
+  uint64_t arena_held_bytes;
+  /**
+   * Containers of the arena that the peer has and has not given back.
+   */
+  uint64_t arena_shipped;
+  /**
+   * Bytes of the arena that the peer has and has not given back.
+   */
+  uint64_t arena_shipped_bytes;
+  /**
+   * Size of the largest container that could be allocated in the arena, in bytes.
+   */
+  uint64_t arena_largest_free;
 } bywash_stats;
 
 /**
@@ -919,9 +943,11 @@ int bywash_options_set_containers_out_max(struct bywash_options options, uint32_
 int bywash_options_set_wait(struct bywash_options options, int wait);
 
 /**
- * Sets how many bytes of address space the peer's arena may take here. Default 4 GiB.
+ * Sets how many bytes the peer's arena, and those that it passes on, may have together. Default 64 MiB. A peer that
+ * brings more is BYWASH_ERROR_MISFIT.
  */
-int bywash_options_set_peer_arena_bytes_max(struct bywash_options options, size_t bytes);
+int bywash_options_set_peer_arena_bytes_max(struct bywash_options options,
+                                            size_t bytes);
 
 /**
  * Sets how long, in nanoseconds, the peer may take to present itself when a path is made. Not negative.
@@ -930,28 +956,41 @@ int bywash_options_set_peer_arena_bytes_max(struct bywash_options options, size_
 int bywash_options_set_greeting_limit(struct bywash_options options, int64_t limit_ns);
 
 /**
- * Listens at a name in the file system, which must not exist and stays until you remove it. Its permissions
- * say who may connect. What a peer gets is for you to say when it comes: a path by bywash_accept(), or a
+ * Listens at a name in the file system, which stays until you remove it. A socket there that nobody listens at any
+ * more is replaced; anything else is BYWASH_ERROR_SYSTEM. Its permissions say who may connect. What a peer gets is for you to say when it comes: a path by bywash_accept(), or a
  * channel by bywash_server_accept().
  */
-int bywash_listen(const char *name, struct bywash_listener *listener);
+int bywash_listen(const char *name,
+                  struct bywash_listener *listener);
 
 /**
- * Waits for a peer and makes a path to it. To wait no longer than you like, poll the listener's descriptor
- * first. A peer that does not fit is an error of this call only; the listener goes on.
+ * Waits for a peer and makes a path to it. Peers that have connected present themselves side by side, so that one
+ * that is silent keeps no other one waiting. A peer that does not fit is an error of this call only; the listener
+ * goes on.
  */
-int bywash_accept(struct bywash_listener listener, struct bywash_options options, struct bywash_path *path);
+int bywash_accept(struct bywash_listener listener,
+                  struct bywash_options options,
+                  struct bywash_path *path);
 
 /**
- * Waits for a peer and answers the descriptor of the connection, which is yours: give it to bywash_path_over()
- * or bywash_server_over(), in a thread of its own, say, so that a peer that is slow to present itself does not
- * hold up the next one. Or close it.
+ * As bywash_accept(), but waits no longer than timeout_ns in all, until the peer has presented itself; negative:
+ * for ever.
+ */
+int bywash_accept_within(struct bywash_listener listener,
+                         struct bywash_options options,
+                         int64_t timeout_ns,
+                         struct bywash_path *path);
+
+/**
+ * Waits for a peer that presents itself and answers the descriptor of the connection, which is yours: give it to
+ * bywash_path_over() or bywash_server_over(), or close it.
  */
 int bywash_accept_fd(struct bywash_listener listener,
                      int *fd);
 
 /**
- * Tells the listener's descriptor, which is readable when a peer is waiting. It stays the library's.
+ * Tells the listener's descriptor, which is readable when a call that accepts may find somebody. It stays the
+ * library's.
  */
 int bywash_listener_fd(struct bywash_listener listener, int *fd);
 
@@ -1225,7 +1264,7 @@ int bywash_client_options_set_wait(struct bywash_client_options options, int wai
 int bywash_client_options_set_greeting_limit(struct bywash_client_options options, int64_t limit_ns);
 
 /**
- * Makes options of a server: depths up to 4096 and arenas up to 1 GiB are allowed. Free them with
+ * Makes options of a server: depths up to 4096 and arenas up to 64 MiB are allowed. Free them with
  * bywash_server_options_free(); channels that were made with them do not need them.
  */
 int bywash_server_options_new(struct bywash_server_options *options);
@@ -1242,10 +1281,11 @@ int bywash_server_options_free(struct bywash_server_options *options);
 int bywash_server_options_set_depth_max(struct bywash_server_options options, uint32_t requests);
 
 /**
- * Sets how many bytes of address space a client's arena may take here. Default 1 GiB. A client that asks for
- * more is BYWASH_ERROR_MISFIT, on both sides.
+ * Sets how many bytes a client's arena may have. Default 64 MiB. It takes address space here, and memory where the
+ * client has touched none. A client that asks for more is BYWASH_ERROR_MISFIT, on both sides.
  */
-int bywash_server_options_set_arena_bytes_max(struct bywash_server_options options, size_t bytes);
+int bywash_server_options_set_arena_bytes_max(struct bywash_server_options options,
+                                              size_t bytes);
 
 /**
  * Sets how this end waits, one of enum bywash_wait.
@@ -1473,13 +1513,22 @@ int bywash_request_complete(struct bywash_request *request,
                             uint64_t value);
 
 /**
- * Waits for a client and makes a channel to it. To wait no longer than you like, poll the listener's descriptor
- * first. A client that does not fit is an error of this call only; the listener goes on. A client that is slow
- * to present itself holds up this call, until the limit of the options: see bywash_accept_fd().
+ * Waits for a client and makes a channel to it. Clients that have connected present themselves side by side, so
+ * that one that is silent keeps no other one waiting. A client that does not fit is an error of this call only; the
+ * listener goes on.
  */
 int bywash_server_accept(struct bywash_listener listener,
                          struct bywash_server_options options,
                          struct bywash_server *server);
+
+/**
+ * As bywash_server_accept(), but waits no longer than timeout_ns in all, until the client has presented itself;
+ * negative: for ever.
+ */
+int bywash_server_accept_within(struct bywash_listener listener,
+                                struct bywash_server_options options,
+                                int64_t timeout_ns,
+                                struct bywash_server *server);
 
 /**
  * Makes the server's end of a channel over a connected descriptor of bywash_socket_pair(), or one that was

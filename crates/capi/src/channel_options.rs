@@ -162,7 +162,7 @@ pub unsafe extern "C" fn bywash_client_options_set_greeting_limit(
     set(options, greeting_limit(limit_ns), Options::greeting_limit)
 }
 
-/// Makes options of a server: depths up to 4096 and arenas up to 1 GiB are allowed. Free them with
+/// Makes options of a server: depths up to 4096 and arenas up to 64 MiB are allowed. Free them with
 /// bywash_server_options_free(); channels that were made with them do not need them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_server_options_new(options: *mut bywash_server_options) -> c_int {
@@ -190,8 +190,8 @@ pub unsafe extern "C" fn bywash_server_options_set_depth_max(
     allow(options, Ok(requests), ServerOptions::depth_max)
 }
 
-/// Sets how many bytes of address space a client's arena may take here. Default 1 GiB. A client that asks for
-/// more is BYWASH_ERROR_MISFIT, on both sides.
+/// Sets how many bytes a client's arena may have. Default 64 MiB. It takes address space here, and memory where the
+/// client has touched none. A client that asks for more is BYWASH_ERROR_MISFIT, on both sides.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_server_options_set_arena_bytes_max(
     options: bywash_server_options,

@@ -114,7 +114,7 @@ pub(crate) fn c_text(text: String) -> CString {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let code = match &error {
-            Error::TimedOut => BYWASH_ERROR_TIMED_OUT,
+            Error::TimedOut | Error::AllocTimedOut { .. } => BYWASH_ERROR_TIMED_OUT,
             Error::Closed => BYWASH_ERROR_CLOSED,
             Error::PeerDied { .. } => BYWASH_ERROR_PEER_DIED,
             Error::Peer { .. } => BYWASH_ERROR_PEER,

@@ -34,7 +34,7 @@ pub enum bywash_class {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum bywash_wait {
-    /// Spin for some tens of microseconds at most, then sleep. The default.
+    /// Spin where that has paid, for 100 us at most, then sleep. The default.
     BYWASH_WAIT_ADAPTIVE = 0,
     /// Spin and never sleep: the shortest latency, for a core of its own.
     BYWASH_WAIT_SPIN = 1,
@@ -182,7 +182,8 @@ pub unsafe extern "C" fn bywash_options_set_wait(options: bywash_options, wait: 
     }
 }
 
-/// Sets how many bytes of address space the peer's arena may take here. Default 4 GiB.
+/// Sets how many bytes the peer's arena, and those that it passes on, may have together. Default 64 MiB. A peer that
+/// brings more is BYWASH_ERROR_MISFIT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_peer_arena_bytes_max(
     options: bywash_options,

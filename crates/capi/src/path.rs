@@ -68,6 +68,18 @@ pub struct bywash_stats {
     pub doorbells: u64,
     /// Times that there was no room at first.
     pub no_room: u64,
+    /// Size of this end's arena, in bytes.
+    pub arena_bytes: u64,
+    /// Containers of the arena that this program has and has not shipped.
+    pub arena_held: u64,
+    /// Bytes of the arena that this program has and has not shipped.
+    pub arena_held_bytes: u64,
+    /// Containers of the arena that the peer has and has not given back.
+    pub arena_shipped: u64,
+    /// Bytes of the arena that the peer has and has not given back.
+    pub arena_shipped_bytes: u64,
+    /// Size of the largest container that could be allocated in the arena, in bytes.
+    pub arena_largest_free: u64,
 }
 
 /// A path that stays alive as long as the answer.
@@ -109,11 +121,11 @@ pub(crate) unsafe fn name_of<'a>(name: *const c_char) -> Result<&'a OsStr, Failu
     Ok(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()))
 }
 
-/// Waits for somebody to come to a listener.
-pub(crate) fn come_to(listener: bywash_listener) -> Result<OwnedFd, Failure> {
+/// Waits for somebody to come to a listener and to present itself; negative: for ever.
+pub(crate) fn come_to(listener: bywash_listener, timeout_ns: i64) -> Result<OwnedFd, Failure> {
     // The listener stays as long as the call, whatever another thread does with the handle.
     let listener = LISTENERS.look(listener, |listener| listener.clone())?;
-    Ok(listener.accept_socket()?)
+    Ok(listener.accept_socket(limit(timeout_ns))?)
 }
 
 /// A descriptor that C gives away.
@@ -126,8 +138,8 @@ pub(crate) fn given(fd: c_int) -> Result<OwnedFd, Failure> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Listens at a name in the file system, which must not exist and stays until you remove it. Its permissions
-/// say who may connect. What a peer gets is for you to say when it comes: a path by bywash_accept(), or a
+/// Listens at a name in the file system, which stays until you remove it. A socket there that nobody listens at any
+/// more is replaced; anything else is BYWASH_ERROR_SYSTEM. Its permissions say who may connect. What a peer gets is for you to say when it comes: a path by bywash_accept(), or a
 /// channel by bywash_server_accept().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_listen(name: *const c_char, listener: *mut bywash_listener) -> c_int {
@@ -139,8 +151,9 @@ pub unsafe extern "C" fn bywash_listen(name: *const c_char, listener: *mut bywas
     }))
 }
 
-/// Waits for a peer and makes a path to it. To wait no longer than you like, poll the listener's descriptor
-/// first. A peer that does not fit is an error of this call only; the listener goes on.
+/// Waits for a peer and makes a path to it. Peers that have connected present themselves side by side, so that one
+/// that is silent keeps no other one waiting. A peer that does not fit is an error of this call only; the listener
+/// goes on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_accept(
     listener: bywash_listener,
@@ -150,23 +163,39 @@ pub unsafe extern "C" fn bywash_accept(
     answer(check_place(path, NULL_PATH).and_then(|()| {
         let options = chosen(options)?;
         // SAFETY: the caller's variable.
-        unsafe { hand_out(Path::over(come_to(listener)?, &options)?, path) }
+        unsafe { hand_out(Path::over(come_to(listener, -1)?, &options)?, path) }
     }))
 }
 
-/// Waits for a peer and answers the descriptor of the connection, which is yours: give it to bywash_path_over()
-/// or bywash_server_over(), in a thread of its own, say, so that a peer that is slow to present itself does not
-/// hold up the next one. Or close it.
+/// As bywash_accept(), but waits no longer than timeout_ns in all, until the peer has presented itself; negative:
+/// for ever.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_accept_within(
+    listener: bywash_listener,
+    options: bywash_options,
+    timeout_ns: i64,
+    path: *mut bywash_path,
+) -> c_int {
+    answer(check_place(path, NULL_PATH).and_then(|()| {
+        let options = chosen(options)?;
+        // SAFETY: the caller's variable.
+        unsafe { hand_out(Path::over(come_to(listener, timeout_ns)?, &options)?, path) }
+    }))
+}
+
+/// Waits for a peer that presents itself and answers the descriptor of the connection, which is yours: give it to
+/// bywash_path_over() or bywash_server_over(), or close it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_accept_fd(listener: bywash_listener, fd: *mut c_int) -> c_int {
     answer(check_place(fd, c"the pointer for the descriptor is null").and_then(|()| {
-        let socket = come_to(listener)?;
+        let socket = come_to(listener, -1)?;
         // SAFETY: the caller's variable, which is not null.
         unsafe { put(fd, socket.into_raw_fd(), c"") }
     }))
 }
 
-/// Tells the listener's descriptor, which is readable when a peer is waiting. It stays the library's.
+/// Tells the listener's descriptor, which is readable when a call that accepts may find somebody. It stays the
+/// library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_listener_fd(listener: bywash_listener, fd: *mut c_int) -> c_int {
     let number = LISTENERS.look(listener, |listener| listener.as_fd().as_raw_fd());
@@ -266,6 +295,12 @@ pub unsafe extern "C" fn bywash_path_stats(
         futex_wakes: known.futex_wakes,
         doorbells: known.doorbells,
         no_room: known.no_room,
+        arena_bytes: known.arena_bytes,
+        arena_held: known.arena_held,
+        arena_held_bytes: known.arena_held_bytes,
+        arena_shipped: known.arena_shipped,
+        arena_shipped_bytes: known.arena_shipped_bytes,
+        arena_largest_free: known.arena_largest_free,
     });
     // SAFETY: the caller has `size` bytes there, or null.
     answer(counted.and_then(|counted| unsafe { put_sized(stats, size, counted, NULL_STATS) }))

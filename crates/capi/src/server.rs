@@ -112,9 +112,9 @@ fn server(handle: bywash_server) -> Result<Arc<End>, Failure> {
     SERVERS.look(handle, |end| end.clone())
 }
 
-/// Waits for a client and makes a channel to it. To wait no longer than you like, poll the listener's descriptor
-/// first. A client that does not fit is an error of this call only; the listener goes on. A client that is slow
-/// to present itself holds up this call, until the limit of the options: see bywash_accept_fd().
+/// Waits for a client and makes a channel to it. Clients that have connected present themselves side by side, so
+/// that one that is silent keeps no other one waiting. A client that does not fit is an error of this call only; the
+/// listener goes on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_server_accept(
     listener: bywash_listener,
@@ -124,7 +124,23 @@ pub unsafe extern "C" fn bywash_server_accept(
     answer(check_place(server, NULL_SERVER).and_then(|()| {
         let options = server_options(options)?;
         // SAFETY: the caller's variable.
-        unsafe { hand_out(Server::over(come_to(listener)?, &options)?, server) }
+        unsafe { hand_out(Server::over(come_to(listener, -1)?, &options)?, server) }
+    }))
+}
+
+/// As bywash_server_accept(), but waits no longer than timeout_ns in all, until the client has presented itself;
+/// negative: for ever.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_server_accept_within(
+    listener: bywash_listener,
+    options: bywash_server_options,
+    timeout_ns: i64,
+    server: *mut bywash_server,
+) -> c_int {
+    answer(check_place(server, NULL_SERVER).and_then(|()| {
+        let options = server_options(options)?;
+        // SAFETY: the caller's variable.
+        unsafe { hand_out(Server::over(come_to(listener, timeout_ns)?, &options)?, server) }
     }))
 }
 

@@ -1,5 +1,6 @@
 //! Memory of a channel's arena that goes along with requests.
 
+use crate::holders::Holders;
 use crate::layout::{Extent, GRANULE};
 use crate::stats::Counters;
 use bywash_link::{Arena, Block, Blocks, Error, Exclusive, Maker};
@@ -15,14 +16,21 @@ pub(crate) struct Pool {
     /// Whether what the server has had may be borrowed; see [`crate::Options::trusted`].
     trusted: bool,
     maker: Maker,
-    counters: Arc<Counters>,
+    holders: Holders,
 }
 
 impl Pool {
-    pub(crate) fn new(arena: Arena, trusted: bool, counters: Arc<Counters>) -> Pool {
+    pub(crate) fn new(arena: Arena, trusted: bool, holders: Holders) -> Pool {
         let bytes = arena.file.bytes();
         let (free, largest) = (Exclusive::new(Blocks::new(bytes)), Blocks::largest(bytes));
-        Pool { arena, free, largest, trusted, maker: Maker::this(), counters }
+        Pool { arena, free, largest, trusted, maker: Maker::this(), holders }
+    }
+
+    #[cold]
+    fn used_up(&self, asked: usize) -> Error {
+        let mut arena = self.free.lock().usage();
+        self.holders.split(&mut arena);
+        Error::UsedUp { asked, arena: Box::new(arena) }
     }
 
     /// A buffer of a client's arena, if it has one.
@@ -37,7 +45,10 @@ impl Pool {
             return Err(Error::TooLarge { asked: bytes, most: pool.largest });
         }
         let mut free = pool.free.lock();
-        let block = free.take(bytes).ok_or(Error::UsedUp { asked: bytes })?;
+        let Some(block) = free.take(bytes) else {
+            drop(free);
+            return Err(pool.used_up(bytes));
+        };
         let (offset, capacity) = (free.offset(block), free.bytes(block));
         Ok(Buffer { pool: pool.clone(), block, offset, capacity, length: bytes })
     }
@@ -122,7 +133,7 @@ impl Buffer {
     }
 
     fn memory(&self) -> Memory<'_> {
-        Memory { base: self.base(), length: self.length, counters: &self.pool.counters }
+        Memory { base: self.base(), length: self.length, counters: &self.pool.holders.counters }
     }
 
     /// Copies `from` to the bytes from `at` on, as much as there is room for; answers how much.

@@ -2,6 +2,7 @@
 
 use crate::buffer::{Buffer, Buffers, Pool};
 use crate::control::{Incoming, Outgoing, Rings};
+use crate::holders::Holders;
 use crate::layout::{
     ARGUMENTS, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, Extent, FLAG_CLIENT, FLAG_SERVER, PROTOCOL,
     REQUEST_WORDS, RequestFields, control_words,
@@ -11,7 +12,7 @@ use bywash_link::{
     Arena, Credentials, Error, FLAG_FENCES, File, Hello, HugePages, Mail, Meeting, Wait, Waiter, Writers,
     connect, greet,
 };
-use bywash_ring::{Done, Sent, slots};
+use bywash_ring::{Done, Sent, View, slots};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -206,7 +207,7 @@ pub struct Unanswered {
 
 /// What is kept of a request while it is under way.
 #[derive(Debug)]
-struct Kept {
+pub(crate) struct Kept {
     buffer: Option<Buffer>,
     user_data: u64,
 }
@@ -299,9 +300,15 @@ impl Client {
         let rings = Rings::of(&all, options.depth);
         let fences = prepared && theirs.has_fences();
         let meeting = Rings::meeting(&rings.completions, &rings.requests, link, options.wait, fences);
-        let pool = arena.map(|arena| Arc::new(Pool::new(arena, options.trusted, meeting.counters.clone())));
-        let connection = Arc::new(Connection { meeting, pool, depth: options.depth });
         let (sent, done) = slots(options.depth as usize);
+        let holders = Holders {
+            under_way: sent.under_way(),
+            requests: View::new(rings.requests.clone(), options.depth as usize),
+            completions: View::new(rings.completions.clone(), options.depth as usize),
+            counters: meeting.counters.clone(),
+        };
+        let pool = arena.map(|arena| Arc::new(Pool::new(arena, options.trusted, holders)));
+        let connection = Arc::new(Connection { meeting, pool, depth: options.depth });
         let requests = Outgoing::new(rings.requests, options.depth);
         let completions = Incoming::new(rings.completions, options.depth);
         Ok(Client {
@@ -448,7 +455,8 @@ impl Submitter {
             }
         };
         let Submission { opcode, flags, arguments, buffer, user_data } = submission;
-        let tag = match self.sent.put(Kept { buffer, user_data }) {
+        let size = buffer.as_ref().map_or(0, |buffer| buffer.capacity() as u64);
+        let tag = match self.sent.put_sized(Kept { buffer, user_data }, size) {
             Ok(tag) => tag as u16,
             Err(Kept { buffer, .. }) => {
                 let submission = Submission { opcode, flags, arguments, buffer, user_data };

@@ -121,12 +121,18 @@ impl<const WORDS: usize> Incoming<WORDS> {
         self.trust.lose(&meeting.link, what)
     }
 
+    /// Asks for a doorbell without reading the socket; true: there is something already.
+    pub(crate) fn arm_unread(&mut self, meeting: &Meeting<Counters>) -> Result<bool, Error> {
+        self.trust.check(&meeting.link)?;
+        meeting.set_bell();
+        Ok(self.ring.is_ready() || self.closing.is_closed())
+    }
+
     /// Asks for a doorbell; true: there is something already.
     pub(crate) fn arm(&mut self, meeting: &Meeting<Counters>) -> Result<bool, Error> {
         self.trust.check(&meeting.link)?;
-        self.mind(meeting.link.drain())?;
         meeting.set_bell();
-        // Before the ring: it reads the socket, and with it a doorbell that rang just now.
+        // Before the ring: it reads the socket, and with the old doorbells one that rang just now.
         let is_over = self.mind(meeting.link.is_over())?;
         match self.ring.is_ready() || self.closing.is_closed() {
             false if is_over => Err(meeting.link.ended()),

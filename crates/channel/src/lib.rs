@@ -53,12 +53,13 @@ mod buffer;
 mod client;
 mod control;
 mod dispatch;
+mod holders;
 pub mod layout;
 mod server;
 mod stats;
 
 pub use buffer::{Buffer, Buffers, Memory};
-pub use bywash_link::{Credentials, Error, HugePages, Wait, socket_pair};
+pub use bywash_link::{ArenaUse, Credentials, Error, HugePages, Wait, socket_pair};
 pub use client::{Client, Completion, NotSubmitted, Options, Reaper, Submission, Submitter, Tag, Unanswered};
 pub use dispatch::{Dispatcher, NotDispatched};
 pub use layout::{ARGUMENTS, DEPTH_MAX};

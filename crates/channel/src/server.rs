@@ -8,7 +8,8 @@ use crate::layout::{
 };
 use crate::stats::{Counters, Stats};
 use bywash_link::{
-    Arena, Credentials, Error, FLAG_FENCES, File, Hello, Link, Mail, Meeting, SEALS_FIXED, Wait, greet,
+    Acceptor, Arena, Credentials, Error, FLAG_FENCES, File, Hello, Link, Mail, Meeting, SEALS_FIXED, Wait,
+    greet,
 };
 use bywash_ring::Shared;
 use bywash_sync::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +32,7 @@ impl Default for ServerOptions {
     fn default() -> ServerOptions {
         ServerOptions {
             depth_max: 4096,
-            arena_bytes_max: 1 << 30,
+            arena_bytes_max: 64 << 20,
             wait: Wait::default(),
             greeting_limit: Duration::from_secs(10),
         }
@@ -39,7 +40,7 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Channels of depth 4096 and arenas of 1 GiB are allowed.
+    /// Channels of depth 4096 and arenas of 64 MiB are allowed.
     pub fn new() -> ServerOptions {
         ServerOptions::default()
     }
@@ -50,7 +51,8 @@ impl ServerOptions {
         self
     }
 
-    /// Most bytes of a client's arena, which take up address space here.
+    /// Most bytes of a client's arena. Default 64 MiB. They take up address space here, and memory: what the client has
+    /// never touched, or has given back to the kernel, is taken anew at the expense of whoever touches it first.
     pub fn arena_bytes_max(mut self, bytes: usize) -> ServerOptions {
         self.arena_bytes_max = bytes;
         self
@@ -81,46 +83,56 @@ impl ServerOptions {
 ///
 /// Who may connect is what the permissions of the name say, and [`Server::peer`] tells who did.
 #[derive(Debug)]
-pub struct Listener(bywash_link::Listener);
+pub struct Listener(Acceptor);
 
 impl Listener {
-    /// Makes the name, which must not exist. It stays until somebody removes it.
+    /// Makes the name. It stays until somebody removes it. A socket that nobody listens at any more, as a program leaves
+    /// it that was killed, is replaced.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] with `AddrInUse` if the name is taken by something else, or what else the kernel says.
     pub fn bind(name: impl AsRef<Path>) -> Result<Listener, Error> {
-        bywash_link::Listener::bind(name.as_ref()).map(Listener)
+        Acceptor::bind(name.as_ref()).map(Listener)
     }
 
-    /// Waits for a client and makes a channel to it.
+    /// Waits for a client and makes a channel to it. Clients that have connected present themselves side by side, 64 at
+    /// most: one that is silent keeps no other one waiting, and is cut off after [`ServerOptions::greeting_limit`].
     ///
     /// # Errors
-    /// What the kernel says, or why the client does not fit.
+    /// [`Error::Io`] if the kernel accepts nobody; or why a client does not fit, after which one can go on accepting.
     pub fn accept(&self, options: &ServerOptions) -> Result<Server, Error> {
-        Server::over(self.accept_socket()?, options)
+        Server::over(self.0.accept(None, options.greeting_limit)?, options)
     }
 
-    /// Waits for a client and answers the connection to it, for [`Server::over`]: in a thread of its own, say, so that
-    /// a client that is slow to present itself does not hold up the next one.
+    /// As [`Listener::accept`], but waits no longer than `limit` in all.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn accept_socket(&self) -> Result<OwnedFd, Error> {
-        self.0.accept()
+    /// Those of [`Listener::accept`], and [`Error::TimedOut`].
+    pub fn accept_within(&self, options: &ServerOptions, limit: Duration) -> Result<Server, Error> {
+        Server::over(self.0.accept(Some(limit), options.greeting_limit)?, options)
     }
 
-    /// As [`Listener::accept`], as a task of any executor. The client may take its time to present itself: that waits
-    /// in a thread aside.
+    /// Waits for a client that presents itself, at most `limit` in all, and answers the connection to it: for
+    /// [`Server::over`], which does not wait then.
     ///
     /// # Errors
-    /// As [`Listener::accept`].
+    /// [`Error::TimedOut`], or [`Error::Io`] if the kernel accepts nobody.
+    pub fn accept_socket(&self, limit: Option<Duration>) -> Result<OwnedFd, Error> {
+        self.0.accept(limit, ServerOptions::default().greeting_limit)
+    }
+
+    /// As [`Listener::accept`], as a task of any executor. The channel is made in a thread aside.
+    ///
+    /// # Errors
+    /// Those of [`Listener::accept`].
     #[cfg(feature = "async")]
     pub async fn accept_async(&self, options: &ServerOptions) -> Result<Server, Error> {
-        let (socket, options) = (self.0.accept_async().await?, options.clone());
+        let (socket, options) = (self.0.accept_async(options.greeting_limit).await?, options.clone());
         bywash_link::aside(move || Server::over(socket, &options)).await
     }
 }
 
+/// Readable when [`Listener::accept`] may find somebody.
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -248,6 +260,23 @@ impl Memories {
         Some(Memory { base: arena.at(0)?, length: arena.file.bytes(), counters: &self.0.meeting.counters })
     }
 
+    /// Reads what has come through the socket, for an event loop that does not ([`Requests::arm_unread`]). False: the
+    /// connection has ended. It may block for as long as the client likes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the socket cannot be read, [`Error::Peer`] if the client sent something that no client may.
+    pub fn hear(&self) -> Result<bool, Error> {
+        self.0.meeting.link.drain_some()
+    }
+
+    /// Bytes that the client's memory takes up: the arena and the rings.
+    pub fn bytes(&self) -> usize {
+        let arena = self.0.arena.as_ref().map_or(0, |arena| arena.file.bytes());
+        // A channel has no more entries than fit an `u32`.
+        let (words, _) = control_words(self.0.taken.len() as u32);
+        arena + words * 8
+    }
+
     /// What both halves have done so far.
     pub fn stats(&self) -> Stats {
         self.0.meeting.counters.read()
@@ -357,6 +386,14 @@ impl Server {
     /// As there.
     pub fn arm(&mut self) -> Result<bool, Error> {
         self.requests.arm()
+    }
+
+    /// See [`Requests::arm_unread`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn arm_unread(&mut self) -> Result<bool, Error> {
+        self.requests.arm_unread()
     }
 
     /// The client's memory that came with a request.
@@ -485,6 +522,16 @@ impl Requests {
         self.requests.arm(&self.connection.meeting)
     }
 
+    /// As [`Requests::arm`], for event loops that must not block: the socket is not read. A client can keep a copy of this
+    /// end of the socket and hold its lock, or send descriptors that block when they are closed. After `Ok(false)` each
+    /// doorbell is an edge (`EPOLLET`); somebody else reads them now and then ([`Memories::hear`]).
+    ///
+    /// # Errors
+    /// As [`Requests::next`].
+    pub fn arm_unread(&mut self) -> Result<bool, Error> {
+        self.requests.arm_unread(&self.connection.meeting)
+    }
+
     /// The client's memory that came with a request.
     ///
     /// # Panics
@@ -582,7 +629,8 @@ impl ServerOptions {
         }
         if depth > self.depth_max || hello.arena_bytes > self.arena_bytes_max as u64 {
             return Err(Error::Misfit(format!(
-                "a depth of {} and an arena of {} bytes are allowed, and the client asks for {depth} and {}",
+                "a depth of {} and an arena of {} bytes are allowed (ServerOptions), and the client asks for {depth} \
+                 and {}",
                 self.depth_max, self.arena_bytes_max, hello.arena_bytes
             )));
         }
@@ -596,6 +644,6 @@ impl ServerOptions {
         let file = File::adopt(next()?, hello.arena_bytes as usize, SEALS_FIXED)
             .map_err(|what| link.accuse(what))?;
         let mapping = Some(file.map(true)?);
-        Ok((control, Some(Arena { file, mapping, writable: true })))
+        Ok((control, Some(Arena::adopt(file, mapping, true))))
     }
 }

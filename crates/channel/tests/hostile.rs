@@ -59,7 +59,7 @@ fn lies_in_the_set_up_are_errors() {
     };
     let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
     let to_a_server: Vec<(&str, Vec<u8>, Vec<OwnedFd>, &str)> = vec![
-        ("nothing", vec![], vec![], "closed"),
+        ("nothing", vec![], vec![], "died or was cut off"),
         ("rubbish", vec![0xff; 32], good(), "is not an end"),
         ("a path", with(7, b'p'), good(), "is not an end of a bywash channel"),
         ("another version", with(8, 2), good(), "version 2"),

@@ -49,7 +49,7 @@ fn play(socket: OwnedFd, side: &str, wait: &str, random: Random, begun: Option<S
         other => panic!("no side: {other}"),
     };
     match ended {
-        Ok(Error::Closed | Error::PeerDied { .. }) | Err(Error::Closed | Error::PeerDied { .. }) => {}
+        Ok(Error::PeerDied { .. }) | Err(Error::PeerDied { .. }) => {}
         // It died in the middle of presenting itself.
         Err(Error::Io { .. }) => {}
         Ok(other) | Err(other) => panic!("{other}"),

@@ -144,16 +144,58 @@ fn what_was_used_to_wait_is_counted() {
     }
 }
 
+/// One request at a time, each when the server has fallen asleep: neither end spins before it sleeps, or interrupts other
+/// cores, but for a few attempts.
+#[test]
+fn a_paced_request_is_a_sleep_and_a_wake_up_at_either_end() {
+    const REQUESTS: u64 = 1000;
+    // The first two, and five of each kind, since the rest between them doubles from 64 sleeps on.
+    const FEW: u64 = 12;
+    let sleeps = |stats: bywash_channel::Stats| stats.futex_sleeps + stats.socket_sleeps;
+    for wait in [Wait::Sleep, Wait::Adaptive] {
+        let (mut client, mut server) = channel(small().wait(wait), ServerOptions::new().wait(wait));
+        let seen = server.memories();
+        let service = thread::spawn(move || {
+            for _ in 0..REQUESTS {
+                let request = server.next().unwrap();
+                server.complete(request, 0, 0).unwrap();
+            }
+        });
+        let end = Instant::now() + Duration::from_secs(60);
+        let mut slept = 0;
+        for _ in 0..REQUESTS {
+            while sleeps(seen.stats()) == slept {
+                assert!(Instant::now() < end, "{wait:?}: {:?}", seen.stats());
+                thread::yield_now();
+            }
+            slept = sleeps(seen.stats());
+            client.submit(Submission::new(1)).unwrap();
+            client.reap().unwrap();
+        }
+        service.join().unwrap();
+        for stats in [client.stats(), seen.stats()] {
+            assert!(stats.spins + stats.vain_spins <= FEW, "{wait:?}: {stats:?}");
+            assert!(stats.heavy_fences <= FEW, "{wait:?}: {stats:?}");
+            // Where the machine is so busy that a futex is slept on in vain it is some more.
+            assert!(sleeps(stats) <= REQUESTS * 11 / 10, "{wait:?}: {stats:?}");
+            assert!(stats.futex_wakes + stats.doorbells <= REQUESTS * 11 / 10, "{wait:?}: {stats:?}");
+        }
+        assert!(sleeps(seen.stats()) >= REQUESTS * 9 / 10, "{wait:?}: {:?}", seen.stats());
+    }
+}
+
 #[test]
 fn who_waits_for_many_is_woken_once() {
     for wait in [Wait::Sleep, Wait::Adaptive] {
         let (mut client, mut server) = channel(small().wait(wait), ServerOptions::new().wait(Wait::Spin));
         let service = thread::spawn(move || {
             // As slow as a device, so that somebody who waits for the next one falls asleep each time.
-            for _ in 0..6 {
+            for number in 1..=6 {
                 let request = server.next().unwrap();
                 thread::sleep(Duration::from_millis(5));
                 server.complete(request, 0, 0).unwrap();
+                let woken = server.stats().futex_wakes + server.stats().doorbells;
+                assert!(woken <= u64::from(number >= 5) + u64::from(number >= 6), "{number}: {woken}");
             }
             let woken = server.stats().futex_wakes + server.stats().doorbells;
             let request = server.next().unwrap();
@@ -165,7 +207,8 @@ fn who_waits_for_many_is_woken_once() {
         }
         // Five of six, and what is more than all of them.
         client.wait_for(5, Duration::from_secs(10)).unwrap();
-        assert_eq!(client.stats().futex_sleeps + client.stats().socket_sleeps, 1, "{wait:?}");
+        // One sleep; on a busy machine, where five requests take longer than a futex is slept on, some that nobody ended.
+        assert_ne!(client.stats().futex_sleeps + client.stats().socket_sleeps, 0, "{wait:?}");
         (0..5).for_each(|_| assert!(client.try_reap().unwrap().is_some()));
         client.wait_for(99, Duration::from_secs(10)).unwrap();
         assert!(client.try_reap().unwrap().is_some() && client.try_reap().unwrap().is_none());
@@ -352,15 +395,63 @@ fn an_event_loop_hears_of_requests_completions_and_the_end() {
     assert!(matches!(client.try_reap(), Err(Error::Closed)));
 }
 
+/// Each in turn: this program, the ring of requests, the server, the ring of completions.
+#[test]
+fn an_arena_that_is_used_up_tells_who_has_it() {
+    const PIECE: usize = 1 << 14;
+    let (mut client, mut server) = channel(small(), ServerOptions::new());
+    let holders = |client: &Client| {
+        let refused = client.alloc(PIECE).unwrap_err();
+        let Error::UsedUp { asked: PIECE, arena } = &refused else { panic!("{refused}") };
+        let split = [
+            (arena.held, arena.held_bytes),
+            (arena.queued, arena.queued_bytes),
+            (arena.shipped, arena.shipped_bytes),
+            (arena.returned, arena.returned_bytes),
+        ];
+        assert!(split.iter().all(|(count, bytes)| count * PIECE == *bytes), "{arena:?}");
+        let text = refused.to_string();
+        for told in ["holds {0} in {1} buffers", "the server has {4} in {5}", "{6} in {7} are done"] {
+            let figures = split.iter().flat_map(|(count, bytes)| [bytes, count]).enumerate();
+            let told = figures.fold(told.to_owned(), |told, (at, figure)| {
+                told.replace(&format!("{{{at}}}"), &figure.to_string())
+            });
+            assert!(text.contains(&told), "{told}: {text}");
+        }
+        split.map(|(count, _)| count)
+    };
+    let buffers: Vec<_> = (0..4).map(|_| client.alloc(PIECE).unwrap()).collect();
+    assert_eq!(holders(&client), [4, 0, 0, 0]);
+    let mut buffers = buffers.into_iter();
+    for buffer in buffers.by_ref().take(3) {
+        client.submit(Submission::new(1).buffer(buffer)).unwrap();
+    }
+    // One without a buffer is nobody's.
+    client.submit(Submission::new(1)).unwrap();
+    assert_eq!(holders(&client), [1, 3, 0, 0]);
+    let (first, _second) = (server.next().unwrap(), server.next().unwrap());
+    assert_eq!(holders(&client), [1, 1, 2, 0]);
+    server.complete(first, 0, 0).unwrap();
+    assert_eq!(holders(&client), [1, 1, 1, 1]);
+    let done = client.reap().unwrap();
+    assert_eq!(holders(&client), [2, 1, 1, 0]);
+    drop((done, buffers));
+    assert!(client.alloc(2 * PIECE).is_ok() || client.alloc(PIECE).is_ok());
+}
+
 #[test]
 fn buffers_are_cut_from_the_arena_and_come_back() {
     let (mut client, mut server) = channel(small(), ServerOptions::new());
     assert!(matches!(client.alloc((1 << 16) + 1), Err(Error::TooLarge { most: 65536, .. })));
     let all = client.alloc(1 << 16).unwrap();
-    assert!(matches!(client.alloc(1), Err(Error::UsedUp { asked: 1 })));
+    let refused = client.alloc(1).unwrap_err();
+    assert!(
+        matches!(&refused, Error::UsedUp { asked: 1, arena } if arena.held_bytes == 1 << 16),
+        "{refused}"
+    );
     client.submit(Submission::new(1).buffer(all)).unwrap();
     // It is the server's meanwhile.
-    assert!(matches!(client.alloc(1), Err(Error::UsedUp { asked: 1 })));
+    assert!(matches!(client.alloc(1), Err(Error::UsedUp { asked: 1, .. })));
     let request = server.next().unwrap();
     assert_eq!(request.len(), 1 << 16);
     server.complete(request, 0, 0).unwrap();
@@ -427,7 +518,7 @@ fn programs_meet_at_a_name() {
     let name = folder.path().join("channel.sock");
     let listener = Listener::bind(&name).unwrap();
     let service = thread::spawn(move || {
-        let socket = listener.accept_socket().unwrap();
+        let socket = listener.accept_socket(None).unwrap();
         let mut server = Server::over(socket, &ServerOptions::new()).unwrap();
         assert_eq!(server.peer().pid, std::process::id());
         let request = server.next().unwrap();

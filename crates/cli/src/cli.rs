@@ -3,12 +3,13 @@
 pub mod serve;
 
 use bywash_bench::command::BenchArgs;
-use bywash_flow::plan::Mover;
+use bywash_flow::Stage;
+use bywash_flow::plan::{Mover, Prefer};
 use bywash_flow::size;
 use bywash_flow::spec::HashAlgorithm;
 use bywash_model::Architecture;
 use bywash_sim::Stop;
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -27,6 +28,31 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Reads the command line of this process. A `run` is read by its own options alone, since to describe every
+    /// subcommand takes as long as to start a program.
+    ///
+    /// # Errors
+    /// The message of clap: an error in the command line, or the help or version that it asks for.
+    pub fn read() -> Result<Cli, clap::Error> {
+        match read_run(std::env::args_os()) {
+            Some(arguments) => Ok(Cli { command: Command::Run(arguments) }),
+            None => Cli::try_parse(),
+        }
+    }
+}
+
+/// The options of a `bywash run` in which nothing is wrong. Anything else is for all of the command to read, so
+/// that messages and help come from there.
+fn read_run(words: impl IntoIterator<Item = OsString>) -> Option<RunArgs> {
+    let mut words = words.into_iter().skip(1);
+    if words.next()? != "run" {
+        return None;
+    }
+    let command = RunArgs::augment_args(clap::Command::new("run").no_binary_name(true));
+    RunArgs::from_arg_matches(&command.try_get_matches_from(words).ok()?).ok()
 }
 
 /// What `bywash` can do.
@@ -393,8 +419,27 @@ Examples:
   bywash plan model server.toml
   bywash plan model server.toml --sweep 'request.web.miss=0 %:20 %:1 %' --sweep machine.disks.count=1:8:1";
 
+/// Keeper of the positions of open files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Positions {
+    /// The kernel serves `read`, `write` and `lseek` at the position: right for every program
+    Kernel,
+    /// Small `read`s are served too; wrong if the program makes system calls past the C library
+    User,
+}
+
+impl Positions {
+    /// Value of `BYWASH_POSITIONS`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Positions::Kernel => "kernel",
+            Positions::User => "user",
+        }
+    }
+}
+
 /// `bywash run`.
-#[derive(Args)]
+#[derive(Args, Debug)]
 #[command(after_help = RUN_NOTES, override_usage = "bywash run [OPTIONS] [--] PROGRAM [ARGS]...")]
 pub struct RunArgs {
     /// Print to standard error, when the program has ended, what was served where
@@ -417,6 +462,19 @@ pub struct RunArgs {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub threshold: Option<u64>,
 
+    /// Keep no more than SIZE of files mapped, and so resident, in each process, as 64M or 2G; default: a quarter
+    /// of what the control group or else the machine allows
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub resident: Option<u64>,
+
+    /// Who keeps the position that read, write and lseek move: the kernel, or the library where it can
+    #[arg(long, value_name = "WHO")]
+    pub positions: Option<Positions>,
+
+    /// Also write files on tmpfs through their mappings (kill -9 in a write may then leave it half done)
+    #[arg(long)]
+    pub writes: bool,
+
     /// Load the library but leave everything to the kernel, for comparisons
     #[arg(long)]
     pub off: bool,
@@ -435,6 +493,10 @@ pub struct FlowArgs {
     #[arg(long, value_name = "MOVER")]
     pub via: Option<Mover>,
 
+    /// By what movers are compared that take turns over the first pieces: time, or cpu (processor time)
+    #[arg(long, value_name = "COST", default_value = "time")]
+    pub prefer: Prefer,
+
     /// What DST gets: what SRC held when it was read, or what its pages hold when they leave
     #[arg(long, value_name = "HOW", default_value = "value")]
     pub by: By,
@@ -450,6 +512,18 @@ pub struct FlowArgs {
     /// No more than so many bytes in all
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub limit: Option<u64>,
+
+    /// Fail unless SRC gives exactly that many bytes, for peers that cannot say whether they were cut off
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub expect_size: Option<u64>,
+
+    /// Fail unless what DST gets has that hash, as sha256:HEX
+    #[arg(long, value_name = "ALGO:HEX", value_parser = expected_hash)]
+    pub expect_hash: Option<(HashAlgorithm, String)>,
+
+    /// Go on with DST.partial: what agrees with SRC, which must be a file, is not moved again
+    #[arg(long)]
+    pub resume: bool,
 
     /// Have everything on the device in the end
     #[arg(long)]
@@ -481,7 +555,7 @@ pub struct FlowArgs {
 
     /// SRC, any number of stages, and DST
     #[arg(value_name = "WORD", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
-    pub words: Vec<String>,
+    pub words: Vec<OsString>,
 }
 
 /// How fast.
@@ -497,6 +571,16 @@ fn rate(text: &str) -> Result<Rate, String> {
     match text {
         "auto" => Ok(Rate::Auto),
         bytes => size::parse(bytes).map(Rate::Bytes),
+    }
+}
+
+fn expected_hash(text: &str) -> Result<(HashAlgorithm, String), String> {
+    let example = "give ALGO:HEX, as in sha256:ba7816bf...";
+    let (algorithm, digits) = text.split_once(':').ok_or_else(|| format!("no colon: {example}"))?;
+    match format!("hash:{algorithm},expect={digits}").parse() {
+        Ok(Stage::Hash { algorithm, expect: Some(digits) }) => Ok((algorithm, digits)),
+        Ok(_) => Err(example.into()),
+        Err(error) => Err(format!("{error}; {example}")),
     }
 }
 
@@ -549,12 +633,17 @@ SRC and DST (options behind commas; a backslash in front of a comma that is part
   raw:DEVICE               a block device: offset=SIZE, length=SIZE
   -                        standard input, standard output
   null: zero: random:      nowhere; zeros; random bytes (seed=N: the same ones each time)
-  tcp:HOST:PORT  tcp-listen:[ADDRESS:]PORT     unix:PATH  unix-listen:PATH
-  mem:NAME  mem-listen:NAME                    containers, to another flow or a program with the library
+  tcp:HOST:PORT  tcp-listen:[ADDRESS:]PORT     timeout=SECONDS without a sign of life (60); a sender that is
+                           killed or fails resets the connection, and its receiver fails
+  unix:PATH  unix-listen:PATH
+                           both: whole (at both ends: frames and an end mark); listening: fork, max=N (connections)
+  mem:NAME  mem-listen:NAME   containers, to another flow or a program with the library; plain (no end mark)
   udp:HOST:PORT            datagrams: size=BYTES, sequenced (loss is known), reliable (QUIC; nothing is lost:
                            pin=FINGERPRINT or insecure, identity=FILE, timeout=SECONDS, congestion=cubic|bbr)
-  udp-listen:[ADDRESS:]PORT   idle=SECONDS, sequenced, reliable (pin=FINGERPRINT, identity=FILE)
-  eth:IFACE,to=MAC,port=N  eth-listen:IFACE,port=N[,from=MAC]   frames of type 0x0A0A: size=BYTES, idle=SECONDS
+  udp-listen:[ADDRESS:]PORT   idle=SECONDS of silence end it (plain: none do; sequenced and eth: 60), lossy (what the
+                           kernel drops is no failure), sequenced, reliable (pin=FINGERPRINT, identity=FILE)
+  eth:IFACE,to=MAC|IP,port=N  eth-listen:IFACE,port=N[,from=MAC|IP]   frames of type 0x0A0A: size=BYTES,
+                           idle=SECONDS; an IPv4 address of a neighbour that `ip neighbour` knows
 Between two stream sockets data moves both ways; between two of datagrams each is passed on, and answers back.
 
 Stages, in the order in which they are done:
@@ -572,7 +661,7 @@ Examples:
   bywash flow --explain big.img tcp:host:9000
 
 Exit status: 0 everything has arrived; 1 it has not (the message says why; what there is of a file is
-kept as DST.partial, unless the disk is full); 125 wrong usage; 128 and the signal's number after a signal.";
+kept as DST.partial or DST.partial.N, unless the disk is full); 125 wrong usage; 128 and the signal's number after a signal.";
 
 const RUN_NOTES: &str = "\
 Examples:
@@ -594,19 +683,92 @@ Environment (set by the flags above, or by hand with LD_PRELOAD=/path/to/libbywa
   BYWASH_OFF=1                   as --off
   BYWASH_ONLY, BYWASH_EXCEPT     absolute path prefixes, separated by colons
   BYWASH_THRESHOLD               bytes
-  BYWASH_WINDOWS                 bytes of address space for mappings, in total
-  BYWASH_HOT_WRITES              writes of a page between two fsyncs before it is written mapped
+  BYWASH_RESIDENT                as --resident, in bytes
+  BYWASH_WRITES=1                as --writes
+  BYWASH_ADVANCE                 reads whose time a thread may spend on warming in advance
   BYWASH_SESSION                 where to count (set by --stats and --report)
 A flag overrides its variable.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launcher_options;
     use clap::CommandFactory;
+    use std::os::unix::ffi::OsStrExt;
+
+    /// Every line of up to four words out of those that matter to the launcher.
+    fn lines() -> impl Iterator<Item = Vec<OsString>> {
+        const WORDS: [&str; 11] =
+            ["run", "--", "--off", "--writes", "--stats", "--off=1", "-", "-x", "", "true", "help"];
+        let of = |mut number: usize, length: usize| {
+            let word = move |_| {
+                let word = WORDS[number % WORDS.len()];
+                number /= WORDS.len();
+                word.into()
+            };
+            (0..length).map(word).collect()
+        };
+        (0..=4u32).flat_map(move |length| (0..WORDS.len().pow(length)).map(move |n| of(n, length as usize)))
+    }
+
+    #[test]
+    fn what_the_launcher_reads_means_the_same_to_the_command() {
+        let mut read = 0;
+        for words in lines().map(|words| [vec!["run".into()], words].concat()) {
+            let Some(options) = launcher_options::read(words.iter().map(|word| word.as_bytes())) else {
+                continue;
+            };
+            let all = || [OsString::from("bywash")].into_iter().chain(words.iter().cloned());
+            let run = read_run(all()).unwrap_or_else(|| panic!("{words:?} is refused by the command"));
+            let told = (run.off, run.writes, &run.program[..]);
+            assert_eq!(told, (options.off, options.writes, &words[options.program..]), "{words:?}");
+            let others = (run.stats, run.report, run.only, run.except);
+            assert_eq!(others, (false, None, Vec::new(), Vec::new()), "{words:?}");
+            assert!(run.threshold.is_none() && run.resident.is_none() && run.positions.is_none());
+            read += 1;
+        }
+        assert!(read > 500, "{read}");
+        let plain = ["run", "--", "true"].map(str::as_bytes);
+        assert_eq!(launcher_options::read(plain.into_iter()).unwrap().program, 2);
+        assert!(launcher_options::read([&b"doctor"[..]].into_iter()).is_none());
+    }
 
     #[test]
     fn the_definition_holds_together() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_run_that_is_read_alone_is_what_it_is_among_all() {
+        for line in [
+            "bywash run true",
+            "bywash run -- true",
+            "bywash run -- -x",
+            "bywash run --stats ls --stats -x -- y",
+            "bywash run --only /a --only=/b --except /c --threshold 64K --off -- p q",
+            "bywash run --report r.json --writes p",
+            "bywash run help",
+        ] {
+            let words = || line.split(' ').map(OsString::from);
+            let alone = read_run(words()).unwrap_or_else(|| panic!("{line} is not read alone"));
+            let Command::Run(among) = Cli::try_parse_from(words()).unwrap().command else {
+                panic!("not run")
+            };
+            assert_eq!(format!("{alone:?}"), format!("{among:?}"), "{line}");
+        }
+        for line in [
+            "bywash",
+            "bywash run",
+            "bywash run --",
+            "bywash run --help",
+            "bywash run -h true",
+            "bywash run --no-such-option true",
+            "bywash run --threshold x true",
+            "bywash --version run true",
+            "bywash doctor",
+        ] {
+            assert!(read_run(line.split(' ').map(OsString::from)).is_none(), "{line}");
+        }
     }
 
     #[test]

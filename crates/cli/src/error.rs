@@ -170,12 +170,10 @@ pub enum Failure {
     },
 
     /// Metrics cannot be told.
-    #[error(
-        "cannot tell metrics at {address}: {source}; name another --metrics, or port 0 for any that is free"
-    )]
+    #[error("cannot tell metrics at {place}: {source}; name another --metrics")]
     Metrics {
         /// As it was given.
-        address: std::net::SocketAddr,
+        place: String,
         /// The kernel's reason.
         source: io::Error,
     },
@@ -209,6 +207,10 @@ pub enum Failure {
     /// That takes a server.
     #[error("{0} takes a server that runs; leave --policy out")]
     NeedsServer(&'static str),
+
+    /// A store is in use by a server, and the command needs one that is not.
+    #[error("{0} takes the store, while no server has it; stop the server, and give --policy FILE")]
+    NeedsStore(&'static str),
 
     /// Standard output cannot be written.
     #[error("cannot write to standard output: {0}")]

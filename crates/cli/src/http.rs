@@ -1,27 +1,28 @@
 //! What can be read at a few paths, over HTTP/1.1 (RFC 9112): the planner's page, a server's metrics.
 //!
 //! Each connection has a thread, one request and an answer, and is closed. Nothing of a request is used but its first
-//! line. What a slow or hostile program can take is bounded: so many connections at a time, so many bytes of a request, so
-//! long for it.
+//! line and its bearer token (RFC 6750). What a slow or hostile program can take is bounded: so many connections at a
+//! time, so many bytes of a request, so long for it and for its answer. When all connections are taken, the oldest is
+//! closed for the next one, so that programs which hold connections half open keep nobody else out.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So long a turn waits for a connection.
+/// Time that a turn waits for a connection.
 const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Browsers open some connections ahead that they may not use.
+/// Most connections at a time. Browsers open some ahead that they may not use.
 const CONNECTIONS_MAX: usize = 32;
 const REQUEST_BYTES_MAX: usize = 16 << 10;
-/// For a whole request, and for the answer.
+/// Longest time for a whole request, and for its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
 
 /// What is at a path.
 pub struct Content {
@@ -34,79 +35,146 @@ pub struct Content {
 /// What is to be had: answers what is at a path, or where something is, for those who asked elsewhere.
 pub type Site = dyn Fn(&str) -> Result<Content, &'static str> + Send + Sync;
 
-/// Waits some time for a connection, and answers it with what `site` has.
+/// A socket at which requests come.
+pub enum Listener {
+    /// Listener at an address of the network.
+    Tcp(TcpListener),
+    /// Listener at a socket of the file system, whose mode decides who may ask.
+    Unix(UnixListener),
+}
+
+/// A site, those who may read it, and those who are reading it.
+pub struct Service {
+    site: Box<Site>,
+    /// Token that a request has to bear.
+    token: Option<String>,
+    connections: Mutex<Connections>,
+}
+
+/// Connections that are open, the oldest first.
+#[derive(Default)]
+struct Connections {
+    next: u64,
+    open: VecDeque<(u64, Stream)>,
+}
+
+/// A connection, over either kind of socket.
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Service {
+    /// A site for everybody who can connect, or with a token for those who bear it.
+    pub fn new(site: Box<Site>, token: Option<String>) -> Arc<Service> {
+        Arc::new(Service { site, token, connections: Mutex::default() })
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        // Each change is one step, so that whoever panicked has left nothing half done.
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connections {
+    /// Adds a connection. Where there are too many the oldest is closed, whose thread ends by that.
+    fn enter(&mut self, stream: Stream) -> u64 {
+        if self.open.len() >= CONNECTIONS_MAX
+            && let Some((_, oldest)) = self.open.pop_front()
+        {
+            // It may be closed already.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        self.next += 1;
+        self.open.push_back((self.next, stream));
+        self.next
+    }
+
+    fn leave(&mut self, number: u64) {
+        self.open.retain(|(other, _)| *other != number);
+    }
+}
+
+/// Waits some time for a connection, and answers it with what the service has.
 ///
 /// # Errors
 /// That nobody can be listened for any more.
-pub fn turn(listener: &TcpListener, site: &Arc<Site>) -> io::Result<()> {
+pub fn turn(listener: &Listener, service: &Arc<Service>) -> io::Result<()> {
     match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&TURN)) {
         Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
         Ok(_) => {}
         Err(error) => return Err(error.into()),
     }
-    let stream = match listener.accept() {
-        Ok((stream, _)) => stream,
-        // Who has gone meanwhile, and no descriptor left for now: both pass.
+    let accepted = listener.accept().and_then(|stream| Ok((stream.try_clone()?, stream)));
+    let (stream, kept) = match accepted {
+        Ok(both) => both,
+        // One that has gone meanwhile, and no descriptor left for now: both pass.
         Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
         Err(_) => {
             thread::sleep(Duration::from_millis(50));
             return Ok(());
         }
     };
-    if CONNECTIONS.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-        CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
-        return Ok(());
-    }
-    let site = Arc::clone(site);
+    let number = service.connections().enter(kept);
+    let its = Arc::clone(service);
     let served = thread::Builder::new().spawn(move || {
         // What goes wrong with a connection is that connection's.
-        let _ = answer(stream, &*site);
-        CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
+        let _ = answer(stream, &its);
+        its.connections().leave(number);
     });
     if served.is_err() {
-        CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
+        service.connections().leave(number);
     }
     Ok(())
 }
 
-fn answer(mut stream: TcpStream, site: &Site) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn answer(mut stream: Stream, service: &Service) -> io::Result<()> {
+    stream.wait()?;
     let (status, content, is_head) = match request(&mut stream)? {
-        Some(line) => {
-            let (status, content) = chosen(&line, site);
-            (status, content, line.starts_with("HEAD "))
+        Some(request) => {
+            let (status, content) = chosen(&request, &*service.site, service.token.as_deref());
+            (status, content, request.starts_with("HEAD "))
         }
         None => ("431 Request Header Fields Too Large", plain("too long\n"), false),
     };
-    let allow = if status == NOT_ALLOWED { "Allow: GET, HEAD\r\n" } else { "" };
+    let more = match status {
+        NOT_ALLOWED => "Allow: GET, HEAD\r\n",
+        UNAUTHORIZED => "WWW-Authenticate: Bearer\r\n",
+        _ => "",
+    };
     let Content { kind, bytes } = content;
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{allow}\
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{more}\
          Content-Security-Policy: frame-ancestors 'none'\r\nX-Content-Type-Options: nosniff\r\n\
          Referrer-Policy: no-referrer\r\nCache-Control: no-cache\r\nConnection: close\r\n\r\n",
         bytes.len()
     );
-    stream.write_all(head.as_bytes())?;
+    let deadline = Instant::now() + PATIENCE;
+    write_until(&mut stream, head.as_bytes(), deadline)?;
     if !is_head {
-        stream.write_all(&bytes)?;
+        write_until(&mut stream, &bytes, deadline)?;
     }
     stream.shutdown(Shutdown::Write)
 }
 
 const OK: &str = "200 OK";
 const NOT_ALLOWED: &str = "405 Method Not Allowed";
+const UNAUTHORIZED: &str = "401 Unauthorized";
 
 fn plain(text: &'static str) -> Content {
     Content { kind: "text/plain; charset=utf-8", bytes: Cow::Borrowed(text.as_bytes()) }
 }
 
-/// What a request's first line is answered.
-fn chosen(line: &str, site: &Site) -> (&'static str, Content) {
-    let words: Vec<&str> = line.split(' ').collect();
+/// Chooses the answer to a request.
+fn chosen(request: &str, site: &Site, token: Option<&str>) -> (&'static str, Content) {
+    let mut lines = request.split("\r\n");
+    let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
     let [method, target, version] = words[..] else { return ("400 Bad Request", plain("not a request\n")) };
     if !version.starts_with("HTTP/1.") {
         return ("505 HTTP Version Not Supported", plain("HTTP/1.1 is spoken here\n"));
+    }
+    if token.is_some_and(|token| !lines.any(|line| bears(line, token))) {
+        return (UNAUTHORIZED, plain("give the token: Authorization: Bearer TOKEN\n"));
     }
     let path = target.split('?').next().unwrap_or(target);
     match method {
@@ -118,8 +186,22 @@ fn chosen(line: &str, site: &Site) -> (&'static str, Content) {
     }
 }
 
-/// Reads a request; answers its first line, or none if it is too long.
-fn request(stream: &mut TcpStream) -> io::Result<Option<String>> {
+/// Answers true for a header line that bears the token (RFC 6750, section 2.1).
+fn bears(line: &str, token: &str) -> bool {
+    let Some((name, value)) = line.split_once(':') else { return false };
+    let Some((scheme, given)) = value.trim().split_once(' ') else { return false };
+    name.eq_ignore_ascii_case("authorization")
+        && scheme.eq_ignore_ascii_case("bearer")
+        && is_same(given.trim().as_bytes(), token.as_bytes())
+}
+
+/// Compares so that the time it takes tells nothing but the length.
+fn is_same(given: &[u8], token: &[u8]) -> bool {
+    given.len() == token.len() && given.iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+/// Reads a request; answers its lines, or none if they are too long.
+fn request(stream: &mut Stream) -> io::Result<Option<String>> {
     let deadline = Instant::now() + PATIENCE;
     let mut read = Vec::new();
     let mut some = [0; 2048];
@@ -127,11 +209,7 @@ fn request(stream: &mut TcpStream) -> io::Result<Option<String>> {
         if read.len() > REQUEST_BYTES_MAX {
             return Ok(None);
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
+        stream.set_timeouts(left(deadline)?)?;
         match stream.read(&mut some) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(count) => read.extend_from_slice(&some[..count]),
@@ -139,17 +217,112 @@ fn request(stream: &mut TcpStream) -> io::Result<Option<String>> {
             Err(error) => return Err(error),
         }
     }
-    let line = read.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    Ok(Some(String::from_utf8_lossy(line).into_owned()))
+    Ok(Some(String::from_utf8_lossy(&read).into_owned()))
+}
+
+fn write_until(stream: &mut Stream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_timeouts(left(deadline)?)?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+impl Listener {
+    fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Listener::Tcp(listener) => listener.accept().map(|(stream, _)| Stream::Tcp(stream)),
+            Listener::Unix(listener) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl Stream {
+    fn try_clone(&self) -> io::Result<Stream> {
+        match self {
+            Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
+            Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
+        }
+    }
+
+    /// Lets calls wait, as long as their time limits say.
+    fn wait(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_nonblocking(false),
+            Stream::Unix(stream) => stream.set_nonblocking(false),
+        }
+    }
+
+    fn set_timeouts(&self, left: Duration) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.set_read_timeout(Some(left)).and_then(|()| stream.set_write_timeout(Some(left)))
+            }
+            Stream::Unix(stream) => {
+                stream.set_read_timeout(Some(left)).and_then(|()| stream.set_write_timeout(Some(left)))
+            }
+        }
+    }
+
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.shutdown(how),
+            Stream::Unix(stream) => stream.shutdown(how),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(to),
+            Stream::Unix(stream) => stream.read(to),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(from),
+            Stream::Unix(stream) => stream.write(from),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn site(path: &str) -> Result<Content, &'static str> {
+        if path == "/" { Ok(plain("page")) } else { Err("there is only /\n") }
+    }
+
     #[test]
     fn only_what_is_there_is_served_and_only_to_be_read() {
-        let site = |path: &str| if path == "/" { Ok(plain("page")) } else { Err("there is only /\n") };
         for (line, wanted) in [
             ("GET / HTTP/1.1", "200"),
             ("HEAD /?a=b HTTP/1.1", "200"),
@@ -159,9 +332,57 @@ mod tests {
             ("GET /", "400"),
             ("", "400"),
         ] {
-            let (status, content) = chosen(line, &site);
+            let (status, content) = chosen(&format!("{line}\r\n\r\n"), &site, None);
             assert!(status.starts_with(wanted), "{line}: {status}");
             assert_eq!(&*content.bytes == b"page", wanted == "200", "{line}");
         }
+    }
+
+    #[test]
+    fn a_token_is_borne_or_nothing_is_told() {
+        for (line, wanted) in [
+            ("Authorization: Bearer secret", "200"),
+            ("authorization:  bearer  secret ", "200"),
+            ("Authorization: Bearer secre", "401"),
+            ("Authorization: Bearer secret2", "401"),
+            ("Authorization: Basic secret", "401"),
+            ("Authorization: secret", "401"),
+            ("X-Authorization: Bearer secret", "401"),
+            ("Authorization", "401"),
+            ("Host: x", "401"),
+        ] {
+            for path in ["/", "/elsewhere"] {
+                let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{line}\r\n\r\n");
+                let (status, _) = chosen(&request, &site, Some("secret"));
+                let wanted = if path != "/" && wanted == "200" { "404" } else { wanted };
+                assert!(status.starts_with(wanted), "{line}: {status}");
+            }
+        }
+    }
+
+    /// Programs that hold connections without a whole request, many times as many as there may be.
+    #[test]
+    fn half_sent_requests_keep_nobody_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (listener, service) = (Listener::Tcp(listener), Service::new(Box::new(site), None));
+        let turns = |count: usize| (0..count).for_each(|_| turn(&listener, &service).unwrap());
+        let mut held = Vec::new();
+        for _ in 0..8 * CONNECTIONS_MAX {
+            let mut slow = TcpStream::connect(address).unwrap();
+            slow.write_all(b"GET / HTTP/1.1\r\nX: ").unwrap();
+            held.push(slow);
+            turns(1);
+            assert!(service.connections().open.len() <= CONNECTIONS_MAX);
+        }
+        let began = Instant::now();
+        let mut good = TcpStream::connect(address).unwrap();
+        good.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        turns(1);
+        let mut told = String::new();
+        good.read_to_string(&mut told).unwrap();
+        assert!(told.starts_with("HTTP/1.1 200 OK") && told.ends_with("page"), "{told}");
+        assert!(began.elapsed() < PATIENCE, "it waited for the others");
     }
 }

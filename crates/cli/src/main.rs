@@ -1,4 +1,5 @@
-//! The `bywash` command.
+//! The `bywash` command: everything but the start of a program by a plain `bywash run`, which the [launcher](../launcher)
+//! does. The launcher is the program `bywash`, and executes this one, `bywash-command`, for all else.
 //!
 //! `bywash run` starts an unmodified program with the preloaded library and can say afterwards what
 //! happened; `bywash doctor` says what this machine offers. Everything that a program under `bywash run`
@@ -14,6 +15,7 @@
 //! - [`serve`]: a device server; [`volume`]: its volumes
 //! - [`http`]: what can be read over HTTP
 //! - [`doctor`]: probes and costs
+//! - [`standard`]: standard error that may be closed or full; [`signals`]: the first ends in good order
 //! - [`error`]: why bywash could not do what it was asked
 //! - [`manual`]: man pages and shell completions, generated from [`cli`]
 //!
@@ -21,6 +23,8 @@
 //! `doctor/kernel.rs`.
 
 #![deny(unsafe_code)]
+// They panic where nobody reads; see `standard`.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 #![cfg_attr(not(test), no_main)]
 
 mod cli;
@@ -28,17 +32,26 @@ mod doctor;
 mod error;
 mod flow;
 mod http;
+#[cfg(test)]
+#[path = "launcher/options.rs"]
+mod launcher_options;
 mod manual;
 mod plan;
 mod report;
 mod run;
 mod serve;
 mod signals;
+mod socket;
+mod standard;
 mod volume;
 
-use clap::Parser;
 use cli::{Cli, Command, EXIT_OWN_FAILURE};
 use std::process::ExitCode;
+
+// GCC's archive of the unwinder, which only backtraces use: linked in, so that libgcc_s need not be loaded.
+#[allow(unsafe_code)]
+#[link(name = "libgcc_eh.a", kind = "static", modifiers = "+whole-archive,+verbatim")]
+unsafe extern "C" {}
 
 /// C's entry point. Standard output is flushed by `exit`.
 #[cfg(not(test))]
@@ -53,7 +66,9 @@ extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
 /// Reads the command line, does what it says, answers the exit status.
 #[cfg_attr(test, allow(dead_code))]
 fn bywash() -> i32 {
-    let arguments = match Cli::try_parse() {
+    // What ps(1) and pgrep(1) show is the name by which people started it.
+    let _ = rustix::thread::set_name(c"bywash");
+    let arguments = match Cli::read() {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version come this way too, as errors that are none.
@@ -63,6 +78,10 @@ fn bywash() -> i32 {
             return status;
         }
     };
+    // What a program under `bywash run` finds is what this command found.
+    if !matches!(arguments.command, Command::Run(_)) {
+        standard::take_closed_descriptors();
+    }
     let done = match arguments.command {
         Command::Run(arguments) => run::main(&arguments),
         Command::Flow(arguments) => {
@@ -91,7 +110,7 @@ fn bywash() -> i32 {
         Command::Completions(arguments) => manual::print_completions(&arguments),
     };
     done.unwrap_or_else(|failure| {
-        eprintln!("bywash: {failure}");
+        standard::say(format_args!("bywash: {failure}"));
         failure.status()
     })
 }

@@ -170,12 +170,12 @@ pub enum Error {
         most: usize,
     },
     /// There is not so much free in the arena now.
-    #[error(
-        "{asked} bytes were asked for, and the arena has not so many free in one piece; reap, or free some"
-    )]
+    #[error("{asked} bytes were asked for: {arena}; reap what is done, or free something first")]
     UsedUp {
         /// Bytes asked for.
         asked: usize,
+        /// Holders of the arena's bytes.
+        arena: Box<bywash_channel::ArenaUse>,
     },
     /// As many requests are under way as may be.
     #[error("{depth} requests are under way, as many as may be; reap completions first")]
@@ -244,11 +244,11 @@ impl Error {
     pub(crate) fn of_link(error: bywash_link::Error, what: &'static str, limit: Duration) -> Error {
         use bywash_link::Error as Link;
         match error {
-            Link::TimedOut => Error::TimedOut { what, limit },
+            Link::TimedOut | Link::AllocTimedOut { .. } => Error::TimedOut { what, limit },
             Link::Closed | Link::PeerDied { .. } => Error::Gone { how: error.to_string() },
             Link::Peer { what, .. } | Link::Misfit(what) => Error::Broken { what },
             Link::TooLarge { asked, most } => Error::TooLarge { asked, most },
-            Link::UsedUp { asked } => Error::UsedUp { asked },
+            Link::UsedUp { asked, arena } => Error::UsedUp { asked, arena },
             Link::Full { depth } => Error::Full { depth },
             Link::Option { option, value, allowed } => {
                 Error::Option { option, value: value.into(), allowed: allowed.into() }

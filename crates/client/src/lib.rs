@@ -57,7 +57,7 @@ mod session;
 mod volume;
 
 pub use administer::{NewVolume, Permissions};
-pub use bywash_channel::Wait;
+pub use bywash_channel::{ArenaUse, Wait};
 pub use bywash_protocol::{Access, Code, Refused, report};
 pub use client::Client;
 pub use error::Error;

@@ -23,7 +23,7 @@
 use crate::lane::{Receiving, Shipping};
 use crate::layout::{INLINE_BYTES, SHIPPED_WORDS};
 use crate::path::Class;
-use bywash_link::{Arena, Block, Credentials, Error, File, HugePages, Mapping};
+use bywash_link::{Arena, Block, Credentials, Error, File, HugePages, Mapping, PAGE};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -129,6 +129,15 @@ impl Container {
         }
     }
 
+    /// Where its bytes are, if they are in an arena.
+    #[inline]
+    pub(crate) fn base_in_arena(&self) -> Option<*const u8> {
+        match &self.home {
+            Home::Arena(_, _, span) => Some(span.base),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_of(&self, lane: &Arc<Shipping>) -> bool {
         matches!(&self.home, Home::Arena(home, ..) if Arc::ptr_eq(home, lane))
     }
@@ -157,8 +166,10 @@ impl Container {
         let Home::File(mut file, mapping) = (unsafe { ptr::read(&this.home) }) else {
             unreachable!("the other homes were sent back above")
         };
+        // What was never written gets memory of this end's, so that whoever looks at it takes none.
+        let taken = mapping.populate(0, this.length.next_multiple_of(PAGE));
         drop(mapping);
-        match file.resize(this.length).and_then(|()| file.freeze()) {
+        match taken.and_then(|()| file.resize(this.length)).and_then(|()| file.freeze()) {
             Ok(()) => {
                 let length = file.bytes();
                 Ok(Received {
@@ -262,12 +273,17 @@ impl Received {
     /// Makes what is inside visible, without copying it. It is unmapped when the answer is dropped.
     ///
     /// # Errors
-    /// [`Error::NotMapped`] where the peer could still change what is borrowed (checked paths: copy it out), or
-    /// on forward paths; [`Error::Io`] if sealed memory cannot be mapped.
+    /// [`Error::NotMapped`] where the peer could still change what is borrowed (checked paths: copy it out), where
+    /// to look at sealed memory would take memory of this program's (copy it out), or on forward paths;
+    /// [`Error::Io`] if sealed memory cannot be mapped.
     #[inline]
     pub fn map(&self) -> Result<Mapped<'_>, Error> {
         match &self.place {
             Place::Inline(_) => Ok(Mapped(Inside::Borrowed(self.inline_bytes()))),
+            Place::Sealed { file } if !file.is_whole()? => Err(Error::NotMapped(
+                "the shipper has not taken memory for all of it, and to look at it would take this program's; copy it \
+                 out",
+            )),
             Place::Sealed { file } => Ok(Mapped(Inside::Mapped(file.map(false)?, self.length))),
             Place::Arena { lane, .. } if lane.class() == Class::Trusted => {
                 let base = self.base()?;
@@ -321,14 +337,18 @@ impl Received {
         }
         match &self.place {
             Place::Inline(_) => to[..bytes].copy_from_slice(&self.inline_bytes()[offset..offset + bytes]),
-            Place::Sealed { .. } => to[..bytes].copy_from_slice(&self.map()?[offset..offset + bytes]),
-            Place::Arena { lane, .. } => {
+            Place::Sealed { file } => file.read_at(offset, &mut to[..bytes])?,
+            // A peer that is trusted ships nothing that has no memory: what it writes need not be asked for.
+            Place::Arena { lane, .. } if lane.class() == Class::Trusted => {
                 let base = self.base()?;
                 lane.meeting.counters.copied_out_bytes.add(bytes as u64);
                 // SAFETY: within the container, so within the mapped arena, as was checked when it came, and `to` is
-                // the caller's own. The peer may write there meanwhile: then the copy has some bytes of each, and
-                // stays so.
+                // the caller's own. The peer does not write there meanwhile, as in `map`.
                 unsafe { ptr::copy_nonoverlapping(base.cast_const().add(offset), to.as_mut_ptr(), bytes) };
+            }
+            Place::Arena { lane, arena, offset: start, .. } => {
+                arena.copy_out(start + offset, &mut to[..bytes])?;
+                lane.meeting.counters.copied_out_bytes.add(bytes as u64);
             }
         }
         Ok(bytes)

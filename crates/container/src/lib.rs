@@ -46,7 +46,7 @@ mod stats;
 #[cfg(feature = "async")]
 mod tasks;
 
-pub use bywash_link::{Credentials, Error, HugePages, Wait, socket_pair};
+pub use bywash_link::{ArenaUse, Credentials, Error, HugePages, Wait, socket_pair};
 pub use container::{Container, MESSAGE_PIECES_MAX, Mapped, Message, Received};
 pub use not_shipped::NotShipped;
 pub use path::{Cargo, Class, Listener, Options, Path};

@@ -6,8 +6,8 @@ use crate::layout::{self, DEPTH_MAX, FLAG_SEALED, FLAG_WRITABLE, PROTOCOL, TICKE
 use crate::not_shipped::NotShipped;
 use crate::stats::{Counters, Stats};
 use bywash_link::{
-    ARENA_BYTES_MAX, Arena, Credentials, Error, FLAG_FENCES, File, Hello, HugePages, Link, SEALS_FIXED, Wait,
-    Writers, greet,
+    ARENA_BYTES_MAX, Acceptor, Arena, Credentials, Error, FLAG_FENCES, File, Hello, HugePages, Link,
+    SEALS_FIXED, Wait, Writers, greet,
 };
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct Options {
     pub(crate) tickets: u32,
     wait: Wait,
     pub(crate) peer_arena_bytes_max: usize,
-    greeting_limit: Duration,
+    pub(crate) greeting_limit: Duration,
 }
 
 impl Default for Options {
@@ -53,7 +53,7 @@ impl Default for Options {
             depth: 256,
             tickets: 1024,
             wait: Wait::default(),
-            peer_arena_bytes_max: 1 << 32,
+            peer_arena_bytes_max: 64 << 20,
             greeting_limit: Duration::from_secs(10),
         }
     }
@@ -133,8 +133,9 @@ impl Options {
         self
     }
 
-    /// Bytes of address space that the peer's arena, and those that it passes on, may take here together; of a
-    /// sealed path, the containers of one message. Default 4 GiB.
+    /// Bytes that the peer's arena, and those that it passes on, may have together; of a sealed path, the containers of
+    /// one message. Default 64 MiB: as much address space here, and where one trusts a peer that breaks the protocol as
+    /// much memory.
     pub fn peer_arena_bytes_max(mut self, bytes: usize) -> Options {
         self.peer_arena_bytes_max = bytes;
         self
@@ -170,35 +171,45 @@ impl Options {
 ///
 /// Who may connect is what the permissions of the name say, and [`Path::peer`] tells who did.
 #[derive(Debug)]
-pub struct Listener(pub(crate) bywash_link::Listener);
+pub struct Listener(pub(crate) Acceptor);
 
 impl Listener {
-    /// Makes the name, which must not exist. It stays until somebody removes it.
+    /// Makes the name. It stays until somebody removes it. A socket that nobody listens at any more, as a program leaves
+    /// it that was killed, is replaced.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] with `AddrInUse` if the name is taken by something else, or what else the kernel says.
     pub fn bind(name: impl AsRef<std::path::Path>) -> Result<Listener, Error> {
-        bywash_link::Listener::bind(name.as_ref()).map(Listener)
+        Acceptor::bind(name.as_ref()).map(Listener)
     }
 
-    /// Waits for a peer and makes a path to it.
+    /// Waits for a peer and makes a path to it. Peers that have connected present themselves side by side, 256 at most:
+    /// one that is silent keeps no other one waiting, and is cut off after [`Options::greeting_limit`].
     ///
     /// # Errors
-    /// What the kernel says, or why the peer does not fit.
+    /// [`Error::Io`] if the kernel accepts nobody; or why a peer does not fit, after which one can go on accepting.
     pub fn accept(&self, options: &Options) -> Result<Path, Error> {
-        Path::over(self.0.accept()?, options)
+        Path::over(self.0.accept(None, options.greeting_limit)?, options)
     }
 
-    /// As [`Listener::accept`], without waiting for somebody to connect: `None` when nobody wants to, or another thread
-    /// was faster.
+    /// As [`Listener::accept`], but waits no longer than `limit` in all.
     ///
     /// # Errors
-    /// As [`Listener::accept`].
+    /// Those of [`Listener::accept`], and [`Error::TimedOut`].
+    pub fn accept_within(&self, options: &Options, limit: Duration) -> Result<Path, Error> {
+        Path::over(self.0.accept(Some(limit), options.greeting_limit)?, options)
+    }
+
+    /// As [`Listener::accept`], without waiting: `None` when no peer has presented itself, or another thread was faster.
+    ///
+    /// # Errors
+    /// Those of [`Listener::accept`].
     pub fn try_accept(&self, options: &Options) -> Result<Option<Path>, Error> {
-        self.0.try_accept()?.map(|socket| Path::over(socket, options)).transpose()
+        self.0.try_accept(options.greeting_limit)?.map(|socket| Path::over(socket, options)).transpose()
     }
 }
 
+/// Readable when [`Listener::try_accept`] may find somebody.
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -315,9 +326,10 @@ impl Path {
         let counters = Arc::new(Counters::default());
         let fences = fences && theirs.has_fences();
         let end = End { link: link.clone(), counters: counters.clone(), wait: options.wait, fences };
+        let receiving = Receiving::new(&their_control, their_arena, options, &theirs, &end);
         Ok(Path {
-            shipping: Arc::new(Shipping::new(&control, arena, options, &end)),
-            receiving: Arc::new(Receiving::new(&their_control, their_arena, options, &theirs, &end)),
+            shipping: Arc::new(Shipping::new(&control, arena, options, &end, receiving.closing())),
+            receiving: Arc::new(receiving),
             link,
             counters,
         })
@@ -339,12 +351,12 @@ impl Path {
     /// As [`Path::alloc`], but waits no longer than `limit`.
     ///
     /// # Errors
-    /// As [`Path::alloc`], and [`Error::TimedOut`].
+    /// As [`Path::alloc`], and [`Error::AllocTimedOut`], which tells who holds the arena.
     pub fn alloc_within(&self, bytes: usize, limit: Duration) -> Result<Container, Error> {
         self.mind(self.shipping.take_within(bytes, Some(limit)))
     }
 
-    /// As [`Path::alloc`], without waiting: `None` when the arena is used up.
+    /// As [`Path::alloc`], without waiting: `None` when the arena is used up; [`Path::stats`] tells by whom.
     ///
     /// # Errors
     /// As [`Path::alloc`].
@@ -501,7 +513,6 @@ impl Path {
     /// As [`Path::receive`].
     pub fn arm(&self) -> Result<bool, Error> {
         self.link.check_process()?;
-        self.mind(self.link.drain())?;
         self.receiving.meeting.set_bell();
         self.receiving.arm_relays();
         self.mind(self.receiving.has_something())
@@ -523,9 +534,19 @@ impl Path {
         self.link.peer()
     }
 
-    /// What this end has done so far.
+    /// Counts of what this end has done so far, and the holders of its arena now. Takes time in proportion to the
+    /// containers that are out and the blocks that are free: microseconds, and milliseconds for many thousands.
     pub fn stats(&self) -> Stats {
-        self.counters.read()
+        let arena = self.shipping.usage();
+        Stats {
+            arena_bytes: arena.bytes as u64,
+            arena_held: arena.held as u64,
+            arena_held_bytes: arena.held_bytes as u64,
+            arena_shipped: arena.shipped as u64,
+            arena_shipped_bytes: arena.shipped_bytes as u64,
+            arena_largest_free: arena.largest_free as u64,
+            ..self.counters.read()
+        }
     }
 
     /// Whether the peer still takes something.
@@ -542,10 +563,15 @@ impl Path {
     #[inline]
     pub(crate) fn mind<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         match &outcome {
+            Err(Error::PeerDied { .. }) if self.receiving.is_closed() => {
+                self.shipping.end();
+                // Its last word was that it closes.
+                return Err(Error::Closed);
+            }
             Err(Error::Closed | Error::PeerDied { .. }) => self.shipping.end(),
             Err(Error::Peer { what, .. }) => {
                 self.receiving.condemn(what);
-                self.shipping.end();
+                self.shipping.accuse(what);
             }
             _ => {}
         }
@@ -603,7 +629,8 @@ impl Options {
         }
         if hello.arena_bytes > self.peer_arena_bytes_max as u64 {
             return Err(Error::Misfit(format!(
-                "the peer's arena is of {} bytes, and {} are allowed",
+                "the peer's arena is of {} bytes, and {} are allowed; allow more (peer_arena_bytes_max) or make it \
+                 smaller (arena_bytes)",
                 hello.arena_bytes, self.peer_arena_bytes_max
             )));
         }
@@ -620,6 +647,6 @@ impl Options {
             Class::Forward | Class::Sealed => None,
             Class::Checked | Class::Trusted => Some(file.map(writable)?),
         };
-        Ok((control, Some(Arena { file, mapping, writable })))
+        Ok((control, Some(Arena::adopt(file, mapping, writable))))
     }
 }

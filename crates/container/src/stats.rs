@@ -18,4 +18,17 @@ bywash_link::counters! {
     forwarded,
     /// Times that there was no room at first.
     no_room,
+    =>
+    /// Size of this end's arena, in bytes.
+    arena_bytes,
+    /// Containers of the arena that this program has and has not shipped.
+    arena_held,
+    /// Bytes of the arena that this program has and has not shipped.
+    arena_held_bytes,
+    /// Containers of the arena that the peer has and has not given back.
+    arena_shipped,
+    /// Bytes of the arena that the peer has and has not given back.
+    arena_shipped_bytes,
+    /// Size of the largest container that could be allocated in the arena, in bytes.
+    arena_largest_free,
 }

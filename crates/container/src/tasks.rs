@@ -7,12 +7,12 @@ use crate::path::{Cargo, Listener, Options, Path, not_one_shipped};
 use bywash_link::{Error, aside};
 
 impl Listener {
-    /// As [`Listener::accept`], as a task. The peer may take its time to present itself: that waits in a thread aside.
+    /// As [`Listener::accept`], as a task. The memory of the path is made in a thread aside.
     ///
     /// # Errors
-    /// As [`Listener::accept`].
+    /// Those of [`Listener::accept`].
     pub async fn accept_async(&self, options: &Options) -> Result<Path, Error> {
-        let (socket, options) = (self.0.accept_async().await?, options.clone());
+        let (socket, options) = (self.0.accept_async(options.greeting_limit).await?, options.clone());
         aside(move || Path::over(socket, &options)).await
     }
 }

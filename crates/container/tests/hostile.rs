@@ -10,109 +10,21 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod choices;
+mod liar;
 
-use bywash_container::{Error, Listener, Message, Options, Path, socket_pair};
-use bywash_peers::{
-    Belongings, FIXED, LIMIT, Random, WAITS, Words, alone, memory, receive, rounds, send, timed, watch,
-};
+use bywash_container::{Error, Listener, Message, Path, socket_pair};
+use bywash_peers::{Belongings, FIXED, LIMIT, Random, WAITS, alone, memory, rounds, send, timed, watch};
 use choices::options;
+use liar::*;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Relaxed, Release},
-};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(5);
-
-/// Rings of the liar, and of the victim: so few entries that they go around often.
-const DEPTH: u32 = 4;
-const TICKETS: u32 = 8;
-/// As crates/ring/src/layout.rs and src/layout.rs draw it.
-const RING_HEAD: usize = 32;
-const ENTRY: usize = 16;
-const RETURNED: usize = RING_HEAD + DEPTH as usize * ENTRY;
-const CONTROL_WORDS: usize = RETURNED + RING_HEAD + TICKETS as usize;
-const CONTROL_BYTES: usize = CONTROL_WORDS * 8;
-const ARENA: usize = 1 << 16;
-const SEALED: u32 = 1;
-/// What the liar's arena is full of.
-const FILLING: u8 = 0x5a;
-
-const FROZEN: i32 = FIXED | libc::F_SEAL_WRITE;
-
-/// A hello, as src/layout.rs has it.
-#[derive(Clone, Copy)]
-struct Hello {
-    magic: [u8; 8],
-    version: u32,
-    flags: u32,
-    arena_bytes: u64,
-    depth: u32,
-    tickets: u32,
-}
-
-const HONEST: Hello = Hello {
-    magic: *b"bywash p",
-    version: 1,
-    flags: 0,
-    arena_bytes: ARENA as u64,
-    depth: DEPTH,
-    tickets: TICKETS,
-};
-
-impl Hello {
-    fn bytes(self) -> Vec<u8> {
-        let mut bytes = self.magic.to_vec();
-        bytes.extend(self.version.to_le_bytes());
-        bytes.extend(self.flags.to_le_bytes());
-        bytes.extend(self.arena_bytes.to_le_bytes());
-        bytes.extend(self.depth.to_le_bytes());
-        bytes.extend(self.tickets.to_le_bytes());
-        bytes
-    }
-}
-
-/// A peer that has presented itself in an honest way, and what it can write.
-struct Liar {
-    socket: OwnedFd,
-    /// What the victim receives, and what it returns.
-    to_victim: Words,
-    /// What the victim ships, and what it believes to come back.
-    from_victim: Words,
-    arena: OwnedFd,
-}
-
-/// A victim and a liar.
-fn meet(class: &str, wait: &str) -> (Path, Liar) {
-    meet_with(class, options(class, wait))
-}
-
-/// As [`meet`], with options of the victim.
-fn meet_with(class: &str, options: Options) -> (Path, Liar) {
-    let (here, there) = socket_pair().unwrap();
-    let control = memory(CONTROL_BYTES, FIXED);
-    let arena = memory(ARENA, FIXED);
-    let words = Words::map(&arena, ARENA);
-    (0..words.count).for_each(|index| words.set(index, u64::from_ne_bytes([FILLING; 8])));
-    let hello = match class {
-        "sealed" => Hello { flags: SEALED, arena_bytes: 0, ..HONEST },
-        _ => HONEST,
-    };
-    let files = [control.as_raw_fd(), arena.as_raw_fd()];
-    assert!(send(&there, &hello.bytes(), &files[..if class == "sealed" { 1 } else { 2 }]));
-    let options = options.arena_bytes(ARENA).depth(DEPTH).containers_out_max(TICKETS);
-    let path = Path::over(here, &options).unwrap();
-    let (greeting, files) = receive(&there);
-    assert_eq!(greeting[..8], *b"bywash p");
-    let from_victim = Words::map(&files[0], CONTROL_BYTES);
-    let to_victim = Words::map(&control, CONTROL_BYTES);
-    (path, Liar { socket: there, to_victim, from_victim, arena })
-}
 
 /// What a victim can be told in the set-up, and the words that its error must have.
 #[test]
@@ -214,7 +126,7 @@ fn a_socket_that_says_nothing_or_ends_is_an_error() {
         drop(there);
     });
     let over = timed("over", || Path::over(here, &options("checked", "sleep")));
-    assert!(matches!(over, Err(Error::Closed)), "{over:?}");
+    assert!(matches!(over, Err(Error::PeerDied { pid: 0 })), "{over:?}");
     shut.join().unwrap();
     drop((mute, over, _there));
     assert_eq!(before, Belongings::now());
@@ -259,7 +171,7 @@ fn use_path(path: &Path, class: &str, kept: &mut Vec<Message>, random: &mut Rand
         kept.clear();
     }
     match done {
-        Ok(()) | Err(Error::TimedOut) => true,
+        Ok(()) | Err(Error::TimedOut | Error::AllocTimedOut { .. }) => true,
         Err(Error::Peer { .. } | Error::PeerDied { .. } | Error::Closed) => false,
         Err(other) => panic!("{other}"),
     }
@@ -424,22 +336,6 @@ fn a_liar_that_leaves_lets_the_victim_go() {
         assert!(start.elapsed() < LIMIT, "{class}, {wait}: {:?}", start.elapsed());
     }
 }
-
-/// Puts an entry into the ring that the victim receives from.
-fn put(liar: &Liar, number: usize, head: u64, pieces: &[(u64, u64)]) {
-    let entry = RING_HEAD + number * ENTRY;
-    for (at, (first, second)) in pieces.iter().enumerate() {
-        liar.to_victim.set(entry + 1 + 2 * at, *first);
-        liar.to_victim.set(entry + 2 + 2 * at, *second);
-    }
-    liar.to_victim.at(entry).store(head | 1, Release);
-}
-
-/// Head of an entry with so many pieces.
-fn pieces(count: u64) -> u64 {
-    count << 40 | 2 << 32
-}
-const MORE: u64 = 1 << 48;
 
 #[test]
 fn a_message_that_was_begun_is_freed_with_its_path() {

@@ -93,8 +93,9 @@ fn receive(path: &Path, kept: &mut VecDeque<Message>) -> Result<(), Error> {
     Ok(())
 }
 
+/// Not that it closed its end, which a peer that is killed cannot have done.
 fn says_that_the_peer_is_gone(error: &Error) -> bool {
-    matches!(error, Error::PeerDied { .. } | Error::Closed)
+    matches!(error, Error::PeerDied { .. })
 }
 
 /// Whatever is done on a path whose peer is gone says so, sooner or later and without waiting for ever.
@@ -193,7 +194,7 @@ fn survive(
     let path = match Path::over(socket, &options(class, wait)) {
         Ok(path) => path,
         // Dead before it has said anything.
-        Err(Error::Closed | Error::PeerDied { .. } | Error::Io { .. }) => return,
+        Err(Error::PeerDied { .. } | Error::Io { .. }) => return,
         Err(other) => panic!("{other}"),
     };
     // Nobody listens if the peer is to die early.

@@ -116,7 +116,10 @@ fn an_arena_that_is_used_up_makes_wait_and_comes_back() {
                 shipped += 1;
             }
             assert!((4..=10).contains(&shipped), "{shipped}");
-            assert!(matches!(path.alloc_within(100_000, Duration::from_millis(20)), Err(Error::TimedOut)));
+            assert!(matches!(
+                path.alloc_within(100_000, Duration::from_millis(20)),
+                Err(Error::AllocTimedOut { .. })
+            ));
             let mut go = path.alloc(1).unwrap();
             go[0] = shipped;
             path.ship(go).unwrap();

@@ -3,8 +3,9 @@
 use crate::chunks::Chunks;
 use crate::command::{Command, Done, Failure, Full};
 use crate::error::Error;
-use crate::region::{Region, RegionId};
+use crate::region::{Pinned, RegionId};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 /// What a device is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +84,23 @@ pub trait Device: Send {
         None
     }
 
-    /// Prepares for commands whose spans are of `region`. None: there is nothing to be gained.
+    /// Returns whether commands take less time whose memory was registered.
+    fn registers(&self) -> bool {
+        false
+    }
+
+    /// Prepares for commands whose spans are of `memory`, in microseconds, whatever its size. None: there is nothing to be
+    /// gained.
     ///
     /// # Errors
-    /// Why the kernel does not take it; commands can use the memory all the same.
-    fn register(&mut self, region: Region) -> Result<Option<RegionId>, Error>;
+    /// [`Error::Io`] if the kernel does not take it (before Linux 6.13), [`Error::Regions`] if too much is registered;
+    /// commands can use the memory all the same.
+    fn register(&mut self, _memory: &Arc<Pinned>) -> Result<Option<RegionId>, Error> {
+        Ok(None)
+    }
 
-    /// Forgets a region, whose owner is dropped. Commands under way keep their own.
-    fn unregister(&mut self, region: RegionId);
+    /// Forgets a region. Commands under way keep their own; the memory is let go of by whoever drops it last.
+    fn unregister(&mut self, _region: RegionId) {}
 
     /// How commands are carried out, in words, and why not in a better way.
     fn explain(&self) -> String;
@@ -137,8 +147,12 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).chunks_mut()
     }
 
-    fn register(&mut self, region: Region) -> Result<Option<RegionId>, Error> {
-        (**self).register(region)
+    fn registers(&self) -> bool {
+        (**self).registers()
+    }
+
+    fn register(&mut self, memory: &Arc<Pinned>) -> Result<Option<RegionId>, Error> {
+        (**self).register(memory)
     }
 
     fn unregister(&mut self, region: RegionId) {

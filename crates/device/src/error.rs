@@ -30,6 +30,14 @@ pub enum Error {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// A device failed a command that was waited for.
+    #[error("the device cannot {what}: {why}")]
+    Command {
+        /// Read or write.
+        what: &'static str,
+        /// Its reason.
+        why: String,
+    },
     /// Memory for a device could not be made.
     #[error(transparent)]
     Memory(#[from] bywash_link::Error),

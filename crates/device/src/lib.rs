@@ -66,15 +66,18 @@
 //!
 //! - [`Device`], [`Geometry`], [`Access`]: the interface
 //! - [`Command`], [`Operation`], [`Done`], [`Failure`], [`Full`]: what is asked, and what became of it
-//! - [`Span`], [`SPANS_MAX`], [`Owner`], [`Region`], [`RegionId`]: the memory that goes along
+//! - [`Span`], [`SPANS_MAX`], [`Owner`], [`Region`], [`Pinned`], [`REGION_MAX`], [`RegionId`]: the memory that
+//!   goes along
 //! - [`Spec`], [`Medium`], [`read_size`]: devices as text
 //! - [`Memory`], [`MemoryOptions`]: a device of memory; [`Chunks`]: its memory, for others to map; [`Keep`], [`Shape`],
 //!   [`Spare`], [`Retired`]: to take it away from them again
-//! - [`File`], [`FileOptions`], [`Kind`], [`Using`]: a device of a file or a block device; [`PassedOptions`]: of one that
-//!   somebody else has opened
+//! - [`File`], [`FileOptions`], [`Kind`], [`Using`]: a device of a file or a block device; [`PassedOptions`], [`Holder`]:
+//!   of one that somebody else has opened
+//! - [`read_alone`], [`write_alone`]: a device that nobody else uses yet, a call at a time
 //! - [`Error`]: what can go wrong before there are commands
 //! - `testing`, with the feature of that name: a device that fails and crashes as it is told
 
+mod alone;
 mod chunks;
 mod command;
 mod device;
@@ -89,13 +92,14 @@ mod spec;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use alone::{read_alone, write_alone};
 pub use chunks::{Chunks, Keep};
 pub use command::{Command, Done, Failure, Full, Operation};
 pub use device::{Access, Device, Geometry};
 pub use error::Error;
-pub use file::{File, FileOptions, Kind, PassedOptions, Using};
+pub use file::{File, FileOptions, Holder, Kind, PassedOptions, Using};
 pub use memory::{Memory, MemoryOptions};
-pub use region::{Region, RegionId};
+pub use region::{Pinned, REGION_MAX, Region, RegionId};
 pub use span::{Owner, SPANS_MAX, Span};
 pub use spare::{Retired, Shape, Spare};
 pub use spec::{Medium, Spec, read_size};

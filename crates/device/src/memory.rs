@@ -14,7 +14,6 @@ use crate::chunks::Chunks;
 use crate::command::{Command, Done, Failure, Full, Operation};
 use crate::device::{Access, Device, Geometry};
 use crate::error::Error;
-use crate::region::{Region, RegionId};
 use crate::span::{gather, gather_past_caches, scatter};
 use bywash_link::HugePages;
 use std::collections::VecDeque;
@@ -223,12 +222,6 @@ impl Device for Memory {
     fn chunks_mut(&mut self) -> Option<&mut Chunks> {
         self.can_be_mapped().then_some(&mut self.chunks)
     }
-
-    fn register(&mut self, _: Region) -> Result<Option<RegionId>, Error> {
-        Ok(None)
-    }
-
-    fn unregister(&mut self, _: RegionId) {}
 
     fn explain(&self) -> String {
         let kind = match self.pipe {

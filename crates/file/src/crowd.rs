@@ -41,10 +41,11 @@ impl Crowd {
         self.crowded.store(false, Ordering::Relaxed);
     }
 
-    /// Says in `busy` that the thread begins a write; true if it is alone and so need not pass a gate.
+    /// Says in `busy`, by storing `frame` (not zero), that the thread begins a write; true if it is alone and
+    /// so need not pass a gate.
     #[inline(always)]
-    pub fn begin_alone(&self, busy: &AtomicUsize) -> bool {
-        busy.store(1, Ordering::Relaxed);
+    pub fn begin_alone(&self, busy: &AtomicUsize, frame: usize) -> bool {
+        busy.store(frame, Ordering::Relaxed);
         light_fence();
         if !self.crowded.load(Ordering::Relaxed) {
             return true;
@@ -95,7 +96,7 @@ mod loom_tests {
             let first = {
                 let (crowd, busy, file) = (crowd.clone(), busy.clone(), file.clone());
                 thread::spawn(move || {
-                    if crowd.begin_alone(&busy) {
+                    if crowd.begin_alone(&busy, 1) {
                         // SAFETY: loom's cell, whose pointer is valid here and whose races loom reports.
                         file.with_mut(|value| unsafe { *value = 1 });
                         crowd.end_alone(&busy);

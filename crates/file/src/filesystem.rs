@@ -9,8 +9,6 @@ pub struct Kind {
     pub memory_only: bool,
     /// A read sees each write of the same file whole or not at all.
     pub reads_atomic: bool,
-    /// Files may also be written through a mapping.
-    pub writes: bool,
 }
 
 /// The file systems that are served, by the f_type of statfs(2). Not in the list, and so the kernel's
@@ -21,12 +19,12 @@ pub fn kind(magic: u64) -> Option<Kind> {
     const XFS: u64 = 0x5846_5342;
     const TMPFS: u64 = 0x0102_1994;
     const BTRFS: u64 = 0x9123_683e;
-    let kind = |name, memory_only, reads_atomic, writes| Kind { name, memory_only, reads_atomic, writes };
+    let kind = |name, memory_only, reads_atomic| Kind { name, memory_only, reads_atomic };
     match magic {
-        EXT => Some(kind("ext4", false, false, true)),
-        XFS => Some(kind("xfs", false, true, true)),
-        TMPFS => Some(kind("tmpfs", true, false, true)),
-        BTRFS => Some(kind("btrfs", false, true, false)),
+        EXT => Some(kind("ext4", false, false)),
+        XFS => Some(kind("xfs", false, true)),
+        TMPFS => Some(kind("tmpfs", true, false)),
+        BTRFS => Some(kind("btrfs", false, true)),
         _ => None,
     }
 }

@@ -1,8 +1,8 @@
 //! One file's user-level data path.
 //!
-//! A regular file's small reads and writes are copies from and to a shared mapping of it: the page cache
-//! itself, coherent with every other process and protected by the MMU. Names, permissions, growth, locks and
-//! durability stay the kernel's, and so does every request that this crate does not serve: "no" is always
+//! A regular file's small reads are copies from a mapping of it: the page cache itself, coherent with every
+//! other process and protected by the MMU. Writes are the kernel's, unless the user asks for mapped ones on
+//! tmpfs. Names, permissions, growth, locks and durability stay the kernel's, and so does every request that this crate does not serve: "no" is always
 //! correct and never an error.
 //!
 //! The preloaded library (`bywash-shim`) calls [`table`] for every call that a program makes; tests can do
@@ -14,11 +14,14 @@
 //! - [`policy`]: which way a request goes (pure)
 //! - [`open_file`]: how a read and a write are served
 //! - [`window`], [`pages`]: mappings, and what is remembered of each page
+//! - [`account`]: what warming may cost
 //! - [`copy`]: copies that survive a fault
 //! - [`crowd`], [`gate`], [`offset`], [`warming`], [`reclaim`]: the protocols between threads, each checked by
 //!   loom
 //! - [`table`]: from descriptor to open file
 //! - [`threads`], [`process`], [`lock`]: what a thread and a process have once
+//! - `pool`: the memory of the tables
+//! - `stack`: whether what a signal handler interrupted can still go on
 //! - [`filesystem`], `usage`, [`clock`], [`sys`]: facts, bookkeeping, time, system calls
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -32,11 +35,15 @@ pub mod sys;
 pub mod warming;
 
 #[cfg(not(loom))]
+pub mod account;
+#[cfg(not(loom))]
 pub mod clock;
 #[cfg(not(loom))]
 pub mod copy;
 #[cfg(not(loom))]
 pub mod filesystem;
+#[cfg(not(loom))]
+pub mod groups;
 #[cfg(not(loom))]
 pub mod lock;
 #[cfg(not(loom))]
@@ -46,7 +53,11 @@ pub mod pages;
 #[cfg(not(loom))]
 pub mod policy;
 #[cfg(not(loom))]
+mod pool;
+#[cfg(not(loom))]
 pub mod process;
+#[cfg(not(loom))]
+mod stack;
 #[cfg(not(loom))]
 pub mod table;
 #[cfg(not(loom))]

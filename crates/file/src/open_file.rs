@@ -1,32 +1,38 @@
 //! One open file with a user-level data path: how a read and a write of it are served.
 //!
-//! A read copies from a mapping of the page cache into the program's buffer, a write the other way. Both
-//! happen only within the size that the file is *proved* to have at that moment (`OpenFile::proves_end`):
-//! bytes of a file's last page behind its end are zeroes without a fault, so a copy alone could not tell
-//! that somebody truncated the file.
+//! A read copies from a mapping of the page cache into the program's buffer, a mapped write (if those were
+//! asked for) the other way. Both count only within the size that the file is *proved* to have at that moment:
+//! bytes of a file's last page behind its end are zeroes without a fault, so a copy alone could not tell that
+//! somebody truncated the file. A read proves it before the copy, a write behind it.
 //!
 //! Cost of a hit: one look at the window, one byte per page, the copy, one byte for the proof; no system
-//! call, no lock. `bywash bench run micro` shows it.
+//! call (one `fstat` where fewer bytes are there than the request asks for), no lock. `bywash bench run micro` shows it.
 //!
 //! Called by [`crate::table`], which holds the hazard. Open files live in a pool that is never unmapped.
 
-use crate::copy::{Fault, guarded_byte, guarded_word};
+use crate::account;
+use crate::copy::{Fault, guarded_word};
 use crate::filesystem::Kind;
 use crate::gate::Gate;
+use crate::groups;
 use crate::offset::Position;
-use crate::pages::{self, PAGE_BYTES, PAGE_SHIFT};
+use crate::pages::{self, PAGE_BYTES};
 use crate::policy::{self, Choice, Request};
+use crate::pool::{InChild, Pool, Zeroed};
 use crate::process::{self, LOCK};
-use crate::reclaim;
-use crate::sys::{self, Advice, Status};
+use crate::sys::{self, Status};
 use crate::threads::{self, Thread};
 use crate::window::{self, WARM_UP, Window};
 use bywash_session::{Counter, FallbackReason as Why};
 use bywash_sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
 
+mod leftovers;
+mod warming;
 mod writes;
 
-use writes::WriteHistory;
+use warming::{is_seen, is_warm, note_mapped};
+
+pub(crate) use leftovers::after_release;
 
 /// Open files with a data path at a time.
 pub const OPEN_FILES_MAX: usize = 1 << 17;
@@ -37,24 +43,21 @@ const DISPLACED_MAX: u32 = 512;
 /// Bytes of one call whose pages are remembered.
 const MARKED_BYTES_MAX: u64 = 4 << 20;
 const PATH_BYTES: usize = 256;
-/// Of so many requests of a stream that the kernel serves one is looked at, for all of them.
-const REQUESTS_PER_LOOK: u32 = 16;
 /// Of so many requests that continue nothing one is remembered, so that threads that read at random do not
 /// write to one cache line all the time.
 const STARTS_REMEMBERED: u32 = 16;
-/// Pages that are looked at together when one of them is touched first: as many as a read fault maps.
-const PAGES_TOGETHER: u64 = 16;
-const MAY_WRITE: u32 = 1;
-const MAPPED_WRITES: u32 = 2;
-const MEMORY_ONLY: u32 = 4;
-const READS_ATOMIC: u32 = 8;
-const SHARED: u32 = 16;
-/// Pages may be written through a mapping by now, so it counts when the times moved last.
-const TIMED: u32 = 32;
-/// A window could not be given up in time; the place in the pool is not used again.
-const ORPHANED: u32 = 128;
+/// Writes may go through the mapping.
+const MAPPED_WRITES: u32 = 1;
+/// Nothing stands behind the page cache.
+const MEMORY_ONLY: u32 = 2;
+/// A read sees each write of the same file whole or not at all.
+const READS_ATOMIC: u32 = 4;
+/// The position is the kernel's for good.
+const SHARED: u32 = 8;
+/// It was closed, or gave up a window, while a copy was under way: the rest goes when the copy has ended.
+const LEFT_OVER: u32 = 16;
 /// The kernel serves everything.
-const DISABLED: u32 = 256;
+const DISABLED: u32 = 32;
 
 /// What a copy out of a mapping looks at before it begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,11 +76,8 @@ pub struct OpenFile {
     size: AtomicU64,
     windows: [AtomicPtr<Window>; WINDOWS],
     gate: AtomicU32,
-    epoch: AtomicU8,
-    /// A mapped write happened after the file's times moved last.
-    times_pending: AtomicU8,
+    /// When the kernel wrote the file last, which moved its times, by `now_ms`. Kept where writes are mapped.
     times_ms: AtomicU64,
-    history: WriteHistory,
     last_end: AtomicU64,
     /// Requests that have continued the one before, up to now.
     stream: AtomicU32,
@@ -102,21 +102,17 @@ pub struct OpenFile {
 
 const _: () = assert!(size_of::<OpenFile>() < 1024);
 
-static POOL: AtomicPtr<OpenFile> = AtomicPtr::new(core::ptr::null_mut());
+// SAFETY: atomics, and types that consist of them, for which zeroes are valid.
+unsafe impl Zeroed for OpenFile {}
+pub(crate) static POOL: Pool<OpenFile> = Pool::new(OPEN_FILES_MAX, InChild::Wiped);
 static USED: AtomicUsize = AtomicUsize::new(0);
 static FREE: AtomicU32 = AtomicU32::new(0);
 static GATE_TABLE: [Gate; GATES] = [const { Gate::new() }; GATES];
 
-pub(crate) fn prepare() -> bool {
-    let bytes = OPEN_FILES_MAX * size_of::<OpenFile>();
-    let Some(at) = sys::map_memory(bytes) else { return false };
-    POOL.store(at.cast(), Ordering::Release);
-    sys::advise(at, bytes, Advice::WipeOnFork)
-}
-
 pub(crate) fn reset_child() {
     USED.store(0, Relaxed);
     FREE.store(0, Relaxed);
+    leftovers::reset_child();
     for gate in &GATE_TABLE {
         gate.reset_child();
     }
@@ -124,13 +120,12 @@ pub(crate) fn reset_child() {
 
 /// Every open file that is in use.
 pub(crate) fn all() -> impl Iterator<Item = &'static OpenFile> {
-    (0..USED.load(Ordering::Acquire)).map(at).filter(|file| file.references.load(Relaxed) != 0)
+    (0..USED.load(Ordering::Acquire)).filter_map(at).filter(|file| file.references.load(Relaxed) != 0)
 }
 
-fn at(index: usize) -> &'static OpenFile {
-    debug_assert!(index < OPEN_FILES_MAX);
-    // SAFETY: the pool has OPEN_FILES_MAX places and is never unmapped; zeroes are a valid open file.
-    unsafe { &*POOL.load(Ordering::Acquire).add(index) }
+/// Place `index` of those that have been used.
+fn at(index: usize) -> Option<&'static OpenFile> {
+    POOL.get(index)
 }
 
 /// What is known of a file when it gets its data path.
@@ -138,8 +133,8 @@ pub(crate) struct Description<'a> {
     pub(crate) fd: i32,
     pub(crate) status: Status,
     pub(crate) kind: Kind,
+    /// The descriptor may write, and neither appends nor writes synchronously.
     pub(crate) may_write: bool,
-    pub(crate) synchronous: bool,
     pub(crate) shared: bool,
     pub(crate) path: &'a [u8],
 }
@@ -148,16 +143,14 @@ pub(crate) struct Description<'a> {
 pub(crate) fn create(what: &Description<'_>) -> Option<&'static OpenFile> {
     let free = FREE.load(Relaxed);
     let file = if free != 0 {
-        let file = at(free as usize - 1);
+        let file = at(free as usize - 1)?;
         FREE.store(file.next_free.load(Relaxed), Relaxed);
         file
     } else {
         let used = USED.load(Relaxed);
-        if used == OPEN_FILES_MAX {
-            return None;
-        }
+        let file = POOL.get_or_grow(used)?;
         USED.store(used + 1, Ordering::Release);
-        at(used)
+        file
     };
     file.fill_in(what);
     Some(file)
@@ -175,24 +168,19 @@ impl OpenFile {
         let Status { identity, size, .. } = what.status;
         let mut flags = 0;
         let mut set = |flag, yes| flags |= if yes { flag } else { 0 };
-        set(MAY_WRITE, what.may_write);
-        set(MAPPED_WRITES, what.may_write && what.kind.writes && !what.synchronous);
+        set(MAPPED_WRITES, what.may_write && what.kind.memory_only && process::settings().writes);
         set(MEMORY_ONLY, what.kind.memory_only);
         set(READS_ATOMIC, what.kind.reads_atomic);
         set(SHARED, what.shared);
-        set(TIMED, what.kind.memory_only);
         self.flags.store(flags, Relaxed);
-        self.shift.store(window::shift_for(size), Relaxed);
+        self.shift.store(window::first_shift_for(size), Relaxed);
         self.size.store(size, Relaxed);
         for window in &self.windows {
             window.store(core::ptr::null_mut(), Relaxed);
         }
         let gate = (identity.1 ^ identity.0.wrapping_mul(0x9e37_79b9)) % GATES as u64;
         self.gate.store(gate as u32, Relaxed);
-        self.epoch.store(0, Relaxed);
-        self.times_pending.store(0, Relaxed);
         self.times_ms.store(0, Relaxed);
-        self.history.clear();
         self.last_end.store(u64::MAX, Relaxed);
         self.stream.store(0, Relaxed);
         self.position.reset();
@@ -227,11 +215,12 @@ impl OpenFile {
         self.shift.load(Relaxed) & 63
     }
 
-    pub(crate) fn may_write(&self) -> bool {
-        self.has(MAY_WRITE)
+    /// Whether writes may go through the mapping.
+    pub(crate) fn maps_writes(&self) -> bool {
+        self.has(MAPPED_WRITES)
     }
 
-    pub(crate) fn is_in_memory(&self) -> bool {
+    fn is_in_memory(&self) -> bool {
         self.has(MEMORY_ONLY)
     }
 
@@ -255,57 +244,89 @@ impl OpenFile {
         &GATE_TABLE[self.gate.load(Relaxed) as usize % GATES]
     }
 
-    /// Serves a read of `length > 0` bytes at `offset`, or says why the kernel must.
+    /// Serves a read of `wanted > 0` bytes at `offset` and answers how many there were, or says why the kernel
+    /// must. `copy` gets where they are in the mapping and how many to copy.
     #[inline(always)]
     pub fn read(
         &self,
+        thread: &Thread,
         fd: i32,
         offset: u64,
-        length: usize,
-        copy: impl Fn(*const u8, Check) -> Result<bool, Fault>,
-    ) -> Result<(), Why> {
+        wanted: usize,
+        copy: impl Fn(*const u8, usize, Check) -> Result<bool, Fault>,
+    ) -> Result<usize, Why> {
         if self.has(DISABLED) {
             return Err(Why::Mode);
         }
+        let length = self.bytes_there(offset, wanted);
         let end = offset + length as u64;
         let spot = self.locate(offset, length);
-        let request = self.request(offset, length, spot, policy::STREAM_READ_BYTES);
+        let warm = is_warm(spot, length);
+        let touched = warm || each_page(spot, length, pages::is_seen);
+        let request = self.request(offset, length, touched, policy::STREAM_READ_BYTES);
         if let Choice::Kernel(why) = policy::read_way(&request) {
             return Err(why);
         }
         let Some((window, start)) = spot else { return Err(Why::Window) };
-        let base = self.mapping(window, start, length, fd, end, false)?;
+        let is_mapped = warm || each_page(spot, length, pages::is_mapped);
+        if !is_mapped && !thread.account.can_pay() {
+            return Err(Why::Warming);
+        }
+        let began = if is_mapped { thread.account.begin_mapped_read() } else { account::now() };
+        let base = self.mapping(window, start, length, fd, end)?;
         let mark =
             if self.reads_are_atomic() { Some(self.gate().mark().ok_or(Why::Contended)?) } else { None };
         let from: *const u8 = base.wrapping_add(start);
-        if !copy(from, Check::LastByte).map_err(|Fault| Why::Fault)? {
+        if length < wanted {
+            if !self.ends_at(fd, end) {
+                return Err(Why::End);
+            }
+            copy(from, length, Check::Nothing).map_err(|Fault| Why::Fault)?;
+        } else if !copy(from, length, Check::LastByte).map_err(|Fault| Why::Fault)? {
             if !self.proves_end_of_zeroes(fd, window, base, start + length, end) {
                 return Err(Why::End);
             }
-            copy(from, Check::Nothing).map_err(|Fault| Why::Fault)?;
+            copy(from, length, Check::Nothing).map_err(|Fault| Why::Fault)?;
+        }
+        if is_mapped {
+            thread.account.earn(began);
+        } else {
+            note_mapped(window, start, length);
+            thread.account.pay_since(began, 0);
         }
         match mark {
             Some(mark) if !self.gate().unchanged(mark) => Err(Why::Contended),
-            _ => Ok(()),
+            _ => Ok(length),
         }
     }
 
+    /// Bytes that a read of `wanted` bytes at `offset` finds, by the size that is known: fewer near the end. At
+    /// and behind it, where the kernel knows best, all.
     #[inline(always)]
-    fn request(
-        &self,
-        offset: u64,
-        length: usize,
-        spot: Option<(&Window, usize)>,
-        stream_bytes: usize,
-    ) -> Request {
+    fn bytes_there(&self, offset: u64, wanted: usize) -> usize {
+        match self.size().saturating_sub(offset) {
+            0 => wanted,
+            there => (wanted as u64).min(there) as usize,
+        }
+    }
+
+    /// Whether the file ends at `end` just now, which only the kernel knows.
+    #[cold]
+    fn ends_at(&self, fd: i32, end: u64) -> bool {
+        process::count(Counter::SizeChecks, 1);
+        self.refresh_size(fd) == Some(end)
+    }
+
+    #[inline(always)]
+    fn request(&self, offset: u64, length: usize, touched: bool, stream_bytes: usize) -> Request {
         Request {
             length,
             threshold: process::settings().threshold,
             stream: length >= stream_bytes
                 && self.continues(offset, length) > policy::STREAM_REQUESTS
-                && !each_page(spot, length, pages::is_settled),
+                && !touched,
             within_size: offset + length as u64 <= self.size(),
-            touched: each_page(spot, length, pages::is_seen),
+            touched,
         }
     }
 
@@ -326,22 +347,6 @@ impl OpenFile {
             self.stream.store(0, Relaxed);
         }
         0
-    }
-
-    /// Whether the kernel serves the next read without further ado: it goes on with a stream over pages that
-    /// are not settled.
-    #[inline(always)]
-    pub(crate) fn passes_read(&self, offset: u64, length: usize) -> bool {
-        let stream = self.stream.load(Relaxed);
-        let passes = length >= policy::STREAM_READ_BYTES
-            && stream > policy::STREAM_REQUESTS
-            && self.last_end.load(Relaxed) == offset
-            && !stream.is_multiple_of(REQUESTS_PER_LOOK)
-            && !each_page(self.locate(offset, 1), 1, pages::is_settled);
-        if passes {
-            self.continues(offset, length);
-        }
-        passes
     }
 
     /// The window that holds all of the request, and where in it the request starts.
@@ -367,11 +372,10 @@ impl OpenFile {
         length: usize,
         fd: i32,
         end: u64,
-        writing: bool,
     ) -> Result<*mut u8, Why> {
-        if !window.is_mapped(start + length, writing) {
-            self.make_mapping(window, fd, end, writing)?;
-            if !window.is_mapped(start + length, writing) {
+        if !window.is_mapped(start + length) {
+            self.make_mapping(window, fd, end)?;
+            if !window.is_mapped(start + length) {
                 return Err(Why::Window);
             }
         }
@@ -380,12 +384,18 @@ impl OpenFile {
     }
 
     #[cold]
-    fn make_mapping(&self, window: &'static Window, fd: i32, end: u64, writing: bool) -> Result<(), Why> {
+    fn make_mapping(&self, window: &'static Window, fd: i32, end: u64) -> Result<(), Why> {
         if window.wanted.fetch_add(1, Relaxed) < WARM_UP {
             return Err(Why::Warming);
         }
         let held = LOCK.try_hold().ok_or(Why::Window)?;
-        if !process::handlers_ready() || !window::map(window, fd, self, end, writing) {
+        let fitting = window::shift_for(self.size());
+        if fitting < self.shift() {
+            // Less may be mapped than such windows need: smaller ones from now on.
+            self.change_windows(fitting);
+            return Err(Why::Window);
+        }
+        if !process::handlers_ready() || !window::map(window, fd, self, end) {
             // Not again for a while.
             window.wanted.store(0, Relaxed);
             return Err(Why::Window);
@@ -394,20 +404,9 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Whether the file reaches to `end` just now, `end_in_window` in the window: a byte that is not zero
-    /// lies there or behind it in the page, or the page behind is there, or the kernel says so. (The rest of
-    /// a file's last page is kept zero by the kernel; pages behind it fault.)
-    #[inline(always)]
-    fn proves_end(&self, fd: i32, window: &Window, base: *mut u8, end_in_window: usize, end: u64) -> bool {
-        // SAFETY: the byte lies in the mapped window, which the caller's hazard keeps.
-        match unsafe { guarded_byte(base.wrapping_add(end_in_window - 1)) } {
-            Err(Fault) => false,
-            Ok(0) => self.proves_end_of_zeroes(fd, window, base, end_in_window, end),
-            Ok(_) => true,
-        }
-    }
-
-    /// As [`OpenFile::proves_end`] where the byte before the end is zero.
+    /// Whether the file reaches to `end` just now, `end_in_window` in the window, where the byte before the end
+    /// is zero: a byte that is not zero lies behind it in the page, or the page behind is there, or the kernel
+    /// says so. (The rest of a file's last page is kept zero by the kernel; pages behind it fault.)
     #[inline(never)]
     fn proves_end_of_zeroes(
         &self,
@@ -419,17 +418,32 @@ impl OpenFile {
     ) -> bool {
         let page_end = end_in_window.next_multiple_of(PAGE_BYTES);
         if page_end - end_in_window >= 8 {
-            // SAFETY: as in `proves_end`, within the same page.
+            // SAFETY: the word lies in the mapped window, which the caller's hazard keeps.
             match unsafe { guarded_word(base.wrapping_add(page_end - 8)) } {
                 Err(Fault) => return false,
                 Ok(0) => {}
                 Ok(_) => return true,
             }
         }
+        self.proves_end_behind(fd, window, base, end_in_window, end)
+    }
+
+    /// As [`OpenFile::proves_end_of_zeroes`], by nothing in the page that the request ends in: the page behind
+    /// is there, or the kernel says so.
+    #[inline]
+    fn proves_end_behind(
+        &self,
+        fd: i32,
+        window: &Window,
+        base: *mut u8,
+        end_in_window: usize,
+        end: u64,
+    ) -> bool {
+        let page_end = end_in_window.next_multiple_of(PAGE_BYTES);
         let next_offset = end + (page_end - end_in_window) as u64;
         if page_end < window.mapped.load(Relaxed)
             && next_offset < self.size()
-            && pages::is_seen(window.page(page_end >> PAGE_SHIFT))
+            && is_seen(Some((window, page_end)), 1)
         {
             // SAFETY: within the mapping; if the page is gone the load says so.
             return unsafe { guarded_word(base.wrapping_add(page_end)) }.is_ok();
@@ -445,69 +459,39 @@ impl OpenFile {
         Some(status.size)
     }
 
-    /// The file was seen to reach to `end`.
-    fn reaches(&self, end: u64) {
+    /// Notes that the file was seen to reach to `end`.
+    #[inline(always)]
+    pub(crate) fn reaches(&self, end: u64) {
         if end > self.size() {
             self.size.fetch_max(end, Relaxed);
         }
     }
 
-    /// The kernel has read these bytes: their pages are in the page cache now. If all pages around them are as
-    /// well, which one call tells, they too are as good as touched.
-    pub fn note_read(&self, thread: &Thread, fd: i32, offset: u64, length: u64) {
-        let end = offset + length;
-        self.reaches(end);
-        // What is transferred in large pieces is seldom read again in small ones.
-        if length == 0 || length > process::settings().threshold as u64 {
-            return;
-        }
-        if self.streams_to(end) && length >= policy::STREAM_READ_BYTES as u64 {
-            // This one is looked at for those that were not.
-            self.settle(thread, fd, end, length, policy::STREAM_PASSES);
-            return;
-        }
-        if each_page(self.locate(offset, length as usize), length as usize, pages::is_seen) {
-            return;
-        }
-        const TOGETHER: u64 = PAGES_TOGETHER << PAGE_SHIFT;
-        let around = offset & !(TOGETHER - 1);
-        let around_end = end.next_multiple_of(TOGETHER).min(self.size());
-        if is_cached(fd, around, around_end) {
-            self.mark(around, around_end - around, pages::set_seen);
-        } else if !self.has(MEMORY_ONLY) || is_cached(fd, offset, end) {
-            // On a file system in memory a page that is read through a mapping exists from then on, a hole
-            // read by the kernel does not.
-            self.mark(offset, length, pages::set_seen);
-        }
-    }
-
-    /// Whether a stream has just come to `end`.
-    fn streams_to(&self, end: u64) -> bool {
-        self.stream.load(Relaxed) > policy::STREAM_REQUESTS && self.last_end.load(Relaxed) == end
-    }
-
-    /// A stream whose requests are of `length` bytes has come to `end`. One time in `times` what lies behind it
-    /// is settled, if all of it is in the page cache.
-    fn settle(&self, thread: &Thread, fd: i32, end: u64, length: u64, times: u32) {
-        let start = end.saturating_sub(length * u64::from(REQUESTS_PER_LOOK));
-        if thread.draw_lot(times) && is_cached(fd, start, end) {
-            self.mark(start, end - start, pages::settle);
-        }
-    }
-
     /// Changes the states of the pages of these bytes, as far as there are windows for them.
     fn mark(&self, offset: u64, length: u64, mark: impl Fn(&AtomicU8)) {
+        self.each_window(offset, length, true, |window, start, length| {
+            pages::pages_of(start, length).filter_map(|page| window.page_to_mark(page)).for_each(&mark);
+        });
+    }
+
+    /// Changes the states of the groups of these bytes, as far as there are windows for them; `make`: they are made.
+    fn mark_groups(&self, offset: u64, length: u64, make: bool, mark: impl Fn(&AtomicU8)) {
+        self.each_window(offset, length, make, |window, start, length| {
+            groups::groups_of(start, length).for_each(|group| mark(window.group_to_mark(group)));
+        });
+    }
+
+    /// Calls `what` for each window of these bytes, with where in it they begin and how many lie in it.
+    fn each_window(&self, offset: u64, length: u64, make: bool, what: impl Fn(&Window, usize, usize)) {
         let shift = self.shift();
         let end = offset + length;
         let mut at = offset;
         while at < end {
             let index = at >> shift;
             let stretch_end = ((index + 1) << shift).min(end);
-            if let Some(window) = self.window_for(index) {
-                let start = (at - (index << shift)) as usize;
-                for page in pages::pages_of(start, (stretch_end - at) as usize) {
-                    mark(window.page_to_mark(page));
-                }
+            let window = if make { self.window_for(index) } else { self.locate(at, 1).map(|found| found.0) };
+            if let Some(window) = window {
+                what(window, (at - (index << shift)) as usize, (stretch_end - at) as usize);
             }
             at = stretch_end;
         }
@@ -529,13 +513,16 @@ impl OpenFile {
             if window.displaced.fetch_add(1, Relaxed) < DISPLACED_MAX {
                 return None;
             }
+            if !window.is_idle_at_next_tick() {
+                window.displaced.store(0, Relaxed);
+                return None;
+            }
         }
         let held = LOCK.try_hold()?;
         let better = window::shift_for(self.size());
         if better > shift && self.size() > (WINDOWS as u64) << shift {
             // The file has outgrown its windows: larger ones from now on.
-            self.drop_windows(window::destroy_held);
-            self.shift.store(better, Relaxed);
+            self.change_windows(better);
             return None;
         }
         let before = slot.swap(core::ptr::null_mut(), Ordering::AcqRel);
@@ -543,7 +530,7 @@ impl OpenFile {
         if let Some(window) = unsafe { before.as_ref() }
             && !window::destroy_held(window)
         {
-            self.flags.fetch_or(ORPHANED, Relaxed);
+            self.leaves_over();
             return None;
         }
         let window = window::create(self, index, shift)?;
@@ -551,6 +538,12 @@ impl OpenFile {
         slot.store(core::ptr::from_ref(window).cast_mut(), Ordering::Release);
         drop(held);
         Some(window)
+    }
+
+    /// Gives up all windows for others of this size. Under the lock; the caller's hazard names the file.
+    fn change_windows(&self, shift: u32) {
+        self.drop_windows(window::destroy_held);
+        self.shift.store(shift, Relaxed);
     }
 
     /// Takes all windows away from the file. Under the lock.
@@ -561,29 +554,29 @@ impl OpenFile {
             if let Some(window) = unsafe { window.as_ref() }
                 && !destroy(window)
             {
-                self.flags.fetch_or(ORPHANED, Relaxed);
+                self.leaves_over();
             }
         }
     }
 
-    /// Takes one window away from the file. Under the lock; no hazard of the caller names the file.
-    pub(crate) fn drop_window(&self, window: &'static Window) -> bool {
+    /// Whether the window is one that requests of this file can reach.
+    pub(crate) fn names(&self, window: &Window) -> bool {
+        self.windows.iter().any(|slot| core::ptr::eq(slot.load(Relaxed), window))
+    }
+
+    /// Takes one window away from the file. Under the lock; `destroy` suits the caller's hazard.
+    pub(crate) fn drop_window(&self, window: &'static Window, destroy: fn(&'static Window) -> bool) -> bool {
         let address = core::ptr::from_ref(window).cast_mut();
         for slot in &self.windows {
             if slot.load(Relaxed) == address {
                 slot.store(core::ptr::null_mut(), Ordering::Release);
             }
         }
-        let gone = window::destroy(window);
+        let gone = destroy(window);
         if !gone {
-            self.flags.fetch_or(ORPHANED, Relaxed);
+            self.leaves_over();
         }
         gone
-    }
-
-    /// fsync or the like: pages are clean from here on.
-    pub fn note_sync(&self) {
-        self.epoch.fetch_add(1, Relaxed);
     }
 
     /// The file was resized by this process: pages behind the new end are to be touched by the kernel again
@@ -620,26 +613,12 @@ impl OpenFile {
     /// The program asked the kernel to drop pages: they are to be touched by the kernel again first. The
     /// caller's hazard names the file, or it holds the lock.
     pub fn note_dropped_pages(&self) {
-        self.epoch.fetch_add(1, Relaxed);
         for slot in &self.windows {
             // SAFETY: as in `locate`; the caller's hazard keeps the window.
             if let Some(window) = unsafe { slot.load(Ordering::Acquire).as_ref() } {
                 window.forget_pages();
             }
         }
-    }
-
-    /// Moves the file's times if a mapped write has not been seen in them.
-    pub fn settle_times(&self, fd: i32) {
-        if self.times_pending.load(Relaxed) != 0 && self.is_behind(fd) {
-            self.times_pending.store(0, Relaxed);
-            sys::touch(fd);
-        }
-    }
-
-    /// The descriptor is gone: the times stay as they are.
-    pub(crate) fn forget_times(&self) {
-        self.times_pending.store(0, Relaxed);
     }
 
     /// `gone` was closed; `find` knows another descriptor that leads here.
@@ -649,11 +628,6 @@ impl OpenFile {
         {
             self.fd.store(other as u32, Relaxed);
         }
-    }
-
-    /// As [`OpenFile::settle_times`], by one of the descriptors.
-    pub(crate) fn settle_times_by_any(&self) {
-        self.settle_times(self.fd.load(Relaxed) as i32);
     }
 
     /// The kernel serves everything from here on, and no mapping is left.
@@ -672,29 +646,17 @@ impl OpenFile {
         self.references.fetch_add(1, Relaxed);
     }
 
-    /// A descriptor that led here does no longer; the last one takes everything along. Answers whether it
-    /// was the last.
-    pub(crate) fn remove_reference(&'static self, fd: i32) -> bool {
-        self.settle_times(fd);
+    /// Takes away one descriptor; the last one takes everything along. Answers whether it was the last.
+    pub(crate) fn remove_reference(&'static self) -> bool {
         if self.references.fetch_sub(1, Ordering::AcqRel) != 1 {
             return false;
         }
         self.report_usage();
         let held = LOCK.hold();
         self.serial.fetch_add(1, Relaxed);
-        let gone = reclaim::wait_until_unused(
-            threads::hazards,
-            core::ptr::from_ref(self) as usize,
-            window::TURNS,
-            threads::alone,
-        );
+        leftovers::sweep_if_any();
         self.drop_windows(window::destroy);
-        if gone && !self.has(ORPHANED) {
-            let index =
-                (core::ptr::from_ref(self) as usize - POOL.load(Relaxed) as usize) / size_of::<OpenFile>();
-            self.next_free.store(FREE.load(Relaxed), Relaxed);
-            FREE.store(index as u32 + 1, Relaxed);
-        }
+        self.retire(window::turns(self));
         drop(held);
         true
     }
@@ -765,14 +727,9 @@ impl OpenFile {
 /// Whether `is` holds for what is remembered of each page of a request.
 #[inline(always)]
 fn each_page(spot: Option<(&Window, usize)>, length: usize, is: fn(&AtomicU8) -> bool) -> bool {
-    spot.is_some_and(|(window, start)| pages::pages_of(start, length).all(|page| is(window.page(page))))
-}
-
-/// Whether each page of these bytes is in the page cache.
-fn is_cached(fd: i32, offset: u64, end: u64) -> bool {
-    let first = offset & !(PAGE_BYTES as u64 - 1);
-    let length = end.next_multiple_of(PAGE_BYTES as u64) - first;
-    sys::cache_status(fd, first, length).is_some_and(|status| status.cached >= length >> PAGE_SHIFT)
+    spot.is_some_and(|(window, start)| {
+        pages::pages_of(start, length).all(|page| window.page(page).is_some_and(is))
+    })
 }
 
 /// Milliseconds of a clock that costs a few ns.

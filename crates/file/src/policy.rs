@@ -1,9 +1,9 @@
 //! Which way one request goes: through the mapping or through the kernel.
 //!
-//! Pure: facts in, choice out; the table at the end is the specification. What the rules rest on was
-//! measured (docs/internals/policy.md): a first touch through a mapping reads ahead for nothing, a page that
-//! is read once in passing does not earn its fault, a clean page costs a fault on its first mapped write, and
-//! a mapped write to a page of a large folio makes the device write all of the folio.
+//! Pure: facts in, choice out; the table at the end is the specification. The rules rest on measurements
+//! (docs/internals/policy.md): a first touch through a mapping reads ahead for nothing, a page that is read
+//! once in passing does not earn its fault, and a copy into a mapping can be neither undone nor made atomic
+//! against SIGKILL, so writes are the kernel's unless the user asked for mapped ones.
 
 use bywash_session::FallbackReason;
 
@@ -13,14 +13,7 @@ pub const STREAM_READ_BYTES: usize = 4096;
 pub const STREAM_WRITE_BYTES: usize = 16 * 1024;
 /// Requests that each continue the one before and are no stream yet.
 pub const STREAM_REQUESTS: u32 = 8;
-/// Times that streams pass over a stretch of pages, on average, before they read it through the mapping. To
-/// map a page costs about what one passage gains.
-pub const STREAM_PASSES: u32 = 3;
-/// Writes of a page since the last fsync that go to the kernel, on average, before the mapping is considered.
-/// The change costs about as much as three writes (a fault, and calls to look at the folio), so a page for
-/// which it does not pay loses at most a twentieth.
-pub const DEFAULT_HOT_WRITES: u32 = 64;
-/// Longest time for which mapped writes leave the file's times alone.
+/// Longest time, in milliseconds, for which mapped writes leave the file's times as they are.
 pub const TIMES_LAG_MS: u64 = 10;
 /// The largest request served from a mapping when nothing else is asked for.
 pub const DEFAULT_THRESHOLD: usize = 64 * 1024;
@@ -41,7 +34,7 @@ pub struct Request {
     pub length: usize,
     /// The largest request that may be mapped.
     pub threshold: usize,
-    /// It belongs to a stream, over pages for which mapping has not come to pay.
+    /// It belongs to a stream, over pages of which some are not mapped.
     pub stream: bool,
     /// It ends within the known size of the file.
     pub within_size: bool,
@@ -49,32 +42,15 @@ pub struct Request {
     pub touched: bool,
 }
 
-/// What more is known about a write.
+/// Facts about a write, beside those of its [`Request`].
 #[derive(Clone, Copy, Debug)]
 pub struct WriteFacts {
-    /// The descriptor allows it, and the file is not opened for synchronous writes.
+    /// Mapped writes were asked for, and the file lies in memory alone (tmpfs).
+    pub mapped_writes: bool,
+    /// The descriptor may write, and neither appends nor writes synchronously.
     pub allowed: bool,
-    /// Milliseconds since the file's times moved.
+    /// Milliseconds since the kernel wrote the file last, which moved its times.
     pub times_age_ms: u64,
-    /// Nothing stands behind the page cache: no page is ever clean and no folio too large.
-    pub memory_only: bool,
-    /// The hotness of its least written page.
-    pub heat: Heat,
-}
-
-/// How often a page was written since the last fsync, and what is known of its folio.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Heat {
-    /// Not at all.
-    Clean,
-    /// Now and then.
-    Warm,
-    /// Again and again ([`DEFAULT_HOT_WRITES`]), its folio not yet looked at.
-    Hot,
-    /// The folio is too large: a mapped write would make the device write more.
-    Large,
-    /// The folio is known to hold (nearly) nothing but dirty pages.
-    Small,
 }
 
 /// The rules that reads and writes share.
@@ -102,21 +78,15 @@ pub fn read_way(request: &Request) -> Choice {
 /// The way of a write.
 #[inline(always)]
 pub fn write_way(request: &Request, facts: &WriteFacts) -> Choice {
+    if !facts.mapped_writes {
+        return Choice::Kernel(FallbackReason::Write);
+    }
     if !facts.allowed {
         return Choice::Kernel(FallbackReason::Mode);
     }
     match way(request, FallbackReason::Growth) {
-        Choice::Mapped => {}
-        kernel => return kernel,
-    }
-    if facts.times_age_ms > TIMES_LAG_MS {
-        Choice::Kernel(FallbackReason::Times)
-    } else if facts.memory_only || facts.heat == Heat::Small {
-        Choice::Mapped
-    } else if facts.heat == Heat::Large {
-        Choice::Kernel(FallbackReason::Amplify)
-    } else {
-        Choice::Kernel(FallbackReason::Clean)
+        Choice::Mapped if facts.times_age_ms > TIMES_LAG_MS => Choice::Kernel(FallbackReason::Times),
+        choice => choice,
     }
 }
 
@@ -128,8 +98,7 @@ mod tests {
 
     const READ: Request =
         Request { length: 4096, threshold: 65536, stream: false, within_size: true, touched: true };
-    const WRITE: WriteFacts =
-        WriteFacts { allowed: true, times_age_ms: 0, memory_only: false, heat: Heat::Small };
+    const WRITE: WriteFacts = WriteFacts { mapped_writes: true, allowed: true, times_age_ms: 0 };
 
     #[test]
     fn reads() {
@@ -150,14 +119,11 @@ mod tests {
     fn writes() {
         let table = [
             (READ, WRITE, Mapped),
+            (READ, WriteFacts { mapped_writes: false, ..WRITE }, Kernel(Why::Write)),
+            (READ, WriteFacts { mapped_writes: false, allowed: false, ..WRITE }, Kernel(Why::Write)),
             (READ, WriteFacts { allowed: false, ..WRITE }, Kernel(Why::Mode)),
             (READ, WriteFacts { times_age_ms: 10, ..WRITE }, Mapped),
             (READ, WriteFacts { times_age_ms: 11, ..WRITE }, Kernel(Why::Times)),
-            (READ, WriteFacts { heat: Heat::Clean, ..WRITE }, Kernel(Why::Clean)),
-            (READ, WriteFacts { heat: Heat::Warm, ..WRITE }, Kernel(Why::Clean)),
-            (READ, WriteFacts { heat: Heat::Hot, ..WRITE }, Kernel(Why::Clean)),
-            (READ, WriteFacts { heat: Heat::Large, ..WRITE }, Kernel(Why::Amplify)),
-            (READ, WriteFacts { heat: Heat::Clean, memory_only: true, ..WRITE }, Mapped),
             (Request { within_size: false, ..READ }, WRITE, Kernel(Why::Growth)),
             (Request { touched: false, ..READ }, WRITE, Kernel(Why::FirstTouch)),
             (Request { length: 1 << 20, ..READ }, WRITE, Kernel(Why::Large)),

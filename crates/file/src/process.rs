@@ -19,29 +19,42 @@ pub static LOCK: Lock = Lock::new();
 pub struct Settings {
     /// The largest request served from a mapping, in bytes.
     pub threshold: usize,
-    /// Writes of a page by the kernel between two fsyncs, on average, before it is written through a mapping
-    /// (where a device stands behind it).
-    pub hot_writes: u32,
-    /// Bound on the bytes of all mappings.
-    pub windows_bytes: u64,
+    /// Whether files in memory (tmpfs) are also written through their mappings.
+    pub writes: bool,
+    /// Reads by the kernel whose time a thread may spend on warming in advance ([`crate::account`]).
+    pub advance_reads: u64,
+    /// Bound on the bytes of all mappings, and so on what of files is resident for this process's sake; if none is
+    /// said, a quarter of [`Hooks::memory_bytes`].
+    pub resident_bytes: Option<u64>,
     /// Paths (prefixes, separated by colons) that are served; empty: all.
     pub only: &'static [u8],
     /// Paths (prefixes, separated by colons) that are not served.
     pub except: &'static [u8],
     /// Whether usage is collected file by file.
     pub wants_files: bool,
+    /// Whether `read`, `write` and `lseek` may move positions at user level, where calls that the library
+    /// does not see (by instruction, by another process) find the kernel's position behind.
+    pub positions_at_user_level: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings::new()
+    }
 }
 
 impl Settings {
-    /// What holds when nothing is said: mappings up to `memory_bytes`, all files.
-    pub const fn new(memory_bytes: u64) -> Settings {
+    /// Settings that hold when nothing is said: all files, reads only.
+    pub const fn new() -> Settings {
         Settings {
             threshold: policy::DEFAULT_THRESHOLD,
-            hot_writes: policy::DEFAULT_HOT_WRITES,
-            windows_bytes: memory_bytes,
+            writes: false,
+            advance_reads: crate::account::DEFAULT_ADVANCE_READS,
+            resident_bytes: None,
             only: b"",
             except: b"",
             wants_files: false,
+            positions_at_user_level: false,
         }
     }
 
@@ -63,11 +76,15 @@ fn is_below(path: &[u8], prefix: &[u8]) -> bool {
 /// What the data path needs of the library around it.
 #[derive(Clone, Copy)]
 pub struct Hooks {
+    /// Called once, when the tables are set up; false if a limit forbids data paths.
+    pub on_set_up: fn() -> bool,
     /// Called in each thread that gets a record; answers for [`threads::unregister`] being called when the
     /// thread ends.
     pub on_register: fn(&'static threads::Thread),
     /// Whether SIGBUS and SIGSEGV reach [`crate::copy::resume_after_fault`]; asked before a window is mapped.
     pub handlers_ready: fn() -> bool,
+    /// Bytes of memory that the process may use; asked once, before the first window is mapped.
+    pub memory_bytes: fn() -> u64,
 }
 
 /// Written only while the process has one thread that knows of us: at the start and in a forked child.
@@ -75,12 +92,18 @@ struct Once<T>(UnsafeCell<T>);
 // SAFETY: see the type.
 unsafe impl<T> Sync for Once<T> {}
 
-static SETTINGS: Once<Settings> = Once(UnsafeCell::new(Settings::new(0)));
+static SETTINGS: Once<Settings> = Once(UnsafeCell::new(Settings::new()));
 static RECORD: Once<Option<Record>> = Once(UnsafeCell::new(None));
 static HOOKS: Once<Option<Hooks>> = Once(UnsafeCell::new(None));
 /// RLIMIT_FSIZE: no write may reach beyond.
 static FILE_SIZE_MAX: AtomicU64 = AtomicU64::new(u64::MAX);
-static READY: AtomicBool = AtomicBool::new(false);
+/// Not begun, or stepped aside for good.
+const ASIDE: u8 = 0;
+/// Nothing is set up, for there has been no file that could be served.
+const DORMANT: u8 = 1;
+/// Files get data paths.
+const READY: u8 = 2;
+static STATE: AtomicU8 = AtomicU8::new(ASIDE);
 static WANTS_FILES: AtomicBool = AtomicBool::new(false);
 /// One page that a child finds wiped: 1 here, 0 there.
 static ALIVE: bywash_sync::AtomicPtr<AtomicU8> = bywash_sync::AtomicPtr::new(core::ptr::null_mut());
@@ -123,6 +146,23 @@ pub(crate) fn handlers_ready() -> bool {
     hooks().is_some_and(|hooks| (hooks.handlers_ready)())
 }
 
+/// Bound on the bytes of all mappings.
+pub(crate) fn resident_max() -> u64 {
+    /// What the hook answered, and one more; 0: not asked yet.
+    static ALLOWED: AtomicU64 = AtomicU64::new(0);
+    if let Some(bytes) = settings().resident_bytes {
+        return bytes;
+    }
+    if ALLOWED.load(Relaxed) == 0 {
+        let bytes = hooks().map_or(0, |hooks| (hooks.memory_bytes)());
+        ALLOWED.store((bytes / SHARE_OF_MEMORY).saturating_add(1), Relaxed);
+    }
+    ALLOWED.load(Relaxed) - 1
+}
+
+/// One part in so many of the memory that the process may use is mapped at most.
+const SHARE_OF_MEMORY: u64 = 4;
+
 /// Adds to a counter of the calling thread.
 pub fn count(counter: Counter, more: u64) {
     if let Some(thread) = threads::known() {
@@ -130,12 +170,12 @@ pub fn count(counter: Counter, more: u64) {
     }
 }
 
-/// Begins: from here on files get data paths. False when memory for the tables cannot be had; then the
-/// kernel serves everything.
+/// Begins: from the first file on that could be served, files get data paths. Costs one system call; the rest
+/// is for [`wake`], since most processes never open such a file.
 ///
 /// # Safety
 /// To be called once, before the process has other threads that make file calls.
-pub unsafe fn begin(settings: Settings, record: Option<Record>, hooks: Hooks) -> bool {
+pub unsafe fn begin(settings: Settings, record: Option<Record>, hooks: Hooks) {
     // SAFETY: promised by the caller.
     unsafe {
         *SETTINGS.0.get() = settings;
@@ -143,15 +183,52 @@ pub unsafe fn begin(settings: Settings, record: Option<Record>, hooks: Hooks) ->
         *HOOKS.0.get() = Some(hooks);
     }
     WANTS_FILES.store(settings.wants_files, Relaxed);
-    crate::copy::prepare();
+    // Here, because it takes the kernel milliseconds once there are threads.
     prepare_fences();
-    let prepared = threads::prepare()
-        && window::prepare()
-        && open_file::prepare()
-        && table::prepare()
+    STATE.store(DORMANT, Ordering::Release);
+}
+
+/// Whether new files may get a data path, for which everything is set up if it has not been yet.
+#[inline]
+pub fn wake() -> bool {
+    match STATE.load(Ordering::Acquire) {
+        READY => true,
+        DORMANT => set_up(),
+        _ => false,
+    }
+}
+
+/// Sets up the tables. False when another thread is doing so, and when memory cannot be had or a limit
+/// forbids it; then the kernel serves everything for good. A child forked in the middle finds the lock held
+/// and stays with the kernel.
+#[cold]
+fn set_up() -> bool {
+    let Some(_held) = LOCK.try_hold() else { return false };
+    let Some(hooks) = hooks().filter(|_| STATE.load(Relaxed) == DORMANT) else { return is_ready() };
+    let prepared = (hooks.on_set_up)()
+        && threads::RECORDS.prepare()
+        && window::POOL.prepare()
+        && open_file::POOL.prepare()
+        && table::KNOWN.prepare()
+        && table::TABLE.prepare()
         && prepare_alive();
-    READY.store(prepared, Ordering::Release);
-    prepared
+    crate::copy::prepare();
+    let next = if prepared { READY } else { ASIDE };
+    // It may have stepped aside meanwhile.
+    STATE.compare_exchange(DORMANT, next, Ordering::AcqRel, Relaxed).is_ok() && prepared
+}
+
+/// Every pool, for what concerns all of them.
+macro_rules! for_each_pool {
+    ($method:ident) => {
+        (
+            threads::RECORDS.$method(),
+            window::POOL.$method(),
+            open_file::POOL.$method(),
+            table::KNOWN.$method(),
+            table::TABLE.$method(),
+        )
+    };
 }
 
 fn prepare_alive() -> bool {
@@ -169,9 +246,15 @@ fn set_alive() {
     unsafe { (*ALIVE.load(Relaxed)).store(1, Relaxed) };
 }
 
-/// Whether new files may get a data path.
+/// Whether everything is set up and files may have a data path.
+#[inline(always)]
 pub fn is_ready() -> bool {
-    READY.load(Ordering::Acquire)
+    STATE.load(Ordering::Acquire) == READY
+}
+
+/// Whether no file has or will get a data path in this process.
+pub fn is_aside() -> bool {
+    STATE.load(Ordering::Acquire) == ASIDE
 }
 
 /// Whether this is a forked child that nobody told so yet.
@@ -187,6 +270,7 @@ pub fn is_unnoticed_child() -> bool {
 /// The caller is the only thread of a forked child.
 pub unsafe fn reset_child(record: Option<Record>) {
     LOCK.reset_child();
+    for_each_pool!(reset_child);
     threads::reset_child();
     window::reset_child();
     open_file::reset_child();
@@ -200,9 +284,17 @@ pub unsafe fn reset_child(record: Option<Record>) {
 /// Gives up all data paths for good, because the process begins something that they cannot live with
 /// (a seccomp filter, an address-space limit, an io_uring of its own).
 pub fn step_aside() {
-    if READY.swap(false, Ordering::AcqRel) {
+    if STATE.swap(ASIDE, Ordering::AcqRel) == READY {
         table::forget_all();
     }
+}
+
+/// Steps aside, and leaves next to nothing behind that would count as memory of the program's: before its
+/// memory is locked. Answers what is left of the tables, where each part begins and its bytes.
+pub fn step_aside_and_shrink() -> [(*mut u8, usize); 5] {
+    step_aside();
+    for_each_pool!(trim);
+    for_each_pool!(usable).into()
 }
 
 #[cfg(test)]
@@ -211,7 +303,7 @@ mod tests {
 
     #[test]
     fn prefixes_are_whole_names() {
-        let settings = Settings { only: b"/var/lib:/srv/", except: b"/var/lib/dpkg", ..Settings::new(0) };
+        let settings = Settings { only: b"/var/lib:/srv/", except: b"/var/lib/dpkg", ..Settings::new() };
         for (path, covered) in [
             (&b"/var/lib/db"[..], true),
             (b"/var/lib", true),
@@ -222,6 +314,6 @@ mod tests {
         ] {
             assert_eq!(settings.covers(path), covered, "{path:?}");
         }
-        assert!(Settings::new(0).covers(b"/anything"));
+        assert!(Settings::new().covers(b"/anything"));
     }
 }

@@ -3,28 +3,7 @@
 //!
 //! Every function answers what the kernel answered: zero or more, or a negated error number.
 
-use core::arch::asm;
-
-/// A system call with up to six arguments.
-///
-/// # Safety
-/// As the call itself: pointers among the arguments must be what the kernel expects of them.
-#[inline]
-pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
-    let answer: isize;
-    // SAFETY: the caller answers for the arguments; rcx and r11 are clobbered as declared, and memory is
-    // taken to be read and written.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number => answer,
-            in("rdi") arguments[0], in("rsi") arguments[1], in("rdx") arguments[2],
-            in("r10") arguments[3], in("r8") arguments[4], in("r9") arguments[5],
-            lateout("rcx") _, lateout("r11") _, options(nostack),
-        );
-    }
-    answer
-}
+pub use bywash_syscall::call;
 
 /// x86-64 system call numbers (arch/x86/entry/syscalls/syscall_64.tbl).
 pub mod nr {
@@ -32,6 +11,7 @@ pub mod nr {
     pub const FSTAT: usize = 5;
     pub const LSEEK: usize = 8;
     pub const MMAP: usize = 9;
+    pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
@@ -39,9 +19,9 @@ pub mod nr {
     pub const SCHED_YIELD: usize = 24;
     pub const MADVISE: usize = 28;
     pub const FCNTL: usize = 72;
+    pub const SIGALTSTACK: usize = 131;
     pub const FSTATFS: usize = 138;
     pub const READLINKAT: usize = 267;
-    pub const UTIMENSAT: usize = 280;
     pub const CACHESTAT: usize = 451;
 }
 
@@ -97,9 +77,9 @@ pub fn seek(fd: i32, offset: i64, whence: usize) -> isize {
     unsafe { call(nr::LSEEK, [fd as usize, offset as usize, whence, 0, 0, 0]) }
 }
 
-/// A mapping of `length` bytes of a file from `offset` on: shared if it is to be written. One that is only read
-/// is private, and shows the page cache all the same; before the kernel writes a page to the device it looks
-/// through every page of the folio in every mapping that is shared, which may be thousands.
+/// Maps `length` bytes of a file from `offset` on: shared if the mapping is to be written, else private, which
+/// shows the page cache just the same. Before the kernel writes a page to the device it looks through every
+/// page of the folio in every shared mapping, which may be thousands; private ones cost a writer nothing.
 pub fn map_file(fd: i32, offset: u64, length: usize, writable: bool) -> Result<*mut u8, isize> {
     const PROT_READ: usize = 1;
     const PROT_WRITE: usize = 2;
@@ -121,6 +101,24 @@ pub fn map_memory(length: usize) -> Option<*mut u8> {
         call(nr::MMAP, [0, length, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_NORESERVE, usize::MAX, 0])
     };
     (answer > 0).then_some(answer as *mut u8)
+}
+
+/// Address space for `length` bytes that cannot be used yet, and counts as nobody's data.
+pub fn reserve(length: usize) -> Option<*mut u8> {
+    const PROT_NONE: usize = 0;
+    const MAP_PRIVATE_ANONYMOUS_NORESERVE: usize = 0x02 | 0x20 | 0x4000;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let answer =
+        unsafe { call(nr::MMAP, [0, length, PROT_NONE, MAP_PRIVATE_ANONYMOUS_NORESERVE, usize::MAX, 0]) };
+    (answer > 0).then_some(answer as *mut u8)
+}
+
+/// Makes the first `length` bytes of what [`reserve`] gave readable and writable; false when a limit forbids
+/// it.
+pub fn make_usable(at: *mut u8, length: usize) -> bool {
+    const PROT_READ_WRITE: usize = 3;
+    // SAFETY: all callers pass reserved memory of this crate, to which nothing is lost by more rights.
+    unsafe { call(nr::MPROTECT, [at as usize, length, PROT_READ_WRITE, 0, 0, 0]) == 0 }
 }
 
 /// munmap(2).
@@ -152,30 +150,15 @@ pub fn advise(at: *mut u8, length: usize, advice: Advice) -> bool {
     unsafe { call(nr::MADVISE, [at as usize, length, advice as usize, 0, 0, 0]) == 0 }
 }
 
-/// Pages of a range of a file that are in the page cache, and those that are dirty or being written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheStatus {
-    /// Pages in the cache.
-    pub cached: u64,
-    /// Dirty pages and pages under write-back.
-    pub unwritten: u64,
-}
-
-/// cachestat(2), Linux 6.5; counts whole folios, as their tags are kept.
-pub fn cache_status(fd: i32, offset: u64, length: u64) -> Option<CacheStatus> {
+/// Pages of a range of a file that are in the page cache: cachestat(2), Linux 6.5.
+pub fn cached_pages(fd: i32, offset: u64, length: u64) -> Option<u64> {
     let range = [offset, length];
     let mut counts = [0u64; 5];
     // SAFETY: struct cachestat_range and struct cachestat have these sizes.
     let answer = unsafe {
         call(nr::CACHESTAT, [fd as usize, range.as_ptr() as usize, counts.as_mut_ptr() as usize, 0, 0, 0])
     };
-    (answer == 0).then(|| CacheStatus { cached: counts[0], unwritten: counts[1] + counts[2] })
-}
-
-/// Sets the file's times to now.
-pub fn touch(fd: i32) {
-    // SAFETY: null path and null times are documented: the descriptor itself, and the present time.
-    unsafe { call(nr::UTIMENSAT, [fd as usize, 0, 0, 0, 0, 0]) };
+    (answer == 0).then_some(counts[0])
 }
 
 /// The path that a descriptor was opened under; answers its length, 0 when it cannot be told.
@@ -220,6 +203,16 @@ pub fn pending_signals() -> SignalSet {
     // SAFETY: the set has the eight bytes that are passed as its size.
     unsafe { call(nr::RT_SIGPENDING, [(&raw mut set) as usize, 8, 0, 0, 0, 0]) };
     set
+}
+
+/// Addresses of the calling thread's alternate signal stack; empty when it has none.
+pub fn alternate_stack() -> core::ops::Range<usize> {
+    const SS_DISABLE: usize = 2;
+    // stack_t: pointer, flags, size.
+    let mut words = [0usize; 3];
+    // SAFETY: stack_t of x86-64 has 24 bytes.
+    let answer = unsafe { call(nr::SIGALTSTACK, [0, words.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    if answer != 0 || words[1] & SS_DISABLE != 0 { 0..0 } else { words[0]..words[0] + words[2] }
 }
 
 /// What to do with a set of signals.

@@ -19,13 +19,14 @@ use crate::copy::{Fault, copy_unless_zero_ends, guarded_byte, guarded_copy};
 use crate::filesystem;
 use crate::gate::Gate;
 use crate::open_file::{self, Check, Description, OpenFile};
+use crate::pool::{InChild, Pool};
 use crate::process::{self, LOCK};
-use crate::reclaim;
-use crate::sys::{self, Advice};
-use crate::threads::{self, CROWD, Thread};
+use crate::stack;
+use crate::sys;
+use crate::threads::{self, CROWD, Inside, Thread};
 use crate::usage::{self, By};
 use bywash_session::{Counter, FallbackReason as Why};
-use bywash_sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
+use bywash_sync::{AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
 
 mod here;
 
@@ -46,24 +47,14 @@ const WEIGHT_SHIFT: u32 = 2;
 const WEIGHT_MASK: usize = 0xff << WEIGHT_SHIFT;
 const NUMBER_SHIFT: u32 = 16;
 
-static TABLE: AtomicPtr<AtomicUsize> = AtomicPtr::new(core::ptr::null_mut());
+pub(crate) static TABLE: Pool<AtomicUsize> = Pool::new(DESCRIPTORS_MAX, InChild::Wiped);
 /// One bit per descriptor that has an entry; a forked child finds it as it was.
-static KNOWN: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+pub(crate) static KNOWN: Pool<AtomicU64> = Pool::new(DESCRIPTORS_MAX / 64, InChild::Kept);
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 /// Running number of the last candidate.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 /// Candidates up to this number had been opened when the process forked last.
 static SHARED_UP_TO: AtomicUsize = AtomicUsize::new(0);
-
-pub(crate) fn prepare() -> bool {
-    let bytes = DESCRIPTORS_MAX * size_of::<AtomicUsize>();
-    let (Some(table), Some(known)) = (sys::map_memory(bytes), sys::map_memory(DESCRIPTORS_MAX / 8)) else {
-        return false;
-    };
-    KNOWN.store(known.cast(), Ordering::Release);
-    TABLE.store(table.cast(), Ordering::Release);
-    sys::advise(table, bytes, Advice::WipeOnFork)
-}
 
 /// In a forked child, after the tables were wiped.
 pub(crate) fn reset_child() {
@@ -78,41 +69,46 @@ pub(crate) fn reset_child() {
 
 #[inline(always)]
 fn entry(fd: i32) -> Option<&'static AtomicUsize> {
-    let table = TABLE.load(Relaxed);
-    if fd as u32 as usize >= DESCRIPTORS_MAX || table.is_null() {
-        return None;
-    }
-    // SAFETY: the table has DESCRIPTORS_MAX entries and is never unmapped.
-    Some(unsafe { &*table.add(fd as usize) })
+    TABLE.get(fd as u32 as usize)
 }
 
-fn known_word(fd: usize) -> &'static AtomicU64 {
-    // SAFETY: one bit for each of DESCRIPTORS_MAX descriptors; only asked for those with an entry.
-    unsafe { &*KNOWN.load(Relaxed).add(fd / 64) }
+/// The entry of a descriptor that may be the first one so high.
+fn entry_to_set(fd: i32) -> Option<&'static AtomicUsize> {
+    KNOWN.get_or_grow(fd as usize / 64)?;
+    TABLE.get_or_grow(fd as u32 as usize)
+}
+
+/// Sets or clears the bit of a descriptor that has an entry.
+fn mark_known(fd: i32, known: bool) {
+    let (word, bit) = (fd as usize / 64, 1 << (fd as usize % 64));
+    match KNOWN.get(word) {
+        Some(word) if known => word.fetch_or(bit, Relaxed),
+        Some(word) => word.fetch_and(!bit, Relaxed),
+        None => 0,
+    };
 }
 
 fn known() -> impl Iterator<Item = i32> {
     (0..HIGHEST.load(Relaxed).div_ceil(64)).flat_map(|word| {
-        let bits = known_word(word * 64).load(Relaxed);
+        let bits = KNOWN.get(word).map_or(0, |word| word.load(Relaxed));
         (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| (word * 64 + bit) as i32)
     })
 }
 
 /// The kernel has just opened `fd` for reading or reading and writing.
 pub fn opened(fd: i32) {
-    if !process::is_ready() || (fd as usize) < DESCRIPTOR_MIN || fd < 0 || threads::bypassed() {
+    if fd < DESCRIPTOR_MIN as i32 || threads::bypassed() || !process::wake() {
         return;
     }
-    let Some(entry) = entry(fd) else { return };
+    let Some(entry) = entry_to_set(fd) else { return };
     if process::wants_files() {
         // So that it is counted also where nothing else happens.
         threads::current();
     }
     let number = NUMBER.fetch_add(1, Relaxed) + 1;
     let before = entry.swap(number << NUMBER_SHIFT | CANDIDATE, Ordering::AcqRel);
-    let fd_index = fd as usize;
-    known_word(fd_index).fetch_or(1 << (fd_index % 64), Relaxed);
-    HIGHEST.fetch_max(fd_index + 1, Relaxed);
+    mark_known(fd, true);
+    HIGHEST.fetch_max(fd as usize + 1, Relaxed);
     drop_stale(before);
     process::count(Counter::FilesOpened, 1);
 }
@@ -124,16 +120,15 @@ pub fn made(fd: i32) {
     let Some(entry) = entry(fd) else { return };
     if entry.load(Relaxed) != 0 && !threads::bypassed() {
         drop_stale(entry.swap(0, Ordering::AcqRel));
-        known_word(fd as usize).fetch_and(!(1 << (fd as usize % 64)), Relaxed);
+        mark_known(fd, false);
     }
 }
 
-/// Drops an entry whose descriptor is another file's by now: neither its position nor its times go there.
+/// Drops an entry whose descriptor is another file's by now: its position does not go there.
 fn drop_stale(entry: usize) {
     if let Some(file) = file_of(entry) {
         file.position.reset();
-        file.forget_times();
-        file.remove_reference(-1);
+        file.remove_reference();
     }
 }
 
@@ -146,7 +141,7 @@ pub fn forget(fd: i32) {
         return;
     }
     let before = entry.swap(0, Ordering::AcqRel);
-    known_word(fd as usize).fetch_and(!(1 << (fd as usize % 64)), Relaxed);
+    mark_known(fd, false);
     remove(before, fd);
 }
 
@@ -166,8 +161,10 @@ pub(crate) fn forget_all() {
 
 fn remove(entry: usize, fd: i32) {
     if let Some(file) = file_of(entry) {
+        // A copy that this thread left by a jump must not keep the file.
+        let _ = threads::known().is_some_and(Thread::nested);
         file.give_position();
-        if !file.remove_reference(fd) {
+        if !file.remove_reference() {
             file.replace_descriptor(fd, || known().find(|other| leads_to(*other, entry)));
         }
     }
@@ -190,7 +187,7 @@ pub fn duplicated(old: i32, new: i32) {
     if threads::bypassed() || !process::is_ready() || (new as usize) < DESCRIPTOR_MIN {
         return;
     }
-    let (Some(from), Some(to)) = (entry(old), entry(new)) else { return };
+    let (Some(from), Some(to)) = (entry(old), entry_to_set(new)) else { return };
     let value = from.load(Ordering::Acquire);
     if value == 0 {
         return;
@@ -199,7 +196,7 @@ pub fn duplicated(old: i32, new: i32) {
         file.add_reference();
     }
     to.store(value, Ordering::Release);
-    known_word(new as usize).fetch_or(1 << (new as usize % 64), Relaxed);
+    mark_known(new, true);
     HIGHEST.fetch_max(new as usize + 1, Relaxed);
 }
 
@@ -226,7 +223,6 @@ pub fn share_all() {
     SHARED_UP_TO.store(NUMBER.load(Relaxed), Relaxed);
     for file in open_file::all() {
         file.share();
-        file.settle_times_by_any();
     }
 }
 
@@ -244,11 +240,9 @@ fn served(fd: i32) -> Option<&'static OpenFile> {
     entry(fd).and_then(|entry| file_of(entry.load(Ordering::Acquire))).filter(|_| !threads::bypassed())
 }
 
-/// Before the kernel makes the file behind `fd` durable: its times are settled, and its pages clean.
-pub fn before_sync(fd: i32) {
-    if let Some(file) = served(fd) {
-        file.settle_times(fd);
-        file.note_sync();
+/// Counts a call that makes the file behind `fd` durable, if it has a data path.
+pub fn count_sync(fd: i32) {
+    if is_served(fd) {
         process::count(Counter::KernelSyncs, 1);
     }
 }
@@ -261,9 +255,10 @@ pub fn with(fd: i32, what: impl FnOnce(&'static OpenFile, &Thread)) {
     let Some(file) = file_of(value) else { return };
     let Some(thread) = threads::current() else { return };
     // In a signal handler within a copy the hazard is taken: what is noted then is only a hint.
-    if !thread.nested() && reclaim::protect(&thread.hazard, entry, value) {
+    if !thread.nested() && thread.protect(entry, value) {
         what(file, thread);
-        reclaim::release(&thread.hazard);
+        thread.release();
+        file.after_release();
     }
 }
 
@@ -314,50 +309,54 @@ pub unsafe fn serve_at(fd: i32, direction: Direction, segments: &[Segment], offs
         return None;
     }
     let length = total(segments).filter(|length| *length > 0)?;
-    if offset as u64 > (i64::MAX as u64) - length as u64 || !reclaim::protect(&thread.hazard, entry, value) {
+    if offset as u64 > (i64::MAX as u64) - length as u64 || !thread.protect(entry, value) {
         return None;
     }
     // SAFETY: the caller's promise for the buffers.
-    let result = unsafe { transfer(file, fd, direction, segments, offset as u64, length) };
-    reclaim::release(&thread.hazard);
-    count(thread, file, direction, result, length)
+    let result = unsafe { transfer(thread, file, fd, direction, segments, offset as u64, length) };
+    thread.release();
+    file.after_release();
+    count(thread, file, direction, result)
 }
 
 /// # Safety
 /// As [`serve_at`].
 #[inline(always)]
 unsafe fn transfer(
+    thread: &Thread,
     file: &OpenFile,
     fd: i32,
     direction: Direction,
     segments: &[Segment],
     offset: u64,
     length: usize,
-) -> Result<(), Why> {
-    let each = |mut at: *mut u8| {
+) -> Result<usize, Why> {
+    let each = |mut at: *mut u8, mut left: usize| {
         for segment in segments {
+            let length = segment.length.min(left);
             let (to, from) = match direction {
                 Direction::Read => (segment.at, at),
                 Direction::Write => (at, segment.at),
             };
             // SAFETY: faults are caught; the mapped side is kept by the hazard.
-            unsafe { guarded_copy(to, from, segment.length)? };
-            at = at.wrapping_add(segment.length);
+            unsafe { guarded_copy(to, from, length)? };
+            at = at.wrapping_add(length);
+            left -= length;
         }
         Ok::<(), Fault>(())
     };
     match direction {
-        Direction::Read => file.read(fd, offset, length, |from, check| {
+        Direction::Read => file.read(thread, fd, offset, length, |from, length, check| {
             // SAFETY: as above.
             unsafe {
                 match (segments, check) {
                     ([segment], Check::LastByte) => copy_unless_zero_ends(segment.at, from, length),
                     (_, Check::LastByte) if guarded_byte(from.wrapping_add(length - 1))? == 0 => Ok(false),
-                    _ => each(from.cast_mut()).map(|()| true),
+                    _ => each(from.cast_mut(), length).map(|()| true),
                 }
             }
         }),
-        Direction::Write => file.write(fd, offset, length, each),
+        Direction::Write => file.write(fd, offset, length, |to| each(to, length)).map(|()| length),
     }
 }
 
@@ -366,11 +365,10 @@ fn count(
     thread: &Thread,
     file: &OpenFile,
     direction: Direction,
-    result: Result<(), Why>,
-    length: usize,
+    result: Result<usize, Why>,
 ) -> Option<usize> {
     match result {
-        Ok(()) => {
+        Ok(length) => {
             let (calls, bytes) = match direction {
                 Direction::Read => (Counter::UserReads, Counter::UserReadBytes),
                 Direction::Write => (Counter::UserWrites, Counter::UserWriteBytes),
@@ -380,38 +378,46 @@ fn count(
             Some(length)
         }
         Err(why) => {
+            if direction == Direction::Read {
+                thread.account.begin_kernel_read();
+            }
             thread.count_fallback(why);
             None
         }
     }
 }
 
-/// Held while the kernel serves a write, so that mapped writes of the same inode keep out.
+/// Held while the kernel changes a file, so that mapped writes of the same inode keep out, and mapped reads
+/// that must see each write whole take note.
 pub enum KernelWrite {
-    /// None can be.
+    /// The file has neither.
     Free,
     /// The thread is the only one, and says so in its record.
     Alone(&'static Thread),
-    /// A gate, and whether readers notice who passes it.
-    Gate(&'static Gate, bool),
+    /// A gate, whether readers notice who passes it, and the thread that has noted it.
+    Gate(&'static Gate, bool, Option<&'static Thread>),
 }
 
-/// To be called before the kernel serves a write of `fd`.
+/// To be called before the kernel serves a write of `fd`, or cuts its file.
 #[inline]
 pub fn before_kernel_write(fd: i32) -> KernelWrite {
     let Some(entry) = entry(fd) else { return KernelWrite::Free };
     let Some(file) = file_of(entry.load(Relaxed)) else { return KernelWrite::Free };
-    if threads::bypassed() {
+    if !file.needs_gate() || threads::bypassed() {
         return KernelWrite::Free;
     }
     let thread = threads::known();
-    let nested = thread.is_some_and(|thread| thread.nested() || thread.busy.load(Relaxed) != 0);
+    let nested = thread.is_some_and(|thread| thread.nested() || thread.is_busy());
     match thread {
-        Some(thread) if !nested && CROWD.begin_alone(&thread.busy) => KernelWrite::Alone(thread),
+        Some(thread) if !nested && CROWD.begin_alone(&thread.busy, stack::pointer()) => {
+            KernelWrite::Alone(thread)
+        }
         _ => {
             let noticed = file.reads_are_atomic();
             file.gate().enter_kernel(noticed, nested);
-            KernelWrite::Gate(file.gate(), noticed)
+            let how = if noticed { Inside::KernelNoticed } else { Inside::Kernel };
+            let noting = thread.filter(|thread| thread.enters(file.gate(), how));
+            KernelWrite::Gate(file.gate(), noticed, noting)
         }
     }
 }
@@ -422,63 +428,100 @@ impl Drop for KernelWrite {
         match self {
             KernelWrite::Free => {}
             KernelWrite::Alone(thread) => CROWD.end_alone(&thread.busy),
-            KernelWrite::Gate(gate, noticed) => gate.leave_kernel(*noticed),
+            KernelWrite::Gate(gate, noticed, noting) => {
+                if let Some(thread) = noting {
+                    thread.leaves();
+                }
+                gate.leave_kernel(*noticed);
+            }
         }
     }
 }
 
-/// A call that the kernel serves and of which nothing is remembered (`OpenFile::passes_read`, `passes_write`).
+/// A call that the kernel serves without further ado (`OpenFile::passes_read`, `passes_cold`, `passes_writes`).
 pub struct Passed {
     file: &'static OpenFile,
     direction: Direction,
+    offset: i64,
+    why: Why,
+    /// The thread whose account times the read.
+    timed: Option<&'static Thread>,
     _alone: KernelWrite,
 }
 
 /// Whether the next read or write at an offset is such a one; to be asked before anything else.
 #[inline(always)]
 pub fn pass(fd: i32, direction: Direction, length: usize, offset: i64) -> Option<Passed> {
-    let file = file_of(entry(fd)?.load(Relaxed))?;
-    let passes = match direction {
-        Direction::Read => file.passes_read(offset as u64, length),
-        Direction::Write => file.passes_write(),
+    let entry = entry(fd)?;
+    let value = entry.load(Relaxed);
+    let file = file_of(value)?;
+    let mut timed = None;
+    let why = match direction {
+        Direction::Read if file.passes_read(offset as u64, length) => Why::Sequential,
+        Direction::Read => {
+            let thread = threads::known().filter(|thread| offset >= 0 && !thread.nested())?;
+            if !thread.protect(entry, value) {
+                return None;
+            }
+            let passes = file.passes_cold(thread, offset as u64, length);
+            thread.release();
+            file.after_release();
+            if !passes {
+                return None;
+            }
+            thread.account.begin_kernel_read();
+            timed = Some(thread);
+            Why::Warming
+        }
+        Direction::Write if file.passes_writes() => file.why_passed(),
+        Direction::Write => return None,
     };
-    if !passes || threads::bypassed() {
+    if threads::bypassed() {
         return None;
     }
     let alone = match direction {
         Direction::Read => KernelWrite::Free,
         Direction::Write => before_kernel_write(fd),
     };
-    Some(Passed { file, direction, _alone: alone })
+    Some(Passed { file, direction, offset, why, timed, _alone: alone })
 }
 
 impl Passed {
     /// The kernel has served it.
     #[inline(always)]
     pub fn finish(self, result: isize) {
-        if self.direction == Direction::Write {
-            self.file.note_passed_write();
+        if let Some(thread) = self.timed
+            && result > 0
+        {
+            thread.account.end_kernel_read();
         }
-        count_passed(self.file, self.direction, result);
+        note_passed(self.file, self.direction, self.offset, self.why, result);
     }
+}
+
+/// Notes a passed call that the kernel has served at `offset` with `result`.
+#[inline(always)]
+fn note_passed(file: &OpenFile, direction: Direction, offset: i64, why: Why, result: isize) {
+    if direction == Direction::Write && result > 0 && offset >= 0 {
+        file.reaches(offset as u64 + result as u64);
+    }
+    count_passed(file, direction, why, result);
 }
 
 /// Counts a call of which nothing is remembered.
 #[inline(always)]
-fn count_passed(file: &OpenFile, direction: Direction, result: isize) {
-    if let Some(thread) = threads::known()
-        && process::record().is_some()
+fn count_passed(file: &OpenFile, direction: Direction, why: Why, result: isize) {
+    if process::record().is_some()
+        && let Some(thread) = threads::known()
     {
         count_kernel(direction, result);
-        thread.count_fallback(match direction {
-            Direction::Read => Why::Sequential,
-            Direction::Write => file.why_passed(),
-        });
+        thread.count_fallback(why);
         usage::count(thread, file, By::Kernel, result.max(0) as u64);
     }
 }
 
-/// The kernel has served a read or write of `wanted` bytes at `offset` with `result`.
+/// Notes that the kernel has served a read or write of `wanted` bytes at `offset` with `result`. `wanted` is 0
+/// where the bytes asked for are not known (lists of segments that nobody has looked at).
 #[inline]
 pub fn served_at(fd: i32, direction: Direction, wanted: usize, offset: i64, result: isize) {
     let Some(entry) = entry(fd) else { return };
@@ -494,13 +537,23 @@ pub fn served_at(fd: i32, direction: Direction, wanted: usize, offset: i64, resu
     }
     count_kernel(direction, result);
     if value & CANDIDATE != 0 {
-        process::count(Why::Warming.counter(), 1);
-        warm(fd, entry, value, direction, wanted);
+        if offset < 0 && !process::settings().positions_at_user_level {
+            // A data path would never serve such a call, so it is no reason to make one.
+            process::count(Why::Position.counter(), 1);
+            return;
+        }
+        let passes = direction == Direction::Write && !process::settings().writes;
+        process::count(if passes { Why::Write } else { Why::Warming }.counter(), 1);
+        let used = if wanted == 0 { result.max(0) as usize } else { wanted };
+        warm(fd, entry, value, direction, used);
     } else if result > 0 && offset >= 0 {
         with(fd, |file, thread| {
             match direction {
-                Direction::Read => file.note_read(thread, fd, offset as u64, result as u64),
-                Direction::Write => file.note_write(thread, fd, offset as u64, result as u64),
+                Direction::Read => {
+                    thread.account.end_kernel_read();
+                    file.note_read(thread, fd, offset as u64, result as u64);
+                }
+                Direction::Write => file.note_write(offset as u64, result as u64),
             }
             usage::count(thread, file, By::Kernel, result as u64);
         });
@@ -523,8 +576,9 @@ fn count_kernel(direction: Direction, result: isize) {
     process::count(bytes, result.max(0) as u64);
 }
 
-fn warm(fd: i32, entry: &AtomicUsize, value: usize, direction: Direction, wanted: usize) {
-    if wanted == 0 || wanted > process::settings().threshold || !process::is_ready() {
+/// Counts a call of `used` bytes for a candidate, and gives it its data path when that is due.
+fn warm(fd: i32, entry: &AtomicUsize, value: usize, direction: Direction, used: usize) {
+    if used == 0 || !process::is_ready() || used > process::settings().threshold {
         return;
     }
     let weight = (value & WEIGHT_MASK) >> WEIGHT_SHIFT;
@@ -553,7 +607,7 @@ fn promote(fd: i32, entry: &AtomicUsize, value: usize) {
     match file {
         Some(_) if published => process::count(Counter::FilesPromoted, 1),
         Some(file) => {
-            file.remove_reference(fd);
+            file.remove_reference();
         }
         None => {}
     }
@@ -587,8 +641,7 @@ fn describe<'a>(fd: i32, shared: bool, path: &'a mut [u8; 4096]) -> Option<Descr
         fd,
         status,
         kind,
-        may_write: flags & ACCESS == READ_WRITE,
-        synchronous: flags & (DSYNC | APPEND) != 0,
+        may_write: flags & ACCESS == READ_WRITE && flags & (DSYNC | APPEND) == 0,
         shared: shared || flags & APPEND != 0,
         path,
     })
@@ -647,14 +700,6 @@ pub fn sizes_changed() {
     let _held = LOCK.hold();
     for file in open_file::all() {
         file.look_at_size();
-    }
-}
-
-/// Moves the times of every file that was written through a mapping: the program is about to look at them
-/// or to set them, or ends.
-pub fn settle_times() {
-    if process::is_ready() && !threads::bypassed() {
-        open_file::all().for_each(OpenFile::settle_times_by_any);
     }
 }
 

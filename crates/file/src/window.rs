@@ -2,22 +2,22 @@
 //!
 //! A window covers one aligned stretch of an open file. It begins as memory for page states alone and is
 //! mapped when enough requests could have used the mapping. Windows are bounded in number and in total
-//! mapped bytes; the least recently used one makes room. A window belongs to one open file and goes with
+//! mapped bytes; one that nobody has used for a while makes room, also for another of the same file. A window belongs to one open file and goes with
 //! it: a mapping keeps the kernel's open file alive, and with it locks, leases and "text file busy".
 //!
 //! Invariants: everything here is changed only under [`process::LOCK`]. A mapping is taken away only after
 //! it became unreachable (`mapped` is 0) and no other thread's hazard names its file.
 
+use crate::groups::{self, GROUP_PAGES};
 use crate::open_file::OpenFile;
-use crate::pages::PAGE_BYTES;
+use crate::pages::{self, PAGE_BYTES};
+use crate::pool::{InChild, Pool, Zeroed};
 use crate::process;
 use crate::reclaim;
 use crate::sys::{self, Advice};
 use crate::threads;
 use bywash_session::Counter;
-use bywash_sync::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed,
-};
+use bywash_sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
 
 /// Windows of a process.
 pub const WINDOWS_MAX: usize = 16_384;
@@ -25,14 +25,21 @@ pub const WINDOWS_MAX: usize = 16_384;
 pub const MAPPING_BYTES_MIN: u64 = 256 * 1024;
 /// log2 of the bytes that the smallest window covers (1 MiB).
 pub const SHIFT_MIN: u32 = 20;
-/// Pages whose states lie in the window itself, so that a small file costs no memory of its own.
-const STATES_WITHIN: usize = 256;
+/// log2 of the bytes of the largest window whose groups have their states in the window itself.
+pub const SHIFT_WITHIN: u32 = (STATES_WITHIN * GROUP_PAGES * PAGE_BYTES).ilog2();
+/// log2 of the bytes of a window up to which it is chosen before the bound on all mappings is known.
+const SHIFT_WITHOUT_BOUND: u32 = 25;
+/// Pages whose states lie in the window itself, behind those of their groups, so that a small file costs no memory of
+/// its own.
+const PAGES_WITHIN: usize = 256;
+/// Bytes for states in the window itself. In a larger window they are for groups, as far as they suffice.
+const STATES_WITHIN: usize = PAGES_WITHIN / GROUP_PAGES + PAGES_WITHIN;
 /// Requests that could have used a window before it is mapped.
 pub const WARM_UP: u32 = 4;
 /// Looks at the hazards before a window is left for later.
-pub(crate) const TURNS: u32 = 20_000;
+const TURNS: u32 = 20_000;
 
-/// Wishes for room of which one is granted.
+/// Wishes for room of which one is granted: those between two that are granted are what "for a while" is.
 const WISHES_PER_EVICTION: u32 = 64;
 static WISHES: AtomicU32 = AtomicU32::new(0);
 /// States of a window used again that are zeroed one by one; more are handed back to the kernel.
@@ -47,18 +54,20 @@ pub struct Window {
     pub base: AtomicPtr<u8>,
     /// Bytes that are mapped; 0: none.
     pub mapped: AtomicUsize,
-    /// Whether the mapping may be written.
-    writable: AtomicBool,
-    /// One byte for each page of the whole stretch ([`crate::pages`]): `within` or `mapped_states`.
+    /// One byte for each group of pages of the whole stretch ([`crate::groups`]).
+    groups: AtomicPtr<AtomicU8>,
+    mapped_groups: Memory,
+    /// One byte for each page of the whole stretch ([`crate::pages`]), from when the first is needed on; null
+    /// before.
     states: AtomicPtr<AtomicU8>,
-    mapped_states: AtomicPtr<AtomicU8>,
-    mapped_states_bytes: AtomicUsize,
+    mapped_states: Memory,
     /// Pages up to this one may have a state that is not zero.
     marked: AtomicU32,
     /// Requests that could have used the mapping.
     pub wanted: AtomicU32,
     /// Requests for another stretch that found this one in their place.
     pub displaced: AtomicU32,
+    /// Reading of the windows' clock when the window was used last.
     last_used: AtomicU32,
     /// Next free window, as index + 1.
     next_free: AtomicU32,
@@ -72,32 +81,79 @@ pub fn key(index: u64, shift: u32) -> u64 {
     index << 6 | u64::from(shift)
 }
 
-static POOL: AtomicPtr<Window> = AtomicPtr::new(core::ptr::null_mut());
+/// Memory for states that a window keeps from use to use, so that files which come and go do not cost a mapping
+/// each time. Zeroes: it has none yet.
+struct Memory {
+    at: AtomicPtr<AtomicU8>,
+    bytes: AtomicUsize,
+}
+
+impl Memory {
+    /// Returns memory of `bytes` bytes, all zero but for those that were not zeroed after use, or `None` if the kernel
+    /// gives none. The caller holds the lock, and nobody uses that memory.
+    fn of(&self, bytes: usize) -> Option<*mut AtomicU8> {
+        let before = self.bytes.load(Relaxed);
+        if before != bytes {
+            if before != 0 {
+                // SAFETY: promised by the caller.
+                unsafe { sys::unmap(self.at.load(Relaxed).cast(), before) };
+            }
+            self.bytes.store(0, Relaxed);
+            let memory = sys::map_memory(bytes)?;
+            sys::advise(memory, bytes, Advice::DontFork);
+            self.at.store(memory.cast(), Relaxed);
+            self.bytes.store(bytes, Relaxed);
+        }
+        Some(self.at.load(Relaxed))
+    }
+
+    /// Makes all of it zeroes.
+    fn wipe(&self) {
+        if self.bytes.load(Relaxed) != 0 {
+            sys::advise(self.at.load(Relaxed).cast(), self.bytes.load(Relaxed), Advice::DontNeed);
+        }
+    }
+}
+
+// SAFETY: atomics, for which zeroes are valid.
+unsafe impl Zeroed for Window {}
+pub(crate) static POOL: Pool<Window> = Pool::new(WINDOWS_MAX, InChild::Wiped);
 static USED: AtomicUsize = AtomicUsize::new(0);
 static FREE: AtomicU32 = AtomicU32::new(0);
 static MAPPED_TOTAL: AtomicU64 = AtomicU64::new(0);
-/// Moves on with every change of a window; what "recently" is measured by.
+/// The highest value of `MAPPED_TOTAL` so far.
+static MAPPED_MOST: AtomicU64 = AtomicU64::new(0);
+/// Moves on when a window would have to make room for another: the hand of a clock, by which it is known which
+/// windows nobody has used for a while.
 static CLOCK: AtomicU32 = AtomicU32::new(0);
-
-pub(crate) fn prepare() -> bool {
-    let bytes = WINDOWS_MAX * size_of::<Window>();
-    let Some(at) = sys::map_memory(bytes) else { return false };
-    POOL.store(at.cast(), Ordering::Release);
-    sys::advise(at, bytes, Advice::WipeOnFork)
-}
 
 pub(crate) fn reset_child() {
     USED.store(0, Relaxed);
     FREE.store(0, Relaxed);
     MAPPED_TOTAL.store(0, Relaxed);
+    MAPPED_MOST.store(0, Relaxed);
 }
 
 /// What log2 of the window's bytes suits a file: all of a file of today's size in its eight windows, as far
 /// as the bound on all mappings lets it.
 pub(crate) fn shift_for(size: u64) -> u32 {
-    let most = 63 - (process::settings().windows_bytes / 4).max(1).leading_zeros();
-    let wanted = 64 - (size / 8).leading_zeros();
-    wanted.clamp(SHIFT_MIN, most.max(SHIFT_MIN))
+    let wanted = wanted_shift(size);
+    if wanted == SHIFT_MIN {
+        return wanted;
+    }
+    let most = 63 - (process::resident_max() / 4).max(1).leading_zeros();
+    wanted.min(most.max(SHIFT_MIN))
+}
+
+/// As [`shift_for`], for a file that has no mapping yet and may never have one: of a smaller file the bound, which
+/// takes some system calls to know, is asked for when the first window is mapped.
+pub(crate) fn first_shift_for(size: u64) -> u32 {
+    let wanted = wanted_shift(size);
+    if wanted > SHIFT_WITHOUT_BOUND { shift_for(size) } else { wanted }
+}
+
+fn wanted_shift(size: u64) -> u32 {
+    (64 - (size / 8).leading_zeros()).max(SHIFT_MIN)
 }
 
 impl Window {
@@ -107,11 +163,11 @@ impl Window {
         self.key.load(Relaxed) == key
     }
 
-    /// Whether its first `bytes` are mapped, to be written if `writing`.
+    /// Whether its first `bytes` are mapped.
     #[inline(always)]
-    pub fn is_mapped(&self, bytes: usize, writing: bool) -> bool {
+    pub fn is_mapped(&self, bytes: usize) -> bool {
         // SYNC: window-mapped (acquire).
-        bytes <= self.mapped.load(Ordering::Acquire) && (!writing || self.writable.load(Relaxed))
+        bytes <= self.mapped.load(Ordering::Acquire)
     }
 
     /// log2 of the bytes of its stretch.
@@ -129,22 +185,68 @@ impl Window {
         (1 << self.shift()) / PAGE_BYTES
     }
 
-    /// The state of page `page` of the window.
+    /// The state of page `page` of the window; none if no page has one.
     #[inline(always)]
-    pub fn page(&self, page: usize) -> &AtomicU8 {
+    pub fn page(&self, page: usize) -> Option<&AtomicU8> {
         debug_assert!(page < self.pages());
+        // SYNC: window-states (acquire).
+        let states = self.states.load(Ordering::Acquire);
         // SAFETY: the states cover every page of the stretch, and callers pass pages within it; they stay
         // mapped while the window is reachable.
-        unsafe { &*self.states.load(Relaxed).add(page) }
+        (!states.is_null()).then(|| unsafe { &*states.add(page) })
     }
 
-    /// The state of page `page`, to be changed.
+    /// The state of group `group` of the window.
+    #[inline(always)]
+    pub fn group(&self, group: usize) -> &AtomicU8 {
+        debug_assert!(group < self.pages() / GROUP_PAGES);
+        // SAFETY: as of pages.
+        unsafe { &*self.groups.load(Relaxed).add(group) }
+    }
+
+    /// Address of the state of group `group`, which is memory only while the window is reachable.
+    #[inline(always)]
+    pub fn group_address(&self, group: usize) -> *const u8 {
+        self.groups.load(Relaxed).wrapping_add(group).cast()
+    }
+
+    /// The state of page `page`, to be changed; none if there is no memory for it, or the lock is taken.
     #[inline]
-    pub fn page_to_mark(&self, page: usize) -> &AtomicU8 {
-        if page as u32 >= self.marked.load(Relaxed) {
-            self.marked.fetch_max(page as u32 + 1, Relaxed);
+    pub fn page_to_mark(&self, page: usize) -> Option<&AtomicU8> {
+        self.marks(page);
+        self.page(page).or_else(|| {
+            self.make_states();
+            self.page(page)
+        })
+    }
+
+    #[cold]
+    fn make_states(&self) {
+        let Some(held) = process::LOCK.try_hold() else { return };
+        if self.states.load(Relaxed).is_null() {
+            let pages = self.pages();
+            let within =
+                (pages <= PAGES_WITHIN).then(|| self.within[pages / GROUP_PAGES..].as_ptr().cast_mut());
+            if let Some(states) = within.or_else(|| self.mapped_states.of(pages)) {
+                // SYNC: window-states (release).
+                self.states.store(states, Ordering::Release);
+            }
         }
-        self.page(page)
+        drop(held);
+    }
+
+    /// The state of group `group`, to be changed.
+    #[inline(always)]
+    pub fn group_to_mark(&self, group: usize) -> &AtomicU8 {
+        self.marks(group * GROUP_PAGES);
+        self.group(group)
+    }
+
+    #[inline(always)]
+    fn marks(&self, page: usize) {
+        if page as u32 >= self.marked.load(Relaxed) {
+            self.marked.fetch_max((page + 1).next_multiple_of(GROUP_PAGES) as u32, Relaxed);
+        }
     }
 
     /// Notes that the window was used just now.
@@ -156,11 +258,28 @@ impl Window {
         }
     }
 
-    /// Forgets the pages from `first` on.
+    /// Moves the clock on; answers whether nobody has used the window's mapping since it moved on the time before.
+    pub(crate) fn is_idle_at_next_tick(&self) -> bool {
+        let now = CLOCK.fetch_add(1, Relaxed) + 1;
+        self.mapped.load(Relaxed) == 0 || self.is_idle(now)
+    }
+
+    fn is_idle(&self, now: u32) -> bool {
+        now.wrapping_sub(self.last_used.load(Relaxed)) >= 2
+    }
+
+    /// Forgets the pages from `first` on, and the groups that they are in.
     pub(crate) fn forget_from(&self, first: usize) {
-        for page in first..self.marked.load(Relaxed) as usize {
-            crate::pages::forget(self.page(page));
-        }
+        let marked = self.marked.load(Relaxed) as usize;
+        (first..marked).filter_map(|page| self.page(page)).for_each(pages::forget);
+        (first / GROUP_PAGES..marked / GROUP_PAGES).for_each(|group| pages::forget(self.group(group)));
+    }
+
+    /// Notes that no page is in the page tables.
+    fn note_unmapped(&self) {
+        let marked = self.marked.load(Relaxed) as usize;
+        (0..marked).filter_map(|page| self.page(page)).for_each(pages::set_unmapped);
+        (0..marked / GROUP_PAGES).for_each(|group| groups::set_unmapped(self.group(group)));
     }
 
     /// Forgets all pages and lets go of what the page tables hold, so that the kernel can drop the pages.
@@ -176,7 +295,7 @@ impl Window {
 /// A new window of `owner` without a mapping. Under the lock.
 pub(crate) fn create(owner: &OpenFile, index: u64, shift: u32) -> Option<&'static Window> {
     let window = take_free().or_else(|| {
-        evict_one(owner)?;
+        evict_one(owner, wish()?, |_| true)?;
         take_free()
     })?;
     if !prepare_states(window, (1usize << shift) / PAGE_BYTES) {
@@ -185,67 +304,56 @@ pub(crate) fn create(owner: &OpenFile, index: u64, shift: u32) -> Option<&'stati
     }
     window.key.store(key(index, shift), Relaxed);
     window.mapped.store(0, Relaxed);
-    window.writable.store(false, Relaxed);
     window.wanted.store(0, Relaxed);
     window.displaced.store(0, Relaxed);
     window.owner.store(core::ptr::from_ref(owner).cast_mut(), Relaxed);
-    window.last_used.store(CLOCK.fetch_add(1, Relaxed) + 1, Relaxed);
+    window.last_used.store(CLOCK.load(Relaxed), Relaxed);
     Some(window)
 }
 
-/// Gives a window zeroed states for `pages` pages: its own few, or memory that it may have from an earlier
-/// use, so that files which come and go do not cost a mapping each time.
+/// Gives a window zeroed states for the groups of `pages` pages: its own, or memory that it may have from an
+/// earlier use.
 fn prepare_states(window: &Window, pages: usize) -> bool {
     // What the earlier use left is zeroed while its states are still in place.
-    let marked = window.marked.swap(0, Relaxed) as usize;
-    let before = window.mapped_states_bytes.load(Relaxed);
-    let mapped = window.mapped_states.load(Relaxed);
-    if marked > FORGOTTEN_BY_HAND {
-        sys::advise(mapped.cast(), before, Advice::DontNeed);
+    if window.marked.load(Relaxed) as usize > FORGOTTEN_BY_HAND {
+        window.mapped_states.wipe();
+        window.mapped_groups.wipe();
+        window.within.iter().for_each(pages::forget);
     } else {
-        (0..marked).for_each(|page| crate::pages::forget(window.page(page)));
+        window.forget_from(0);
     }
-    if pages <= STATES_WITHIN {
-        window.states.store(window.within.as_ptr().cast_mut(), Relaxed);
-        return true;
-    }
-    if before != pages {
-        if before != 0 {
-            // SAFETY: the window is free, so nobody uses its states.
-            unsafe { sys::unmap(mapped.cast(), before) };
-        }
-        window.mapped_states_bytes.store(0, Relaxed);
-        let Some(states) = sys::map_memory(pages) else { return false };
-        sys::advise(states, pages, Advice::DontFork);
-        window.mapped_states.store(states.cast(), Relaxed);
-        window.mapped_states_bytes.store(pages, Relaxed);
-    }
-    window.states.store(window.mapped_states.load(Relaxed), Relaxed);
+    window.marked.store(0, Relaxed);
+    window.states.store(core::ptr::null_mut(), Relaxed);
+    let groups = pages / GROUP_PAGES;
+    let within = (groups <= STATES_WITHIN).then(|| window.within.as_ptr().cast_mut());
+    let Some(states) = within.or_else(|| window.mapped_groups.of(groups)) else { return false };
+    window.groups.store(states, Relaxed);
     true
 }
 
 /// Maps a window so that the file's byte `end` (exclusive, within its size) is covered, anew and larger if
-/// it was mapped before, to be written if `writing`. Under the lock; the caller's hazard names the window's
-/// file. False: it cannot be had now.
-pub(crate) fn map(window: &Window, fd: i32, file: &OpenFile, end: u64, writing: bool) -> bool {
+/// it was mapped before. Under the lock; the caller's hazard names the window's file. False: it cannot be had
+/// now.
+pub(crate) fn map(window: &Window, fd: i32, file: &OpenFile, end: u64) -> bool {
     let start = window.start();
     let size = file.size();
     let wanted = (size.max(end) - start).next_power_of_two().max(MAPPING_BYTES_MIN);
     let length = wanted.min(1 << window.shift()) as usize;
-    if !retract(window, threads::other_hazards) || !make_room(length as u64, file) {
+    if !retract(window, threads::other_hazards, TURNS) || !make_room(length as u64, file) {
         return false;
     }
     if !file.is_behind(fd) {
         return false;
     }
-    let writable = file.may_write() && (writing || file.is_in_memory() || window.writable.load(Relaxed));
-    let Ok(base) = sys::map_file(fd, start, length, writable) else { return false };
+    window.note_unmapped();
+    let Ok(base) = sys::map_file(fd, start, length, file.maps_writes()) else { return false };
     sys::advise(base, length, Advice::Random);
     sys::advise(base, length, Advice::DontFork);
-    MAPPED_TOTAL.fetch_add(length as u64, Relaxed);
+    let total = MAPPED_TOTAL.fetch_add(length as u64, Relaxed) + length as u64;
+    let most = MAPPED_MOST.fetch_max(total, Relaxed);
+    process::count(Counter::MappedBytesMost, total.saturating_sub(most));
     window.base.store(base, Relaxed);
-    window.writable.store(writable, Relaxed);
-    window.last_used.store(CLOCK.fetch_add(1, Relaxed) + 1, Relaxed);
+    window.last_used.store(CLOCK.load(Relaxed), Relaxed);
     // SYNC: window-mapped (release; open_file's look-up acquires): the base is there before its length.
     window.mapped.store(length, Ordering::Release);
     process::count(Counter::WindowsMapped, 1);
@@ -255,12 +363,12 @@ pub(crate) fn map(window: &Window, fd: i32, file: &OpenFile, end: u64, writing: 
 /// Gives a window and its states up for good; the file no longer names it. Under the lock. False: another
 /// thread is still in it.
 pub(crate) fn destroy(window: &'static Window) -> bool {
-    retract(window, threads::hazards) && discard(window)
+    retract(window, threads::hazards, turns(window.owner.load(Relaxed))) && discard(window)
 }
 
 /// As [`destroy`], for a caller whose own hazard names the window's file.
 pub(crate) fn destroy_held(window: &'static Window) -> bool {
-    retract(window, threads::other_hazards) && discard(window)
+    retract(window, threads::other_hazards, TURNS) && discard(window)
 }
 
 fn discard(window: &'static Window) -> bool {
@@ -269,11 +377,33 @@ fn discard(window: &'static Window) -> bool {
     true
 }
 
+/// Gives up those windows of `file` that it no longer names and that could not be given up before. Under the
+/// lock. False: one of them is still in use.
+pub(crate) fn sweep(file: &OpenFile) -> bool {
+    let owner = core::ptr::from_ref(file).cast_mut();
+    (0..USED.load(Relaxed))
+        .filter_map(at)
+        .filter(|window| window.owner.load(Relaxed) == owner && !file.names(window))
+        .filter(|window| !destroy(window))
+        .count()
+        == 0
+}
+
+/// Looks at the hazards that are worth it before a window of `file` is left for later: a copy of the calling
+/// thread's own, which it interrupted, does not end meanwhile.
+pub(crate) fn turns(file: *const OpenFile) -> u32 {
+    let interrupted = threads::known().is_some_and(|thread| thread.hazard.load(Relaxed) == file as usize);
+    if interrupted { 1 } else { TURNS }
+}
+
 /// Takes the mapping away once no thread among `hazards` can be using the window.
-fn retract<I: Iterator<Item = &'static AtomicUsize>>(window: &Window, hazards: impl Fn() -> I) -> bool {
+fn retract<I>(window: &Window, hazards: impl Fn() -> I, turns: u32) -> bool
+where
+    I: Iterator<Item = &'static AtomicUsize>,
+{
     let length = window.mapped.swap(0, Ordering::AcqRel);
     let owner = window.owner.load(Relaxed) as usize;
-    if !reclaim::wait_until_unused(hazards, owner, TURNS, threads::alone) {
+    if !reclaim::wait_until_unused(hazards, owner, turns, threads::alone) {
         // Somebody was stopped in the middle of a copy. Leave it mapped; it is tried again later.
         window.mapped.store(length, Ordering::Release);
         return false;
@@ -286,61 +416,61 @@ fn retract<I: Iterator<Item = &'static AtomicUsize>>(window: &Window, hazards: i
     true
 }
 
-fn make_room(length: u64, keep: &OpenFile) -> bool {
-    let most = process::settings().windows_bytes;
-    if length > most {
-        return false;
+fn make_room(length: u64, caller: &OpenFile) -> bool {
+    let most = process::resident_max();
+    let fits = || MAPPED_TOTAL.load(Relaxed) + length <= most;
+    if length > most || fits() {
+        return length <= most;
     }
-    while MAPPED_TOTAL.load(Relaxed) + length > most {
-        if evict_one(keep).is_none() {
+    let Some(now) = wish() else { return false };
+    while !fits() {
+        if evict_one(caller, now, |window| window.mapped.load(Relaxed) != 0).is_none() {
             return false;
         }
     }
     true
 }
 
-/// Gives up the least recently used window of another file than `keep`, whose hazard the caller holds. To
-/// find it costs a look at every window, and one that is needed again soon costs more: most of the time the
-/// answer is no, and the request goes to the kernel.
-fn evict_one(keep: &OpenFile) -> Option<()> {
-    if !WISHES.fetch_add(1, Relaxed).is_multiple_of(WISHES_PER_EVICTION) {
-        return None;
-    }
-    let keep = core::ptr::from_ref(keep).cast_mut();
-    let oldest = (0..USED.load(Relaxed))
-        .map(at)
-        .filter(|window| {
-            let owner = window.owner.load(Relaxed);
-            !owner.is_null() && owner != keep
-        })
-        .min_by_key(|window| window.last_used.load(Relaxed))?;
-    // SAFETY: owners are open files of the pool, which is never unmapped.
-    let owner = unsafe { &*oldest.owner.load(Relaxed) };
-    owner.drop_window(oldest).then(|| process::count(Counter::WindowsEvicted, 1))
+/// Returns the reading of the clock if a wish for room is granted. To find a window that can go costs a look at all of
+/// them, and one that is needed again soon costs more: most of the time the answer is no, and the request goes to the
+/// kernel.
+fn wish() -> Option<u32> {
+    let granted = WISHES.fetch_add(1, Relaxed).is_multiple_of(WISHES_PER_EVICTION);
+    granted.then(|| CLOCK.fetch_add(1, Relaxed) + 1)
 }
 
-fn at(index: usize) -> &'static Window {
-    debug_assert!(index < WINDOWS_MAX);
-    // SAFETY: the pool has WINDOWS_MAX windows and is never unmapped; zeroes are a valid window.
-    unsafe { &*POOL.load(Ordering::Acquire).add(index) }
+/// Gives up the window that was used least recently of those that `would_do`, of any file; the caller's hazard names
+/// the file `caller`. One that was used since the wish before the last stays: it would be wanted back at once.
+fn evict_one(caller: &OpenFile, now: u32, would_do: fn(&Window) -> bool) -> Option<()> {
+    let idlest = (0..USED.load(Relaxed))
+        .filter_map(at)
+        .filter(|window| !window.owner.load(Relaxed).is_null() && would_do(window) && window.is_idle(now))
+        .max_by_key(|window| now.wrapping_sub(window.last_used.load(Relaxed)))?;
+    // SAFETY: owners are open files of the pool, which is never unmapped.
+    let owner = unsafe { &*idlest.owner.load(Relaxed) };
+    let destroy = if core::ptr::eq(owner, caller) { destroy_held } else { destroy };
+    owner.drop_window(idlest, destroy).then(|| process::count(Counter::WindowsEvicted, 1))
+}
+
+/// Window `index` of those that have been used.
+fn at(index: usize) -> Option<&'static Window> {
+    POOL.get(index)
 }
 
 fn take_free() -> Option<&'static Window> {
     let free = FREE.load(Relaxed);
     if free != 0 {
-        let window = at(free as usize - 1);
+        let window = at(free as usize - 1)?;
         FREE.store(window.next_free.load(Relaxed), Relaxed);
         return Some(window);
     }
     let used = USED.load(Relaxed);
-    (used < WINDOWS_MAX).then(|| {
-        USED.store(used + 1, Relaxed);
-        at(used)
-    })
+    let window = POOL.get_or_grow(used)?;
+    USED.store(used + 1, Relaxed);
+    Some(window)
 }
 
 fn put_free(window: &'static Window) {
-    let index = (core::ptr::from_ref(window) as usize - POOL.load(Relaxed) as usize) / size_of::<Window>();
     window.next_free.store(FREE.load(Relaxed), Relaxed);
-    FREE.store(index as u32 + 1, Relaxed);
+    FREE.store(POOL.index_of(window) as u32 + 1, Relaxed);
 }

@@ -5,7 +5,7 @@
 use crate::control::Control;
 use crate::datagram::Rate;
 use crate::end::storage::{self, Manner};
-use crate::end::{self, Opened, Opening, Sink, Source};
+use crate::end::{self, Connected, Opened, Opening, Role, Sink, Source};
 use crate::error::Error;
 use crate::facts::Kind;
 use crate::flow::Flow;
@@ -33,6 +33,7 @@ pub(crate) fn manner(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> Manner 
     let has_holes = plans[0].keeps_holes;
     let fixed = parts.last().and_then(|part| part.rate).map_or(Rate::Unlimited, Rate::Fixed);
     Manner {
+        bytes: bytes_to_come(flow, plans).filter(|_| unchanged),
         via: flow.wishes.via,
         rate: if flow.wishes.finds_rate { Rate::Auto } else { fixed },
         source_mode: source.filter(|_| is_file && unchanged).map(|stat| stat.st_mode),
@@ -42,24 +43,53 @@ pub(crate) fn manner(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> Manner 
     }
 }
 
+/// Bytes that the source gives and limits let pass; none where the source has no size.
+fn bytes_to_come(flow: &Flow, plans: &[Plan]) -> Option<u64> {
+    let limits = flow.stages.iter().filter_map(|stage| match stage {
+        Stage::Limit(bytes) => Some(*bytes),
+        _ => None,
+    });
+    limits.chain(plans[0].source_bytes).min().filter(|_| plans[0].source_bytes.is_some())
+}
+
+/// What a flow does at its source and at its sink, where those are sockets.
+fn roles(flow: &Flow) -> (Role, Role) {
+    let both = flow.moves_both_ways();
+    (Role { sends: both, receives: true }, Role { sends: true, receives: both })
+}
+
 /// Opens the two ends of the whole: first the one that waits for somebody, then the one that others would wait for.
 pub(crate) fn both_ends(
     flow: &Flow,
-    accepted: Option<OwnedFd>,
+    accepted: Option<Connected>,
     manner: &Manner,
     control: &Control,
 ) -> Result<(Opened<Source>, Opened<Sink>), Error> {
-    if let Some(socket) = accepted {
+    let (here, there) = roles(flow);
+    if let Some(connected) = accepted {
+        let stream = end::greeted(connected, here, &flow.source.to_string(), control)?;
         let sink = Opening::new(&flow.sink, control)?;
-        return Ok((Opened::BothWays(socket), end::sink(sink, manner, control)?));
+        return Ok((Opened::BothWays(stream), end::sink(sink, manner, there, control)?));
     }
     let (source, sink) = (Opening::new(&flow.source, control)?, Opening::new(&flow.sink, control)?);
     if sink.waits() && !source.waits() {
-        let sink = end::sink(sink, manner, control)?;
-        return Ok((end::source(source, flow.wishes.via, control)?, sink));
+        let sink = end::sink(sink, manner, there, control)?;
+        return Ok((end::source(source, flow.wishes.via, here, control)?, sink));
     }
-    let source = end::source(source, flow.wishes.via, control)?;
-    Ok((source, end::sink(sink, manner, control)?))
+    let mut source = end::source(source, flow.wishes.via, here, control)?;
+    let mut sink = end::sink(sink, manner, there, control)?;
+    if let (true, Opened::OneWay(Source::Descriptor(from)), Opened::OneWay(Sink::Descriptor(to))) =
+        (flow.resume, &mut source, &mut sink)
+    {
+        if from.end.is_none() {
+            let name = &from.name;
+            return Err(Error::Usage(format!(
+                "--resume: {name} has no size, and cannot be asked whether it still has what was moved"
+            )));
+        }
+        end::resume(from, to, control)?;
+    }
+    Ok((source, sink))
 }
 
 /// What a flow is put together from.
@@ -82,7 +112,7 @@ impl<'a> Assembly<'a> {
         let (first, last) = (&self.plans[0].source, &self.plans[self.plans.len() - 1].sink);
         let mut source = match source {
             Opened::OneWay(source) => source,
-            Opened::BothWays(socket) => self.read(socket, Kind::Stream, first),
+            Opened::BothWays(stream) => stream.source(first),
         };
         let (mut lines, mut programs) = (Vec::new(), Vec::new());
         for (part, plan) in self.parts.iter().zip(self.plans) {
@@ -101,10 +131,11 @@ impl<'a> Assembly<'a> {
         }
         let sink = match sink {
             Opened::OneWay(sink) => sink,
-            Opened::BothWays(socket) => self.write(socket, Kind::Stream, last),
+            Opened::BothWays(stream) => stream.sink(last, self.manner),
         };
         let at = lines.len();
-        lines.push(self.line(&self.parts[at], &self.plans[at], source, sink, at == 0)?);
+        let last = self.line(&self.parts[at], &self.plans[at], source, sink, at == 0)?;
+        lines.push(Line { sees_off: back.is_some(), ..last });
         lines.extend(back);
         Ok((lines, programs))
     }
@@ -118,7 +149,18 @@ impl<'a> Assembly<'a> {
         is_progress: bool,
     ) -> Result<Line<'a>, Error> {
         let chain = self.chain(part)?;
-        Ok(Line { part, plan, source, sink, chain, is_progress, is_back: false })
+        Ok(Line {
+            part,
+            plan,
+            source,
+            sink,
+            chain,
+            is_progress,
+            is_back: false,
+            heard: None,
+            sees_off: false,
+            prefer: self.flow.wishes.prefer,
+        })
     }
 
     fn read(&self, descriptor: OwnedFd, kind: Kind, name: &str) -> Source {
@@ -136,19 +178,20 @@ impl<'a> Assembly<'a> {
         else {
             return Ok(None);
         };
-        if self.flow.one_way || !part.stages.is_empty() {
+        if !self.flow.moves_both_ways() {
             return Ok(None);
         }
-        let twice =
-            |socket: &OwnedFd| socket.try_clone().map_err(|error| Error::io("use a socket both ways", error));
         Ok(Some(Line {
             part,
             plan,
-            source: self.read(twice(there)?, Kind::Stream, &plan.sink),
-            sink: self.write(twice(here)?, Kind::Stream, &plan.source),
+            source: there.twice()?.source(&plan.sink),
+            sink: here.twice()?.sink(&plan.source, self.manner),
             chain: Chain::default(),
             is_progress: false,
             is_back: true,
+            heard: None,
+            sees_off: true,
+            prefer: self.flow.wishes.prefer,
         }))
     }
 
@@ -173,9 +216,10 @@ impl<'a> Assembly<'a> {
 
     fn tee(&self, endpoint: &Endpoint) -> Result<Sink, Error> {
         let opening = Opening::new(endpoint, self.control)?;
-        Ok(match end::sink(opening, self.manner, self.control)? {
+        let role = Role { sends: true, receives: false };
+        Ok(match end::sink(opening, self.manner, role, self.control)? {
             Opened::OneWay(sink) => sink,
-            Opened::BothWays(socket) => self.write(socket, Kind::Stream, &endpoint.to_string()),
+            Opened::BothWays(stream) => stream.sink(&endpoint.to_string(), self.manner),
         })
     }
 }

@@ -95,6 +95,11 @@ impl Control {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
+    /// Readable from the moment at which the flow is cancelled.
+    pub(crate) fn woken(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
     /// The flow has ended: whoever waits for that goes on.
     pub(crate) fn end(&self) {
         // As above.

@@ -8,7 +8,12 @@ impl fmt::Display for Plan {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "{} -> {}", self.source, self.sink)?;
         for (number, choice) in self.movers.iter().enumerate() {
-            line(out, if number == 0 { "mover" } else { "else" }, choice)?;
+            let head = match number {
+                _ if self.races.contains(&choice.mover) => "race",
+                0 => "mover",
+                _ => "else",
+            };
+            line(out, head, choice)?;
         }
         writeln!(out, "  block  {}", Bytes(self.block as u64))?;
         writeln!(out, "  data   {}", promises(&self.promises, self.keeps_holes))?;

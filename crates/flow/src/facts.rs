@@ -76,6 +76,8 @@ pub enum Kind {
     Nowhere,
     /// A path of containers.
     Memory,
+    /// A connected socket that carries a stream in frames, with an end mark.
+    Framed,
     /// A stream over QUIC.
     Quic,
     /// UDP datagrams.

@@ -3,12 +3,13 @@
 use crate::control::Control;
 use crate::error::Error;
 use crate::part;
-use crate::plan::{Mover, Plan, Wishes};
+use crate::plan::{Mover, Plan, Prefer, Wishes};
 use crate::report::{Failed, Report};
 use crate::run;
-use crate::spec::{Endpoint, Stage};
+use crate::spec::{Endpoint, File, Listening, Stage, quoted, quoted_path};
 use rustix::fs::FileType;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -37,12 +38,24 @@ pub struct Flow {
     pub(crate) sink: Endpoint,
     pub(crate) wishes: Wishes,
     pub(crate) one_way: bool,
+    /// Bytes that the source must give, no more and no fewer.
+    pub(crate) expect_size: Option<u64>,
+    /// Whether a part that is there already is gone on with.
+    pub(crate) resume: bool,
 }
 
 impl Flow {
     /// A flow without stages, whose way is the planner's choice.
     pub fn new(source: Endpoint, sink: Endpoint) -> Flow {
-        Flow { source, stages: Vec::new(), sink, wishes: Wishes::default(), one_way: false }
+        Flow {
+            source,
+            stages: Vec::new(),
+            sink,
+            wishes: Wishes::default(),
+            one_way: false,
+            expect_size: None,
+            resume: false,
+        }
     }
 
     /// Puts a stage behind those that are there.
@@ -75,6 +88,12 @@ impl Flow {
         self
     }
 
+    /// By what movers are compared that take turns over the first pieces of the flow.
+    pub fn prefer(mut self, prefer: Prefer) -> Flow {
+        self.wishes.prefer = prefer;
+        self
+    }
+
     /// Datagrams are sent at the highest rate at which nothing is lost, which is found first. The sink must be
     /// sequenced, and a receiver must be there.
     pub fn finds_rate(mut self, finds_rate: bool) -> Flow {
@@ -85,6 +104,19 @@ impl Flow {
     /// Between two sockets: only from the source to the sink, and not back too.
     pub fn one_way(mut self, one_way: bool) -> Flow {
         self.one_way = one_way;
+        self
+    }
+
+    /// Fails unless the source gives exactly so many bytes: for peers that cannot tell an end from a breakdown.
+    pub fn expect_size(mut self, bytes: u64) -> Flow {
+        self.expect_size = Some(bytes);
+        self
+    }
+
+    /// Goes on with what an earlier flow to the same file has left as a part: what agrees with the source is not moved
+    /// again. The source must be a file or a device, and nothing be done on the way but a rate be kept.
+    pub fn resume(mut self, resume: bool) -> Flow {
+        self.resume = resume;
         self
     }
 
@@ -134,8 +166,84 @@ impl Drop for AtEnd<'_> {
 }
 
 impl Flow {
-    /// A folder as a sink means a file in it with the source's name.
+    /// Whether data moves from the sink to the source too: between two stream sockets, without a stage that would have
+    /// to be undone.
+    pub(crate) fn moves_both_ways(&self) -> bool {
+        let is_stream = |end: &Endpoint| matches!(end, Endpoint::Tcp(_) | Endpoint::Unix(_));
+        let only_holds_back = |stage: &Stage| matches!(stage, Stage::Limit(_) | Stage::Rate(_));
+        is_stream(&self.source)
+            && is_stream(&self.sink)
+            && !self.one_way
+            && self.stages.iter().all(only_holds_back)
+    }
+
+    /// # Errors
+    /// [`Error::Usage`] when a part cannot be gone on with, and why.
+    fn check_resume(&self) -> Result<(), Error> {
+        let wrong = |why: String| Err(Error::Usage(format!("--resume: {why}")));
+        let new_file = |file: &File| !(file.append || file.in_place || file.offset.is_some());
+        match (&self.source, &self.sink) {
+            _ if !self.resume => Ok(()),
+            (Endpoint::File(_) | Endpoint::Raw { .. }, Endpoint::File(file)) if new_file(file) => {
+                match self.stages.iter().find(|stage| !matches!(stage, Stage::Rate(_))) {
+                    Some(stage) => wrong(format!("{stage} would not see what is there already")),
+                    None if self.expect_size.is_some() => {
+                        wrong("an expected size is for sources that cannot be asked".into())
+                    }
+                    None => Ok(()),
+                }
+            }
+            (Endpoint::File(_) | Endpoint::Raw { .. }, sink) => {
+                wrong(format!("{sink} is no file that appears when it is whole, and leaves no part"))
+            }
+            (source, _) => wrong(format!(
+                "{source} is a stream, which cannot be asked whether it still has what was moved; move it anew"
+            )),
+        }
+    }
+
+    /// Whether the source serves ever new connections.
+    fn serves(&self) -> bool {
+        let listening = match &self.source {
+            Endpoint::Tcp(end) => end.listening,
+            Endpoint::Unix(end) => end.listening,
+            _ => return false,
+        };
+        listening == Listening::Serves
+    }
+
+    /// Refuses a folder as the source, with the commands that copy, pack or send a tree.
+    fn check_tree(&self) -> Result<(), Error> {
+        let Endpoint::File(File { path, .. }) = &self.source else { return Ok(()) };
+        if !path.is_dir() {
+            return Ok(());
+        }
+        let tree = quoted_path(path);
+        let packed = |to: &str| format!("tar -cf - {tree} | bywash flow - {to}");
+        let instead = match &self.sink {
+            Endpoint::File(File { path: to, .. }) if to.is_dir() || !to.exists() => {
+                let archive = archive_name(path, to);
+                format!("copy the tree: cp -a {tree} {}; or pack it: {}", quoted_path(to), packed(&archive))
+            }
+            sink => format!("pack the tree: {}", packed(&quoted(&sink.to_string()))),
+        };
+        let shown = path.display();
+        Err(Error::Usage(format!("{shown} is a folder, and a flow moves one stream of bytes; {instead}")))
+    }
+
+    /// The flow with what its words imply: a folder as a sink means a file in it with the source's name, and more than
+    /// the expected size is not waited for.
     fn settled(mut self) -> Result<Flow, Error> {
+        self.check_tree()?;
+        self.check_resume()?;
+        if let Some(size) = self.expect_size {
+            if self.serves() {
+                return Err(Error::Usage(
+                    "each connection has a size of its own: an expected one does not go with 'fork'".into(),
+                ));
+            }
+            self.stages.insert(0, Stage::Limit(size.saturating_add(1)));
+        }
         let (Endpoint::File(from), Endpoint::File(to)) = (&self.source, &mut self.sink) else {
             return Ok(self);
         };
@@ -157,6 +265,14 @@ impl Flow {
             _ => Ok(self),
         }
     }
+}
+
+/// Name of the archive of a tree that was to go to `to`, as a shell takes it.
+fn archive_name(tree: &Path, to: &Path) -> String {
+    let in_folder = tree.file_name().filter(|_| to.is_dir()).map(|name| to.join(name));
+    let mut name = in_folder.unwrap_or_else(|| to.components().collect()).into_os_string();
+    name.push(".tar");
+    quoted_path(Path::new(&name))
 }
 
 /// A flow that has been started. When it is dropped it goes on.

@@ -21,10 +21,11 @@
 //! - [`size`]: sizes as people write and read them
 //! - [`Error`], [`Failed`]: what can go wrong, and how far it came
 //!
-//! Inside, in the order of a flow's life: `part` cuts it at its programs, `look` finds the facts out, `assembly` opens
+//! Inside, in the order of a flow's life: `part` cuts it at its programs, `look` finds the facts out, `address` looks names up, `assembly` opens
 //! the ends (`end`, `datagram`, `reliable`), each `line` moves (`mover`, through `stage`s), `run` commits; `control` is
 //! how a flow is seen and stopped from outside.
 
+mod address;
 mod assembly;
 mod control;
 mod datagram;
@@ -53,5 +54,5 @@ mod sys;
 pub use datagram::{Accounting, Engine, Probing, Range, Relayed, Step};
 pub use error::Error;
 pub use flow::{Flow, Running, Watch};
-pub use report::{Failed, Fallback, Hash, Piece, Report};
+pub use report::{Failed, Fallback, Hash, Piece, Report, Share};
 pub use spec::{Endpoint, Stage};

@@ -6,11 +6,11 @@ use crate::control::Control;
 use crate::datagram::{Accounting, Ledger};
 use crate::end::{self, Sink, Source};
 use crate::error::Error;
-use crate::mover::{self, Blocks, Job, Stop};
+use crate::mover::{self, Blocks, Job, Raced, Stop};
 use crate::pace::Pace;
 use crate::part::{Part, Place};
-use crate::plan::{Mover, Plan};
-use crate::report::{Counts, Fallback, Piece};
+use crate::plan::{Choice, Mover, Plan, Prefer};
+use crate::report::{Counts, Fallback, Piece, Share};
 use crate::stage::Chain;
 use crate::sys;
 use std::time::Duration;
@@ -26,12 +26,19 @@ pub(crate) struct Line<'a> {
     pub(crate) is_progress: bool,
     /// Whether it goes from the plan's sink to its source.
     pub(crate) is_back: bool,
+    /// The account of a source of datagrams, once nothing is taken from it any more.
+    pub(crate) heard: Option<Ledger>,
+    /// Whether its sink hears of the end as soon as its source has ended, as each direction between two sockets does,
+    /// and not when the whole flow has succeeded.
+    pub(crate) sees_off: bool,
+    /// By what movers are compared that take turns.
+    pub(crate) prefer: Prefer,
 }
 
 /// What a line has come to.
 pub(crate) struct Done<'a> {
     pub(crate) line: Line<'a>,
-    pub(crate) piece: Piece,
+    way: Way,
     pub(crate) outcome: Result<(), Error>,
     /// It comes from a program of which not everything was wanted.
     pub(crate) is_cut: bool,
@@ -42,8 +49,49 @@ pub(crate) struct Done<'a> {
 /// By which mover, and what it has counted.
 struct Way {
     mover: Mover,
+    block: usize,
     counts: Counts,
+    shares: Vec<Share>,
     fallbacks: Vec<Fallback>,
+    /// How often the processor copied each byte.
+    copies: u32,
+}
+
+impl Done<'_> {
+    /// Tells every sink that this was all, and waits until what is on its way has arrived.
+    ///
+    /// # Errors
+    /// What failed, by the name of the sink.
+    pub(crate) fn see_off(&mut self, control: &Control) -> Result<(), Error> {
+        match self.line.sees_off {
+            true => Ok(()),
+            false => self.line.sinks().try_for_each(|sink| sink.output().finish(control)),
+        }
+    }
+
+    /// Datagrams of its source that the kernel is known to have dropped.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.line.heard.as_ref().map_or(0, |ledger| ledger.read().kernel_drops)
+    }
+
+    /// Decides how connections end when they are closed: in order, or by a reset that the peer hears as an error.
+    pub(crate) fn let_go(&mut self, in_order: bool) {
+        self.line.source.let_go(in_order);
+        self.line.sinks().for_each(|sink| sink.let_go(in_order));
+    }
+
+    /// What was moved, by whom and how; complete when every sink has been seen off.
+    pub(crate) fn piece(&mut self) -> Piece {
+        let (mover, block) = (self.way.mover, self.way.block);
+        let way = std::mem::replace(&mut self.way, Way::of(mover, block));
+        self.line.piece(way)
+    }
+}
+
+impl Way {
+    fn of(mover: Mover, block: usize) -> Way {
+        Way { mover, block, counts: Counts::default(), shares: Vec::new(), fallbacks: Vec::new(), copies: 0 }
+    }
 }
 
 impl<'a> Line<'a> {
@@ -64,8 +112,7 @@ impl<'a> Line<'a> {
     pub(crate) fn go(mut self, control: &Control) -> Done<'a> {
         sys::mask_broken_pipe();
         let before = sys::thread_time();
-        let mut way =
-            Way { mover: self.plan.movers[0].mover, counts: Counts::default(), fallbacks: Vec::new() };
+        let mut way = Way::of(self.plan.movers[0].mover, self.plan.block);
         let outcome = match self.run(control, &mut way) {
             // A program that has read enough has ended its input, and is asked later whether all is well.
             Err(Error::Io { source, .. })
@@ -73,16 +120,21 @@ impl<'a> Line<'a> {
             {
                 Ok(())
             }
-            Ok(()) => self.sink.output().finish(control),
+            Ok(()) if self.sees_off => self.sink.output().finish(control),
             other => other,
         };
         if outcome.is_err() {
             control.cancel();
         }
-        let copies = mover::copies(way.mover, self.source.kind(), self.sink.kind());
+        way.copies = mover::copies(way.mover, self.source.kind(), self.sink.kind());
         let is_cut = self.let_programs_go();
-        let piece = self.piece(way, copies);
-        Done { line: self, piece, outcome, is_cut, time: sys::thread_time() - before }
+        self.stop_listening();
+        Done { line: self, way, outcome, is_cut, time: sys::thread_time() - before }
+    }
+
+    /// All sinks that it feeds.
+    pub(crate) fn sinks(&mut self) -> impl Iterator<Item = &mut Sink> {
+        self.chain.0.iter_mut().filter_map(|stage| stage.sink()).chain([&mut self.sink])
     }
 
     fn feeds_a_program(&self) -> bool {
@@ -102,7 +154,7 @@ impl<'a> Line<'a> {
         is_cut
     }
 
-    fn piece(&mut self, way: Way, copies: u32) -> Piece {
+    fn piece(&mut self, way: Way) -> Piece {
         let datagrams = self.accounts();
         let engine = datagrams.first().and_then(|account| account.engine);
         let (from, to) = (self.plan.source.clone(), self.plan.sink.clone());
@@ -111,24 +163,29 @@ impl<'a> Line<'a> {
             source,
             sink,
             mover: engine.map_or(way.mover, |engine| engine.mover()),
-            block: self.plan.block,
+            block: way.block,
             bytes: way.counts.bytes,
             holes: way.counts.holes,
-            copies,
+            copies: way.copies,
             zerocopy_sends: way.counts.zerocopy_sends,
             zerocopy_copied: way.counts.zerocopy_copied,
             datagrams,
+            shares: way.shares,
             fallbacks: way.fallbacks,
         }
     }
 
-    /// The accounts of ends of datagrams; a source's is complete when it has gone.
-    fn accounts(&mut self) -> Vec<Accounting> {
-        let mut ledgers = Vec::new();
+    /// Lets a source of datagrams go, whose account is complete then.
+    fn stop_listening(&mut self) {
         if let Source::Datagrams(_, ledger) = &self.source {
-            ledgers.push(ledger.clone());
+            self.heard = Some(ledger.clone());
             self.source = Source::Other(Box::new(end::Nowhere));
         }
+    }
+
+    /// The accounts of ends of datagrams.
+    fn accounts(&mut self) -> Vec<Accounting> {
+        let mut ledgers: Vec<Ledger> = self.heard.iter().cloned().collect();
         if let Sink::Datagrams(_, ledger) = &self.sink {
             ledgers.push(ledger.clone());
         }
@@ -145,11 +202,14 @@ impl<'a> Line<'a> {
             counts: &mut way.counts,
             block: self.plan.block,
             left: self.part.limit,
+            turn: u64::MAX,
             pace: rate.map(|rate| Pace::new(Some(rate))),
             keeps_holes: false,
             is_progress: self.is_progress,
             is_forced,
             data_until: 0,
+            memory: None,
+            pipe: None,
         };
         let (Source::Descriptor(from), Sink::Descriptor(to), true) =
             (&mut self.source, &mut self.sink, self.chain.is_empty())
@@ -158,8 +218,26 @@ impl<'a> Line<'a> {
             return mover::through(&mut blocks, &mut self.source, &mut self.sink);
         };
         job.keeps_holes = self.plan.keeps_holes && to.may_have_holes();
+        let races: Vec<&Choice> =
+            self.plan.movers.iter().filter(|choice| self.plan.races.contains(&choice.mover)).collect();
+        let mut has_raced = false;
         for choice in &self.plan.movers {
-            way.mover = choice.mover;
+            if self.plan.races.contains(&choice.mover) {
+                if std::mem::replace(&mut has_raced, true) {
+                    continue;
+                }
+                let Raced { is_over, shares, fallbacks } =
+                    mover::take_turns(&races, self.prefer, &mut job, from, to)?;
+                way.mover = shares.first().map_or(choice.mover, |share| share.mover);
+                way.block = job.block;
+                way.shares = shares;
+                way.fallbacks.extend(fallbacks);
+                if is_over {
+                    return Ok(());
+                }
+                continue;
+            }
+            (way.mover, way.block, job.block) = (choice.mover, choice.block, choice.block);
             match mover::run(choice.mover, &mut job, from, to) {
                 Ok(()) => return Ok(()),
                 Err(Stop::Failed(error)) => return Err(error),

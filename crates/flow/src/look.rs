@@ -2,13 +2,13 @@
 //!
 //! Each ability is tried on the thing itself, or, for a file that is yet to be made, on a nameless file in its folder.
 
-use crate::end::folder_of;
 use crate::end::storage;
+use crate::end::{check_target, folder_of, resolved};
 use crate::error::Error;
 use crate::facts::{End, FileSystem, Kind, Machine};
-use crate::spec::{Endpoint, File};
+use crate::spec::{Endpoint, File, Tcp, Unix};
 use crate::sys;
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::thread::{CapabilitySet, capabilities};
 use std::io::IoSliceMut;
@@ -68,6 +68,7 @@ fn kind_of(endpoint: &Endpoint) -> Kind {
         Endpoint::Null => Kind::Nowhere,
         Endpoint::Zero | Endpoint::Random { .. } => Kind::Made,
         Endpoint::Memory(_) => Kind::Memory,
+        Endpoint::Tcp(Tcp { whole: true, .. }) | Endpoint::Unix(Unix { whole: true, .. }) => Kind::Framed,
         Endpoint::Udp(end) if end.reliable => Kind::Quic,
         Endpoint::Udp(_) => Kind::Udp,
         Endpoint::Ethernet(_) => Kind::Ethernet,
@@ -89,7 +90,14 @@ pub(crate) fn source(endpoint: &Endpoint) -> Result<End, Error> {
         Endpoint::Standard => {
             // SAFETY: it is borrowed for the length of this call; if it is closed, fstat says so.
             let inherited = unsafe { BorrowedFd::borrow_raw(0) };
-            opened_source(endpoint, inherited).map_err(|error| Error::io("look at standard input", error))
+            let failed = |error: Errno| Error::io("look at standard input", error);
+            let end = opened_source(endpoint, inherited).map_err(failed)?;
+            // It goes on where whoever shares it has stopped.
+            let read = match end.size {
+                Some(_) => rustix::fs::seek(inherited, SeekFrom::Current(0)).map_err(failed)?,
+                None => 0,
+            };
+            Ok(End { size: end.size.map(|size| size.saturating_sub(read)), ..end })
         }
         _ => Ok(plain(endpoint, kind_of(endpoint))),
     }
@@ -172,7 +180,12 @@ fn file_sink(endpoint: &Endpoint, file: &File, name: &str) -> Result<End, Error>
             .map_err(|error| Error::io(format!("open {name}"), error))?;
         return Ok(End { file_system: Some(file_system(descriptor.as_fd(), stat.st_rdev, None)), ..end });
     }
-    let folder = folder_of(&file.path);
+    // A link leads to where the file will be.
+    let path = resolved(&file.path).map_err(|error| Error::io(format!("follow {name}"), error))?;
+    if !(file.append || file.in_place || file.offset.is_some()) {
+        check_target(&path)?;
+    }
+    let folder = folder_of(&path);
     let failed = |error: Errno| Error::io(format!("make {name} in the folder {}", folder.display()), error);
     let opened =
         rustix::fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())

@@ -1,8 +1,9 @@
 //! Which way the bytes of a flow go, and why: facts and wishes in, a plan out.
 //!
 //! Pure: nothing here calls the kernel. For each pair of ends there is one list of movers, best first, as
-//! `bywash bench flow` measured them; the first that fits is taken, and if it turns out at the first byte that the
-//! kernel does not go along, the next one is. Called by [`crate::Flow::plan`].
+//! `bywash bench flow` measured them. Those of them that may be best on one machine or another take turns
+//! ([`Plan::races`]); where there are none, the first that fits is taken. One that turns out at the first byte to be one
+//! that the kernel does not go along with makes room for the next. Called by [`crate::Flow::plan`].
 
 use crate::Error;
 use crate::facts::{Facts, Kind};
@@ -112,6 +113,31 @@ pub struct Wishes {
     pub sync: bool,
     /// Datagrams are sent at the highest rate at which nothing is lost.
     pub finds_rate: bool,
+    /// By what movers are compared that take turns.
+    pub prefer: Prefer,
+}
+
+/// The cost by which movers are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Prefer {
+    /// Time that passes.
+    #[default]
+    Time,
+    /// Processor time of the flow.
+    Cpu,
+}
+
+impl FromStr for Prefer {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Prefer, Error> {
+        match text {
+            "time" => Ok(Prefer::Time),
+            "cpu" => Ok(Prefer::Cpu),
+            _ => Err(Error::Usage(format!("nobody knows how to prefer '{text}'; give time or cpu"))),
+        }
+    }
 }
 
 /// Which way the bytes of a flow go between two ends, and why.
@@ -121,8 +147,13 @@ pub struct Plan {
     pub source: String,
     /// Where to.
     pub sink: String,
+    /// Bytes that the source has, where that is known.
+    pub source_bytes: Option<u64>,
     /// The movers that fit, best first; never empty.
     pub movers: Vec<Choice>,
+    /// Those of them that take turns over the first pieces, until it is known which costs least here; empty: the first
+    /// that the kernel goes along with moves everything.
+    pub races: Vec<Mover>,
     /// Those that do not.
     pub others: Vec<Choice>,
     /// Bytes of a block.
@@ -140,6 +171,8 @@ pub struct Choice {
     pub mover: Mover,
     /// Why it is a good one, or cannot be had.
     pub why: String,
+    /// Bytes of a block.
+    pub block: usize,
 }
 
 /// What is promised of the data.
@@ -157,12 +190,12 @@ pub struct Promises {
 
 /// Shorter copies that are to be durable go through the page cache: one more pass costs less than setting up.
 const DIRECT_BYTES_MIN: u64 = 8 << 20;
-/// From here on a buffer is the better way through the page cache: one large copy costs less than one for each page, and
-/// more than that the buffer itself costs no longer counts.
-const BUFFER_BYTES_MIN: u64 = 64 << 20;
-/// From here on what is copied need not stay in the page cache: more would be thrown out for it than it is worth, and pages
-/// that are used again at once cost less than those that have to be found.
+/// From here on a copy may fill the page cache as far as the kernel lets it wait for the device, and past it is another way.
 const DONTCACHE_BYTES_MIN: u64 = 512 << 20;
+/// Shorter flows are over before turns could tell anything.
+const RACE_BYTES_MIN: u64 = 16 << 20;
+/// As above where movers past the page cache take part, whose turns are long.
+const RACE_BYTES_MIN_QUEUED: u64 = 512 << 20;
 /// Of the page cache: a source of which more is there is read from there.
 const CACHED_MIN: f64 = 0.5;
 const MIB: usize = 1 << 20;
@@ -191,20 +224,24 @@ pub fn plan(facts: &Facts, wishes: &Wishes) -> Result<Plan, Error> {
         )));
     }
     let ranked = ranking(facts, wishes);
+    let choice = |mover: Mover, why: String| {
+        let block = wishes.block.unwrap_or_else(|| block_for(mover, facts));
+        Choice { mover, why, block }
+    };
     let mut movers = Vec::new();
     let mut others = Vec::new();
     for (mover, why) in &ranked {
         match obstacle(*mover, facts, wishes) {
-            None => movers.push(Choice { mover: *mover, why: (*why).into() }),
-            Some(why) => others.push(Choice { mover: *mover, why }),
+            None => movers.push(choice(*mover, (*why).into())),
+            Some(why) => others.push(choice(*mover, why)),
         }
     }
     for mover in Mover::all().filter(|mover| ranked.iter().all(|known| known.0 != *mover)) {
         let why = obstacle(mover, facts, wishes).unwrap_or_else(|| "never the better one here".into());
-        others.push(Choice { mover, why });
+        others.push(choice(mover, why));
     }
     if let Some(via) = wishes.via {
-        movers = vec![forced(via, &movers, &others, facts, wishes)?];
+        movers = vec![choice(via, forced(via, &movers, &others, facts, wishes)?)];
         others.retain(|other| other.mover != via);
     }
     let Some(first) = movers.first() else {
@@ -213,12 +250,15 @@ pub fn plan(facts: &Facts, wishes: &Wishes) -> Result<Plan, Error> {
             facts.source.name, facts.sink.name
         )));
     };
-    let block = wishes.block.unwrap_or_else(|| block_for(first.mover, facts));
+    let block = first.block;
     let promises = promises(first.mover, facts, wishes);
+    let races = races(&movers, facts, wishes);
     Ok(Plan {
         source: facts.source.name.clone(),
         sink: facts.sink.name.clone(),
+        source_bytes: facts.source.size,
         movers,
+        races,
         others,
         block,
         keeps_holes: facts.source.has_holes && facts.sink.kind == Kind::File && !facts.sink.appends,
@@ -232,9 +272,9 @@ fn forced(
     others: &[Choice],
     facts: &Facts,
     wishes: &Wishes,
-) -> Result<Choice, Error> {
+) -> Result<String, Error> {
     if movers.iter().any(|choice| choice.mover == via) || obstacle(via, facts, wishes).is_none() {
-        return Ok(Choice { mover: via, why: "it was asked for".into() });
+        return Ok("it was asked for".into());
     }
     let reason = others.iter().find(|choice| choice.mover == via).map(|choice| choice.why.clone());
     Err(Error::Unfit { mover: via, reason: reason.unwrap_or_default() })
@@ -301,14 +341,10 @@ fn between_files(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
     let sink = &facts.sink;
     let mut ranked = vec![(Reflink, "nothing is copied: the two share their blocks until one is written")];
     let size = facts.source.size.unwrap_or(u64::MAX);
-    let by_splice = (Splice, "page cache to page cache, the kernel's own pages");
-    let by_buffer = (Buffer, "page cache to page cache, through a warm buffer");
-    let [first, second] =
-        if size < BUFFER_BYTES_MIN { [by_splice, by_buffer] } else { [by_buffer, by_splice] };
     let through_cache = [
-        first,
-        second,
         (CopyRange, "page cache to page cache, inside the kernel"),
+        (Splice, "page cache to page cache, the kernel's own pages"),
+        (Buffer, "page cache to page cache, through a warm buffer"),
         (Sendfile, "page cache to page cache, inside the kernel"),
     ];
     let large = size >= DIRECT_BYTES_MIN;
@@ -323,8 +359,11 @@ fn between_files(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
         ranked.extend(past_cache);
         ranked.extend(through_cache);
     } else if size >= DONTCACHE_BYTES_MIN && sink.kind == Kind::File && !sink.appends {
-        ranked.push((Dontcache, "so large that the page cache had better keep what it has"));
         ranked.extend(through_cache);
+        ranked.push((
+            Dontcache,
+            "the device writes while blocks come, which is faster where the page cache is full",
+        ));
         ranked.push((past_cache[0].0, "for what is to be durable"));
     } else {
         ranked.extend(through_cache);
@@ -332,6 +371,32 @@ fn between_files(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
     }
     ranked.push((Mapped, "one copy out of the page cache"));
     ranked
+}
+
+/// Which of the movers that fit take turns, in the plan's order. All of them promise the same of the data, and leave each
+/// piece where the next one expects it; what is not known beforehand is only which costs least on this machine. Out of
+/// streams `uring` takes no part: what the kernel's threads do for it does not show in the processor time of the flow's own.
+fn races(movers: &[Choice], facts: &Facts, wishes: &Wishes) -> Vec<Mover> {
+    use Mover::{Buffer, CopyRange, Direct, Dontcache, Splice};
+    let (source, sink) = (&facts.source, &facts.sink);
+    let size = source.size.unwrap_or(0);
+    let is_stream = source.kind.is_stream() && source.size.is_none() && !wishes.sync;
+    let have_positions = source.kind.is_storage() && sink.kind.is_storage();
+    if sink.appends || !(is_stream || have_positions && size >= RACE_BYTES_MIN) {
+        return Vec::new();
+    }
+    let is_long = size >= RACE_BYTES_MIN_QUEUED;
+    let may = |mover: Mover| match mover {
+        // What goes through the page cache is paid for at the end, where turns do not see it.
+        _ if is_stream => matches!(mover, Splice | Buffer),
+        _ if wishes.sync => matches!(mover, Direct | Dontcache) && is_long,
+        Splice | CopyRange | Buffer => true,
+        Dontcache => size >= DONTCACHE_BYTES_MIN,
+        Direct => is_long && wishes.prefer == Prefer::Cpu,
+        _ => false,
+    };
+    let races: Vec<Mover> = movers.iter().map(|choice| choice.mover).filter(|mover| may(*mover)).collect();
+    if races.len() > 1 { races } else { Vec::new() }
 }
 
 /// Why `mover` cannot move this flow; none if it can.
@@ -499,17 +564,17 @@ mod tests {
         for (source, sink, wishes, mover) in [
             (file("xfs", 1), file("xfs", 1), &nothing, Mover::Reflink),
             (file("xfs", 1), file("xfs", 1), &sync, Mover::Reflink),
-            (file("xfs", 1), file("xfs", 2), &nothing, Mover::Dontcache),
-            (file("xfs", 1), file("tmpfs", 2), &nothing, Mover::Buffer),
-            (file("ext4", 1), file("ext4", 1), &nothing, Mover::Dontcache),
-            (End { size: Some(256 << 20), ..file("ext4", 1) }, file("ext4", 1), &nothing, Mover::Buffer),
-            (file("ext4", 1), end(Kind::Block, Some(system("the device", 9))), &nothing, Mover::Buffer),
-            (small("ext4", 1), file("ext4", 1), &nothing, Mover::Splice),
+            (file("xfs", 1), file("xfs", 2), &nothing, Mover::Splice),
+            (file("xfs", 1), file("tmpfs", 2), &nothing, Mover::Splice),
+            (file("ext4", 1), file("ext4", 1), &nothing, Mover::CopyRange),
+            (End { size: Some(256 << 20), ..file("ext4", 1) }, file("ext4", 1), &nothing, Mover::CopyRange),
+            (file("ext4", 1), end(Kind::Block, Some(system("the device", 9))), &nothing, Mover::Splice),
+            (small("ext4", 1), file("ext4", 1), &nothing, Mover::CopyRange),
             (small("ext4", 1), file("tmpfs", 2), &nothing, Mover::Splice),
-            (small("ext4", 1), file("ext4", 1), &sync, Mover::Splice),
+            (small("ext4", 1), file("ext4", 1), &sync, Mover::CopyRange),
             (file("ext4", 1), file("ext4", 1), &sync, Mover::Direct),
             (file("tmpfs", 2), file("ext4", 1), &sync, Mover::Direct),
-            (file("tmpfs", 1), file("tmpfs", 1), &sync, Mover::Buffer),
+            (file("tmpfs", 1), file("tmpfs", 1), &sync, Mover::CopyRange),
             (file("ext4", 1), end(Kind::Block, Some(system("the device", 9))), &sync, Mover::Direct),
             (file("ext4", 1), stream(), &nothing, Mover::Uring),
             (file("ext4", 1), stream(), &reference, Mover::Sendfile),
@@ -534,6 +599,46 @@ mod tests {
         }
     }
 
+    /// Who takes turns between which ends, and with which wishes.
+    #[test]
+    fn the_table_of_races() {
+        use Mover::{Buffer, CopyRange, Direct, Dontcache, Splice};
+        let nothing = Wishes::default();
+        let sync = Wishes { sync: true, ..Wishes::default() };
+        let cpu = Wishes { prefer: Prefer::Cpu, ..Wishes::default() };
+        let via = Wishes { via: Some(Buffer), ..Wishes::default() };
+        let middle = |name, device| End { size: Some(16 << 20), ..file(name, device) };
+        for (source, sink, wishes, races) in [
+            (middle("ext4", 1), file("ext4", 1), &nothing, vec![CopyRange, Splice, Buffer]),
+            (middle("tmpfs", 1), file("ext4", 2), &nothing, vec![Splice, Buffer]),
+            (file("ext4", 1), file("ext4", 1), &nothing, vec![CopyRange, Splice, Buffer, Dontcache]),
+            (file("tmpfs", 1), file("tmpfs", 1), &nothing, vec![CopyRange, Splice, Buffer]),
+            (file("xfs", 1), file("xfs", 1), &nothing, vec![CopyRange, Splice, Buffer, Dontcache]),
+            (file("ext4", 1), file("xfs", 2), &sync, vec![Direct, Dontcache]),
+            (file("ext4", 1), file("xfs", 2), &cpu, vec![Splice, Buffer, Dontcache, Direct]),
+            (middle("ext4", 1), file("xfs", 2), &sync, vec![]),
+            (small("ext4", 1), file("ext4", 1), &nothing, vec![]),
+            (file("ext4", 1), file("ext4", 1), &via, vec![]),
+            (file("ext4", 1), end(Kind::Stream, None), &nothing, vec![]),
+            (file("ext4", 1), end(Kind::Pipe, None), &nothing, vec![]),
+            (end(Kind::Stream, None), file("ext4", 1), &nothing, vec![Buffer, Splice]),
+            (end(Kind::Stream, None), end(Kind::Stream, None), &nothing, vec![Splice, Buffer]),
+            (end(Kind::Pipe, None), file("ext4", 1), &nothing, vec![Splice, Buffer]),
+            (end(Kind::Pipe, None), file("ext4", 1), &via, vec![]),
+            (end(Kind::Pipe, None), end(Kind::Nowhere, None), &nothing, vec![]),
+            (end(Kind::Quic, None), file("ext4", 1), &nothing, vec![]),
+        ] {
+            let name = format!("{} to {} with {wishes:?}", source.name, sink.name);
+            assert_eq!(plan(&facts(source, sink), wishes).unwrap().races, races, "{name}");
+        }
+        let mut appends = facts(file("ext4", 1), file("ext4", 1));
+        appends.sink.appends = true;
+        assert_eq!(plan(&appends, &nothing).unwrap().races, []);
+        let looked_at =
+            Facts { looked_at_by: Some("hash".into()), ..facts(file("ext4", 1), file("ext4", 1)) };
+        assert_eq!(plan(&looked_at, &nothing).unwrap().races, []);
+    }
+
     #[test]
     fn what_stands_in_the_way_is_told() {
         let here = |change: fn(&mut Facts)| {
@@ -546,7 +651,7 @@ mod tests {
         let appends = here(|facts| facts.sink.appends = true);
         let looked_at = here(|facts| facts.looked_at_by = Some("hash:sha256".into()));
         let sync = Wishes { sync: true, ..Wishes::default() };
-        assert_eq!(chosen(&small, &sync), Mover::Splice);
+        assert_eq!(chosen(&small, &sync), Mover::CopyRange);
         assert_eq!(chosen(&no_ring, &sync), Mover::Dontcache);
         assert_eq!(chosen(&appends, &Wishes::default()), Mover::Buffer);
         assert_eq!(chosen(&looked_at, &sync), Mover::Buffer);

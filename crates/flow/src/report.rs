@@ -2,7 +2,7 @@
 
 use crate::datagram::Accounting;
 use crate::error::Error;
-use crate::plan::Mover;
+use crate::plan::{Mover, Prefer};
 use crate::spec::HashAlgorithm;
 use serde::Serialize;
 use std::fmt;
@@ -65,8 +65,26 @@ pub struct Piece {
     pub zerocopy_copied: u64,
     /// What became of datagrams, at each end that is of them.
     pub datagrams: Vec<Accounting>,
+    /// What each of the movers has moved that took turns, the one that went on first; empty: there was one from the
+    /// beginning.
+    pub shares: Vec<Share>,
     /// The movers that were tried before, and why they did not go on.
     pub fallbacks: Vec<Fallback>,
+}
+
+/// Share of a mover that took turns with others.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Share {
+    /// The mover.
+    pub mover: Mover,
+    /// Bytes that it has moved.
+    pub bytes: u64,
+    /// Its cost in its better turn, in seconds for 10^9 bytes; none: its turns were too short to tell.
+    pub seconds_per_gb: Option<f64>,
+    /// The cost that was compared.
+    pub of: Prefer,
+    /// Whether it cost least, or as little as any other, and went on.
+    pub won: bool,
 }
 
 /// A mover that the kernel did not go along with.

@@ -6,7 +6,7 @@
 use crate::assembly::{self, Assembly};
 use crate::control::Control;
 use crate::datagram::{self, Ledger, Place as DatagramEnd, Rate, RelayOptions};
-use crate::end::Sink;
+use crate::end::{Connected, Sink};
 use crate::error::Error;
 use crate::facts::Kind;
 use crate::flow::Flow;
@@ -19,14 +19,13 @@ use crate::serve;
 use crate::spec::Endpoint;
 use crate::sys;
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Instant;
 
 /// Runs a flow from its beginning to its end.
 pub(crate) fn run(flow: &Flow, plans: &[Plan], control: &Control) -> Result<Report, Failed> {
-    match serve::gate(flow)? {
+    match serve::gate(flow, control)? {
         None => one(flow, plans, None, control),
         Some(gate) => measured(control, |report| serve::serve(&gate, flow, plans, control, report)),
     }
@@ -36,7 +35,7 @@ pub(crate) fn run(flow: &Flow, plans: &[Plan], control: &Control) -> Result<Repo
 pub(crate) fn one(
     flow: &Flow,
     plans: &[Plan],
-    accepted: Option<OwnedFd>,
+    accepted: Option<Connected>,
     control: &Control,
 ) -> Result<Report, Failed> {
     measured(control, |report| whole(flow, plans, accepted, control, report))
@@ -64,7 +63,7 @@ fn measured(
 fn whole(
     flow: &Flow,
     plans: &[Plan],
-    accepted: Option<OwnedFd>,
+    accepted: Option<Connected>,
     control: &Control,
     report: &mut Report,
 ) -> Result<(), Error> {
@@ -72,15 +71,16 @@ fn whole(
     let manner = assembly::manner(flow, &parts, plans);
     if let [part] = parts.as_slice()
         && part.stages.is_empty()
-        && let Some(from) = datagram::place(&flow.source, true, flow.wishes.via, Rate::Unlimited)
-        && let Some(to) = datagram::place(&flow.sink, false, flow.wishes.via, manner.rate)
+        && let Some(from) = datagram::place(&flow.source, true, flow.wishes.via, Rate::Unlimited)?
+        && let Some(to) = datagram::place(&flow.sink, false, flow.wishes.via, manner.rate)?
     {
-        return pass_on(part, &plans[0], &from, &to, control, report);
+        return pass_on(part, &plans[0], &from, &to, control, report)
+            .and_then(|dropped| nothing_dropped(flow, dropped));
     }
     let ends = assembly::both_ends(flow, accepted, &manner, control)?;
     let assembly = Assembly { flow, parts: &parts, plans, manner: &manner, control };
     let (mut lines, mut programs) = assembly.lines(ends)?;
-    if let Some(total) = lines[0].total() {
+    if let Some(total) = flow.expect_size.or(lines[0].total()) {
         control.expect(total);
     }
     let first = lines.remove(0);
@@ -101,26 +101,58 @@ fn whole(
         }
         report.cpu_seconds += program.time().as_secs_f64();
     }
+    outcome = outcome
+        .and_then(|()| nothing_dropped(flow, done.iter().map(Done::dropped).sum()))
+        .and_then(|()| expected(flow, control))
+        .and_then(|()| done.iter_mut().try_for_each(|one| one.see_off(control)));
     let plain =
         |endpoint: &&Endpoint| matches!(endpoint, Endpoint::Udp(end) if !end.sequenced && !end.reliable);
     report.notes.extend([&flow.source, &flow.sink].into_iter().filter(plain).map(|endpoint| {
         format!("{endpoint}: what was lost on the way is not known; 'sequenced' at both ends tells it")
     }));
-    let mut sinks = Vec::new();
-    for Done { line, piece, time, .. } in &mut done {
-        report.pieces.push(piece.clone());
+    for one in &mut done {
+        report.pieces.push(one.piece());
+        let Done { line, time, .. } = one;
         report.hashes.extend(line.chain.0.iter().filter_map(|stage| stage.hash()));
         if !line.is_progress {
             report.cpu_seconds += time.as_secs_f64();
         }
         line.source.tell_position();
-        sinks.extend(line.chain.0.iter_mut().filter_map(|stage| stage.sink()));
-        sinks.push(&mut line.sink);
     }
-    conclude(outcome, sinks, control, report)
+    let sinks = done.iter_mut().flat_map(|one| one.line.sinks()).collect();
+    let outcome = conclude(outcome, sinks, control, report);
+    done.iter_mut().for_each(|one| one.let_go(outcome.is_ok()));
+    outcome
 }
 
-/// Passes datagrams on from one end to the other, each as it is.
+/// # Errors
+/// [`Error::Lost`] when the kernel is known to have dropped plain datagrams, unless the user said `lossy`.
+fn nothing_dropped(flow: &Flow, dropped: u64) -> Result<(), Error> {
+    match &flow.source {
+        Endpoint::Udp(end) if dropped > 0 && !end.sequenced && !end.lossy => Err(Error::Lost(format!(
+            "{}: the kernel dropped {dropped} datagrams that were not fetched in time; send slower, say 'sequenced' at both ends, or 'lossy' here if that does not matter",
+            flow.source
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// # Errors
+/// [`Error::Data`] when the source has given more or fewer bytes than the user expects.
+fn expected(flow: &Flow, control: &Control) -> Result<(), Error> {
+    let (came, source) = (control.moved(), &flow.source);
+    match flow.expect_size {
+        Some(size) if came < size => Err(Error::Data(format!(
+            "{source} ended after {came} bytes, and {size} were expected: the sender was killed or had no more"
+        ))),
+        Some(size) if came > size => {
+            Err(Error::Data(format!("{source} has more than the {size} bytes that were expected")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Passes datagrams on from one end to the other, each as it is. Answers how many the kernel has dropped before.
 fn pass_on(
     part: &Part<'_>,
     plan: &Plan,
@@ -128,7 +160,7 @@ fn pass_on(
     to: &DatagramEnd,
     control: &Control,
     report: &mut Report,
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
     if part.rate.is_some() {
         return Err(Error::Usage(
             "what is passed on goes as fast as it comes: pace it where it is sent".into(),
@@ -139,6 +171,7 @@ fn pass_on(
     let options = RelayOptions { idle: from.idle(), limit };
     let outcome = datagram::open_relay(from, to, options, ledger.clone()).and_then(|relay| relay(control));
     let account = ledger.read();
+    let dropped = account.kernel_drops;
     let mover = account.engine.map_or(plan.movers[0].mover, datagram::Engine::mover);
     report.pieces.push(Piece {
         source: plan.source.clone(),
@@ -151,9 +184,10 @@ fn pass_on(
         zerocopy_sends: 0,
         zerocopy_copied: 0,
         datagrams: vec![account],
+        shares: Vec::new(),
         fallbacks: Vec::new(),
     });
-    outcome
+    outcome.map(|()| dropped)
 }
 
 /// Commits all sinks, or marks them.
@@ -164,7 +198,8 @@ fn conclude(
     report: &mut Report,
 ) -> Result<(), Error> {
     match outcome.and_then(|()| control.check()) {
-        Ok(()) => sinks.into_iter().try_for_each(Sink::commit),
+        // Each of them, whatever becomes of another one.
+        Ok(()) => sinks.into_iter().map(Sink::commit).fold(Ok(()), Result::and),
         Err(error) => {
             // A disk that is full does not keep half of what did not fit.
             let keeps = control.moved() > 0 && !is_of_space(&error);

@@ -112,6 +112,49 @@ pub(crate) fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
     Ok(bytes as u32)
 }
 
+/// What the kernel knows of a TCP connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TcpInfo {
+    /// Bytes received in order; the end of the peer's stream counts as one.
+    pub(crate) received: u64,
+    /// Timeouts since the peer last acknowledged something new.
+    pub(crate) resent: u8,
+    /// Probes for room since the peer last answered.
+    pub(crate) probes: u8,
+    /// Time since the last acknowledgement.
+    pub(crate) since_heard: Duration,
+}
+
+/// `struct tcp_info` of linux/tcp.h, as far as it is read here (up to Linux 4.1), in words.
+const TCP_INFO_WORDS: usize = 34;
+
+/// Asks the kernel about a TCP connection (TCP_INFO, tcp(7)).
+///
+/// # Errors
+/// The kernel's, as for a socket that is not of TCP; [`Errno::OPNOTSUPP`] for a kernel that does not tell so much.
+pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> Result<TcpInfo, Errno> {
+    let mut words = [0u32; TCP_INFO_WORDS];
+    let mut bytes = size_of_val(&words) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` bytes to the array, and how many into `bytes`.
+    answer(libc::c_long::from(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            words.as_mut_ptr().cast(),
+            &raw mut bytes,
+        )
+    }))?;
+    if (bytes as usize) < size_of_val(&words) {
+        return Err(Errno::OPNOTSUPP);
+    }
+    // The first word is four bytes: state, congestion state, retransmits, probes.
+    let [_, _, resent, probes] = words[0].to_ne_bytes();
+    let low_and_high = [words[32].to_ne_bytes(), words[33].to_ne_bytes()].concat();
+    let received = low_and_high.try_into().map_or(0, u64::from_ne_bytes);
+    Ok(TcpInfo { received, resent, probes, since_heard: Duration::from_millis(words[14].into()) })
+}
+
 /// What became of a child, and the processor time that it took; none: it runs (wait4(2)).
 pub(crate) fn reap(child: u32) -> Result<Option<(ExitStatus, Duration)>, Errno> {
     let mut status = 0;

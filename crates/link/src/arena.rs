@@ -1,7 +1,9 @@
 //! Arenas: memory that one party cuts blocks from, mapped once by both.
 
+use crate::backing::Backing;
 use crate::error::Error;
 use crate::memory::{File, HUGE_PAGE, HugePages, Mapping, PAGE};
+use std::ptr;
 
 /// Most bytes of an arena.
 pub const ARENA_BYTES_MAX: usize = 1 << 38;
@@ -24,6 +26,7 @@ pub struct Arena {
     pub mapping: Option<Mapping>,
     /// Whether this end may write it.
     pub writable: bool,
+    backing: Backing,
 }
 
 impl Arena {
@@ -50,7 +53,44 @@ impl Arena {
             Writers::Both => file.fix_size()?,
             Writers::Owner => file.fix_writers()?,
         }
-        Ok(Arena { file, mapping: Some(mapping), writable: true })
+        let is_taken = huge_pages != HugePages::No && !ordinary;
+        let backing = if is_taken { Backing::full(bytes) } else { Backing::new(bytes, true) };
+        Ok(Arena { file, mapping: Some(mapping), writable: true, backing })
+    }
+
+    /// An arena of a peer's, or one that it passed on.
+    pub fn adopt(file: File, mapping: Option<Mapping>, writable: bool) -> Arena {
+        let backing = Backing::new(file.bytes(), file.keeps_memory());
+        Arena { file, mapping, writable, backing }
+    }
+
+    /// Takes the memory of a part of this end's own arena, so that a peer that reads it takes none.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if there is not so much memory.
+    #[inline]
+    pub fn take_memory(&self, offset: usize, length: usize) -> Result<(), Error> {
+        self.mapping.as_ref().map_or(Ok(()), |mapping| self.backing.take(mapping, offset, length))
+    }
+
+    /// Copies a part of the arena out. Where it has no memory that reads zeros, and takes none.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`] if it is only passed on; [`Error::Io`] if the kernel cannot read it.
+    ///
+    /// # Panics
+    /// If the part is not within the arena.
+    #[inline]
+    pub fn copy_out(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
+        assert!(self.contains(offset, to.len()), "the part lies outside of the arena");
+        let from = self.at(offset).ok_or(Error::NotMapped("this is a forward path, which maps nothing"))?;
+        if !self.backing.is_backed(&self.file, offset, to.len()) {
+            return self.file.read_at(offset, to);
+        }
+        // SAFETY: within the mapping, as was asserted, and `to` is the caller's own. A peer may write there meanwhile:
+        // then the copy has some bytes of each, and stays so.
+        unsafe { ptr::copy_nonoverlapping(from.cast_const(), to.as_mut_ptr(), to.len()) };
+        Ok(())
     }
 
     /// Whether there are `length` bytes from `offset` on.

@@ -1,150 +1,266 @@
-//! Which parts of an arena are free: a buddy system, kept by the arena's owner in memory of its own.
+//! Record of which parts of an arena are free, kept by the arena's owner in memory of its own.
 //!
-//! An arena consists of units; a block is a power of two of them, at a multiple of its size. Blocks of a size are
-//! used in turns. What has just come back is in the peer's nearest caches, from where it is dear to fetch; what
-//! has not been used for long is in none. So new blocks are cut only until [`TURN_BYTES`] are in turn, or when
-//! none has come back. Neighbours are joined only when nothing large enough is left, all at once.
+//! An arena is divided into *extents* that are free, and *blocks* that were cut from them. A block has the length that
+//! was asked for, rounded up to one of eight lengths between a power of two and the next: at most 12.5 % more, and
+//! fewer than [`UNIT_BYTES`] more below 1 KiB. It begins at a multiple of the largest power of two that divides its
+//! length, up to a page; so whole pages, and whole sectors of 512 bytes, lie as devices want them.
 //!
-//! Nothing here is shared, so nothing that a peer does can confuse it. Each operation takes a few ns; to join
-//! takes time in proportion to the free blocks, and happens at most once between two frees.
+//! Blocks that came back are not joined at once. Those of a length are used in turns: what has just come back is in the
+//! peer's nearest caches, from where it is dear to fetch; what has not been used for long is in none. So new blocks are
+//! cut only until [`TURN_BYTES`] are in turn, or when none has come back. When nothing is large enough everything free
+//! is joined, all at once, and the smallest extent that suffices is cut.
+//!
+//! Nothing here is shared, so nothing that a peer does can confuse it. To give a block back and to take one that came
+//! back takes a few ns; to cut one takes time in proportion to the logarithm of the extents; to join takes time in
+//! proportion to what is free, and happens at most once between two frees.
 
-use std::collections::VecDeque;
+use crate::arena_use::ArenaUse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Most units of an arena: what is kept of one block is four bytes.
-const UNITS_MAX: usize = 1 << 14;
-/// The smallest unit, in bytes.
-const UNIT_BYTES_MIN: usize = 256;
-/// Bytes of one size that are used in turns: what the larger caches hold (`bywash bench ipc`: 64 KiB at a time went
+/// Size of the unit in which positions and lengths are counted, in bytes: two cache lines.
+const UNIT_BYTES: usize = 128;
+/// Lengths between a power of two and the next.
+const STEPS: u32 = 8;
+/// Alignment of blocks that have whole pages, in units.
+const PAGE_UNITS: u32 = (4096 / UNIT_BYTES) as u32;
+/// Bytes of one length that are used in turns: what the larger caches hold (`bywash bench ipc`: 64 KiB at a time went
 /// at 17 GiB/s through 16 MiB, at 22 through what was freed last, and at 33 through 4 MiB).
 const TURN_BYTES: usize = 4 << 20;
-const ORDERS: usize = UNITS_MAX.trailing_zeros() as usize + 1;
 
-/// A part of an arena.
+/// Part of an arena that is in use, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    unit: u32,
-    order: u8,
+    start: u32,
+    length: u32,
 }
 
-/// The free blocks of an arena.
+/// The free parts of an arena.
 #[derive(Debug)]
 pub struct Blocks {
-    unit_bytes: usize,
-    free: [VecDeque<u32>; ORDERS],
-    /// Blocks that there are of each size, free or not.
-    blocks: [u32; ORDERS],
-    /// Whether something was freed since neighbours were joined last.
+    /// By the class of their length.
+    lengths: Vec<Turn>,
+    free: Extents,
+    /// Size of the arena, in units.
+    units: u32,
+    /// Blocks in use whose length is that of no class: those that were cut where the class's length did not fit.
+    odd: usize,
+    /// Whether something was freed since extents were joined last.
     may_join: bool,
+}
+
+/// Blocks of one length.
+#[derive(Debug, Default)]
+struct Turn {
+    /// Where those that came back begin, the oldest first.
+    back: VecDeque<u32>,
+    /// Blocks that there are, free or not.
+    count: usize,
+}
+
+/// Class of a length in units: its number, and the length that blocks of it have.
+#[inline]
+fn class_of(units: u32) -> (usize, u32) {
+    if units < STEPS {
+        return (units as usize, units);
+    }
+    let shift = units.ilog2() - STEPS.ilog2();
+    let steps = units.div_ceil(1 << shift);
+    // The next power of two is the first of the next ones.
+    ((shift * STEPS + steps) as usize, steps << shift)
+}
+
+/// Alignment of blocks of a length, in units.
+fn alignment_of(units: u32) -> u32 {
+    (1 << units.trailing_zeros()).min(PAGE_UNITS)
 }
 
 impl Blocks {
     /// An arena of `bytes`, a multiple of 4096, all free.
     pub fn new(bytes: usize) -> Blocks {
-        let unit_bytes = bytes.div_ceil(UNITS_MAX).next_power_of_two().max(UNIT_BYTES_MIN);
-        let mut blocks =
-            Blocks { unit_bytes, free: Default::default(), blocks: [0; ORDERS], may_join: false };
-        let units = bytes / unit_bytes;
-        let mut unit = 0;
-        while unit < units {
-            let order = ((units - unit).ilog2()).min(unit.trailing_zeros()).min(ORDERS as u32 - 1);
-            blocks.free[order as usize].push_back(unit as u32);
-            blocks.blocks[order as usize] += 1;
-            unit += 1 << order;
+        let units = (bytes / UNIT_BYTES) as u32;
+        let mut free = Extents::default();
+        if units > 0 {
+            free.insert(0, units);
         }
-        blocks
+        let classes = class_of(units.max(1)).0 + 1;
+        Blocks {
+            lengths: (0..classes).map(|_| Turn::default()).collect(),
+            free,
+            units,
+            odd: 0,
+            may_join: false,
+        }
     }
 
     /// Where a block begins in the arena, in bytes.
     #[inline]
     pub fn offset(&self, block: Block) -> usize {
-        block.unit as usize * self.unit_bytes
+        block.start as usize * UNIT_BYTES
     }
 
     /// Bytes of a block.
     #[inline]
     pub fn bytes(&self, block: Block) -> usize {
-        self.unit_bytes << block.order
-    }
-
-    #[inline]
-    fn order_for(&self, bytes: usize) -> usize {
-        bytes.max(1).div_ceil(self.unit_bytes).next_power_of_two().trailing_zeros() as usize
+        block.length as usize * UNIT_BYTES
     }
 
     /// A block of at least `bytes`, if there is one.
     #[inline]
     pub fn take(&mut self, bytes: usize) -> Option<Block> {
-        let order = self.order_for(bytes);
-        if order >= ORDERS {
-            return None;
+        let units = u32::try_from(bytes.max(1).div_ceil(UNIT_BYTES)).ok()?;
+        let (class, length) = class_of(units);
+        let turn = self.lengths.get_mut(class)?;
+        let in_turn = turn.count * length as usize * UNIT_BYTES >= TURN_BYTES;
+        if in_turn && let Some(start) = turn.back.pop_front() {
+            return Some(Block { start, length });
         }
-        let in_turn = (self.blocks[order] as usize * self.unit_bytes) << order >= TURN_BYTES;
-        if !in_turn && let Some(block) = self.split(order, order + 1) {
+        self.take_slowly(class, length, units)
+    }
+
+    #[cold]
+    fn take_slowly(&mut self, class: usize, length: u32, units: u32) -> Option<Block> {
+        if let Some(block) = self.cut(class, length) {
             return Some(block);
         }
-        if let Some(unit) = self.free[order].pop_front() {
-            return Some(Block { unit, order: order as u8 });
+        if let Some(start) = self.lengths[class].back.pop_front() {
+            return Some(Block { start, length });
         }
-        self.split(order, order).or_else(|| {
-            self.join();
-            self.split(order, order)
+        self.join();
+        // All of an arena may be less than the length that it would be rounded up to.
+        self.cut(class, length).or_else(|| {
+            let start = self.free.cut(units)?;
+            self.odd += 1;
+            Some(Block { start, length: units })
         })
     }
 
-    /// Takes a block of `order` off one of order `least` or more.
-    #[cold]
-    fn split(&mut self, order: usize, least: usize) -> Option<Block> {
-        let larger = (least..ORDERS).find(|larger| !self.free[*larger].is_empty())?;
-        let unit = self.free[larger].pop_front()?;
-        self.blocks[larger] -= 1;
-        for half in (order..larger).rev() {
-            self.free[half].push_back(unit + (1 << half));
-            self.blocks[half] += 1;
-        }
-        self.blocks[order] += 1;
-        Some(Block { unit, order: order as u8 })
+    /// Cuts a block of a class off the extent that fits best.
+    fn cut(&mut self, class: usize, length: u32) -> Option<Block> {
+        let start = self.free.cut(length)?;
+        self.lengths[class].count += 1;
+        Some(Block { start, length })
     }
 
     /// Gives a block back.
     #[inline]
     pub fn give(&mut self, block: Block) {
-        self.free[block.order as usize].push_back(block.unit);
+        let (class, length) = class_of(block.length);
         self.may_join = true;
+        if length == block.length {
+            self.lengths[class].back.push_back(block.start);
+        } else {
+            self.odd -= 1;
+            self.free.insert_joined(block.start, block.length);
+        }
     }
 
-    /// Joins all free neighbours that belong together.
-    #[cold]
+    /// Use of the arena, with every block in use counted as held. Takes time in proportion to the free blocks, and joins
+    /// none of them.
+    pub fn usage(&self) -> ArenaUse {
+        let mut free = Extents::default();
+        self.free.by_start.iter().for_each(|(start, length)| free.insert(*start, *length));
+        let mut held = self.odd;
+        for (class, turn) in self.lengths.iter().enumerate() {
+            held += turn.count - turn.back.len();
+            turn.back.iter().for_each(|start| free.insert_joined(*start, length_of(class)));
+        }
+        let free_units: usize = free.by_start.values().map(|length| *length as usize).sum();
+        ArenaUse {
+            bytes: self.units as usize * UNIT_BYTES,
+            held,
+            held_bytes: (self.units as usize - free_units) * UNIT_BYTES,
+            largest_free: free.largest() as usize * UNIT_BYTES,
+            ..ArenaUse::default()
+        }
+    }
+
+    /// Makes extents of all blocks that came back, joined with their neighbours.
     fn join(&mut self) {
         if !std::mem::take(&mut self.may_join) {
             return;
         }
-        for order in 0..ORDERS - 1 {
-            let mut units = Vec::from(std::mem::take(&mut self.free[order]));
-            units.sort_unstable();
-            let mut alone = VecDeque::with_capacity(units.len());
-            let mut at = 0;
-            while at < units.len() {
-                let unit = units[at];
-                let buddy = unit + (1 << order);
-                if unit & (1 << order) == 0 && units.get(at + 1) == Some(&buddy) {
-                    self.free[order + 1].push_back(unit);
-                    self.blocks[order + 1] += 1;
-                    self.blocks[order] -= 2;
-                    at += 2;
-                } else {
-                    alone.push_back(unit);
-                    at += 1;
-                }
+        for class in 0..self.lengths.len() {
+            let turn = &mut self.lengths[class];
+            let length = length_of(class);
+            turn.count -= turn.back.len();
+            for start in std::mem::take(&mut turn.back) {
+                self.free.insert_joined(start, length);
             }
-            self.free[order] = alone;
         }
     }
 
     /// Bytes of the largest block that there can ever be in an arena of `bytes`.
     pub fn largest(bytes: usize) -> usize {
-        let blocks = Blocks::new(bytes);
-        let order = (0..ORDERS).rev().find(|order| !blocks.free[*order].is_empty());
-        order.map_or(0, |order| blocks.unit_bytes << order)
+        bytes / UNIT_BYTES * UNIT_BYTES
+    }
+}
+
+/// Length of the blocks of a class, in units: the inverse of [`class_of`].
+fn length_of(class: usize) -> u32 {
+    let class = class as u32;
+    if class < 2 * STEPS { class } else { (class % STEPS + STEPS) << (class / STEPS - 1) }
+}
+
+/// Free extents, by where they begin and by their length, in units. No two of them touch.
+#[derive(Debug, Default)]
+struct Extents {
+    by_start: BTreeMap<u32, u32>,
+    by_length: BTreeSet<(u32, u32)>,
+}
+
+impl Extents {
+    fn insert(&mut self, start: u32, length: u32) {
+        self.by_start.insert(start, length);
+        self.by_length.insert((length, start));
+    }
+
+    fn remove(&mut self, start: u32, length: u32) {
+        self.by_start.remove(&start);
+        self.by_length.remove(&(length, start));
+    }
+
+    /// Adds an extent, joined with those that touch it.
+    fn insert_joined(&mut self, start: u32, length: u32) {
+        let (mut first, mut end) = (start, start + length);
+        let before = self.by_start.range(..start).next_back().map(|(start, length)| (*start, *length));
+        if let Some((start, length)) = before.filter(|(start, length)| start + length == first) {
+            self.remove(start, length);
+            first = start;
+        }
+        if let Some(length) = self.by_start.get(&end).copied() {
+            self.remove(end, length);
+            end += length;
+        }
+        self.insert(first, end - first);
+    }
+
+    /// Length of the longest block that could be cut, in units. An odd length has no alignment, so that only an extent of
+    /// even length can be unable to hold a block of all its units.
+    fn largest(&self) -> u32 {
+        let longest = |(start, length): (&u32, &u32)| {
+            if start.is_multiple_of(alignment_of(*length)) { *length } else { length - 1 }
+        };
+        self.by_start.iter().map(longest).max().unwrap_or(0)
+    }
+
+    /// Cuts so many units off the smallest extent in which they fit at their alignment.
+    fn cut(&mut self, units: u32) -> Option<u32> {
+        let alignment = alignment_of(units);
+        let fits = |&(length, start): &(u32, u32)| {
+            let aligned = start.checked_next_multiple_of(alignment)?;
+            (aligned - start <= length && units <= length - (aligned - start))
+                .then_some((length, start, aligned))
+        };
+        let (length, start, aligned) = self.by_length.range((units, 0)..).find_map(fits)?;
+        self.remove(start, length);
+        if aligned > start {
+            self.insert(start, aligned - start);
+        }
+        let end = aligned + units;
+        if start + length > end {
+            self.insert(end, start + length - end);
+        }
+        Some(aligned)
     }
 }
 
@@ -180,9 +296,59 @@ mod tests {
     #[test]
     fn sizes_that_are_no_power_of_two() {
         assert_eq!(Blocks::largest(ARENA), ARENA);
-        assert_eq!(Blocks::largest(ARENA + 4096), ARENA);
-        assert_eq!(Blocks::largest(3 << 20), 2 << 20);
+        for bytes in [ARENA + 4096, 3 << 20, 17 << 20] {
+            assert_eq!(Blocks::largest(bytes), bytes);
+            let mut blocks = Blocks::new(bytes);
+            let block = blocks.take(bytes).unwrap();
+            assert_eq!((blocks.bytes(block), blocks.take(1)), (bytes, None));
+            blocks.give(block);
+            assert!(blocks.take(bytes - 1).is_some());
+        }
         assert!(Blocks::new(ARENA).take(ARENA + 1).is_none());
+        assert!(Blocks::new(0).take(1).is_none());
+    }
+
+    #[test]
+    fn as_many_fit_as_their_sizes_say() {
+        let fitting = |arena: usize, bytes: usize| {
+            let mut blocks = Blocks::new(arena);
+            std::iter::from_fn(|| blocks.take(bytes)).count()
+        };
+        // Frames of 1920 by 1080: 4:2:0, RGB, RGBA.
+        assert_eq!(fitting(16 << 20, 1920 * 1080 * 3 / 2), 5);
+        assert_eq!(fitting(24 << 20, 1920 * 1080 * 3), 4);
+        assert_eq!(fitting(64 << 20, 1920 * 1080 * 4), 8);
+        assert_eq!(fitting(16 << 20, 4096), 4096);
+        assert_eq!(fitting(16 << 20, 9000), (16 << 20) / 9216);
+    }
+
+    #[test]
+    fn whole_pages_and_sectors_are_aligned() {
+        let mut blocks = Blocks::new(16 << 20);
+        for number in 1..300usize {
+            // Something odd before each.
+            let odd = blocks.take(128 * number).unwrap();
+            for bytes in [number * 512, number * 4096] {
+                let block = blocks.take(bytes).unwrap();
+                let aligned = if bytes.is_multiple_of(4096) { 4096 } else { 512 };
+                assert!(blocks.offset(block).is_multiple_of(aligned), "{bytes}");
+                blocks.give(block);
+            }
+            blocks.give(odd);
+        }
+    }
+
+    #[test]
+    fn every_length_is_rounded_up_by_an_eighth_at_most() {
+        for units in (1..5000).chain([1 << 20, (1 << 20) + 1, (1 << 31) - 1]) {
+            let (class, length) = class_of(units);
+            assert_eq!(length_of(class), length, "{units}");
+            assert!(
+                length >= units && u64::from(length - units) * 8 <= u64::from(units),
+                "{units}: {length}"
+            );
+            assert_eq!(class_of(length), (class, length));
+        }
     }
 
     proptest! {
@@ -210,9 +376,16 @@ mod tests {
                     })
                     .collect();
                 spans.sort_unstable();
+                let usage = blocks.usage();
+                let used: usize = held.iter().map(|(block, _)| blocks.bytes(*block)).sum();
+                prop_assert_eq!((usage.bytes, usage.held, usage.held_bytes), (bytes, held.len(), used));
                 prop_assert!(spans.windows(2).all(|pair| pair[0].1 <= pair[1].0));
                 prop_assert!(spans.last().is_none_or(|span| span.1 <= bytes));
             }
+            // The largest free block can be had, and none that is larger.
+            let largest = blocks.usage().largest_free;
+            prop_assert_eq!(blocks.take(largest + 1), None);
+            prop_assert_eq!(blocks.take(largest).is_some(), largest > 0 || blocks.take(1).is_some());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What can go wrong between two ends.
 
+use crate::arena_use::ArenaUse;
 use std::io;
 
 /// Why an operation on a path or a channel was not done.
@@ -11,10 +12,10 @@ pub enum Error {
     /// The peer closed its end, and everything that it had sent has been received.
     #[error("the peer has closed its end")]
     Closed,
-    /// The peer is gone without having closed its end.
-    #[error("the peer (process {pid}) died or was cut off")]
+    /// The peer is gone without having closed its end: what it sent may be less than it wanted to send.
+    #[error("the peer {} died or was cut off", process(*.pid))]
     PeerDied {
-        /// Its process, as the kernel knew it when they met.
+        /// Its process, as the kernel knew it when they met; 0 if it never presented itself.
         pid: u32,
     },
     /// The peer did what no peer that keeps to the protocol does. The connection is of no use any more.
@@ -37,12 +38,25 @@ pub enum Error {
         most: usize,
     },
     /// There is not so much in one piece now.
-    #[error(
-        "{asked} bytes were asked for, and there are not so many free in one piece now; free something first"
-    )]
+    #[error("{asked} bytes were asked for: {arena}; reap what is done, or free something first")]
     UsedUp {
         /// Bytes asked for.
         asked: usize,
+        /// Holders of the arena's bytes.
+        arena: Box<ArenaUse>,
+    },
+    /// No container of this size became free within the time that was given.
+    #[error(
+        "no {asked} bytes became free within the time that was given: of the arena's {} bytes this program holds {} in {} \
+         containers that it has not shipped, the peer holds {} in {} that it has not given back, and the largest free \
+         block has {}; let whoever holds them drop some, or make the arena larger",
+        arena.bytes, arena.held_bytes, arena.held, arena.shipped_bytes, arena.shipped, arena.largest_free
+    )]
+    AllocTimedOut {
+        /// Bytes asked for.
+        asked: usize,
+        /// Holders of the arena when the time was over.
+        arena: Box<ArenaUse>,
     },
     /// As many requests are under way as the channel is deep.
     #[error("{depth} requests are under way, as many as the channel is deep; reap completions first")]
@@ -85,6 +99,14 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+/// The process of a peer, for messages.
+fn process(pid: u32) -> String {
+    match pid {
+        0 => "that had not presented itself yet".into(),
+        pid => format!("(process {pid})"),
+    }
 }
 
 impl Error {

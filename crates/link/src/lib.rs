@@ -20,15 +20,19 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Listener`], [`connect`], [`connect_within`], [`socket_pair`]: how two programs find each other
+//! - [`Acceptor`], [`Listener`], [`connect`], [`connect_within`], [`socket_pair`]: how two programs find each other
+//! - [`listen_at`], [`SocketFile`]: names of sockets in the file system; [`let_descriptors_in`]
 //! - [`greet`], [`Hello`], [`Protocol`]: how they present themselves
-//! - [`Link`], [`Mail`]: the connection from then on; [`Messages`]: a connection without rings
-//! - [`File`], [`Mapping`], [`Arena`], [`Blocks`]: memory, and what is free in it
+//! - [`Link`], [`Mail`]: the connection from then on; [`Messages`], [`Front`]: a connection without rings
+//! - [`File`], [`Mapping`], [`Arena`], [`Blocks`]: memory, and what is free in it; [`ArenaUse`]: who has the rest
 //! - [`Meeting`], [`Wait`], [`Waiter`]: waiting for the other side, and waking it
 //! - [`Exclusive`], [`Maker`], [`Counter`]: locks, forks and counts of their ends
 //! - [`Error`]: what can go wrong
 
+mod acceptor;
 mod arena;
+mod arena_use;
+mod backing;
 mod blocks;
 mod error;
 mod exclusive;
@@ -38,14 +42,18 @@ mod link;
 mod meeting;
 mod memory;
 mod messages;
+mod patience;
 #[cfg(feature = "async")]
 mod readiness;
 mod rendezvous;
 mod socket;
+mod socket_file;
 mod stats;
 mod wait;
 
+pub use acceptor::{Acceptor, PENDING_MAX};
 pub use arena::{ARENA_BYTES_MAX, Arena, Writers};
+pub use arena_use::{ArenaUse, Holder};
 pub use blocks::{Block, Blocks};
 pub use error::Error;
 pub use exclusive::{Exclusive, Guard};
@@ -55,9 +63,11 @@ pub use link::{Link, Mail, Packet, greet};
 pub use meeting::Meeting;
 pub use memory::{File, HUGE_PAGE, HugePages, Mapping, PAGE, SEALS_FIXED, SEALS_FROZEN};
 pub use messages::Messages;
+pub use patience::{LOOKS, Patience};
 #[cfg(feature = "async")]
 pub use readiness::{aside, readable};
 pub use rendezvous::{Listener, connect, connect_within, socket_pair};
-pub use socket::{Credentials, DESCRIPTORS_MAX};
+pub use socket::{Credentials, DESCRIPTORS_MAX, Front, let_descriptors_in};
+pub use socket_file::{SocketFile, listen_at};
 pub use stats::{Counter, Waits};
-pub use wait::{Elsewhere, LOOKS, Wait, Waiter};
+pub use wait::{Elsewhere, Wait, Waiter};

@@ -8,8 +8,9 @@
 use crate::error::Error;
 use crate::fork::Maker;
 use crate::hello::{Hello, Protocol};
+use crate::patience::Peer;
 use crate::socket::{self, Credentials};
-use bywash_sync::{AtomicBool, Ordering::Relaxed};
+use bywash_sync::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -25,6 +26,13 @@ const GREETING_LIMIT_MAX: Duration = Duration::from_secs(1 << 30);
 const DOORBELLS_MAX: usize = 128;
 /// The one byte that says: something happened, look at the rings. No message of a protocol begins with it.
 const DOORBELL: u8 = 1;
+
+/// Nothing was sent to the peer since this end waited for it last.
+const PEER_UNASKED: u8 = 0;
+/// Something was, and it was awake each time.
+const PEER_AWAKE: u8 = 1;
+/// Something was, and it had to be woken.
+const PEER_WOKEN: u8 = 2;
 
 /// What may come through the socket beside doorbells.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +70,8 @@ pub struct Link {
     inbox: Mutex<VecDeque<Packet>>,
     /// This end has ended the connection.
     was_shut: AtomicBool,
+    /// [`Peer`] as a number: see [`PEER_AWAKE`].
+    peer_state: AtomicU8,
     /// Made when somebody first waits as a task.
     #[cfg(feature = "async")]
     readiness: std::sync::OnceLock<crate::readiness::Readiness>,
@@ -76,7 +86,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// and the memory that came with it.
 ///
 /// # Errors
-/// Why the two cannot work together, or what the kernel says.
+/// [`Error::PeerDied`] if the peer leaves without having presented itself, [`Error::TimedOut`] if it does not do so in
+/// time, [`Error::Misfit`] if the two cannot work together, and [`Error::Io`] if a call of the kernel fails.
 pub fn greet(
     socket: OwnedFd,
     protocol: &Protocol,
@@ -90,13 +101,13 @@ pub fn greet(
     rustix::net::sockopt::set_socket_passcred(&socket, true).map_err(failed)?;
     match socket::send(socket.as_fd(), &hello.to_bytes(protocol), memory) {
         Ok(()) => {}
-        Err(Errno::PIPE | Errno::CONNRESET) => return Err(Error::Closed),
+        Err(Errno::PIPE | Errno::CONNRESET) => return Err(Error::PeerDied { pid: 0 }),
         Err(error) => return Err(failed(error)),
     }
     let received = loop {
         match socket::receive(socket.as_fd(), socket::BYTES_MAX) {
             Ok(Some(received)) => break received,
-            Ok(None) | Err(Errno::CONNRESET) => return Err(Error::Closed),
+            Ok(None) | Err(Errno::CONNRESET) => return Err(Error::PeerDied { pid: 0 }),
             Err(Errno::AGAIN) => wait_for(&socket, end)?,
             Err(Errno::INTR) => {}
             Err(error) => return Err(Error::io("learn who the peer is", error)),
@@ -116,6 +127,7 @@ pub fn greet(
         mail,
         inbox: Mutex::default(),
         was_shut: AtomicBool::new(false),
+        peer_state: AtomicU8::new(PEER_UNASKED),
         #[cfg(feature = "async")]
         readiness: std::sync::OnceLock::new(),
     };
@@ -203,12 +215,54 @@ impl Link {
         }
     }
 
+    /// Notes that the peer was awake when something was sent to it.
+    #[inline]
+    pub(crate) fn note_peer_awake(&self) {
+        // Written once between two waits: two threads may share the line.
+        if self.peer_state.load(Relaxed) == PEER_UNASKED {
+            self.peer_state.store(PEER_AWAKE, Relaxed);
+        }
+    }
+
+    /// Notes that the peer had to be woken for something that was sent to it.
+    pub(crate) fn note_peer_woken(&self) {
+        self.peer_state.store(PEER_WOKEN, Relaxed);
+    }
+
+    /// State of the peer when something was last sent to it, and forgets it.
+    pub(crate) fn take_peer(&self) -> Peer {
+        let state = self.peer_state.load(Relaxed);
+        if state != PEER_UNASKED {
+            self.peer_state.store(PEER_UNASKED, Relaxed);
+        }
+        match state {
+            PEER_AWAKE => Peer::Awake,
+            PEER_WOKEN => Peer::Woken,
+            _ => Peer::Unasked,
+        }
+    }
+
     /// Reads what has come. False: the connection has ended.
     ///
     /// # Errors
     /// What the kernel says, or what the peer did wrong.
     pub fn drain(&self) -> Result<bool, Error> {
         self.hear(usize::MAX)
+    }
+
+    /// As [`Link::drain`], but some hundreds of messages at most, and however many doorbells there are: for a thread that
+    /// serves this peer alone, and comes late.
+    ///
+    /// # Errors
+    /// As [`Link::drain`].
+    pub fn drain_some(&self) -> Result<bool, Error> {
+        // More than a socket's queue has room for.
+        for _ in 0..4 {
+            if !self.hear(DOORBELLS_MAX)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// As [`Link::drain`], but no more than so many messages.

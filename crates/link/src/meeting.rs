@@ -1,10 +1,10 @@
 //! What one side of a ring needs to wait for the other and to wake it.
 
 use crate::link::Link;
+use crate::patience::{LOOKS, Patience};
 use crate::stats::Waits;
-use crate::wait::{LOOKS, PATIENCE, Wait, Waiter};
-use bywash_ring::{Bell, Sleeper};
-use bywash_sync::AtomicU32;
+use crate::wait::{Wait, Waiter};
+use bywash_ring::{Bell, Fence, Sleeper};
 use std::sync::Arc;
 
 /// One side of a ring: its bell, the other side's, and what it counts.
@@ -17,13 +17,13 @@ pub struct Meeting<C> {
     how: Wait,
     own_bell: Bell,
     their_bell: Bell,
-    patience: AtomicU32,
+    patience: Patience,
 }
 
 impl<C: AsRef<Waits>> Meeting<C> {
     /// A side that waits as `how` says.
     pub fn new(link: Arc<Link>, counters: Arc<C>, how: Wait, own_bell: Bell, their_bell: Bell) -> Meeting<C> {
-        Meeting { link, counters, how, own_bell, their_bell, patience: AtomicU32::new(PATIENCE) }
+        Meeting { link, counters, how, own_bell, their_bell, patience: Patience::default() }
     }
 
     /// Waits for the other side; see [`Waiter::wait`].
@@ -44,10 +44,14 @@ impl<C: AsRef<Waits>> Meeting<C> {
     /// Looks that a waiting end takes before it begins to wait.
     #[inline]
     pub fn first_looks(&self) -> u32 {
-        if self.how == Wait::Sleep { 1 } else { LOOKS }
+        match self.how {
+            Wait::Sleep => 1,
+            Wait::Adaptive if !self.patience.is_proven() => 1,
+            _ => LOOKS,
+        }
     }
 
-    /// Wakes the other side if it sleeps.
+    /// Wakes the other side if it sleeps and waits for room, or for the end of what this side sends.
     #[inline]
     pub fn wake(&self) {
         if let Some(sleeper) = self.their_bell.ring() {
@@ -55,11 +59,26 @@ impl<C: AsRef<Waits>> Meeting<C> {
         }
     }
 
-    /// Wakes the other side if it sleeps until there have been so many entries, or fewer.
+    /// Wakes the other side if it sleeps: there is an entry for it, and it may answer.
+    #[inline]
+    pub fn wake_to_answer(&self) {
+        self.note_peer(self.their_bell.ring());
+    }
+
+    /// Wakes the other side if it sleeps until there have been so many entries, or fewer. It may answer.
     #[inline]
     pub fn wake_for(&self, entries: u64) {
-        if let Some(sleeper) = self.their_bell.ring_for(entries) {
-            self.has_woken(sleeper);
+        self.note_peer(self.their_bell.ring_for(entries));
+    }
+
+    #[inline]
+    fn note_peer(&self, woken: Option<Sleeper>) {
+        match woken {
+            None => self.link.note_peer_awake(),
+            Some(sleeper) => {
+                self.link.note_peer_woken();
+                self.has_woken(sleeper);
+            }
         }
     }
 
@@ -77,7 +96,8 @@ impl<C: AsRef<Waits>> Meeting<C> {
 
     /// Asks for a doorbell when the other side does something next.
     pub fn set_bell(&self) {
-        self.own_bell.set(Sleeper::Signal);
+        let fence = self.own_bell.set(Sleeper::Signal);
+        (*self.counters).as_ref().heavy_fences.add(u64::from(fence == Fence::Heavy));
     }
 
     /// Asks for none any more.

@@ -8,7 +8,7 @@ use crate::arena::Writers;
 use crate::error::Error;
 use crate::fork::Maker;
 use bywash_ring::Shared;
-use bywash_sync::AtomicU64;
+use bywash_sync::{AtomicU64, Ordering::Relaxed};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
     ftruncate, memfd_create,
@@ -73,12 +73,12 @@ impl File {
         }
         // Huge pages that were reserved can be taken out of a file again by whoever may write it, and then be
         // missing: a fault.
-        let is_reserved = fstatfs(&descriptor).is_ok_and(|status| status.f_type == HUGETLBFS);
-        if is_reserved && !has.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE) {
+        let file = File { descriptor, bytes };
+        if file.is_huge() && !has.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE) {
             return Err("passed reserved huge pages that are not sealed against writing".into());
         }
-        match fstat(&descriptor) {
-            Ok(status) if status.st_size as u64 == bytes as u64 => Ok(File { descriptor, bytes }),
+        match fstat(&file.descriptor) {
+            Ok(status) if status.st_size as u64 == bytes as u64 => Ok(file),
             _ => Err("passed memory of another size than it said".into()),
         }
     }
@@ -95,6 +95,43 @@ impl File {
     pub fn populate(&self) -> Result<(), Error> {
         fallocate(&self.descriptor, FallocateFlags::empty(), 0, self.bytes as u64)
             .map_err(|error| Error::io(format!("take {} bytes of memory", self.bytes), error))
+    }
+
+    /// Whether pages of it that have memory keep it: who cannot write cannot punch holes either.
+    pub fn keeps_memory(&self) -> bool {
+        let against_writing = SealFlags::WRITE | SealFlags::FUTURE_WRITE;
+        fcntl_get_seals(&self.descriptor).is_ok_and(|seals| seals.intersects(against_writing))
+    }
+
+    /// Whether it consists of huge pages that were reserved, which are no part of anybody's ordinary memory.
+    pub(crate) fn is_huge(&self) -> bool {
+        fstatfs(&self.descriptor).is_ok_and(|status| status.f_type == HUGETLBFS)
+    }
+
+    /// Whether to map and read it takes no memory, for a file that nobody can write to. A hole reads as zeros, and is
+    /// filled by who touches it first.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where the kernel cannot tell.
+    pub fn is_whole(&self) -> Result<bool, Error> {
+        crate::backing::is_whole(self).map_err(|error| Error::io("ask which memory there is", error))
+    }
+
+    /// Copies a part out by pread(2), which takes no memory for holes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the kernel cannot read it.
+    pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
+        let mut done = 0;
+        while done < to.len() {
+            match rustix::io::pread(&self.descriptor, &mut to[done..], (offset + done) as u64) {
+                Ok(0) => return Err(Error::io("read a peer's memory", Errno::IO)),
+                Ok(bytes) => done += bytes,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(Error::io("read a peer's memory", error)),
+            }
+        }
+        Ok(())
     }
 
     /// Changes the size, as long as that is not fixed.
@@ -267,6 +304,30 @@ impl Mapping {
                 Ok(())
             }
             _ => Err(Error::io("keep memory from children", std::io::Error::last_os_error())),
+        }
+    }
+
+    /// Takes the memory of a part now, and not as it is touched: of whole pages, at this process's expense.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if there is not so much memory.
+    pub fn populate(&self, offset: usize, bytes: usize) -> Result<(), Error> {
+        assert!(offset.is_multiple_of(PAGE) && offset <= self.bytes && bytes <= self.bytes - offset);
+        let start = self.base.wrapping_add(offset);
+        // SAFETY: within this mapping; what the bytes are stays as it is.
+        if unsafe { libc::madvise(start.cast(), bytes, libc::MADV_POPULATE_WRITE) } == 0 {
+            return Ok(());
+        }
+        match std::io::Error::last_os_error() {
+            // Before Linux 5.14: as whoever writes there would.
+            error if error.raw_os_error() == Some(libc::EINVAL) => {
+                for page in (0..bytes).step_by(PAGE) {
+                    // SAFETY: within this mapping, which is writable, and atomic, so that nothing is lost.
+                    unsafe { AtomicU64::from_ptr(start.wrapping_add(page).cast()).fetch_or(0, Relaxed) };
+                }
+                Ok(())
+            }
+            error => Err(Error::io(format!("take {bytes} bytes of memory"), error)),
         }
     }
 

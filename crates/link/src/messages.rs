@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::link::Packet;
-use crate::socket::{self, Credentials};
+use crate::socket::{self, Credentials, Front};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Over a socket that [`crate::connect`], [`crate::Listener::accept`] or [`crate::socket_pair`] has made. No message
+    /// Over a socket that [`crate::connect`], [`crate::Acceptor::accept`] or [`crate::socket_pair`] has made. No message
     /// has more than `bytes_max` bytes.
     pub fn over(socket: OwnedFd, bytes_max: usize) -> Messages {
         Messages { socket, bytes_max }
@@ -71,6 +71,34 @@ impl Messages {
             }
             groups.resize(count, 0);
         }
+    }
+
+    /// Looks at the next message without taking it, so that a caller that must not block leaves one with descriptors to
+    /// somebody else.
+    /// After [`Messages::leave_credentials_out`]; else every message looks as if it had some.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn front(&self) -> Result<Front, Error> {
+        socket::front(self.socket.as_fd()).map_err(|error| Error::io("look at a message", error))
+    }
+
+    /// Keeps credentials from being attached to what comes, as [`Messages::front`] needs.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn leave_credentials_out(&self) -> Result<(), Error> {
+        rustix::net::sockopt::set_socket_passcred(&self.socket, false)
+            .map_err(|error| Error::io("leave out credentials", error))
+    }
+
+    /// Lets the peer send descriptors, or has the kernel refuse them (EPERM at the sender). False: the kernel is older than
+    /// Linux 6.16, and lets them in in any case.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn let_descriptors_in(&self, are_let_in: bool) -> Result<bool, Error> {
+        socket::let_descriptors_in(&self.socket, are_let_in)
     }
 
     /// Sends one, waiting for room no longer than `limit`.

@@ -5,7 +5,8 @@
 
 use crate::error::Error;
 use crate::link::Link;
-use crate::wait::{LOOKS, Waiter};
+use crate::patience::LOOKS;
+use crate::wait::Waiter;
 use async_io::Async;
 use bywash_ring::Sleeper;
 use event_listener::{Event, EventListener};

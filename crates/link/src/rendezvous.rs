@@ -1,10 +1,11 @@
 //! How two programs find each other: by a name in the file system, or by a socket that one gives to the other.
 
 use crate::error::Error;
-use rustix::event::{PollFd, PollFlags, poll};
+use crate::socket_file::{SocketFile, address, listen_at, new_socket};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -20,51 +21,45 @@ pub struct Listener {
     socket: OwnedFd,
 }
 
-fn new_socket() -> Result<OwnedFd, Error> {
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(|error| Error::io("make a socket", error))
-}
-
-fn address(name: &Path) -> Result<SocketAddrUnix, Error> {
-    SocketAddrUnix::new(name)
-        .map_err(|error| Error::io(format!("use {} as a socket's name", name.display()), error))
-}
-
 impl Listener {
-    /// Makes the name, which must not exist. It stays until somebody removes it.
+    /// Makes the name, as [`listen_at`] does. It stays until somebody removes it, or [`SocketFile`] does.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of [`listen_at`].
     pub fn bind(name: &Path) -> Result<Listener, Error> {
+        let (listener, file) = Listener::bind_prepared(name, |_| Ok(()))?;
+        file.keep();
+        Ok(listener)
+    }
+
+    /// As [`Listener::bind`], with a name that `prepare` has given its mode, say, before anybody can connect.
+    ///
+    /// # Errors
+    /// Those of [`listen_at`].
+    pub fn bind_prepared(
+        name: &Path,
+        prepare: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<(Listener, SocketFile), Error> {
         let socket = new_socket()?;
-        let address = address(name)?;
         // So that whoever connects is known by its own word to the kernel, and nobody waits in accept(2), where another
         // one may be faster.
         rustix::net::sockopt::set_socket_passcred(&socket, true)
             .and_then(|()| rustix::io::ioctl_fionbio(&socket, true))
-            .and_then(|()| rustix::net::bind(&socket, &address))
-            .and_then(|()| rustix::net::listen(&socket, BACKLOG))
             .map_err(|error| Error::io(format!("listen at {}", name.display()), error))?;
-        Ok(Listener { socket })
+        let file = listen_at(name, &socket, BACKLOG, prepare)?;
+        Ok((Listener { socket }, file))
     }
 
-    /// Waits for a peer, to be greeted.
+    /// Has the kernel refuse descriptors that are sent to those who are accepted from now on, until each lets them in
+    /// ([`crate::Messages::let_descriptors_in`]). False: the kernel is older than Linux 6.16, and lets them in.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn accept(&self) -> Result<OwnedFd, Error> {
-        loop {
-            if let Some(socket) = self.try_accept()? {
-                return Ok(socket);
-            }
-            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(Error::io("wait for a peer", error)),
-            }
-        }
+    pub fn keep_descriptors_out(&self) -> Result<bool, Error> {
+        crate::socket::let_descriptors_in(&self.socket, false)
     }
 
-    /// As [`Listener::accept`], without waiting: `None` when nobody wants to connect, or somebody else was faster.
+    /// Answers a connection without waiting: `None` when nobody wants to connect, or somebody else was faster.
     ///
     /// # Errors
     /// What the kernel says.
@@ -75,20 +70,6 @@ impl Listener {
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(Error::io("accept a peer", error)),
-            }
-        }
-    }
-
-    /// As [`Listener::accept`], as a task.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    #[cfg(feature = "async")]
-    pub async fn accept_async(&self) -> Result<OwnedFd, Error> {
-        loop {
-            crate::readiness::readable(self.as_fd()).await?;
-            if let Some(socket) = self.try_accept()? {
-                return Ok(socket);
             }
         }
     }
@@ -149,6 +130,26 @@ pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Error> {
 mod tests {
     use super::*;
     use std::time::Instant;
+
+    #[test]
+    fn of_many_that_replace_at_once_one_listens() {
+        for _ in 0..10 {
+            let folder = tempfile::tempdir().unwrap();
+            let name = folder.path().join("socket");
+            drop(Listener::bind(&name).unwrap());
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let name = name.clone();
+                    std::thread::spawn(move || Listener::bind(&name))
+                })
+                .collect();
+            let bound: Vec<Listener> =
+                threads.into_iter().filter_map(|thread| thread.join().unwrap().ok()).collect();
+            assert_eq!(bound.len(), 1);
+            drop(connect(&name).unwrap());
+            assert!(bound[0].try_accept().unwrap().is_some());
+        }
+    }
 
     #[test]
     fn nobody_waits_for_ever_to_be_let_in() {

@@ -3,9 +3,10 @@
 //! Sequenced packets: each message arrives whole or not at all, and the end of the connection is seen at
 //! once. What the kernel attaches (credentials) is the only thing known of a peer that it did not say itself.
 
+use crate::error::Error;
 use rustix::io::Errno;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Most bytes of a message of a protocol of rings.
 pub(crate) const BYTES_MAX: usize = 512;
@@ -103,6 +104,62 @@ pub(crate) fn send(
     answer(sent).map(drop)
 }
 
+/// The message at the front of a socket's queue, which stays there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Front {
+    /// No message waits.
+    Empty,
+    /// A message without descriptors, or the end of the connection: receiving it closes nothing.
+    Plain,
+    /// A message with descriptors: receiving it may close some of them, which may block.
+    Descriptors,
+}
+
+/// Looks at the next message without taking it. No descriptor is installed, and none is closed: the message in the queue
+/// keeps them open.
+pub(crate) fn front(socket: BorrowedFd<'_>) -> Result<Front, Errno> {
+    let mut byte = [0u8; 1];
+    let mut iov = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: byte.len() };
+    let mut control = Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]);
+    // Without room for control data the kernel says MSG_CTRUNC where there is some, and only then.
+    let mut header = empty_header(&mut iov, &mut control, 0);
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the header leads to a live buffer of one byte, and to no control data.
+    match answer(unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) }) {
+        Ok(_) if header.msg_flags & libc::MSG_CTRUNC != 0 => Ok(Front::Descriptors),
+        Ok(_) | Err(Errno::CONNRESET | Errno::NOTCONN) => Ok(Front::Plain),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Front::Empty),
+        Err(error) => Err(error),
+    }
+}
+
+/// Socket option of Linux 6.16: whether messages with descriptors can be sent to this socket.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Lets peers send descriptors to a Unix socket, or has the kernel refuse them with EPERM at the sender; whoever a listening
+/// socket accepts begins as that is. False: the kernel is older than Linux 6.16, and lets them in any case.
+///
+/// # Errors
+/// [`Error::Io`] if this is no Unix socket.
+pub fn let_descriptors_in(socket: impl AsFd, are_let_in: bool) -> Result<bool, Error> {
+    let value = libc::c_int::from(are_let_in);
+    // SAFETY: the kernel reads one integer.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    match answer(set as isize) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOPROTOOPT) => Ok(false),
+        Err(error) => Err(Error::io("say whether descriptors are let in", error)),
+    }
+}
+
 /// Takes the next message, of so many bytes at most, without waiting; `None` at the end of the connection.
 pub(crate) fn receive(socket: BorrowedFd<'_>, bytes_max: usize) -> Result<Option<Received>, Errno> {
     let (mut was_reset, mut was_over) = (false, false);
@@ -168,7 +225,41 @@ fn look(socket: BorrowedFd<'_>, bytes_max: usize) -> Result<Option<Received>, Er
 mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    use std::os::fd::AsFd;
+
+    #[test]
+    fn the_front_is_seen_and_stays() {
+        let flags = SocketFlags::CLOEXEC;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        assert_eq!(front(other.as_fd()), Ok(Front::Empty));
+        let null = std::fs::File::open("/dev/null").unwrap();
+        send(one.as_fd(), b"bytes", &[]).unwrap();
+        send(one.as_fd(), b"descriptor", &[null.as_fd()]).unwrap();
+        for _ in 0..2 {
+            assert_eq!(front(other.as_fd()), Ok(Front::Plain));
+        }
+        assert_eq!(receive(other.as_fd(), 64).unwrap().unwrap().bytes, b"bytes");
+        for _ in 0..2 {
+            assert_eq!(front(other.as_fd()), Ok(Front::Descriptors));
+        }
+        assert_eq!(receive(other.as_fd(), 64).unwrap().unwrap().descriptors.len(), 1);
+        drop(one);
+        assert_eq!(front(other.as_fd()), Ok(Front::Plain));
+    }
+
+    #[test]
+    fn descriptors_are_refused_where_none_is_expected() {
+        let flags = SocketFlags::CLOEXEC;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        if !let_descriptors_in(other.as_fd(), false).unwrap() {
+            eprintln!("skipped: SO_PASSRIGHTS needs Linux 6.16");
+            return;
+        }
+        assert_eq!(send(one.as_fd(), b"x", &[null.as_fd()]), Err(Errno::PERM));
+        send(one.as_fd(), b"x", &[]).unwrap();
+        assert!(let_descriptors_in(other.as_fd(), true).unwrap());
+        send(one.as_fd(), b"x", &[null.as_fd()]).unwrap();
+    }
 
     #[test]
     fn bytes_descriptors_and_credentials_arrive() {

@@ -24,6 +24,10 @@ impl Counter {
 pub struct Waits {
     /// Times that what was waited for came while spinning.
     pub spins: Counter,
+    /// Times that spinning was given up.
+    pub vain_spins: Counter,
+    /// Sleeps that began with a fence on all cores (membarrier(2)).
+    pub heavy_fences: Counter,
     /// Sleeps on a futex.
     pub futex_sleeps: Counter,
     /// Sleeps on the socket.
@@ -34,11 +38,11 @@ pub struct Waits {
     pub doorbells: Counter,
 }
 
-/// Makes `Counters`, what an end counts, and `Stats`, what its users read: the counts that are named, and how it
-/// has waited.
+/// Makes `Counters`, what an end counts, and `Stats`, what its users read: the counts that are named, how it
+/// has waited, and behind `=>` the figures of the moment, which are 0 in what `Counters` reads: the end fills them in.
 #[macro_export]
 macro_rules! counters {
-    ($end:literal; $($(#[$about:meta])* $name:ident,)*) => {
+    ($end:literal; $($(#[$about:meta])* $name:ident,)* $(=> $($(#[$about_now:meta])* $now:ident,)*)?) => {
         /// The counters of one end.
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
@@ -57,8 +61,13 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$about])* pub $name: u64,)*
+            $($($(#[$about_now])* pub $now: u64,)*)?
             /// Times that what was waited for came while spinning.
             pub spins: u64,
+            /// Times that spinning was given up, to sleep.
+            pub vain_spins: u64,
+            /// Sleeps that began with a fence on all cores (membarrier(2)).
+            pub heavy_fences: u64,
             /// Sleeps on a futex.
             pub futex_sleeps: u64,
             /// Sleeps on the socket.
@@ -73,7 +82,10 @@ macro_rules! counters {
             pub(crate) fn read(&self) -> Stats {
                 Stats {
                     $($name: self.$name.get(),)*
+                    $($($now: 0,)*)?
                     spins: self.waits.spins.get(),
+                    vain_spins: self.waits.vain_spins.get(),
+                    heavy_fences: self.waits.heavy_fences.get(),
                     futex_sleeps: self.waits.futex_sleeps.get(),
                     socket_sleeps: self.waits.socket_sleeps.get(),
                     futex_wakes: self.waits.futex_wakes.get(),

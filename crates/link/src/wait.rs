@@ -1,22 +1,23 @@
 //! How an end waits: spinning, sleeping, or first one and then the other.
 //!
 //! A cache line goes from core to core in 60 ns; to wake a sleeper takes 30 us and more. So the usual way is to
-//! spin for a while and then to sleep. How long is learned: each time that what was waited for came while
-//! spinning the patience doubles, each time that it did not it is halved. The first sleep of a wait is on a futex,
-//! those that follow are on the socket.
+//! spin for a while and then to sleep, or to sleep at once where spinning has not paid: [`Patience`] has learned that.
+//! Where sleeping is the rule both sides pass full fences; see [`Bell::wish`]. The first sleep of a wait is on a futex,
+//! those that follow are on the socket, and between them nobody spins.
 
 use crate::error::Error;
 use crate::link::Link;
+use crate::patience::{LOOKS, Patience};
 use crate::stats::Waits;
-use bywash_ring::{Bell, Sleeper};
-use bywash_sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use bywash_ring::{Bell, Fence, Sleeper};
+use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How an end waits for the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// Spin for some tens of microseconds at most, then sleep.
+    /// Spin where that has paid, for 100 us at most, then sleep; sleep at once where it has not.
     #[default]
     Adaptive,
     /// Spin and never sleep: the shortest latency, for a core of its own.
@@ -25,11 +26,6 @@ pub enum Wait {
     Sleep,
 }
 
-/// Looks while one lock is held.
-pub const LOOKS: u32 = 64;
-/// Least and most patience, in looks: about 1 and 100 us.
-const PATIENCE_MIN: u32 = 64;
-const PATIENCE_MAX: u32 = 8192;
 /// Looks of a spinning end between two questions whether the peer is alive: about 1 ms.
 const LOOKS_BETWEEN_CHECKS: u32 = 1 << 16;
 /// Longest sleep on a futex, which does not see the peer's end: then one looks for it.
@@ -62,7 +58,7 @@ pub struct Waiter<'a> {
     /// Entries that there are to have been before the bell is rung; none: any will do.
     pub until: Option<u64>,
     /// What was learned about how long to spin.
-    pub patience: &'a AtomicU32,
+    pub patience: &'a Patience,
     /// Where it is counted.
     pub waits: &'a Waits,
     /// What is waited for comes through the socket, of which a futex knows nothing.
@@ -72,9 +68,6 @@ pub struct Waiter<'a> {
     /// Connections on which something may happen meanwhile that lets `attempt` go on.
     pub elsewhere: &'a [Arc<dyn Elsewhere>],
 }
-
-/// What a fresh patience is.
-pub const PATIENCE: u32 = 1024;
 
 impl Wait {
     /// Prepares the pair of fences that is dear for who sleeps and free for who does not, if an end that waits so is
@@ -105,13 +98,12 @@ impl Waiter<'_> {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut has_slept = false;
         loop {
-            if self.how != Wait::Sleep
-                && let Some(found) = self.spin(&mut attempt)?
-            {
+            if !has_slept && let Some(found) = self.spin(&mut attempt)? {
                 return Ok(found);
             }
             if self.how != Wait::Spin {
                 let sleeper = self.sleeper(has_slept);
+                let begun = self.prepare_sleep(has_slept);
                 has_slept = true;
                 self.set_bell(sleeper);
                 self.elsewhere.iter().for_each(|other| other.set_bell());
@@ -120,6 +112,7 @@ impl Waiter<'_> {
                     return Ok(found);
                 }
                 self.sleep(sleeper, end)?;
+                self.learn_from_sleep(begun);
                 self.unset_bells();
             }
             self.elsewhere.iter().for_each(|other| other.end_if_over());
@@ -136,11 +129,29 @@ impl Waiter<'_> {
         }
     }
 
+    /// Wishes for the fences that suit who sleeps so often. The time, if the sleep is to be measured.
+    fn prepare_sleep(&self, has_slept: bool) -> Option<Instant> {
+        if self.how != Wait::Adaptive || has_slept {
+            return None;
+        }
+        if self.patience.sleeps_at_once() {
+            self.bell.wish(true);
+        }
+        self.patience.sleep().then(Instant::now)
+    }
+
+    fn learn_from_sleep(&self, begun: Option<Instant>) {
+        if let Some(begun) = begun {
+            self.patience.slept(begun.elapsed());
+        }
+    }
+
     pub(crate) fn set_bell(&self, sleeper: Sleeper) {
-        match self.until {
+        let fenced = match self.until {
             None => self.bell.set(sleeper),
             Some(entries) => self.bell.set_until(sleeper, entries),
-        }
+        };
+        self.waits.heavy_fences.add(u64::from(fenced == Fence::Heavy));
     }
 
     pub(crate) fn unset_bells(&self) {
@@ -178,22 +189,44 @@ impl Waiter<'_> {
         }
     }
 
+    /// Spins as long as this way of waiting does before it sleeps, or asks whether the peer is alive.
     fn spin<T>(&self, attempt: &mut impl FnMut(u32) -> Result<Option<T>, Error>) -> Result<Option<T>, Error> {
-        let patience = match self.how {
-            Wait::Spin => LOOKS_BETWEEN_CHECKS,
-            _ => self.patience.load(Relaxed),
-        };
-        for _ in 0..patience / LOOKS {
+        match self.how {
+            Wait::Spin => self.look(LOOKS_BETWEEN_CHECKS, attempt),
+            Wait::Adaptive => self.spin_if_it_pays(attempt),
+            Wait::Sleep => Ok(None),
+        }
+    }
+
+    fn spin_if_it_pays<T>(
+        &self,
+        attempt: &mut impl FnMut(u32) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        let peer = self.link.take_peer();
+        let Some((looks, reason)) = self.patience.spin(peer) else { return Ok(None) };
+        let found = self.look(looks, attempt)?;
+        if found.is_none() {
+            self.waits.vain_spins.add(1);
+            self.patience.missed(reason);
+            return Ok(None);
+        }
+        self.patience.found(reason, peer);
+        if self.patience.is_proven() {
+            self.bell.wish(false);
+        }
+        Ok(found)
+    }
+
+    fn look<T>(
+        &self,
+        looks: u32,
+        attempt: &mut impl FnMut(u32) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        for _ in 0..looks / LOOKS {
             if let Some(found) = attempt(LOOKS)? {
                 self.waits.spins.add(1);
-                if self.how == Wait::Adaptive {
-                    self.patience.store((patience * 2).min(PATIENCE_MAX), Relaxed);
-                }
                 return Ok(Some(found));
             }
-        }
-        if self.how == Wait::Adaptive {
-            self.patience.store((patience / 2).max(PATIENCE_MIN), Relaxed);
         }
         Ok(None)
     }

@@ -1,9 +1,11 @@
-//! What the paper says in its text, against what is computed: the acceptance table of Figures 2 to 7.
+//! Acceptance table of Figures 2 to 7: the statements of the paper's text beside the numbers computed here.
 //!
-//! A line agrees if what is computed lies where the text says; one that does not says so, and why where that is known.
-//! Every number is computed when it is asked for.
+//! A line agrees if the computed number is what the text states, and differs otherwise, with the reason where it is
+//! known. A statement without a number ("small", "sharply") cannot be missed, so its line is a reference: it shows the
+//! computed number and gives no verdict. Every number is computed when it is asked for.
 
 use crate::bound::bound;
+use crate::claim::Verdict;
 use crate::demand::Architecture::{Active, Conventional, Direct};
 use crate::demand::Resource;
 use crate::figures::{
@@ -13,48 +15,21 @@ use crate::machine::Machine;
 use crate::work::Workload;
 use serde::Serialize;
 
-/// One line.
+/// One line of the acceptance table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// The figure that the text is about.
+    /// Number of the figure that the text is about.
     pub figure: u32,
-    /// What it is about.
+    /// Quantity or property that the text is about.
     pub point: &'static str,
-    /// What the text says.
+    /// Statement of the text, as it words it; "-" where it makes none.
     pub says: &'static str,
-    /// What is computed.
+    /// Number or property computed here, with its unit.
     pub computed: String,
-    /// Whether that is what it says.
+    /// Result of the comparison.
     pub verdict: Verdict,
-    /// Where they differ, why.
+    /// Reason for a difference; empty where there is none.
     pub note: &'static str,
-}
-
-/// Whether a line agrees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// It does.
-    Agrees,
-    /// It does not.
-    Differs,
-    /// The text gives no number.
-    Reference,
-}
-
-impl Verdict {
-    /// In a word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Agrees => "agrees",
-            Verdict::Differs => "differs",
-            Verdict::Reference => "reference",
-        }
-    }
-
-    fn of(agrees: bool) -> Verdict {
-        if agrees { Verdict::Agrees } else { Verdict::Differs }
-    }
 }
 
 /// The tolerance of what is computed.
@@ -92,11 +67,12 @@ pub fn table() -> Vec<Line> {
 }
 
 fn line(figure: u32, point: &'static str, says: &'static str, computed: String, agrees: bool) -> Line {
-    Line { figure, point, says, computed, verdict: Verdict::of(agrees), note: "" }
+    Line { figure, point, says, computed, verdict: Verdict::on(agrees), note: "" }
 }
 
-fn reference(figure: u32, point: &'static str, computed: String) -> Line {
-    Line { figure, point, says: "-", computed, verdict: Verdict::Reference, note: "" }
+/// Line without a published number: `says` is at most an adjective.
+fn reference(figure: u32, point: &'static str, says: &'static str, computed: String) -> Line {
+    Line { figure, point, says, computed, verdict: Verdict::Reference, note: "" }
 }
 
 fn miss_rate() -> Vec<Line> {
@@ -113,21 +89,22 @@ fn miss_rate() -> Vec<Line> {
             format!("{:.3} at m = 0, {:.3} at m = 3.3 %", ratio(0.0), ratio(3.3)),
             is(ratio(0.0), 1.8, 0.01) && is(ratio(3.3), 1.8, TOLERANCE),
         ),
-        line(
+        reference(
             2,
             "d = 1: where the disk binds",
             "a very low miss rate",
             format!("conventional from {c1:.1} %, active from {a1:.1} %"),
-            c1 < 5.0 && a1 < 5.0,
         ),
         reference(
             2,
             "d = 4: where the disks bind",
+            "-",
             format!("conventional from {c4:.1} %, active from {a4:.1} %"),
         ),
         reference(
             2,
             "d = 4, m = 10 %",
+            "-",
             format!("conventional {:.1}, active {:.1} MiB/s", at(Conventional), at(Active)),
         ),
     ]
@@ -142,12 +119,11 @@ fn file_system_cost() -> Vec<Line> {
     let flat = |x, miss| mib(at_file_system_cost(x, miss), Active);
     let knee = crossing(0.0, 0.5, |miss| binding(at_file_system_cost(1.0, miss), Active) == Resource::Disks);
     vec![
-        line(
+        reference(
             3,
             "gain of active up to 5 cycles/B",
             "small",
             format!("m = 10 %: {:.1} % at 1.5 cycles/B, {:.1} % at 5", gain(1.5), gain(5.0)),
-            gain(5.0) < 10.0,
         ),
         line(
             3,
@@ -220,12 +196,11 @@ fn tcp_cost() -> Vec<Line> {
             format!("{limit:.3} cycles/B"),
             is(limit, 2.5, ABOUT),
         ),
-        line(
+        reference(
             5,
             "two interfaces",
             "a similar effect",
             format!("below conventional from {two:.2} cycles/B"),
-            (2.0..4.0).contains(&two),
         ),
         line(
             5,
@@ -283,7 +258,7 @@ fn host_work() -> Vec<Line> {
     low.note = "one conventional host is the bottleneck at any work";
     vec![
         low,
-        line(
+        reference(
             7,
             "active's advantage at much work",
             "shrinks sharply",
@@ -293,7 +268,6 @@ fn host_work() -> Vec<Line> {
                 gain(50.0),
                 gain(100.0)
             ),
-            gain(10.0) > 1.5 && gain(100.0) < 1.1,
         ),
     ]
 }
@@ -308,17 +282,17 @@ mod tests {
         use Verdict::{Agrees, Differs, Reference};
         let wanted = [
             (Agrees, "1.789 at m = 0, 1.800 at m = 3.3 %"),
-            (Agrees, "conventional from 4.0 %, active from 2.2 %"),
+            (Reference, "conventional from 4.0 %, active from 2.2 %"),
             (Reference, "conventional from 16.4 %, active from 8.9 %"),
             (Reference, "conventional 165.4, active 268.0 MiB/s"),
-            (Agrees, "m = 10 %: 1.8 % at 1.5 cycles/B, 5.9 % at 5"),
+            (Reference, "m = 10 %: 1.8 % at 1.5 cycles/B, 5.9 % at 5"),
             (Agrees, "168.3 MiB/s at any cost, while m <= 15.9 %"),
             (Differs, "165.4 MiB/s"),
             (Agrees, "268.0 MiB/s, disks"),
             (Agrees, "75.3 and 75.3 MiB/s"),
             (Agrees, "150.6 against 165.4 MiB/s"),
             (Agrees, "2.466 cycles/B"),
-            (Agrees, "below conventional from 3.23 cycles/B"),
+            (Reference, "below conventional from 3.23 cycles/B"),
             (Agrees, "processors bind with 4"),
             (Agrees, "804 MiB/s at h = 3, 931 at h = 4"),
             (Agrees, "827 MiB/s at h = 5, 931 at h = 6"),
@@ -327,7 +301,7 @@ mod tests {
                 Differs,
                 "active until 5.3, 10.7, 21.4 (h = 1, 2, 4); conventional until 2.2, 12.9 (h = 2, 4), never at h = 1",
             ),
-            (Agrees, "h = 1: 1.85 at 10, 1.17 at 50, 1.08 at 100 cycles/B"),
+            (Reference, "h = 1: 1.85 at 10, 1.17 at 50, 1.08 at 100 cycles/B"),
         ];
         let table = table();
         for (line, (verdict, computed)) in table.iter().zip(wanted) {

@@ -21,6 +21,7 @@
 //! - [`describe`]: machine and work from TOML or JSON
 //! - [`sweep`]: many of them at once
 //! - [`figures`], [`check`]: the paper's figures, and what it says in its text against what is computed
+//! - [`claim`]: what a source states about a number, and the verdict that follows
 //!
 //! Invariant: everything here is a pure function of its arguments. Units are bytes, seconds and cycles; MB in the paper's
 //! figures is 2^20 bytes (only then do the numbers of its text come out).
@@ -29,6 +30,7 @@
 
 pub mod bound;
 pub mod check;
+pub mod claim;
 pub mod closed;
 pub mod demand;
 pub mod describe;

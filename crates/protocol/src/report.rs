@@ -25,6 +25,9 @@ pub struct Volume {
     pub mode: u16,
     /// Whether nobody may write it.
     pub read_only: bool,
+    /// Whether its device was memory that has ended: only the name is left.
+    #[serde(default)]
+    pub is_gone: bool,
 }
 
 /// What was done for somebody or with something, since it has been there.
@@ -56,6 +59,9 @@ pub struct Counts {
 pub struct Device {
     /// Its name, as volumes have it.
     pub name: String,
+    /// Identity on its label, or of the memory; none: it has no label.
+    #[serde(default)]
+    pub id: Option<String>,
     /// Its bytes.
     pub bytes: u64,
     /// Bytes of it that no volume has.
@@ -114,6 +120,17 @@ pub struct Client {
     pub counts: Counts,
 }
 
+/// A user, and what was done for all of the user's clients since the server began, ended ones included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// The user; none: users beyond those that are told apart.
+    pub uid: Option<u32>,
+    /// Clients that are connected.
+    pub clients: u64,
+    /// What was done over their channels.
+    pub counts: Counts,
+}
+
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
@@ -133,6 +150,9 @@ pub struct Status {
     pub devices: Vec<Device>,
     /// Clients.
     pub clients: Vec<Client>,
+    /// Users who have or had clients.
+    #[serde(default)]
+    pub users: Vec<User>,
 }
 
 impl Counts {
@@ -142,6 +162,23 @@ impl Counts {
         let bucket = (63 - (nanoseconds | 1).leading_zeros() as usize).min(BUCKETS - 1);
         self.latency[bucket] += 1;
         self.latency_ns += nanoseconds;
+    }
+
+    /// Adds what was done for somebody else.
+    pub fn add(&mut self, other: &Counts) {
+        for (sum, part) in [
+            (&mut self.reads, other.reads),
+            (&mut self.writes, other.writes),
+            (&mut self.flushes, other.flushes),
+            (&mut self.bytes_read, other.bytes_read),
+            (&mut self.bytes_written, other.bytes_written),
+            (&mut self.refusals, other.refusals),
+            (&mut self.failures, other.failures),
+            (&mut self.latency_ns, other.latency_ns),
+        ] {
+            *sum += part;
+        }
+        self.latency.iter_mut().zip(other.latency).for_each(|(sum, part)| *sum += part);
     }
 
     /// Requests that were carried out.

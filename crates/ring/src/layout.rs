@@ -3,7 +3,8 @@
 //! ```text
 //!   0   consumer's index: entries taken so far         written by the consumer
 //!   8   consumer's bell: it sleeps until there is an entry
-//!  16   producer's bell: it sleeps until there is room
+//!   9   fences that the producer passes before it looks at the bell; 10: fences that the consumer wishes for
+//!  16   producer's bell: it sleeps until there is room; 17 and 18 as 9 and 10, the other way around
 //!  24   closed: the producer sends no more             written by the producer
 //!  32   entry 0
 //!  32 + WORDS   entry 1 ...

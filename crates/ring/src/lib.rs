@@ -20,6 +20,7 @@
 //! - [`Producer`], [`Consumer`]: the two ends
 //! - [`Bell`]: how one end sleeps, and how the other knows that it must be woken
 //! - [`slots`]: what one thread has sent and another waits for, by tag
+//! - [`View`]: entries that are on their way, for somebody who counts them
 //! - [`Shared`]: the memory, reached by atomic operations alone
 //!
 //! A push and a pop cost some nanoseconds beside the cache misses; `bywash bench ipc` measures both.
@@ -33,13 +34,15 @@ pub mod layout;
 mod producer;
 mod shared;
 mod slots;
+mod view;
 
-pub use bell::{Bell, Sleeper};
+pub use bell::{Bell, Fence, Sleeper};
 pub use consumer::{Closing, Consumer};
 pub use layout::words_needed;
 pub use producer::Producer;
 pub use shared::Shared;
-pub use slots::{Done, Sent, slots};
+pub use slots::{Done, Sent, UnderWay, slots};
+pub use view::View;
 
 /// The other side wrote what it cannot have written if it keeps to the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -15,8 +15,8 @@
 
 use crate::{Consumer, Producer, Shared, words_needed};
 use bywash_sync::Ordering::{Acquire, Relaxed, Release};
-use bywash_sync::{AtomicU32, Cell};
-use std::sync::Arc;
+use bywash_sync::{AtomicU32, AtomicU64, Cell};
+use std::sync::{Arc, Weak};
 
 const IDLE: u32 = 0;
 const UNDER_WAY: u32 = 1;
@@ -24,6 +24,8 @@ const UNDER_WAY: u32 = 1;
 #[derive(Debug)]
 struct Slot<T> {
     state: AtomicU32,
+    /// Size of the value as its sender says, while it is under way.
+    size: AtomicU64,
     value: Cell<Option<T>>,
 }
 
@@ -45,10 +47,14 @@ pub struct Done<T> {
     free: Producer<1>,
 }
 
+/// Sizes of what is under way, for somebody who counts it. It does not keep the slots.
+#[derive(Debug)]
+pub struct UnderWay<T>(Weak<[Slot<T>]>);
+
 /// So many slots, a power of two, all idle.
 pub fn slots<T>(count: usize) -> (Sent<T>, Done<T>) {
-    let slots: Arc<[Slot<T>]> =
-        (0..count).map(|_| Slot { state: AtomicU32::new(IDLE), value: Cell::new(None) }).collect();
+    let idle = || Slot { state: AtomicU32::new(IDLE), size: AtomicU64::new(0), value: Cell::new(None) };
+    let slots: Arc<[Slot<T>]> = (0..count).map(|_| idle()).collect();
     let memory = Shared::in_this_process(words_needed::<1>(count));
     let sent = Sent {
         slots: slots.clone(),
@@ -66,13 +72,28 @@ impl<T> Sent<T> {
     /// What was given.
     #[inline]
     pub fn put(&mut self, value: T) -> Result<u32, T> {
+        self.put_sized(value, 0)
+    }
+
+    /// As [`Sent::put`], for a value that counts as so large; see [`UnderWay`].
+    ///
+    /// # Errors
+    /// What was given.
+    #[inline]
+    pub fn put_sized(&mut self, value: T, size: u64) -> Result<u32, T> {
         let Some(tag) = self.free_tag() else { return Err(value) };
         let slot = &self.slots[tag as usize];
         // SAFETY: the tag was free, and its last user has put it into the ring, or it is the first.
         unsafe { slot.value.with(|place| *place = Some(value)) };
+        slot.size.store(size, Relaxed);
         // SYNC: slot (release).
         slot.state.store(UNDER_WAY, Release);
         Ok(tag)
+    }
+
+    /// The sizes of what is under way.
+    pub fn under_way(&self) -> UnderWay<T> {
+        UnderWay(Arc::downgrade(&self.slots))
     }
 
     #[inline]
@@ -98,6 +119,18 @@ impl<T> Sent<T> {
         self.spare.push(tag);
         // SAFETY: it was under way and is this side's now: `Done` found nothing under way.
         unsafe { slot.value.with(Option::take) }
+    }
+}
+
+impl<T> UnderWay<T> {
+    /// By tag: the size of what is under way, 0 where nothing is. It may be over at once.
+    pub fn sizes(&self) -> Vec<u64> {
+        let Some(slots) = self.0.upgrade() else { return Vec::new() };
+        let size = |slot: &Slot<T>| match slot.state.load(Acquire) {
+            UNDER_WAY => slot.size.load(Relaxed),
+            _ => 0,
+        };
+        slots.iter().map(size).collect()
     }
 }
 
@@ -132,6 +165,18 @@ mod tests {
         assert_eq!((done.take(2), done.take(4), done.take(u32::MAX)), (None, None, None));
         assert_eq!(sent.put(9), Ok(2));
         assert_eq!(sent.put(9), Err(9));
+    }
+
+    #[test]
+    fn what_is_under_way_is_counted() {
+        let (mut sent, mut done) = slots::<u32>(4);
+        let under_way = sent.under_way();
+        assert_eq!((sent.put_sized(7, 100), sent.put(8), sent.put_sized(9, 300)), (Ok(0), Ok(1), Ok(2)));
+        assert_eq!(under_way.sizes(), [100, 0, 300, 0]);
+        assert_eq!((done.take(0), sent.take_back(2)), (Some(7), Some(9)));
+        assert_eq!(under_way.sizes(), [0; 4]);
+        drop((sent, done));
+        assert!(under_way.sizes().is_empty());
     }
 
     #[test]

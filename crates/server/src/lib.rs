@@ -18,10 +18,13 @@
 //!
 //! - [`Server`], [`Options`], [`Patience`]: a server that runs
 //! - [`LimitsFile`], [`Limits`]: what a client may have
+//! - [`identity`]: which device a device is, by the label on it; taking one, and writing its label again
 //! - [`describe`]: a volume of the store, as a server tells of it
 //! - [`schedule`]: whose request is taken next, so that nobody starves anybody
 //! - [`metrics`]: what was done, as Prometheus reads it
 //! - [`Error`]: why there is no server
+//!
+//! With the feature `testing` there is `Stepped`, a server that its caller's thread steps.
 //!
 //! Invariant: nothing that a client has written is believed before it was copied and checked.
 
@@ -31,10 +34,14 @@ mod bell;
 mod control;
 mod core;
 mod error;
+mod helpers;
+pub mod identity;
 mod limits;
 pub mod metrics;
 pub mod schedule;
 mod server;
+#[cfg(feature = "testing")]
+mod stepped;
 
 pub use crate::control::describe;
 pub use crate::core::Patience;
@@ -42,3 +49,5 @@ pub use bywash_volume::Contents;
 pub use error::Error;
 pub use limits::{CLIENTS_MAX, Limits, LimitsError, LimitsFile};
 pub use server::{Opened, Options, Server, Watch};
+#[cfg(feature = "testing")]
+pub use stepped::Stepped;

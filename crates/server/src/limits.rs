@@ -1,16 +1,17 @@
-//! What a client may have, by whose it is: read from a file in TOML.
+//! What a user's clients may have: read from a file in TOML. Where nothing else is said a limit holds for all clients of
+//! the user together, on whatever number of connections.
 //!
 //! ```toml
 //! # What everybody may have. All lines may be left out; these are the values that hold then.
 //! [default]
-//! clients = 256          # at a time, of one user
+//! clients = 256          # at a time
 //! depth = 4096           # requests under way, of one client; a power of two
-//! arena = "1G"           # bytes of memory for data, of one client
+//! arena = "1G"           # bytes of memory for data and rings
 //! grants = 1024          # of one client
-//! descriptors = 16       # grants by a descriptor, of one client
-//! share = 1              # of each device, in proportion to the others'; 1 to 1000
-//! # bandwidth = "2G"     # bytes a second of each device, of one client; no limit
-//! # requests = 100000    # requests a second of each device, of one client; no limit
+//! descriptors = 16       # grants by a descriptor
+//! share = 1              # of each device, in proportion to other users'; 1 to 1000
+//! # bandwidth = "2G"     # bytes a second of each device; no limit
+//! # requests = 100000    # requests a second of each device; no limit
 //!
 //! # What is different for one user, by name or number.
 //! [user.backup]
@@ -28,17 +29,17 @@ pub const CLIENTS_MAX: usize = 1 << 14;
 /// What a client may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Clients of its user at a time.
+    /// Clients of a user at a time.
     pub clients: u32,
-    /// Requests under way.
+    /// Requests under way of one client.
     pub depth: u32,
-    /// Bytes of its arena.
+    /// Bytes of all channels of a user's clients: arenas and rings.
     pub arena: u64,
-    /// Grants at a time.
+    /// Grants of one client at a time.
     pub grants: u32,
-    /// Of these, by descriptors.
+    /// Grants of a user's clients by descriptors.
     pub descriptors: u32,
-    /// Of each device.
+    /// Limits of a user's clients at each device.
     pub schedule: schedule::Limits,
 }
 

@@ -1,9 +1,11 @@
 //! What was done, in the text format of Prometheus (version 0.0.4).
 //!
-//! Times are in seconds, sizes in bytes. A client is named by its number, and by what it calls itself; what it was granted
-//! by the volume's name.
+//! Times are in seconds, sizes in bytes. Labels are devices, users and volumes, whose numbers do not grow with the
+//! connections that come and go; what each client does is told by [`Status`] alone. Counters of a user count ended
+//! clients as well, so that they never go back.
 
 use bywash_protocol::report::{BUCKETS, Counts, Status};
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 /// The content type of the text.
@@ -55,27 +57,30 @@ fn write_all(status: &Status, out: &mut String) -> fmt::Result {
         .map(|device| Counted { labels: vec![("device", &device.name)], counts: &device.counts });
     write_counts(out, "device", &devices.collect::<Vec<_>>())?;
 
-    let numbers: Vec<String> = status.clients.iter().map(|client| client.client.to_string()).collect();
-    let users: Vec<String> = status.clients.iter().map(|client| client.uid.to_string()).collect();
-    let named = || status.clients.iter().zip(numbers.iter().zip(&users));
-    let clients = named().map(|(client, (number, user))| Counted {
-        labels: vec![("client", number.as_str()), ("name", &client.name), ("uid", user)],
-        counts: &client.counts,
-    });
-    write_counts(out, "client", &clients.collect::<Vec<_>>())?;
-    let grants: Vec<(String, &str, &str, &Counts)> = named()
-        .flat_map(|(client, (number, _))| {
-            client.grants.iter().map(move |grant| {
-                let volume = grant.volume.as_deref().unwrap_or("(a descriptor)");
-                (grant.grant.to_string(), volume, number.as_str(), &grant.counts)
-            })
-        })
-        .collect();
-    let grants = grants.iter().map(|(grant, volume, client, counts)| Counted {
-        labels: vec![("client", client), ("volume", volume), ("grant", grant)],
-        counts,
-    });
-    write_counts(out, "grant", &grants.collect::<Vec<_>>())
+    let users: Vec<String> =
+        status.users.iter().map(|user| user.uid.map_or("others".to_owned(), |uid| uid.to_string())).collect();
+    head(out, "bywash_user_clients", "gauge", "Clients of a user that are connected.")?;
+    for (user, uid) in status.users.iter().zip(&users) {
+        sample(out, "bywash_user_clients", &[("uid", uid)], user.clients)?;
+    }
+    let counted = status.users.iter().zip(&users);
+    let counted = counted.map(|(user, uid)| Counted { labels: vec![("uid", uid)], counts: &user.counts });
+    write_counts(out, "user", &counted.collect::<Vec<_>>())?;
+
+    let mut volumes: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for grant in status.clients.iter().flat_map(|client| &client.grants) {
+        let grants = volumes.entry(grant.volume.as_deref().unwrap_or("(a descriptor)")).or_default();
+        *grants = (grants.0 + 1, grants.1 + u64::from(grant.is_mapped));
+    }
+    head(out, "bywash_volume_grants", "gauge", "Grants of a volume that clients have.")?;
+    for (volume, (all, _)) in &volumes {
+        sample(out, "bywash_volume_grants", &[("volume", volume)], all)?;
+    }
+    head(out, "bywash_volume_mapped_grants", "gauge", "Those of them whose memory a client has mapped.")?;
+    for (volume, (_, mapped)) in &volumes {
+        sample(out, "bywash_volume_mapped_grants", &[("volume", volume)], mapped)?;
+    }
+    Ok(())
 }
 
 /// A counter of whatever kind: its name, what it says, and where it is.
@@ -158,7 +163,8 @@ impl fmt::Display for Seconds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bywash_protocol::report::{Client, Device};
+    use bywash_protocol::Access;
+    use bywash_protocol::report::{Client, Device, Grant, User};
 
     #[test]
     fn everything_is_told_once_and_names_are_quoted() {
@@ -168,6 +174,7 @@ mod tests {
         }
         let device = Device {
             name: "fast".into(),
+            id: None,
             bytes: 1 << 20,
             free: 0,
             block: 512,
@@ -175,6 +182,14 @@ mod tests {
             under_way: 0,
             is_stuck: false,
             counts: counts.clone(),
+        };
+        let grant = |volume: &str| Grant {
+            grant: 1,
+            volume: Some(volume.into()),
+            access: Access::Read,
+            bytes: 1,
+            is_mapped: volume == "log",
+            counts: Counts::default(),
         };
         let client = Client {
             client: 7,
@@ -185,8 +200,8 @@ mod tests {
             depth: 8,
             under_way: 0,
             is_polled: false,
-            grants: Vec::new(),
-            counts,
+            grants: ["log", "a \"b\"\\\n"].map(grant).to_vec(),
+            counts: counts.clone(),
         };
         let status = Status {
             version: "1.2.3".into(),
@@ -196,14 +211,21 @@ mod tests {
             asks_refused: 2,
             clients_refused: 0,
             devices: vec![device],
-            clients: vec![client],
+            clients: vec![client.clone(), Client { client: 8, name: "c".into(), ..client }],
+            users: vec![User { uid: Some(1000), clients: 2, counts }, User { uid: None, ..User::default() }],
         };
         let text = text(&status);
+        // Who connects often, by whatever name, adds nothing.
+        assert!(!text.contains("client=") && !text.contains("grant=") && !text.contains("name="), "{text}");
         for line in [
             "bywash_info{version=\"1.2.3\"} 1",
             "bywash_core_cpu_seconds_total 1.500000000",
             "bywash_device_reads_total{device=\"fast\"} 3",
-            "bywash_client_read_bytes_total{client=\"7\",name=\"a \\\"b\\\"\\\\\\n\",uid=\"1000\"} 4096",
+            "bywash_user_read_bytes_total{uid=\"1000\"} 4096",
+            "bywash_user_read_bytes_total{uid=\"others\"} 0",
+            "bywash_user_clients{uid=\"1000\"} 2",
+            "bywash_volume_grants{volume=\"a \\\"b\\\"\\\\\\n\"} 2",
+            "bywash_volume_mapped_grants{volume=\"log\"} 2",
             "bywash_device_request_seconds_bucket{device=\"fast\",le=\"0.000000512\"} 1",
             "bywash_device_request_seconds_bucket{device=\"fast\",le=\"0.000001024\"} 3",
             "bywash_device_request_seconds_bucket{device=\"fast\",le=\"+Inf\"} 4",

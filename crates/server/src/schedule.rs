@@ -10,9 +10,17 @@
 //! it below nothing, for which the client then waits. So a limit is kept over any second and a large request never gets
 //! stuck.
 //!
+//! A server has two levels of it, users and their connections ([`ByUser`]), and bounds what users have in flight at a device
+//! that several of them want.
+//!
 //! Called by the server's one loop. Times are nanoseconds of a clock that only goes forward.
 
+mod users;
+mod window;
+
 use thiserror::Error;
+
+pub use users::{ByUser, Member};
 
 /// What a client may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +111,8 @@ impl Bucket {
 struct Place {
     turn: u32,
     is_taken: bool,
+    /// It is passed over, whatever it may have else.
+    is_held: bool,
     /// In the circle.
     wants: bool,
     share: i64,
@@ -147,6 +157,7 @@ impl Schedule {
                 self.places.push(Place {
                     turn: 0,
                     is_taken: false,
+                    is_held: false,
                     wants: false,
                     share: 0,
                     deficit: 0,
@@ -158,7 +169,7 @@ impl Schedule {
             None => return Err(Error::Full),
         };
         let place = &mut self.places[slot as usize];
-        (place.is_taken, place.wants, place.deficit) = (true, false, 0);
+        (place.is_taken, place.wants, place.deficit, place.is_held) = (true, false, 0, false);
         place.share = i64::from(limits.share);
         place.is_limited = rates != [None; 2];
         place.buckets = rates.map(|rate| rate.map(Bucket::new));
@@ -208,7 +219,7 @@ impl Schedule {
         while waiting < self.circle.len() {
             let slot = *self.circle.front()?;
             let place = &mut self.places[slot as usize];
-            if place.is_limited && !place.fill(now) {
+            if place.is_held || (place.is_limited && !place.fill(now)) {
                 waiting += 1;
                 self.pass_on();
                 continue;
@@ -237,9 +248,24 @@ impl Schedule {
         }
     }
 
-    /// When somebody who waits for a limit need not any more; none if nobody does.
+    /// Whether nobody wants anything.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.circle.is_empty()
+    }
+
+    /// When somebody who waits for a limit need not any more; none if nobody does but those that are held.
     pub fn ready_at(&self) -> Option<u64> {
-        self.circle.iter().map(|slot| self.places[*slot as usize].ready_at()).min()
+        let places = self.circle.iter().map(|slot| &self.places[*slot as usize]);
+        places.filter(|place| !place.is_held).map(Place::ready_at).min()
+    }
+
+    /// Returns whether a client is passed over until that is taken back.
+    #[inline]
+    pub fn hold(&mut self, client: Client, is_held: bool) {
+        if let Some(place) = self.place(client) {
+            place.is_held = is_held;
+        }
     }
 
     /// The next one comes to the front.

@@ -1,26 +1,25 @@
 //! A server that runs: its threads, from the first to the last.
 
-use crate::control::{Control, DeviceFacts, Dropper, Event, House, Post, Registry, status};
+use crate::control::{Control, DeviceFacts, Event, House, Post, Registry, status};
 use crate::core::order::{DeviceBox, Order, Orders};
 use crate::core::{Core, Patience};
 use crate::error::Error;
+use crate::helpers::Helpers;
+use crate::identity::{Identities, check_before_made, volume_block};
 use crate::limits::LimitsFile;
-use bywash_device::{Device, Medium, Spec};
-use bywash_link::Listener;
+use bywash_device::{Device, Spec};
+use bywash_link::{Listener, SocketFile};
 use bywash_protocol::report::Status;
-use bywash_volume::{BlockSize, Bytes, Contents, Store};
+use bywash_volume::{Bytes, Contents, Store};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
-
-/// What volumes are made of on a device that has no chunks, if its own block is not larger.
-const VOLUME_BLOCK: u64 = 4096;
 
 /// How a server is to be.
 #[derive(Clone, Debug)]
@@ -71,7 +70,8 @@ pub struct Server {
     house: Arc<House>,
     control: Option<(Post, JoinHandle<()>)>,
     core: Option<JoinHandle<()>>,
-    socket: PathBuf,
+    /// Name of its socket.
+    name: Option<SocketFile>,
 }
 
 impl Server {
@@ -88,64 +88,31 @@ impl Server {
     /// # Errors
     /// As there.
     pub fn with_devices(options: Options, more: Vec<Opened>) -> Result<Server, Error> {
-        raise_descriptors();
-        let store = match &options.policy {
-            Some(path) => Store::open(path)?,
-            None => Store::in_memory()?,
-        };
-        let mut devices = options.devices.iter().map(Opened::open).collect::<Result<Vec<_>, _>>()?;
-        devices.extend(more);
-        let mut names = HashSet::new();
-        for device in &devices {
-            if !names.insert(&device.name) {
-                return Err(Error::Twice(device.name.clone()));
-            }
-            device.attach(&store)?;
+        if let Some(cpu) = options.cpu {
+            check_processor(cpu)?;
         }
-        let listener = listen(&options.socket, options.socket_mode)?;
+        let Ready { store, devices, listener, name } = Ready::new(&options, more)?;
         let (orders, waiting, bell) =
             Orders::new().map_err(io::Error::from).map_err(Error::io("make a bell"))?;
         let (patience, cpu) = (options.patience, options.cpu);
+        let helpers = Helpers::start().map_err(Error::io("make a thread"))?;
+        let (for_core, own_orders) = (helpers.clone(), orders.clone());
         let core = thread::Builder::new().name("core".into()).spawn(move || {
             if let Some(cpu) = cpu {
                 stay_on(cpu);
             }
-            match Core::new(waiting, bell, patience) {
+            match Core::new(own_orders, waiting, bell, patience, for_core) {
                 Ok(core) => core.run(),
                 Err(error) => tracing::error!("the core cannot begin: {error}"),
             }
         });
         let core = core.map_err(Error::io("make a thread"))?;
-        let mut facts = HashMap::new();
-        for Opened { name, device, .. } in devices {
-            let geometry = device.geometry();
-            let chunk_bytes = device.chunks().map(bywash_device::Chunks::chunk_bytes);
-            let added = orders.ask(|reply| {
-                let (name, device) = (name.clone(), DeviceBox(device));
-                Order::AddDevice { name, device, reply }
-            });
-            let number = added
-                .map_err(|stopped| Error::Io { what: "start the core", source: io::Error::other(stopped) })?;
-            let (block, read_only) = (geometry.block, geometry.access == bywash_device::Access::Read);
-            let device = DeviceFacts { number, block, read_only, chunk_bytes };
-            facts.insert(name, device);
-        }
-        let house = Arc::new(House {
-            orders,
-            store,
-            devices: facts,
-            registry: Registry::default(),
-            dropper: Dropper::start().map_err(Error::io("make a thread"))?,
-            limits: options.limits,
-            began: Instant::now(),
-            asks_refused: Default::default(),
-            clients_refused: Default::default(),
-        });
+        let house = house(options.limits, store, devices, orders, helpers)?;
         let control = Control::new(house.clone(), listener).map_err(Error::io("begin to listen"))?;
         let post = control.post();
         let thread = thread::Builder::new().name("control".into()).spawn(move || control.run());
         let control = Some((post, thread.map_err(Error::io("make a thread"))?));
-        Ok(Server { house, control, core: Some(core), socket: options.socket })
+        Ok(Server { house, control, core: Some(core), name: Some(name) })
     }
 
     /// What it does.
@@ -186,7 +153,7 @@ impl Watch {
 impl Drop for Server {
     fn drop(&mut self) {
         // The name first: who comes now is told so by the kernel.
-        let _ = fs::remove_file(&self.socket);
+        drop(self.name.take());
         // All of them before one is waited for: what an administrator waits for may never come, and ends with the core. One
         // that has stopped by itself needs not be told.
         let _ = self.house.orders.send(Order::Stop);
@@ -202,46 +169,101 @@ impl Drop for Server {
 }
 
 impl Opened {
-    fn open(spec: &Spec) -> Result<Opened, Error> {
-        // Memory is new each time; of a file or a block device nobody knows what is in it.
-        let contents = match spec.medium {
-            Medium::Memory(_) => Contents::Cleared,
-            Medium::File(_) => Contents::Unknown,
-        };
-        Ok(Opened { name: spec.name.clone(), device: spec.open()?, contents })
-    }
-
-    /// Makes it known to the store.
+    /// Makes it known to the store, by its name: whoever has opened it vouches for it.
     fn attach(&self, store: &Store) -> Result<(), Error> {
-        let geometry = self.device.geometry();
-        let block = match self.device.chunks() {
-            Some(chunks) => chunks.chunk_bytes(),
-            None => VOLUME_BLOCK.max(geometry.block.into()),
-        };
-        if geometry.bytes < block {
-            return Err(Error::Small { name: self.name.clone(), has: geometry.bytes, least: block });
-        }
-        let block = BlockSize::new(Bytes(block))?;
-        store.attach_device(&self.name, Bytes(geometry.bytes), block, self.contents)?;
+        let block = volume_block(&self.name, &*self.device)?;
+        let bytes = Bytes(self.device.geometry().bytes);
+        store.attach_device(&self.name, bytes, block, self.contents)?;
         Ok(())
     }
 }
 
-/// Listens at a name. One that a server has left behind is taken over.
-fn listen(path: &Path, mode: u32) -> Result<Listener, Error> {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
-    if is_socket {
-        match bywash_link::connect(path) {
-            Ok(_) => return Err(Error::Listening { path: path.to_owned() }),
-            Err(_) => {
-                fs::remove_file(path).map_err(Error::io("take a socket over that nobody listens at"))?
-            }
+/// All that a server has before the first of its threads.
+pub(crate) struct Ready {
+    pub(crate) store: Store,
+    pub(crate) devices: Vec<Opened>,
+    pub(crate) listener: Listener,
+    pub(crate) name: SocketFile,
+}
+
+impl Ready {
+    pub(crate) fn new(options: &Options, more: Vec<Opened>) -> Result<Ready, Error> {
+        raise_descriptors();
+        let store = match &options.policy {
+            Some(path) => Store::open(path)?,
+            None => Store::in_memory()?,
+        };
+        let mut names = HashSet::new();
+        let all = options.devices.iter().map(|spec| &spec.name).chain(more.iter().map(|opened| &opened.name));
+        if let Some(twice) = all.into_iter().find(|name| !names.insert(*name)) {
+            return Err(Error::Twice(twice.clone()));
         }
+        let mut devices = open_all(options, &store)?;
+        for device in &more {
+            device.attach(&store)?;
+        }
+        devices.extend(more);
+        let (listener, name) = listen(&options.socket, options.socket_mode)?;
+        Ok(Ready { store, devices, listener, name })
     }
-    let listener = Listener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
-        .map_err(Error::io("set the socket's mode"))?;
-    Ok(listener)
+}
+
+/// Gives the core its devices, and makes what the other threads share.
+pub(crate) fn house(
+    limits: LimitsFile,
+    store: Store,
+    devices: Vec<Opened>,
+    orders: Orders,
+    helpers: Helpers,
+) -> Result<Arc<House>, Error> {
+    let mut facts = HashMap::new();
+    for Opened { name, device, .. } in devices {
+        let geometry = device.geometry();
+        let chunk_bytes = device.chunks().map(bywash_device::Chunks::chunk_bytes);
+        let added = orders.ask(|reply| {
+            let (name, device) = (name.clone(), DeviceBox(device));
+            Order::AddDevice { name, device, owner: None, reply }
+        });
+        let number = added
+            .map_err(|stopped| Error::Io { what: "start the core", source: io::Error::other(stopped) })?;
+        let (block, read_only) = (geometry.block, geometry.access == bywash_device::Access::Read);
+        let device = DeviceFacts { number, block, read_only, chunk_bytes };
+        facts.insert(name, device);
+    }
+    Ok(Arc::new(House {
+        orders,
+        store,
+        devices: facts,
+        registry: Registry::default(),
+        helpers,
+        limits,
+        users: Default::default(),
+        began: Instant::now(),
+        asks_refused: Default::default(),
+        clients_refused: Default::default(),
+    }))
+}
+
+/// Opens the devices that were described, and holds their identities against the store.
+fn open_all(options: &Options, store: &Store) -> Result<Vec<Opened>, Error> {
+    let mut identities = Identities::new(store, options.policy.is_none());
+    let open = |spec: &Spec| {
+        check_before_made(store, spec)?;
+        let mut device = spec.open()?;
+        identities.identify(spec, &mut *device)?;
+        Ok(Opened { name: spec.name.clone(), device, contents: Contents::Unknown })
+    };
+    options.devices.iter().map(open).collect()
+}
+
+/// Listens at a name. One that a server has left behind is taken over.
+fn listen(path: &Path, mode: u32) -> Result<(Listener, SocketFile), Error> {
+    let permit = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    let (listener, file) = Listener::bind_prepared(path, permit)?;
+    if !listener.keep_descriptors_out()? {
+        tracing::debug!("this kernel lets clients pass descriptors at any time; Linux 6.16 does not");
+    }
+    Ok((listener, file))
 }
 
 /// Each client takes some descriptors: as many as the system allows are allowed.
@@ -252,6 +274,29 @@ fn raise_descriptors() {
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!("cannot raise the limit of open files: {error}");
     }
+}
+
+/// Whether this process may use a processor.
+fn check_processor(cpu: usize) -> Result<(), Error> {
+    use rustix::thread::{CpuSet, sched_getaffinity};
+    let allowed = sched_getaffinity(None)
+        .map_err(io::Error::from)
+        .map_err(Error::io("see which processors there are"))?;
+    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+    match allowed.contains(&cpu) {
+        true => Ok(()),
+        false => Err(Error::Processor { cpu, allowed: ranges(&allowed) }),
+    }
+}
+
+/// Numbers in order as ranges: 0-3,6.
+fn ranges(numbers: &[usize]) -> String {
+    let runs = numbers.chunk_by(|one, next| one + 1 == *next);
+    let text = runs.map(|run| match run {
+        [only] => only.to_string(),
+        run => format!("{}-{}", run[0], run[run.len() - 1]),
+    });
+    text.collect::<Vec<_>>().join(",")
 }
 
 fn stay_on(cpu: usize) {

@@ -63,7 +63,7 @@ counters! {
     OffsetsGiven = "offsets_given",
     /// To the kernel: no data path for this descriptor (not a regular file, inherited, a stream's, ...).
     FallbackUntracked = "fallback_untracked",
-    /// To the kernel: the file has not been used often enough yet.
+    /// To the kernel: the file has not been used often enough yet, or too little was gained to warm this part.
     FallbackWarming = "fallback_warming",
     /// To the kernel: first touch of a page.
     FallbackFirstTouch = "fallback_first_touch",
@@ -75,11 +75,9 @@ counters! {
     FallbackEnd = "fallback_end",
     /// To the kernel: a write that makes the file longer.
     FallbackGrowth = "fallback_growth",
-    /// To the kernel: the page is clean, or was written too seldom since the last fsync.
-    FallbackClean = "fallback_clean",
-    /// To the kernel: a mapped write would make the device write more (large folios).
-    FallbackAmplify = "fallback_amplify",
-    /// To the kernel: the file's times had to move on.
+    /// To the kernel: a write, where mapped writes are off or the file is on a disk.
+    FallbackWrite = "fallback_write",
+    /// To the kernel: a write that moves the file's times on, between mapped ones.
     FallbackTimes = "fallback_times",
     /// To the kernel: how the descriptor was opened (append, direct, synchronous, write-only).
     FallbackMode = "fallback_mode",
@@ -95,6 +93,9 @@ counters! {
     FallbackFault = "fallback_fault",
     /// To the kernel: a call at the file's own position, which is the kernel's.
     FallbackPosition = "fallback_position",
+    /// Bytes of files that were mapped at the same time at most; in a report on several processes, the sum over
+    /// them.
+    MappedBytesMost = "mapped_bytes_most",
 }
 
 impl Counter {
@@ -120,10 +121,8 @@ pub enum FallbackReason {
     End = Counter::FallbackEnd as u8,
     /// See [`Counter::FallbackGrowth`].
     Growth = Counter::FallbackGrowth as u8,
-    /// See [`Counter::FallbackClean`].
-    Clean = Counter::FallbackClean as u8,
-    /// See [`Counter::FallbackAmplify`].
-    Amplify = Counter::FallbackAmplify as u8,
+    /// See [`Counter::FallbackWrite`].
+    Write = Counter::FallbackWrite as u8,
     /// See [`Counter::FallbackTimes`].
     Times = Counter::FallbackTimes as u8,
     /// See [`Counter::FallbackMode`].

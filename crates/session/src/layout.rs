@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 /// `BYWASHSE`, little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BYWASHSE");
 /// Rises with every change of this file or of the counters' order.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 5;
 /// Processes (and programs started by exec) that one session can count apart.
 pub const RECORDS_MAX: u32 = 65_536;
 /// The header has a page of its own.
@@ -54,7 +54,7 @@ pub struct Header {
 /// Who a record belongs to.
 #[repr(C)]
 pub struct RecordHeader {
-    /// 0 free, 1 in use.
+    /// 0 free, 1 in use by a process that counts, 2 a program that was executed without the library.
     pub state: AtomicU32,
     /// Process id as the process sees itself.
     pub pid: AtomicU32,
@@ -66,7 +66,9 @@ pub struct RecordHeader {
     pub started_ns: AtomicU64,
     /// Set of shards in use by a thread (bit per shard).
     pub shards_used: AtomicU64,
-    reserved: [AtomicU64; 4],
+    /// Number of the reason for which the program was executed without the library.
+    pub unserved: AtomicU32,
+    reserved: [AtomicU32; 7],
     /// Path of the program.
     pub program: [AtomicU8; PROGRAM_BYTES],
 }

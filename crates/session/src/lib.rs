@@ -28,4 +28,4 @@ pub mod layout;
 pub mod memory;
 
 pub use counters::{Counter, FallbackReason};
-pub use memory::{FileUse, Record, RecordView, Session, Shard};
+pub use memory::{FileUse, Record, RecordView, Session, Shard, Unserved};

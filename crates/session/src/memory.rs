@@ -17,6 +17,11 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
+/// States of a record.
+const FREE: u32 = 0;
+const COUNTING: u32 = 1;
+const UNSERVED: u32 = 2;
+
 /// A session's memory, open in this process.
 pub struct Session {
     fd: OwnedFd,
@@ -102,31 +107,80 @@ impl Session {
     /// Claims a record for this process; `None` when all are taken or memory is short. The record stays
     /// mapped for the life of the process; the session itself may be dropped.
     pub fn claim(&self) -> Option<Record> {
+        let record = Record { layout: self.map_record(self.claim_index()?).ok()? };
+        record.layout.header.shards_used.store(0, Relaxed);
+        Some(record)
+    }
+
+    fn claim_index(&self) -> Option<u32> {
         let index = self.header.claimed.fetch_add(1, Relaxed);
         if index >= RECORDS_MAX {
             self.header.claimed.store(RECORDS_MAX, Relaxed);
             return None;
         }
-        let record = Record { layout: self.map_record(index).ok()? };
-        record.layout.header.shards_used.store(0, Relaxed);
-        Some(record)
+        Some(index)
     }
 
-    /// A copy of every record claimed so far.
+    /// Notes in a record of its own that `program` is executed as process `pid` without the library, for the
+    /// reason of this number. Answers the record's index, or `None` when the session cannot be opened or all
+    /// records are taken. Leaves nothing mapped or open, so that a child of vfork may call it.
+    pub fn note_unserved(path: &CStr, pid: u32, parent: u32, program: &[u8], reason: u32) -> Option<u32> {
+        Session::visit(path, |session| {
+            let index = session.claim_index()?;
+            session.with_record(index, |layout| {
+                layout.header.unserved.store(reason, Relaxed);
+                Record { layout }.describe_as(UNSERVED, pid, parent, 0, program);
+            })?;
+            Some(index)
+        })
+    }
+
+    /// Takes back what [`Session::note_unserved`] noted: the program could not be executed.
+    pub fn retract(path: &CStr, index: u32) {
+        Session::visit(path, |session| {
+            session.with_record(index, |layout| layout.header.state.store(FREE, Relaxed))
+        });
+    }
+
+    /// Opens the session for one visit, with nothing left behind.
+    fn visit<T>(path: &CStr, then: impl FnOnce(&Session) -> Option<T>) -> Option<T> {
+        let session = Session::open(path).ok()?;
+        let result = then(&session);
+        // SAFETY: `open` mapped the header, and no reference to it is left once `session` goes.
+        unsafe { libc::munmap(std::ptr::from_ref(session.header).cast_mut().cast(), HEADER_BYTES) };
+        result
+    }
+
+    /// Records of all processes that counted so far, copied.
     pub fn records(&self) -> Vec<RecordView> {
+        self.copies(COUNTING, RecordView::copy)
+    }
+
+    /// Programs that were executed without the library so far.
+    pub fn unserved(&self) -> Vec<Unserved> {
+        self.copies(UNSERVED, Unserved::copy)
+    }
+
+    /// Copies of all records in this state.
+    fn copies<T>(&self, state: u32, copy: fn(&RecordLayout) -> T) -> Vec<T> {
         let claimed = self.header.claimed.load(Relaxed).min(RECORDS_MAX);
         (0..claimed)
             .filter_map(|index| {
-                let layout = self.map_record(index).ok()?;
-                // SYNC: record-state (acquire; `describe` releases).
-                let view = (layout.header.state.load(Acquire) == 1).then(|| RecordView::copy(layout));
-                // SAFETY: the mapping was made above and the reference to it ends here.
-                unsafe {
-                    libc::munmap(std::ptr::from_ref(layout).cast_mut().cast(), RECORD_BYTES);
-                }
-                view
+                self.with_record(index, |layout| {
+                    // SYNC: record-state (acquire; `describe` releases).
+                    (layout.header.state.load(Acquire) == state).then(|| copy(layout))
+                })?
             })
             .collect()
+    }
+
+    /// Calls `then` with a record that is mapped meanwhile.
+    fn with_record<T>(&self, index: u32, then: impl FnOnce(&'static RecordLayout) -> T) -> Option<T> {
+        let layout = self.map_record(index).ok()?;
+        let result = then(layout);
+        // SAFETY: the mapping was made above, and none of the callers keeps the reference.
+        unsafe { libc::munmap(std::ptr::from_ref(layout).cast_mut().cast(), RECORD_BYTES) };
+        Some(result)
     }
 
     /// Whether processes were left uncounted because all records were taken.
@@ -188,13 +242,17 @@ impl Record {
 
     /// Says whose record this is; from here on it shows up in [`Session::records`].
     pub fn describe(&self, pid: u32, parent: u32, started_ns: u64, program: &[u8]) {
+        self.describe_as(COUNTING, pid, parent, started_ns, program);
+    }
+
+    fn describe_as(&self, state: u32, pid: u32, parent: u32, started_ns: u64, program: &[u8]) {
         let header = &self.layout.header;
         header.pid.store(pid, Relaxed);
         header.parent.store(parent, Relaxed);
         header.started_ns.store(started_ns, Relaxed);
         header.program_len.store(store_tail(&header.program, program) as u32, Relaxed);
         // SYNC: record-state (release; `records` acquires).
-        header.state.store(1, Release);
+        header.state.store(state, Release);
     }
 
     /// The program that [`Record::describe`] named.
@@ -328,6 +386,31 @@ pub struct RecordView {
     files: Vec<FileUse>,
 }
 
+/// A program that was executed without the library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unserved {
+    /// Process id.
+    pub pid: u32,
+    /// The parent's process id.
+    pub parent: u32,
+    /// Path of the program, or of the interpreter of a script.
+    pub program: String,
+    /// Number of the reason, as [`Session::note_unserved`] got it.
+    pub reason: u32,
+}
+
+impl Unserved {
+    fn copy(layout: &RecordLayout) -> Unserved {
+        let header = &layout.header;
+        Unserved {
+            pid: header.pid.load(Relaxed),
+            parent: header.parent.load(Relaxed),
+            program: text(&header.program, header.program_len.load(Relaxed) as usize, PROGRAM_BYTES),
+            reason: header.unserved.load(Relaxed),
+        }
+    }
+}
+
 impl RecordView {
     fn copy(layout: &RecordLayout) -> RecordView {
         let mut counters = [0u64; Counter::COUNT];
@@ -412,6 +495,19 @@ mod tests {
         let view = &session.records()[0];
         assert_eq!((view.pid(), view.parent(), view.started_ns()), (7, 1, 42));
         assert_eq!(view.counter(Counter::KernelReads), 5);
+    }
+
+    #[test]
+    fn programs_without_the_library_are_noted_and_can_be_taken_back() {
+        let session = Session::create().unwrap();
+        let path = session.path();
+        let first = Session::note_unserved(&path, 7, 1, b"/bin/x", 2).unwrap();
+        assert!(Session::note_unserved(&path, 8, 1, b"/bin/y", 4).is_some());
+        Session::retract(&path, first);
+        let left = Unserved { pid: 8, parent: 1, program: "/bin/y".into(), reason: 4 };
+        assert_eq!(session.unserved(), [left]);
+        assert!(session.records().is_empty());
+        assert_eq!(Session::note_unserved(c"/nowhere", 1, 1, b"", 1), None);
     }
 
     #[test]

@@ -53,6 +53,7 @@ fn resized(fd: c_int, result: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ftruncate(fd: c_int, length: off_t) -> c_int {
+    let _alone = table::before_kernel_write(fd);
     // SAFETY: as `lseek`.
     resized(fd, unsafe { real::ftruncate(fd, length) })
 }
@@ -82,6 +83,7 @@ pub unsafe extern "C" fn truncate64(path: *const c_char, length: off_t) -> c_int
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fallocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
+    let _alone = table::before_kernel_write(fd);
     // SAFETY: as `lseek`.
     let result = unsafe { real::fallocate(fd, mode, offset, length) };
     if result == 0 {
@@ -125,53 +127,30 @@ pub unsafe extern "C" fn posix_fadvise64(fd: c_int, offset: off_t, length: off_t
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
-    table::before_sync(fd);
+    table::count_sync(fd);
     // SAFETY: as `lseek`.
     unsafe { real::fsync(fd) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
-    table::before_sync(fd);
+    table::count_sync(fd);
     // SAFETY: as `lseek`.
     unsafe { real::fdatasync(fd) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sync_file_range(fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int {
-    table::before_sync(fd);
+    table::count_sync(fd);
     // SAFETY: as `lseek`.
     unsafe { real::sync_file_range(fd, offset, length, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncfs(fd: c_int) -> c_int {
-    table::before_sync(fd);
+    table::count_sync(fd);
     // SAFETY: as `lseek`.
     unsafe { real::syncfs(fd) }
-}
-
-macro_rules! sets_times {
-    ($($name:ident($($argument:ident: $kind:ty),*);)*) => {
-        $(
-            /// Times that the program sets must not be overtaken by ours.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
-                table::settle_times();
-                // SAFETY: as `lseek`.
-                unsafe { real::$name($($argument),*) }
-            }
-        )*
-    };
-}
-
-sets_times! {
-    futimens(fd: c_int, times: *const libc::timespec);
-    utimensat(at: c_int, path: *const c_char, times: *const libc::timespec, flags: c_int);
-    futimes(fd: c_int, times: *const libc::timeval);
-    utimes(path: *const c_char, times: *const libc::timeval);
-    futimesat(at: c_int, path: *const c_char, times: *const libc::timeval);
-    utime(path: *const c_char, times: *const libc::utimbuf);
 }
 
 /// A transfer by the kernel from one descriptor to another, at either's own position.

@@ -3,8 +3,9 @@
 use crate::processes::notice_child;
 use crate::{real, signals};
 use bywash_file::copy::guarded_copy;
-use bywash_file::table;
+use bywash_file::{process, table};
 use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use libc::{mode_t, msghdr, ssize_t};
 
 fn opened(fd: c_int, flags: c_int) -> c_int {
@@ -94,11 +95,26 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
+        leave_table();
+    }
     if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
         table::forget_range(first, last);
     }
     // SAFETY: as `open`.
     unsafe { real::close_range(first, last, flags) }
+}
+
+/// The calling thread begins a table of descriptors of its own. The library has one for the process: what it
+/// knows would be right for the other threads only.
+pub fn leave_table() {
+    unsafe extern "C" {
+        /// The C library's: whether the process has one thread only.
+        safe static __libc_single_threaded: AtomicBool;
+    }
+    if !__libc_single_threaded.load(Relaxed) {
+        process::step_aside();
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -284,6 +300,16 @@ pub unsafe extern "C" fn sendmmsg(
     unsafe { real::sendmmsg(fd, messages, count, flags) }
 }
 
+/// Copies a descriptor of another process, which may be this one: the position is shared from then on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pidfd_getfd(process: c_int, fd: c_int, flags: c_uint) -> c_int {
+    table::share_all();
+    // SAFETY: as `open`.
+    let new = unsafe { real::pidfd_getfd(process, fd, flags) };
+    table::made(new);
+    new
+}
+
 macro_rules! makes {
     ($($name:ident($($argument:ident: $kind:ty),*);)*) => {
         $(
@@ -319,7 +345,7 @@ makes! {
 }
 
 /// Two descriptors at once.
-unsafe fn made_pair(pair: *const c_int, result: c_int) -> c_int {
+pub unsafe fn made_pair(pair: *const c_int, result: c_int) -> c_int {
     if result == 0 {
         for place in 0..2 {
             // SAFETY: the kernel has just written both.

@@ -8,10 +8,17 @@
 //! - `data`: `read`, `write` and their kin
 //! - `descriptors`: `open`, `close`, `dup`, `fcntl`, ...
 //! - `contents`: `lseek`, `ftruncate`, `fsync`, `sendfile`, ...
-//! - `processes`: `fork`, `vfork`, `exec`, `posix_spawn`, `syscall`, limits and filters
+//! - `processes`: `fork`, `vfork`, limits and filters
+//! - `exec`: `execve`, `posix_spawn` and their kin: programs that the library cannot serve go without it
+//! - `syscalls`: `syscall`
 //! - `signals`: the fault handler, and the program's own handlers beside it
+//! - `masks`: the signal mask as the program sees it
+//! - `jumps`: `longjmp`, contexts, and what they leave in the middle
 //! - `streams`: standard I/O on top of a descriptor
+//! - `memory`: how much the process may use
 //! - `start`: the beginning and end of a process
+//! - `lookups`: `dlsym`
+//! - `aliases`: the second names of the C library's functions
 //! - `real`: the C library's own functions
 //!
 //! Every exported function has the name, arguments and meaning of the libc function it stands before; its
@@ -21,11 +28,18 @@
 
 mod passing_on;
 
+mod aliases;
 mod contents;
 mod data;
 mod descriptors;
+mod exec;
+mod jumps;
+mod lookups;
+mod masks;
+mod memory;
 mod processes;
 mod real;
 mod signals;
 mod start;
 mod streams;
+mod syscalls;

@@ -12,16 +12,9 @@ macro_rules! passing_on {
             #[unsafe(naked)]
             pub unsafe extern "C" fn $name() {
                 extern "C" fn prepare(first: usize) -> usize {
-                    static SYMBOL: $crate::real::Symbol = $crate::real::Symbol::new(
-                        match core::ffi::CStr::from_bytes_with_nul(
-                            concat!(stringify!($name), "\0").as_bytes(),
-                        ) {
-                            Ok(name) => name,
-                            Err(_) => c"",
-                        },
-                    );
+                    static SYMBOL: $crate::real::Symbol = $crate::real::Symbol::new();
                     $before(first);
-                    SYMBOL.address()
+                    SYMBOL.address($crate::c_name!($name))
                 }
                 // All argument registers are kept over the call: six integers, eight vectors, and rax,
                 // which counts the vectors of a call with variable arguments. Seven pushes and 128 bytes

@@ -1,20 +1,23 @@
-//! Processes that begin, programs that are replaced, and what a process may decide that a data path cannot
-//! live with.
+//! Processes that begin, and what a process may decide that a data path cannot live with.
 //!
 //! Before anything that lets another process share an open file, every position goes back to the kernel
 //! (`share_all`). A vfork child runs on its parent's memory: while it does, the calling thread's word is
 //! [`threads::BYPASS`], and every function of this library only passes calls on.
 
-use crate::{contents, data, descriptors, real, signals, start};
+use crate::{descriptors, jumps, masks, real, start};
 use bywash_file::{process, table, threads};
-use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{pid_t, rlimit};
 
 /// In a forked child: begin anew.
 unsafe fn child() {
     if process::is_unnoticed_child() && !threads::bypassed() {
+        // What opens the session must not notice the child once more.
+        threads::set_word(threads::BYPASS);
+        let record = start::claim_record();
+        threads::set_word(0);
         // SAFETY: a forked child has one thread.
-        unsafe { process::reset_child(start::claim_record()) };
+        unsafe { process::reset_child(record) };
     }
 }
 
@@ -28,19 +31,15 @@ pub fn notice_child() {
     }
 }
 
-/// Makes a fork; a child goes on with the signal mask that the parent believes in.
+/// Makes a fork. The child keeps the signal mask that the parent believes in, which is thread-local.
 fn forked(fork: impl FnOnce() -> pid_t) -> pid_t {
     table::share_all();
-    let blocked = threads::known().map_or(0, |thread| thread.blocked.get());
+    real::look_up_for_children();
+    jumps::look_up_for_children();
     let pid = fork();
     if pid == 0 && !threads::bypassed() {
         // SAFETY: the child has just begun.
         unsafe { child() };
-        if blocked != 0
-            && let Some(thread) = threads::current()
-        {
-            thread.blocked.set(blocked);
-        }
     }
     pid
 }
@@ -107,6 +106,7 @@ pub unsafe extern "C" fn vfork() -> pid_t {
 
 extern "C" fn before_vfork() -> usize {
     table::share_all();
+    masks::show();
     let word = threads::word();
     threads::set_word(threads::BYPASS);
     word
@@ -115,12 +115,23 @@ extern "C" fn before_vfork() -> usize {
 /// In the parent, after the child has gone its way.
 extern "C" fn after_vfork(word: usize, result: isize) -> pid_t {
     threads::set_word(word);
+    masks::hide();
     if result < 0 {
         // SAFETY: the C library's own errno of this thread.
         unsafe { *libc::__errno_location() = -result as c_int };
         return -1;
     }
     result as pid_t
+}
+
+/// A thread leaves what it shares with others.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    if flags & libc::CLONE_FILES != 0 {
+        descriptors::leave_table();
+    }
+    // SAFETY: as `fork`.
+    unsafe { real::unshare(flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -136,6 +147,11 @@ pub unsafe extern "C" fn clone(
     // SAFETY: as `fork`.
     let kernel = || unsafe { real::clone(entry, stack, flags, argument, parent, tls, child_id) };
     if flags & libc::CLONE_THREAD != 0 {
+        const SHARED: c_int = libc::CLONE_FILES | libc::CLONE_SETTLS;
+        if flags & SHARED != SHARED {
+            // A thread with descriptors of its own, or on the thread-local storage of another.
+            process::step_aside();
+        }
         return kernel();
     }
     table::share_all();
@@ -147,202 +163,59 @@ pub unsafe extern "C" fn clone(
     if flags & libc::CLONE_VM == 0 {
         return kernel();
     }
-    let word = threads::word();
-    threads::set_word(threads::BYPASS);
-    let result = kernel();
-    threads::set_word(word);
-    result
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawn(
-    pid: *mut pid_t,
-    path: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: *const *mut c_char,
-    environment: *const *mut c_char,
-) -> c_int {
-    table::share_all();
-    // SAFETY: as `fork`.
-    unsafe { real::posix_spawn(pid, path, actions, attributes, arguments, environment) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawnp(
-    pid: *mut pid_t,
-    file: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: *const *mut c_char,
-    environment: *const *mut c_char,
-) -> c_int {
-    table::share_all();
-    // SAFETY: as `fork`.
-    unsafe { real::posix_spawnp(pid, file, actions, attributes, arguments, environment) }
+    masks::shown(|| {
+        let word = threads::word();
+        threads::set_word(threads::BYPASS);
+        let result = kernel();
+        threads::set_word(word);
+        result
+    })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     table::share_all();
     // SAFETY: as `fork`.
-    unsafe { real::system(command) }
+    masks::shown(|| unsafe { real::system(command) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, kind: *const c_char) -> *mut libc::FILE {
     table::share_all();
     // SAFETY: as `fork`.
-    unsafe { real::popen(command, kind) }
+    masks::shown(|| unsafe { real::popen(command, kind) })
 }
 
-/// Before the program is replaced: what it leaves behind must be as the kernel would have it.
-fn before_exec() {
-    table::share_all();
-    table::report_usage();
-    signals::before_exec();
+unsafe extern "C" {
+    /// Where the linker puts this library's first byte, and the byte behind its last.
+    static __ehdr_start: u8;
+    static _end: u8;
 }
 
-extern "C" fn before_exec_list(_path: usize) {
-    before_exec();
-}
-
-crate::passing_on! {
-    /// `execl`, whose arguments only the C library can read.
-    execl => before_exec_list;
-    /// `execlp`, whose arguments only the C library can read.
-    execlp => before_exec_list;
-    /// `execle`, whose arguments only the C library can read.
-    execle => before_exec_list;
-}
-
+/// The program locks its memory. Mappings of files would be read whole, holes of files on tmpfs be filled, and
+/// all of it count against RLIMIT_MEMLOCK; so the library steps aside, and unlocks what is left of it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execve(
-    path: *const c_char,
-    arguments: *const *const c_char,
-    environment: *const *const c_char,
-) -> c_int {
-    before_exec();
+pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    if threads::bypassed() {
+        // SAFETY: as `fork`.
+        return unsafe { real::mlockall(flags) };
+    }
+    let left = process::step_aside_and_shrink();
     // SAFETY: as `fork`.
-    unsafe { real::execve(path, arguments, environment) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execv(path: *const c_char, arguments: *const *const c_char) -> c_int {
-    before_exec();
-    // SAFETY: as `fork`.
-    unsafe { real::execv(path, arguments) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *const c_char) -> c_int {
-    before_exec();
-    // SAFETY: as `fork`.
-    unsafe { real::execvp(file, arguments) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvpe(
-    file: *const c_char,
-    arguments: *const *const c_char,
-    environment: *const *const c_char,
-) -> c_int {
-    before_exec();
-    // SAFETY: as `fork`.
-    unsafe { real::execvpe(file, arguments, environment) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fexecve(
-    fd: c_int,
-    arguments: *const *const c_char,
-    environment: *const *const c_char,
-) -> c_int {
-    before_exec();
-    // SAFETY: as `fork`.
-    unsafe { real::fexecve(fd, arguments, environment) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execveat(
-    at: c_int,
-    path: *const c_char,
-    arguments: *const *const c_char,
-    environment: *const *const c_char,
-    flags: c_int,
-) -> c_int {
-    before_exec();
-    // SAFETY: as `fork`.
-    unsafe { real::execveat(at, path, arguments, environment, flags) }
-}
-
-/// Calls that a program makes by number mean the same as by name.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(
-    number: c_long,
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> c_long {
-    let fd = a as c_int;
-    // SAFETY: as `fork`; the arguments are those of the call of this number.
-    unsafe {
-        match number {
-            libc::SYS_read => data::read(fd, b as *mut c_void, c) as c_long,
-            libc::SYS_write => data::write(fd, b as *const c_void, c) as c_long,
-            libc::SYS_pread64 => data::pread(fd, b as *mut c_void, c, d as i64) as c_long,
-            libc::SYS_pwrite64 => data::pwrite(fd, b as *const c_void, c, d as i64) as c_long,
-            libc::SYS_lseek => contents::lseek(fd, b as i64, c as c_int),
-            libc::SYS_close => descriptors::close(fd).into(),
-            libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int).into(),
-            libc::SYS_dup => descriptors::dup(fd).into(),
-            libc::SYS_dup2 => descriptors::dup2(fd, b as c_int).into(),
-            libc::SYS_dup3 => descriptors::dup3(fd, b as c_int, c as c_int).into(),
-            libc::SYS_fcntl => descriptors::fcntl(fd, b as c_int, c).into(),
-            libc::SYS_ftruncate => contents::ftruncate(fd, b as i64).into(),
-            libc::SYS_prctl => prctl(a as c_int, b, c, d, e).into(),
-            libc::SYS_rt_sigaction | libc::SYS_rt_sigprocmask if signals::concerns(number, a, b) => {
-                // The program goes below the C library for its fault signals.
-                process::step_aside();
-                signals::withdraw();
-                real::syscall(number, a, b, c, d, e, f)
-            }
-            _ => {
-                match number {
-                    libc::SYS_fork
-                    | libc::SYS_execve
-                    | libc::SYS_execveat
-                    | libc::SYS_readv
-                    | libc::SYS_writev
-                    | libc::SYS_preadv
-                    | libc::SYS_pwritev
-                    | libc::SYS_sendfile
-                    | libc::SYS_splice
-                    | libc::SYS_copy_file_range
-                    | libc::SYS_sendmsg
-                    | libc::SYS_pidfd_getfd => {
-                        table::share_all();
-                    }
-                    libc::SYS_clone if a & (libc::CLONE_FILES | libc::CLONE_VM) as usize == 0 => {
-                        table::share_all();
-                    }
-                    // For clone3 too: who knows what it shares.
-                    libc::SYS_clone | libc::SYS_clone3 | libc::SYS_io_uring_setup | libc::SYS_seccomp => {
-                        process::step_aside()
-                    }
-                    _ => {}
-                }
-                let result = real::syscall(number, a, b, c, d, e, f);
-                if matches!(number, libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3) && result == 0 {
-                    notice_child();
-                }
-                result
+    let result = unsafe { real::mlockall(flags) };
+    if result == 0 {
+        let library = &raw const __ehdr_start;
+        let bytes = &raw const _end as usize - library as usize;
+        for (at, bytes) in left.into_iter().chain([(library.cast_mut(), bytes)]) {
+            if bytes > 0 {
+                // SAFETY: unlocks memory of this library's; contents stay.
+                unsafe {
+                    bywash_file::sys::call(libc::SYS_munlock as usize, [at as usize, bytes, 0, 0, 0, 0])
+                };
             }
         }
     }
+    result
 }
 
 /// A limit on the address space would count our mappings against the program.
@@ -412,8 +285,8 @@ pub unsafe extern "C" fn prlimit64(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
-    if option == libc::PR_SET_SECCOMP {
-        // What the filter allows is for the program's calls, not for ours.
+    if option == libc::PR_SET_SECCOMP || option == libc::PR_SET_TSC {
+        // A filter allows the program's calls, not the library's, which also reads the time-stamp counter.
         process::step_aside();
     }
     // SAFETY: as `fork`.

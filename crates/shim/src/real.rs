@@ -4,35 +4,33 @@ use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use libc::{iovec, mode_t, msghdr, off_t, pid_t, rlimit, sigset_t, size_t, ssize_t};
 
-/// A symbol, looked up on first use.
-pub struct Symbol {
-    name: &'static CStr,
-    address: AtomicUsize,
-}
+/// Address of a symbol, looked up on first use. Without the name it needs no relocation, so that no process pays for
+/// the functions that it does not call.
+pub struct Symbol(AtomicUsize);
 
 impl Symbol {
-    /// The next definition of `name` after this library's.
-    pub const fn new(name: &'static CStr) -> Symbol {
-        Symbol { name, address: AtomicUsize::new(0) }
+    /// A symbol that was not looked up yet.
+    pub const fn new() -> Symbol {
+        Symbol(AtomicUsize::new(0))
     }
 
-    /// Its address. A function that the program calls by name is there; without it there is no way on.
+    /// Address of the next definition of `name` after this library's; the same name each time. A function that the program calls by name is there; without it there is no way on.
     #[inline]
-    pub fn address(&self) -> usize {
-        match self.address.load(Relaxed) {
-            0 => self.look_up(),
+    pub fn address(&self, name: &'static CStr) -> usize {
+        match self.0.load(Relaxed) {
+            0 => self.look_up(name),
             address => address,
         }
     }
 
     #[cold]
-    fn look_up(&self) -> usize {
+    fn look_up(&self, name: &CStr) -> usize {
         // SAFETY: a C string; RTLD_NEXT is valid in a shared library.
-        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) } as usize;
+        let address = unsafe { crate::lookups::look_up(libc::RTLD_NEXT, name) };
         if address == 0 {
             let text = b"bywash: no library of this program has the function ";
             let end = b"; run it without bywash\n";
-            for part in [text, self.name.to_bytes(), end] {
+            for part in [text, name.to_bytes(), end] {
                 // SAFETY: writes bytes of ours to standard error, directly.
                 unsafe {
                     let arguments = [2, part.as_ptr() as usize, part.len(), 0, 0, 0];
@@ -42,33 +40,56 @@ impl Symbol {
             // SAFETY: ends the process; nothing else can be done for a call that has no target.
             unsafe { libc::abort() };
         }
-        self.address.store(address, Relaxed);
+        self.0.store(address, Relaxed);
         address
     }
 }
 
+/// A function's name as C has it.
+#[macro_export]
+macro_rules! c_name {
+    ($name:ident) => {
+        const {
+            match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => c"",
+            }
+        }
+    };
+}
+
 macro_rules! real {
     ($(fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $answer:ty)?;)*) => {
+        /// Addresses of the C library's functions, by their names.
+        #[allow(non_upper_case_globals)]
+        mod symbols {
+            $(pub static $name: super::Symbol = super::Symbol::new();)*
+        }
+
         $(
             #[doc = concat!("The C library's `", stringify!($name), "`.")]
             #[inline]
             #[allow(non_snake_case)]
             pub unsafe fn $name($($argument: $kind),*) $(-> $answer)? {
-                static SYMBOL: Symbol = Symbol::new(match CStr::from_bytes_with_nul(
-                    concat!(stringify!($name), "\0").as_bytes(),
-                ) {
-                    Ok(name) => name,
-                    Err(_) => c"",
-                });
                 // SAFETY: the C library's function of this name has this type.
                 unsafe {
                     let function: unsafe extern "C" fn($($kind),*) $(-> $answer)? =
-                        core::mem::transmute(SYMBOL.address());
+                        core::mem::transmute(symbols::$name.address($crate::c_name!($name)));
                     function($($argument),*)
                 }
             }
         )*
     };
+}
+
+macro_rules! look_up {
+    ($($name:ident)*) => { $(symbols::$name.address($crate::c_name!($name));)* };
+}
+
+/// Looks up what a forked child calls before it executes a program or ends. Else each of a shell's children does so
+/// anew, on pages that it has to copy or map first.
+pub fn look_up_for_children() {
+    look_up!(_exit close dup2 execve fcntl open pthread_sigmask sigaction);
 }
 
 /// A system call made here, with its result as the C library gives it.
@@ -121,6 +142,13 @@ real! {
         limit: *mut libc::timespec) -> c_int;
     fn sendmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int;
 
+    fn pidfd_getfd(process: c_int, fd: c_int, flags: c_uint) -> c_int;
+    fn unshare(flags: c_int) -> c_int;
+    fn fclose(stream: *mut libc::FILE) -> c_int;
+    fn pclose(stream: *mut libc::FILE) -> c_int;
+    fn closedir(folder: *mut libc::DIR) -> c_int;
+    fn tmpfile() -> *mut libc::FILE;
+    fn opendir(path: *const c_char) -> *mut libc::DIR;
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
     fn accept(fd: c_int, address: *mut c_void, length: *mut c_uint) -> c_int;
@@ -173,8 +201,6 @@ real! {
     fn popen(command: *const c_char, kind: *const c_char) -> *mut libc::FILE;
     fn execve(path: *const c_char, arguments: *const *const c_char,
         environment: *const *const c_char) -> c_int;
-    fn execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
-    fn execvp(file: *const c_char, arguments: *const *const c_char) -> c_int;
     fn execvpe(file: *const c_char, arguments: *const *const c_char,
         environment: *const *const c_char) -> c_int;
     fn fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
@@ -183,6 +209,7 @@ real! {
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;
     fn setrlimit(resource: c_uint, limit: *const rlimit) -> c_int;
     fn prlimit(pid: pid_t, resource: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int;
+    fn mlockall(flags: c_int) -> c_int;
     fn _exit(status: c_int);
     fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
     fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int;
@@ -193,14 +220,23 @@ real! {
     fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     fn signal(signal: c_int, handler: usize) -> usize;
     fn __sysv_signal(signal: c_int, handler: usize) -> usize;
+    fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int;
+    fn sigsuspend(set: *const sigset_t) -> c_int;
+    fn sigwait(set: *const sigset_t, signal: *mut c_int) -> c_int;
+    fn sigwaitinfo(set: *const sigset_t, info: *mut libc::siginfo_t) -> c_int;
+    fn sigtimedwait(set: *const sigset_t, info: *mut libc::siginfo_t, limit: *const libc::timespec) -> c_int;
+    fn ppoll(list: *mut c_void, count: libc::nfds_t, limit: *const libc::timespec, set: *const sigset_t) -> c_int;
+    fn __ppoll_chk(list: *mut c_void, count: libc::nfds_t, limit: *const libc::timespec, set: *const sigset_t,
+        room: size_t) -> c_int;
+    fn pselect(count: c_int, readable: *mut c_void, writable: *mut c_void, exceptional: *mut c_void,
+        limit: *const libc::timespec, set: *const sigset_t) -> c_int;
+    fn epoll_pwait(fd: c_int, events: *mut c_void, count: c_int, limit_ms: c_int, set: *const sigset_t) -> c_int;
+    fn epoll_pwait2(fd: c_int, events: *mut c_void, count: c_int, limit: *const libc::timespec,
+        set: *const sigset_t) -> c_int;
+    fn pthread_create(thread: *mut c_void, attributes: *const c_void,
+        entry: extern "C" fn(*mut c_void) -> *mut c_void, argument: *mut c_void) -> c_int;
+    fn thrd_create(thread: *mut c_void, entry: *mut c_void, argument: *mut c_void) -> c_int;
     fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int;
-
-    fn futimens(fd: c_int, times: *const libc::timespec) -> c_int;
-    fn utimensat(at: c_int, path: *const c_char, times: *const libc::timespec, flags: c_int) -> c_int;
-    fn futimes(fd: c_int, times: *const libc::timeval) -> c_int;
-    fn utimes(path: *const c_char, times: *const libc::timeval) -> c_int;
-    fn futimesat(at: c_int, path: *const c_char, times: *const libc::timeval) -> c_int;
-    fn utime(path: *const c_char, times: *const libc::utimbuf) -> c_int;
 
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
     fn freopen(path: *const c_char, mode: *const c_char, stream: *mut libc::FILE) -> *mut libc::FILE;

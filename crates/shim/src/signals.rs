@@ -4,11 +4,12 @@
 //! [`on_fault`], which sends a fault of the guarded copy back into the copy and hands everything else to
 //! the program's own action, kept here: for the program `sigaction` and `signal` work as always.
 //!
-//! A blocked fault signal would kill the process, so the kernel never sees the two blocked in a thread with
-//! a record, nor in the mask of any handler; what the program believes is remembered and answered.
+//! A blocked fault signal would kill the process, so the kernel never sees the two in the mask of any handler;
+//! what the program believes is remembered and answered ([`crate::masks`] does the same for the mask itself).
 //!
 //! Invariant: `ACTIONS` changes only under [`LOCK`], which keeps signals out.
 
+use crate::masks::{self, set_word_of, word_of};
 use crate::real;
 use bywash_file::copy::resume_after_fault;
 use bywash_file::lock::Lock;
@@ -19,7 +20,7 @@ use bywash_session::Counter;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use libc::{SIG_DFL, SIG_IGN, SIGBUS, SIGSEGV, siginfo_t, sigset_t, ucontext_t};
+use libc::{SIG_DFL, SIG_IGN, SIGBUS, SIGSEGV, siginfo_t, ucontext_t};
 
 static LOCK: Lock = Lock::new();
 static INSTALLED: AtomicBool = AtomicBool::new(false);
@@ -52,17 +53,6 @@ fn is_fault_signal(signal: c_int) -> bool {
     signal == SIGBUS || signal == SIGSEGV
 }
 
-/// The kernel's 64 signals of a C library's set.
-fn word_of(set: &sigset_t) -> SignalSet {
-    // SAFETY: a set begins with the kernel's word.
-    unsafe { *core::ptr::from_ref(set).cast::<SignalSet>() }
-}
-
-fn set_word_of(set: &mut sigset_t, word: SignalSet) {
-    // SAFETY: as `word_of`.
-    unsafe { *core::ptr::from_mut(set).cast::<SignalSet>() = word };
-}
-
 /// Installs the handlers if they are not; whether they are in place now.
 pub fn ready() -> bool {
     if INSTALLED.load(Ordering::Acquire) {
@@ -87,6 +77,11 @@ pub fn ready() -> bool {
     good
 }
 
+/// Whether the handlers were put in place.
+pub fn is_installed() -> bool {
+    INSTALLED.load(Ordering::Acquire)
+}
+
 /// Whether both signals still reach us; asked before each mapping, as a program can go below the C library.
 pub fn still_ready() -> bool {
     ready()
@@ -100,11 +95,9 @@ pub fn still_ready() -> bool {
         })
 }
 
-/// Whether a raw system call would change a fault signal past us.
-pub fn concerns(number: libc::c_long, first: usize, second: usize) -> bool {
-    INSTALLED.load(Ordering::Acquire)
-        && second != 0
-        && (number == libc::SYS_rt_sigprocmask || is_fault_signal(first as c_int))
+/// Whether a raw rt_sigaction would change a fault signal's action past us.
+pub fn concerns(signal: c_int, new: usize) -> bool {
+    is_installed() && new != 0 && is_fault_signal(signal)
 }
 
 /// Gives the program's actions back to the kernel.
@@ -119,8 +112,18 @@ pub fn withdraw() {
     drop(held);
 }
 
-/// A signal that is ignored stays so over exec, and one with a handler does not.
+/// A signal that is ignored stays so over exec, and one with a handler does not; a blocked one stays blocked.
 pub fn before_exec() {
+    show_ignored();
+    masks::show();
+}
+
+/// The program was not replaced, and goes on.
+pub fn exec_failed() {
+    masks::hide();
+}
+
+fn show_ignored() {
     if !INSTALLED.load(Ordering::Acquire) || threads::bypassed() {
         return;
     }
@@ -165,39 +168,30 @@ unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes the information.
     let by_fault = unsafe { (*info).si_code } > 0;
     let bit = 1 << (signal - 1);
-    let blocked = threads::known().filter(|thread| thread.blocked.get() & bit != 0);
-    if let Some(thread) = blocked
-        && !by_fault
-    {
+    let blocked = threads::blocked() & bit != 0;
+    if blocked && !by_fault {
         // Somebody sent it: it goes on waiting, in the kernel, and the thread does without copies.
-        thread.waiting.set(thread.waiting.get() | bit);
+        threads::set_waiting(threads::waiting() | bit);
         // SAFETY: the kernel passes a machine context to a handler with SA_SIGINFO, and takes the mask from
         // it when the handler returns.
         let mask = unsafe { &mut (*context.cast::<ucontext_t>()).uc_sigmask };
         let word = word_of(mask) | bit;
         set_word_of(mask, word);
-        send_to_this_thread(signal);
+        // SAFETY: the kernel passed the information.
+        unsafe { send_again(signal, info) };
         return;
     }
     match wanted.sa_sigaction {
         SIG_IGN if !by_fault => {}
         SIG_DFL | SIG_IGN => die_of(signal, by_fault),
-        _ if blocked.is_some() => die_of(signal, by_fault),
+        _ if blocked => die_of(signal, by_fault),
         handler => {
             if wanted.sa_flags & libc::SA_RESETHAND != 0 {
                 // SAFETY: all zeroes is the default action.
                 set_action(signal, unsafe { core::mem::zeroed() });
             }
-            // The handler may fault in a copy of its own while the signal is blocked: no copies meanwhile.
-            let hazard = threads::known().map(|thread| {
-                let before = thread.hazard.load(Ordering::Relaxed);
-                if before == 0 {
-                    thread.hazard.store(HANDLING, Ordering::Relaxed);
-                }
-                (thread, before)
-            });
             // SAFETY: the program installed a function of this type for this signal.
-            unsafe {
+            let run = || unsafe {
                 if wanted.sa_flags & libc::SA_SIGINFO != 0 {
                     let handler: unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
                         core::mem::transmute(handler);
@@ -206,16 +200,14 @@ unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
                     let handler: unsafe extern "C" fn(c_int) = core::mem::transmute(handler);
                     handler(signal);
                 }
-            }
-            if let Some((thread, before)) = hazard {
-                thread.hazard.store(before, Ordering::Release);
+            };
+            match threads::known() {
+                Some(thread) => thread.without_copies(run),
+                None => run(),
             }
         }
     }
 }
-
-/// A hazard that names no file: the thread runs the program's fault handler.
-const HANDLING: usize = 1;
 
 /// The default action: when the faulting instruction runs again it kills the process, as it would have.
 fn die_of(signal: c_int, by_fault: bool) {
@@ -239,13 +231,37 @@ fn send_to_this_thread(signal: c_int) {
     }
 }
 
+/// Sends a signal once more, with what came with it, to whom it was sent: to this thread by `tgkill` and
+/// alike, else to the process, where another thread may be waiting for it.
+unsafe fn send_again(signal: c_int, info: *mut siginfo_t) {
+    // SAFETY: the information is the kernel's; a signal to ourselves may say who sent it.
+    unsafe {
+        let process = sys::call(libc::SYS_getpid as usize, [0; 6]) as usize;
+        let [signal_word, info_word] = [signal as usize, info as usize];
+        // So that it does not come back to this thread at once.
+        sys::change_mask(sys::MaskChange::Block, 1 << (signal - 1));
+        if (*info).si_code == libc::SI_TKILL {
+            let thread = sys::call(libc::SYS_gettid as usize, [0; 6]) as usize;
+            let arguments = [process, thread, signal_word, info_word, 0, 0];
+            sys::call(libc::SYS_rt_tgsigqueueinfo as usize, arguments);
+        } else {
+            let arguments = [process, signal_word, info_word, 0, 0, 0];
+            if sys::call(libc::SYS_rt_sigqueueinfo as usize, arguments) < 0 {
+                // Only the first thread may say that it is somebody else's kill(2).
+                (*info).si_code = libc::SI_QUEUE;
+                sys::call(libc::SYS_rt_sigqueueinfo as usize, arguments);
+            }
+        }
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(
     signal: c_int,
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    if threads::bypassed() || !process::is_ready() && !INSTALLED.load(Ordering::Acquire) {
+    if threads::bypassed() || process::is_aside() && !INSTALLED.load(Ordering::Acquire) {
         // SAFETY: as the program promised for this function; the same throughout.
         return unsafe { real::sigaction(signal, new, old) };
     }
@@ -354,53 +370,27 @@ pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: usize) -> usize {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-    let Some(thread) = threads::known() else {
-        // SAFETY: as `sigaction`.
-        return unsafe { real::pthread_sigmask(how, set, old) };
-    };
-    let believed = thread.blocked.get();
-    // SAFETY: the program's set is readable as for the C library's function.
-    let wanted = (!set.is_null()).then(|| unsafe { *set });
-    let mut argument = wanted;
-    if let Some(set) = &mut argument {
-        let faults = word_of(set) & FAULT_SIGNALS;
-        let blocked = match how {
-            libc::SIG_BLOCK => believed | faults,
-            libc::SIG_UNBLOCK => believed & !faults,
-            _ => faults,
-        };
-        let word = match how {
-            libc::SIG_UNBLOCK => word_of(set),
-            _ => word_of(set) & !FAULT_SIGNALS | thread.waiting.get() & blocked,
-        };
-        set_word_of(set, word);
-        // Before the call: what waits is delivered within it.
-        thread.blocked.set(blocked);
-        thread.waiting.set(thread.waiting.get() & blocked);
+pub unsafe extern "C" fn sigignore(number: c_int) -> c_int {
+    // SAFETY: zeroes are a valid action, which is ours.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = SIG_IGN;
+        sigaction(number, &raw const action, core::ptr::null_mut())
     }
-    let argument = argument.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: as above.
-    let result = unsafe { real::pthread_sigmask(how, argument, old) };
-    if result != 0 {
-        thread.blocked.set(believed);
-    // SAFETY: the kernel has just written it.
-    } else if let Some(old) = unsafe { old.as_mut() } {
-        let word = word_of(old) | believed;
-        set_word_of(old, word);
-    }
-    result
 }
 
+/// Whether a handler interrupts system calls or they go on after it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-    // SAFETY: as `sigaction`; the two differ only in how they report an error.
-    match unsafe { pthread_sigmask(how, set, old) } {
-        0 => 0,
-        error => {
-            // SAFETY: the C library's own errno of this thread.
-            unsafe { *libc::__errno_location() = error };
-            -1
-        }
+pub unsafe extern "C" fn siginterrupt(number: c_int, interrupts: c_int) -> c_int {
+    if !is_fault_signal(number) || !is_installed() {
+        // SAFETY: as `sigaction`.
+        return unsafe { real::siginterrupt(number, interrupts) };
     }
+    let mut action = action(number);
+    action.sa_flags &= !libc::SA_RESTART;
+    if interrupts == 0 {
+        action.sa_flags |= libc::SA_RESTART;
+    }
+    // SAFETY: the action is ours.
+    unsafe { sigaction(number, &raw const action, core::ptr::null_mut()) }
 }

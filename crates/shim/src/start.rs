@@ -2,7 +2,7 @@
 //!
 //! Whatever is missing or wrong here, the program runs as it always did: the library then serves nothing.
 
-use crate::signals;
+use crate::{memory, signals};
 use bywash_file::process::{self, Hooks, Settings};
 use bywash_file::threads::{self, Thread};
 use bywash_session::{Record, Session};
@@ -36,6 +36,10 @@ impl<const N: usize> Kept<N> {
         if value.len() >= N {
             return None;
         }
+        if value.is_empty() {
+            // It is empty already, and its memory need not be touched.
+            return Some(&[]);
+        }
         // SAFETY: `begin` alone writes, before anybody reads.
         let cells = unsafe { &mut *self.0.get() };
         cells[..value.len()].copy_from_slice(value);
@@ -49,32 +53,42 @@ unsafe extern "C" fn begin(
     environment: *const *const c_char,
 ) {
     let environment = Environment(environment);
-    if environment.get(b"BYWASH_OFF").is_some_and(|value| value != b"0" && !value.is_empty()) {
+    if environment.is_on(b"BYWASH_OFF") {
         return;
     }
     let Some(settings) = read_settings(&environment) else { return };
-    let record = claim_record();
-    if has_address_limit() {
-        return;
-    }
-    note_file_size_limit();
-    // SAFETY: creates a key whose destructor has the right type.
-    unsafe {
-        let mut key = 0;
-        if libc::pthread_key_create(&raw mut key, Some(thread_ends)) != 0 {
-            return;
-        }
-        THREAD_KEY.store(key, Relaxed);
-    }
-    let hooks = Hooks { on_register: thread_begins, handlers_ready: signals::still_ready };
+    let hooks = Hooks {
+        on_set_up: set_up,
+        on_register: thread_begins,
+        handlers_ready: signals::still_ready,
+        memory_bytes: memory::allowance,
+    };
+    let is_counted = settings.wants_files;
+    let record = is_counted.then(claim_record).flatten();
     // SAFETY: called once, before main.
     unsafe { process::begin(settings, record, hooks) };
+    if is_counted {
+        // Calls are counted from the first one on.
+        process::wake();
+    }
+}
+
+/// Looks at limits, and makes what each thread needs. False when no file is to be served.
+fn set_up() -> bool {
+    if has_address_limit() {
+        return false;
+    }
+    note_file_size_limit();
+    let mut key = 0;
+    // SAFETY: creates a key whose destructor has the right type.
+    let made = unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) == 0 };
+    THREAD_KEY.store(key, Relaxed);
+    made
 }
 
 /// The process ends: what it leaves behind must be right.
 pub extern "C" fn end() {
     if process::is_ready() {
-        bywash_file::table::settle_times();
         bywash_file::table::report_usage();
     }
 }
@@ -89,14 +103,18 @@ impl Environment {
         // unless the program changes them, which it has not yet had a chance to do.
         unsafe {
             while !at.is_null() && !(*at).is_null() {
-                let text = CStr::from_ptr(*at).to_bytes();
-                if let Some(value) = text.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")) {
-                    return Some(value);
+                if let Some(value) = value_of(*at, name) {
+                    return Some(CStr::from_ptr(value).to_bytes());
                 }
                 at = at.add(1);
             }
         }
         None
+    }
+
+    /// Whether a variable is set to anything but the empty word and `0`.
+    fn is_on(&self, name: &[u8]) -> bool {
+        self.get(name).is_some_and(|value| value != b"0" && !value.is_empty())
     }
 
     /// A number of bytes, also with K, M, G or T (powers of 1024) behind it.
@@ -114,19 +132,36 @@ impl Environment {
     }
 }
 
+/// Returns the value in `text`, `NAME=VALUE`, if it has that name. Reads no further than the names differ: every
+/// process does this for each of its variables.
+///
+/// # Safety
+/// `text` is a C string; `name` has no zero byte in it.
+unsafe fn value_of(text: *const c_char, name: &[u8]) -> Option<*const c_char> {
+    // SAFETY: promised by the caller; a byte is read only behind bytes that are not zero.
+    unsafe {
+        for (index, byte) in name.iter().enumerate() {
+            if *text.add(index) as u8 != *byte {
+                return None;
+            }
+        }
+        (*text.add(name.len()) as u8 == b'=').then(|| text.add(name.len() + 1))
+    }
+}
+
 /// What the environment asks for. A list of paths that is too long to be kept switches the library off,
 /// rather than serving files that were to be left alone.
 fn read_settings(environment: &Environment) -> Option<Settings> {
-    let mut settings = Settings::new(memory_bytes());
+    let mut settings = Settings::new();
     if let Some(bytes) = environment.bytes(b"BYWASH_THRESHOLD") {
         settings.threshold = bytes as usize;
     }
-    if let Some(writes) = environment.bytes(b"BYWASH_HOT_WRITES") {
-        settings.hot_writes = writes.min(u64::from(u32::MAX)) as u32;
+    settings.writes = environment.is_on(b"BYWASH_WRITES");
+    if let Some(reads) = environment.bytes(b"BYWASH_ADVANCE") {
+        settings.advance_reads = reads;
     }
-    if let Some(bytes) = environment.bytes(b"BYWASH_WINDOWS") {
-        settings.windows_bytes = bytes;
-    }
+    settings.resident_bytes = environment.bytes(b"BYWASH_RESIDENT");
+    settings.positions_at_user_level = environment.get(b"BYWASH_POSITIONS") == Some(b"user");
     settings.only = ONLY.keep(environment.get(b"BYWASH_ONLY").unwrap_or_default())?;
     settings.except = EXCEPT.keep(environment.get(b"BYWASH_EXCEPT").unwrap_or_default())?;
     settings.wants_files = SESSION
@@ -135,14 +170,16 @@ fn read_settings(environment: &Environment) -> Option<Settings> {
     Some(settings)
 }
 
-/// A record for this process, if there is a session and it has one left.
-pub fn claim_record() -> Option<Record> {
+/// Path of the session, if there is one.
+pub fn session_path() -> Option<&'static CStr> {
     // SAFETY: `begin` has written it, with a zero at the end.
     let path = unsafe { CStr::from_ptr(SESSION.0.get().cast::<c_char>()) };
-    if path.is_empty() {
-        return None;
-    }
-    let record = Session::open(path).ok()?.claim()?;
+    (!path.is_empty()).then_some(path)
+}
+
+/// A record for this process, if there is a session and it has one left.
+pub fn claim_record() -> Option<Record> {
+    let record = Session::open(session_path()?).ok()?.claim()?;
     let mut program = [0u8; 448];
     // SAFETY: plain calls; the buffer has the length that is passed.
     let (length, time) = unsafe {
@@ -156,15 +193,6 @@ pub fn claim_record() -> Option<Record> {
     let (pid, parent) = unsafe { (libc::getpid(), libc::getppid()) };
     record.describe(pid as u32, parent as u32, started_ns, &program[..length.max(0) as usize]);
     Some(record)
-}
-
-fn memory_bytes() -> u64 {
-    // SAFETY: zeroes are a valid value, which the call overwrites.
-    unsafe {
-        let mut info: libc::sysinfo = core::mem::zeroed();
-        libc::sysinfo(&raw mut info);
-        info.totalram * u64::from(info.mem_unit)
-    }
 }
 
 /// Our mappings would count against the program's limit.

@@ -12,6 +12,66 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FI
     unsafe { real::fdopen(fd, mode) }
 }
 
+/// The C library closes the stream's descriptor from inside. The program may have put another file under its
+/// number, by `dup2`.
+unsafe fn closing(stream: *mut libc::FILE) {
+    if !stream.is_null() && table::knows_any() {
+        // SAFETY: the program's stream, still open.
+        table::forget(unsafe { libc::fileno(stream) });
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
+    // SAFETY: as `fdopen`.
+    unsafe {
+        closing(stream);
+        real::fclose(stream)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pclose(stream: *mut libc::FILE) -> c_int {
+    // SAFETY: as `fdopen`.
+    unsafe {
+        closing(stream);
+        real::pclose(stream)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closedir(folder: *mut libc::DIR) -> c_int {
+    if !folder.is_null() && table::knows_any() {
+        // SAFETY: the program's folder, still open.
+        table::forget(unsafe { libc::dirfd(folder) });
+    }
+    // SAFETY: as `fdopen`.
+    unsafe { real::closedir(folder) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tmpfile() -> *mut libc::FILE {
+    // SAFETY: as `fdopen`.
+    unsafe { opened(real::tmpfile()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tmpfile64() -> *mut libc::FILE {
+    // SAFETY: as `fdopen`; the same function.
+    unsafe { tmpfile() }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
+    // SAFETY: as `fdopen`.
+    let folder = unsafe { real::opendir(path) };
+    if !folder.is_null() && table::knows_any() {
+        // SAFETY: the folder was opened just now.
+        table::made(unsafe { libc::dirfd(folder) });
+    }
+    folder
+}
+
 /// The C library has opened a file for a stream: it may have cut it, and its number may have been ours.
 unsafe fn opened(stream: *mut libc::FILE) -> *mut libc::FILE {
     if !stream.is_null() && table::knows_any() {
@@ -42,7 +102,10 @@ pub unsafe extern "C" fn freopen(
     stream: *mut libc::FILE,
 ) -> *mut libc::FILE {
     // SAFETY: as `fdopen`.
-    unsafe { opened(real::freopen(path, mode, stream)) }
+    unsafe {
+        closing(stream);
+        opened(real::freopen(path, mode, stream))
+    }
 }
 
 #[unsafe(no_mangle)]

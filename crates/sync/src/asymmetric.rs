@@ -11,7 +11,9 @@
 mod real {
     use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst, compiler_fence, fence};
 
-    /// True when the heavy fence reaches every thread of the process by itself.
+    /// True when the heavy fence reaches every thread of the process by itself. It is written in every process at its
+    /// start, so it lies among data that is written then anyway, and not on a page of its own.
+    #[unsafe(link_section = ".data")]
     static EXPEDITED: AtomicBool = AtomicBool::new(false);
 
     const GLOBAL_EXPEDITED: usize = 1 << 1;

@@ -7,8 +7,9 @@
 use crate::layout::{self, FAILED, FLUSHES, NAME_BYTES, OK, UNSUPPORTED};
 use crate::medium::{Geometry, Medium, Operation, Request};
 use crate::memory::{self, Map, Memory};
+use crate::record::Record;
 use crate::request::{Asked, Parts, What};
-use crate::ring::{Broken, Head, Next, Ring};
+use crate::ring::{Broken, Event, Head, Next, Ring};
 use crate::stats::Counters;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slab::Slab;
@@ -38,14 +39,31 @@ pub(crate) struct Disk<M> {
     pub(crate) agreed: u64,
     pub(crate) memory: Option<Memory>,
     pub(crate) rings: Vec<Ring>,
+    /// Event counters that are to be rung by whoever has given this disk free.
+    bells: Vec<Arc<Event>>,
+    /// Objects of the frontend that were replaced and may still be in use.
+    replaced: Vec<Passed>,
     /// A request's token is its place here; there are no more than entries of rings.
     requests: Slab<UnderWay>,
-    parts: Parts,
     counters: Arc<Counters>,
     /// There is more to do at once.
     again: bool,
     /// Something waits for a request to be done.
     held: bool,
+}
+
+/// Something that a frontend has passed and that is not needed any more. To unmap it can take seconds.
+#[derive(Debug)]
+pub(crate) enum Passed {
+    Map(Arc<Map>),
+    Record(#[expect(dead_code, reason = "kept until it is dropped")] Record),
+    Ring(#[expect(dead_code, reason = "kept until it is dropped")] Ring),
+}
+
+impl Passed {
+    fn is_in_use(&self) -> bool {
+        matches!(self, Passed::Map(map) if Arc::strong_count(map) > 1)
+    }
 }
 
 /// A chain whose request is under way.
@@ -71,20 +89,21 @@ impl<M: Medium> Disk<M> {
             agreed: 0,
             memory: None,
             rings,
+            bells: Vec::new(),
+            replaced: Vec::new(),
             requests: Slab::new(),
-            parts: Parts::default(),
             counters,
             again: false,
             held: false,
         }
     }
 
-    /// Does what there is to do, within limits; answers whether there is more.
-    pub(crate) fn turn(&mut self) -> bool {
+    /// Does what there is to do, within limits; answers whether there is more. Chains are read into `parts`.
+    pub(crate) fn turn(&mut self, parts: &mut Parts) -> bool {
         (self.again, self.held) = (false, false);
         self.reap();
         for ring in 0..self.rings.len() {
-            self.take(ring);
+            self.take(ring, parts);
         }
         // What was fast is done by now.
         if self.reap() > 0 && self.held {
@@ -110,11 +129,42 @@ impl<M: Medium> Disk<M> {
         }
     }
 
-    /// As before the first guest.
-    pub(crate) fn forget_guest(&mut self) {
+    /// As before the first guest; answers all that the guest's frontend has passed.
+    pub(crate) fn forget_guest(&mut self) -> Vec<Passed> {
         self.drain(None);
-        self.rings.iter_mut().for_each(|ring| *ring = Ring::new());
-        (self.memory, self.agreed) = (None, 0);
+        self.bells.clear();
+        self.agreed = 0;
+        let mut all = std::mem::take(&mut self.replaced);
+        all.extend(self.memory.take().map(|memory| Passed::Map(memory.map().clone())));
+        all.extend(self.rings.iter_mut().map(|ring| Passed::Ring(std::mem::replace(ring, Ring::new()))));
+        all
+    }
+
+    /// Goes on with other memory, in which all rings are.
+    pub(crate) fn set_memory(&mut self, memory: Memory) {
+        if let Some(before) = self.memory.replace(memory) {
+            self.replaced.push(Passed::Map(before.map().clone()));
+        }
+    }
+
+    /// Keeps a record that is not used any more until it can be dropped without the disk.
+    pub(crate) fn keep(&mut self, record: Record) {
+        self.replaced.push(Passed::Record(record));
+    }
+
+    /// Gives out the event counters that are to be rung, and what is not in use any more: both are for a thread that has
+    /// given this disk free, since either can take its time.
+    pub(crate) fn hand_out(&mut self, bells: &mut Vec<Arc<Event>>) -> Vec<Passed> {
+        bells.append(&mut self.bells);
+        match self.replaced.is_empty() {
+            true => Vec::new(),
+            false => self.replaced.extract_if(.., |passed| !passed.is_in_use()).collect(),
+        }
+    }
+
+    /// Stops a ring for good, and has its frontend told.
+    fn give_up(&mut self, index: usize) {
+        self.bells.extend(self.rings[index].give_up());
     }
 
     fn wait_for_medium(&mut self) {
@@ -127,17 +177,17 @@ impl<M: Medium> Disk<M> {
         }
     }
 
-    fn take(&mut self, index: usize) {
+    fn take(&mut self, index: usize, parts: &mut Parts) {
         if !self.rings[index].is_live() {
             return;
         }
         let Some(map) = self.memory.as_ref().map(|memory| memory.map().clone()) else { return };
-        if let Err(Broken) = self.take_turn(index, &map) {
-            self.rings[index].give_up();
+        if let Err(Broken) = self.take_turn(index, parts, &map) {
+            self.give_up(index);
         }
     }
 
-    fn take_turn(&mut self, index: usize, map: &Arc<Map>) -> Result<(), Broken> {
+    fn take_turn(&mut self, index: usize, parts: &mut Parts, map: &Arc<Map>) -> Result<(), Broken> {
         self.rings[index].keep_looking(map)?;
         for _ in 0..TURN_MAX {
             match self.rings[index].next(map)? {
@@ -148,8 +198,8 @@ impl<M: Medium> Disk<M> {
                 }
                 Next::Unclear => break,
                 Next::Chain(head) => {
-                    let asked = self.parts.read(self.rings[index].chain(head, map), map, &self.geometry);
-                    if !self.carry_out(index, head, asked, map)? {
+                    let asked = parts.read(self.rings[index].chain(head, map), map, &self.geometry);
+                    if !self.carry_out(index, head, asked, parts, map)? {
                         self.held = true;
                         return Ok(());
                     }
@@ -161,7 +211,14 @@ impl<M: Medium> Disk<M> {
     }
 
     /// Answers whether the chain is gone from the ring, and not put back for later.
-    fn carry_out(&mut self, index: usize, head: Head, asked: Asked, map: &Arc<Map>) -> Result<bool, Broken> {
+    fn carry_out(
+        &mut self,
+        index: usize,
+        head: Head,
+        asked: Asked,
+        parts: &Parts,
+        map: &Arc<Map>,
+    ) -> Result<bool, Broken> {
         let Asked { status: Some(status), what: Ok(what) } = asked else {
             let state = asked.what.err().unwrap_or(FAILED);
             return self.refuse(index, head, asked.status, state, map);
@@ -176,13 +233,13 @@ impl<M: Medium> Disk<M> {
                 return self.refuse(index, head, Some(status), UNSUPPORTED, map);
             }
             What::Do { operation, offset, length } => (operation, offset, length),
-            What::Identify => return self.identify(index, head, status, map),
+            What::Identify => return self.identify(index, head, status, parts, map),
         };
         let Some(memory) = &self.memory else { return Err(Broken) };
         let under_way = UnderWay { ring: index, head, operation, length, status, map: map.clone() };
         let place = self.requests.insert(under_way);
         let token = place as u64;
-        let (pieces, memory) = (&self.parts.pieces[..], &memory.owner());
+        let (pieces, memory) = (&parts.pieces[..], &memory.owner());
         if self.medium.submit(Request { token, operation, offset, length, pieces, memory }).is_ok() {
             Counters::add(&self.counters.requests, 1);
             Counters::add(&self.counters.resumed, head.left.into());
@@ -217,9 +274,10 @@ impl<M: Medium> Disk<M> {
         index: usize,
         head: Head,
         status: GuestAddress,
+        parts: &Parts,
         map: &Map,
     ) -> Result<bool, Broken> {
-        let Some(bytes) = self.parts.write(&self.face.name, map) else {
+        let Some(bytes) = parts.write(&self.face.name, map) else {
             return self.refuse(index, head, Some(status), FAILED, map);
         };
         Counters::add(&self.counters.requests, 1);
@@ -229,7 +287,7 @@ impl<M: Medium> Disk<M> {
 
     /// Gives back what is done; answers how many chains that were.
     fn reap(&mut self) -> usize {
-        let Disk { medium, requests, rings, memory, counters, .. } = self;
+        let Disk { medium, requests, rings, memory, counters, bells, .. } = self;
         let mut count = 0;
         medium.reap(&mut |done| {
             // A medium that names something else than what it was given has nothing to tell.
@@ -255,7 +313,7 @@ impl<M: Medium> Disk<M> {
             let written = (bytes as u32).saturating_add(write_status(status, state, &map));
             let now = memory.as_ref().map_or(&map, Memory::map);
             if let Err(Broken) = rings[ring].give_back(head, written, now) {
-                rings[ring].give_up();
+                bells.extend(rings[ring].give_up());
             }
         });
         count
@@ -265,9 +323,12 @@ impl<M: Medium> Disk<M> {
         let Some(memory) = &self.memory else { return };
         for ring in self.rings.iter_mut().filter(|ring| ring.news) {
             match ring.tell(memory.map()) {
-                Ok(true) => Counters::add(&self.counters.notifications, 1),
-                Ok(false) => {}
-                Err(Broken) => ring.give_up(),
+                Ok(Some(call)) => {
+                    Counters::add(&self.counters.notifications, 1);
+                    self.bells.push(call);
+                }
+                Ok(None) => {}
+                Err(Broken) => self.bells.extend(ring.give_up()),
             }
         }
     }

@@ -22,6 +22,17 @@ pub enum Error {
     /// The frontend said something that it must not, or that cannot be done.
     #[error("the frontend was cut off: {0}")]
     Frontend(String),
+    /// A frontend was cut off, or none can be accepted, since threads do not come back from receiving, mapping or closing
+    /// what frontends have passed.
+    #[error(
+        "{threads} threads are stuck with what frontends have passed, of {} that may be: a file or socket does not let \
+         itself be received or closed; end the program that passed it",
+        crate::export::STUCK_MAX
+    )]
+    Stuck {
+        /// Threads that do not come back.
+        threads: usize,
+    },
     /// The kernel refused something.
     #[error("cannot {what}: {source}")]
     Io {

@@ -1,36 +1,50 @@
 //! A disk that is served at a socket, by a thread of its own, to one frontend after another.
 //!
 //! ```text
-//!            ┌──────────────────────────── the thread ───────────────────────────────┐
-//!   listen ──► accept ──► messages, kicks, what is done ──► gone ──► all done ──► accept
+//!            ┌──────────── the export's thread ────────────┐
+//!   listen ──► accept ──► waits ──► the disk is back ──► accept
+//!                 └──► the frontend's thread: messages, kicks, what is done ──► gone ──► all done ──► closes, unmaps
 //! ```
 //!
-//! Invariant: the thread sleeps in poll(2) while there is nothing to do, and nowhere else, but for a frontend that has
-//! sent a part of a message. A frontend that is gone, or that was cut off, leaves nothing under way behind.
-//! Called by whoever serves disks.
+//! A frontend has the disk as long as it is connected. While another one waits, it is cut off when it says nothing, or only
+//! a part of a message, or when its thread is stuck with something that it has passed: then the disk is taken back, and the
+//! thread is left to itself.
+//!
+//! Invariant: the export's thread sleeps in poll(2), and touches nothing that a frontend has passed. A frontend that is
+//! gone, or that was cut off, leaves nothing under way behind. Called by whoever serves disks.
 
 use crate::disk::{Disk, Face};
 use crate::error::Error;
+use crate::frontend::{Frontend, Outcome, drop_aside};
 use crate::layout::{self, NAME_BYTES};
 use crate::medium::Medium;
-use crate::ring::Ring;
 use crate::stats::{Counters, Stats};
+use bywash_sync::{AtomicUsize, Ordering};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
-use vhost::vhost_user::{BackendReqHandler, Error as Spoken};
+use std::time::{Duration, Instant};
 
 /// Queues that a disk can have.
 pub const QUEUES_MAX: u16 = 16;
+/// Most threads of frontends that have gone or were cut off; with more, nobody is accepted.
+pub const STUCK_MAX: usize = 16;
 /// How long a thread is waited for that was told to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
-/// How long nobody is accepted after that could not be done, for want of descriptors, say.
+/// How long nobody is accepted after that could not be done, for want of descriptors, say; and how often a frontend is
+/// looked at while another one waits.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// Longest time that a frontend may hold up its thread with something that it has passed, or with the rest of a
+/// message, while another frontend waits.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Longest time that it may do so when the export ends.
+const PATIENCE_AT_END: Duration = Duration::from_secs(1);
+/// Longest time that a frontend may send nothing while another one waits.
+const GREETING: Duration = Duration::from_secs(10);
 
 /// How a disk is served.
 #[derive(Clone, Debug)]
@@ -107,25 +121,15 @@ pub struct Export {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What the thread shares with whoever has started it.
+/// State that the threads of an export share with its owner.
 #[derive(Debug)]
-struct Shared {
-    stop: OwnedFd,
-    /// The connection, to be shut down when a frontend is waited for to say the rest of a message.
-    connection: Mutex<Connection>,
+pub(crate) struct Shared {
+    /// Readable from when it is time to stop.
+    pub(crate) stop: OwnedFd,
+    pub(crate) thread_name: String,
+    /// Threads of frontends that are there, of those that have gone and of those that were cut off.
+    pub(crate) threads: AtomicUsize,
     counters: Arc<Counters>,
-}
-
-#[derive(Debug, Default)]
-struct Connection {
-    socket: Option<UnixStream>,
-    stopping: bool,
-}
-
-impl Shared {
-    fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Export {
@@ -143,45 +147,47 @@ impl Export {
     ) -> Result<Export, Error> {
         layout::check(&medium.geometry())?;
         // The kernel keeps 15 bytes of it.
-        let thread = thread::Builder::new().name(format!("vhost {}", options.name));
+        let thread_name = format!("vhost {}", options.name);
         let face = options.check()?;
         listener.set_nonblocking(true).map_err(|error| Error::io("prepare a socket", error))?;
+        // Until a frontend is served, none of its descriptors is to be in a queue that is closed here. Linux before 6.16
+        // lets them in.
+        bywash_link::let_descriptors_in(&listener, false)
+            .map_err(|error| Error::io("keep descriptors out", io::Error::other(error)))?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::io("make an event counter", error))?;
         let counters = Arc::new(Counters::default());
-        let shared = Arc::new(Shared { stop, connection: Mutex::default(), counters: counters.clone() });
+        let threads = AtomicUsize::new(0);
+        let shared = Arc::new(Shared { stop, thread_name, threads, counters: counters.clone() });
         let (end, ended) = channel();
         let theirs = shared.clone();
         let serve = move || {
-            let disk = Arc::new(Mutex::new(Disk::new(medium, face, counters)));
-            while let Some(socket) = accept(&listener, &theirs, &mut report) {
-                serve(socket, &disk, &theirs, &mut report);
+            let mut disk = Some(Box::new(Disk::new(medium, face, counters)));
+            while let Some(free) = disk.take() {
+                let Some(socket) = accept(&listener, &theirs, &mut report) else { break };
+                disk = serve(socket, free, &listener, &theirs, &mut report);
             }
-            drop(end);
+            drop((disk, end));
         };
-        let thread = thread.spawn(serve).map_err(|error| Error::io("start a thread", error))?;
+        let thread = thread::Builder::new().name(shared.thread_name.clone()).spawn(serve);
+        let thread = thread.map_err(|error| Error::io("start a thread", error))?;
         Ok(Export { shared, ended, thread: Some(thread) })
     }
 
     /// What it has done so far.
     pub fn stats(&self) -> Stats {
-        self.shared.counters.read()
+        let serving = self.shared.counters.is_serving.load(Ordering::Relaxed);
+        let threads = self.shared.threads.load(Ordering::Relaxed) as u64;
+        Stats { leaving: threads.saturating_sub(serving), ..self.shared.counters.read() }
     }
 }
 
 impl Drop for Export {
     /// Cuts off the frontend and waits until all that is under way is done: for ten seconds at most, after which the
-    /// thread is left to end when the medium lets it.
+    /// thread is left to end when the medium lets it. A frontend's thread that is stuck is not waited for.
     fn drop(&mut self) {
         // It cannot be full: this is the only time that it is written to.
         let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
-        let mut connection = self.shared.connection();
-        connection.stopping = true;
-        if let Some(socket) = connection.socket.take() {
-            // It fails if the frontend has gone already.
-            let _ = socket.shutdown(std::net::Shutdown::Both);
-        }
-        drop(connection);
         // Nothing is ever sent: the thread drops its end.
         let left = self.ended.recv_timeout(STOP_LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
         if let Some(thread) = self.thread.take().filter(|_| !left) {
@@ -193,7 +199,17 @@ impl Drop for Export {
 
 /// The next frontend. None: it is time to stop.
 fn accept(listener: &UnixListener, shared: &Shared, report: &mut impl FnMut(Event)) -> Option<UnixStream> {
+    let mut is_told = false;
     loop {
+        if shared.threads.load(Ordering::Relaxed) >= STUCK_MAX {
+            if !std::mem::replace(&mut is_told, true) {
+                report(Event::Failed(Error::Stuck { threads: STUCK_MAX }));
+            }
+            if is_time_to_stop(shared, &PAUSE) {
+                return None;
+            }
+            continue;
+        }
         let mut waiting = [PollFd::new(listener, PollFlags::IN), PollFd::new(&shared.stop, PollFlags::IN)];
         let waited = poll(&mut waiting, None);
         if !waiting[1].revents().is_empty() {
@@ -202,91 +218,142 @@ fn accept(listener: &UnixListener, shared: &Shared, report: &mut impl FnMut(Even
         if waited.is_err() {
             continue;
         }
-        let failure = match listener.accept().map(|(socket, _)| socket) {
-            Ok(socket) => match socket.set_nonblocking(false).and_then(|()| socket.try_clone()) {
-                Ok(clone) => {
-                    let mut connection = shared.connection();
-                    if connection.stopping {
-                        return None;
-                    }
-                    connection.socket = Some(clone);
-                    return Some(socket);
-                }
+        let failure = match listener.accept() {
+            Ok((socket, _)) => match socket.set_nonblocking(false) {
+                Ok(()) => return Some(socket),
                 Err(error) => error,
             },
             // It has gone again, or somebody else was faster.
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => error,
         };
         report(Event::Failed(Error::io("accept a frontend", failure)));
         // It would go on like that.
-        let _ = poll(&mut [PollFd::new(&shared.stop, PollFlags::IN)], Some(&PAUSE));
+        if is_time_to_stop(shared, &PAUSE) {
+            return None;
+        }
     }
 }
 
-/// Serves one frontend until it has gone.
-fn serve<M: Medium>(
+/// Waits for a while, or until it is time to stop.
+fn is_time_to_stop(shared: &Shared, limit: &Timespec) -> bool {
+    poll(&mut [PollFd::new(&shared.stop, PollFlags::IN)], Some(limit)).is_ok_and(|count| count > 0)
+}
+
+/// Serves one frontend until it has gone or was cut off; answers the disk, or none if the frontend's thread has panicked.
+fn serve<M: Medium + 'static>(
     socket: UnixStream,
-    disk: &Arc<Mutex<Disk<M>>>,
-    shared: &Shared,
+    disk: Box<Disk<M>>,
+    listener: &UnixListener,
+    shared: &Arc<Shared>,
     report: &mut impl FnMut(Event),
-) {
+) -> Option<Box<Disk<M>>> {
     report(Event::Connected);
     Counters::add(&shared.counters.frontends, 1);
-    let end = converse(socket, disk, shared);
-    shared.connection().socket = None;
-    lock(disk).forget_guest();
+    let Outcome { disk, end } = match Frontend::start(socket, disk, shared) {
+        Ok(frontend) => {
+            shared.counters.is_serving.store(1, Ordering::Relaxed);
+            let outcome = Turn::new(&frontend, listener, shared).wait();
+            shared.counters.is_serving.store(0, Ordering::Relaxed);
+            outcome?
+        }
+        Err(outcome) => outcome,
+    };
     report(match end {
         Ok(()) => Event::Gone,
         Err(error) => Event::Failed(error),
     });
+    Some(disk)
 }
 
-/// Only the disk's thread ever takes it, so nobody can have left it half done.
-fn lock<M>(disk: &Mutex<Disk<M>>) -> MutexGuard<'_, Disk<M>> {
-    disk.lock().unwrap_or_else(PoisonError::into_inner)
+/// A frontend's time with the disk, as the export sees it.
+struct Turn<'a, M> {
+    frontend: &'a Arc<Frontend<M>>,
+    listener: &'a UnixListener,
+    shared: &'a Arc<Shared>,
+    began: Instant,
+    /// Moment of the frontend's thread, and since when it has been that.
+    moment: (u64, Instant),
+    stopping: bool,
+    /// Why the frontend is cut off.
+    cut_off: Option<Error>,
 }
 
-fn converse<M: Medium>(socket: UnixStream, disk: &Arc<Mutex<Disk<M>>>, shared: &Shared) -> Result<(), Error> {
-    let heard = socket.try_clone().map_err(|error| Error::io("copy a descriptor", error))?;
-    let mut frontend = BackendReqHandler::from_stream(socket, disk.clone());
-    loop {
-        let again = lock(disk).turn();
-        let (spoken, stop) = sleep(&mut lock(disk), &heard, shared, again)?;
-        if stop {
-            return Ok(());
-        }
-        if spoken {
-            match frontend.handle_request() {
-                Ok(()) => {}
-                Err(Spoken::Disconnected | Spoken::SocketBroken(_) | Spoken::PartialMessage) => return Ok(()),
-                Err(error) => return Err(Error::Frontend(error.to_string())),
+impl<'a, M: Medium + 'static> Turn<'a, M> {
+    fn new(
+        frontend: &'a Arc<Frontend<M>>,
+        listener: &'a UnixListener,
+        shared: &'a Arc<Shared>,
+    ) -> Turn<'a, M> {
+        let began = Instant::now();
+        Turn { frontend, listener, shared, began, moment: (0, began), stopping: false, cut_off: None }
+    }
+
+    /// Waits until the disk is back; answers it and how the frontend has ended.
+    fn wait(mut self) -> Option<Outcome<M>> {
+        let mut is_wanted = false;
+        loop {
+            let (ended, stop, waiting) = self.look(is_wanted);
+            if ended {
+                let Outcome { disk, end } = self.frontend.outcome()?;
+                return Some(Outcome { disk, end: self.cut_off.map_or(end, Err) });
+            }
+            if stop && !self.stopping {
+                self.stopping = true;
+                self.frontend.shut_down();
+            }
+            let was_wanted = std::mem::replace(&mut is_wanted, waiting || self.stopping);
+            if !was_wanted {
+                self.moment.1 = Instant::now();
+            } else if let Some(mut disk) = self.press() {
+                Counters::add(&self.shared.counters.stuck, 1);
+                drop_aside(disk.forget_guest(), self.shared);
+                let threads = self.shared.threads.load(Ordering::Relaxed);
+                return Some(Outcome { disk, end: Err(Error::Stuck { threads }) });
             }
         }
     }
-}
 
-/// Waits until there is something to do. Answers whether the frontend has spoken, and whether it is time to stop.
-fn sleep<M: Medium>(
-    disk: &mut Disk<M>,
-    frontend: &UnixStream,
-    shared: &Shared,
-    again: bool,
-) -> Result<(bool, bool), Error> {
-    let under_way = disk.medium.under_way() > 0;
-    let at_once = again || (under_way && disk.medium.arm());
-    let mut waiting = Vec::with_capacity(3 + disk.rings.len());
-    waiting.push(PollFd::new(frontend, PollFlags::IN));
-    waiting.push(PollFd::new(&shared.stop, PollFlags::IN));
-    let kicks = disk.rings.iter().filter_map(Ring::kick);
-    let descriptors = kicks.chain(disk.medium.descriptor().filter(|_| under_way));
-    waiting.extend(descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
-    match poll(&mut waiting, at_once.then_some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
-        Ok(_) | Err(Errno::INTR) => {}
-        Err(error) => return Err(Error::io("wait for a frontend", error)),
+    /// Waits for the end, for the time to stop, or for another frontend to come; where one is there already, for a moment.
+    /// Answers which of these there is.
+    fn look(&self, is_wanted: bool) -> (bool, bool, bool) {
+        let stop = if self.stopping { PollFlags::empty() } else { PollFlags::IN };
+        let mut waiting = [
+            PollFd::new(&**self.frontend, PollFlags::IN),
+            PollFd::new(&self.shared.stop, stop),
+            PollFd::new(self.listener, if is_wanted { PollFlags::empty() } else { PollFlags::IN }),
+        ];
+        // What cannot be waited for is looked at again.
+        let _ = poll(&mut waiting, is_wanted.then_some(&PAUSE));
+        let [ended, stop, another] = waiting.each_ref().map(|waiting| !waiting.revents().is_empty());
+        let is_there = || {
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut [PollFd::new(self.listener, PollFlags::IN)], Some(&now)).is_ok_and(|count| count > 0)
+        };
+        (ended, stop, another || (is_wanted && is_there()))
     }
-    let (spoken, stop) = (!waiting[0].revents().is_empty(), !waiting[1].revents().is_empty());
-    let kicked = disk.rings.iter().filter(|ring| ring.kick().is_some()).zip(&waiting[2..]);
-    kicked.filter(|(_, kick)| !kick.revents().is_empty()).for_each(|(ring, _)| ring.hear());
-    Ok((spoken, stop))
+
+    /// Cuts the frontend off if it has taken too long while others wait; answers the disk if that does not help.
+    fn press(&mut self) -> Option<Box<Disk<M>>> {
+        let (moment, now) = (self.frontend.moment(), Instant::now());
+        if moment != self.moment.0 {
+            self.moment = (moment, now);
+        }
+        let patience = if self.stopping { PATIENCE_AT_END } else { PATIENCE };
+        let is_held_up = moment % 2 == 1 && now.duration_since(self.moment.1) > patience;
+        let is_silent = !self.frontend.has_spoken() && now.duration_since(self.began) > GREETING;
+        if !is_held_up && !is_silent {
+            return None;
+        }
+        if self.cut_off.is_none() && !self.stopping {
+            let what = if is_held_up { "the rest of a message" } else { "its first message" };
+            self.cut_off =
+                Some(Error::Frontend(format!("{what} did not come in time, and another frontend waits")));
+            self.frontend.shut_down();
+            // As long as it takes to see that.
+            self.moment.1 = now - patience.saturating_sub(PATIENCE_AT_END);
+            return None;
+        }
+        is_held_up.then(|| self.frontend.take_back()).flatten()
+    }
 }

@@ -34,7 +34,9 @@
 //! have the processor time of the disk's thread, and nothing of anybody else's.
 //!
 //! **When a frontend is gone**, everything that it had under way is done before the next one is served, which finds the
-//! disk as it would after a failure of power: what was not flushed may be there or not.
+//! disk as it would after a failure of power: what was not flushed may be there or not. A frontend that has passed
+//! something that does not let itself be received, mapped or closed holds up a thread of its own, and the next one is
+//! served without it; of such threads there are [`STUCK_MAX`] at most.
 //!
 //! **When this process is gone**, a frontend that has agreed to that (INFLIGHT_SHMFD) has a record of what was under way,
 //! and can connect to whoever serves the same disk next, who carries those requests out again: the guest waits, and
@@ -54,6 +56,7 @@ mod chain;
 mod disk;
 mod error;
 mod export;
+mod frontend;
 mod layout;
 mod medium;
 mod memory;
@@ -65,7 +68,7 @@ mod ring;
 mod stats;
 
 pub use error::Error;
-pub use export::{Event, Export, Options, QUEUES_MAX};
+pub use export::{Event, Export, Options, QUEUES_MAX, STUCK_MAX};
 pub use medium::{Done, Failure, Full, Geometry, Medium, Operation, Owner, Piece, Request};
 pub use on_volume::OnVolume;
 pub use stats::Stats;

@@ -1,25 +1,27 @@
 //! What a frontend says, and what is made of it.
 //!
 //! Source: QEMU's docs/interop/vhost-user.rst. Invariant: what was not offered is refused, and whatever is refused ends
-//! the connection: a frontend that goes on after that would not know what holds. Called by `vhost`, which reads and
-//! checks the messages themselves.
+//! the connection: a frontend that goes on after that would not know what holds. What a frontend passes is looked at,
+//! mapped and closed while its thread does not have the disk. Called by `vhost`, which reads and checks the messages
+//! themselves.
 
 use crate::disk::Disk;
+use crate::frontend::{Frontend, Held};
 use crate::layout::{self, EVENT_INDEX};
 use crate::medium::Medium;
 use crate::memory::Memory;
 use crate::record;
-use crate::ring::{ENTRIES_MAX, Ring};
+use crate::ring::{ENTRIES_MAX, Event, Ring};
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
     VhostUserLog, VhostUserMemoryRegion, VhostUserShMemConfig, VhostUserSharedMsg,
     VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
 };
 use vhost::vhost_user::{
-    Error, GpuBackend, Result, VhostUserBackendReqHandlerMut, VhostUserProtocolFeatures,
-    VhostUserVirtioFeatures,
+    Error, GpuBackend, Result, VhostUserBackendReqHandler, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
 };
 
 /// Of the protocol's own: configuration space, several queues, a record of what is under way. Acknowledgements come with
@@ -79,35 +81,48 @@ impl<M: Medium> Disk<M> {
     }
 }
 
-impl<M: Medium> VhostUserBackendReqHandlerMut for Disk<M> {
-    fn set_owner(&mut self) -> Result<()> {
+impl<M: Medium + 'static> Frontend<M> {
+    fn held(&self) -> Result<Held<'_, M>> {
+        self.disk().ok_or_else(|| refused("the disk was taken back"))
+    }
+
+    fn event(file: Option<File>) -> Result<Option<Event>> {
+        Event::from_file(file).map_err(refused)
+    }
+}
+
+impl<M: Medium + 'static> VhostUserBackendReqHandler for Frontend<M> {
+    fn set_owner(&self) -> Result<()> {
         Ok(())
     }
 
-    fn reset_owner(&mut self) -> Result<()> {
-        self.stop_all();
+    fn reset_owner(&self) -> Result<()> {
+        self.held()?.stop_all();
+        self.settle();
         Ok(())
     }
 
-    fn reset_device(&mut self) -> Result<()> {
-        self.stop_all();
-        self.agreed = 0;
+    fn reset_device(&self) -> Result<()> {
+        let mut disk = self.held()?;
+        disk.stop_all();
+        disk.agreed = 0;
+        drop(disk);
+        self.settle();
         Ok(())
     }
 
-    fn get_features(&mut self) -> Result<u64> {
-        Ok(self.offered())
+    fn get_features(&self) -> Result<u64> {
+        Ok(self.held()?.offered())
     }
 
-    fn set_features(&mut self, features: u64) -> Result<()> {
-        if features & !self.offered() != 0 {
-            return Err(refused(format!(
-                "it wants features {features:#x}, offered were {:#x}",
-                self.offered()
-            )));
+    fn set_features(&self, features: u64) -> Result<()> {
+        let mut disk = self.held()?;
+        let offered = disk.offered();
+        if features & !offered != 0 {
+            return Err(refused(format!("it wants features {features:#x}, offered were {offered:#x}")));
         }
-        self.agreed = features;
-        for ring in &mut self.rings {
+        disk.agreed = features;
+        for ring in &mut disk.rings {
             ring.set_event_index(features & EVENT_INDEX != 0);
             // Who cannot enable rings has them enabled.
             ring.enabled |= features & ENABLING == 0;
@@ -116,21 +131,25 @@ impl<M: Medium> VhostUserBackendReqHandlerMut for Disk<M> {
     }
 
     fn set_mem_table(
-        &mut self,
+        &self,
         regions: &[VhostUserMemoryRegion],
         files: Vec<File>,
         _: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
-        let memory = Memory::adopt(regions, files, self.face.memory_bytes_max).map_err(refused)?;
-        for ring in &mut self.rings {
+        let memory = Memory::adopt(regions, files, self.memory_bytes_max).map_err(refused)?;
+        let mut disk = self.held()?;
+        for ring in &mut disk.rings {
             ring.check(memory.map()).map_err(refused)?;
         }
-        self.memory = Some(memory);
+        disk.set_memory(memory);
+        drop(disk);
+        self.settle();
         Ok(None)
     }
 
-    fn set_vring_num(&mut self, index: u32, entries: u32) -> Result<()> {
-        let ring = self.ring(index)?;
+    fn set_vring_num(&self, index: u32, entries: u32) -> Result<()> {
+        let mut disk = self.held()?;
+        let ring = disk.ring(index)?;
         if ring.is_live() {
             return Err(refused("it changes the size of a ring that is in use"));
         }
@@ -138,7 +157,7 @@ impl<M: Medium> VhostUserBackendReqHandlerMut for Disk<M> {
     }
 
     fn set_vring_addr(
-        &mut self,
+        &self,
         index: u32,
         _: VhostUserVringAddrFlags,
         descriptor: u64,
@@ -146,40 +165,55 @@ impl<M: Medium> VhostUserBackendReqHandlerMut for Disk<M> {
         available: u64,
         _: u64,
     ) -> Result<()> {
-        let (ring, memory) = self.ring_and_memory(index)?;
+        let mut disk = self.held()?;
+        let (ring, memory) = disk.ring_and_memory(index)?;
         ring.place(descriptor, available, used, memory).map_err(refused)
     }
 
-    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
-        self.ring(index)?.set_next(base).map_err(refused)
+    fn set_vring_base(&self, index: u32, base: u32) -> Result<()> {
+        self.held()?.ring(index)?.set_next(base).map_err(refused)
     }
 
-    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
-        self.ring(index)?;
+    fn get_vring_base(&self, index: u32) -> Result<VhostUserVringState> {
+        let mut disk = self.held()?;
+        disk.ring(index)?;
         // Whoever stops a ring may take the memory away afterwards.
-        self.drain(Some(index as usize));
-        let next = self.ring(index)?.stop();
+        disk.drain(Some(index as usize));
+        let next = disk.ring(index)?.stop();
+        drop(disk);
+        // Whoever has stopped a ring does not listen any more.
+        self.settle();
         Ok(VhostUserVringState::new(index, next.into()))
     }
 
-    fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        let (ring, memory) = self.ring_and_memory(index.into())?;
-        ring.start(file, memory.map()).map_err(refused)
+    fn set_vring_kick(&self, index: u8, file: Option<File>) -> Result<()> {
+        let kick = Self::event(file)?;
+        let mut disk = self.held()?;
+        let (ring, memory) = disk.ring_and_memory(index.into())?;
+        ring.start(kick, memory.map()).map_err(refused)
     }
 
-    fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        self.ring(index.into())?.set_call(file).map_err(refused)
+    fn set_vring_call(&self, index: u8, file: Option<File>) -> Result<()> {
+        let call = Self::event(file)?.map(Arc::new);
+        self.held()?.ring(index.into())?.set_call(call.clone());
+        // What was given back before it came, by whoever served this ring before, may not have been heard of.
+        if let Some(call) = call {
+            call.ring();
+        }
+        Ok(())
     }
 
-    fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        self.ring(index.into())?.set_error(file).map_err(refused)
+    fn set_vring_err(&self, index: u8, file: Option<File>) -> Result<()> {
+        let error = Self::event(file)?;
+        self.held()?.ring(index.into())?.set_error(error);
+        Ok(())
     }
 
-    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+    fn get_protocol_features(&self) -> Result<VhostUserProtocolFeatures> {
         Ok(PROTOCOL)
     }
 
-    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+    fn set_protocol_features(&self, features: u64) -> Result<()> {
         let offered = PROTOCOL | VhostUserProtocolFeatures::REPLY_ACK;
         if features & !offered.bits() != 0 {
             let offered = offered.bits();
@@ -190,55 +224,60 @@ impl<M: Medium> VhostUserBackendReqHandlerMut for Disk<M> {
         Ok(())
     }
 
-    fn get_queue_num(&mut self) -> Result<u64> {
-        Ok(self.rings.len() as u64)
+    fn get_queue_num(&self) -> Result<u64> {
+        Ok(self.held()?.rings.len() as u64)
     }
 
-    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
-        self.ring(index)?.enabled = enable;
+    fn set_vring_enable(&self, index: u32, enable: bool) -> Result<()> {
+        self.held()?.ring(index)?.enabled = enable;
         Ok(())
     }
 
-    fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        self.configuration(offset, size)
-            .ok_or_else(|| refused("it asks for more configuration than there is"))
+    fn get_config(&self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        let configuration = self.held()?.configuration(offset, size);
+        configuration.ok_or_else(|| refused("it asks for more configuration than there is"))
     }
 
-    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+    fn set_config(&self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
         // All that a guest could write is whether there is a cache, and that was not offered.
         not_offered("the configuration cannot be written")
     }
 
-    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+    fn set_gpu_socket(&self, _: GpuBackend) -> Result<()> {
         not_offered("a disk has no display")
     }
 
-    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+    fn get_shared_object(&self, _: VhostUserSharedMsg) -> Result<File> {
         not_offered("shared objects were not offered")
     }
 
-    fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        let (rings, entries) = self.recorded(wanted)?;
+    fn get_inflight_fd(&self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        let (rings, entries) = self.held()?.recorded(wanted)?;
         let file = record::create(rings, entries).map_err(refused)?;
         let bytes = record::bytes_needed(rings, entries);
         Ok((VhostUserInflight::new(bytes, 0, rings, entries), file))
     }
 
-    fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
-        let (rings, entries) = self.recorded(given)?;
+    fn set_inflight_fd(&self, given: &VhostUserInflight, file: File) -> Result<()> {
+        let (rings, entries) = self.held()?.recorded(given)?;
         let records = record::adopt(file, given.mmap_offset, rings, entries).map_err(refused)?;
-        for (ring, record) in self.rings.iter_mut().zip(records) {
-            ring.set_record(record).map_err(refused)?;
+        let mut disk = self.held()?;
+        for (index, record) in records.into_iter().enumerate() {
+            if let Some(before) = disk.rings[index].set_record(record).map_err(refused)? {
+                disk.keep(before);
+            }
         }
+        drop(disk);
+        self.settle();
         Ok(())
     }
 
-    fn get_max_mem_slots(&mut self) -> Result<u64> {
+    fn get_max_mem_slots(&self) -> Result<u64> {
         not_offered("single regions of memory were not offered")
     }
 
     fn add_mem_region(
-        &mut self,
+        &self,
         _: &VhostUserSingleMemoryRegion,
         _: File,
         _: Option<bool>,
@@ -246,12 +285,12 @@ impl<M: Medium> VhostUserBackendReqHandlerMut for Disk<M> {
         not_offered("single regions of memory were not offered")
     }
 
-    fn remove_mem_region(&mut self, _: &VhostUserSingleMemoryRegion) -> Result<()> {
+    fn remove_mem_region(&self, _: &VhostUserSingleMemoryRegion) -> Result<()> {
         not_offered("single regions of memory were not offered")
     }
 
     fn set_device_state_fd(
-        &mut self,
+        &self,
         _: VhostTransferStateDirection,
         _: VhostTransferStatePhase,
         _: File,
@@ -259,15 +298,15 @@ impl<M: Medium> VhostUserBackendReqHandlerMut for Disk<M> {
         not_offered("migration was not offered")
     }
 
-    fn check_device_state(&mut self) -> Result<()> {
+    fn check_device_state(&self) -> Result<()> {
         not_offered("migration was not offered")
     }
 
-    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+    fn get_shmem_config(&self) -> Result<VhostUserShMemConfig> {
         not_offered("shared memory was not offered")
     }
 
-    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
+    fn set_log_base(&self, _: &VhostUserLog, _: File) -> Result<()> {
         not_offered("a log of written memory was not offered")
     }
 }

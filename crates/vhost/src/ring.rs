@@ -1,17 +1,20 @@
 //! One of a disk's rings: where the guest leaves its chains, and how both sides tell each other.
 //!
-//! Invariant: no call here waits. Descriptors that a frontend passes for notifications have to be event counters
-//! (eventfd(2)), which are read and written without waiting: a pipe that is full, or a file on a file system of the
-//! frontend's own, would hold up the disk. Called by `disk` and `messages`.
+//! Invariant: no call of a [`Ring`] waits. Descriptors that a frontend passes for notifications have to be event counters
+//! (eventfd(2)): a pipe, or a file on a file system of the frontend's own, could hold up whoever uses or closes it. Even an
+//! event counter can, where it is full and the frontend has taken O_NONBLOCK from it; so it is rung by the frontend's own
+//! thread, which then has nothing that others need ([`Event::ring`]). Called by `disk` and `messages`.
 
 use crate::chain::Chain;
 use crate::memory::{Map, Memory};
 use crate::record::Record;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlinkat};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::VecDeque;
 use std::fs::File;
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 
@@ -34,8 +37,8 @@ const LOOKS_MAX: usize = 4;
 pub(crate) struct Ring {
     queue: Queue,
     kick: Option<Event>,
-    call: Option<Event>,
-    error: Option<Event>,
+    call: Option<Arc<Event>>,
+    error: Option<Arc<Event>>,
     /// The frontend has said where it is.
     placed: bool,
     pub(crate) enabled: bool,
@@ -145,12 +148,11 @@ impl Ring {
     }
 
     /// Starts it, if the frontend has said where it is.
-    pub(crate) fn start(&mut self, kick: Option<File>, map: &Map) -> Result<(), String> {
+    pub(crate) fn start(&mut self, kick: Option<Event>, map: &Map) -> Result<(), String> {
         if !self.placed {
             return Err("a ring is started, and nothing said where it is".into());
         }
         self.check(map)?;
-        let kick = Event::from_file(kick)?;
         if !self.queue.ready() {
             self.take_over(map)?;
         }
@@ -180,27 +182,20 @@ impl Ring {
         Ok(())
     }
 
-    /// Where to keep what is under way.
-    pub(crate) fn set_record(&mut self, record: Record) -> Result<(), String> {
+    /// Sets the record of requests in flight, and returns the one that was used before.
+    pub(crate) fn set_record(&mut self, record: Record) -> Result<Option<Record>, String> {
         if self.queue.ready() {
             return Err("a record of what is under way comes for a ring that is in use".into());
         }
-        self.record = Some(record);
-        Ok(())
+        Ok(self.record.replace(record))
     }
 
-    pub(crate) fn set_call(&mut self, call: Option<File>) -> Result<(), String> {
-        self.call = Event::from_file(call)?;
-        // What was given back before it came, by whoever served this ring before, may not have been heard of.
-        if let Some(call) = &self.call {
-            call.ring();
-        }
-        Ok(())
+    pub(crate) fn set_call(&mut self, call: Option<Arc<Event>>) {
+        self.call = call;
     }
 
-    pub(crate) fn set_error(&mut self, error: Option<File>) -> Result<(), String> {
-        self.error = Event::from_file(error)?;
-        Ok(())
+    pub(crate) fn set_error(&mut self, error: Option<Event>) {
+        self.error = error.map(Arc::new);
     }
 
     /// Nothing more is taken. The next chain would be the one with this number.
@@ -288,34 +283,27 @@ impl Ring {
         }
     }
 
-    /// Tells the guest of what was given back, if it wants to hear of it; answers whether it was told.
-    pub(crate) fn tell(&mut self, map: &Map) -> Result<bool, Broken> {
+    /// Answers the event counter that tells the guest of what was given back, if it wants to hear of it.
+    pub(crate) fn tell(&mut self, map: &Map) -> Result<Option<Arc<Event>>, Broken> {
         self.news = false;
         let wanted = self.queue.needs_notification(map).map_err(|_| Broken)?;
-        match &self.call {
-            Some(call) if wanted => {
-                call.ring();
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
+        Ok(self.call.clone().filter(|_| wanted))
     }
 
-    /// It stops for good, and the frontend is told.
-    pub(crate) fn give_up(&mut self) {
+    /// It stops for good; answers the event counter that tells the frontend so.
+    pub(crate) fn give_up(&mut self) -> Option<Arc<Event>> {
         self.broken = true;
-        if let Some(error) = &self.error {
-            error.ring();
-        }
+        self.error.clone()
     }
 }
 
 /// An event counter of the frontend's.
 #[derive(Debug)]
-struct Event(OwnedFd);
+pub(crate) struct Event(OwnedFd);
 
 impl Event {
-    fn from_file(file: Option<File>) -> Result<Option<Event>, String> {
+    /// Takes an event counter; anything else is refused and closed, which may block.
+    pub(crate) fn from_file(file: Option<File>) -> Result<Option<Event>, String> {
         let Some(file) = file else { return Ok(None) };
         let refused = |error: Errno| format!("a descriptor for notifications cannot be used: {error}");
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -327,12 +315,16 @@ impl Event {
         Ok(Some(Event(file.into())))
     }
 
+    /// Takes what is in the counter, without waiting: O_NONBLOCK is the frontend's as much as this process's.
     fn hear(&self) {
+        let mut count = [0; 8];
+        let place = &mut [IoSliceMut::new(&mut count)];
         // Nothing to be read: somebody else has read it, and the ring is looked at all the same.
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        let _ = rustix::io::preadv2(&self.0, place, u64::MAX, ReadWriteFlags::NOWAIT);
     }
 
-    fn ring(&self) {
+    /// Adds one to the counter, which may block where the frontend wants it to: no lock may be held.
+    pub(crate) fn ring(&self) {
         // It fails when the counter is full, and then whoever looks at it is told already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }

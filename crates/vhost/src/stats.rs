@@ -23,9 +23,13 @@ pub struct Stats {
     pub notifications: u64,
     /// Most requests that were under way at the same time.
     pub under_way_max: u64,
+    /// Frontends from which the disk was taken back because their thread was stuck with something that they had passed.
+    pub stuck: u64,
+    /// Threads of frontends that have gone or were cut off, and that are still closing what was passed.
+    pub leaving: u64,
 }
 
-/// Written by the disk's thread alone, read by whoever asks.
+/// Written by one thread each, the frontend's that has the disk or the export's, read by whoever asks.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) frontends: AtomicU64,
@@ -37,6 +41,9 @@ pub(crate) struct Counters {
     pub(crate) bytes_written: AtomicU64,
     pub(crate) notifications: AtomicU64,
     pub(crate) under_way_max: AtomicU64,
+    pub(crate) stuck: AtomicU64,
+    /// 1 while a frontend has the disk.
+    pub(crate) is_serving: AtomicU64,
 }
 
 /// Numbers that nothing else depends on.
@@ -62,6 +69,8 @@ impl Counters {
             bytes_written: self.bytes_written.load(ALONE),
             notifications: self.notifications.load(ALONE),
             under_way_max: self.under_way_max.load(ALONE),
+            stuck: self.stuck.load(ALONE),
+            leaving: 0,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What can go wrong.
 
 use crate::extent::{Blocks, Bytes, Extent, Span};
+use crate::identity::DeviceId;
 use std::path::PathBuf;
 
 /// Why something was not done.
@@ -81,7 +82,10 @@ pub enum Error {
     #[error("there is a volume '{0}' already; remove it first, or use another name")]
     Exists(String),
     /// Volumes are on the device.
-    #[error("there are volumes on device '{device}', of which one is '{volume}'; remove them first")]
+    #[error(
+        "there are volumes on device '{device}', of which one is '{volume}'; remove them first, or forget them with it \
+         (--volumes)"
+    )]
     Occupied {
         /// The device.
         device: String,
@@ -91,7 +95,7 @@ pub enum Error {
     /// The device is not what it was.
     #[error(
         "device '{device}' had {had} of {had_block}, and has {has} of {has_block} now; attach the one that it was, \
-         or forget it"
+         or forget it (bywash volume --policy STORE forget {device})"
     )]
     OtherDevice {
         /// Its name.
@@ -105,8 +109,48 @@ pub enum Error {
         /// How large they are.
         has_block: Bytes,
     },
+    /// The device has another identity than the one that the store knows by its name.
+    #[error(
+        "device '{device}' is known with {known}, and the one that was given has {found}; give the device that it was, or          forget it (bywash volume --policy STORE forget {device})"
+    )]
+    OtherIdentity {
+        /// Its name.
+        device: String,
+        /// Identity that the store knows.
+        known: String,
+        /// Identity of the one that was given.
+        found: String,
+    },
+    /// The store knows the device by another name.
+    #[error(
+        "the device that was given as '{given}' is '{known}' by its label {id}; give it as {known}=..., or give it the          other name (bywash volume --policy STORE relabel {known}=... --to {given})"
+    )]
+    OtherName {
+        /// Name that it was given by.
+        given: String,
+        /// Name that the store knows.
+        known: String,
+        /// Its identity.
+        id: DeviceId,
+    },
+    /// There is such a device.
+    #[error("there is a device '{0}' already; forget it first, or use another name")]
+    DeviceExists(String),
+    /// The volume was on memory that is no more.
+    #[error(
+        "volume '{volume}' is gone: its device '{device}' was memory, and ended with the server that had it; create it          anew, or remove it"
+    )]
+    Gone {
+        /// Its name.
+        volume: String,
+        /// The device.
+        device: String,
+    },
     /// A device or a volume has at least one block, and no more than there are numbers.
-    #[error("{size} cannot be the size of '{name}': it must have at least one block, and end within 64 bits")]
+    #[error(
+        "{size} cannot be the size of '{name}': it must have at least one block, a device with a label a MiB besides, and \
+         end within 64 bits"
+    )]
     Size {
         /// What it is for.
         name: String,

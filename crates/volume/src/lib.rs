@@ -40,6 +40,7 @@
 //! Nothing here reads or writes a device, speaks to a client or starts a thread.
 //!
 //! - [`Store`], [`Volume`], [`Device`], [`Contents`]: volumes, and what of a device is free
+//! - [`DeviceId`], [`Label`]: the identity of a device, and the label on it that says so
 //! - [`Ownership`], [`Mode`], [`Person`], [`Access`], [`Denied`]: who may do what
 //! - [`Table`], [`Grant`], [`GrantNumber`], [`Pieces`], [`Refusal`]: what a client was granted, checked for each request
 //! - [`Bytes`], [`Blocks`], [`BlockSize`], [`Extent`], [`Span`]: sizes and places
@@ -49,16 +50,20 @@
 
 mod error;
 mod extent;
+mod identity;
+mod label;
 mod right;
 mod store;
 mod table;
 
 pub use error::Error;
 pub use extent::{BlockSize, Blocks, Bytes, Extent, Span};
+pub use identity::{DeviceId, NotAnId};
+pub use label::{LABEL_BYTES, LABEL_NAME_BYTES_MAX, LABEL_PLACES, Label, LabelError, RESERVED_BYTES};
 pub use right::{Access, Class, Denied, Mode, Ownership, Person};
 pub use store::{
-    Contents, DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, NAME_BYTES_MAX, Store, VOLUMES_MAX,
-    Volume,
+    Contents, DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, Identity, Move, NAME_BYTES_MAX, Store,
+    VOLUMES_MAX, Volume,
 };
 pub use table::{
     DeviceNumber, GRANT_EXTENTS_MAX, GRANTS_MAX, Grant, GrantNumber, PIECES_MAX, Pieces, Refusal, Table,

@@ -194,25 +194,31 @@ class Bar(NamedTuple):
     throughput: Interval
     """Bytes a second."""
     binding: str
-    """What worked most of its time."""
+    """Resource that worked for the largest share of the time."""
+    busy: float
+    """Share of the time that the binding resource worked, from 0 to 1."""
     processors: float
-    """The share of the time that the host's processors were taken."""
+    """Share of the time that the host's processors were taken, from 0 to 1."""
+    says: float | None
+    """Ratio to the figure's first bar that the paper states."""
+    says_binding: str | None
+    """Resource that the paper says is the limit."""
+    verdict: Literal["agrees", "differs", "reference"]
+    """Whether the binding resource is the one that the paper names; reference: it names none."""
 
 
 class Target(NamedTuple):
-    """Something that a paper says of what it simulated, and what comes out here."""
+    """Statement of a paper about something that it simulated, and the number that comes out here."""
 
     source: str
-    """Where it says so."""
+    """Part of the paper that makes the statement."""
     what: str
-    """What it is about."""
+    """Quantity that the statement is about."""
     says: str
-    """What it says."""
+    """The statement: a value, "more than" or "at most" a limit, or "nothing"."""
     simulated: float
-    """What comes out."""
-    range: tuple[float, float]
-    """What that must lie between to agree."""
-    agrees: bool
-    """Whether it does."""
+    """Number simulated here."""
+    verdict: Literal["agrees", "differs", "reference"]
+    """Result of the comparison: a value agrees within 15 %, a limit strictly; reference: no number is published."""
     note: str
-    """What to know about it."""
+    """Reason for a difference."""

@@ -4,7 +4,8 @@ use super::trials::interval;
 use crate::errors;
 use crate::records::{record, tuple};
 use crate::waiting::beside;
-use bywash_sim::paper::{Target, servers, streams};
+use bywash_sim::paper::servers::{self, Figures};
+use bywash_sim::paper::{Target, streams};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -25,26 +26,29 @@ pub(crate) fn bars<'py>(py: Python<'py>, number: &Bound<'py, PyAny>) -> PyResult
             name: &bar.name,
             throughput: interval(py, bar.throughput)?,
             binding: &bar.binding,
+            busy: bar.busy,
             processors: bar.processors,
+            says: bar.says,
+            says_binding: bar.says_binding,
+            verdict: bar.verdict.name(),
         })
     })
 }
 
-/// What the papers say of what they simulated, against what comes out here, simulated now on all processors: some
-/// seconds.
+/// Statements of the papers about what they simulated, against the numbers that come out here, simulated now on all
+/// processors: some seconds.
 #[pyfunction]
 pub(crate) fn targets(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     let targets: Vec<Target> = beside(py, || {
-        Ok([servers::targets(), servers::gap_targets(), streams::targets()].into_iter().flatten().collect())
+        Ok([Figures::simulated().targets(), servers::gap_targets(), streams::targets()].concat())
     })?;
     tuple(py, &targets, |target| {
         record!(py, MODULE, "Target", {
             source: target.source,
             what: target.what,
-            says: target.says,
+            says: target.says(),
             simulated: target.simulated,
-            range: target.range,
-            agrees: target.agrees(),
+            verdict: target.verdict.name(),
             note: target.note,
         })
     })

@@ -27,7 +27,7 @@ use std::sync::{Mutex, PoisonError};
 ///     Bytes of the memory that data is copied through where a volume is not mapped; default 16 MiB, or what the server
 ///     allows.
 /// wait
-///     ``"adaptive"`` (default) spins for some tens of microseconds, then sleeps; ``"spin"``; ``"sleep"``.
+///     ``"adaptive"`` (default) spins where that has paid, for 100 us at most, then sleeps; ``"spin"``; ``"sleep"``.
 /// reconnect
 ///     Seconds for which it is tried to connect again when the server has gone; what was not completed is asked again
 ///     then. None (default): ``ServerGone``.

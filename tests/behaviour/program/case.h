@@ -37,6 +37,10 @@ enum expectation {
     WRITES = 2,       /* writes were served at user level */
     NO_READS = 4,     /* no read was served at user level */
     NO_WRITES = 8,    /* no write was served at user level */
+    /* It looks at positions in a way that no library can follow. */
+    KERNEL_POSITIONS = 16,
+    POSITION_READS = 32, /* reads were served at user level, if positions are kept there */
+    KERNEL_WRITES = 64,  /* nothing: mapped writes are off, for the case is about what they do not keep */
 };
 
 struct test_case {
@@ -50,7 +54,7 @@ extern const struct test_case opening_cases[], descriptor_cases[], reuse_cases[]
     vector_cases[], sharing_cases[], transfer_cases[], stream_cases[], process_cases[], spawn_cases[],
     size_cases[], sparse_cases[], fault_cases[], buffer_cases[], signal_cases[], handler_cases[],
     thread_cases[], lock_cases[], durability_cases[], async_cases[], confinement_cases[], scale_cases[],
-    mount_cases[], time_cases[];
+    mount_cases[], time_cases[], race_cases[], resource_cases[], mask_cases[], hidden_cases[];
 
 /* Failing and skipping. */
 _Noreturn void fail(const char *file, int line, const char *format, ...)

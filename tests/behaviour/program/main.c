@@ -13,6 +13,7 @@ static const struct test_case *const tables[] = {
     transfer_cases, stream_cases,     process_cases, spawn_cases,   size_cases,       sparse_cases,
     fault_cases,   buffer_cases,     signal_cases,  handler_cases, thread_cases,     lock_cases,
     durability_cases, async_cases,   confinement_cases, scale_cases, mount_cases,    time_cases,
+    race_cases,    resource_cases,   mask_cases,    hidden_cases,
 };
 
 static const char *folder = ".";
@@ -220,6 +221,15 @@ static int closed(char **words) {
     return 0;
 }
 
+/* `--blocked`: SIGBUS and SIGSEGV were inherited blocked. */
+static int blocked(void) {
+    sigset_t now;
+    EQUAL(sigprocmask(SIG_BLOCK, NULL, &now), 0);
+    EQUAL(sigismember(&now, SIGBUS), 1);
+    EQUAL(sigismember(&now, SIGSEGV), 1);
+    return 0;
+}
+
 static int list(void) {
     for (size_t table = 0; table < sizeof tables / sizeof *tables; table++)
         for (const struct test_case *one = tables[table]; one->name; one++)
@@ -235,6 +245,8 @@ int main(int count, char **words) {
         return list();
     if (count == 5 && strcmp(words[1], "--read-on") == 0)
         return read_on(words + 2);
+    if (count == 2 && strcmp(words[1], "--blocked") == 0)
+        return blocked();
     if (count == 3 && strcmp(words[1], "--closed") == 0)
         return closed(words + 2);
     if (count == 3) {

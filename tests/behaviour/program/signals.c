@@ -248,7 +248,7 @@ static void slow_calls_are_still_interrupted(void) {
 
 const struct test_case signal_cases[] = {
     {"signals/handlers_do_io_while_main_does", handlers_do_io_while_main_does, READS},
-    {"signals/handlers_share_the_position_with_main", handlers_share_the_position_with_main, READS},
+    {"signals/handlers_share_the_position_with_main", handlers_share_the_position_with_main, POSITION_READS},
     {"signals/handlers_jump_out_of_io", handlers_jump_out_of_io, READS},
     {"signals/jumping_leaves_other_threads_running", jumping_leaves_other_threads_running, READS},
     {"signals/faults_with_all_signals_blocked", faults_with_all_signals_blocked, READS},

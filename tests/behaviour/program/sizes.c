@@ -181,7 +181,34 @@ static void an_unlinked_file_that_was_opened_twice(void) {
     }
 }
 
+/* A buffer larger than the file: as many bytes as there are, whatever becomes of the file. */
+static void small_file_in_a_large_buffer(void) {
+    enum { BYTES = 1000 };
+    static unsigned char buffer[128 * 1024];
+    int fd = make("f", 1, BYTES), other = open(path("f"), O_RDWR);
+    struct iovec parts[3] = {{buffer, 300}, {buffer + 300, 600}, {buffer + 900, 5000}};
+    for (int i = 0; i < 200; i++) {
+        EQUAL(pread(fd, buffer, sizeof buffer, 0), BYTES);
+        DATA(buffer, 1, 0, BYTES);
+        EQUAL(pread(fd, buffer, PAGE, 400), BYTES - 400);
+        DATA(buffer, 1, 400, BYTES - 400);
+        EQUAL(preadv(fd, parts, 3, 0), BYTES);
+        DATA(buffer, 1, 0, BYTES);
+        EQUAL(pread(fd, buffer, PAGE, BYTES), 0);
+    }
+    EQUAL(KERNEL(SYS_ftruncate, (long)other, 500L), 0);
+    EQUAL(pread(fd, buffer, sizeof buffer, 0), 500);
+    EQUAL(pread(fd, buffer, PAGE, 400), 100);
+    EQUAL(KERNEL(SYS_ftruncate, (long)other, 2000L), 0);
+    EQUAL(pread(fd, buffer, sizeof buffer, 0), 2000);
+    DATA(buffer, 1, 0, 500);
+    for (int i = 500; i < 2000; i++)
+        EQUAL(buffer[i], 0);
+    EQUAL(pread(fd, buffer, PAGE, 1900), 100);
+}
+
 const struct test_case size_cases[] = {
+    {"sizes/small_file_in_a_large_buffer", small_file_in_a_large_buffer, READS},
     {"sizes/truncation_is_seen_at_once", truncation_is_seen_at_once, READS},
     {"sizes/truncation_by_name", truncation_by_name, READS},
     {"sizes/regrown_bytes_are_zero", regrown_bytes_are_zero, READS},

@@ -169,6 +169,33 @@ static void flags_of_vectors(void) {
     FILE_IS("f", 1, 2 * PAGE + 200);
 }
 
+/* A file that is read by lists alone is served like any other. */
+static void lists_alone_are_enough(void) {
+    enum { CALLS = 400 };
+    struct iovec parts[2] = {{data, 100}, {data + 100, 300}};
+    int fd = make("f", 1, 4 * PAGE);
+    for (int i = 0; i < CALLS; i++) {
+        off_t at = i * 677 % (3 * PAGE);
+        if (i % 2)
+            EQUAL(preadv(fd, parts, 2, at), 400);
+        else
+            EQUAL(preadv2(fd, parts, 2, at, 0), 400);
+        DATA(data, 1, at, 400);
+    }
+}
+
+static void lists_alone_are_enough_at_the_position(void) {
+    enum { CALLS = 400 };
+    struct iovec parts[2] = {{data, 100}, {data + 100, 300}};
+    int fd = make("f", 1, 4 * PAGE);
+    for (int i = 0; i < CALLS; i++) {
+        off_t at = i * 677 % (3 * PAGE);
+        EQUAL(lseek(fd, at, SEEK_SET), at);
+        EQUAL(readv(fd, parts, 2), 400);
+        DATA(data, 1, at, 400);
+    }
+}
+
 /* The same memory as source and target: a read into the mapping of the file itself. */
 static void buffers_in_the_files_own_mapping(void) {
     int fd = make_hot("f", 1, 4);
@@ -192,6 +219,9 @@ const struct test_case vector_cases[] = {
     {"vectors/vectors_are_checked", vectors_are_checked, READS},
     {"vectors/minus_one_means_the_position", minus_one_means_the_position, READS},
     {"vectors/flags_of_vectors", flags_of_vectors, READS},
+    {"vectors/lists_alone_are_enough", lists_alone_are_enough, READS},
+    {"vectors/lists_alone_are_enough_at_the_position", lists_alone_are_enough_at_the_position,
+     POSITION_READS},
     {"vectors/buffers_in_the_files_own_mapping", buffers_in_the_files_own_mapping, READS},
     {0},
 };

@@ -49,6 +49,8 @@ pub struct Counts {
     pub kernel_reads: u64,
     /// Writes served by the kernel.
     pub kernel_writes: u64,
+    /// Windows given up to make room for others.
+    pub windows_evicted: u64,
 }
 
 impl Counts {
@@ -59,6 +61,7 @@ impl Counts {
         self.user_writes += other.user_writes;
         self.kernel_reads += other.kernel_reads;
         self.kernel_writes += other.kernel_writes;
+        self.windows_evicted += other.windows_evicted;
     }
 
     /// Reads served at user level, of all reads.
@@ -80,6 +83,7 @@ impl Counts {
             user_writes: sum(Counter::UserWrites),
             kernel_reads: sum(Counter::KernelReads),
             kernel_writes: sum(Counter::KernelWrites),
+            windows_evicted: sum(Counter::WindowsEvicted),
         }
     }
 }
@@ -107,8 +111,8 @@ impl Run<'_> {
         if let Some(library) = self.library {
             command.env("LD_PRELOAD", library);
             command.env("BYWASH_SESSION", session.path().to_string_lossy().as_ref());
-            // So that mappings are written on a disk too, after few writes.
-            command.env("BYWASH_HOT_WRITES", "4");
+            // So that files are served after few reads, whatever that gains.
+            command.env("BYWASH_ADVANCE", "1000000");
         }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let status = wait(command.spawn()?, self.limit)?;

@@ -43,9 +43,19 @@ fn none_at_user_level(counts: Counts) {
 }
 
 #[test]
-fn without_settings_files_are_served() {
+fn without_settings_reads_are_served_and_writes_are_not() {
     let counts = counts_with(|_| vec![]);
+    assert!(counts.user_reads > 0 && counts.user_writes == 0, "{counts:?}");
+}
+
+#[test]
+fn writes_are_mapped_when_they_are_switched_on() {
+    let counts = counts_with(|_| vec![("BYWASH_WRITES", "1".into())]);
     assert!(counts.user_reads > 0 && counts.user_writes > 0, "{counts:?}");
+    for off in ["0", ""] {
+        let counts = counts_with(|_| vec![("BYWASH_WRITES", off.into())]);
+        assert_eq!(counts.user_writes, 0, "{counts:?}");
+    }
 }
 
 #[test]
@@ -77,14 +87,80 @@ fn a_prefix_ends_at_a_name() {
 
 #[test]
 fn the_threshold_bounds_what_is_served() {
-    let all = counts_with(|_| vec![]);
-    let few = counts_with(|_| vec![("BYWASH_THRESHOLD", "300".into())]);
+    let user = || ("BYWASH_POSITIONS", "user".into());
+    let all = counts_with(|_| vec![user()]);
+    let few = counts_with(|_| vec![user(), ("BYWASH_THRESHOLD", "300".into())]);
     assert!(few.user_reads > 0 && few.user_reads * 4 < all.user_reads * 3, "{few:?} of {all:?}");
 }
 
 #[test]
+fn positions_are_the_kernels_unless_said_otherwise() {
+    let reads = |value: &str| counts_with(|_| vec![("BYWASH_POSITIONS", value.into())]).user_reads;
+    let by_default = counts_with(|_| vec![]).user_reads;
+    assert_eq!(by_default, reads("kernel"));
+    assert_eq!(by_default, reads("nobody"));
+    // The case reads at the position some hundreds of times.
+    assert!(reads("user") > by_default + 200, "{by_default}");
+}
+
+/// Ends of a run of a case of `resources/` in these surroundings.
+fn resources(case: &str, environment: Vec<(&'static str, String)>) -> (Outcome, Counts) {
+    let (program, library) = built();
+    let places = Place::all(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let folder = places[0].folder().unwrap();
+    let run = Run {
+        program,
+        arguments: vec![format!("resources/{case}"), folder.path().to_string_lossy().into_owned()],
+        library: Some(library),
+        environment,
+        limit: Duration::from_secs(60),
+    };
+    run.finish().unwrap()
+}
+
+/// Ends of a run that reads 64 MiB some times and may have 16 MiB resident in the end, with this bound.
+fn large_file_with(bound: Option<&str>) -> (Outcome, Counts) {
+    let bound = bound.map(|bound| ("BYWASH_RESIDENT", bound.to_owned()));
+    let limit = ("CASE_RESIDENT_KIB", (16 << 10).to_string());
+    resources("reading_a_large_file", bound.into_iter().chain([limit]).collect())
+}
+
+/// Counts of 60,000 reads of a file of 8 MiB of which half may be mapped at a time.
+fn halves(environment: Vec<(&'static str, String)>) -> Counts {
+    let bound = ("BYWASH_RESIDENT", "4M".to_owned());
+    let environment = environment.into_iter().chain([bound]).collect();
+    let (outcome, counts) = resources("reading_one_half_after_the_other", environment);
+    assert_eq!(outcome, Outcome::Passed);
+    counts
+}
+
+#[test]
+fn what_is_hot_of_one_file_may_move() {
+    let counts = halves(vec![]);
+    // Without the windows of the first half given up it is less than half of them.
+    assert!(counts.user_reads > 45_000, "{counts:?}");
+    assert!((1..=8).contains(&counts.windows_evicted), "{counts:?}");
+}
+
+#[test]
+fn a_window_in_use_does_not_make_room() {
+    let counts = halves(vec![("CASE_EVENLY", "1".into())]);
+    assert!(counts.user_reads > 15_000 && counts.windows_evicted <= 8, "{counts:?}");
+}
+
+#[test]
+fn what_is_resident_of_files_is_bounded() {
+    let (outcome, counts) = large_file_with(Some("8M"));
+    assert_eq!(outcome, Outcome::Passed);
+    assert!(counts.user_reads > 0, "{counts:?}");
+    // Unbounded, it is all of the file: the bound is what keeps it small.
+    let (outcome, _) = large_file_with(None);
+    assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+}
+
+#[test]
 fn no_room_for_windows_is_no_failure() {
-    none_at_user_level(counts_with(|_| vec![("BYWASH_WINDOWS", "0".into())]));
+    none_at_user_level(counts_with(|_| vec![("BYWASH_RESIDENT", "0".into())]));
 }
 
 #[test]

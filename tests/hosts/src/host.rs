@@ -72,14 +72,15 @@ impl Host {
     /// # Panics
     /// With what it says if it fails.
     pub fn ip(&self, words: &str) {
-        self.try_ip(words).unwrap_or_else(|said| panic!("{said}"));
+        self.try_ip(words).map(drop).unwrap_or_else(|said| panic!("{said}"));
     }
 
-    pub(crate) fn try_ip(&self, words: &str) -> Result<(), String> {
+    /// Runs `ip`, and answers what it printed, or what it says if it fails.
+    pub(crate) fn try_ip(&self, words: &str) -> Result<String, String> {
         let output = self.run(|| Command::new("ip").args(words.split_whitespace()).output());
         let output = output.map_err(|error| format!("cannot run ip (Debian package iproute2): {error}"))?;
         match output.status.success() {
-            true => Ok(()),
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             false => Err(format!("ip {words}: {}", String::from_utf8_lossy(&output.stderr).trim())),
         }
     }

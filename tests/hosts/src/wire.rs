@@ -1,9 +1,15 @@
 //! A wire: two virtual Ethernet devices, each in a host, with addresses and neighbours that need no asking.
 //!
-//! Invariant: the devices are made inside of the hosts and go with them. Called by [`crate::Hosts`].
+//! Invariant: the devices are made inside of the hosts and go with them, and what is sent into them arrives from the
+//! beginning. Called by [`crate::Hosts`].
 
 use crate::host::Host;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest wait until a device is ready.
+const READY_MAX: Duration = Duration::from_secs(30);
 
 /// One end of a wire.
 #[derive(Clone, Debug)]
@@ -52,7 +58,26 @@ pub(crate) fn join(one: &mut Host, other: &mut Host, wire: u8, mtu: u32) -> Resu
             ))?;
         }
     }
+    carries(one, near_name)?;
+    carries(other, far_name)?;
     one.ports.push(near);
     other.ports.push(far);
     Ok(())
+}
+
+/// Waits until a device takes what is sent into it. The kernel gives a device its queue when one of its threads has heard
+/// that the other end of the wire is up, which takes a while on a busy machine; until then the device drops everything
+/// without an error.
+fn carries(host: &Host, name: &str) -> Result<(), String> {
+    let until = Instant::now() + READY_MAX;
+    loop {
+        let said = host.try_ip(&format!("-oneline link show dev {name}"))?;
+        if said.contains(" state UP ") && !said.contains(" qdisc noop ") {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            return Err(format!("the device {name} does not come up: {}", said.trim()));
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -160,3 +160,15 @@ pub fn watch(test: &'static str, limit: Duration) -> impl Drop {
     });
     Watch(done)
 }
+
+/// Waits for a peer that connects, for as long as [`LIMIT`].
+pub fn accept(listener: &bywash_link::Listener) -> OwnedFd {
+    let end = Instant::now() + LIMIT;
+    loop {
+        if let Some(peer) = listener.try_accept().unwrap() {
+            return peer;
+        }
+        assert!(Instant::now() < end, "nobody connects");
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}

@@ -1,15 +1,18 @@
 //! Peers that die or lie: what the tests of paths and channels have in common.
 //!
 //! - [`Child`]: a process that can be killed at any moment; [`Belongings`]: what may not be left behind then
-//! - [`Words`], [`send`], [`receive`], [`memory`]: what a liar writes and says
+//! - [`Words`], [`accept`], [`send`], [`receive`], [`memory`]: what a liar writes and says
+//! - [`Lingering`], [`SilentFile`]: descriptors that hold up whoever closes them
 //! - [`Random`], [`fill`], [`check`]: numbers and contents by a seed
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod blocking;
 mod liar;
 mod processes;
 mod random;
 
-pub use liar::{FIXED, LIMIT, Words, memory, receive, send, timed, watch};
+pub use blocking::{Lingering, SilentFile};
+pub use liar::{FIXED, LIMIT, Words, accept, memory, receive, send, timed, watch};
 pub use processes::{Belongings, Child, alone, inherited_sockets, memfd_mappings, memfds, role};
 pub use random::{Random, SIZE_MIN, WAITS, check, fill, rounds, wait_by_name};

@@ -150,13 +150,15 @@ impl Stage {
     }
 
     /// How the library is set up for a program of this side, if it is.
-    pub(crate) fn preload(&self) -> Option<[(&'static str, &Path); 3]> {
+    pub(crate) fn preload(&self) -> Option<[(&'static str, &Path); 4]> {
         let counted = self.counted.as_ref()?;
         Some([
             ("LD_PRELOAD", self.library.as_path()),
             ("BYWASH_SESSION", counted.path()),
-            // So that mappings are written on a disk too, after few writes.
-            ("BYWASH_HOT_WRITES", Path::new("4")),
+            // So that what lies on tmpfs is written through mappings too.
+            ("BYWASH_WRITES", Path::new("1")),
+            // So that files are served after few reads, whatever that gains.
+            ("BYWASH_ADVANCE", Path::new("1000000")),
         ])
     }
 

@@ -151,7 +151,7 @@ static void buffers(void)
 	both_sides(0, &client, &server);
 	FAILS(bywash_buffer_alloc(client, (1 << 16) + 1, &all), BYWASH_ERROR_TOO_LARGE, "65536 at most");
 	OK(bywash_buffer_alloc(client, 1 << 16, &all));
-	FAILS(bywash_buffer_alloc(client, 1, &other), BYWASH_ERROR_NO_ROOM, "free something");
+	FAILS(bywash_buffer_alloc(client, 1, &other), BYWASH_ERROR_NO_ROOM, "this program holds 65536 in 1 buffers");
 	CHECK(other.id == 0);
 	OK(bywash_buffer_capacity(all, &length));
 	CHECK(length == 1 << 16);
@@ -172,11 +172,13 @@ static void buffers(void)
 	/* It is the server's meanwhile, and its room is not there for others. */
 	struct bywash_submission submission = {.opcode = 1, .buffer = all};
 	OK(bywash_client_submit(client, &submission, NULL));
-	FAILS(bywash_buffer_alloc(client, 1, &other), BYWASH_ERROR_NO_ROOM, "");
+	FAILS(bywash_buffer_alloc(client, 1, &other), BYWASH_ERROR_NO_ROOM, "65536 in 1 wait for the server");
 	struct bywash_request_contents contents;
 	struct bywash_request request = next_of(server, &contents);
 	CHECK(contents.length == 10);
+	FAILS(bywash_buffer_alloc(client, 1, &other), BYWASH_ERROR_NO_ROOM, "the server has 65536 in 1");
 	OK(bywash_request_complete(&request, 0, 0));
+	FAILS(bywash_buffer_alloc(client, 1, &other), BYWASH_ERROR_NO_ROOM, "65536 in 1 are done and wait to be reaped");
 	struct bywash_completion completion;
 	OK(bywash_client_reap(client, 10 * SECOND, &completion));
 	OK(bywash_buffer_free(&completion.buffer));

@@ -221,6 +221,12 @@ static void an_arena_that_is_used_up(void)
 		count++;
 	CHECK(answer == BYWASH_ERROR_TIMED_OUT && count >= 4 && all[count].id == 0);
 	FAILS(bywash_alloc(one, 100000, 1000000, &container), BYWASH_ERROR_TIMED_OUT, "within the time");
+	FAILS(bywash_alloc(one, 100000, 1000000, &container), BYWASH_ERROR_TIMED_OUT, "the peer holds 0 in 0 ");
+	struct bywash_stats stats;
+	OK(bywash_path_stats(one, &stats, sizeof stats));
+	CHECK(stats.arena_held == count && stats.arena_held_bytes >= count * 100000);
+	CHECK(stats.arena_shipped == 0 && stats.arena_held_bytes <= stats.arena_bytes);
+	CHECK(stats.arena_largest_free < 100000);
 	FAILS(bywash_alloc(one, 2 << 20, 0, &container), BYWASH_ERROR_TOO_LARGE, "larger");
 	while (count-- > 0)
 		OK(bywash_free(&all[count]));

@@ -1,5 +1,6 @@
 //! The command line of `bywash serve` and `bywash volume`.
 
+use crate::socket::{self, SocketArg, mode};
 use bywash_device::{Spec, read_size};
 use bywash_server::Patience;
 use clap::{Args, Subcommand, ValueHint};
@@ -54,12 +55,12 @@ pub struct ServerArgs {
     pub limits: Option<PathBuf>,
 
     /// Offer a volume to virtual machines as a disk (vhost-user-blk), at a socket of its own; again for more
-    #[arg(long = "vhost-user", value_name = "NAME=PATH", value_parser = export)]
+    #[arg(long = "vhost-user", value_name = "NAME=PATH[,mode=MODE][,group=GROUP]", value_parser = export)]
     pub exports: Vec<ExportArg>,
 
-    /// Tell Prometheus at this address, as in 127.0.0.1:9105, under /metrics
-    #[arg(long, value_name = "ADDR")]
-    pub metrics: Option<SocketAddr>,
+    /// Tell Prometheus what is done, under /metrics: at a Unix socket, or at tcp:ADDR,token=FILE
+    #[arg(long, value_name = "PATH[,mode=MODE][,group=GROUP]", value_parser = metrics)]
+    pub metrics: Option<MetricsArg>,
 
     /// The processor that requests are served on
     #[arg(long, value_name = "N")]
@@ -86,16 +87,48 @@ impl ServerArgs {
 pub struct ExportArg {
     /// The volume's name.
     pub volume: String,
-    /// The socket's.
-    pub path: PathBuf,
+    /// The socket.
+    pub socket: SocketArg,
 }
 
 fn export(text: &str) -> Result<ExportArg, String> {
     match text.split_once('=') {
-        Some((volume, path)) if !volume.is_empty() && !path.is_empty() => {
-            Ok(ExportArg { volume: volume.to_owned(), path: path.into() })
+        Some((volume, socket)) if !volume.is_empty() && !socket.is_empty() => {
+            Ok(ExportArg { volume: volume.to_owned(), socket: SocketArg::read(socket)? })
         }
         _ => Err("give a volume's name and a socket's, as in disk1=/run/bywash/disk1".to_owned()),
+    }
+}
+
+/// The place at which metrics are told, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricsArg {
+    /// A Unix socket: to those who may connect.
+    Unix(SocketArg),
+    /// An address of the network.
+    Tcp {
+        /// It.
+        address: SocketAddr,
+        /// File with the token that requests bear; none: to everybody who can connect.
+        token: Option<PathBuf>,
+    },
+}
+
+fn metrics(text: &str) -> Result<MetricsArg, String> {
+    const FORMS: &str = "write a path for a Unix socket, or tcp:ADDR,token=FILE, as in tcp:127.0.0.1:9105,token=/etc/bywash/token";
+    let Some(rest) = text.strip_prefix("tcp:") else {
+        let words = socket::pieces(text);
+        let is_address = words.first().is_some_and(|word| word.parse::<SocketAddr>().is_ok());
+        return if is_address { Err(FORMS.to_owned()) } else { SocketArg::read(text).map(MetricsArg::Unix) };
+    };
+    let words = socket::pieces(rest);
+    let address = words[0].parse().map_err(|_| FORMS.to_owned())?;
+    match &words[1..] {
+        [open] if open == "open" => Ok(MetricsArg::Tcp { address, token: None }),
+        [token] if token.starts_with("token=") && token.len() > "token=".len() => {
+            Ok(MetricsArg::Tcp { address, token: Some(token["token=".len()..].into()) })
+        }
+        _ => Err("everybody who can connect would read it: give token=FILE, or open if they may".to_owned()),
     }
 }
 
@@ -109,12 +142,6 @@ fn poll(text: &str) -> Result<Poll, String> {
     }
     let micros = text.parse().map_err(|_| "give microseconds, or forever".to_owned())?;
     Ok(Poll(Some(Duration::from_micros(micros))))
-}
-
-/// A mode in octal.
-fn mode(text: &str) -> Result<u16, String> {
-    let bits = u16::from_str_radix(text, 8).ok().filter(|bits| bits & !0o777 == 0);
-    bits.ok_or_else(|| "give three octal digits, as in 640".to_owned())
 }
 
 /// `bywash serve status`.
@@ -167,12 +194,12 @@ pub enum VolumeCommand {
     Create {
         /// Its name
         name: String,
+        /// Its size
+        #[command(flatten)]
+        size: SizeArgs,
         /// The device that it is to be on
         #[arg(long, value_name = "NAME")]
         device: String,
-        /// How large, at least: bytes, or with K, M, G, T
-        #[arg(long, value_name = "SIZE", value_parser = read_size)]
-        size: u64,
         /// Whose it is: a name or a number [default: the user who asks]
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
@@ -193,9 +220,9 @@ pub enum VolumeCommand {
     Resize {
         /// Its name
         name: String,
-        /// How large, at least: bytes, or with K, M, G, T
-        #[arg(value_parser = read_size)]
-        size: u64,
+        /// Its size
+        #[command(flatten)]
+        size: SizeArgs,
     },
     /// Give a volume another name
     Rename {
@@ -231,20 +258,77 @@ pub enum VolumeCommand {
         /// Its name
         name: String,
     },
+    /// List devices, with the identity on the label of each
+    Devices {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take a device into the store (--policy), and write a label on it that it is known by
+    Adopt {
+        /// The device, as `bywash serve` has it
+        #[arg(value_name = "NAME=SPEC[,OPTION...]")]
+        device: Spec,
+        /// Take it although that is lost which it holds; the refusal says what to write
+        #[arg(long, value_name = "WHAT")]
+        force: Option<String>,
+    },
+    /// Give a device of the store (--policy) another name, or write its label again
+    Relabel {
+        /// The device, as `bywash serve` has it
+        #[arg(value_name = "NAME=SPEC[,OPTION...]")]
+        device: Spec,
+        /// The name that it is to have
+        #[arg(long, value_name = "NAME")]
+        to: Option<String>,
+        /// Write the label although there is none: you know that it is the device of that name
+        #[arg(long)]
+        force: bool,
+    },
+    /// Forget a device of the store (--policy), which need not be there any more
+    Forget {
+        /// Its name
+        name: String,
+        /// Forget the volumes on it as well
+        #[arg(long)]
+        volumes: bool,
+    },
+}
+
+/// The size of a volume: behind its name, or by --size.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub struct SizeArgs {
+    /// How large, at least: bytes, or with K, M, G, T
+    #[arg(value_name = "SIZE", value_parser = read_size)]
+    size: Option<u64>,
+    /// The same
+    #[arg(long = "size", value_name = "SIZE", value_parser = read_size)]
+    size_option: Option<u64>,
+}
+
+impl SizeArgs {
+    /// Bytes; one of the two is there.
+    pub fn bytes(&self) -> u64 {
+        self.size.or(self.size_option).unwrap_or_default()
+    }
 }
 
 pub const SERVE_NOTES: &str = "\
 Devices:
   NAME=mem:SIZE     memory; options: latency=NS, bandwidth=BYTES/s, pages=2M|reserved|4K, chunk=SIZE, depth=N
-  NAME=file:PATH    a file; options: size=SIZE, sparse, read-only, cached, depth=N, using=ring|threads
-  NAME=block:PATH   a block device; options: read-only, cached, depth=N, using=ring|threads
+  NAME=file:PATH    a file; options: size=SIZE, sparse, read-only, cached, depth=N, engine=io_uring|threads, threads=N
+  NAME=block:PATH   a block device; options: read-only, cached, depth=N, engine=io_uring|threads, threads=N
   A comma in a path is written '\\,'.
+  A file or block device is known by a label, which has its first MiB. A blank one gets it at the first start; of any
+  other `bywash volume adopt` says what would be lost.
 
 Examples:
   bywash serve --device fast=mem:1G
   bywash serve --policy /var/lib/bywash/volumes --device disk=file:/var/lib/bywash/disk,size=100G
-  bywash volume create log --device disk --size 10G --owner mysql --mode 600
+  bywash volume create log 10G --device disk --owner mysql --mode 600
   bywash serve --policy volumes --device disk=file:disk --vhost-user root=/run/bywash/root
+  bywash serve --device fast=mem:1G --metrics /run/bywash/metrics,mode=660,group=prometheus
   bywash serve status
 
 It serves until SIGINT, SIGTERM or SIGHUP: then what is under way is done and made durable.
@@ -252,10 +336,14 @@ Exit status: 0 it has served and was told to end; 125 it could not begin, or som
 
 pub const VOLUME_NOTES: &str = "\
 Examples:
-  bywash volume create log --device fast --size 256M --owner mysql
+  bywash volume create log 256M --device fast --owner mysql
+  bywash volume resize log 512M
   bywash volume list
   bywash volume permit log --mode 640 --group backup
   bywash volume --policy /var/lib/bywash/volumes list
+  bywash volume --policy /var/lib/bywash/volumes adopt disk=block:/dev/nvme1n1 --force GPT
+  bywash volume --policy /var/lib/bywash/volumes forget disk --volumes
 
+Sizes are rounded up to whole blocks of the device; it is told when they were.
 Changes are for root and for the user who runs the server; everybody may list what he may open.
 Exit status: 0 done; 125 not done (the message says why).";

@@ -3,14 +3,17 @@
 //! The library moves; here is what a person sees of it: the plan, the progress, the report, and what Ctrl-C does.
 //!
 //! - [`progress`]: a bar, or lines
+//! - [`sources`]: several sources, which a flow does not have
 //! - [`tell`]: the report for people
 
 mod progress;
+mod sources;
 mod tell;
 
 use crate::cli::{By, EXIT_OWN_FAILURE, FlowArgs, Rate};
 use crate::error::Failure;
 use crate::signals::Signals;
+use crate::standard::{Unfailing, say};
 use bywash_flow::report::Told;
 use bywash_flow::{Error, Failed, Flow, Report, Stage};
 use progress::Progress;
@@ -31,13 +34,8 @@ pub fn main(arguments: &FlowArgs) -> Result<i32, Failure> {
         true => explain(&flow, arguments),
         false => run(&flow, arguments),
     });
-    Ok(outcome.unwrap_or_else(|error| {
-        eprintln!("bywash flow: {error}");
-        match error {
-            Error::Usage(_) | Error::Unfit { .. } => EXIT_OWN_FAILURE,
-            _ => EXIT_FAILED,
-        }
-    }))
+    // Nothing has begun.
+    Ok(outcome.unwrap_or_else(|error| conclude(Err(error.into()), arguments, None)))
 }
 
 /// The flow that the command line describes.
@@ -45,10 +43,12 @@ fn flow_of(arguments: &FlowArgs) -> Result<Flow, Error> {
     let [source, stages @ .., sink] = arguments.words.as_slice() else {
         return Err(Error::Usage("name where from and where to".into()));
     };
-    let mut flow = Flow::new(source.parse()?, sink.parse()?)
+    let mut flow = Flow::new(source.as_os_str().try_into()?, sink.as_os_str().try_into()?)
         .by_reference(arguments.by == By::Reference)
         .sync(arguments.sync)
-        .one_way(arguments.one_way);
+        .prefer(arguments.prefer)
+        .one_way(arguments.one_way)
+        .resume(arguments.resume);
     let rate = match arguments.rate {
         Some(Rate::Bytes(bytes)) => Some(bytes),
         Some(Rate::Auto) => {
@@ -63,10 +63,17 @@ fn flow_of(arguments: &FlowArgs) -> Result<Flow, Error> {
         }
     }
     for stage in stages {
-        flow = flow.stage(stage.parse()?);
+        let read = Stage::try_from(stage.as_os_str());
+        flow = flow.stage(read.map_err(|error| sources::refused(source, stages, sink).unwrap_or(error))?);
     }
     if let Some(algorithm) = arguments.hash {
         flow = flow.stage(Stage::Hash { algorithm, expect: None });
+    }
+    if let Some((algorithm, expect)) = arguments.expect_hash.clone() {
+        flow = flow.stage(Stage::Hash { algorithm, expect: Some(expect) });
+    }
+    if let Some(size) = arguments.expect_size {
+        flow = flow.expect_size(size);
     }
     if let Some(via) = arguments.via {
         flow = flow.via(via);
@@ -118,29 +125,36 @@ fn conclude(outcome: Result<Report, Failed>, arguments: &FlowArgs, signal: Optio
         Err(failed) => (*failed.report, Some(failed.error)),
     };
     if let Some(text) = told {
-        let to_stderr = arguments.words.last().is_some_and(|sink| sink == "-");
-        // Nobody is left to tell if this fails.
-        let _ = if to_stderr {
-            io::stderr().write_all(text.as_bytes())
-        } else {
-            io::stdout().write_all(text.as_bytes())
-        };
-    } else if !arguments.quiet {
-        eprint!("{}", tell::render(&report));
+        tell_json(&text, arguments);
+    } else if !arguments.quiet && (error.is_none() || !report.pieces.is_empty()) {
+        let _ = Unfailing.write_all(tell::render(&report).as_bytes());
     }
     match (error, signal) {
         (None, _) => 0,
         (Some(Error::Cancelled), Some(signal)) => {
-            eprintln!("bywash flow: ended by a signal{}", tell::kept(&report));
+            say(format_args!("bywash flow: ended by a signal{}", tell::kept(&report)));
             EXIT_SIGNAL + signal
         }
         (Some(error), _) => {
-            eprintln!("bywash flow: {error}{}", tell::kept(&report));
+            say(format_args!("bywash flow: {error}{}", tell::kept(&report)));
             match error {
                 Error::Usage(_) | Error::Unfit { .. } => EXIT_OWN_FAILURE,
                 _ => EXIT_FAILED,
             }
         }
+    }
+}
+
+/// Writes to standard output, or to standard error where the data has gone to standard output.
+fn tell_json(text: &str, arguments: &FlowArgs) {
+    let to_stderr = arguments.words.last().is_some_and(|sink| sink == "-");
+    let written = match to_stderr {
+        true => Unfailing.write_all(text.as_bytes()),
+        false => io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()),
+    };
+    if let Err(error) = written {
+        // The data is where it should be, and the exit status says so.
+        say(format_args!("bywash flow: cannot write the report to standard output: {error}"));
     }
 }
 

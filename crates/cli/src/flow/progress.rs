@@ -1,6 +1,7 @@
 //! How far a flow is: a bar on a terminal, lines elsewhere.
 
 use crate::cli::FlowArgs;
+use crate::standard::say;
 use bywash_flow::Watch;
 use bywash_flow::size::Bytes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -58,7 +59,7 @@ impl Progress {
                     let moved = watch.moved();
                     let rate = ((moved - last.1) as f64 / since.as_secs_f64()) as u64;
                     let of = watch.total().map_or(String::new(), |total| format!(" of {}", Bytes(total)));
-                    eprintln!("{}{of}, {}/s", Bytes(moved), Bytes(rate));
+                    say(format_args!("{}{of}, {}/s", Bytes(moved), Bytes(rate)));
                     *last = (Instant::now(), moved);
                 }
             }
@@ -68,8 +69,8 @@ impl Progress {
     /// Tells something above it.
     pub fn line(&self, text: &str) {
         match self {
-            Progress::Bar { bar, .. } => bar.suspend(|| eprintln!("bywash flow: {text}")),
-            _ => eprintln!("bywash flow: {text}"),
+            Progress::Bar { bar, .. } => bar.suspend(|| say(format_args!("bywash flow: {text}"))),
+            _ => say(format_args!("bywash flow: {text}")),
         }
     }
 

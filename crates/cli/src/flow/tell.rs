@@ -1,7 +1,8 @@
 //! The report for people.
 
+use bywash_flow::plan::Prefer;
 use bywash_flow::size::{Bytes, Count};
-use bywash_flow::{Accounting, Piece, Report};
+use bywash_flow::{Accounting, Piece, Report, Share};
 use std::fmt::Write;
 
 /// A line of what was moved, and a line for each thing beyond that.
@@ -51,9 +52,28 @@ fn line(text: &mut String, piece: &Piece, named: bool) {
     for account in &piece.datagrams {
         let _ = writeln!(text, "  {}", datagrams(account));
     }
+    if piece.shares.len() > 1 {
+        let _ =
+            writeln!(text, "  in turns: {}", piece.shares.iter().map(share).collect::<Vec<_>>().join("; "));
+    }
     for fallback in &piece.fallbacks {
         let _ = writeln!(text, "  not {}: {}", fallback.mover, fallback.why);
     }
+}
+
+/// Words for the share of a mover that took turns with others: its bytes, and the cost of its better turn.
+fn share(share: &Share) -> String {
+    let cost = match (share.seconds_per_gb, share.of) {
+        (None, _) => "too little to tell".to_owned(),
+        (Some(seconds), Prefer::Time) => format!("{}/s", Bytes((1e9 / seconds.max(1e-9)) as u64)),
+        (Some(seconds), Prefer::Cpu) => format!("CPU {seconds:.2} s/GB"),
+    };
+    format!(
+        "{} moved {} at {cost}{}",
+        share.mover,
+        Bytes(share.bytes),
+        if share.won { ", and went on" } else { "" }
+    )
 }
 
 /// What became of datagrams at one end, as far as that end knows.

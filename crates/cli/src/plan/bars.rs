@@ -22,7 +22,7 @@ pub fn texts(number: u32) -> Option<(String, String)> {
 /// A line for each bar.
 fn table(bars: &[Bar]) -> String {
     let mut text = String::from(
-        "bar,MiB/s,half width of the 95 % interval,against the first,the paper's,bound by,processors taken\n",
+        "bar,MiB/s,half width of the 95 % interval,against the first,the paper's,bound by,share of the time that it works,processors taken\n",
     );
     let first = bars.first().map_or(1.0, |bar| bar.throughput.mean);
     for bar in bars {
@@ -30,13 +30,14 @@ fn table(bars: &[Bar]) -> String {
         // A string takes everything that is written to it.
         let _ = writeln!(
             text,
-            "\"{}\",{},{},{},{},{},{}",
+            "\"{}\",{},{},{},{},{},{},{}",
             bar.name,
             mean / MIB,
             half / MIB,
             bar.throughput.mean / first,
             bar.says.map_or(String::new(), |says| says.to_string()),
             bar.binding,
+            bar.busy,
             bar.processors
         );
     }

@@ -1,33 +1,41 @@
-//! `bywash plan check`: what the papers say, against what is computed and simulated here.
+//! `bywash plan check`: the papers' statements against the numbers that are computed and simulated here.
 
 use super::watch::Watch;
 use super::words::{json, print};
 use crate::cli::CheckArgs;
 use crate::error::Failure;
-use bywash_model::check::{self, Line, Verdict};
-use bywash_sim::paper::servers::{self, Ratios, VARIANTS};
+use bywash_model::check::{self, Line};
+use bywash_model::claim::Verdict;
+use bywash_sim::paper::servers::{self, Bar, Figures, Ratios, VARIANTS};
 use bywash_sim::paper::{Target, streams};
 use serde::Serialize;
 
-/// Everything.
+const MIB: f64 = 1048576.0;
+
+/// Everything that the command tells.
 #[derive(Serialize)]
 struct Checked {
-    /// Of the model.
+    /// Statements about the model.
     computed: Vec<Line>,
-    /// Of the simulator.
-    simulated: Vec<Simulated>,
-    /// What the ratios are if what the papers do not give is otherwise.
+    /// Statements about what the papers simulated.
+    simulated: Vec<Target>,
+    /// Bars of the simulated figures: throughput, and what binds.
+    bars: Vec<OfFigure>,
+    /// Ratios with other values of the parameters that the papers do not give.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sensitivity: Vec<Sensitivity>,
-    /// Whether all of that was simulated that was asked for.
+    /// Whether every simulation that was asked for came to its end.
     is_whole: bool,
 }
 
+/// A bar with the number of its figure.
 #[derive(Serialize)]
-struct Simulated {
+struct OfFigure {
+    figure: u32,
     #[serde(flatten)]
-    target: Target,
-    verdict: Verdict,
+    bar: Bar,
+    /// Throughput against the figure's first bar.
+    ratio: f64,
 }
 
 #[derive(Serialize)]
@@ -36,19 +44,16 @@ struct Sensitivity {
     ratios: Ratios,
 }
 
-/// Tells all of it.
+/// Computes, simulates and tells all of it.
 ///
 /// # Errors
-/// That standard output cannot be written.
+/// [`Failure`] if standard output cannot be written.
 pub fn check(arguments: &CheckArgs) -> Result<i32, Failure> {
     let variants = if arguments.sensitivity { VARIANTS } else { &[] };
     let watch = Watch::new(1 + variants.len() as u64);
     watch.go_on(0.0);
-    let targets = servers::targets().into_iter().chain(servers::gap_targets()).chain(streams::targets());
-    let simulated = targets.map(|target| {
-        let verdict = if target.agrees() { Verdict::Agrees } else { Verdict::Differs };
-        Simulated { target, verdict }
-    });
+    let figures = Figures::simulated();
+    let statements = [figures.targets(), servers::gap_targets(), streams::targets()];
     watch.ended(1);
     let mut sensitivity = Vec::new();
     for variant in variants {
@@ -61,44 +66,38 @@ pub fn check(arguments: &CheckArgs) -> Result<i32, Failure> {
     watch.finish();
     let checked = Checked {
         computed: check::table(),
-        simulated: simulated.collect(),
+        simulated: statements.concat(),
+        bars: [(8, figures.web), (9, figures.video)].into_iter().flat_map(in_figure).collect(),
         is_whole: sensitivity.len() == variants.len(),
         sensitivity,
     };
     print(&if arguments.json { json(&checked) } else { in_words(&checked) })
 }
 
+fn in_figure((figure, bars): (u32, Vec<Bar>)) -> impl Iterator<Item = OfFigure> {
+    let first = bars.first().map_or(1.0, |bar| bar.throughput.mean);
+    bars.into_iter().map(move |bar| OfFigure { figure, ratio: bar.throughput.mean / first, bar })
+}
+
 fn in_words(checked: &Checked) -> String {
     let mut text = String::new();
     for line in &checked.computed {
-        text += &format!(
-            "{:9}  Fig. {}  {}: the paper says {}, computed {}\n",
-            line.verdict.name(),
-            line.figure,
-            line.point,
-            line.says,
-            line.computed
+        let says = if line.says == "-" { String::new() } else { format!("the paper says {}, ", line.says) };
+        text += &entry(
+            line.verdict,
+            &format!("Fig. {}  {}: {says}computed {}", line.figure, line.point, line.computed),
+            line.note,
         );
-        if !line.note.is_empty() {
-            text += &format!("{:19}{}\n", "", line.note);
-        }
     }
-    let computed = checked.computed.iter().map(|line| line.verdict);
-    text += &format!("{}\n\n", counted(computed));
-    for Simulated { target, verdict } in &checked.simulated {
-        text += &format!(
-            "{:9}  {}  {}: the paper says {}, simulated {:.3}\n",
-            verdict.name(),
-            target.source,
-            target.what,
-            target.says,
-            target.simulated
-        );
-        if !target.note.is_empty() {
-            text += &format!("{:19}{}\n", "", target.note);
-        }
+    text += &format!("{}\n\n", counted(checked.computed.iter().map(|line| line.verdict)));
+    for target in &checked.simulated {
+        text += &entry(target.verdict, &statement(target), target.note);
     }
-    text += &format!("{}\n", counted(checked.simulated.iter().map(|one| one.verdict)));
+    text += &format!("{}\n\n", counted(checked.simulated.iter().map(|target| target.verdict)));
+    for bar in &checked.bars {
+        text += &entry(bar.bar.verdict, &in_a_line(bar), "");
+    }
+    text += &format!("{}\n", counted(checked.bars.iter().map(|bar| bar.bar.verdict)));
     if !checked.sensitivity.is_empty() {
         text += "\n";
         text += &sensitivity(&checked.sensitivity);
@@ -109,17 +108,58 @@ fn in_words(checked: &Checked) -> String {
     text
 }
 
-fn counted(verdicts: impl Iterator<Item = Verdict>) -> String {
-    let all: Vec<Verdict> = verdicts.collect();
-    let differ = all.iter().filter(|verdict| **verdict == Verdict::Differs).count();
-    format!("{} lines, {differ} differ", all.len())
+/// A verdict with what it is about, and its note on a line of its own.
+fn entry(verdict: Verdict, about: &str, note: &str) -> String {
+    let mut text = format!("{:9}  {about}\n", verdict.name());
+    if !note.is_empty() {
+        text += &format!("{:19}{note}\n", "");
+    }
+    text
 }
 
-/// As a table in Markdown.
+fn statement(target: &Target) -> String {
+    let found = significant(target.simulated);
+    let head = format!("{}  {}", target.source, target.what);
+    match (target.verdict, target.claim.deviation(target.simulated)) {
+        (Verdict::Reference, _) => format!("{head}: simulated {found}"),
+        (_, Some(off)) => {
+            format!("{head}: the paper says {}, simulated {found} ({:+.1} %)", target.says(), 100.0 * off)
+        }
+        (_, None) => format!("{head}: the paper says {}, simulated {found}", target.says()),
+    }
+}
+
+/// A number with three significant digits, however small.
+fn significant(number: f64) -> String {
+    let whole_digits = if number == 0.0 { 1.0 } else { number.abs().log10().floor() + 1.0 };
+    format!("{number:.*}", (3.0 - whole_digits).clamp(0.0, 9.0) as usize)
+}
+
+fn in_a_line(OfFigure { figure, bar, ratio }: &OfFigure) -> String {
+    let says = bar.says_binding.map_or(String::new(), |named| format!("; the paper says that {named} bind"));
+    format!(
+        "Fig. {figure}  {:27} {:4.0} MiB/s, {ratio:.2} of the first; bound by {} ({:.0} % busy), processors taken \
+         {:.0} %{says}",
+        bar.name,
+        bar.throughput.mean / MIB,
+        bar.binding,
+        100.0 * bar.busy,
+        100.0 * bar.processors
+    )
+}
+
+fn counted(verdicts: impl Iterator<Item = Verdict>) -> String {
+    let all: Vec<Verdict> = verdicts.collect();
+    let [agree, differ, reference] = [Verdict::Agrees, Verdict::Differs, Verdict::Reference]
+        .map(|wanted| all.iter().filter(|verdict| **verdict == wanted).count());
+    format!("{} lines: {agree} agree, {differ} differ, {reference} for reference", all.len())
+}
+
+/// The ratios of each variant, as a table in Markdown.
 fn sensitivity(rows: &[Sensitivity]) -> String {
     let mut text = String::from(
-        "| | Web switch / PCI | active 300 MHz | active 1.5 GHz | best / PCI | RapidIO / InfiniBand | video best / PCI | \
-         video switch / PCI | video idle |\n|---|---|---|---|---|---|---|---|---|\n",
+        "| | Web switch / PCI | active 300 MHz | active 1.5 GHz | best / PCI | RapidIO / InfiniBand | video active, PCI \
+         | video switch / PCI | video idle |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     text += "| the paper | 1.15 | 1.85 | 2.12 | 2.46 | 1 | 1.47 | 1.31 | > 0.9 |\n";
     for Sensitivity { what, ratios } in rows {
@@ -129,7 +169,7 @@ fn sensitivity(rows: &[Sensitivity]) -> String {
             ratios.web_fast,
             ratios.web_best,
             ratios.web_switches,
-            ratios.video_best,
+            ratios.video_active,
             ratios.video_switch,
             ratios.video_idle,
         ];

@@ -8,6 +8,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::fmt::Write;
 use std::fs;
+use std::io;
 use std::path::Path;
 
 pub const WIDTH: u32 = 960;
@@ -57,7 +58,8 @@ pub fn write(arguments: &FigureArgs) -> Result<i32, Failure> {
         for (ending, text) in [("svg", drawing), ("csv", table)] {
             let path = out.join(format!("figure-{number}.{ending}"));
             fs::write(&path, text).map_err(failed(&path))?;
-            println!("{}", path.display());
+            io::Write::write_fmt(&mut io::stdout(), format_args!("{}\n", path.display()))
+                .map_err(Failure::Output)?;
         }
     }
     Ok(0)

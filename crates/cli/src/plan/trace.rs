@@ -2,6 +2,7 @@
 
 use crate::cli::TraceArgs;
 use crate::error::Failure;
+use crate::standard::Unfailing;
 use bywash_sim::trace::{Imported, Left, Trace};
 use std::collections::HashSet;
 use std::fs;
@@ -22,7 +23,7 @@ pub fn write(arguments: &TraceArgs) -> Result<i32, Failure> {
         }
         None => io::stdout().write_all(trace.as_bytes()).map_err(Failure::Output)?,
     }
-    eprint!("{}: {}", path.display(), in_words(&imported));
+    let _ = write!(Unfailing, "{}: {}", path.display(), in_words(&imported));
     Ok(0)
 }
 

@@ -5,14 +5,13 @@
 
 use crate::cli::WebArgs;
 use crate::error::Failure;
-use crate::http::{self, Content, Site};
+use crate::http::{self, Content, Listener, Service};
 use crate::signals::Signals;
 use std::borrow::Cow;
 use std::fs;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
-use std::sync::Arc;
 
 #[cfg(feature = "page")]
 const PAGE: Option<&[u8]> = Some(include_bytes!(env!("BYWASH_PAGE")));
@@ -54,14 +53,15 @@ fn offer(page: &'static [u8], port: u16) -> Result<i32, Failure> {
     let address = listener.local_addr().map_err(refused)?;
     writeln!(io::stdout(), "http://{address}/").map_err(Failure::Output)?;
     listener.set_nonblocking(true).map_err(refused)?;
-    let site: Arc<Site> = Arc::new(move |path: &str| match path {
+    let site = move |path: &str| match path {
         "/" | "/index.html" => Ok(Content { kind: "text/html; charset=utf-8", bytes: Cow::Borrowed(page) }),
         _ => Err("there is only /\n"),
-    });
+    };
+    let (listener, service) = (Listener::Tcp(listener), Service::new(Box::new(site), None));
     loop {
         if let Some(signal) = signals.seen() {
             return Ok(EXIT_SIGNAL + signal);
         }
-        http::turn(&listener, &site).map_err(refused)?;
+        http::turn(&listener, &service).map_err(refused)?;
     }
 }

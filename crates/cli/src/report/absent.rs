@@ -1,19 +1,22 @@
-//! Why a program did not load the preloaded library, as far as its file tells (ld.so(8), elf(5)).
+//! Why a program did not load the preloaded library, as far as its file tells (ld.so(8)).
 //!
-//! Reads a few hundred bytes of the program; called only when the library did not report from it.
+//! Called only when the library did not report from the program.
 
+use bywash_executable::Reason;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The reason, in a few words, given whether the library was switched `off`.
-pub fn explain(program: &OsStr, off: bool) -> String {
+/// The reason, in a few words, given whether the library was switched `off` and why it cannot serve the
+/// program, if its file tells.
+pub fn explain(program: &OsStr, off: bool, unserved: Option<Reason>) -> String {
     if off {
         return "switched off".into();
     }
-    resolve(program).as_deref().and_then(reason).unwrap_or("static or set-uid?").into()
+    let privileged = resolve(program).as_deref().and_then(privileges);
+    privileged.or(unserved.map(Reason::words)).unwrap_or("its file does not tell why").into()
 }
 
 /// The file that execvp(3) runs for `program`.
@@ -27,42 +30,16 @@ fn resolve(program: &OsStr) -> Option<PathBuf> {
     })
 }
 
-fn reason(program: &Path) -> Option<&'static str> {
+/// Why the dynamic loader ignores LD_PRELOAD for a program that has more rights than who starts it.
+fn privileges(program: &Path) -> Option<&'static str> {
     let file = File::open(program).ok()?;
     let mode = file.metadata().ok()?.permissions().mode();
     if mode & 0o6000 != 0 {
         return Some("set-user-ID or set-group-ID: the dynamic loader ignores LD_PRELOAD for it");
     }
-    if rustix::fs::fgetxattr(&file, "security.capability", &mut [0u8; 64]).is_ok() {
-        return Some("has file capabilities: the dynamic loader ignores LD_PRELOAD for it");
-    }
-    let mut head = [0; 64];
-    file.read_exact_at(&mut head, 0).ok()?;
-    if !head.starts_with(b"\x7fELF") {
-        return None;
-    }
-    const ELF_CLASS_64: u8 = 2;
-    if head[4] != ELF_CLASS_64 {
-        return Some("a 32-bit program; the library is 64-bit");
-    }
-    (!names_interpreter(&file, &head)?).then_some("statically linked")
-}
-
-/// Whether a 64-bit ELF file has a PT_INTERP segment: names a dynamic loader.
-fn names_interpreter(file: &File, head: &[u8; 64]) -> Option<bool> {
-    const PT_INTERP: u32 = 3;
-    let offset = u64::from_le_bytes(head[32..40].try_into().ok()?);
-    let entry_bytes = u16::from_le_bytes(head[54..56].try_into().ok()?);
-    let entries = u16::from_le_bytes(head[56..58].try_into().ok()?);
-    for index in 0..u64::from(entries) {
-        let mut kind = [0; 4];
-        let at = offset.checked_add(index * u64::from(entry_bytes))?;
-        file.read_exact_at(&mut kind, at).ok()?;
-        if u32::from_le_bytes(kind) == PT_INTERP {
-            return Some(true);
-        }
-    }
-    Some(false)
+    rustix::fs::fgetxattr(&file, "security.capability", &mut [0u8; 64])
+        .is_ok()
+        .then_some("has file capabilities: the dynamic loader ignores LD_PRELOAD for it")
 }
 
 #[cfg(test)]
@@ -73,24 +50,19 @@ mod tests {
     #[test]
     fn a_dynamic_program_is_not_blamed() {
         let own = std::env::current_exe().unwrap();
-        assert_eq!(reason(&own), None);
-        assert_eq!(explain(own.as_os_str(), false), "static or set-uid?");
-        assert_eq!(explain(own.as_os_str(), true), "switched off");
+        assert_eq!(privileges(&own), None);
+        assert_eq!(explain(own.as_os_str(), false, None), "its file does not tell why");
+        assert_eq!(explain(own.as_os_str(), true, Some(Reason::Musl)), "switched off");
+        assert_eq!(explain(own.as_os_str(), false, Some(Reason::Static)), "statically linked");
     }
 
     #[test]
-    fn set_uid_static_and_32_bit_programs_are_recognised() {
+    fn set_uid_comes_before_what_the_file_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");
-        let mut elf = [0u8; 64];
-        elf[..5].copy_from_slice(b"\x7fELF\x02");
-        fs::write(&path, elf).unwrap();
-        assert_eq!(reason(&path), Some("statically linked"));
-        elf[4] = 1;
-        fs::write(&path, elf).unwrap();
-        assert!(reason(&path).unwrap().starts_with("a 32-bit program"));
+        fs::write(&path, "").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
-        assert!(reason(&path).unwrap().starts_with("set-user-ID"));
+        assert!(explain(path.as_os_str(), false, Some(Reason::Static)).starts_with("set-user-ID"));
     }
 
     #[test]

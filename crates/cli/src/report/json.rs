@@ -15,6 +15,9 @@
 //!     "files": [{"path": "/x.db", "user_calls": 9, "user_bytes": 4608,
 //!                "kernel_calls": 1, "kernel_bytes": 512}]    most calls first
 //!   },
+//!   "not_served": [                 programs executed without the library, most often first
+//!     {"program": "/bin/x", "reason": "statically linked", "times": 1}
+//!   ],
 //!   "processes": [                  in the order of their start; exec makes a new one of the same pid
 //!     {"pid": 7, "parent": 6, "program": "/usr/bin/sqlite3", "started_ns": 123,
 //!      "user_reads": 10, ..., "files": [...]}
@@ -25,7 +28,7 @@
 //! `started_ns` is on CLOCK_MONOTONIC. Counters that end in `_bytes` are bytes, the others are calls or
 //! events; their meaning is in `bywash_session::Counter`. A path that was too long lacks its beginning.
 
-use super::{Report, calls};
+use super::{NotServed, Report, calls};
 use crate::run::End;
 use bywash_session::{Counter, FileUse, RecordView};
 use serde::Serialize;
@@ -49,6 +52,7 @@ pub fn render(report: &Report) -> String {
             counters: counters(|counter| report.total(counter)),
             files: report.files().into_iter().map(File::from).collect(),
         },
+        not_served: report.unserved.iter().map(Without::from).collect(),
         processes: report.records.iter().map(Process::from).collect(),
     };
     // Maps with string keys, numbers and strings always have a JSON form.
@@ -66,7 +70,21 @@ struct Document<'a> {
     processes_uncounted: bool,
     still_running: usize,
     total: Total,
+    not_served: Vec<Without<'a>>,
     processes: Vec<Process>,
+}
+
+#[derive(Serialize)]
+struct Without<'a> {
+    program: &'a str,
+    reason: &'a str,
+    times: usize,
+}
+
+impl<'a> From<&'a NotServed> for Without<'a> {
+    fn from(program: &'a NotServed) -> Without<'a> {
+        Without { program: &program.program, reason: program.reason, times: program.times }
+    }
 }
 
 #[derive(Serialize)]
@@ -151,6 +169,8 @@ mod tests {
         assert_eq!(value["loaded"], true);
         assert_eq!(value["total"]["user_read_bytes"], 1020 * 512);
         assert_eq!(value["total"]["files"][0]["path"], "/data/shared.db");
+        let without = serde_json::json!([{"program": "/bin/m", "reason": "statically linked", "times": 2}]);
+        assert_eq!(value["not_served"], without);
         assert_eq!(value["processes"][1]["pid"], 11);
         assert_eq!(value["processes"][1]["user_reads"], 20);
         assert_eq!(value["processes"][1]["files"][0]["kernel_calls"], 100);

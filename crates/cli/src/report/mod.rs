@@ -14,8 +14,9 @@ pub mod table;
 mod words;
 
 use crate::run::End;
+use bywash_executable::{Finding, Reason};
 use bywash_session::{Counter, FileUse, RecordView, Session};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -35,28 +36,50 @@ pub struct Report {
     pub absent: Option<String>,
     /// More processes were started than can be counted apart.
     pub overflowed: bool,
+    /// Programs that were executed without the library, the most frequent first.
+    pub unserved: Vec<NotServed>,
     /// Processes that outlived the program and still count.
     pub still_running: usize,
 }
 
+/// A program that was executed without the library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotServed {
+    /// Its path, or that of a script's interpreter.
+    pub program: String,
+    /// The reason, in words.
+    pub reason: &'static str,
+    /// How often it was executed.
+    pub times: usize,
+}
+
+/// How the program itself ran.
+pub struct Ran {
+    /// Process id.
+    pub pid: u32,
+    /// How it ended.
+    pub end: End,
+    /// From its start to its end.
+    pub wall: Duration,
+    /// Whether the library was switched off.
+    pub off: bool,
+    /// Why the library cannot serve it, if its file told.
+    pub unserved: Option<Finding>,
+}
+
 impl Report {
-    /// Reads `session` for `program`, which ran as process `pid`, with the library switched `off` or not.
-    pub fn new(
-        program: &[OsString],
-        off: bool,
-        pid: u32,
-        end: End,
-        wall: Duration,
-        session: &Session,
-    ) -> Report {
+    /// Reads `session` for `program`, which `ran`.
+    pub fn new(program: &[OsString], ran: Ran, session: &Session) -> Report {
         let records = session.records();
-        let loaded = records.iter().any(|record| record.pid() == pid);
+        let loaded = records.iter().any(|record| record.pid() == ran.pid);
+        let reason = ran.unserved.as_ref().map(|finding| finding.reason);
         Report {
             program: program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-            end,
-            wall,
-            absent: (!loaded).then(|| absent::explain(&program[0], off)),
+            end: ran.end,
+            wall: ran.wall,
+            absent: (!loaded).then(|| absent::explain(&program[0], ran.off, reason)),
             overflowed: session.overflowed(),
+            unserved: not_served(ran.unserved.as_ref(), session),
             still_running: still_running(&records, session),
             records,
         }
@@ -85,6 +108,28 @@ impl Report {
         files.sort_by(|a, b| calls(b).cmp(&calls(a)).then_with(|| a.path.cmp(&b.path)));
         files
     }
+}
+
+/// The program itself, if it was `first`, and those that the session has noted, by path and reason.
+fn not_served(first: Option<&Finding>, session: &Session) -> Vec<NotServed> {
+    let first =
+        first.map(|finding| (String::from_utf8_lossy(finding.program()).into_owned(), finding.reason));
+    let noted = session.unserved().into_iter().filter_map(|note| {
+        // A number that no reason has was written by somebody else.
+        Some((note.program, Reason::from_number(note.reason)?))
+    });
+    let mut times: BTreeMap<(String, u32), usize> = BTreeMap::new();
+    for (program, reason) in first.into_iter().chain(noted) {
+        *times.entry((program, reason.number())).or_default() += 1;
+    }
+    let mut all: Vec<NotServed> = times
+        .into_iter()
+        .filter_map(|((program, reason), times)| {
+            Some(NotServed { program, reason: Reason::from_number(reason)?.words(), times })
+        })
+        .collect();
+    all.sort_by_key(|program| std::cmp::Reverse(program.times));
+    all
 }
 
 /// All calls on a file.
@@ -134,8 +179,13 @@ mod tests {
             record.add_file(b"/data/shared.db", [reads, reads * 512, 100, 0]);
             record.add_file(format!("/data/{pid}").as_bytes(), [1, 1, 0, 0]);
         }
+        for pid in [12, 13] {
+            let path = session.path();
+            Session::note_unserved(&path, pid, 10, b"/bin/m", Reason::Static.number()).unwrap();
+        }
         let program = ["p10".into(), "arg".into()];
-        Report::new(&program, false, 10, End::Exit(0), Duration::from_millis(1234), &session)
+        let wall = Duration::from_millis(1234);
+        Report::new(&program, Ran { pid: 10, end: End::Exit(0), wall, off: false, unserved: None }, &session)
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub fn render(report: &Report) -> String {
         files(&mut out, report);
         processes(&mut out, report);
     }
+    not_served(&mut out, report);
     out
 }
 
@@ -138,12 +139,14 @@ fn events(out: &mut String, report: &Report) {
     let total = |counter| Count(report.total(counter));
     let _ = writeln!(
         out,
-        "\nfiles opened {}, given a user-level path {}; windows mapped {}, given up {}; size checks {}",
+        "\nfiles opened {}, given a user-level path {}; windows mapped {}, given up {}; size checks {}\n\
+         mapped of files at most {}",
         total(Counter::FilesOpened),
         total(Counter::FilesPromoted),
         total(Counter::WindowsMapped),
         total(Counter::WindowsEvicted),
-        total(Counter::SizeChecks)
+        total(Counter::SizeChecks),
+        Bytes(report.total(Counter::MappedBytesMost))
     );
     if report.total(Counter::FaultsBus) + report.total(Counter::FaultsSegv) > 0 {
         let _ = writeln!(
@@ -195,6 +198,21 @@ fn processes(out: &mut String, report: &Report) {
         busiest.len(),
         busiest[busiest.len().min(NAMED)..].iter().map(|(_, user, kernel)| (*user, *kernel)),
     );
+}
+
+fn not_served(out: &mut String, report: &Report) {
+    if report.unserved.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{:>15}  not served (executed without the library)", "times");
+    for program in report.unserved.iter().take(NAMED) {
+        let path = tail(&program.program, PATH_COLUMNS - 20);
+        let _ = writeln!(out, "{:>15}  {path} ({})", Count(program.times as u64), program.reason);
+    }
+    if let Some(more) = report.unserved.get(NAMED..).filter(|more| !more.is_empty()) {
+        let times = more.iter().map(|program| program.times as u64).sum();
+        let _ = writeln!(out, "{:>15}  {} more", Count(times), more.len());
+    }
 }
 
 /// One line for all that were not named.
@@ -254,6 +272,17 @@ mod tests {
         let table = render(&report);
         assert_eq!(table.matches("/usr/bin/p11").count(), NAMED);
         assert!(table.contains("28 more"), "{table}");
+    }
+
+    #[test]
+    fn programs_without_the_library_are_named_with_the_reason() {
+        let mut report = example();
+        let table = render(&report);
+        assert!(table.contains("              2  /bin/m (statically linked)"), "{table}");
+        report.unserved = std::iter::repeat_n(report.unserved[0].clone(), 40).collect();
+        assert!(render(&report).contains("             56  28 more"), "{}", render(&report));
+        report.unserved.clear();
+        assert!(!render(&report).contains("not served"));
     }
 
     #[test]

@@ -6,15 +6,14 @@ use bywash_session::Counter;
 pub fn reason(counter: Counter) -> Option<&'static str> {
     Some(match counter {
         Counter::FallbackUntracked => "not a file that can be mapped, or opened before the program started",
-        Counter::FallbackWarming => "file not used often enough yet",
+        Counter::FallbackWarming => "file, or this part of it, not used often enough yet",
         Counter::FallbackFirstTouch => "first use of this part of the file",
         Counter::FallbackLarge => "larger than the threshold",
         Counter::FallbackSequential => "long sequential transfer, which the kernel does faster",
         Counter::FallbackEnd => "at or past the end of the file",
         Counter::FallbackGrowth => "write that makes the file longer",
-        Counter::FallbackClean => "write to a part not written often since the last sync",
-        Counter::FallbackAmplify => "write that would make the disk write more",
-        Counter::FallbackTimes => "to move the file's modification or access time on",
+        Counter::FallbackWrite => "write, which is the kernel's (but on tmpfs with --writes)",
+        Counter::FallbackTimes => "write that moves the file's times on",
         Counter::FallbackMode => "opened for append, direct, synchronous or write-only use",
         Counter::FallbackFlags => "asked for something only the kernel does",
         Counter::FallbackContended => "another thread was writing the same file",

@@ -5,43 +5,52 @@
 
 use crate::cli::RunArgs;
 use crate::error::Failure;
+use bywash_executable::preload;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A variable's name and value.
-pub type Variable = (&'static str, OsString);
+/// A variable's name and its value; without one the variable is taken away.
+pub type Variable = (&'static str, Option<OsString>);
 
-/// The variables to set for a program with `library` preloaded.
-pub fn variables(arguments: &RunArgs, library: &Path) -> Result<Vec<Variable>, Failure> {
+/// The variables to set for a program with `library` preloaded, or, where it cannot be, with none of ours.
+///
+/// # Errors
+/// [`Failure::Prefix`] when a prefix of `--only` or `--except` cannot be passed on.
+pub fn variables(arguments: &RunArgs, library: Option<&Path>) -> Result<Vec<Variable>, Failure> {
     let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-    let mut variables = vec![("LD_PRELOAD", preload(library.as_os_str(), &before))];
+    let preload = preload(library.map(Path::as_os_str), &before);
+    let mut variables = vec![("LD_PRELOAD", (!preload.is_empty()).then_some(preload))];
     for (flag, name, given) in
         [("--only", "BYWASH_ONLY", &arguments.only), ("--except", "BYWASH_EXCEPT", &arguments.except)]
     {
         if !given.is_empty() {
-            variables.push((name, prefixes(flag, given)?));
+            variables.push((name, Some(prefixes(flag, given)?)));
         }
     }
     if let Some(bytes) = arguments.threshold {
-        variables.push(("BYWASH_THRESHOLD", bytes.to_string().into()));
+        variables.push(("BYWASH_THRESHOLD", Some(bytes.to_string().into())));
+    }
+    if let Some(keeper) = arguments.positions {
+        variables.push(("BYWASH_POSITIONS", Some(keeper.name().into())));
+    }
+    if arguments.writes {
+        variables.push(("BYWASH_WRITES", Some("1".into())));
+    }
+    if let Some(bytes) = arguments.resident {
+        variables.push(("BYWASH_RESIDENT", Some(bytes.to_string().into())));
     }
     if arguments.off {
-        variables.push(("BYWASH_OFF", "1".into()));
+        variables.push(("BYWASH_OFF", Some("1".into())));
     }
     Ok(variables)
 }
 
-/// `library`, then what was there, without `library` a second time (a run within a run).
-fn preload(library: &OsStr, before: &OsStr) -> OsString {
-    let mut value = library.as_bytes().to_vec();
-    for path in before.as_bytes().split(|byte| matches!(byte, b' ' | b':')) {
-        if !path.is_empty() && path != library.as_bytes() {
-            value.push(b':');
-            value.extend_from_slice(path);
-        }
-    }
-    OsString::from_vec(value)
+/// The library, then what was there but the library (of a run within a run).
+fn preload(library: Option<&OsStr>, before: &OsStr) -> OsString {
+    let others = preload::entries(before.as_bytes()).filter(|entry| !preload::is_library(entry));
+    let all: Vec<&[u8]> = library.map(OsStr::as_bytes).into_iter().chain(others).collect();
+    OsString::from_vec(all.join(&b':'))
 }
 
 /// The prefixes, absolute and colon-separated. Where a prefix leads through symbolic links, the path that
@@ -85,13 +94,14 @@ mod tests {
 
     #[test]
     fn the_library_goes_in_front_of_what_is_preloaded_already() {
-        for (before, after) in [
-            ("", "/l.so"),
-            ("/other.so", "/l.so:/other.so"),
-            ("/a.so /b.so:", "/l.so:/a.so:/b.so"),
-            ("/a.so:/l.so", "/l.so:/a.so"),
+        for (before, with, without) in [
+            ("", "/l.so", ""),
+            ("/other.so", "/l.so:/other.so", "/other.so"),
+            ("/a.so /b.so:", "/l.so:/a.so:/b.so", "/a.so:/b.so"),
+            ("/a.so:/before/libbywash_shim.so", "/l.so:/a.so", "/a.so"),
         ] {
-            assert_eq!(preload(OsStr::new("/l.so"), OsStr::new(before)), *after);
+            assert_eq!(preload(Some(OsStr::new("/l.so")), OsStr::new(before)), *with);
+            assert_eq!(preload(None, OsStr::new(before)), *without);
         }
     }
 

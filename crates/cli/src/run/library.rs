@@ -12,7 +12,15 @@ const NAME: &str = "libbywash_shim.so";
 /// The library of this command.
 pub fn find() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().map_err(Failure::OwnPath)?;
-    find_from(own.parent().unwrap_or(Path::new("/")))
+    find_from(&folder_of_bywash(own.parent().unwrap_or(Path::new("/"))))
+}
+
+/// The folder of the program `bywash`, which starts this one: it lies beside this one or, installed, in `bin` beside the
+/// `lib/bywash` that this one lies in. The program looks for the library itself, from its own folder on.
+fn folder_of_bywash(own: &Path) -> PathBuf {
+    let prefix = own.ends_with("lib/bywash").then(|| own.ancestors().nth(2)).flatten();
+    let installed = prefix.map(|prefix| prefix.join("bin")).filter(|bin| bin.join("bywash").is_file());
+    installed.unwrap_or_else(|| own.into())
 }
 
 /// The library of a command that lies in `folder`.
@@ -43,6 +51,17 @@ mod tests {
             fs::write(place.join(NAME), "").unwrap();
             assert_eq!(find_from(&bin).unwrap(), place.join(NAME));
         }
+    }
+
+    #[test]
+    fn an_installed_command_looks_from_the_folder_of_bywash() {
+        let root = tempfile::tempdir().unwrap();
+        let (bin, own) = (root.path().join("bin"), root.path().join("lib/bywash"));
+        assert_eq!(folder_of_bywash(&own), own);
+        fs::create_dir(&bin).unwrap();
+        fs::write(bin.join("bywash"), "").unwrap();
+        assert_eq!(folder_of_bywash(&own), bin);
+        assert_eq!(folder_of_bywash(&bin), bin);
     }
 
     #[test]

@@ -20,10 +20,12 @@ pub use supervisor::End;
 
 use crate::cli::RunArgs;
 use crate::error::Failure;
-use crate::report::{self, Report};
+use crate::report::{self, Ran, Report};
+use crate::standard::say;
+use bywash_executable::{Finding, Target};
 use bywash_session::Session;
 use process::Image;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -34,7 +36,9 @@ use std::time::Instant;
 /// becomes the program or dies of its signal.
 pub fn main(arguments: &RunArgs) -> Result<i32, Failure> {
     let library = library::find()?;
-    let mut variables = environment::variables(arguments, &library)?;
+    let unserved = examine(&arguments.program[0]);
+    let preloads = !unserved.as_ref().is_some_and(|finding| finding.reason.forbids_preloading());
+    let mut variables = environment::variables(arguments, preloads.then_some(&library))?;
     let program = Path::new(&arguments.program[0]);
     if !arguments.stats && arguments.report.is_none() {
         let image = Image::new(&arguments.program, &variables);
@@ -45,7 +49,7 @@ pub fn main(arguments: &RunArgs) -> Result<i32, Failure> {
         .map_err(|source| Failure::Supervise { what: "open /dev/null", source })?;
     let file = arguments.report.as_deref().map(ReportFile::open).transpose()?;
     let session = Session::create().map_err(Failure::Session)?;
-    variables.push(("BYWASH_SESSION", OsStr::from_bytes(session.path().as_bytes()).into()));
+    variables.push(("BYWASH_SESSION", Some(OsStr::from_bytes(session.path().as_bytes()).into())));
 
     let off = arguments.off || std::env::var_os("BYWASH_OFF").is_some_and(|value| value == "1");
     let started = Instant::now();
@@ -59,13 +63,23 @@ pub fn main(arguments: &RunArgs) -> Result<i32, Failure> {
             return Err(failure);
         }
     };
-    let report = Report::new(&arguments.program, off, pid, end, started.elapsed(), &session);
+    let ran = Ran { pid, end, wall: started.elapsed(), off, unserved };
+    let report = Report::new(&arguments.program, ran, &session);
     drop(reserved);
     publish(arguments, file, &report);
     Ok(match end {
         End::Exit(status) => status,
         End::Signal(signal) => process::die_of(signal),
     })
+}
+
+/// Looks at the program that is to be started, as far as its file can be found and read.
+fn examine(program: &OsStr) -> Option<Finding> {
+    let name = CString::new(program.as_bytes()).ok()?;
+    let path = std::env::var_os("PATH");
+    let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    let target = Target::Name(&name, path.as_deref().map(OsStr::as_bytes));
+    bywash_executable::examine(&target, preloaded.as_bytes())
 }
 
 /// Writes what was asked for. The program's exit status stays what it was even if that fails.
@@ -75,7 +89,7 @@ fn publish(arguments: &RunArgs, file: Option<ReportFile>, report: &Report) {
         let _ = io::stderr().write_all(report::table::render(report).as_bytes());
     }
     if let Some(Err(failure)) = file.map(|file| file.write(report)) {
-        eprintln!("bywash: {failure}");
+        say(format_args!("bywash: {failure}"));
     }
 }
 

@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use super::environment::Variable;
-use rustix::process::{DumpableBehavior, Pid, Signal};
+use rustix::process::{DumpableBehavior, Pid};
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
@@ -27,7 +27,7 @@ impl Image {
     /// `program` in this process's environment, changed by `variables`.
     pub fn new(program: &[OsString], variables: &[Variable]) -> Image {
         let kept = std::env::vars_os().filter(|(name, _)| variables.iter().all(|(set, _)| name != set));
-        let set = variables.iter().map(|(name, value)| (OsString::from(name), value.clone()));
+        let set = variables.iter().filter_map(|(name, value)| Some((OsString::from(name), value.clone()?)));
         Image {
             arguments: program.iter().map(|argument| c_string(argument)).collect(),
             environment: kept
@@ -100,7 +100,8 @@ pub enum Failed {
 pub struct Watch {
     taken: libc::sigset_t,
     mask_before: libc::sigset_t,
-    child_signal_ignored: bool,
+    /// Those of them that were ignored when this process started, which the child inherits.
+    ignored_before: Vec<i32>,
 }
 
 /// One signal that came.
@@ -112,29 +113,30 @@ pub struct Arrival {
 }
 
 impl Watch {
-    /// Blocks `signals`, except those that are ignored, and SIGCHLD, so that [`Watch::next`] gets them.
+    /// Blocks `signals` and SIGCHLD, so that [`Watch::next`] gets them. Those that were ignored are taken too:
+    /// the program, which starts with them ignored, may have installed handlers of its own by the time they come.
     pub fn begin(signals: &[i32]) -> io::Result<Watch> {
         let mut taken = MaybeUninit::uninit();
         let mut mask_before = MaybeUninit::uninit();
-        // SAFETY: sigemptyset and pthread_sigmask initialise the sets before they are read; SIGCHLD's
-        // default disposition is no handler.
+        // SAFETY: sigemptyset and pthread_sigmask initialise the sets before they are read; the default
+        // disposition is no handler.
         unsafe {
-            let child_signal_ignored = ignored(libc::SIGCHLD);
             libc::sigemptyset(taken.as_mut_ptr());
-            libc::sigaddset(taken.as_mut_ptr(), libc::SIGCHLD);
-            for signal in signals.iter().filter(|signal| !ignored(**signal)) {
-                libc::sigaddset(taken.as_mut_ptr(), *signal);
+            let all = || signals.iter().copied().chain([libc::SIGCHLD]);
+            for signal in all() {
+                libc::sigaddset(taken.as_mut_ptr(), signal);
             }
             let error = libc::pthread_sigmask(libc::SIG_BLOCK, taken.as_ptr(), mask_before.as_mut_ptr());
             if error != 0 {
                 return Err(io::Error::from_raw_os_error(error));
             }
-            if child_signal_ignored {
-                // Else the kernel would throw the child's status away.
-                libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            let ignored_before: Vec<i32> = all().filter(|signal| ignored(*signal)).collect();
+            for signal in &ignored_before {
+                // Else the kernel may throw the signal away, and with SIGCHLD the child's status.
+                libc::signal(*signal, libc::SIG_DFL);
             }
             let (taken, mask_before) = (taken.assume_init(), mask_before.assume_init());
-            Ok(Watch { taken, mask_before, child_signal_ignored })
+            Ok(Watch { taken, mask_before, ignored_before })
         }
     }
 
@@ -158,12 +160,12 @@ impl Watch {
         }
     }
 
-    /// Gives the mask and SIGCHLD back as they were: in the child, before it executes the program.
+    /// Gives the mask and the dispositions back as they were: in the child, before it executes the program.
     fn undo(&self) {
         // SAFETY: the mask is one that pthread_sigmask filled in; ignoring is no handler.
         unsafe {
-            if self.child_signal_ignored {
-                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+            for signal in &self.ignored_before {
+                libc::signal(*signal, libc::SIG_IGN);
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask_before, ptr::null_mut());
         }
@@ -207,9 +209,8 @@ pub fn die_of(signal: i32) -> i32 {
 
 /// Sends `signal` to `pid`. A process that is gone needs no signal.
 pub fn send(pid: Pid, signal: i32) {
-    if let Some(signal) = Signal::from_named_raw(signal) {
-        let _ = rustix::process::kill_process(pid, signal);
-    }
+    // SAFETY: a signal to a process whose status this process has not taken yet, so its number is no other's.
+    unsafe { libc::kill(pid.as_raw_nonzero().get(), signal) };
 }
 
 /// Opens /dev/null in place of standard descriptors that are closed, so that no file of ours gets such a

@@ -30,7 +30,7 @@ pub enum End {
 /// Runs `image` to its end. Answers the program's process id and how it ended.
 pub fn run(image: &Image, program: &Path) -> Result<(u32, End), Failure> {
     let watch =
-        Watch::begin(&PASSED_ON).map_err(|source| Failure::Supervise { what: "block signals", source })?;
+        Watch::begin(&passed_on()).map_err(|source| Failure::Supervise { what: "block signals", source })?;
     let child = image.spawn(&watch).map_err(|failed| match failed {
         Failed::Fork(source) => Failure::Supervise { what: "make a process", source },
         Failed::Start(source) => Failure::start(program, source),
@@ -47,19 +47,14 @@ pub fn run(image: &Image, program: &Path) -> Result<(u32, End), Failure> {
     }
 }
 
-/// What is passed on when a process sends it. SIGALRM is in it for `alarm` followed by exec.
-const PASSED_ON: [i32; 10] = [
-    libc::SIGHUP,
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTERM,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-    libc::SIGALRM,
-    libc::SIGWINCH,
-    libc::SIGTSTP,
-    libc::SIGCONT,
-];
+/// Signals that are passed on when a process sends them: all that a program can have a handler for, but for
+/// SIGCHLD, which says how the child is, and SIGTTIN and SIGTTOU, which the terminal sends to whoever uses it.
+/// SIGALRM and the other timers' are among them for a timer that was set before exec.
+fn passed_on() -> Vec<i32> {
+    const OWN: [i32; 5] = [libc::SIGKILL, libc::SIGSTOP, libc::SIGCHLD, libc::SIGTTIN, libc::SIGTTOU];
+    let standard = (1..=libc::SIGSYS).filter(|signal| !OWN.contains(signal));
+    standard.chain(libc::SIGRTMIN()..=libc::SIGRTMAX()).collect()
+}
 
 /// Looks whether the child has ended, without waiting; follows it into a stop.
 fn look(child: Pid) -> Result<Option<End>, Failure> {
@@ -99,14 +94,15 @@ fn has_terminal() -> bool {
 
 fn handle(child: Pid, arrival: &Arrival) {
     let by_program = arrival.sender == Some(child.as_raw_nonzero().get());
+    let own = arrival.sender == Some(rustix::process::getpid().as_raw_nonzero().get());
     match arrival.signal {
         libc::SIGCHLD => {}
         libc::SIGCONT => continue_if_stopped(child),
         // Timers stay with the process that called exec; the program is another.
-        libc::SIGALRM => process::send(child, libc::SIGALRM),
+        signal @ (libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF) => process::send(child, signal),
         // A hang-up goes to the session's leader alone.
         libc::SIGHUP if arrival.sender.is_none() && leads_session() => process::send(child, libc::SIGHUP),
-        signal if arrival.sender.is_some() && !by_program => process::send(child, signal),
+        signal if arrival.sender.is_some() && !by_program && !own => process::send(child, signal),
         _ => {}
     }
 }

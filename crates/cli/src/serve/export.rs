@@ -1,33 +1,23 @@
 //! `--vhost-user`: volumes for virtual machines, each at a socket of its own.
 //!
 //! An export is a client of the server like any other, in this process; whoever may connect to its socket has the volume.
+//! That is whoever runs the server, and root, if nothing else is said.
 
 use crate::cli::serve::ExportArg;
 use crate::error::Failure;
 use bywash_client::{Access, Code, Options, Queue};
+use bywash_link::SocketFile;
 use bywash_vhost::{Event, Export, OnVolume};
-use std::fs::{self, Permissions};
-use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Whoever runs the server, and root.
-const SOCKET_MODE: u32 = 0o600;
 /// Bytes of an export's arena: requests of virtual machines are large.
 const ARENA: usize = 32 << 20;
 
 /// A volume that virtual machines can have, as long as this is there.
 pub struct Exported {
-    path: PathBuf,
+    /// Goes before the socket that is bound to it.
+    _name: SocketFile,
     _export: Export,
-}
-
-impl Drop for Exported {
-    fn drop(&mut self) {
-        // Nobody else can tell that it is of no use any more.
-        let _ = fs::remove_file(&self.path);
-    }
 }
 
 /// Exports a volume of the server at `socket`.
@@ -35,7 +25,8 @@ impl Drop for Exported {
 /// # Errors
 /// That there is no such volume, or no such socket can be made.
 pub fn start(socket: &Path, argument: &ExportArg) -> Result<Exported, Failure> {
-    let ExportArg { volume, path } = argument;
+    let ExportArg { volume, socket: at } = argument;
+    let path = &at.path;
     let failed = |what: String| Failure::Export { volume: volume.clone(), what };
     let queue = || {
         let options = Options::new().name(format!("vhost-user {volume}")).arena_bytes(ARENA);
@@ -47,7 +38,8 @@ pub fn start(socket: &Path, argument: &ExportArg) -> Result<Exported, Failure> {
         _ => Access::ReadWrite,
     };
     let medium = OnVolume::open(queue()?, volume, access).map_err(|error| failed(error.to_string()))?;
-    let listener = listen(path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+    let (listener, name_of_socket) =
+        at.listen().map_err(|error| failed(format!("{}: {error}", path.display())))?;
     let name = volume.chars().filter(char::is_ascii_graphic).take(20).collect::<String>();
     let volume_name = volume.clone();
     let report = move |event| match event {
@@ -57,16 +49,5 @@ pub fn start(socket: &Path, argument: &ExportArg) -> Result<Exported, Failure> {
     };
     let export = Export::start(listener, medium, bywash_vhost::Options::new().name(name), report)
         .map_err(|error| failed(error.to_string()))?;
-    Ok(Exported { path: path.clone(), _export: export })
-}
-
-/// Listens at a name; one that somebody has left behind is taken over.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err() {
-        fs::remove_file(path)?;
-    }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
-    Ok(listener)
+    Ok(Exported { _name: name_of_socket, _export: export })
 }

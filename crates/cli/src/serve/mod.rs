@@ -1,20 +1,20 @@
 //! `bywash serve`: a device server, its metrics, its status.
 
 mod export;
+mod metrics;
 mod status;
 
 use crate::cli::serve::{ServeArgs, ServeCommand, ServerArgs};
 use crate::error::Failure;
-use crate::http::{self, Content, Site};
+use crate::http;
 use crate::signals::Signals;
+use crate::standard::Unfailing;
 use bywash_client::Client;
-use bywash_server::{LimitsFile, Options, Server, Watch, metrics};
+use bywash_server::{LimitsFile, Options, Server};
+use metrics::Told;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use std::borrow::Cow;
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use tracing_subscriber::filter::LevelFilter;
@@ -36,7 +36,7 @@ pub fn main(arguments: &ServeArgs) -> Result<i32, Failure> {
 fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
     // It is set once, here.
     let _ = tracing_subscriber::fmt()
-        .with_writer(io::stderr)
+        .with_writer(|| Unfailing)
         .with_target(false)
         .without_time()
         .with_max_level(LevelFilter::INFO)
@@ -53,23 +53,19 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
     };
     options.cpu = arguments.cpu;
     options.patience = arguments.patience();
-    let listener = arguments.metrics.map(listen).transpose()?;
     let server = Server::start(options)?;
     let exports = arguments.exports.iter().map(|argument| export::start(&arguments.socket, argument));
     let exports = exports.collect::<Result<Vec<_>, _>>()?;
-    let site = site(server.watch());
-    tell(&server, arguments, listener.as_ref())?;
+    let told = arguments.metrics.as_ref().map(|place| metrics::start(place, server.watch())).transpose()?;
+    tell(&server, arguments, told.as_ref())?;
     // Who has started this as a service waits for it; nobody else hears it.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     while signals.seen().is_none() {
         if !server.is_running() {
             return Err(Failure::Broken);
         }
-        match &listener {
-            Some((address, listener)) => {
-                let failed = |source| Failure::Metrics { address: *address, source };
-                http::turn(listener, &site).map_err(failed)?;
-            }
+        match &told {
+            Some(told) => http::turn(&told.listener, &told.service).map_err(|source| told.failed(source))?,
             None => thread::sleep(TURN),
         }
     }
@@ -77,24 +73,6 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
     drop(exports);
     server.stop();
     Ok(0)
-}
-
-fn listen(address: SocketAddr) -> Result<(SocketAddr, TcpListener), Failure> {
-    let failed = |source| Failure::Metrics { address, source };
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok((listener.local_addr().map_err(failed)?, listener))
-}
-
-fn site(watch: Watch) -> Arc<Site> {
-    Arc::new(move |path: &str| match path {
-        "/metrics" => {
-            let status = watch.status().ok_or("the server stops\n")?;
-            let bytes = Cow::Owned(metrics::text(&status).into_bytes());
-            Ok(Content { kind: metrics::CONTENT_TYPE, bytes })
-        }
-        _ => Err("there is only /metrics\n"),
-    })
 }
 
 /// Connects to a server.
@@ -107,21 +85,17 @@ pub fn connect(socket: &Path, name: &str) -> Result<Client, Failure> {
 }
 
 /// Says what is served and where.
-fn tell(
-    server: &Server,
-    arguments: &ServerArgs,
-    metrics: Option<&(SocketAddr, TcpListener)>,
-) -> Result<(), Failure> {
+fn tell(server: &Server, arguments: &ServerArgs, metrics: Option<&Told>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     for device in server.status()?.devices {
         writeln!(out, "device {}: {}", device.name, device.how).map_err(Failure::Output)?;
     }
     for export in &arguments.exports {
-        let (volume, path) = (&export.volume, export.path.display());
+        let (volume, path) = (&export.volume, export.socket.path.display());
         writeln!(out, "volume {volume} for virtual machines at {path}").map_err(Failure::Output)?;
     }
-    if let Some((address, _)) = metrics {
-        writeln!(out, "metrics at http://{address}/metrics").map_err(Failure::Output)?;
+    if let Some(told) = metrics {
+        writeln!(out, "metrics at {}", told.place).map_err(Failure::Output)?;
     }
     writeln!(out, "serving at {}", arguments.socket.display()).map_err(Failure::Output)?;
     out.flush().map_err(Failure::Output)

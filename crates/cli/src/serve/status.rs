@@ -81,17 +81,18 @@ fn write_table(out: &mut String, status: &Status, before: Option<(&Status, f64)>
         "refused",
         "failed"
     );
-    writeln!(out, "{:<16} {:>10} {:>10} {:>9} {figures}", "device", "size", "free", "under way")?;
+    writeln!(out, "{:<16} {:>10} {:>10} {:>9} {figures}  identity", "device", "size", "free", "under way")?;
     let was = by(earlier, |status| {
         status.devices.iter().map(|device| (device.name.clone(), &device.counts)).collect()
     });
     for device in &status.devices {
         let what = if device.is_stuck { "  STUCK" } else { "" };
+        let id = device.id.as_deref().unwrap_or("none");
         let size = Bytes(device.bytes).to_string();
         let free = Bytes(device.free).to_string();
         let figures = rates(&device.counts, was.get(&device.name).copied(), before);
         let (name, under_way) = (&device.name, device.under_way);
-        writeln!(out, "{name:<16} {size:>10} {free:>10} {under_way:>9} {figures}{what}")?;
+        writeln!(out, "{name:<16} {size:>10} {free:>10} {under_way:>9} {figures}  {id}{what}")?;
     }
     writeln!(
         out,

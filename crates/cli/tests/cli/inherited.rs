@@ -161,13 +161,15 @@ fn what_was_preloaded_before_stays_behind_the_library() {
 #[test]
 fn flags_become_the_librarys_variables() {
     let place = Place::new();
-    let flags = ["--only", "/data", "--only", "rel", "--except", "/data/x", "--threshold", "64K", "--off"];
+    let flags = ["--only", "/data", "--only", "rel", "--except", "/data/x", "--threshold", "64K"];
+    let flags = [&flags[..], &["--positions", "user", "--off"]].concat();
     let output = place.sh(&flags, "env | grep ^BYWASH_ | sort");
     let here = place.path().canonicalize().unwrap();
     assert_eq!(
         stdout(&output),
         format!(
-            "BYWASH_EXCEPT=/data/x\nBYWASH_OFF=1\nBYWASH_ONLY=/data:{}/rel\nBYWASH_THRESHOLD=65536\n",
+            "BYWASH_EXCEPT=/data/x\nBYWASH_OFF=1\nBYWASH_ONLY=/data:{}/rel\nBYWASH_POSITIONS=user\n\
+             BYWASH_THRESHOLD=65536\n",
             here.display()
         )
     );
@@ -178,9 +180,9 @@ fn what_no_flag_sets_is_left_as_the_caller_set_it() {
     let place = Place::new();
     let output = place
         .bywash(&["run", "--threshold", "1", "--", "sh", "-c", "env | grep ^BYWASH_ | sort"])
-        .env("BYWASH_WINDOWS", "5")
+        .env("BYWASH_RESIDENT", "5")
         .env("BYWASH_THRESHOLD", "7")
         .output()
         .unwrap();
-    assert_eq!(stdout(&output), "BYWASH_THRESHOLD=1\nBYWASH_WINDOWS=5\n");
+    assert_eq!(stdout(&output), "BYWASH_RESIDENT=5\nBYWASH_THRESHOLD=1\n");
 }

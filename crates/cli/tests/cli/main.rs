@@ -3,6 +3,7 @@
 //! - [`place`]: a folder and the command
 //! - [`exit`]: exit statuses
 //! - [`flow`]: flows between files, sockets and programs, also programs that others wrote
+//! - [`launcher`]: the small program in front of the command
 //! - [`inherited`]: what the program finds is what bywash found
 //! - [`signals`]: signals to bywash, Ctrl-C, Ctrl-Z
 //! - [`refusals`]: what is refused, and in which words
@@ -10,8 +11,10 @@
 //! - [`plan`]: `bywash plan`; [`plan_web`]: its page, served and written
 //! - [`plan_machine`]: `bywash plan calibrate`, `bywash plan validate`
 //! - [`plan_trace`]: `bywash plan trace`
+//! - [`guide`]: the examples of the guides, as they are printed
 //! - [`generated`]: help, man pages, completions
 //! - [`serve`]: `bywash serve`, `bywash volume`
+//! - [`unserved`]: programs that the library cannot serve
 //! - [`doctor`]: `bywash doctor`
 
 // A test that unwraps what is not there fails, as it should.
@@ -21,7 +24,9 @@ mod doctor;
 mod exit;
 mod flow;
 mod generated;
+mod guide;
 mod inherited;
+mod launcher;
 mod place;
 mod plan;
 mod plan_machine;
@@ -31,3 +36,4 @@ mod refusals;
 mod report;
 mod serve;
 mod signals;
+mod unserved;

@@ -68,15 +68,57 @@ fn figures_are_written_with_their_numbers() {
     }
 }
 
+/// The page of the planner's internals shows what the command prints, between two marks. The table of other parameter
+/// values takes minutes to simulate, so only its row without a change is compared.
 #[test]
-fn the_acceptance_table_is_told() {
+fn the_acceptance_table_is_told_and_is_the_one_in_the_documentation() {
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/internals/planner.md");
     let place = Place::new();
-    let words = plans(&place, &["check"]);
-    assert!(words.contains("18 lines, 2 differ"), "{words}");
-    assert!(words.contains("15 lines, 0 differ"), "{words}");
+    let page = fs::read_to_string(PAGE).unwrap();
+    if std::env::var_os("BYWASH_UPDATE_DOCS").is_some() {
+        let (check, table) = indented(&plans(&place, &["check", "--sensitivity"]));
+        let page = replaced(&page, "check", &check);
+        fs::write(PAGE, replaced(&page, "sensitivity", &table)).unwrap();
+        return;
+    }
+    let (check, _) = indented(&plans(&place, &["check"]));
+    let remedy =
+        "stale; to bring it up to date: BYWASH_UPDATE_DOCS=1 cargo test -p bywash-cli --test cli acceptance";
+    assert_eq!(between(&page, "check"), check, "docs/internals/planner.md is {remedy}");
+
     let json: Value = serde_json::from_str(&plans(&place, &["check", "--json"])).unwrap();
-    let lines = |name: &str| json[name].as_array().unwrap().len();
-    assert_eq!((lines("computed"), lines("simulated")), (18, 15));
+    let list = |name: &str| json[name].as_array().unwrap();
+    assert_eq!((list("computed").len(), list("simulated").len(), list("bars").len()), (18, 15, 18));
+    let ratios = list("simulated").iter().filter(|line| line["source"].as_str().unwrap().starts_with("Fig."));
+    let cells: String = ratios.map(|line| format!(" {:.2} |", line["simulated"].as_f64().unwrap())).collect();
+    let row = format!("| as described |{cells}");
+    assert!(between(&page, "sensitivity").contains(&row), "docs/internals/planner.md is {remedy}: {row}");
+}
+
+/// What `plan check` prints, indented as a block of code, and the Markdown table behind it.
+fn indented(printed: &str) -> (String, String) {
+    let (check, table) = match printed.find("\n| | Web") {
+        Some(at) => printed.split_at(at),
+        None => (printed, ""),
+    };
+    let line = |line: &str| if line.is_empty() { "\n".into() } else { format!("    {line}\n") };
+    (check.trim_end().lines().map(line).collect(), table.trim_start().into())
+}
+
+/// The part of a page between the marks of `name`.
+fn between<'a>(page: &'a str, name: &str) -> &'a str {
+    let (begin, end) = marks(name);
+    let (_, rest) = page.split_once(&begin).unwrap();
+    rest.split_once(&end).unwrap().0
+}
+
+fn replaced(page: &str, name: &str, text: &str) -> String {
+    let (begin, end) = marks(name);
+    page.replace(&format!("{begin}{}{end}", between(page, name)), &format!("{begin}{text}{end}"))
+}
+
+fn marks(name: &str) -> (String, String) {
+    (format!("<!-- {name}:begin -->\n\n"), format!("\n<!-- {name}:end -->"))
 }
 
 #[test]

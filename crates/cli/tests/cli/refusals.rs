@@ -56,8 +56,10 @@ fn no_empty_report_is_left_and_no_old_one_lost_when_the_program_cannot_start() {
     assert_eq!(fs::read(place.path().join("old.json")).unwrap(), b"precious");
 }
 
-/// A copy of the command in a folder of its own.
+/// A copy of the command in a folder of its own, without the library.
 fn lonely_copy(place: &Place, folder: &str) -> std::path::PathBuf {
+    let command = crate::place::bywash().with_file_name("bywash-command");
+    place.executable(&command, &format!("{folder}/bywash-command"));
     place.executable(crate::place::bywash(), &format!("{folder}/bywash"))
 }
 

@@ -3,7 +3,8 @@
 use crate::place::{Place, stderr, stdout};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,11 @@ fn volume(place: &Place, arguments: &[&str]) -> Output {
     place.bywash(&["volume", "--socket", "socket"]).args(arguments).output().unwrap()
 }
 
+/// Of the store, which no server may have.
+fn stored(place: &Place, arguments: &[&str]) -> Output {
+    place.bywash(&["volume", "--policy", "volumes"]).args(arguments).output().unwrap()
+}
+
 fn done(output: Output) -> String {
     assert!(output.status.success(), "{}", stderr(&output));
     stdout(&output)
@@ -66,6 +72,22 @@ fn done(output: Output) -> String {
 fn refused(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(125));
     stderr(output)
+}
+
+#[test]
+fn standard_error_that_is_closed_or_full_ends_no_server() {
+    for stderr in ["2>&-", "2>/dev/full"] {
+        let place = Place::new();
+        // It has something to say at once, and each time that it changes its policy.
+        let script =
+            format!("exec \"$0\" serve --socket socket --device fast=mem:4M --limits limits {stderr}");
+        place.file("limits", "");
+        let mut serving =
+            Serving::started(place.command("sh").args(["-c", &script]).arg(crate::place::bywash()));
+        done(volume(&place, &["create", "log", "--device", "fast", "--size", "1M"]));
+        done(volume(&place, &["list"]));
+        assert_eq!(serving.end(libc::SIGTERM), Some(0), "{stderr}");
+    }
 }
 
 #[test]
@@ -114,7 +136,10 @@ fn volumes_are_made_and_last() {
 #[test]
 fn its_status_is_a_table_json_and_metrics() {
     let place = Place::new();
-    let serving = Serving::start(&place, &["--device", "fast=mem:4M", "--metrics", "127.0.0.1:0"]);
+    let token = place.file("token", "0123456789abcdef\n");
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let metrics = "tcp:127.0.0.1:0,token=token";
+    let serving = Serving::start(&place, &["--device", "fast=mem:4M", "--metrics", metrics]);
     done(volume(&place, &["create", "log", "--device", "fast", "--size", "1"]));
     let status = |more: &[&str]| {
         done(place.bywash(&["serve", "status", "--socket", "socket"]).args(more).output().unwrap())
@@ -129,13 +154,216 @@ fn its_status_is_a_table_json_and_metrics() {
         (&"fast".into(), &(2 << 20).into())
     );
     let address = serving.said.lines().find_map(|line| line.strip_prefix("metrics at http://")).unwrap();
-    let mut stream = TcpStream::connect(address.strip_suffix("/metrics").unwrap()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let ask = |header: &str| {
+        let mut stream = TcpStream::connect(address.strip_suffix("/metrics").unwrap()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{header}\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    for header in ["", "Authorization: Bearer 0123456789abcdeg\r\n"] {
+        let answer = ask(header);
+        assert!(answer.starts_with("HTTP/1.1 401") && !answer.contains("fast"), "{answer}");
+    }
+    let answer = ask("Authorization: Bearer 0123456789abcdef\r\n");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{answer}");
     assert!(answer.contains("\nbywash_device_bytes{device=\"fast\"} 4194304\n"), "{answer}");
+}
+
+/// As the guide has it, with curl, which everybody has: whoever may not connect learns nothing, and whoever holds
+/// connections half open stops nobody.
+#[test]
+fn metrics_are_told_at_a_socket_to_those_who_may() {
+    let place = Place::new();
+    let metrics = "metrics,mode=620,group=0";
+    let mut serving = Serving::start(&place, &["--device", "fast=mem:4M", "--metrics", metrics]);
+    assert!(serving.said.contains("metrics at metrics, under /metrics"), "{}", serving.said);
+    let path = place.path().join("metrics");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o620);
+    let ask = || {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--max-time", "10", "--unix-socket"]).arg(&path);
+        curl.arg("http://localhost/metrics").output()
+    };
+    match ask() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return eprintln!("left out: {error}"),
+        answer => assert!(done(answer.unwrap()).contains("bywash_device_bytes{device=\"fast\"}")),
+    }
+    let mut held = Vec::new();
+    for _ in 0..200 {
+        let mut slow = UnixStream::connect(&path).unwrap();
+        slow.write_all(b"GET /metrics HTTP/1.1\r\nX: ").unwrap();
+        held.push(slow);
+    }
+    let began = Instant::now();
+    assert!(done(ask().unwrap()).contains("bywash_uptime_seconds"));
+    assert!(began.elapsed() < Duration::from_secs(4), "it waited for the others");
+    // Clients that come and go by other names leave no trace but their user's counts.
+    let told = |name: &str| {
+        let text = done(ask().unwrap());
+        text.lines().filter(|line| line.contains(name)).count()
+    };
+    let before = told("bywash_user_");
+    for _ in 0..5 {
+        done(volume(&place, &["list"]));
+    }
+    assert_eq!(told("client="), 0);
+    let after = told("bywash_user_");
+    done(volume(&place, &["list"]));
+    assert!(after >= before && told("bywash_user_") == after);
+    assert_eq!(serving.end(libc::SIGTERM), Some(0));
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_device_is_known_by_its_label_and_not_by_its_name() {
+    let place = Place::new();
+    let devices = ["--policy", "volumes", "--device", "a=file:a,size=4M", "--device", "b=file:b,size=4M"];
+    let mut serving = Serving::start(&place, &devices);
+    done(volume(&place, &["create", "secret", "1M", "--device", "a"]));
+    let listed = done(volume(&place, &["devices"]));
+    let id = |name: &str| {
+        let line = listed.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().last().unwrap().to_owned()
+    };
+    let (a, b) = (id("a "), id("b "));
+    assert!(a != b && a.len() == 36 && b.len() == 36, "{listed}");
+    let status = done(place.bywash(&["serve", "status", "--socket", "socket"]).output().unwrap());
+    assert!(status.contains(&a), "{status}");
+    assert_eq!(serving.end(libc::SIGTERM), Some(0));
+    let serve = |arguments: &[&str]| {
+        let output =
+            place.bywash(&["serve", "--socket", "socket", "--policy", "volumes"]).args(arguments).output();
+        refused(&output.unwrap())
+    };
+    let path = |name: &str| place.path().join(name);
+    let rename = |from: &str, to: &str| std::fs::rename(path(from), path(to)).unwrap();
+    // Exchanged.
+    rename("a", "c");
+    rename("b", "a");
+    rename("c", "b");
+    let said = serve(&["--device", "a=file:a", "--device", "b=file:b"]);
+    assert!(said.contains("given as 'a' is 'b' by its label") && said.contains("relabel"), "{said}");
+    rename("a", "c");
+    rename("b", "a");
+    rename("c", "b");
+    // Copied.
+    std::fs::copy(path("a"), path("copy")).unwrap();
+    let said = serve(&["--device", "a=file:a", "--device", "new=file:copy"]);
+    assert!(said.contains("same label") && said.contains(&a), "{said}");
+    // Cut.
+    rename("a", "whole");
+    std::fs::copy(path("whole"), path("a")).unwrap();
+    let file = std::fs::File::options().write(true).open(path("a")).unwrap();
+    file.set_len(3 << 20).unwrap();
+    let said = serve(&["--device", "a=file:a"]);
+    assert!(said.contains("when its label was written"), "{said}");
+    // Blank, or somebody else's, in its place; and not there: none is made.
+    file.set_len(0).unwrap();
+    file.set_len(4 << 20).unwrap();
+    let said = serve(&["--device", "a=file:a"]);
+    assert!(said.contains("no label, but zeros") && said.contains(&a), "{said}");
+    std::fs::remove_file(path("a")).unwrap();
+    let said = serve(&["--device", "a=file:a,size=4M"]);
+    assert!(said.contains("there is no file a") && said.contains("forget a --volumes"), "{said}");
+    assert!(!path("a").exists());
+    rename("whole", "a");
+    // Without its store, and with another.
+    let output = place.bywash(&["serve", "--socket", "socket", "--device", "a=file:a"]).output().unwrap();
+    assert!(refused(&output).contains("give the store that knows it"), "{}", stderr(&output));
+    let output = place.bywash(&["serve", "--socket", "socket", "--policy", "other", "--device", "a=file:a"]);
+    let said = refused(&{ output }.output().unwrap());
+    assert!(said.contains("this store does not know") && said.contains(&format!("--force {a}")), "{said}");
+    // As it was, it is served, under another name if that is said.
+    done(stored(&place, &["relabel", "a=file:a", "--to", "archive"]));
+    let mut serving = Serving::start(&place, &["--policy", "volumes", "--device", "archive=file:a"]);
+    let listed = done(volume(&place, &["list"]));
+    assert!(listed.contains("secret") && listed.contains("archive"), "{listed}");
+    let needs = refused(&volume(&place, &["forget", "b"]));
+    assert!(needs.contains("--policy"), "{needs}");
+    assert_eq!(serving.end(libc::SIGTERM), Some(0));
+}
+
+/// A file that holds something is left alone, until whoever takes it has named what is lost.
+#[test]
+fn a_file_that_holds_something_is_adopted_by_name_only() {
+    let place = Place::new();
+    let file = std::fs::File::create(place.path().join("disk")).unwrap();
+    file.set_len(64 << 20).unwrap();
+    drop(file);
+    let made = Command::new("mkfs.ext4").arg("-q").arg(place.path().join("disk")).status();
+    if made.is_err() {
+        eprintln!("left out: there is no mkfs.ext4");
+        return;
+    }
+    assert!(made.unwrap().success());
+    let before = std::fs::read(place.path().join("disk")).unwrap();
+    let serve =
+        place.bywash(&["serve", "--socket", "socket", "--policy", "volumes", "--device", "disk=file:disk"]);
+    let said = refused(&{ serve }.output().unwrap());
+    assert!(said.contains("holds ext2, ext3 or ext4") && said.contains("adopt disk="), "{said}");
+    for force in [&[][..], &["--force", "xfs"]] {
+        let said = refused(&stored(&place, &[&["adopt", "disk=file:disk"], force].concat()));
+        assert!(said.contains("--force 'ext2, ext3 or ext4'"), "{said}");
+    }
+    assert!(std::fs::read(place.path().join("disk")).unwrap() == before);
+    done(stored(&place, &["adopt", "disk=file:disk", "--force", "ext2, ext3 or ext4"]));
+    let mut serving = Serving::start(&place, &["--policy", "volumes", "--device", "disk=file:disk"]);
+    // Nothing that was there before is shown to anybody.
+    done(volume(&place, &["create", "all", "63M", "--device", "disk"]));
+    assert_eq!(serving.end(libc::SIGTERM), Some(0));
+    assert!(std::fs::read(place.path().join("disk")).unwrap()[1 << 20..].iter().all(|byte| *byte == 0));
+    let said = refused(&stored(&place, &["forget", "disk"]));
+    assert!(said.contains("--volumes"), "{said}");
+    assert!(done(stored(&place, &["forget", "disk", "--volumes"])).contains("volume all is forgotten"));
+}
+
+#[test]
+fn volumes_on_memory_are_gone_with_the_server_that_had_it() {
+    let place = Place::new();
+    let arguments = ["--policy", "volumes", "--device", "fast=mem:8M"];
+    let mut serving = Serving::start(&place, &arguments);
+    done(volume(&place, &["create", "log", "2M", "--device", "fast"]));
+    done(volume(&place, &["create", "data", "2M", "--device", "fast"]));
+    assert_eq!(serving.end(libc::SIGTERM), Some(0));
+    let _serving = Serving::start(&place, &arguments);
+    let listed = done(volume(&place, &["list"]));
+    assert_eq!(listed.lines().filter(|line| line.ends_with(" gone")).count(), 2, "{listed}");
+    let said = refused(&volume(&place, &["resize", "log", "4M"]));
+    assert!(said.contains("was memory, and ended"), "{said}");
+    done(volume(&place, &["create", "log", "2M", "--device", "fast"]));
+    done(volume(&place, &["remove", "data"]));
+    let listed = done(volume(&place, &["list"]));
+    assert!(!listed.contains("gone") && listed.lines().count() == 2, "{listed}");
+}
+
+/// Sizes have one form, and it is told when they are rounded.
+#[test]
+fn sizes_are_given_in_either_place_and_told_when_rounded() {
+    let place = Place::new();
+    let _serving = Serving::start(&place, &["--device", "fast=mem:16M"]);
+    let told = |arguments: &[&str]| {
+        let output = volume(&place, arguments);
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output)
+    };
+    assert_eq!(told(&["create", "a", "2M", "--device", "fast"]), "");
+    assert_eq!(told(&["create", "b", "--device", "fast", "--size", "2M"]), "");
+    assert_eq!(told(&["resize", "a", "4M"]), "");
+    let said = told(&["resize", "b", "--size", "3M"]);
+    assert!(
+        said.contains("has 4194304 bytes: 3145728 rounded up to whole blocks of device 'fast'"),
+        "{said}"
+    );
+    let said = told(&["create", "c", "1", "--device", "fast"]);
+    assert!(said.contains("has 2097152 bytes: 1 rounded up"), "{said}");
+    for wrong in
+        [&["resize", "a"][..], &["resize", "a", "4M", "--size", "4M"], &["create", "d", "--device", "fast"]]
+    {
+        let said = refused(&volume(&place, wrong));
+        assert!(said.contains("SIZE"), "{wrong:?}: {said}");
+    }
 }
 
 #[test]
@@ -156,11 +384,23 @@ fn what_cannot_be_served_is_named() {
         (&["--socket", "socket", "--device", "a=mem:4M", "--policy", "text"], "is no store"),
         (&["--socket", "socket", "--device", "a=mem:4M", "--limits", "limits.toml"], "a share of 0"),
         (&["--socket", "socket", "--device", "a=mem:4M", "--poll-us", "x"], "forever"),
+        (&["--socket", "socket", "--device", "a=mem:4M", "--cpu", "999"], "it may use"),
+        (&["--socket", "socket", "--device", "a=mem:4M", "--cpu", "99999"], "it may use"),
+        (&["--socket", "socket", "--device", "a=file:new,size=1000"], "at least 1052672"),
+        (&["--socket", "socket", "--device", "a=file:new,size=2097153"], "multiple of"),
+        (&["--socket", "socket", "--device", "a=mem:4M", "--metrics", "127.0.0.1:0"], "tcp:ADDR,token=FILE"),
+        (&["--socket", "socket", "--device", "a=mem:4M", "--metrics", "tcp:127.0.0.1:0"], "or open"),
+        (
+            &["--socket", "socket", "--device", "a=mem:4M", "--metrics", "tcp:127.0.0.1:0,token=text"],
+            "chmod o=",
+        ),
+        (&["--socket", "socket", "--device", "a=mem:4M", "--metrics", "text"], "cannot tell metrics at text"),
+        (&["--socket", "socket", "--device", "a=mem:4M", "--vhost-user", "v=vm,mode=x"], "octal"),
     ] {
         let output = place.bywash(&["serve"]).args(arguments).output().unwrap();
         let said = refused(&output);
         assert!(said.contains(why), "{arguments:?}: {said}");
-        assert!(!place.path().join("socket").exists());
+        assert!(!place.path().join("socket").exists() && !place.path().join("new").exists(), "{arguments:?}");
     }
     let said = refused(&volume(&place, &["list"]));
     assert!(said.contains("socket") && said.contains("bywash serve"), "{said}");
@@ -171,7 +411,11 @@ fn a_name_is_taken_over_from_a_server_that_died_and_from_no_other() {
     let place = Place::new();
     let mut serving = Serving::start(&place, &["--device", "fast=mem:4M"]);
     let second = place.bywash(&["serve", "--socket", "socket", "--device", "fast=mem:4M"]).output().unwrap();
-    assert!(refused(&second).contains("listens at socket already"), "{}", stderr(&second));
+    assert!(
+        refused(&second).contains("a program that listens there; end that program"),
+        "{}",
+        stderr(&second)
+    );
     assert_eq!(serving.end(libc::SIGKILL), None);
     assert!(place.path().join("socket").exists());
     let _next = Serving::start(&place, &["--device", "fast=mem:4M"]);
@@ -209,8 +453,11 @@ fn a_virtual_machine_has_a_volume_as_its_disk() {
     let mut missing = place.bywash(&["serve", "--socket", "socket"]);
     let missing = missing.args(arguments).args(["--vhost-user", "nothing=vm"]).output().unwrap();
     assert!(refused(&missing).contains("there is no volume 'nothing'"), "{}", stderr(&missing));
-    let mut serving = Serving::start(&place, &[&arguments[..], &["--vhost-user", "root=vm"]].concat());
+    let mut serving =
+        Serving::start(&place, &[&arguments[..], &["--vhost-user", "root=vm,mode=660,group=0"]].concat());
     assert!(serving.said.contains("volume root for virtual machines at vm"), "{}", serving.said);
+    let mode = std::fs::metadata(place.path().join("vm")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
     let guest = Guest::new(&place.path().join("vm")).boot(script::FILE_SYSTEM);
     guest.wait_for_end();
     let status = done(place.bywash(&["serve", "status", "--socket", "socket", "--json"]).output().unwrap());
@@ -229,7 +476,8 @@ fn the_unit_is_one() {
     let text = std::fs::read_to_string(unit).unwrap();
     let place = Place::new();
     // With a program that is there, as it is when the unit is installed.
-    let installed = place.file("bywash.service", text.replace("@PREFIX@/bin/bywash", "/bin/true"));
+    let text = text.replace("@PREFIX@/bin/bywash", "/bin/true").replace("@SYSCONFDIR@", "/etc");
+    let installed = place.file("bywash.service", text);
     match Command::new("systemd-analyze").arg("verify").arg("--man=no").arg(&installed).output() {
         Ok(output) => {
             assert!(
@@ -241,4 +489,45 @@ fn the_unit_is_one() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => eprintln!("left out: {error}"),
         Err(error) => panic!("{error}"),
     }
+}
+
+/// What is installed is there, the service's configuration with it, and goes again but for what was changed.
+#[test]
+fn the_service_is_installed_with_its_configuration() {
+    let place = Place::new();
+    let programs = ["bywash", "bywash-command"];
+    let libraries = ["libbywash_shim.so", "libbywash.so", "libbywash.a", "man/man1/bywash.1"];
+    let completions = ["completions/bywash", "completions/_bywash", "completions/bywash.fish"];
+    for name in programs.into_iter().chain(libraries).chain(completions) {
+        place.file(&format!("target/release/{name}"), "built");
+    }
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let (target, to) = (place.path().join("target"), place.path().join("root"));
+    let make = |goal: &str| {
+        let mut make = Command::new("make");
+        make.args(["-s", "-C", root, goal, "PREFIX=/usr", &format!("DESTDIR={}", to.display())]);
+        // Those of a `make` that runs this test are not for this one.
+        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env("CARGO_TARGET_DIR", &target);
+        done(make.output().unwrap());
+    };
+    make("install");
+    let unit = std::fs::read_to_string(to.join("usr/lib/systemd/system/bywash.service")).unwrap();
+    let named = unit.lines().find_map(|line| line.strip_prefix("EnvironmentFile=")).unwrap();
+    let config = to.join(named.strip_prefix('/').unwrap());
+    let options = std::fs::read_to_string(&config).unwrap();
+    let options = options.lines().find_map(|line| line.strip_prefix("BYWASH_SERVE=")).unwrap();
+    // It serves as it was installed.
+    let mut serving = Serving::start(&place, &options.split(' ').collect::<Vec<_>>());
+    assert_eq!(serving.end(libc::SIGTERM), Some(0));
+    std::fs::write(&config, "changed").unwrap();
+    make("install");
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), "changed");
+    make("uninstall");
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), "changed");
+    std::fs::remove_file(&config).unwrap();
+    make("install");
+    make("uninstall");
+    let left = Command::new("find").arg(&to).args(["-not", "-type", "d"]).output().unwrap();
+    assert_eq!(done(left), "");
+    assert!(!config.parent().unwrap().exists());
 }

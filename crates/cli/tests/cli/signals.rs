@@ -19,16 +19,24 @@ struct Running {
 }
 
 impl Running {
-    fn start(mut command: std::process::Command) -> Running {
+    fn start(command: std::process::Command) -> Running {
+        Running::start_ignoring(command, &[])
+    }
+
+    /// As [`Running::start`], with these signals ignored.
+    fn start_ignoring(mut command: std::process::Command, ignored: &'static [i32]) -> Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // A group of its own: SIGTSTP does nothing to one whose leader has lost its parent.
         command.process_group(0);
         // A shell cannot trap what was ignored when it began, as under nohup(1) or in the background.
         // SAFETY: signal(2) may be called between fork and exec.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
                     libc::signal(signal, libc::SIG_DFL);
+                }
+                for signal in ignored {
+                    libc::signal(*signal, libc::SIG_IGN);
                 }
                 Ok(())
             });
@@ -229,4 +237,43 @@ fn a_job_is_stopped_from_the_terminal_and_goes_on_in_the_foreground() {
     running.expect("exit status 8");
     running.type_in("exit $?\n");
     assert_eq!(running.end().0.code(), Some(8));
+}
+
+/// Installs handlers although the signals were ignored when it began, as many daemons do; USR2 it leaves alone.
+const INSTALLER: &str = r#"
+$| = 1;
+for my $name (qw(HUP INT QUIT USR1 IO RTMIN)) { $SIG{$name} = sub { print "got $name\n" }; }
+$SIG{TERM} = sub { print "got TERM\n"; exit 9 };
+print "ready\n";
+select(undef, undef, undef, 0.02) while 1;
+"#;
+
+#[test]
+fn signals_that_were_ignored_at_the_start_reach_handlers_installed_later() {
+    let place = Place::new();
+    let command = place.bywash(&["run", "--report", "r.json", "--", "perl", "-e", INSTALLER]);
+    // As nohup(1) ignores them, and `&` in a script.
+    let ignored = &[libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGUSR2];
+    let mut running = Running::start_ignoring(command, ignored);
+    running.expect("ready");
+    let sent = [
+        ("HUP", libc::SIGHUP),
+        ("INT", libc::SIGINT),
+        ("QUIT", libc::SIGQUIT),
+        ("USR1", libc::SIGUSR1),
+        ("IO", libc::SIGIO),
+        ("RTMIN", libc::SIGRTMIN()),
+    ];
+    for (name, signal) in sent {
+        running.kill(signal);
+        running.expect(&format!("got {name}"));
+    }
+    // Still ignored, as it was inherited: neither of the two dies of it.
+    running.kill(libc::SIGUSR2);
+    running.kill(libc::SIGTERM);
+    let (status, lines) = running.end();
+    assert_eq!(status.code(), Some(9), "{lines:?}");
+    for (name, _) in sent {
+        assert_eq!(lines.iter().filter(|line| **line == format!("got {name}")).count(), 1, "{lines:?}");
+    }
 }

@@ -7,7 +7,7 @@ use crate::options;
 use bywash_channel::{Server, ServerOptions};
 use bywash_client::{Access, Choice, Client, Error, Queue};
 use bywash_link::{Listener, Messages};
-use bywash_peers::{FIXED, Random, alone, memory, rounds, timed};
+use bywash_peers::{FIXED, Random, accept, alone, memory, rounds, timed};
 use bywash_protocol::{Answer, Ask, Granted, MESSAGE_BYTES_MAX, VERSION};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ impl Liar {
         let socket = folder.path().join("socket");
         let listener = Listener::bind(&socket).unwrap();
         let thread = thread::spawn(move || {
-            let messages = Messages::over(listener.accept().unwrap(), MESSAGE_BYTES_MAX);
+            let messages = Messages::over(accept(&listener), MESSAGE_BYTES_MAX);
             while let Ok(packet) = messages.receive(LIMIT) {
                 let ask = Ask::of_bytes(&packet.bytes).unwrap();
                 let Some((bytes, files)) = lie(ask, packet.descriptors) else { return };

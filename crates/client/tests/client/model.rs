@@ -319,6 +319,7 @@ impl World {
             group: 0,
             mode: 0o600,
             read_only: volume.read_only,
+            is_gone: false,
         });
         volumes.collect()
     }
@@ -452,6 +453,7 @@ impl World {
                 clients_refused: 0,
                 devices: vec![],
                 clients: vec![],
+                users: Vec::new(),
             }),
             Ask::Create { volume, bytes, .. } => {
                 self.state().volumes.insert(volume, Volume::memory(bytes));

@@ -191,6 +191,11 @@ impl Receiving {
         waiter.wait_async(|looks| self.take(looks)).await
     }
 
+    /// The peer's word that it ships nothing more, for the other lane.
+    pub(crate) fn closing(&self) -> Closing {
+        self.closing.clone()
+    }
+
     /// Whether the peer has said that it ships nothing more.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
@@ -321,7 +326,7 @@ impl Receiving {
             self.check_bytes(known.fold(bytes, u64::saturating_add))?;
             let file = self.adopt(files, bytes)?;
             let mapping = if self.class == Class::Forward { None } else { Some(file.map(false)?) };
-            state.arenas.push(Some(Arc::new(Arena { file, mapping, writable: false })));
+            state.arenas.push(Some(Arc::new(Arena::adopt(file, mapping, false))));
         }
         Ok(state.arenas[number].clone())
     }
@@ -336,10 +341,10 @@ impl Receiving {
     fn check_bytes(&self, bytes: u64) -> Result<(), Error> {
         match bytes <= self.bytes_max as u64 {
             true => Ok(()),
-            false => Err(self
-                .meeting
-                .link
-                .accuse(format!("passed on {bytes} bytes of memory, and {} are allowed", self.bytes_max))),
+            false => Err(self.meeting.link.accuse(format!(
+                "passed on {bytes} bytes of memory, and {} are allowed (peer_arena_bytes_max)",
+                self.bytes_max
+            ))),
         }
     }
 

@@ -10,11 +10,13 @@ use crate::layout::{
     SHIPPED_WORDS,
 };
 use crate::path::{Cargo, Class, Options};
-use bywash_link::{Arena, Block, Blocks, DESCRIPTORS_MAX, Elsewhere, Error, Exclusive, File, Link, Waiter};
-use bywash_ring::{Consumer, Producer};
+use bywash_link::{
+    Arena, ArenaUse, Block, Blocks, DESCRIPTORS_MAX, Elsewhere, Error, Exclusive, File, Holder, Link, Waiter,
+};
+use bywash_ring::{Closing, Consumer, Producer};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The shipping side of a lane.
@@ -27,6 +29,10 @@ pub(crate) struct Shipping {
     largest: usize,
     /// There is nobody to ship to any more.
     over: AtomicBool,
+    /// The peer broke the protocol in this way.
+    accusation: OnceLock<String>,
+    /// Whether the peer has closed its end, which a peer that dies has not.
+    closing: Closing,
     /// What was to go through the socket (a foreign arena, a sealed container) did not fit at the last try.
     socket_full: AtomicBool,
     state: Exclusive<State>,
@@ -54,7 +60,14 @@ enum Out {
 }
 
 impl Shipping {
-    pub(crate) fn new(control: &Control, arena: Option<Arena>, options: &Options, end: &End) -> Shipping {
+    /// `closing`: of the peer's ring, which it closes before it leaves.
+    pub(crate) fn new(
+        control: &Control,
+        arena: Option<Arena>,
+        options: &Options,
+        end: &End,
+        closing: Closing,
+    ) -> Shipping {
         let (depth, tickets) = (options.depth, options.tickets);
         let bytes = arena.as_ref().map_or(0, |arena| arena.file.bytes());
         let state = State {
@@ -73,6 +86,8 @@ impl Shipping {
             arena,
             largest,
             over: AtomicBool::new(false),
+            accusation: OnceLock::new(),
+            closing,
             socket_full: AtomicBool::new(false),
             state: Exclusive::new(state),
         }
@@ -81,9 +96,7 @@ impl Shipping {
     /// A container of `bytes`; none: the arena is used up for now.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Option<Container>, Error> {
         self.meeting.link.check_process()?;
-        if self.is_over() {
-            return Err(Error::Closed);
-        }
+        self.check_open()?;
         if self.sealed {
             return Container::sealed(bytes).map(Some);
         }
@@ -128,7 +141,29 @@ impl Shipping {
         }
         self.meeting.counters.no_room.add(1);
         let waiter = self.meeting.waiter();
-        waiter.wait(limit, |looks| self.look(looks, || self.take(bytes)))
+        waiter.wait(limit, |looks| self.look(looks, || self.take(bytes))).map_err(|error| match error {
+            Error::TimedOut => Error::AllocTimedOut { asked: bytes, arena: Box::new(self.usage()) },
+            error => error,
+        })
+    }
+
+    /// Holders of the arena's bytes, after what the peer has returned was taken back. They are all 0 in a child that was
+    /// forked off, where another thread may have had the lock.
+    pub(crate) fn usage(&self) -> ArenaUse {
+        if !self.meeting.link.is_here() {
+            return ArenaUse::default();
+        }
+        self.reclaim_for_others();
+        let state = self.state.lock();
+        let mut usage = state.blocks.usage();
+        usage.hand(
+            Holder::Peer,
+            state.out.iter().flatten().filter_map(|out| match out {
+                Out::Own(block) => Some(state.blocks.bytes(*block)),
+                Out::Foreign(_) => None,
+            }),
+        );
+        usage
     }
 
     /// As [`Shipping::take_within`], as a task.
@@ -148,9 +183,7 @@ impl Shipping {
             if let Some(found) = attempt()? {
                 return Ok(Some(found));
             }
-            if self.is_over() {
-                return Err(Error::Closed);
-            }
+            self.check_open()?;
             (0..8).for_each(|_| bywash_sync::pause());
         }
         Ok(None)
@@ -166,9 +199,7 @@ impl Shipping {
     /// Ships all of `cargo` as one message, or nothing of it (false: there is no room for now).
     pub(crate) fn ship(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<bool, Error> {
         self.meeting.link.check_process()?;
-        if self.is_over() {
-            return Err(Error::Closed);
-        }
+        self.check_open()?;
         if cargo.is_empty() || cargo.len() > MESSAGE_PIECES_MAX {
             return Err(Error::Pieces { asked: cargo.len(), most: MESSAGE_PIECES_MAX });
         }
@@ -185,7 +216,7 @@ impl Shipping {
             let counters = &self.meeting.counters;
             counters.shipped.add(1);
             counters.shipped_bytes.add(bytes as u64);
-            self.meeting.wake();
+            self.meeting.wake_to_answer();
         }
         Ok(shipped)
     }
@@ -215,9 +246,31 @@ impl Shipping {
     /// with this peer shows when this path is used.
     pub(crate) fn reclaim_for_others(&self) {
         let reclaimed = self.state.lock().reclaim(&self.meeting);
-        if reclaimed.is_err() {
-            self.end();
+        if let Err(Error::Peer { what, .. }) = reclaimed {
+            self.accuse(&what);
         }
+    }
+
+    /// Nothing more is shipped to a peer that broke the protocol.
+    pub(crate) fn accuse(&self, what: &str) {
+        self.accusation.get_or_init(|| what.to_owned());
+        self.end();
+    }
+
+    /// Whether there is somebody to ship to; else how that ended.
+    #[inline]
+    fn check_open(&self) -> Result<(), Error> {
+        if self.is_over() { Err(self.ended()) } else { Ok(()) }
+    }
+
+    /// How the path ended. A peer that closes its end says so in shared memory before it leaves the socket, so that
+    /// one that has left without a word has died.
+    #[cold]
+    fn ended(&self) -> Error {
+        if let Some(what) = self.accusation.get() {
+            return self.meeting.link.accuse(what.clone());
+        }
+        if self.closing.is_closed() { Error::Closed } else { self.meeting.link.ended() }
     }
 
     /// There is nobody to ship to any more: what the peer had goes back to where it came from.
@@ -252,11 +305,12 @@ impl Shipping {
         counters.inline.add(1);
         counters.shipped.add(1);
         counters.shipped_bytes.add(bytes as u64);
-        self.meeting.wake();
+        self.meeting.wake_to_answer();
         Ok(true)
     }
 
     fn ship_pieces(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<bool, Error> {
+        self.take_memory(cargo)?;
         let mut state = self.state.lock();
         if !cargo.iter().flatten().all(|cargo| self.is_piece(cargo, &state)) {
             drop(state);
@@ -290,6 +344,22 @@ impl Shipping {
             state.push(&entry, &self.meeting)?;
         }
         Ok(true)
+    }
+
+    /// Takes the memory of what is shipped, so that the peer takes none when it looks: once a page of the arena.
+    #[inline]
+    fn take_memory(self: &Arc<Self>, cargo: &[Option<Cargo>]) -> Result<(), Error> {
+        let Some(arena) = &self.arena else { return Ok(()) };
+        let Some(start) = arena.at(0) else { return Ok(()) };
+        for own in cargo.iter().flatten() {
+            if let Cargo::Own(container) = own
+                && container.is_of(self)
+                && let Some(base) = container.base_in_arena()
+            {
+                arena.take_memory(base.addr() - start.addr(), container.len())?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether it can be shipped as it is.
@@ -401,8 +471,13 @@ impl Elsewhere for Shipping {
 
     /// Looks whether the peer is gone, or speaks nonsense.
     fn end_if_over(&self) {
-        if !self.is_over() && self.meeting.link.is_over().unwrap_or(true) {
-            self.end();
+        if self.is_over() {
+            return;
+        }
+        match self.meeting.link.is_over() {
+            Ok(false) => {}
+            Err(Error::Peer { what, .. }) => self.accuse(&what),
+            Ok(true) | Err(_) => self.end(),
         }
     }
 

@@ -8,10 +8,11 @@ use super::pool::Pool;
 use super::ring::Ring;
 use super::{Manner, Using};
 use crate::error::Error;
-use crate::region::{Region, RegionId};
+use crate::region::{Pinned, RegionId};
 use crate::span::Span;
 use rustix::event::epoll;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 pub(super) struct Engine {
     ring: Option<Ring>,
@@ -26,19 +27,19 @@ impl Engine {
     /// For jobs on `file`, which stays open until this is dropped. `bounce` is the device's own memory.
     pub(super) fn new(
         name: &str,
-        manner: &Manner,
+        manner: &Manner<'_>,
         file: RawFd,
         is_block: bool,
         bounce: (*mut u8, usize),
     ) -> Result<Engine, Error> {
-        let Manner { depth, threads, using, .. } = *manner;
+        let Manner { depth, threads, using, holder, .. } = *manner;
         let ring = match using {
             Some(Using::Threads) => Err("as asked".to_owned()),
-            _ => Ring::new(file, depth, bounce),
+            _ => Ring::new(file, depth, bounce, holder),
         };
         match ring {
             Ok(ring) => {
-                let pool = if is_block { Some(Pool::new(file, 1, depth)?) } else { None };
+                let pool = if is_block { Some(Pool::new(file, 1, depth, holder)?) } else { None };
                 let both = pool.as_ref().map(|pool| both(&ring, pool)).transpose()?;
                 let registers = ring.registers().map_or_else(|why| format!("; {why}"), |()| String::new());
                 let explained = format!("by io_uring{registers}");
@@ -49,7 +50,7 @@ impl Engine {
                 Err(Error::Unfit { what: name.to_owned(), reason })
             }
             Err(reason) => {
-                let pool = Some(Pool::new(file, threads, depth)?);
+                let pool = Some(Pool::new(file, threads, depth, holder)?);
                 let noun = if threads == 1 { "thread" } else { "threads" };
                 let explained = format!("by {threads} {noun} ({reason})");
                 Ok(Engine { ring: None, pool, both: None, explained })
@@ -109,8 +110,12 @@ impl Engine {
         self.ring.as_ref()?.buffer_of(region, span)
     }
 
-    pub(super) fn register(&mut self, region: Region) -> Result<Option<RegionId>, Error> {
-        self.ring.as_mut().map(|ring| ring.register(region)).transpose()
+    pub(super) fn registers(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.registers().is_ok())
+    }
+
+    pub(super) fn register(&mut self, memory: &Arc<Pinned>) -> Result<Option<RegionId>, Error> {
+        self.ring.as_mut().map(|ring| ring.register(memory)).transpose()
     }
 
     pub(super) fn unregister(&mut self, region: RegionId) {

@@ -10,7 +10,7 @@ use crate::span::Span;
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags, fallocate,
     fcntl_getfl, fcntl_setfl, flock, fstat, fstatfs, fsync, ftruncate, ioctl_blkpbszget, ioctl_blksszget,
-    open, seek, statx,
+    open, seek, statx, unlink,
 };
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -165,10 +165,12 @@ fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errn
     }
 }
 
+/// Opens a file, or makes it: then it is there as a whole, or not at all.
 fn open_file(options: &FileOptions) -> Result<Medium, Error> {
     let (path, name) = (&options.path, &options.name());
     let is_made = options.bytes.is_some() && !options.read_only && !path.exists();
-    let create = if is_made { OFlags::CREATE } else { OFlags::empty() };
+    // One that somebody else makes meanwhile is not taken for this one.
+    let create = if is_made { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
     // What is there may be a pipe that nobody writes to: it is not waited for.
     let file =
         open(path, flags(options) | create | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR).map_err(|error| {
@@ -177,6 +179,17 @@ fn open_file(options: &FileOptions) -> Result<Medium, Error> {
                 error => failed("open", name, error),
             }
         })?;
+    let medium = whole_file(options, file, is_made);
+    if medium.is_err() && is_made {
+        // It was made above; if it stays, it is empty and does no harm.
+        let _ = unlink(path);
+    }
+    medium
+}
+
+/// Takes an open file for this process alone, as large as it is to be.
+fn whole_file(options: &FileOptions, file: OwnedFd, is_made: bool) -> Result<Medium, Error> {
+    let (path, name) = (&options.path, &options.name());
     let status = fstat(&file).map_err(|error| failed("look at", name, error))?;
     match FileType::from_raw_mode(status.st_mode) {
         FileType::RegularFile => {}

@@ -16,6 +16,7 @@
 
 mod bounce;
 mod engine;
+mod holder;
 mod job;
 mod medium;
 mod order;
@@ -27,7 +28,7 @@ mod slot;
 use crate::command::{Command, Done, Failure, Full};
 use crate::device::{Device, Geometry};
 use crate::error::Error;
-use crate::region::{Region, RegionId};
+use crate::region::{Pinned, RegionId};
 use bounce::Bounce;
 use engine::Engine;
 use medium::Medium;
@@ -38,6 +39,9 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use holder::Holder;
 
 /// Most commands that can be under way, of any device.
 pub(crate) const DEPTH_MAX: usize = 4096;
@@ -105,20 +109,22 @@ impl FileOptions {
         self.path.display().to_string()
     }
 
-    fn manner(&self) -> Manner {
+    fn manner(&self) -> Manner<'static> {
         let FileOptions { depth, using, threads, .. } = *self;
-        Manner { depth, using, threads, pieces: PIECES, piece_bytes: PIECE }
+        Manner { depth, using, threads, pieces: PIECES, piece_bytes: PIECE, holder: None }
     }
 }
 
 /// How a file is worked with, whichever it is.
-struct Manner {
+struct Manner<'a> {
     depth: usize,
     using: Option<Using>,
     threads: usize,
     /// Of bounce memory.
     pieces: usize,
     piece_bytes: usize,
+    /// By whose rights it is written; none: the process's own.
+    holder: Option<&'a Holder>,
 }
 
 /// Bounce pieces of a device of the server's.
@@ -142,12 +148,24 @@ pub struct PassedOptions {
     pub using: Option<Using>,
     /// How many threads, where they do it.
     pub threads: usize,
+    /// By whose rights the file is written, where the process may act for other users. None: by the process's own, which
+    /// may reach further than those of who passed the file.
+    pub holder: Option<Holder>,
 }
 
 impl Default for PassedOptions {
-    /// 32 commands under way, four pieces, past the page cache if possible, by io_uring or else one thread.
+    /// 32 commands under way, four pieces, past the page cache if possible, by io_uring or else one thread, by the rights
+    /// of this process.
     fn default() -> PassedOptions {
-        PassedOptions { cached: false, user_level: false, depth: 32, pieces: 4, using: None, threads: 1 }
+        PassedOptions {
+            cached: false,
+            user_level: false,
+            depth: 32,
+            pieces: 4,
+            using: None,
+            threads: 1,
+            holder: None,
+        }
     }
 }
 
@@ -177,7 +195,7 @@ impl File {
 
     fn over(
         name: &str,
-        manner: &Manner,
+        manner: &Manner<'_>,
         open: impl FnOnce() -> Result<Medium, Error>,
     ) -> Result<File, Error> {
         let Manner { depth, threads, pieces, piece_bytes, .. } = *manner;
@@ -217,8 +235,12 @@ impl File {
     ///
     /// What is only a name for something in the kernel (in /proc, /sys and their like) is refused: there it would matter
     /// who opens it. So are programs of another user (setuid) that would be written, whose rights would outlast that.
-    /// A process with `CAP_FSETID` or `CAP_SYS_RESOURCE` is best without them when it does this for others: the one
-    /// leaves the rights of such programs on them, the other goes past quotas and into the reserve of a file system.
+    ///
+    /// File systems ask whoever writes, and not the descriptor, whether blocks of their reserve may be taken, quotas
+    /// passed, and the rights of such programs stay on them. With [`PassedOptions::holder`] every request to the kernel is
+    /// made with that user's identity and without capabilities, if this process may act for other users; and with its own
+    /// user but without capabilities, if it may not. A thread of the process's then has another user for files, for which
+    /// the kernel writes no core dump of the process any more (`PR_SET_DUMPABLE` in prctl(2)).
     ///
     /// It may wait for the file's file system, as may commands, which is some program's with
     /// [`PassedOptions::user_level`].
@@ -227,7 +249,8 @@ impl File {
     /// Why this can be no device, or what the kernel says.
     pub fn passed(descriptor: OwnedFd, options: &PassedOptions) -> Result<File, Error> {
         let PassedOptions { depth, using, threads, pieces, .. } = *options;
-        let manner = Manner { depth, using, threads, pieces, piece_bytes: passed::PIECE };
+        let (piece_bytes, holder) = (passed::PIECE, options.holder.as_ref());
+        let manner = Manner { depth, using, threads, pieces, piece_bytes, holder };
         File::over(passed::NAME, &manner, || passed::open(descriptor, options))
     }
 
@@ -330,12 +353,13 @@ impl Device for File {
         self.slots.len() - self.free.len() + self.finished.len()
     }
 
-    fn register(&mut self, region: Region) -> Result<Option<RegionId>, Error> {
+    fn registers(&self) -> bool {
         // Through the page cache everything is copied anyway.
-        if self.medium.direct.is_err() || region.bytes == 0 {
-            return Ok(None);
-        }
-        self.engine.register(region)
+        self.medium.direct.is_ok() && self.engine.registers()
+    }
+
+    fn register(&mut self, memory: &Arc<Pinned>) -> Result<Option<RegionId>, Error> {
+        if self.registers() { self.engine.register(memory) } else { Ok(None) }
     }
 
     fn unregister(&mut self, region: RegionId) {

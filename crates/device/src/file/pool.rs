@@ -4,13 +4,14 @@
 //! to sleep leaves word in the list of results, under its lock, so that the thread that puts the next one there rings
 //! the bell (eventfd(2)).
 
+use super::holder::Holder;
 use super::job::Job;
 use crate::error::Error;
 use bywash_sync::{AtomicUsize, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 #[derive(Debug)]
@@ -50,8 +51,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// So many threads for jobs on `file`, which stays open until the pool is dropped; `depth` jobs at most at a time.
-    pub(super) fn new(file: RawFd, threads: usize, depth: usize) -> Result<Pool, Error> {
+    /// So many threads for jobs on `file`, which stays open until the pool is dropped; `depth` jobs at most at a time. All
+    /// that the threads ever do is by the rights of `holder`.
+    pub(super) fn new(
+        file: RawFd,
+        threads: usize,
+        depth: usize,
+        holder: Option<&Holder>,
+    ) -> Result<Pool, Error> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::io("make a descriptor to wait for", error))?;
         let shared = Arc::new(Shared {
@@ -62,14 +69,26 @@ impl Pool {
             bell,
         });
         let mut pool = Pool { shared, threads: Vec::with_capacity(threads) };
+        let (began, begun) = mpsc::channel();
         for number in 0..threads {
-            let shared = pool.shared.clone();
+            let (shared, holder, began) = (pool.shared.clone(), holder.cloned(), began.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("device-{number}"))
-                .spawn(move || shared.work(file))
+                .spawn(move || {
+                    let outcome = holder.map_or(Ok(()), |holder| holder.take_over_thread());
+                    let is_ready = outcome.is_ok();
+                    // Whoever makes the pool waits for it.
+                    let _ = began.send(outcome);
+                    drop(began);
+                    if is_ready {
+                        shared.work(file);
+                    }
+                })
                 .map_err(|error| Error::io("start a thread for a device", error))?;
             pool.threads.push(thread);
         }
+        drop(began);
+        begun.iter().collect::<Result<(), Error>>()?;
         Ok(pool)
     }
 

@@ -3,14 +3,19 @@
 //! Invariant: what was pushed is counted until its completion was seen, and nothing that the kernel may still use is
 //! freed before. The ring has an entry for each command that the device is deep, so it is never full; entries are
 //! handed over together, by [`Ring::kick`].
+//!
+//! A passed file's requests carry the number of their holder's credentials, which are registered with the ring and go with
+//! it: workers of io_uring use those, and not the ones of any thread.
 
+use super::holder::Holder;
 use super::job::{Job, Transfer};
 use crate::error::Error;
-use crate::region::{Region, RegionId};
-use crate::span::{Owner, Span};
+use crate::region::{Pinned, RegionId};
+use crate::span::Span;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
 
 /// The registered file.
 const FILE: types::Fixed = types::Fixed(0);
@@ -18,8 +23,6 @@ const FILE: types::Fixed = types::Fixed(0);
 const BUFFERS_MAX: usize = 256;
 /// The buffer that the device's own memory is.
 pub(super) const BOUNCE: u16 = 0;
-/// Most bytes of a buffer: the kernel's limit.
-const BUFFER_MAX: usize = 1 << 30;
 
 /// io_uring, set up for one file.
 pub(super) struct Ring {
@@ -33,9 +36,11 @@ pub(super) struct Ring {
     /// Why it takes nothing any more: an errno(3).
     dead: Option<i32>,
     buffers: Buffers,
+    /// Number of the credentials that requests are carried out with; 0: those of the thread that hands them over.
+    personality: u16,
 }
 
-/// Registered memory: each region is one buffer or several of 1 GiB.
+/// Registered memory: each region is one buffer.
 struct Buffers {
     /// Why there is none.
     unavailable: Option<std::io::Error>,
@@ -51,19 +56,21 @@ struct Place {
 }
 
 struct Registered {
-    base: usize,
-    bytes: usize,
-    buffers: Vec<u16>,
-    /// The kernel holds the pages; this keeps the addresses from becoming somebody else's.
-    _owner: Owner,
+    buffer: u16,
+    memory: Arc<Pinned>,
 }
 
 impl Ring {
-    /// For jobs on `file`, `depth` at most at a time; `bounce` is the device's own memory.
+    /// For jobs on `file`, `depth` at most at a time, by the rights of `holder`; `bounce` is the device's own memory.
     ///
     /// # Errors
     /// Why there is none, in words.
-    pub(super) fn new(file: RawFd, depth: usize, bounce: (*mut u8, usize)) -> Result<Ring, String> {
+    pub(super) fn new(
+        file: RawFd,
+        depth: usize,
+        bounce: (*mut u8, usize),
+        holder: Option<&Holder>,
+    ) -> Result<Ring, String> {
         let ring = IoUring::new(depth.next_power_of_two() as u32).map_err(why_none)?;
         let mut probe = Probe::new();
         let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE, opcode::Fallocate::CODE];
@@ -74,6 +81,7 @@ impl Ring {
         ring.submitter()
             .register_files(&[file])
             .map_err(|error| format!("io_uring does not take the file: {error}"))?;
+        let personality = holder.map_or(Ok(0), |holder| personality_of(holder, &ring))?;
         let buffers = Buffers::new(&ring, bounce);
         Ok(Ring {
             ring,
@@ -82,6 +90,7 @@ impl Ring {
             failed: VecDeque::with_capacity(depth),
             dead: None,
             buffers,
+            personality,
         })
     }
 
@@ -90,7 +99,8 @@ impl Ring {
         if let Some(error) = self.dead {
             return self.failed.push_back((slot, -error));
         }
-        let entry = entry_of(self.buffers.offer(job)).user_data(u64::from(slot));
+        let entry =
+            entry_of(self.buffers.offer(job)).personality(self.personality).user_data(u64::from(slot));
         // SAFETY: the memory is there until the job is done, as `Span::new` asks and `File::drop` sees to.
         match unsafe { self.ring.submission().push(&entry) } {
             Ok(()) => self.queued.push_back(slot),
@@ -164,6 +174,9 @@ impl Ring {
         // The kernel takes a ring apart some time after it was closed: the file is free for its next user before.
         let _ = self.ring.submitter().unregister_files();
         let _ = self.ring.submitter().unregister_buffers();
+        if self.personality != 0 {
+            let _ = self.ring.submitter().unregister_personality(self.personality);
+        }
         true
     }
 
@@ -179,47 +192,32 @@ impl Ring {
     pub(super) fn buffer_of(&self, region: RegionId, span: &Span) -> Option<u16> {
         let place = self.buffers.regions.get(region.index as usize)?;
         let known = place.region.as_ref().filter(|_| place.turn == region.turn)?;
-        let from = (span.base() as usize).checked_sub(known.base)?;
-        let end = from.checked_add(span.bytes()).filter(|end| *end <= known.bytes && *end > from)?;
-        let number = from / BUFFER_MAX;
-        (number == (end - 1) / BUFFER_MAX).then(|| known.buffers[number])
+        known.memory.place_of(span.base(), span.bytes()).map(|_| known.buffer)
     }
 
-    /// Registers a region.
-    pub(super) fn register(&mut self, region: Region) -> Result<RegionId, Error> {
+    /// Registers memory that another ring has, which has a reference to it counted and none of its pages looked at.
+    pub(super) fn register(&mut self, memory: &Arc<Pinned>) -> Result<RegionId, Error> {
         let buffers = &mut self.buffers;
         if let Some(error) = &buffers.unavailable {
             let source = error.raw_os_error().map_or(error.kind().into(), std::io::Error::from_raw_os_error);
             return Err(Error::io("register memory with io_uring", source));
         }
-        let count = region.bytes.div_ceil(BUFFER_MAX);
-        if count > buffers.free.len() {
-            return Err(Error::Regions { most: BUFFERS_MAX - 1 });
-        }
-        let mut known = Registered {
-            base: region.base as usize,
-            bytes: region.bytes,
-            buffers: Vec::with_capacity(count),
-            _owner: region.owner,
-        };
-        for number in 0..count {
-            let at = region.base.wrapping_add(number * BUFFER_MAX);
-            let bytes = (region.bytes - number * BUFFER_MAX).min(BUFFER_MAX);
-            let buffer = buffers.free.pop().expect("counted above");
-            known.buffers.push(buffer);
-            if let Err(error) = set(&self.ring, buffer, at, bytes) {
-                buffers.remove(&self.ring, &known);
-                return Err(Error::io(format!("register {bytes} bytes of memory with io_uring"), error));
-            }
+        let buffer = buffers.free.pop().ok_or(Error::Regions { most: BUFFERS_MAX - 1 })?;
+        let flags = types::CloneBuffersFlags::DST_REPLACE;
+        let submitter = self.ring.submitter();
+        let cloned = submitter.register_buffers_clone_offset(memory.ring(), 0, buffer.into(), 1, flags);
+        if let Err(error) = cloned {
+            buffers.free.push(buffer);
+            return Err(Error::io("refer to memory that another ring of io_uring has registered", error));
         }
         let free = buffers.regions.iter().position(|place| place.region.is_none());
         let index = free.unwrap_or_else(|| {
-            // At most one for each buffer: a region has bytes.
+            // At most one for each buffer.
             buffers.regions.push(Place::default());
             buffers.regions.len() - 1
         });
         let place = &mut buffers.regions[index];
-        place.region = Some(known);
+        place.region = Some(Registered { buffer, memory: memory.clone() });
         Ok(RegionId { index: index as u32, turn: place.turn })
     }
 
@@ -255,11 +253,9 @@ impl Buffers {
 
     /// The kernel lets go of the pages when the last job with them is done.
     fn remove(&mut self, ring: &IoUring, known: &Registered) {
-        for buffer in &known.buffers {
-            // To take a buffer away fails for want of memory alone; it would be replaced by the next one.
-            let _ = set(ring, *buffer, std::ptr::null_mut(), 0);
-            self.free.push(*buffer);
-        }
+        // To take a buffer away fails for want of memory alone; it would be replaced by the next one.
+        let _ = set(ring, known.buffer, std::ptr::null_mut(), 0);
+        self.free.push(known.buffer);
     }
 }
 
@@ -269,6 +265,14 @@ fn set(ring: &IoUring, buffer: u16, base: *mut u8, bytes: usize) -> std::io::Res
     // SAFETY: the memory is mapped as long as it is registered: a region's owner is kept as long, and the device's own
     // memory is freed after the ring.
     unsafe { ring.submitter().register_buffers_update(buffer.into(), &[vector], None) }
+}
+
+/// Registers a holder's credentials with a ring, where they stay as long as it is there.
+fn personality_of(holder: &Holder, ring: &IoUring) -> Result<u16, String> {
+    let registered = holder.call(|| ring.submitter().register_personality());
+    registered
+        .map_err(|error| error.to_string())?
+        .map_err(|error| format!("io_uring does not take credentials: {error}"))
 }
 
 fn entry_of(job: Job) -> squeue::Entry {

@@ -8,9 +8,7 @@
 use super::cache::Cache;
 use crate::command::{Command, Done, Failure, Full, Operation};
 use crate::device::{Device, Geometry};
-use crate::error::Error;
 use crate::pages::Pages;
-use crate::region::{Region, RegionId};
 use crate::span::{Owner, Span, gather};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -382,12 +380,6 @@ impl<D: Device> Device for Faulty<D> {
     fn under_way(&self) -> usize {
         self.under_way.len() + self.ready.len() + self.late.len()
     }
-
-    fn register(&mut self, _: Region) -> Result<Option<RegionId>, Error> {
-        Ok(None)
-    }
-
-    fn unregister(&mut self, _: RegionId) {}
 
     fn explain(&self) -> String {
         format!("with faults over {}", self.inner.explain())

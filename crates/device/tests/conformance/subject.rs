@@ -1,10 +1,10 @@
 //! The devices that the suite is about, and how a test speaks to one.
 
 use bywash_device::{Command, Device, Done, Failure, File, Owner, PassedOptions, Span, Spec, Using};
+use bywash_disks::LoopDevice;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::Command as Program;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -202,48 +202,14 @@ pub fn cached_file() -> Option<Subject> {
     file(&std::env::temp_dir(), ",cached,depth=64")
 }
 
-/// A loop device over a file.
-pub struct Loop {
-    pub name: String,
-    _file: tempfile::NamedTempFile,
-}
-
-impl Loop {
-    pub fn new() -> Option<Loop> {
-        if !rustix::process::geteuid().is_root() {
-            println!("left out: only root can make a loop device");
-            return None;
-        }
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(BYTES).unwrap();
-        let made = Program::new("losetup").args(["--find", "--show"]).arg(file.path()).output();
-        match made {
-            Ok(made) if made.status.success() => {
-                let name = String::from_utf8(made.stdout).unwrap().trim().to_owned();
-                Some(Loop { name, _file: file })
-            }
-            Ok(made) => {
-                println!("left out: no loop device here: {}", String::from_utf8_lossy(&made.stderr));
-                None
-            }
-            Err(error) => {
-                println!("left out: no losetup here: {error}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let status = Program::new("losetup").arg("--detach").arg(&self.name).status();
-        assert!(status.is_ok_and(|status| status.success()), "{} stays", self.name);
-    }
+/// A loop device; none, with the reason told, where there is none to be had.
+pub fn loop_device() -> Option<LoopDevice> {
+    LoopDevice::new(BYTES).inspect_err(|why| println!("left out: {why}")).ok()
 }
 
 fn block(options: &str) -> Option<Subject> {
-    let made = Loop::new()?;
-    let spec = format!("b=block:{},depth=64{options}", made.name);
+    let made = loop_device()?;
+    let spec = format!("b=block:{},depth=64{options}", made.path().display());
     Some(Subject::open(&spec, vec![Box::new(made)]))
 }
 
@@ -286,8 +252,8 @@ pub fn passed_memory() -> Option<Subject> {
 }
 
 pub fn passed_block() -> Option<Subject> {
-    let made = Loop::new()?;
-    let file = std::fs::File::options().read(true).write(true).open(&made.name).unwrap();
+    let made = loop_device()?;
+    let file = std::fs::File::options().read(true).write(true).open(made.path()).unwrap();
     let using = if has_ring() { Using::Ring } else { Using::Threads };
     passed(file, using, vec![Box::new(made)])
 }

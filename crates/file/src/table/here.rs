@@ -1,11 +1,11 @@
 //! Calls at a file's own position: `read`, `write`, `lseek`, and what else moves it.
 //!
-//! Whose the position is at a time is [`crate::offset::Position`]'s to say. A call takes it over or finds it the
-//! kernel's, and what the kernel has served is told here afterwards.
+//! Positions stay with the kernel, which then serves these calls, unless
+//! [`process::Settings::positions_at_user_level`] is set. Whose the position is at a time is then
+//! [`crate::offset::Position`]'s to say: a call takes it over or finds it the kernel's, and what the kernel has
+//! served is told here afterwards.
 
-use super::{
-    CANDIDATE, Direction, Segment, count_passed, entry, file_of, is_served, serve_at, served_at, total,
-};
+use super::{CANDIDATE, Direction, Segment, entry, file_of, note_passed, serve_at, served, served_at, total};
 use crate::open_file::OpenFile;
 use crate::process;
 use crate::sys;
@@ -29,7 +29,7 @@ pub struct Ours {
     /// Where.
     pub offset: i64,
     fd: i32,
-    /// Nothing is remembered of it (`OpenFile::passes_read`).
+    /// The kernel serves it without further ado (`OpenFile::passes_read`, `passes_writes`).
     passed: bool,
 }
 
@@ -115,6 +115,9 @@ fn led_to(fd: i32) -> Result<&'static OpenFile, KernelCall> {
 #[inline(always)]
 pub unsafe fn serve_here(fd: i32, direction: Direction, segments: &[Segment]) -> Here {
     let kernel = |call| Here::Kernel(KernelPosition { call, fd });
+    if !process::settings().positions_at_user_level {
+        return kernel(KernelCall::Free);
+    }
     let file = match led_to(fd) {
         Ok(file) => file,
         Err(call) => return kernel(call),
@@ -157,6 +160,9 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, segments: &[Segment]) ->
                 if !file.position.advance(at, at + length as u64) {
                     continue;
                 }
+                if file.passes_writes() {
+                    return Here::Ours(Ours { offset: at as i64, fd, passed: true });
+                }
                 // SAFETY: the caller's promise.
                 if let Some(done) = unsafe { serve_at(fd, direction, segments, at as i64) } {
                     return Here::Served(done);
@@ -176,7 +182,8 @@ impl Ours {
         }
         let Some(file) = entry(self.fd).and_then(|entry| file_of(entry.load(Relaxed))) else { return false };
         if self.passed {
-            count_passed(file, direction, result);
+            let why = if direction == Direction::Read { Why::Sequential } else { file.why_passed() };
+            note_passed(file, direction, self.offset, why, result);
         }
         let at = self.offset as u64;
         let done = at + result.max(0) as u64;
@@ -208,9 +215,15 @@ impl KernelPosition {
     #[inline]
     pub fn finish(self, direction: Direction, wanted: usize, result: isize) {
         drop(self.call);
+        if !process::settings().positions_at_user_level && process::record().is_none() {
+            // Nothing to count into, and nothing that a data path could make of it.
+            return;
+        }
         // Where it was is not known; that the file was used is.
-        if is_served(self.fd) {
-            process::count(Why::Position.counter(), 1);
+        if let Some(file) = served(self.fd) {
+            let passes = direction == Direction::Write && file.passes_writes();
+            let why = if passes { file.why_passed() } else { Why::Position };
+            process::count(why.counter(), 1);
         }
         served_at(self.fd, direction, wanted, -1, result);
     }
@@ -255,6 +268,8 @@ pub fn sought(fd: i32, to: i64) {
 /// while the call runs.
 #[inline]
 pub fn with_kernel_position<T>(fd: i32, call: impl FnOnce() -> T) -> T {
-    let _call = led_to(fd).map(|file| UnderWay::begin(file, true));
+    let _call = process::settings()
+        .positions_at_user_level
+        .then(|| led_to(fd).map(|file| UnderWay::begin(file, true)));
     call()
 }

@@ -43,7 +43,7 @@ use crate::error::Error;
 use crate::pace::Pace;
 use crate::plan::Mover;
 use crate::spec::Endpoint;
-use ether::{EthPort, Redirect, XdpPort};
+use ether::{EthPort, Redirect, XdpPort, mac_of};
 use layout::{HEADER_BYTES, PAYLOAD_BYTES_MAX};
 use options::{EthOptions, UdpOptions};
 use plain::{PlainInput, PlainOutput};
@@ -63,9 +63,17 @@ pub(crate) use options::{Place, Rate, RelayOptions};
 const SIZE: usize = 1400;
 
 /// The place that an endpoint names; none: it is not of datagrams, or not of that direction.
-pub(crate) fn place(endpoint: &Endpoint, listens: bool, via: Option<Mover>, rate: Rate) -> Option<Place> {
+///
+/// # Errors
+/// Those of [`mac_of`], for an endpoint of Ethernet that names a neighbour.
+pub(crate) fn place(
+    endpoint: &Endpoint,
+    listens: bool,
+    via: Option<Mover>,
+    rate: Rate,
+) -> Result<Option<Place>, Error> {
     let engine = via.and_then(Engine::of);
-    match endpoint {
+    Ok(match endpoint {
         Endpoint::Udp(end) if !end.reliable && end.listen == listens => Some(Place::Udp(UdpOptions {
             address: end.address(),
             sequenced: end.sequenced,
@@ -77,7 +85,7 @@ pub(crate) fn place(endpoint: &Endpoint, listens: bool, via: Option<Mover>, rate
         })),
         Endpoint::Ethernet(end) if end.listen == listens => Some(Place::Eth(EthOptions {
             interface: end.interface.clone(),
-            mac: end.peer,
+            mac: end.peer.map(|peer| mac_of(peer, &end.interface)).transpose()?,
             port: end.port,
             size: end.size.map(|size| size as usize),
             idle: end.idle,
@@ -86,7 +94,7 @@ pub(crate) fn place(endpoint: &Endpoint, listens: bool, via: Option<Mover>, rate
             rate,
         })),
         _ => None,
-    }
+    })
 }
 
 /// Opens a receiving end. What it did is in the ledger while it runs and when it has been dropped.
@@ -96,9 +104,8 @@ pub(crate) fn place(endpoint: &Endpoint, listens: bool, via: Option<Mover>, rate
 pub(crate) fn open_input(place: &Place, ledger: Ledger) -> Result<Box<dyn Input>, Error> {
     let port = listen(place)?;
     Ok(match place {
-        Place::Udp(options) if !options.sequenced => Box::new(PlainInput::new(port, options.idle, ledger)),
-        Place::Udp(options) => Box::new(SequencedInput::new(port, options.idle, ledger)),
-        Place::Eth(options) => Box::new(SequencedInput::new(port, options.idle, ledger)),
+        Place::Udp(options) if !options.sequenced => Box::new(PlainInput::new(port, place.idle(), ledger)),
+        place => Box::new(SequencedInput::new(port, place.silence(), ledger)),
     })
 }
 

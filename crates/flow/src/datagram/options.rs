@@ -6,6 +6,9 @@ use super::engine::Engine;
 use crate::spec::Mac;
 use std::time::Duration;
 
+/// Silence of the sender of a sequenced transfer after which it counts as gone, where nothing else is said.
+const SILENCE: Duration = Duration::from_secs(60);
+
 /// `udp:HOST:PORT` and `udp-listen:ADDR:PORT`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UdpOptions {
@@ -15,7 +18,7 @@ pub(crate) struct UdpOptions {
     pub sequenced: bool,
     /// Payload bytes of a datagram; without it as many as fit the way.
     pub size: Option<usize>,
-    /// A receiver ends when nothing came for so long after the first datagram.
+    /// Silence that ends a receiver after the first datagram; zero: none does.
     pub idle: Option<Duration>,
     /// By which calls; without it the best that works.
     pub engine: Option<Engine>,
@@ -54,8 +57,20 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// How long nothing may come before it is over.
+    /// Silence that the user said ends it; none: nothing was said, or that none does.
     pub(crate) fn idle(&self) -> Option<Duration> {
+        self.said().filter(|idle| !idle.is_zero())
+    }
+
+    /// Silence in the middle of a sequenced transfer that means that its sender is gone; none: it is waited for.
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        match self.said() {
+            None => Some(SILENCE),
+            Some(_) => self.idle(),
+        }
+    }
+
+    fn said(&self) -> Option<Duration> {
         match self {
             Place::Udp(options) => options.idle,
             Place::Eth(options) => options.idle,

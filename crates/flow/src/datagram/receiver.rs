@@ -118,9 +118,10 @@ impl SequencedInput {
     fn fell_silent(&mut self) -> Error {
         self.publish();
         Error::Lost(format!(
-            "{}: the sender fell silent after {} bytes, without an end",
+            "{}: the sender fell silent after {} bytes, without an end, for {} seconds: it was killed, or the way is gone (idle=SECONDS waits longer, idle=0 for ever)",
             self.port.label(),
-            self.state.assembly.next()
+            self.state.assembly.next(),
+            self.idle.unwrap_or_default().as_secs_f32()
         ))
     }
 

@@ -11,10 +11,12 @@ use super::outbox::{Outbox, SendError, Way};
 use super::port::{Health, Port, Ways};
 use super::run::Run;
 use super::socket;
+use crate::address;
 use crate::control::Control;
 use crate::error::Error;
 use rustix::io::Errno;
-use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Rows of datagrams that are received by one call, where the kernel joins them.
@@ -65,10 +67,15 @@ impl UdpPort {
     /// That the address cannot be found or is taken.
     pub(crate) fn listen(options: &UdpOptions) -> Result<UdpPort, Error> {
         let label = format!("udp-listen:{}", options.address);
-        let addresses = resolve(&options.address, &label)?;
-        let socket = UdpSocket::bind(&addresses[..])
-            .map_err(|error| Error::io(format!("listen at {label}"), error))?;
-        UdpPort::new(socket, label, options, None)
+        let mut last = None;
+        for address in resolve(&options.address, &label)? {
+            match bound(address, receive_bytes(options)) {
+                Ok(socket) => return UdpPort::new(socket, label, options, None),
+                Err(error) => last = Some(error),
+            }
+        }
+        let refused = last.unwrap_or(std::io::ErrorKind::AddrNotAvailable.into());
+        Err(Error::io(format!("listen at {label}"), refused))
     }
 
     fn new(
@@ -77,8 +84,7 @@ impl UdpPort {
         options: &UdpOptions,
         datagram_bytes_max: Option<usize>,
     ) -> Result<UdpPort, Error> {
-        let buffer = options.receive_buffer.unwrap_or(socket::BUFFER_BYTES);
-        let wanted = socket::want_receive_buffer(socket.as_fd(), buffer)
+        let wanted = socket::want_receive_buffer(socket.as_fd(), receive_bytes(options))
             .and_then(|()| socket::want_send_buffer(socket.as_fd(), socket::BUFFER_BYTES));
         wanted.map_err(|error| Error::io(format!("size the buffers of {label}"), error))?;
         let offload = knows_offload(socket.as_fd());
@@ -163,12 +169,23 @@ impl Port for UdpPort {
 }
 
 fn resolve(address: &str, label: &str) -> Result<Vec<SocketAddr>, Error> {
-    let found = address.to_socket_addrs().map_err(|error| Error::io(format!("find {label}"), error))?;
-    let found: Vec<SocketAddr> = found.collect();
-    match found.is_empty() {
-        true => Err(Error::Usage(format!("{label} has no address; give HOST:PORT or ADDRESS:PORT"))),
-        false => Ok(found),
-    }
+    let (host, port) = address::split(address)
+        .ok_or_else(|| Error::Usage(format!("{label}: give HOST:PORT or ADDRESS:PORT")))?;
+    address::addresses(host, port, label, &Control::new()?)
+}
+
+/// Bytes of the receive buffer that is asked for.
+fn receive_bytes(options: &UdpOptions) -> usize {
+    options.receive_buffer.unwrap_or(socket::BUFFER_BYTES)
+}
+
+/// A socket at the address whose receive buffer is large before the first datagram can come.
+fn bound(address: SocketAddr, receive_bytes: usize) -> std::io::Result<UdpSocket> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    socket::want_receive_buffer(socket.as_fd(), receive_bytes)?;
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket.into())
 }
 
 fn connected(address: SocketAddr) -> std::io::Result<UdpSocket> {

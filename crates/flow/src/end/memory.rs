@@ -1,10 +1,14 @@
 //! Ends that are paths of containers: another flow, or any program with the library, has the other end.
+//!
+//! Invariant: what comes is whole only behind an empty container, which marks the end; a path that is closed without one
+//! was its sender's that gave up or was killed. Only with `plain` its closing is the end.
 
 use super::{Input, Output};
 use crate::control::Control;
 use crate::error::Error;
 use crate::spec::{Listening, Unix};
 use bywash_container::{Cargo, Listener, Message, Options, Path};
+use bywash_link::SocketFile;
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -17,7 +21,7 @@ const CONTAINER_BYTES: usize = 256 << 10;
 /// Of what is under way.
 const ARENA_BYTES: usize = 8 << 20;
 
-/// Connects, or waits for somebody who does.
+/// Connects, or waits for somebody who does. The name of who waits is gone when somebody has come, or waiting has failed.
 pub(crate) fn open(end: &Unix, name: &str, control: &Control) -> Result<Path, Error> {
     let options = Options::new().arena_bytes(ARENA_BYTES);
     let failed = |error| failed("open", name, error);
@@ -25,6 +29,9 @@ pub(crate) fn open(end: &Unix, name: &str, control: &Control) -> Result<Path, Er
         return Path::connect(&end.path, &options).map_err(failed);
     }
     let listener = Listener::bind(&end.path).map_err(failed)?;
+    // Declared behind the listener, and so dropped before it.
+    let _file = SocketFile::just_made(&end.path)
+        .map_err(|error| Error::io(format!("open {name}"), std::io::Error::other(error)))?;
     loop {
         control.wait(listener.as_fd(), PollFlags::IN, None)?;
         if let Some(path) = listener.try_accept(&options).map_err(failed)? {
@@ -45,7 +52,7 @@ fn wait<T>(
     loop {
         control.check()?;
         match attempt() {
-            Err(bywash_container::Error::TimedOut) => {}
+            Err(bywash_container::Error::TimedOut | bywash_container::Error::AllocTimedOut { .. }) => {}
             other => return Ok(other),
         }
     }
@@ -58,21 +65,52 @@ pub(crate) struct MemoryInput {
     /// What has come and was not read yet, its first container from this byte on.
     pieces: VecDeque<bywash_container::Received>,
     offset: usize,
+    total: u64,
+    end: End,
+}
+
+/// How the end of what is shipped is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// An empty container will come, or has come.
+    Marked { came: bool },
+    /// The peer closes the path.
+    Closing,
 }
 
 impl MemoryInput {
-    pub(crate) fn new(path: Path, name: &str) -> MemoryInput {
-        MemoryInput { path, name: name.into(), pieces: VecDeque::new(), offset: 0 }
+    pub(crate) fn new(end: &Unix, path: Path, name: &str) -> MemoryInput {
+        let end = if end.plain { End::Closing } else { End::Marked { came: false } };
+        MemoryInput { path, name: name.into(), pieces: VecDeque::new(), offset: 0, total: 0, end }
+    }
+
+    /// The peer has closed the path.
+    fn closed(&self) -> Result<(), Error> {
+        match self.end {
+            End::Marked { came: false } => Err(Error::Data(format!(
+                "{} was closed after {} bytes, without the empty container that marks the end: the sender was killed or gave up, or knows of no mark (then say 'plain' here)",
+                self.name, self.total
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 
 impl Input for MemoryInput {
     fn next<'a>(&'a mut self, room: &'a mut [u8], control: &Control) -> Result<&'a [u8], Error> {
         loop {
+            if self.end == (End::Marked { came: true }) {
+                return Ok(&[]);
+            }
             if let Some(piece) = self.pieces.front() {
+                if let (0, End::Marked { came }) = (piece.len(), &mut self.end) {
+                    *came = true;
+                    continue;
+                }
                 let copied =
                     piece.copy_from(self.offset, room).map_err(|error| failed("read", &self.name, error))?;
                 self.offset += copied;
+                self.total += copied as u64;
                 if copied > 0 {
                     return Ok(&room[..copied]);
                 }
@@ -82,7 +120,7 @@ impl Input for MemoryInput {
             }
             match wait(control, || self.path.receive_within(LOOK))? {
                 Ok(message) => self.pieces.extend(Message::into_pieces(message)),
-                Err(bywash_container::Error::Closed) => return Ok(&[]),
+                Err(bywash_container::Error::Closed) => return self.closed().map(|()| &[][..]),
                 Err(error) => return Err(failed("read", &self.name, error)),
             }
         }
@@ -93,35 +131,40 @@ impl Input for MemoryInput {
 pub(crate) struct MemoryOutput {
     path: Path,
     name: String,
+    /// Whether an empty container marks the end.
+    marks: bool,
 }
 
 impl MemoryOutput {
-    pub(crate) fn new(path: Path, name: &str) -> MemoryOutput {
-        MemoryOutput { path, name: name.into() }
+    pub(crate) fn new(end: &Unix, path: Path, name: &str) -> MemoryOutput {
+        MemoryOutput { path, name: name.into(), marks: !end.plain }
+    }
+
+    fn ship(&self, piece: &[u8], control: &Control) -> Result<(), Error> {
+        let failed = |error| failed("write", &self.name, error);
+        let mut container = wait(control, || self.path.alloc_within(piece.len(), LOOK))?.map_err(failed)?;
+        container.copy_from_slice(piece);
+        let mut left = Some(Cargo::from(container));
+        wait(control, || match left.take() {
+            None => Ok(()),
+            Some(cargo) => self.path.ship_within(cargo, LOOK).map_err(|refused| {
+                left = Some(*refused.cargo);
+                refused.error
+            }),
+        })?
+        .map_err(failed)
     }
 }
 
 impl Output for MemoryOutput {
     fn put(&mut self, block: &[u8], control: &Control) -> Result<(), Error> {
-        for piece in block.chunks(CONTAINER_BYTES) {
-            let failed = |error| failed("write", &self.name, error);
-            let mut container =
-                wait(control, || self.path.alloc_within(piece.len(), LOOK))?.map_err(failed)?;
-            container.copy_from_slice(piece);
-            let mut left = Some(Cargo::from(container));
-            wait(control, || match left.take() {
-                None => Ok(()),
-                Some(cargo) => self.path.ship_within(cargo, LOOK).map_err(|refused| {
-                    left = Some(*refused.cargo);
-                    refused.error
-                }),
-            })?
-            .map_err(failed)?;
-        }
-        Ok(())
+        block.chunks(CONTAINER_BYTES).try_for_each(|piece| self.ship(piece, control))
     }
 
-    fn finish(&mut self, _: &Control) -> Result<(), Error> {
+    fn finish(&mut self, control: &Control) -> Result<(), Error> {
+        if self.marks {
+            self.ship(&[], control)?;
+        }
         self.path.close();
         Ok(())
     }

@@ -4,10 +4,13 @@
 //! the movers.
 
 mod behind;
+mod connection;
+mod framed;
 mod made;
 mod memory;
 mod open;
 mod reading;
+mod resume;
 mod socket;
 pub(crate) mod storage;
 mod target;
@@ -20,17 +23,22 @@ use crate::facts::Kind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::path::PathBuf;
 
+pub(crate) use connection::{Connected, LOOK, refuse};
+pub(crate) use framed::{FramedInput, FramedOutput, Role};
 pub(crate) use made::Nowhere;
-pub(crate) use open::{Opened, Opening, reading, sink, source, writing};
+pub(crate) use open::{Opened, Opening, connect, greeted, reading, sink, source, writing};
 pub(crate) use reading::Reading;
+pub(crate) use resume::resume;
 pub(crate) use socket::Gate;
-pub(crate) use target::folder_of;
+pub(crate) use target::{check as check_target, folder_of, resolved};
 pub(crate) use writing::Writing;
 
 /// Where bytes come from, opened.
 pub(crate) enum Source {
     /// A descriptor of the kernel's.
     Descriptor(Reading),
+    /// A connection whose stream goes in frames.
+    Framed(FramedInput),
     /// Datagrams, and the account of them.
     Datagrams(Box<dyn Input>, Ledger),
     /// Anything else.
@@ -41,6 +49,8 @@ pub(crate) enum Source {
 pub(crate) enum Sink {
     /// A descriptor of the kernel's.
     Descriptor(Writing),
+    /// A connection whose stream goes in frames.
+    Framed(FramedOutput),
     /// Datagrams, and the account of them.
     Datagrams(Box<dyn Output>, Ledger),
     /// Anything else.
@@ -52,6 +62,7 @@ impl Source {
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Source::Descriptor(reading) => reading.kind,
+            Source::Framed(_) => Kind::Framed,
             Source::Datagrams(..) => Kind::Udp,
             Source::Other(_) => Kind::Made,
         }
@@ -73,9 +84,19 @@ impl Source {
         }
     }
 
+    /// Decides how a connection ends when it is closed: in order, or by a reset that the peer hears as an error.
+    pub(crate) fn let_go(&self, in_order: bool) {
+        match self {
+            Source::Descriptor(reading) => reading.let_go(in_order),
+            Source::Framed(input) => input.reading().let_go(in_order),
+            _ => {}
+        }
+    }
+
     pub(crate) fn input(&mut self) -> &mut dyn Input {
         match self {
             Source::Descriptor(reading) => reading,
+            Source::Framed(input) => input,
             Source::Datagrams(input, _) | Source::Other(input) => input.as_mut(),
         }
     }
@@ -86,14 +107,25 @@ impl Sink {
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Sink::Descriptor(writing) => writing.kind,
+            Sink::Framed(_) => Kind::Framed,
             Sink::Datagrams(..) => Kind::Udp,
             Sink::Other(_) => Kind::Nowhere,
+        }
+    }
+
+    /// As [`Source::let_go`].
+    pub(crate) fn let_go(&self, in_order: bool) {
+        match self {
+            Sink::Descriptor(writing) => writing.let_go(in_order),
+            Sink::Framed(output) => output.writing().let_go(in_order),
+            _ => {}
         }
     }
 
     pub(crate) fn output(&mut self) -> &mut dyn Output {
         match self {
             Sink::Descriptor(writing) => writing,
+            Sink::Framed(output) => output,
             Sink::Datagrams(output, _) | Sink::Other(output) => output.as_mut(),
         }
     }

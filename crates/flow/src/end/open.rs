@@ -1,5 +1,7 @@
 //! Opening whatever the user named.
 
+use super::connection::Connected;
+use super::framed::{self, FramedInput, FramedOutput, Role};
 use super::made::{Nowhere, Random, Zeros};
 use super::memory::{self, MemoryInput, MemoryOutput};
 use super::reading::Reading;
@@ -21,7 +23,14 @@ pub(crate) enum Opened<T> {
     /// One way.
     OneWay(T),
     /// A socket.
-    BothWays(OwnedFd),
+    BothWays(Stream),
+}
+
+/// A connected socket whose peer has been greeted, where both say `whole`.
+pub(crate) struct Stream {
+    pub(crate) connected: Connected,
+    /// What the peer does; none: it has not been asked.
+    peer: Option<Role>,
 }
 
 /// An end that is about to be opened: whoever listens does so already, so that who connects is not refused.
@@ -35,7 +44,9 @@ impl<'a> Opening<'a> {
     pub(crate) fn new(endpoint: &'a Endpoint, control: &Control) -> Result<Opening<'a>, Error> {
         let name = endpoint.to_string();
         let gate = match endpoint {
-            Endpoint::Tcp(end) if end.listening != Listening::Connects => Some(Gate::tcp(end, &name)?),
+            Endpoint::Tcp(end) if end.listening != Listening::Connects => {
+                Some(Gate::tcp(end, &name, control)?)
+            }
             Endpoint::Unix(end) if end.listening != Listening::Connects => Some(Gate::unix(end, &name)?),
             _ => None,
         };
@@ -54,12 +65,72 @@ impl<'a> Opening<'a> {
     }
 
     /// A connected socket, if it is one.
-    fn stream(&self, control: &Control) -> Result<Option<OwnedFd>, Error> {
-        match (&self.gate, self.endpoint) {
-            (Some(gate), _) => gate.accept(control).map(Some),
-            (None, Endpoint::Tcp(end)) => socket::connect_tcp(end, &self.name, control).map(Some),
-            (None, Endpoint::Unix(end)) => socket::connect_unix(end, &self.name, control).map(Some),
-            _ => Ok(None),
+    fn stream(&self, role: Role, control: &Control) -> Result<Option<Stream>, Error> {
+        let connected = match (&self.gate, self.endpoint) {
+            (Some(gate), _) => gate.accept(control)?,
+            (None, Endpoint::Tcp(_) | Endpoint::Unix(_)) => connect(self.endpoint, control)?,
+            _ => return Ok(None),
+        };
+        greeted(connected, role, &self.name, control).map(Some)
+    }
+}
+
+/// Connects to a stream socket.
+///
+/// # Errors
+/// Why nobody can be reached there; [`Error::Usage`] for an endpoint that is none; that the flow was cancelled.
+pub(crate) fn connect(endpoint: &Endpoint, control: &Control) -> Result<Connected, Error> {
+    let name = endpoint.to_string();
+    match endpoint {
+        Endpoint::Tcp(end) => socket::connect_tcp(end, &name, control),
+        Endpoint::Unix(end) => socket::connect_unix(end, &name, control),
+        _ => Err(Error::Usage(format!("{name} is no stream socket"))),
+    }
+}
+
+/// Greets the peer of a connection whose stream goes in frames.
+pub(crate) fn greeted(
+    connected: Connected,
+    role: Role,
+    name: &str,
+    control: &Control,
+) -> Result<Stream, Error> {
+    let peer = match connected.whole {
+        true => Some(framed::greet(&connected, role, name, control)?),
+        false => None,
+    };
+    Ok(Stream { connected, peer })
+}
+
+impl Stream {
+    /// The same socket, for the other direction.
+    pub(crate) fn twice(&self) -> Result<Stream, Error> {
+        let Connected { socket, connection, whole } = &self.connected;
+        let socket = socket.try_clone().map_err(|error| Error::io("use a socket both ways", error))?;
+        Ok(Stream {
+            connected: Connected { socket, connection: *connection, whole: *whole },
+            peer: self.peer,
+        })
+    }
+
+    /// The end that is read.
+    pub(crate) fn source(self, name: &str) -> Source {
+        let Connected { socket, connection, whole } = self.connected;
+        let reading = Reading { connection: Some(connection), ..reading(socket, Kind::Stream, name) };
+        match (whole, self.peer) {
+            (true, Some(Role { sends: false, .. })) => Source::Other(Box::new(Nowhere)),
+            (true, _) => Source::Framed(FramedInput::new(reading)),
+            (false, _) => Source::Descriptor(reading),
+        }
+    }
+
+    /// The end that is written.
+    pub(crate) fn sink(self, name: &str, manner: &Manner) -> Sink {
+        let Connected { socket, connection, whole } = self.connected;
+        let writing = Writing { connection: Some(connection), ..writing(socket, Kind::Stream, name, manner) };
+        match whole {
+            true => Sink::Framed(FramedOutput::new(writing)),
+            false => Sink::Descriptor(writing),
         }
     }
 }
@@ -68,10 +139,11 @@ impl<'a> Opening<'a> {
 pub(crate) fn source(
     opening: Opening<'_>,
     via: Option<Mover>,
+    role: Role,
     control: &Control,
 ) -> Result<Opened<Source>, Error> {
-    if let Some(socket) = opening.stream(control)? {
-        return Ok(Opened::BothWays(socket));
+    if let Some(stream) = opening.stream(role, control)? {
+        return Ok(Opened::BothWays(stream));
     }
     let Opening { endpoint, name, .. } = opening;
     Ok(Opened::OneWay(match endpoint {
@@ -85,11 +157,11 @@ pub(crate) fn source(
         Endpoint::Zero => Source::Other(Box::new(Zeros::new())),
         Endpoint::Random { seed } => Source::Other(Box::new(Random::new(*seed)?)),
         Endpoint::Memory(end) => {
-            Source::Other(Box::new(MemoryInput::new(memory::open(end, &name, control)?, &name)))
+            Source::Other(Box::new(MemoryInput::new(end, memory::open(end, &name, control)?, &name)))
         }
         Endpoint::Udp(end) if end.reliable => Source::Other(reliable_input(end, control)?),
         Endpoint::Udp(_) | Endpoint::Ethernet(_) => {
-            let place = datagram::place(endpoint, true, via, Rate::Unlimited);
+            let place = datagram::place(endpoint, true, via, Rate::Unlimited)?;
             let place = place.ok_or_else(|| cannot_be(&name, "a source"))?;
             let ledger = Ledger::default();
             Source::Datagrams(datagram::open_input(&place, ledger.clone())?, ledger)
@@ -100,9 +172,14 @@ pub(crate) fn source(
 }
 
 /// Opens where bytes go.
-pub(crate) fn sink(opening: Opening<'_>, manner: &Manner, control: &Control) -> Result<Opened<Sink>, Error> {
-    if let Some(socket) = opening.stream(control)? {
-        return Ok(Opened::BothWays(socket));
+pub(crate) fn sink(
+    opening: Opening<'_>,
+    manner: &Manner,
+    role: Role,
+    control: &Control,
+) -> Result<Opened<Sink>, Error> {
+    if let Some(stream) = opening.stream(role, control)? {
+        return Ok(Opened::BothWays(stream));
     }
     let Opening { endpoint, name, .. } = opening;
     Ok(Opened::OneWay(match endpoint {
@@ -116,13 +193,13 @@ pub(crate) fn sink(opening: Opening<'_>, manner: &Manner, control: &Control) -> 
         Endpoint::Null => Sink::Other(Box::new(Nowhere)),
         Endpoint::Udp(end) if end.reliable => Sink::Other(reliable_output(end, control)?),
         Endpoint::Udp(_) | Endpoint::Ethernet(_) => {
-            let place = datagram::place(endpoint, false, manner.via, manner.rate);
+            let place = datagram::place(endpoint, false, manner.via, manner.rate)?;
             let place = place.ok_or_else(|| cannot_be(&name, "a sink"))?;
             let ledger = Ledger::default();
             Sink::Datagrams(datagram::open_output(&place, ledger.clone())?, ledger)
         }
         Endpoint::Memory(end) => {
-            Sink::Other(Box::new(MemoryOutput::new(memory::open(end, &name, control)?, &name)))
+            Sink::Other(Box::new(MemoryOutput::new(end, memory::open(end, &name, control)?, &name)))
         }
         Endpoint::Zero | Endpoint::Random { .. } => {
             return Err(Error::Usage(format!("{name} takes nothing; name it as the source, or write null:")));
@@ -185,6 +262,8 @@ pub(crate) fn reading(descriptor: OwnedFd, kind: Kind, name: &str) -> Reading {
         trail: None,
         may_block: false,
         tells_position: false,
+        connection: None,
+        taken: 0,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Input;
 use super::behind::Trail;
+use super::connection::Connection;
 use crate::control::Control;
 use crate::error::Error;
 use crate::facts::Kind;
@@ -26,6 +27,10 @@ pub(crate) struct Reading {
     pub(crate) may_block: bool,
     /// Whether others go on at the descriptor's own position.
     pub(crate) tells_position: bool,
+    /// A connection that the flow made.
+    pub(crate) connection: Option<Connection>,
+    /// Bytes that have been read.
+    pub(crate) taken: u64,
 }
 
 impl Reading {
@@ -52,6 +57,7 @@ impl Reading {
 
     /// So many bytes have been read.
     pub(crate) fn advance(&mut self, bytes: u64) {
+        self.taken += bytes;
         if let Some(position) = &mut self.position {
             *position += bytes;
             if let Some(trail) = &mut self.trail {
@@ -68,6 +74,30 @@ impl Reading {
     /// It could not be read.
     pub(crate) fn failed(&self, error: impl Into<std::io::Error>) -> Error {
         Error::io(format!("read {}", self.name), error)
+    }
+
+    /// Decides what an empty read means.
+    ///
+    /// # Errors
+    /// [`Error::Data`] when the size was known and is not reached; the reset of a connection whose other direction has
+    /// heard of it already.
+    pub(crate) fn has_ended(&self) -> Result<(), Error> {
+        if self.end.is_some() {
+            return Err(self.shrank());
+        }
+        match self.connection {
+            Some(connection) if !connection.has_ended_in_order(self.as_fd(), self.taken) => {
+                Err(self.failed(Errno::CONNRESET))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Decides how a connection ends when it is closed: in order, or by a reset.
+    pub(crate) fn let_go(&self, in_order: bool) {
+        if let Some(connection) = self.connection {
+            connection.let_go(self.as_fd(), in_order);
+        }
     }
 
     /// It ended before its size was reached.
@@ -95,7 +125,10 @@ impl Input for Reading {
         loop {
             self.wait_if_it_blocks(control)?;
             match self.read(&mut room[..most]) {
-                Ok(0) if self.end.is_some() => return Err(self.shrank()),
+                Ok(0) => {
+                    self.has_ended()?;
+                    return Ok(&[]);
+                }
                 Ok(read) => {
                     self.advance(read as u64);
                     return Ok(&room[..read]);

@@ -1,35 +1,32 @@
 //! Stream sockets: connecting, and being connected to.
 
+use super::connection::{Connected, Connection};
+use crate::address::addresses;
 use crate::control::{Control, TURN};
 use crate::error::Error;
 use crate::spec::{Tcp, Unix};
+use bywash_link::{SocketFile, listen_at as listen_at_name};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// One address may take so long to answer, before the next one is tried.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 128;
+/// Connections that wait to be accepted; the kernel may hold fewer (net.core.somaxconn).
+const BACKLOG: i32 = 4096;
 
 /// Connects to a host, at whichever of its addresses answers.
-pub(crate) fn connect_tcp(end: &Tcp, name: &str, control: &Control) -> Result<OwnedFd, Error> {
+pub(crate) fn connect_tcp(end: &Tcp, name: &str, control: &Control) -> Result<Connected, Error> {
     let mut last = None;
-    for address in addresses(&end.host, end.port, name)? {
+    for address in addresses(&end.host, end.port, name, control)? {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = stream(family, name)?;
         match finish_connect(rustix::net::connect(&socket, &address), &socket, control)? {
-            Ok(()) => {
-                // Blocks are large, and the last one of a request must not wait for more.
-                let _ = sockopt::set_tcp_nodelay(&socket, true);
-                return waits_in_turns(socket, name);
-            }
+            Ok(()) => return connected_tcp(socket, end, name),
             Err(error) => last = Some((address, error)),
         }
     }
@@ -40,7 +37,7 @@ pub(crate) fn connect_tcp(end: &Tcp, name: &str, control: &Control) -> Result<Ow
 }
 
 /// Connects to a socket with a name.
-pub(crate) fn connect_unix(end: &Unix, name: &str, control: &Control) -> Result<OwnedFd, Error> {
+pub(crate) fn connect_unix(end: &Unix, name: &str, control: &Control) -> Result<Connected, Error> {
     let failed = |error: Errno| Error::io(format!("connect to {name}"), error);
     let address = SocketAddrUnix::new(&end.path).map_err(failed)?;
     let socket = stream(AddressFamily::UNIX, name)?;
@@ -50,7 +47,7 @@ pub(crate) fn connect_unix(end: &Unix, name: &str, control: &Control) -> Result<
             Err(Errno::AGAIN) => control.sleep_until(Instant::now() + Duration::from_millis(10))?,
             other => {
                 finish_connect(other, &socket, control)?.map_err(failed)?;
-                return waits_in_turns(socket, name);
+                return connected_unix(socket, end, name);
             }
         }
     }
@@ -60,6 +57,17 @@ fn stream(family: AddressFamily, name: &str) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(family, SocketType::STREAM, flags, None)
         .map_err(|error| Error::io(format!("make a socket for {name}"), error))
+}
+
+fn connected_tcp(socket: OwnedFd, end: &Tcp, name: &str) -> Result<Connected, Error> {
+    let connection = Connection::tcp(socket.as_fd(), end.timeout)
+        .map_err(|error| Error::io(format!("set up the socket of {name}"), error))?;
+    Ok(Connected { socket: waits_in_turns(socket, name)?, connection, whole: end.whole })
+}
+
+fn connected_unix(socket: OwnedFd, end: &Unix, name: &str) -> Result<Connected, Error> {
+    let socket = waits_in_turns(socket, name)?;
+    Ok(Connected { socket, connection: Connection::unix(), whole: end.whole })
 }
 
 /// Calls on it wait by themselves from now on, but only as long as a cancelled flow may: what comes in time costs no
@@ -91,35 +99,27 @@ fn finish_connect(
     }
 }
 
-/// The addresses of a host; of none, all of this machine's.
-fn addresses(host: &str, port: u16, name: &str) -> Result<Vec<SocketAddr>, Error> {
-    if host.is_empty() {
-        return Ok(vec![
-            SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
-            SocketAddr::from(([0, 0, 0, 0], port)),
-        ]);
-    }
-    (host, port)
-        .to_socket_addrs()
-        .map(Iterator::collect)
-        .map_err(|error| Error::io(format!("find the address of {name}"), error))
-}
-
 /// Where others connect to.
 pub(crate) struct Gate {
-    socket: OwnedFd,
     name: String,
-    /// Removed in the end.
-    path: Option<PathBuf>,
+    kind: Family,
+    socket: OwnedFd,
+}
+
+/// The endpoint that listens.
+enum Family {
+    Tcp(Tcp),
+    /// Its name is removed in the end, before [`Gate::socket`] is closed.
+    Unix(Unix, #[expect(dead_code, reason = "dropped in the end")] SocketFile),
 }
 
 impl Gate {
     /// Listens at an address.
-    pub(crate) fn tcp(end: &Tcp, name: &str) -> Result<Gate, Error> {
+    pub(crate) fn tcp(end: &Tcp, name: &str, control: &Control) -> Result<Gate, Error> {
         let mut last = Errno::ADDRNOTAVAIL;
-        for address in addresses(&end.host, end.port, name)? {
+        for address in addresses(&end.host, end.port, name, control)? {
             match listen_at(address, name)? {
-                Ok(socket) => return Ok(Gate { socket, name: name.into(), path: None }),
+                Ok(socket) => return Ok(Gate { socket, name: name.into(), kind: Family::Tcp(end.clone()) }),
                 Err(error) => last = error,
             }
         }
@@ -128,18 +128,10 @@ impl Gate {
 
     /// Listens at a name in the file system, which must not be there yet, or be one that nobody listens at any more.
     pub(crate) fn unix(end: &Unix, name: &str) -> Result<Gate, Error> {
-        let failed = |error: Errno| Error::io(format!("listen at {name}"), error);
-        let address = SocketAddrUnix::new(&end.path).map_err(failed)?;
         let socket = stream(AddressFamily::UNIX, name)?;
-        match rustix::net::bind(&socket, &address) {
-            Err(Errno::ADDRINUSE) if is_left_over(&end.path, &address) => {
-                rustix::fs::unlink(&end.path).map_err(failed)?;
-                rustix::net::bind(&socket, &address).map_err(failed)?;
-            }
-            other => other.map_err(failed)?,
-        }
-        rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
-        Ok(Gate { socket, name: name.into(), path: Some(end.path.clone()) })
+        let file = listen_at_name(&end.path, &socket, BACKLOG, |_| Ok(()))
+            .map_err(|error| Error::io(format!("listen at {name}"), std::io::Error::other(error)))?;
+        Ok(Gate { socket, name: name.into(), kind: Family::Unix(end.clone(), file) })
     }
 
     /// Where it is.
@@ -150,28 +142,42 @@ impl Gate {
     }
 
     /// The next one that connects.
-    pub(crate) fn accept(&self, control: &Control) -> Result<OwnedFd, Error> {
+    pub(crate) fn accept(&self, control: &Control) -> Result<Connected, Error> {
         loop {
-            match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => {
-                    // Of unix sockets it means nothing.
-                    let _ = sockopt::set_tcp_nodelay(&socket, true);
-                    return waits_in_turns(socket, &self.name);
-                }
-                Err(Errno::AGAIN) => control.wait(self.socket.as_fd(), PollFlags::IN, None).map(drop)?,
+            match self.try_accept() {
+                Ok(connected) => return connected,
+                Err(Errno::AGAIN) => control.wait(self.as_fd(), PollFlags::IN, None).map(drop)?,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => return Err(Error::io(format!("accept a connection at {}", self.name), error)),
             }
         }
     }
+
+    /// The next one that has connected, without waiting.
+    ///
+    /// # Errors
+    /// Outside: why none can be accepted, [`Errno::AGAIN`] when there is none. Inside: one that was accepted cannot be used.
+    pub(crate) fn try_accept(&self) -> Result<Result<Connected, Error>, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::accept_with(&self.socket, flags)?;
+        Ok(match &self.kind {
+            Family::Tcp(end) => connected_tcp(socket, end, &self.name),
+            Family::Unix(end, _) => connected_unix(socket, end, &self.name),
+        })
+    }
+
+    /// Most connections at a time that were asked for.
+    pub(crate) fn max(&self) -> Option<u32> {
+        match &self.kind {
+            Family::Tcp(end) => end.max,
+            Family::Unix(end, _) => end.max,
+        }
+    }
 }
 
-impl Drop for Gate {
-    fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            // It may be gone already.
-            let _ = rustix::fs::unlink(path);
-        }
+impl AsFd for Gate {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
@@ -195,16 +201,6 @@ fn listen_at(address: SocketAddr, name: &str) -> Result<Result<OwnedFd, Errno>, 
     Ok(listening.map(|()| socket))
 }
 
-/// Whether it is a socket that nobody listens at.
-fn is_left_over(path: &std::path::Path, address: &SocketAddrUnix) -> bool {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket());
-    let refused = || {
-        let probe = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
-        rustix::net::connect(probe, address)
-    };
-    is_socket && refused() == Err(Errno::CONNREFUSED)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,7 +209,7 @@ mod tests {
     #[test]
     fn a_name_that_nobody_listens_at_any_more_is_taken_over() {
         let folder = tempfile::tempdir().unwrap();
-        let end = Unix { path: folder.path().join("s"), listening: Listening::Waits };
+        let end = Unix { path: folder.path().join("s"), listening: Listening::Waits, ..Unix::default() };
         drop(std::os::unix::net::UnixListener::bind(&end.path).unwrap());
         let gate = Gate::unix(&end, "s").unwrap();
         assert!(Gate::unix(&end, "s").is_err(), "somebody listens");

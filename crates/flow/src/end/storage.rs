@@ -29,6 +29,8 @@ const READER_LOOK: Duration = Duration::from_millis(10);
 /// How a sink is written, beyond its own options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
+    /// Bytes that will come, where that is known beforehand.
+    pub(crate) bytes: Option<u64>,
     /// Permissions of the source.
     pub(crate) source_mode: Option<u32>,
     /// It is to be on the device in the end.
@@ -141,6 +143,8 @@ fn of_descriptor(descriptor: OwnedFd, name: &str, position: u64) -> Result<Readi
         trail: None,
         may_block: false,
         tells_position: false,
+        connection: None,
+        taken: 0,
     })
 }
 
@@ -220,8 +224,7 @@ pub(crate) fn open_sink(
             let descriptor = rustix::fs::open(&file.path, flags, mode(file, manner)).map_err(failed)?;
             let mut writing = written(descriptor, name, kind, Some(file.offset.unwrap_or(0)), manner);
             writing.cuts = file.offset.is_none();
-            // Holes may be where data was.
-            writing.skips_zeros = false;
+            writing.dense = file.dense;
             Ok(writing)
         }
         Kind::File => replace(file, name, there.as_ref(), manner),
@@ -232,10 +235,10 @@ pub(crate) fn open_sink(
             let stat = rustix::fs::fstat(&descriptor).map_err(failed)?;
             let end = size_of(descriptor.as_fd(), &stat).map_err(failed)?;
             let mut writing = written(descriptor, name, kind, Some(file.offset.unwrap_or(0)), manner);
-            writing.end = Some(
-                file.length.map_or(end, |length| end.min(file.offset.unwrap_or(0).saturating_add(length))),
-            );
-            writing.skips_zeros = false;
+            let from = file.offset.unwrap_or(0);
+            let end = file.length.map_or(end, |length| end.min(from.saturating_add(length)));
+            has_room(end.saturating_sub(from), name, manner)?;
+            writing.end = Some(end);
             Ok(writing)
         }
         Kind::Pipe => {
@@ -249,6 +252,20 @@ pub(crate) fn open_sink(
             writing.may_block = kind == Kind::Device;
             Ok(writing)
         }
+    }
+}
+
+/// # Errors
+/// ENOSPC if more bytes are known to come than there is room for: what is on a device is not destroyed for a flow that
+/// cannot succeed.
+fn has_room(room: u64, name: &str, manner: &Manner) -> Result<(), Error> {
+    match manner.bytes {
+        Some(bytes) if bytes > room => {
+            let what =
+                format!("write {bytes} bytes to {name}, which has room for {room} and was left as it is");
+            Err(Error::io(what, Errno::NOSPC))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -270,7 +287,6 @@ fn replace(file: &File, name: &str, there: Option<&Stat>, manner: &Manner) -> Re
     }
     let mut writing = written(descriptor, name, Kind::File, Some(0), manner);
     writing.dense = file.dense;
-    writing.skips_zeros &= !file.dense;
     writing.target = Some(target);
     Ok(writing)
 }
@@ -314,5 +330,6 @@ pub(crate) fn written(
         sync: manner.sync,
         behind,
         target: None,
+        connection: None,
     }
 }

@@ -5,11 +5,14 @@
 //! either what was there before, or everything. Called by the opening of a sink, and at the end of a flow.
 
 use crate::error::Error;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, capabilities};
 use std::ffi::{OsStr, OsString};
+use std::io::Seek;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// What a file becomes in the end.
@@ -20,38 +23,59 @@ pub(crate) struct Target {
     temporary: Option<PathBuf>,
     /// Whether somebody else's file of that name may not be replaced.
     exclusive: bool,
+    /// Whether the temporary name is that of an earlier part, which is kept under it.
+    resumed: bool,
 }
 
 /// How many names are tried before somebody is assumed to play with the folder.
-const NAMES_MAX: u32 = 100;
-/// Behind the name of what is not whole.
+const NAMES_MAX: u32 = 1000;
+/// Longest name in a folder, in bytes (limits.h), and what of it is left for a suffix and a number.
+const NAME_BYTES_MAX: usize = 255;
+const SUFFIX_BYTES_MAX: usize = 15;
+/// Suffix of what is not whole.
 const PARTIAL: &str = ".partial";
+/// Suffix of what is whole and could not take its name.
+const COMPLETE: &str = ".complete";
 
 impl Target {
     /// Makes a file that is to be `path`.
     pub(crate) fn create(path: &Path, mode: Mode, exclusive: bool) -> Result<(OwnedFd, Target), Error> {
         let failed = |error: Errno| Error::io(format!("make {}", path.display()), error);
-        // What a link leads to is replaced, and not the link.
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let path = resolved(path).map_err(failed)?;
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        match rustix::fs::open(folder_of(&path), flags | OFlags::TMPFILE, mode) {
-            Ok(descriptor) => Ok((descriptor, Target { path, temporary: None, exclusive })),
+        let nameless = match rustix::fs::access("/proc/self/fd", rustix::fs::Access::EXISTS) {
+            Ok(()) => rustix::fs::open(folder_of(&path), flags | OFlags::TMPFILE, mode),
+            // Without it no name can be given to what has none.
+            Err(_) => Err(Errno::OPNOTSUPP),
+        };
+        let resumed = false;
+        match nameless {
+            Ok(descriptor) => Ok((descriptor, Target { path, temporary: None, exclusive, resumed })),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
                 let (descriptor, temporary) = fresh_name(&path, |name| {
                     rustix::fs::open(name, flags | OFlags::CREATE | OFlags::EXCL, mode)
                 })
                 .map_err(failed)?;
-                Ok((descriptor, Target { path, temporary: Some(temporary), exclusive }))
+                Ok((descriptor, Target { path, temporary: Some(temporary), exclusive, resumed }))
             }
             Err(error) => Err(failed(error)),
         }
     }
 
     /// Gives the file its name; with `sync` the name is on the device too.
+    ///
+    /// # Errors
+    /// Why the file cannot take its name, and the name under which it is kept instead.
     pub(crate) fn commit(mut self, file: BorrowedFd<'_>, sync: bool) -> Result<(), Error> {
         let path = self.path.clone();
         let failed = |error: Errno| Error::io(format!("give {} its name", path.display()), error);
-        self.name(file, &path, self.exclusive).map_err(failed)?;
+        if let Err(error) = self.name(file, &path, self.exclusive) {
+            let kept = match self.rescue(file) {
+                Some(kept) => format!("everything has arrived, and is kept as {}", kept.display()),
+                None => "and no other name could be given to what has arrived".into(),
+            };
+            return Err(Error::io(format!("give {} its name ({kept})", path.display()), error));
+        }
         if sync {
             let folder =
                 rustix::fs::open(folder_of(&path), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
@@ -60,35 +84,165 @@ impl Target {
         Ok(())
     }
 
-    /// Keeps what there is of it under a name that says so.
+    /// Keeps what there is of it under a name that says so, and that nothing had before.
     pub(crate) fn keep_partial(mut self, file: BorrowedFd<'_>) -> Option<PathBuf> {
-        let mut name = self.path.clone().into_os_string();
-        name.push(PARTIAL);
-        let path = PathBuf::from(name);
-        self.name(file, &path, false).ok().map(|()| path)
+        if self.resumed {
+            // It has such a name already, and keeps it.
+            return self.temporary.take();
+        }
+        let path = self.path.clone();
+        self.name_anew(file, &path, PARTIAL).ok()
     }
 
+    /// Parts of the file that earlier flows have left, by their names.
+    pub(crate) fn parts(&self) -> Vec<PathBuf> {
+        let is_file =
+            |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_file());
+        numbered(&self.path, PARTIAL).filter(is_file).collect()
+    }
+
+    /// The same file, which an earlier part of that name becomes.
+    pub(crate) fn resumed(self, part: PathBuf) -> Target {
+        let (path, exclusive) = (self.path.clone(), self.exclusive);
+        Target { path, temporary: Some(part), exclusive, resumed: true }
+    }
+
+    /// Keeps what is whole and could not take its name: in the same folder, in one above it that is still there, in the
+    /// working folder, or as a copy in the folder for temporary files.
+    fn rescue(&mut self, file: BorrowedFd<'_>) -> Option<PathBuf> {
+        let name = self.path.file_name()?.to_owned();
+        let above: Vec<PathBuf> = self.path.ancestors().skip(1).map(|folder| folder.join(&name)).collect();
+        let here = std::env::current_dir().ok().map(|folder| folder.join(&name));
+        let kept = above.iter().chain(&here).find_map(|path| self.name_anew(file, path, COMPLETE).ok());
+        kept.or_else(|| copy(file, &std::env::temp_dir().join(&name)).ok())
+    }
+
+    /// Gives the file the first name of `path` with `suffix` and a number that nothing has.
+    fn name_anew(&mut self, file: BorrowedFd<'_>, path: &Path, suffix: &str) -> Result<PathBuf, Errno> {
+        for name in numbered(path, suffix) {
+            match self.name(file, &name, true) {
+                Err(Errno::EXIST) => {}
+                done => return done.map(|()| name),
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    /// Gives the file a name; if that fails it has the name that it had, or none.
     fn name(&mut self, file: BorrowedFd<'_>, path: &Path, exclusive: bool) -> Result<(), Errno> {
-        let temporary = match self.temporary.take() {
-            Some(temporary) => temporary,
+        let temporary = match &self.temporary {
+            Some(temporary) => temporary.clone(),
             None => match link(file, path) {
-                Err(Errno::EXIST) if !exclusive => fresh_name(path, |name| link(file, name))?.1,
+                Err(Errno::EXIST) if !exclusive => {
+                    let fresh = fresh_name(path, |name| link(file, name))?.1;
+                    self.temporary.insert(fresh).clone()
+                }
                 done => return done,
             },
         };
-        let flags = if exclusive { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
-        let renamed = rustix::fs::renameat_with(CWD, &temporary, CWD, path, flags);
-        if renamed.is_err() {
-            // Nothing stays behind that nobody knows of.
-            let _ = rustix::fs::unlink(&temporary);
-        }
-        renamed
+        if exclusive { rename_to_nothing(&temporary, path) } else { rustix::fs::rename(&temporary, path) }?;
+        self.temporary = None;
+        Ok(())
     }
+}
+
+/// Renames a file to a name that nothing has.
+fn rename_to_nothing(from: &Path, to: &Path) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A file system that has no such flag.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty())?;
+            rustix::fs::unlink(from)
+        }
+        done => done,
+    }
+}
+
+/// Copies a file to the first name of `path` with a suffix and a number that nothing has.
+fn copy(file: BorrowedFd<'_>, path: &Path) -> std::io::Result<PathBuf> {
+    for name in numbered(path, COMPLETE) {
+        let mut new = std::fs::OpenOptions::new();
+        match new.write(true).create_new(true).mode(0o600).open(&name) {
+            Ok(mut to) => {
+                let mut from = std::fs::File::from(file.try_clone_to_owned()?);
+                from.rewind()?;
+                return match std::io::copy(&mut from, &mut to) {
+                    Ok(_) => Ok(name),
+                    Err(error) => {
+                        // Half of it would look like all of it.
+                        let _ = std::fs::remove_file(&name);
+                        Err(error)
+                    }
+                };
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Errno::EXIST.into())
+}
+
+/// `path` with `suffix`, and then with a number behind it too: `x.partial`, `x.partial.1`, `x.partial.2`.
+fn numbered(path: &Path, suffix: &str) -> impl Iterator<Item = PathBuf> {
+    let name = path.file_name().unwrap_or(OsStr::new("flow")).as_bytes();
+    let mut first = OsStr::from_bytes(&name[..name.len().min(NAME_BYTES_MAX - SUFFIX_BYTES_MAX)]).to_owned();
+    first.push(suffix);
+    let first = path.with_file_name(first);
+    let others = first.clone();
+    let with = move |number: u32| {
+        let mut name = others.clone().into_os_string();
+        name.push(format!(".{number}"));
+        PathBuf::from(name)
+    };
+    std::iter::once(first).chain((1..NAMES_MAX).map(with))
+}
+
+/// Looks whether a file can take the name `path` in the end, before anything is moved for it.
+///
+/// # Errors
+/// Why it cannot: there is no such folder, or what has the name now may not be replaced.
+pub(crate) fn check(path: &Path) -> Result<(), Error> {
+    let shown = path.display();
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(Error::Usage(format!("{shown} is no folder yet: make it, or name a file")));
+    }
+    let attributes = |path: &Path| {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS).ok()
+    };
+    let (Some(folder), Some(there)) = (attributes(folder_of(path)), attributes(path)) else {
+        return Ok(());
+    };
+    let refused = |why: &str, error: Errno| Err(Error::io(format!("replace {shown}: {why}"), error));
+    let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+    if there.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        return refused(
+            "it is mounted there, and can only be written in place (file:PATH,in-place)",
+            Errno::BUSY,
+        );
+    }
+    if there.stx_attributes.intersects(fixed) || folder.stx_attributes.intersects(fixed) {
+        return refused("it or its folder is immutable or may only grow (chattr(1))", Errno::PERM);
+    }
+    let user = rustix::process::geteuid().as_raw();
+    let is_sticky = u32::from(folder.stx_mode) & libc::S_ISVTX != 0;
+    if is_sticky && user != folder.stx_uid && user != there.stx_uid && !may_replace_others() {
+        return refused(
+            "it is somebody else's, in a folder where each may only replace what is his own",
+            Errno::PERM,
+        );
+    }
+    Ok(())
+}
+
+fn may_replace_others() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::FOWNER))
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if let Some(temporary) = self.temporary.take() {
+        // An earlier part was there before this flow, and stays.
+        if let Some(temporary) = self.temporary.take().filter(|_| !self.resumed) {
             // It may be gone already, with its folder.
             let _ = rustix::fs::unlink(&temporary);
         }
@@ -119,6 +273,27 @@ fn fresh_name<T>(
         }
     }
     Err(Errno::EXIST)
+}
+
+/// Links that are followed before a circle is assumed, as the kernel does (path_resolution(7)).
+const LINKS_MAX: u32 = 40;
+
+/// The path that `path` leads to when it is a link, also where nothing is there yet: a link stays a link.
+///
+/// # Errors
+/// ELOOP if links lead in a circle, and the errors of readlink(2).
+pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Errno> {
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        match rustix::fs::readlink(&path, Vec::new()) {
+            // A path that is absolute replaces all of it.
+            Ok(leads_to) => path = folder_of(&path).join(OsStr::from_bytes(leads_to.as_bytes())),
+            // No link, or nothing at all.
+            Err(Errno::INVAL | Errno::NOENT) => return Ok(path),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Errno::LOOP)
 }
 
 /// The folder that `path` is in.
@@ -180,9 +355,30 @@ mod tests {
         let path = folder.path().join("x");
         let (file, target) = made(&path, true);
         fs::write(&path, "somebody else's").unwrap();
-        assert!(target.commit(file.as_fd(), false).is_err());
+        let error = target.commit(file.as_fd(), false).unwrap_err().to_string();
+        assert!(error.contains("is kept as") && error.contains("x.complete"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"somebody else's");
-        assert_eq!(names(folder.path()), ["x"]);
+        assert_eq!(names(folder.path()), ["x", "x.complete"]);
+    }
+
+    #[test]
+    fn what_is_whole_is_kept_when_its_folder_has_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("inner/x");
+        fs::create_dir(folder.path().join("inner")).unwrap();
+        let (file, target) = made(&path, false);
+        fs::remove_dir(folder.path().join("inner")).unwrap();
+        let error = target.commit(file.as_fd(), false).unwrap_err().to_string();
+        let kept = folder.path().join("x.complete");
+        assert!(error.contains(kept.to_str().unwrap()), "{error}");
+        assert_eq!(fs::read(kept).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_long_name_has_a_part_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, target) = made(&folder.path().join("x".repeat(255)), false);
+        assert!(target.keep_partial(file.as_fd()).unwrap().to_str().unwrap().ends_with("xx.partial"));
     }
 
     #[test]
@@ -192,6 +388,13 @@ mod tests {
         let (file, target) = made(&path, false);
         assert_eq!(target.keep_partial(file.as_fd()), Some(folder.path().join("x.partial")));
         assert_eq!(names(folder.path()), ["x.partial"]);
+        fs::write(folder.path().join("x.partial"), "an earlier part").unwrap();
+        for number in 1..12 {
+            let (file, target) = made(&path, false);
+            let kept = folder.path().join(format!("x.partial.{number}"));
+            assert_eq!(target.keep_partial(file.as_fd()), Some(kept));
+        }
+        assert_eq!(fs::read(folder.path().join("x.partial")).unwrap(), b"an earlier part");
     }
 
     #[test]
@@ -204,5 +407,20 @@ mod tests {
         target.commit(file.as_fd(), false).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_link_to_nothing_stays_a_link_and_then_leads_to_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("there")).unwrap();
+        let (path, link) = (folder.path().join("there/x"), folder.path().join("link"));
+        std::os::unix::fs::symlink("there/second", &link).unwrap();
+        std::os::unix::fs::symlink("x", folder.path().join("there/second")).unwrap();
+        let (file, target) = made(&link, false);
+        target.commit(file.as_fd(), false).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        std::os::unix::fs::symlink("circle", folder.path().join("circle")).unwrap();
+        assert!(Target::create(&folder.path().join("circle"), Mode::empty(), false).is_err());
     }
 }

@@ -2,12 +2,14 @@
 
 use super::Output;
 use super::behind::Behind;
+use super::connection::{Connection, LOOK};
 use super::target::Target;
 use crate::control::Control;
 use crate::error::Error;
 use crate::facts::Kind;
 use crate::sys;
 use rustix::event::PollFlags;
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,30 +41,60 @@ pub(crate) struct Writing {
     pub(crate) behind: Option<Behind>,
     /// The file that gets its name in the end.
     pub(crate) target: Option<Target>,
+    /// A connection that the flow made.
+    pub(crate) connection: Option<Connection>,
 }
 
 /// Pieces that are a hole or none of it: what every file system allocates at the least, mostly.
 const HOLE_BYTES: usize = 4096;
-/// So long a peer may take to acknowledge the next byte of what is on its way, when everything has been written.
-const ACKNOWLEDGE_LIMIT: Duration = Duration::from_secs(60);
+/// Interval between looks at what the peer has acknowledged, when everything has been written.
 const ACKNOWLEDGE_LOOK: Duration = Duration::from_millis(2);
 
 impl Writing {
     /// Writes what fits, up to all of `block`.
     pub(crate) fn write(&self, block: &[u8]) -> Result<usize, Errno> {
+        self.write_once(block, SendFlags::empty())
+    }
+
+    /// As [`Writing::write`]; `flags` are for sockets.
+    fn write_once(&self, block: &[u8], flags: SendFlags) -> Result<usize, Errno> {
         match (self.position, self.kind) {
             (Some(position), _) => rustix::io::pwrite(&self.descriptor, block, position),
             (None, Kind::Stream) => {
                 let waits = if self.may_block { SendFlags::DONTWAIT } else { SendFlags::empty() };
-                rustix::net::send(&self.descriptor, block, waits | SendFlags::NOSIGNAL)
+                rustix::net::send(&self.descriptor, block, flags | waits | SendFlags::NOSIGNAL)
             }
             (None, _) => rustix::io::write(&self.descriptor, block),
         }
     }
 
     /// Waits until it takes something.
+    ///
+    /// # Errors
+    /// That the peer of a connection has given no sign of life for too long; that the flow was cancelled; the kernel's.
     pub(crate) fn wait(&self, control: &Control) -> Result<(), Error> {
-        control.wait(self.descriptor.as_fd(), PollFlags::OUT, None).map(drop)
+        while !control.wait(self.as_fd(), PollFlags::OUT, Some(Instant::now() + LOOK))? {
+            self.check_peer()?;
+        }
+        Ok(())
+    }
+
+    /// Looks whether whoever is at the other end still lives.
+    ///
+    /// # Errors
+    /// That the peer of a connection has given no sign of life for too long.
+    pub(crate) fn check_peer(&self) -> Result<(), Error> {
+        match self.connection {
+            Some(connection) if connection.is_dead(self.as_fd()) => Err(self.failed(Errno::TIMEDOUT)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Decides how a connection ends when it is closed: in order, or by a reset.
+    pub(crate) fn let_go(&self, in_order: bool) {
+        if let Some(connection) = self.connection {
+            connection.let_go(self.as_fd(), in_order);
+        }
     }
 
     /// Waits in front of a call that would not let itself be cancelled.
@@ -71,10 +103,20 @@ impl Writing {
     }
 
     /// Writes all of `block`.
-    pub(crate) fn write_all(&mut self, mut block: &[u8], control: &Control) -> Result<(), Error> {
+    pub(crate) fn write_all(&mut self, block: &[u8], control: &Control) -> Result<(), Error> {
+        self.write_with(block, SendFlags::empty(), control)
+    }
+
+    /// As [`Writing::write_all`]; `flags` are for sockets.
+    pub(crate) fn write_with(
+        &mut self,
+        mut block: &[u8],
+        flags: SendFlags,
+        control: &Control,
+    ) -> Result<(), Error> {
         while !block.is_empty() {
             self.wait_if_it_blocks(control)?;
-            match self.write(block) {
+            match self.write_once(block, flags) {
                 Ok(0) => return Err(self.failed(Errno::NOSPC)),
                 Ok(written) => {
                     self.advance(written as u64);
@@ -98,16 +140,33 @@ impl Writing {
         }
     }
 
-    /// So many bytes are a hole.
-    pub(crate) fn skip(&mut self, bytes: u64) {
+    fn skip(&mut self, bytes: u64) {
         if let Some(position) = &mut self.position {
             *position += bytes;
         }
     }
 
-    /// Whether what is passed over is a hole: in a file that is new, and is not to be dense.
+    /// Whether holes can be left in it: it is a file that is written at positions, and is not to be dense.
     pub(crate) fn may_have_holes(&self) -> bool {
-        self.target.is_some() && !self.dense
+        self.kind == Kind::File && self.position.is_some() && !self.dense
+    }
+
+    /// Leaves a hole of `bytes` bytes at the position, and passes over it. False if the file system cannot take the
+    /// data away that an old file has there: then zeros are to be written.
+    pub(crate) fn make_hole(&mut self, bytes: u64) -> Result<bool, Error> {
+        let Some(position) = self.position else { return Ok(false) };
+        // A new file holds nothing where nothing was written.
+        if self.target.is_none() {
+            let size =
+                rustix::fs::fstat(&self.descriptor).map_err(|error| self.failed(error))?.st_size as u64;
+            let old = size.saturating_sub(position).min(bytes);
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            if old > 0 && rustix::fs::fallocate(&self.descriptor, punch, position, old).is_err() {
+                return Ok(false);
+            }
+        }
+        self.skip(bytes);
+        Ok(true)
     }
 
     /// It could not be written.
@@ -133,25 +192,25 @@ impl Writing {
 
     /// What is on its way to the peer has reached its kernel, and the peer knows that no more comes.
     fn see_off(&self, control: &Control) -> Result<(), Error> {
-        match rustix::net::shutdown(&self.descriptor, Shutdown::Write) {
+        let ended = match self.connection {
+            Some(connection) => connection.end_writing(self.as_fd()),
+            None => rustix::net::shutdown(&self.descriptor, Shutdown::Write),
+        };
+        match ended {
             // The peer has gone, with everything or without: the next look tells.
             Ok(()) | Err(Errno::NOTCONN) => {}
             Err(error) => return Err(self.failed(error)),
         }
-        let mut last = (u32::MAX, Instant::now());
         loop {
             control.check()?;
             if let Err(error) = rustix::net::sockopt::socket_error(&self.descriptor).and_then(|error| error) {
                 return Err(self.failed(error));
             }
             // A socket whose connection is over has nothing on its way.
-            let left = sys::unacknowledged(self.as_fd()).unwrap_or(0);
-            match left {
-                0 => return Ok(()),
-                left if left < last.0 => last = (left, Instant::now()),
-                _ if last.1.elapsed() > ACKNOWLEDGE_LIMIT => return Err(self.failed(Errno::TIMEDOUT)),
-                _ => {}
+            if sys::unacknowledged(self.as_fd()).unwrap_or(0) == 0 {
+                return Ok(());
             }
+            self.check_peer()?;
             control.sleep_until(Instant::now() + ACKNOWLEDGE_LOOK)?;
         }
     }
@@ -173,15 +232,17 @@ impl Writing {
 
 impl Output for Writing {
     fn put(&mut self, block: &[u8], control: &Control) -> Result<(), Error> {
-        if !self.skips_zeros || self.position.is_none() {
+        if !self.skips_zeros || !self.may_have_holes() {
             return self.write_all(block, control);
         }
         let mut rest = block;
         while !rest.is_empty() {
             let zeros = leading(rest, true);
-            self.skip(zeros as u64);
-            rest = &rest[zeros..];
-            let data = leading(rest, false);
+            if zeros > 0 && self.make_hole(zeros as u64)? {
+                rest = &rest[zeros..];
+                continue;
+            }
+            let data = zeros + leading(&rest[zeros..], false);
             self.write_all(&rest[..data], control)?;
             rest = &rest[data..];
         }

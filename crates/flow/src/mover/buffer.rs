@@ -8,14 +8,20 @@ use crate::memory::Memory;
 use crate::stage::{Chain, Passed};
 
 pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
-    let mut memory = Memory::new(job.block)?;
+    let mut memory = job.take_memory()?;
+    let outcome = blocks(job, from, to, &mut memory);
+    job.memory = Some(memory);
+    outcome
+}
+
+fn blocks(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing, memory: &mut Memory) -> Result<(), Stop> {
     while let Some(most) = job.next(from, to)? {
         let block = crate::end::Input::next(from, &mut memory[..most], job.control)?;
         let read = block.len();
         if read == 0 {
             return Ok(());
         }
-        job.left -= read as u64;
+        job.has_taken(read);
         to.write_all(block, job.control)?;
         job.has_written(read);
     }

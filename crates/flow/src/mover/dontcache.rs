@@ -8,7 +8,13 @@ use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{IoSlice, IoSliceMut};
 
 pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
-    let mut memory = Memory::new(job.block)?;
+    let mut memory = job.take_memory()?;
+    let outcome = blocks(job, from, to, &mut memory);
+    job.memory = Some(memory);
+    outcome
+}
+
+fn blocks(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing, memory: &mut Memory) -> Result<(), Stop> {
     // A source on a file system that cannot is read as always.
     let mut how = DONTCACHE;
     while let Some(most) = job.next(from, to)? {

@@ -9,9 +9,11 @@ mod copy_range;
 mod direct;
 mod dontcache;
 mod mapped;
+mod race;
 mod reflink;
 mod sendfile;
 mod splice;
+mod turns;
 mod uring;
 mod zerocopy;
 
@@ -19,6 +21,7 @@ use crate::control::{Control, TURN};
 use crate::end::{Reading, Writing};
 use crate::error::Error;
 use crate::facts::Kind;
+use crate::memory::Memory;
 use crate::pace::Pace;
 use crate::plan::Mover;
 use crate::report::Counts;
@@ -27,6 +30,8 @@ use rustix::io::Errno;
 use std::time::Instant;
 
 pub(crate) use buffer::{Blocks, through};
+pub(crate) use splice::Pipe;
+pub(crate) use turns::{Raced, run as take_turns};
 
 /// Why a mover stopped.
 pub(crate) enum Stop {
@@ -50,6 +55,8 @@ pub(crate) struct Job<'a> {
     pub(crate) block: usize,
     /// Bytes that may still pass.
     pub(crate) left: u64,
+    /// Bytes of those that this mover may move before it is another's turn.
+    pub(crate) turn: u64,
     pub(crate) pace: Option<Pace>,
     /// Whether holes of the source are left out.
     pub(crate) keeps_holes: bool,
@@ -59,6 +66,10 @@ pub(crate) struct Job<'a> {
     pub(crate) is_forced: bool,
     /// Where the data ends that the source's position is in.
     pub(crate) data_until: u64,
+    /// A buffer of a mover that has had its turn, warm for the next one.
+    pub(crate) memory: Option<Memory>,
+    /// A pipe of a mover that has had its turn, with nothing in it.
+    pub(crate) pipe: Option<Pipe>,
 }
 
 impl Job<'_> {
@@ -78,7 +89,7 @@ impl Job<'_> {
         if self.keeps_holes {
             self.skip_hole(from, to)?;
         }
-        let mut most = self.left.min(most as u64).min(from.left().unwrap_or(u64::MAX));
+        let mut most = self.left.min(self.turn).min(most as u64).min(from.left().unwrap_or(u64::MAX));
         if self.keeps_holes
             && let Some(position) = from.position
         {
@@ -109,7 +120,21 @@ impl Job<'_> {
     /// So many bytes have been taken from the source, and are on their way.
     pub(crate) fn has_read(&mut self, from: &mut Reading, bytes: usize) {
         from.advance(bytes as u64);
+        self.has_taken(bytes);
+    }
+
+    /// As [`Job::has_read`], of a source that has noted it itself.
+    fn has_taken(&mut self, bytes: usize) {
         self.left -= (bytes as u64).min(self.left);
+        self.turn -= (bytes as u64).min(self.turn);
+    }
+
+    /// A buffer of a block, which is to be given back into [`Job::memory`].
+    fn take_memory(&mut self) -> Result<Memory, Error> {
+        match self.memory.take().filter(|memory| memory.len() >= self.block) {
+            Some(memory) => Ok(memory),
+            None => Memory::new(self.block),
+        }
     }
 
     /// So many of those have arrived.
@@ -133,8 +158,12 @@ impl Job<'_> {
         };
         let hole = (data - position).min(self.left);
         if hole > 0 {
+            if !to.make_hole(hole)? {
+                // Its zeros are written.
+                self.data_until = position + hole;
+                return Ok(());
+            }
             from.advance(hole);
-            to.skip(hole);
             self.left -= hole;
             self.counts.holes += hole;
             if self.is_progress {
@@ -149,9 +178,9 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// What it means that a call has moved nothing: the end of a stream, or that the source got shorter.
+    /// Decides what an empty read means, as [`Reading::has_ended`].
     fn nothing_came(&self, from: &Reading) -> Result<(), Error> {
-        if from.end.is_some() { Err(from.shrank()) } else { Ok(()) }
+        from.has_ended()
     }
 }
 

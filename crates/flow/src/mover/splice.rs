@@ -19,7 +19,16 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
             splice(from, read.as_mut(), to, written.as_mut(), most, SpliceFlags::NONBLOCK)
         });
     }
-    let mut pipe = Pipe::new(job.block)?;
+    let mut pipe = match job.pipe.take() {
+        Some(pipe) => pipe,
+        None => Pipe::new(job.block)?,
+    };
+    let outcome = through(&mut pipe, job, from, to);
+    job.pipe = Some(pipe).filter(|pipe| pipe.holds == 0);
+    outcome
+}
+
+fn through(pipe: &mut Pipe, job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
     job.block = job.block.min(pipe.room);
     while let Some(most) = job.next(from, to)? {
         from.wait_if_it_blocks(job.control)?;
@@ -39,18 +48,18 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
 }
 
 /// A pipe between the two ends.
-struct Pipe {
-    reader: OwnedFd,
-    writer: OwnedFd,
+pub(crate) struct Pipe {
+    pub(crate) reader: OwnedFd,
+    pub(crate) writer: OwnedFd,
     /// Bytes that it has room for.
-    room: usize,
+    pub(crate) room: usize,
     /// Bytes that are in it.
-    holds: usize,
+    pub(crate) holds: usize,
 }
 
 impl Pipe {
     /// One with room for a block, or as much as may be had.
-    fn new(block: usize) -> Result<Pipe, Error> {
+    pub(crate) fn new(block: usize) -> Result<Pipe, Error> {
         let failed = |error: Errno| Error::io("make a pipe", error);
         let (reader, writer) =
             rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(failed)?;

@@ -3,7 +3,7 @@
 //! One send is under way at a time, which keeps the order; reads go ahead of it by as many buffers as there are.
 
 use super::{Job, Stop};
-use crate::end::{Reading, Writing};
+use crate::end::{LOOK, Reading, Writing};
 use crate::error::Error;
 use crate::memory::Memory;
 use io_uring::{IoUring, opcode, types};
@@ -11,6 +11,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Instant;
 
 /// Blocks under way, as long as they are not too large.
 const DEPTH: usize = 4;
@@ -108,7 +109,9 @@ impl Engine<'_> {
         if self.ring.completion().is_empty() {
             // SAFETY: the ring's descriptor, which lives as long as the ring.
             let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
-            job.control.wait(ring, PollFlags::IN, None)?;
+            while !job.control.wait(ring, PollFlags::IN, Some(Instant::now() + LOOK))? {
+                self.to.check_peer()?;
+            }
         }
         // One by one: what lies behind a block that has failed stays there, to be waited for.
         while let Some(entry) = self.next_completion() {

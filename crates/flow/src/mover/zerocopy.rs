@@ -73,7 +73,7 @@ impl Engine {
             if bytes == 0 {
                 return Ok(());
             }
-            job.left -= bytes as u64;
+            job.has_taken(bytes);
             self.send(job, to, buffer, at..at + bytes)?;
             turn += 1;
             self.look(job, to)?;

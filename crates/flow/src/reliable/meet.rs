@@ -9,6 +9,7 @@ use super::transport::{self, HANDSHAKES_MAX};
 use super::trouble::{self, GAVE_UP};
 use super::trust::{Guard, Identity, NAME};
 use super::{Notice, ReliableOptions, Role};
+use crate::address::addresses;
 use crate::control::Control;
 use crate::error::Error;
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, TokioRuntime, VarInt};
@@ -50,10 +51,13 @@ impl Meeting {
     ) -> Result<Meeting, Error> {
         options.check()?;
         let engine = Engine::start()?;
-        let addresses = look_up(&engine, options, control)?;
         let way = match options.listen {
-            true => listen(&engine, options, role, &addresses, tell)?,
+            true => {
+                let addresses = addresses(&options.host, options.port, &options.to_string(), control)?;
+                listen(&engine, options, role, &addresses, tell)?
+            }
             false => {
+                let addresses = addresses_to_try(options, control)?;
                 let identity =
                     options.identity.as_deref().map(|path| Identity::get(Some(path))).transpose()?;
                 if let Some(identity) = &identity {
@@ -113,26 +117,12 @@ impl Drop for Line {
     }
 }
 
-/// The addresses of the host, those of IPv4 first: a listener at any address is reached by both, one at 0.0.0.0 not.
-fn look_up(engine: &Engine, options: &ReliableOptions, control: &Control) -> Result<Vec<SocketAddr>, Error> {
-    let failed = |error| Error::io(format!("look up {} for {options}", options.host), error);
-    let host = options.host.trim_start_matches('[').trim_end_matches(']');
-    let found = engine
-        .wait(
-            control,
-            Some(Instant::now() + options.patience),
-            tokio::net::lookup_host((host, options.port)),
-        )?
-        .ok_or_else(|| {
-            failed(io::Error::new(ErrorKind::TimedOut, "nobody who knows names answered in time"))
-        })?
-        .map_err(failed)?;
-    let mut addresses: Vec<SocketAddr> = found.take(ADDRESSES_MAX).collect();
+/// The addresses of the listener, those of IPv4 first: one at any address is reached by both, one at 0.0.0.0 not.
+fn addresses_to_try(options: &ReliableOptions, control: &Control) -> Result<Vec<SocketAddr>, Error> {
+    let mut addresses = addresses(&options.host, options.port, &options.to_string(), control)?;
+    addresses.truncate(ADDRESSES_MAX);
     addresses.sort_by_key(SocketAddr::is_ipv6);
-    match addresses.is_empty() {
-        true => Err(failed(io::Error::new(ErrorKind::NotFound, "the name has no address"))),
-        false => Ok(addresses),
-    }
+    Ok(addresses)
 }
 
 fn listen(
@@ -147,12 +137,24 @@ fn listen(
     let config = transport::server(options, role, &identity)?;
     let endpoint = {
         let _inside = engine.inside();
-        let socket = transport::socket(addresses[0]).map_err(failed)?;
+        let socket = first_free(addresses).map_err(failed)?;
         Endpoint::new(transport::endpoint(), Some(config), socket, Arc::new(TokioRuntime)).map_err(failed)?
     };
     let address = endpoint.local_addr().map_err(failed)?;
     tell(Notice::Listening { address, fingerprint: identity.fingerprint() });
     Ok(Way::Listen(endpoint))
+}
+
+/// A socket at the first of the addresses that can be had.
+fn first_free(addresses: &[SocketAddr]) -> io::Result<UdpSocket> {
+    let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match transport::socket(*address) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// The first who comes through the handshake. Those who fail in it, or hang in it, do not end the wait for others.

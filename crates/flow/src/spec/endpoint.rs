@@ -1,9 +1,11 @@
 //! One end of a flow.
 
-use super::mac::Mac;
-use super::words::{Escaped, Words, flag, number, option};
+use super::mac::Neighbour;
+use super::words::{Escaped, Words, byte_pieces, flag, number, option};
 use crate::Error;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -51,7 +53,7 @@ pub enum Endpoint {
     Tcp(Tcp),
     /// `udp:HOST:PORT`, `udp-listen:ADDRESS:PORT`.
     Udp(Udp),
-    /// `eth:IFACE,to=MAC,port=N`, `eth-listen:IFACE,port=N`.
+    /// `eth:IFACE,to=MAC|IP,port=N`, `eth-listen:IFACE,port=N`.
     Ethernet(Ethernet),
 }
 
@@ -97,6 +99,12 @@ pub struct Unix {
     pub path: PathBuf,
     /// Who connects.
     pub listening: Listening,
+    /// Stream socket: frames and an end mark, which both ends must say.
+    pub whole: bool,
+    /// Path of containers: the peer ships no end mark, and its closing is the end.
+    pub plain: bool,
+    /// Most connections at a time of an end that serves.
+    pub max: Option<u32>,
 }
 
 /// A TCP connection.
@@ -108,6 +116,12 @@ pub struct Tcp {
     pub port: u16,
     /// Who connects.
     pub listening: Listening,
+    /// Frames and an end mark, which both ends must say.
+    pub whole: bool,
+    /// Time without a sign of life after which the peer counts as dead.
+    pub timeout: Option<Duration>,
+    /// Most connections at a time of an end that serves.
+    pub max: Option<u32>,
 }
 
 /// UDP datagrams.
@@ -121,8 +135,10 @@ pub struct Udp {
     pub listen: bool,
     /// Bytes of a datagram.
     pub size: Option<u32>,
-    /// The end comes when nothing has come for so long.
+    /// Silence that ends the flow; zero: none does.
     pub idle: Option<Duration>,
+    /// Plain: datagrams that the kernel is known to have dropped are no failure.
+    pub lossy: bool,
     /// With numbers, so that what is lost is known.
     pub sequenced: bool,
     /// Over QUIC: nothing is lost.
@@ -158,11 +174,11 @@ pub struct Ethernet {
     pub port: u16,
     /// Whether this is the end that others send to.
     pub listen: bool,
-    /// The other machine's address: where to send, or from whom alone to receive.
-    pub peer: Option<Mac>,
+    /// The other machine: where to send, or from whom alone to receive.
+    pub peer: Option<Neighbour>,
     /// Bytes of a frame's payload.
     pub size: Option<u32>,
-    /// The end comes when nothing has come for so long.
+    /// Silence that ends the flow; zero: none does.
     pub idle: Option<Duration>,
 }
 
@@ -177,10 +193,7 @@ impl FromStr for Endpoint {
         if text == "-" {
             return Ok(Endpoint::Standard);
         }
-        let Some((kind, rest)) = text.split_once(':').filter(|(kind, _)| !kind.contains(['/', ',', '.']))
-        else {
-            return bare(text);
-        };
+        let Some((kind, rest)) = split_kind(text) else { return bare(text) };
         let mut words = Words::cut(text, rest);
         match kind {
             "file" => file(&mut words).map(Endpoint::File),
@@ -192,8 +205,8 @@ impl FromStr for Endpoint {
                 words.nothing_more(&["seed"])?;
                 alone(&words).map(|()| Endpoint::Random { seed })
             }
-            "mem" | "mem-listen" => unix(&mut words, kind == "mem-listen", false).map(Endpoint::Memory),
-            "unix" | "unix-listen" => unix(&mut words, kind == "unix-listen", true).map(Endpoint::Unix),
+            "mem" | "mem-listen" => memory(&mut words, kind == "mem-listen").map(Endpoint::Memory),
+            "unix" | "unix-listen" => unix(&mut words, kind == "unix-listen").map(Endpoint::Unix),
             "tcp" | "tcp-listen" => tcp(&mut words, kind == "tcp-listen").map(Endpoint::Tcp),
             "udp" | "udp-listen" => udp(&mut words, kind == "udp-listen").map(Endpoint::Udp),
             "eth" | "eth-listen" => ethernet(&mut words, kind == "eth-listen").map(Endpoint::Ethernet),
@@ -201,6 +214,40 @@ impl FromStr for Endpoint {
                 "there is no endpoint of the kind '{kind}'; there are {KINDS}, and paths: a file of that name is ./{text}"
             ))),
         }
+    }
+}
+
+/// Splits a text into its kind and what follows the colon; none: it is a path alone.
+fn split_kind(text: &str) -> Option<(&str, &str)> {
+    text.split_once(':').filter(|(kind, _)| !kind.contains(['/', ',', '.']))
+}
+
+/// Reads a word of the command line, whose path need not be UTF-8.
+impl TryFrom<&OsStr> for Endpoint {
+    type Error = Error;
+
+    fn try_from(word: &OsStr) -> Result<Endpoint, Error> {
+        if let Some(text) = word.to_str() {
+            return text.parse();
+        }
+        let lossy = word.to_string_lossy();
+        let mut endpoint: Endpoint = lossy.parse()?;
+        let path = match &mut endpoint {
+            Endpoint::File(File { path, .. })
+            | Endpoint::Raw { path, .. }
+            | Endpoint::Memory(Unix { path, .. })
+            | Endpoint::Unix(Unix { path, .. }) => path,
+            _ => return Err(Error::Usage(format!("'{lossy}': only paths may be other than UTF-8"))),
+        };
+        // A kind that is known is ASCII, and as long in bytes as in the text.
+        *path = match split_kind(&lossy) {
+            Some((kind, _)) => {
+                let rest = &word.as_bytes()[kind.len() + 1..];
+                OsString::from_vec(byte_pieces(rest).swap_remove(0)).into()
+            }
+            None => word.into(),
+        };
+        Ok(endpoint)
     }
 }
 
@@ -265,18 +312,38 @@ fn raw(words: &mut Words<'_>) -> Result<Endpoint, Error> {
     Ok(Endpoint::Raw { path, offset, length })
 }
 
-fn unix(words: &mut Words<'_>, listen: bool, may_serve: bool) -> Result<Unix, Error> {
-    let unix = Unix { path: path(words)?, listening: listening(words, listen && may_serve, listen)? };
-    words.nothing_more(if listen && may_serve { &["fork"] } else { &[] })?;
-    Ok(unix)
+fn memory(words: &mut Words<'_>, listen: bool) -> Result<Unix, Error> {
+    let listening = if listen { Listening::Waits } else { Listening::Connects };
+    let end = Unix { path: path(words)?, listening, plain: words.flag("plain")?, ..Unix::default() };
+    words.nothing_more(&["plain"])?;
+    Ok(end)
 }
 
-fn listening(words: &mut Words<'_>, may_serve: bool, listen: bool) -> Result<Listening, Error> {
-    Ok(match (listen, may_serve && words.flag("fork")?) {
+fn unix(words: &mut Words<'_>, listen: bool) -> Result<Unix, Error> {
+    let (path, whole, listening) = (path(words)?, words.flag("whole")?, listening(words, listen)?);
+    let end = Unix { path, listening, whole, max: connections(words, listening)?, ..Unix::default() };
+    words.nothing_more(if listen { &["whole", "fork", "max"] } else { &["whole"] })?;
+    Ok(end)
+}
+
+fn listening(words: &mut Words<'_>, listen: bool) -> Result<Listening, Error> {
+    Ok(match (listen, listen && words.flag("fork")?) {
         (_, true) => Listening::Serves,
         (true, false) => Listening::Waits,
         (false, false) => Listening::Connects,
     })
+}
+
+/// `max=N` of an end that serves.
+fn connections(words: &mut Words<'_>, listening: Listening) -> Result<Option<u32>, Error> {
+    if listening == Listening::Connects {
+        return Ok(None);
+    }
+    match (words.value("max", number)?, listening) {
+        (Some(0), _) => Err(words.wrong("max=0 would serve nobody: give 1 or more")),
+        (Some(_), Listening::Waits) => Err(words.wrong("max is for 'fork', which is not there")),
+        (max, _) => Ok(max),
+    }
 }
 
 /// `HOST:PORT`, where an address of IPv6 is in brackets.
@@ -302,16 +369,36 @@ fn host_and_port(words: &Words<'_>, listen: bool) -> Result<(String, u16), Error
     }
 }
 
+/// Shortest time for three probes of the kernel's, which counts them in seconds.
+const TCP_TIMEOUT_MIN: Duration = Duration::from_secs(3);
+
 fn tcp(words: &mut Words<'_>, listen: bool) -> Result<Tcp, Error> {
     let (host, port) = host_and_port(words, listen)?;
-    let tcp = Tcp { host, port, listening: listening(words, listen, listen)? };
-    words.nothing_more(if listen { &["fork"] } else { &[] })?;
-    Ok(tcp)
+    let (whole, timeout) = (words.flag("whole")?, words.seconds("timeout")?);
+    let listening = listening(words, listen)?;
+    let tcp = Tcp { host, port, listening, whole, timeout, max: connections(words, listening)? };
+    words.nothing_more(if listen { &["whole", "timeout", "fork", "max"] } else { &["whole", "timeout"] })?;
+    match tcp.timeout {
+        Some(timeout) if timeout < TCP_TIMEOUT_MIN => {
+            Err(words.wrong("'timeout': a peer has 3 seconds at the least to give a sign of life"))
+        }
+        _ => Ok(tcp),
+    }
 }
 
 /// Those behind `reliable` are for what is reliable alone.
-const UDP_OPTIONS: [&str; 9] =
-    ["size", "idle", "sequenced", "reliable", "pin", "insecure", "identity", "timeout", "congestion"];
+const UDP_OPTIONS: [&str; 10] = [
+    "size",
+    "idle",
+    "lossy",
+    "sequenced",
+    "reliable",
+    "pin",
+    "insecure",
+    "identity",
+    "timeout",
+    "congestion",
+];
 
 fn congestion(text: &str) -> Result<Congestion, String> {
     match text {
@@ -329,6 +416,7 @@ fn udp(words: &mut Words<'_>, listen: bool) -> Result<Udp, Error> {
         listen,
         size: words.value("size", number)?,
         idle: words.seconds("idle")?,
+        lossy: words.flag("lossy")?,
         sequenced: words.flag("sequenced")?,
         reliable: words.flag("reliable")?,
         pin: words.value("pin", fingerprint)?,
@@ -341,6 +429,11 @@ fn udp(words: &mut Words<'_>, listen: bool) -> Result<Udp, Error> {
     if udp.sequenced && udp.reliable {
         return Err(words.wrong("what is reliable needs no numbers: give 'sequenced' or 'reliable'"));
     }
+    if udp.lossy && (udp.sequenced || udp.reliable || !udp.listen) {
+        return Err(
+            words.wrong("lossy is for a receiver of plain datagrams, and nobody else loses any unsaid")
+        );
+    }
     let of_reliable = Udp {
         pin: udp.pin.clone(),
         insecure: udp.insecure,
@@ -350,7 +443,7 @@ fn udp(words: &mut Words<'_>, listen: bool) -> Result<Udp, Error> {
         ..Udp::default()
     };
     if !udp.reliable && of_reliable != Udp::default() {
-        let theirs = UDP_OPTIONS[4..].join(", ");
+        let theirs = UDP_OPTIONS[5..].join(", ");
         return Err(words.wrong(format!("{theirs} are for 'reliable', which is not there")));
     }
     if udp.reliable && (udp.size.is_some() || udp.idle.is_some()) {
@@ -383,7 +476,7 @@ fn ethernet(words: &mut Words<'_>, listen: bool) -> Result<Ethernet, Error> {
         return Err(words.wrong("an interface is missing behind the colon, as in eth:eth0"));
     }
     if !listen && ethernet.peer.is_none() {
-        return Err(words.wrong("to whom? Give to=MAC, as in to=02:00:00:00:00:01"));
+        return Err(words.wrong("to whom? Give to=MAC or to=IP, as in to=02:00:00:00:00:01"));
     }
     Ok(ethernet)
 }
@@ -437,7 +530,10 @@ impl fmt::Display for File {
 impl Unix {
     fn write(&self, out: &mut fmt::Formatter<'_>, kind: &str) -> fmt::Result {
         write!(out, "{kind}{}:{}", self.listening.suffix(), Escaped(&self.path.to_string_lossy()))?;
-        flag(out, "fork", self.listening == Listening::Serves)
+        flag(out, "whole", self.whole)?;
+        flag(out, "plain", self.plain)?;
+        flag(out, "fork", self.listening == Listening::Serves)?;
+        option(out, "max", self.max)
     }
 }
 
@@ -459,7 +555,10 @@ impl fmt::Display for Host<'_> {
 impl fmt::Display for Tcp {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "tcp{}:{}:{}", self.listening.suffix(), Host(&self.host), self.port)?;
-        flag(out, "fork", self.listening == Listening::Serves)
+        flag(out, "whole", self.whole)?;
+        option(out, "timeout", self.timeout.map(|timeout| timeout.as_secs_f64()))?;
+        flag(out, "fork", self.listening == Listening::Serves)?;
+        option(out, "max", self.max)
     }
 }
 
@@ -477,6 +576,7 @@ impl fmt::Display for Udp {
         write!(out, "{kind}:{}:{}", Host(&self.host), self.port)?;
         option(out, "size", self.size)?;
         option(out, "idle", self.idle.map(|idle| idle.as_secs_f64()))?;
+        flag(out, "lossy", self.lossy)?;
         flag(out, "sequenced", self.sequenced)?;
         flag(out, "reliable", self.reliable)?;
         option(out, "pin", self.pin.as_ref())?;
@@ -521,16 +621,20 @@ mod tests {
             "raw:/dev/loop0,offset=512,length=1024",
             "mem:/run/x",
             "mem-listen:/run/x",
+            "mem:/run/x,plain",
             "unix:/run/x",
+            "unix:/run/x,whole",
             "unix-listen:/run/x,fork",
             "tcp:example.org:80",
             "tcp:[::1]:80",
             "tcp-listen::80",
             "tcp-listen:127.0.0.1:80,fork",
+            "tcp-listen:127.0.0.1:80,whole,timeout=4,fork,max=20",
             "udp:host:9,size=1400,sequenced",
-            "udp-listen::9,idle=0.5",
+            "udp-listen::9,idle=0.5,lossy",
             "eth:veth0,to=02:00:00:00:00:0a,port=3,size=1000",
             "eth-listen:veth0,port=3,idle=2",
+            "eth-listen:veth0,from=10.0.0.1,port=3",
         ] {
             assert_eq!(parsed(text).to_string(), text);
         }
@@ -545,6 +649,27 @@ mod tests {
             assert_eq!(parsed(text), Endpoint::File(File { path: text.into(), ..File::default() }), "{text}");
         }
         assert_eq!(parsed("tcp-listen:80"), parsed("tcp-listen::80"));
+    }
+
+    #[test]
+    fn a_path_need_not_be_utf_8() {
+        let read = |word: &[u8]| Endpoint::try_from(OsStr::from_bytes(word));
+        let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+        let file = |bytes: &[u8]| File { path: path(bytes), ..File::default() };
+        for word in [b"\xff".as_slice(), b"./\xff:,\\", b"/a,\xff"] {
+            assert_eq!(read(word).unwrap(), Endpoint::File(file(word)));
+        }
+        assert!(read(b"\xff:x").unwrap_err().to_string().contains("a file of that name is ./"));
+        let offset = File { offset: Some(5), ..file(b"a,\xe9\\") };
+        assert_eq!(read(b"file:a\\,\xe9\\\\,offset=5").unwrap(), Endpoint::File(offset));
+        let listening = Unix { path: path(b"\xe9"), listening: Listening::Waits, ..Unix::default() };
+        assert_eq!(read(b"mem-listen:\xe9").unwrap(), Endpoint::Memory(listening.clone()));
+        assert_eq!(read(b"unix-listen:\xe9").unwrap(), Endpoint::Unix(listening));
+        let raw = Endpoint::Raw { path: path(b"\xe9"), offset: 1, length: None };
+        assert_eq!(read(b"raw:\xe9,offset=1").unwrap(), raw);
+        assert_eq!(read(b"tcp:host:1").unwrap(), parsed("tcp:host:1"));
+        assert!(read(b"tcp:\xe9:1").unwrap_err().to_string().contains("only paths may be"));
+        assert!(read(b"file:x,\xe9").unwrap_err().to_string().contains("no option"));
     }
 
     #[test]
@@ -563,12 +688,17 @@ mod tests {
             ("tcp::80", "a host is missing"),
             ("tcp:::1:80", "in brackets"),
             ("tcp:h:80,fork", "no option 'fork'"),
+            ("tcp-listen:80,max=3", "max is for 'fork'"),
+            ("tcp:h:80,timeout=1", "3 seconds"),
+            ("mem:/run/x,whole", "no option 'whole'"),
+            ("udp:h:1,lossy", "lossy is for a receiver"),
             ("udp:h:1,pin=00", "no SHA-256 fingerprint"),
             ("udp:h:1,insecure", "are for 'reliable'"),
             ("udp:h:1,sequenced,reliable", "needs no numbers"),
             ("eth:veth0,port=1", "to whom?"),
             ("eth:veth0,to=02:00:00:00:00:01", "a port is missing"),
             ("eth:veth0,to=02-00,port=1", "no Ethernet address"),
+            ("eth:veth0,to=10.0.0.256,port=1", "or an address of IPv4"),
         ] {
             let error = text.parse::<Endpoint>().expect_err(text).to_string();
             assert!(error.contains(said), "{text}: {error}");

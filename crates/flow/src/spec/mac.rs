@@ -1,6 +1,7 @@
-//! Ethernet addresses.
+//! Ethernet addresses, and neighbours that have them.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::str::FromStr;
 
 /// An Ethernet address.
@@ -32,6 +33,38 @@ impl fmt::Display for Mac {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, f] = self.0;
         write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    }
+}
+
+/// Another machine on the same Ethernet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbour {
+    /// Its Ethernet address.
+    Mac(Mac),
+    /// Its address of IPv4, by which the kernel's table of neighbours knows the Ethernet address.
+    Address(Ipv4Addr),
+}
+
+impl FromStr for Neighbour {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Neighbour, String> {
+        match text.parse() {
+            Ok(address) => Ok(Neighbour::Address(address)),
+            Err(_) => text
+                .parse()
+                .map(Neighbour::Mac)
+                .map_err(|wrong: String| format!("{wrong}, or an address of IPv4")),
+        }
+    }
+}
+
+impl fmt::Display for Neighbour {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Neighbour::Mac(mac) => mac.fmt(out),
+            Neighbour::Address(address) => address.fmt(out),
+        }
     }
 }
 

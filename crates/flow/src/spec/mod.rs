@@ -7,9 +7,11 @@
 
 mod endpoint;
 mod mac;
+mod shell;
 mod stage;
 mod words;
 
 pub use endpoint::{Congestion, Endpoint, Ethernet, File, Listening, Tcp, Udp, Unix};
-pub use mac::Mac;
+pub use mac::{Mac, Neighbour};
+pub use shell::{quoted, quoted_path};
 pub use stage::{HashAlgorithm, Stage};

@@ -5,7 +5,9 @@ use super::words::{Words, number, option};
 use crate::Error;
 use crate::size;
 use serde::Serialize;
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
 
 /// What is done with data on its way.
@@ -98,6 +100,24 @@ impl FromStr for Stage {
             "exec" if rest.trim().is_empty() => Err(words.wrong("a command is missing behind the colon")),
             "exec" => Ok(Stage::Exec(rest.to_owned())),
             _ => Err(words.wrong(format!("there is no stage of the kind '{kind}'; there are {STAGES}"))),
+        }
+    }
+}
+
+/// Reads a word of the command line, where the path of `tee:` need not be UTF-8.
+impl TryFrom<&OsStr> for Stage {
+    type Error = Error;
+
+    fn try_from(word: &OsStr) -> Result<Stage, Error> {
+        match (word.to_str(), word.as_bytes().strip_prefix(b"tee:")) {
+            (Some(text), _) => text.parse(),
+            (None, Some(rest)) => OsStr::from_bytes(rest).try_into().map(Stage::Tee),
+            (None, None) => {
+                let lossy = word.to_string_lossy();
+                Err(Error::Usage(format!(
+                    "'{lossy}' is no stage: only the path of tee: may be other than UTF-8"
+                )))
+            }
         }
     }
 }

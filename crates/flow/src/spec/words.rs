@@ -90,13 +90,19 @@ impl<'a> Words<'a> {
 
 /// Cuts at commas that have no backslash in front of them, and takes the backslashes away.
 fn pieces(text: &str) -> Vec<String> {
-    let mut pieces = vec![String::new()];
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
+    // Cuts are at ASCII, and so every piece is UTF-8.
+    byte_pieces(text.as_bytes()).iter().map(|piece| String::from_utf8_lossy(piece).into_owned()).collect()
+}
+
+/// Cuts a text of any bytes as [`Words::cut`] does. There is one piece at the least.
+pub(super) fn byte_pieces(text: &[u8]) -> Vec<Vec<u8>> {
+    let mut pieces = vec![Vec::new()];
+    let mut bytes = text.iter().copied();
+    while let Some(byte) = bytes.next() {
         let last = pieces.len() - 1;
-        match letter {
-            '\\' => pieces[last].extend(letters.next()),
-            ',' => pieces.push(String::new()),
+        match byte {
+            b'\\' => pieces[last].extend(bytes.next()),
+            b',' => pieces.push(Vec::new()),
             other => pieces[last].push(other),
         }
     }

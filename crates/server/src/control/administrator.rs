@@ -35,7 +35,15 @@ pub(crate) struct Job {
 /// Where asks go.
 pub(crate) struct Administrator {
     jobs: SyncSender<Job>,
-    thread: JoinHandle<()>,
+    thread: Thread,
+}
+
+/// The thread that carries asks out.
+enum Thread {
+    Own(JoinHandle<()>),
+    /// The control thread does it: see [`Administrator::do_waiting`].
+    #[cfg(feature = "testing")]
+    Callers(Receiver<Job>),
 }
 
 impl Administrator {
@@ -43,8 +51,22 @@ impl Administrator {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
         let thread = thread::Builder::new()
             .name("administrator".into())
-            .spawn(move || work(&house, &post, &waiting))?;
-        Ok(Administrator { jobs, thread })
+            .spawn(move || waiting.iter().for_each(|job| do_job(&house, &post, job)))?;
+        Ok(Administrator { jobs, thread: Thread::Own(thread) })
+    }
+
+    /// One without a thread.
+    #[cfg(feature = "testing")]
+    pub(crate) fn without_thread() -> Administrator {
+        let (jobs, waiting) = sync_channel(WAITING_MAX);
+        Administrator { jobs, thread: Thread::Callers(waiting) }
+    }
+
+    /// Carries out every ask that waits, in the caller's thread, if there is no other.
+    #[cfg(feature = "testing")]
+    pub(crate) fn do_waiting(&self, house: &House, post: &Post) {
+        let Thread::Callers(waiting) = &self.thread else { return };
+        waiting.try_iter().for_each(|job| do_job(house, post, job));
     }
 
     /// Has an ask carried out, which is answered by [`Event::Answered`].
@@ -58,19 +80,21 @@ impl Administrator {
     /// Waits for what is being done.
     pub(crate) fn stop(self) {
         drop(self.jobs);
-        // It ends by itself, or has panicked, which has been told.
-        let _ = self.thread.join();
+        match self.thread {
+            // It ends by itself, or has panicked, which has been told.
+            Thread::Own(thread) => drop(thread.join()),
+            #[cfg(feature = "testing")]
+            Thread::Callers(_) => {}
+        }
     }
 }
 
-fn work(house: &House, post: &Post, waiting: &Receiver<Job>) {
-    for Job { connection, ask } in waiting {
-        let answer = match carry_out(house, ask) {
-            Ok(()) => Answer::Done {},
-            Err(refused) => Answer::Refused(refused),
-        };
-        post.send(Event::Answered { connection, answer });
-    }
+fn do_job(house: &House, post: &Post, Job { connection, ask }: Job) {
+    let answer = match carry_out(house, ask) {
+        Ok(()) => Answer::Done {},
+        Err(refused) => Answer::Refused(refused),
+    };
+    post.send(Event::Answered { connection, answer });
 }
 
 fn carry_out(house: &House, ask: Ask) -> Result<(), Refused> {
@@ -105,7 +129,11 @@ fn carry_out(house: &House, ask: Ask) -> Result<(), Refused> {
                 house.store.set_ownership(&volume, edit).map(drop)
             })
         }
-        Ask::Remove { volume } => changing(house, &volume, |_| house.store.remove(&volume)),
+        Ask::Remove { volume } => match house.store.get(&volume) {
+            // Nobody can have opened it since the server began.
+            Err(Error::Gone { .. }) => house.store.remove(&volume).map_err(of_store),
+            _ => changing(house, &volume, |_| house.store.remove(&volume)),
+        },
         Ask::Revoke { volume } => changing(house, &volume, |_| Ok(())),
         _ => Err(Refused::new(Code::Malformed, "that is nothing for an administrator")),
     }
@@ -152,7 +180,7 @@ fn take_back(
     }
     drop(sender);
     Notices::settle();
-    wait_for(&drained, holders.len(), &found.name)?;
+    wait_for(house, &drained, holders.len(), &found.name)?;
     let mut everybody = house.registry.lock();
     for holder in &holders {
         everybody.forget(holder.client.number, holder.grant.to_word());
@@ -177,10 +205,10 @@ fn take_back(
 }
 
 /// Waits until each of so many has said that it is drained, or that its client had closed it before.
-fn wait_for<T>(drained: &Receiver<T>, count: usize, name: &str) -> Result<(), Refused> {
+fn wait_for<T>(house: &House, drained: &Receiver<T>, count: usize, name: &str) -> Result<(), Refused> {
     let end = Instant::now() + DRAINING_LIMIT;
     for _ in 0..count {
-        match drained.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        match house.orders.wait(drained, Some(end)) {
             Ok(_) => {}
             // The core has gone, and with it the replies: nobody knows what is under way.
             Err(RecvTimeoutError::Disconnected) => return Err(Stopped.into()),

@@ -4,6 +4,7 @@ use crate::control::connection::{Connection, Known};
 use crate::control::registry::Held;
 use crate::control::{DeviceFacts, House};
 use crate::core::order::{Chunk, DeviceBox, Order, Reply, Stopped};
+use crate::helpers::Foreign;
 use bywash_device::Device;
 use bywash_link::DESCRIPTORS_MAX;
 use bywash_protocol::{Access, Answer, Code, Granted, Refused};
@@ -22,7 +23,7 @@ impl From<Stopped> for Refused {
 pub(crate) fn of_store(error: volume::Error) -> Refused {
     use volume::Error as E;
     let code = match &error {
-        E::NoDevice(_) | E::NoVolume(_) => Code::Missing,
+        E::NoDevice(_) | E::NoVolume(_) | E::Gone { .. } => Code::Missing,
         E::Exists(_) => Code::Exists,
         E::Name(_) | E::Mode(_) | E::Size { .. } | E::BlockSize(_) | E::Span(_) => Code::Unfit,
         E::Full { .. } | E::Fragmented { .. } => Code::Full,
@@ -112,25 +113,15 @@ fn chunks_of(
     (extents.iter().map(range).collect(), None)
 }
 
-/// Whether a client may pass one file more.
-pub(crate) fn may_pass(connection: &mut Connection) -> Result<(), Refused> {
-    let known = known(connection)?;
-    let most = known.limits.descriptors;
-    if known.devices.len() >= most as usize {
-        let message = format!("{most} files were passed, as many as may be; close one first");
-        return Err(Refused::new(Code::Limit, message));
-    }
-    Ok(())
-}
-
 /// A grant by a descriptor, whose file has become a device of the client's own.
 pub(crate) fn open_passed(
     house: &Arc<House>,
     connection: &mut Connection,
-    device: Result<bywash_device::File, bywash_device::Error>,
+    device: Result<Foreign<Box<bywash_device::File>>, bywash_device::Error>,
 ) -> Result<Answer, Refused> {
+    let uid = connection.credentials.uid;
     let known = known(connection)?;
-    let device = device
+    let mut device = device
         .map_err(|error| Refused::new(Code::Unfit, format!("the descriptor cannot be used: {error}")))?;
     let geometry = device.geometry();
     let access = match geometry.access {
@@ -142,13 +133,15 @@ pub(crate) fn open_passed(
         return Err(Refused::new(Code::Unfit, "the file has no whole block; make it larger first"));
     }
     let name = format!("of client {}", known.key.number);
-    let device = DeviceBox(Box::new(device));
-    let number = house.orders.ask(|reply| Order::AddDevice { name: name.clone(), device, reply })?;
+    let device = device.take().map(|device| DeviceBox(device as Box<dyn Device>));
+    let device = device.ok_or_else(|| Refused::new(Code::Failed, "the file is gone"))?;
+    let owner = Some(uid);
+    let number = house.orders.ask(|reply| Order::AddDevice { name: name.clone(), device, owner, reply })?;
     let grant = Grant::new(number, wanted(access), [Span::new(0, geometry.bytes)]).map_err(of_store);
     let grant = match grant.and_then(|grant| add(house, known, grant)) {
         Ok(grant) => grant,
         Err(refused) => {
-            drop_device(house, number);
+            drop_device(house, uid, number);
             return Err(refused);
         }
     };
@@ -174,10 +167,10 @@ pub(crate) fn open_passed(
     }))
 }
 
-/// Has a client's own device dropped when nothing is under way on it.
-pub(crate) fn drop_device(house: &Arc<House>, device: DeviceNumber) {
-    let by = house.clone();
-    let reply = Reply::new(move |device: Option<DeviceBox>| by.dropper.run(move || drop(device)));
+/// Has a client's own device dropped when nothing is under way on it, by a helper of its user's.
+pub(crate) fn drop_device(house: &Arc<House>, uid: u32, device: DeviceNumber) {
+    let by = house.helpers.clone();
+    let reply = Reply::new(move |device: Option<DeviceBox>| by.close(uid, device));
     // A core that has stopped has dropped it.
     let _ = house.orders.send(Order::RemoveDevice { device, reply });
 }

@@ -5,30 +5,34 @@
 //!     control ─────────────────────► core ◄──────────────────────── administrator
 //!       ▲  │  answers, by a bell       │                               ▲
 //!       │  └───────────────────────────┘                               │
-//!       └── greeters: one short thread for each channel that is made ──┴── registry, store
+//!       └── helpers: threads of each user's, for what may block ───────┴── registry, store
 //! ```
 //!
 //! The control thread sleeps on the listening socket, on every client's, and on a bell. It carries out what is quick and
 //! has the rest done by others, who send it what is to be answered; meanwhile the client's next message waits in its
 //! socket. So no client holds up another.
+//!
+//! Invariant: neither this thread nor the core receives, looks at, maps, unmaps or closes a descriptor that a client has
+//! passed, nor closes a socket that may have some in its queue: that is for the client's user's [`Helpers`].
 
 mod administrator;
-mod aside;
 mod connection;
-mod dropper;
+mod descriptors;
 mod granting;
 mod notices;
 mod registry;
 mod report;
 mod thread;
+mod users;
 
-pub(crate) use dropper::Dropper;
 pub(crate) use registry::Registry;
 pub use report::describe;
 pub(crate) use report::status;
 pub(crate) use thread::{Control, Event, Post};
+pub(crate) use users::Users;
 
 use crate::core::order::Orders;
+use crate::helpers::Helpers;
 use crate::limits::LimitsFile;
 use bywash_sync::AtomicU64;
 use bywash_volume::{DeviceNumber, Store};
@@ -42,8 +46,10 @@ pub(crate) struct House {
     pub(crate) store: Store,
     pub(crate) devices: ByName<DeviceFacts>,
     pub(crate) registry: Registry,
-    pub(crate) dropper: Dropper,
+    pub(crate) helpers: Helpers,
     pub(crate) limits: LimitsFile,
+    /// What was done for clients that have ended.
+    pub(crate) users: Users,
     pub(crate) began: Instant,
     /// Asks that were refused.
     pub(crate) asks_refused: AtomicU64,

@@ -1,6 +1,6 @@
 //! What the server tells of itself.
 
-use crate::control::House;
+use crate::control::{House, users};
 use crate::core::order::{CoreReport, Order, Stopped};
 use bywash_protocol::report::{Client, Device, Grant, Status, Volume};
 use bywash_sync::Ordering::Relaxed;
@@ -16,12 +16,14 @@ pub fn describe(volume: bywash_volume::Volume) -> Volume {
         group: volume.ownership.group,
         mode: volume.ownership.mode.bits(),
         read_only: volume.ownership.read_only,
+        is_gone: volume.is_gone,
     }
 }
 
 /// Everything.
 pub(crate) fn status(house: &House) -> Result<Status, Stopped> {
-    let CoreReport { devices, clients, cpu_ns } = house.orders.ask(|reply| Order::Report { reply })?;
+    let (CoreReport { devices, clients, cpu_ns }, ended) =
+        house.users.look(|| house.orders.ask(|reply| Order::Report { reply }))?;
     let mut of_core: std::collections::HashMap<u64, _> =
         clients.into_iter().map(|client| (client.key.number, client)).collect();
     let everybody = house.registry.lock();
@@ -51,16 +53,19 @@ pub(crate) fn status(house: &House) -> Result<Status, Stopped> {
             counts: core.counts,
         })
     });
-    let clients = clients.collect();
+    let clients: Vec<Client> = clients.collect();
     drop(everybody);
     let devices = devices.into_iter().map(|device| {
         let facts = house.devices.get(&device.name).filter(|facts| facts.number == device.number);
-        let free = facts.and_then(|_| house.store.device(&device.name).ok()).map_or(0, |stored| {
+        let stored = facts.and_then(|_| house.store.device(&device.name).ok());
+        let id = stored.as_ref().and_then(|stored| stored.identity.id()).map(|id| id.to_string());
+        let free = stored.map_or(0, |stored| {
             let blocks = stored.free.0.saturating_add(stored.to_clear.0);
             stored.block.bytes(bywash_volume::Blocks(blocks)).map_or(0, |bytes| bytes.0)
         });
         Device {
             name: device.name,
+            id,
             bytes: device.bytes,
             free,
             block: device.block,
@@ -78,6 +83,7 @@ pub(crate) fn status(house: &House) -> Result<Status, Stopped> {
         asks_refused: house.asks_refused.load(Relaxed),
         clients_refused: house.clients_refused.load(Relaxed),
         devices: devices.collect(),
+        users: users::all(ended, &clients),
         clients,
     })
 }

@@ -3,24 +3,26 @@
 use crate::bell::Bell;
 use crate::control::House;
 use crate::control::administrator::{Administrator, Job};
-use crate::control::aside::{Aside, Task};
-use crate::control::connection::{Connection, Known, State};
+use crate::control::connection::{Connection, Known, Passed, State};
+use crate::control::descriptors::{self, Taken};
 use crate::control::granting;
 use crate::control::notices::Notices;
 use crate::control::registry;
 use crate::control::report::{describe, status};
 use crate::core::Joining;
-use crate::core::order::{Order, Reply};
+use crate::core::order::{Gone, Order, Reply};
+use crate::helpers::{CLOSING_LIMIT, Foreign};
 use crate::limits::CLIENTS_MAX;
 use bywash_channel::{Server, ServerOptions};
 use bywash_device::{File, PassedOptions};
-use bywash_link::{Error, HugePages, Listener, Messages};
+use bywash_link::{Error, Front, HugePages, Listener, Messages, Packet};
 use bywash_protocol::report::Volume;
 use bywash_protocol::{Answer, Ask, Code, MESSAGE_BYTES_MAX, Refused, VERSION};
 use bywash_sync::Ordering::Relaxed;
 use bywash_volume::{Access, GrantNumber};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -30,6 +32,8 @@ use std::time::{Duration, Instant};
 
 /// So long may a client take to say hello, and so long for its channel.
 const GREETING: Duration = Duration::from_secs(10);
+/// Connections of a user that have not said hello.
+const GREETINGS_MAX: u32 = 64;
 /// Who takes longer to leave is counted as if he were here.
 const LEAVING: Duration = Duration::from_millis(100);
 /// Of answers that a client has not taken, as the kernel counts: some four of the longest, some dozens of short ones.
@@ -48,12 +52,12 @@ const BELL: u64 = u64::MAX - 1;
 pub(crate) enum Event {
     /// What a client is to be answered.
     Answered { connection: u64, answer: Answer },
+    /// A helper has received a client's message, which has descriptors.
+    Received { connection: u64, packet: Result<Option<Foreign<Packet>>, Error> },
     /// A file that a client has passed was opened, or not.
-    Passed { connection: u64, device: Result<Box<bywash_device::File>, bywash_device::Error> },
+    Passed { connection: u64, device: Result<Foreign<Box<bywash_device::File>>, bywash_device::Error> },
     /// A channel was made, or not.
-    Channel { connection: u64, outcome: Result<Box<Server>, Error> },
-    /// A thread aside has ended.
-    AsideEnded { uid: u32 },
+    Channel { connection: u64, outcome: Result<Foreign<Box<Server>>, Error> },
     /// A grant that a client has closed is drained.
     Closed { connection: u64, grant: u64 },
     /// Nothing of a client is under way any more.
@@ -90,11 +94,29 @@ pub(crate) struct Control {
     /// By their numbers, which are the clients' and are used once.
     connections: HashMap<u64, Connection>,
     connected: u64,
-    /// Clients that have left and of which something is under way: whose they were, and when they left.
-    leaving: HashMap<u64, (u32, Instant)>,
-    aside: Aside,
+    /// Clients that have left and of which something is under way.
+    leaving: HashMap<u64, Leaving>,
     ticked: Instant,
     stopping: bool,
+}
+
+/// A client that has left.
+struct Leaving {
+    uid: u32,
+    since: Instant,
+    /// Bytes of memory and files that it still has here.
+    memory: u64,
+    files: u32,
+}
+
+/// What all clients of a user have together.
+#[derive(Clone, Copy, Default)]
+struct Total {
+    clients: u32,
+    /// Of these, clients that have not said hello.
+    greeting: u32,
+    memory: u64,
+    files: u32,
 }
 
 /// What a client is to hear.
@@ -112,6 +134,20 @@ impl From<Answer> for Outcome {
 
 impl Control {
     pub(crate) fn new(house: Arc<House>, listener: Listener) -> std::io::Result<Control> {
+        Control::with(house, listener, Administrator::start)
+    }
+
+    /// One whose caller does what else would be done by other threads: see [`Control::step`].
+    #[cfg(feature = "testing")]
+    pub(crate) fn stepped(house: Arc<House>, listener: Listener) -> std::io::Result<Control> {
+        Control::with(house, listener, |_, _| Ok(Administrator::without_thread()))
+    }
+
+    fn with(
+        house: Arc<House>,
+        listener: Listener,
+        administrator: impl FnOnce(Arc<House>, Post) -> std::io::Result<Administrator>,
+    ) -> std::io::Result<Control> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = Arc::new(Bell::new()?);
         let flags = epoll::EventFlags::IN;
@@ -119,7 +155,7 @@ impl Control {
         epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), flags)?;
         let (sender, events) = mpsc::channel();
         let post = Post { sender, bell: bell.clone() };
-        let administrator = Administrator::start(house.clone(), post.clone())?;
+        let administrator = administrator(house.clone(), post.clone())?;
         Ok(Control {
             house,
             listener,
@@ -131,7 +167,6 @@ impl Control {
             connections: HashMap::new(),
             connected: 0,
             leaving: HashMap::new(),
-            aside: Aside::default(),
             ticked: Instant::now(),
             stopping: false,
         })
@@ -146,28 +181,46 @@ impl Control {
     pub(crate) fn run(mut self) {
         let mut heard = Vec::with_capacity(EVENTS);
         while !self.stopping {
-            heard.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut heard), Some(&TICK)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                // Of an epoll of one's own nothing else is ever said.
-                Err(error) => tracing::error!("cannot sleep: {error}"),
-            }
-            for event in &heard {
-                match event.data.u64() {
-                    LISTENER => self.let_in(),
-                    BELL => self.bell.quiet(),
-                    number => self.hear(number),
-                }
-            }
-            while let Ok(event) = self.events.try_recv() {
-                self.take(event);
-            }
-            if self.ticked.elapsed() > Duration::from_secs(1) {
-                self.ticked = Instant::now();
-                self.turn_out_the_silent();
-            }
+            self.round(&mut heard, &TICK);
         }
         self.administrator.stop();
+    }
+
+    /// Waits until there is something to do, `limit` at most, and does it.
+    fn round(&mut self, heard: &mut Vec<epoll::Event>, limit: &Timespec) {
+        heard.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(heard), Some(limit)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            // Of an epoll of one's own nothing else is ever said.
+            Err(error) => tracing::error!("cannot sleep: {error}"),
+        }
+        for event in heard {
+            match event.data.u64() {
+                LISTENER => self.let_in(),
+                BELL => self.bell.quiet(),
+                number => self.hear(number),
+            }
+        }
+        while let Ok(event) = self.events.try_recv() {
+            self.take(event);
+        }
+        if self.ticked.elapsed() > Duration::from_secs(1) {
+            self.ticked = Instant::now();
+            self.turn_out_the_silent();
+        }
+    }
+
+    /// Does what there is to do for this thread and the administrator's.
+    #[cfg(feature = "testing")]
+    pub(crate) fn step(&mut self) {
+        self.round(&mut Vec::with_capacity(EVENTS), &Timespec { tv_sec: 0, tv_nsec: 0 });
+        self.administrator.do_waiting(&self.house, &self.post);
+    }
+
+    /// Connections that are there, and clients that are leaving.
+    #[cfg(feature = "testing")]
+    pub(crate) fn clients(&self) -> usize {
+        self.connections.len() + self.leaving.len()
     }
 
     /// Lets one in who waits at the door; the next one has its turn behind those who are heard.
@@ -186,31 +239,116 @@ impl Control {
         if let Err(error) = rustix::net::sockopt::set_socket_send_buffer_size(&socket, ANSWERS_BYTES) {
             return tracing::warn!("cannot bound what waits for a client: {error}");
         }
-        let connection = Connection::new(Messages::over(socket, MESSAGE_BYTES_MAX), GREETING);
+        let messages = Messages::over(socket, MESSAGE_BYTES_MAX);
+        let connection = Connection::new(messages, GREETING, self.house.helpers.clone());
         let connection = match connection {
             Ok(connection) => connection,
             Err(error) => return tracing::warn!("{error}"),
         };
         let uid = connection.credentials.uid;
-        // Who has left still has its memory, as long as a device may use it. Mostly that is over at once.
-        let (here, left) = (self.connections.values(), self.leaving.values());
-        let late = left.filter(|(_, when)| when.elapsed() > LEAVING).map(|(uid, _)| *uid);
-        let all: Vec<u32> = here.map(|other| other.credentials.uid).chain(late).collect();
-        let of_user = all.iter().filter(|other| **other == uid).count();
-        let most = self.house.limits.of(uid).clients as usize;
-        if all.len() >= CLIENTS_MAX || of_user >= most {
+        if let Err(message) = self.check_newcomer(uid) {
             self.house.clients_refused.fetch_add(1, Relaxed);
-            let message = format!("{of_user} clients of user {uid} are here, of {most} that may be");
             // It may be gone already.
             let _ = connection.answer(&Answer::Refused(Refused::new(Code::Limit, message)), &[]);
             return;
         }
         self.connected += 1;
         let (number, data) = (self.connected, epoll::EventData::new_u64(self.connected));
-        match epoll::add(&self.epoll, &connection.messages, data, epoll::EventFlags::IN) {
+        match epoll::add(&self.epoll, &**connection.messages, data, epoll::EventFlags::IN) {
             Ok(()) => drop(self.connections.insert(number, connection)),
             Err(error) => tracing::warn!("cannot hear a client: {error}"),
         }
+    }
+
+    /// Refuses a connection of a user, with the reason.
+    fn check_newcomer(&self, uid: u32) -> Result<(), String> {
+        let Total { clients, greeting, .. } = self.total(uid);
+        let most = self.house.limits.of(uid).clients;
+        if clients >= most {
+            return Err(format!("{clients} clients of user {uid} are here, of {most} that may be"));
+        }
+        if greeting >= GREETINGS_MAX {
+            return Err(format!(
+                "{greeting} connections of user {uid} have not said hello, as many as may be; say it, or close some"
+            ));
+        }
+        if self.connections.len() + self.leaving.len() >= CLIENTS_MAX {
+            return Err(format!("{CLIENTS_MAX} clients of all users are here, as many as may be"));
+        }
+        self.check_descriptors(uid, descriptors::OF_CONNECTION)?;
+        self.house.helpers.check(uid)
+    }
+
+    /// Refuses a user descriptors of this process that would be those of others.
+    fn check_descriptors(&self, uid: u32, more: u64) -> Result<(), String> {
+        let mut taken = Taken::default();
+        for connection in self.connections.values() {
+            let has = connection.descriptors();
+            taken.all += has;
+            taken.of_user += if connection.credentials.uid == uid { has } else { 0 };
+        }
+        for left in self.leaving.values() {
+            let files = u64::from(left.files) * descriptors::OF_FILE;
+            let has = descriptors::OF_CONNECTION + descriptors::OF_CHANNEL + files;
+            taken.all += has;
+            taken.of_user += if left.uid == uid { has } else { 0 };
+        }
+        descriptors::check(uid, taken, more)
+    }
+
+    /// What a user's clients have, with those that have left and have not gone yet: who has left still has its memory, as
+    /// long as a device may use it. Mostly that is over at once, and is not counted until then.
+    fn total(&self, uid: u32) -> Total {
+        let mut total = Total::default();
+        for connection in self.connections.values().filter(|connection| connection.credentials.uid == uid) {
+            total.clients += 1;
+            match &connection.state {
+                State::Known(known) => {
+                    total.memory += known.memory;
+                    // There are not so many files.
+                    total.files += known.devices.len() as u32;
+                }
+                State::New(_) => total.greeting += 1,
+            }
+        }
+        let left = self.leaving.values().filter(|left| left.uid == uid);
+        for left in left.filter(|left| left.since.elapsed() > LEAVING) {
+            total.clients += 1;
+            total.memory += left.memory;
+            total.files += left.files;
+        }
+        total
+    }
+
+    /// Refuses a file more than a user's clients may pass.
+    fn check_files(&self, number: u64) -> Result<(), Refused> {
+        let Some(connection) = self.connections.get(&number) else { return Ok(()) };
+        let uid = connection.credentials.uid;
+        let most = self.house.limits.of(uid).descriptors;
+        if self.total(uid).files >= most {
+            let message = format!(
+                "the clients of user {uid} have passed {most} files, as many as all of them may; close one first"
+            );
+            return Err(Refused::new(Code::Limit, message));
+        }
+        let refused = |message| Refused::new(Code::Limit, message);
+        self.check_descriptors(uid, descriptors::OF_FILE).map_err(refused)
+    }
+
+    /// Refuses a channel with whose memory a user's clients would have more than they may.
+    fn check_memory(&self, number: u64, memory: u64) -> Result<(), Refused> {
+        let Some(connection) = self.connections.get(&number) else { return Ok(()) };
+        let uid = connection.credentials.uid;
+        let (has, most) = (self.total(uid).memory, self.house.limits.of(uid).arena);
+        // Its rings may come on top of the largest arena.
+        if has > 0 && has.saturating_add(memory) > most {
+            let message = format!(
+                "the channel has {memory} bytes, and the clients of user {uid} have {has} already, of {most} that all of \
+                 them may have; ask for a smaller arena, or close another"
+            );
+            return Err(Refused::new(Code::Limit, message));
+        }
+        Ok(())
     }
 
     /// Takes a client's next message.
@@ -220,7 +358,42 @@ impl Control {
             // Then only its end is heard.
             return self.let_go(number);
         }
-        let packet = match connection.messages.try_receive() {
+        match connection.messages.front() {
+            Ok(Front::Empty) => {}
+            Ok(Front::Plain) => {
+                let packet = connection.messages.try_receive();
+                let (uid, helpers) = (connection.credentials.uid, self.house.helpers.clone());
+                self.received(
+                    number,
+                    packet.map(|some| some.map(|packet| Foreign::new(packet, uid, helpers))),
+                );
+            }
+            Ok(Front::Descriptors) => self.have_received(number),
+            Err(error) => self.throw_out(number, &error.to_string()),
+        }
+    }
+
+    /// Has a helper receive a client's next message.
+    fn have_received(&mut self, number: u64) {
+        let Some(connection) = self.connections.get(&number) else { return };
+        let (uid, messages) = (connection.credentials.uid, Arc::clone(&connection.messages));
+        if let Err(message) = self.check_descriptors(uid, descriptors::OF_MESSAGE) {
+            self.answer(number, &Answer::Refused(Refused::new(Code::Limit, message)), &[]);
+            return self.let_go(number);
+        }
+        let (helpers, post) = (self.house.helpers.clone(), self.post.clone());
+        self.listen(number, false);
+        self.house.helpers.give(uid, CLOSING_LIMIT, move || {
+            let packet = messages.try_receive();
+            drop(messages);
+            let packet = packet.map(|some| some.map(|packet| Foreign::new(packet, uid, helpers)));
+            post.send(Event::Received { connection: number, packet });
+        });
+    }
+
+    /// Carries out what a message asks.
+    fn received(&mut self, number: u64, packet: Result<Option<Foreign<Packet>>, Error>) {
+        let mut packet = match packet {
             Ok(Some(packet)) => packet,
             Ok(None) => return,
             Err(Error::Closed) => return self.let_go(number),
@@ -230,7 +403,10 @@ impl Control {
             Ok(ask) => ask,
             Err(error) => return self.throw_out(number, &error.to_string()),
         };
-        let outcome = self.carry_out(number, ask, packet.descriptors);
+        let Some(connection) = self.connections.get(&number) else { return };
+        let descriptors = packet.take().map(|packet| packet.descriptors).unwrap_or_default();
+        let descriptors = Foreign::new(descriptors, connection.credentials.uid, self.house.helpers.clone());
+        let outcome = self.carry_out(number, ask, descriptors);
         match outcome {
             Ok(Outcome::Now(answer, descriptors)) => self.answer(number, &answer, &descriptors),
             Ok(Outcome::Later) => self.listen(number, false),
@@ -245,7 +421,7 @@ impl Control {
         // Its end is heard in any case.
         let flags = if listen { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
         let data = epoll::EventData::new_u64(number);
-        if let Err(error) = epoll::modify(&self.epoll, &connection.messages, data, flags) {
+        if let Err(error) = epoll::modify(&self.epoll, &**connection.messages, data, flags) {
             tracing::error!("cannot hear a client: {error}");
         }
     }
@@ -278,23 +454,28 @@ impl Control {
     fn let_go(&mut self, number: u64) {
         let Some(connection) = self.connections.remove(&number) else { return };
         // It goes with the descriptor; a child of the client's may still hold the other end.
-        let _ = epoll::delete(&self.epoll, &connection.messages);
-        let State::Known(known) = connection.state else { return };
-        let post = self.post.clone();
-        let devices: Vec<_> = known.devices.into_values().collect();
+        let _ = epoll::delete(&self.epoll, &**connection.messages);
+        let State::Known(known) = &connection.state else { return };
+        let (post, uid, key) = (self.post.clone(), connection.credentials.uid, known.key);
+        let devices: Vec<_> = known.devices.values().copied().collect();
         let house = self.house.clone();
-        let reply = Reply::new(move |gone| {
-            for device in devices {
-                granting::drop_device(&house, device);
+        let reply = Reply::new(move |gone: Option<Gone>| {
+            if let Some(gone) = &gone {
+                house.users.add(uid, &gone.counts);
             }
-            house.dropper.run(move || {
+            for device in devices {
+                granting::drop_device(&house, uid, device);
+            }
+            house.helpers.give(uid, CLOSING_LIMIT, move || {
                 drop(gone);
                 post.send(Event::Gone { client: number });
             });
         });
         // A core that has stopped has nothing of it any more.
-        if self.house.orders.send(Order::Leave { client: known.key, reply }).is_ok() {
-            self.leaving.insert(number, (connection.credentials.uid, Instant::now()));
+        if self.house.orders.send(Order::Leave { client: key, reply }).is_ok() {
+            // There are not so many files.
+            let (memory, files) = (known.memory, known.devices.len() as u32);
+            self.leaving.insert(number, Leaving { uid, since: Instant::now(), memory, files });
         }
     }
 
@@ -315,19 +496,33 @@ impl Control {
             }
             Event::Passed { connection: number, device } => {
                 self.listen(number, true);
+                let fits = self.check_files(number);
                 let Some(connection) = self.connections.get_mut(&number) else { return };
-                let answer = granting::open_passed(&self.house, connection, device.map(|device| *device));
+                if let Err(refused) = fits {
+                    return self.answer(number, &Answer::Refused(refused), &[]);
+                }
+                let answer = granting::open_passed(&self.house, connection, device);
                 self.answer(number, &answer.unwrap_or_else(Answer::Refused), &[]);
             }
-            Event::AsideEnded { uid } => self.aside.note_end(uid, &self.post),
+            Event::Received { connection, packet } => {
+                self.listen(connection, true);
+                self.received(connection, packet);
+            }
             Event::Channel { connection: number, outcome } => {
                 self.listen(number, true);
                 let house = self.house.clone();
+                let memory = outcome.as_ref().map_or(0, |channel| channel.memories().bytes() as u64);
+                let fits = self.check_memory(number, memory);
                 let Some(known) = self.connections.get_mut(&number).and_then(Connection::known) else {
                     return;
                 };
                 let answer = match outcome {
+                    Ok(_) if fits.is_err() => {
+                        known.has_channel = false;
+                        fits.map_or_else(Answer::Refused, |()| Answer::Done {})
+                    }
                     Ok(channel) => {
+                        known.memory = memory;
                         let depth = channel.depth() as u32;
                         match house.orders.send(Order::Serve { client: known.key, channel, depth }) {
                             Ok(()) => Answer::Done {},
@@ -343,10 +538,11 @@ impl Control {
             }
             Event::Closed { connection: number, grant } => {
                 self.house.registry.lock().forget(number, grant);
+                let uid = self.connections.get(&number).map_or(0, |connection| connection.credentials.uid);
                 if let Some(known) = self.connections.get_mut(&number).and_then(Connection::known)
                     && let Some(device) = known.devices.remove(&grant)
                 {
-                    granting::drop_device(&self.house, device);
+                    granting::drop_device(&self.house, uid, device);
                 }
                 self.listen(number, true);
                 self.answer(number, &Answer::Done {}, &[]);
@@ -359,12 +555,7 @@ impl Control {
         }
     }
 
-    fn carry_out(
-        &mut self,
-        number: u64,
-        ask: Ask,
-        mut descriptors: Vec<OwnedFd>,
-    ) -> Result<Outcome, Refused> {
+    fn carry_out(&mut self, number: u64, ask: Ask, mut descriptors: Passed) -> Result<Outcome, Refused> {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(Outcome::Later) };
         let house = &self.house;
         let malformed = |what: &str| Refused::new(Code::Malformed, what);
@@ -389,29 +580,23 @@ impl Control {
                 granting::open(house, connection, &volume, access).map(Into::into)
             }
             Ask::OpenDescriptor {} => {
-                let descriptor = descriptors.pop().ok_or_else(|| malformed("no descriptor came"))?;
-                granting::may_pass(connection)?;
-                // Its file system may let wait.
                 let uid = connection.credentials.uid;
-                let told = move |device| Event::Passed { connection: number, device };
-                let no_thread = |source| bywash_device::Error::Io { what: "make a thread".into(), source };
-                self.aside.give(
-                    uid,
-                    &self.post,
-                    Task {
-                        act: Box::new(move || {
-                            told(File::passed(descriptor, &PassedOptions::default()).map(Box::new))
-                        }),
-                        fail: Box::new(move |error| told(Err(no_thread(error)))),
-                    },
-                );
+                let options = PassedOptions { holder: Some(connection.holder()), ..PassedOptions::default() };
+                self.check_files(number)?;
+                let house = &self.house;
+                let (helpers, post) = (house.helpers.clone(), self.post.clone());
+                self.house.helpers.give(uid, GREETING, move || {
+                    // Its file system may let wait.
+                    let descriptor = descriptors.take().and_then(|mut all| all.pop());
+                    let device = descriptor.map(|one| File::passed(one, &options).map(Box::new));
+                    let Some(device) = device else { return };
+                    let device = device.map(|device| Foreign::new(device, uid, helpers));
+                    post.send(Event::Passed { connection: number, device });
+                });
                 Ok(Outcome::Later)
             }
             Ask::Close { grant } => self.close(number, GrantNumber::from_word(grant)),
-            Ask::Channel {} => {
-                let socket = descriptors.pop().ok_or_else(|| malformed("no descriptor came"))?;
-                self.greet(number, socket)
-            }
+            Ask::Channel {} => self.greet(number, descriptors),
             Ask::Map { grant, from } => {
                 let (answer, descriptors) = granting::map(house, connection, grant, from)?;
                 Ok(Outcome::Now(answer, descriptors))
@@ -443,12 +628,14 @@ impl Control {
         let limits = *self.house.limits.of(credentials.uid);
         let failed = |error: Error| Refused::new(Code::Failed, error);
         let notices = Arc::new(Notices::new(limits.grants).map_err(failed)?);
-        let client = Joining { number, limits: limits.schedule, grants_max: limits.grants };
+        let uid = credentials.uid;
+        let client = Joining { number, uid, limits: limits.schedule, grants_max: limits.grants };
         let key = self.house.orders.ask(|reply| Order::Join { client, reply })?;
         let key = key.map_err(|error| Refused::new(Code::Limit, error))?;
         let page = notices.descriptor().try_clone_to_owned();
         let page = page.map_err(|error| failed(Error::io("pass a page on", error)))?;
-        let known = Known { key, limits, has_channel: false, devices: HashMap::new() };
+        connection.let_descriptors_in().map_err(failed)?;
+        let known = Known { key, limits, has_channel: false, memory: 0, devices: HashMap::new() };
         connection.state = State::Known(known);
         let share = limits.schedule.share;
         let client = registry::Client { key, name, credentials, share, notices, grants: Default::default() };
@@ -481,29 +668,39 @@ impl Control {
     }
 
     /// Has a channel made, aside: the client may take its time.
-    fn greet(&mut self, number: u64, socket: OwnedFd) -> Result<Outcome, Refused> {
+    fn greet(&mut self, number: u64, mut socket: Passed) -> Result<Outcome, Refused> {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(Outcome::Later) };
         let uid = connection.credentials.uid;
-        let Some(known) = connection.known() else { return Ok(Outcome::Later) };
-        if known.has_channel {
+        if connection.known().is_some_and(|known| known.has_channel) {
             let message = "the client has its channel already; a connection more has one more";
             return Err(Refused::new(Code::Limit, message));
         }
+        let refused = |message| Refused::new(Code::Limit, message);
+        self.check_descriptors(uid, descriptors::OF_CHANNEL).map_err(refused)?;
+        let connection = self.connections.get_mut(&number);
+        let Some(known) = connection.and_then(Connection::known) else { return Ok(Outcome::Later) };
         let options = ServerOptions::new()
             .depth_max(known.limits.depth)
             .arena_bytes_max(usize::try_from(known.limits.arena).unwrap_or(usize::MAX))
             .greeting_limit(GREETING);
         known.has_channel = true;
-        let told = move |outcome| Event::Channel { connection: number, outcome };
-        self.aside.give(
-            uid,
-            &self.post,
-            Task {
-                act: Box::new(move || told(Server::over(socket, &options).map(Box::new))),
-                fail: Box::new(move |error| told(Err(Error::io("make a thread", error)))),
-            },
-        );
+        let (helpers, post) = (self.house.helpers.clone(), self.post.clone());
+        self.house.helpers.give(uid, 2 * GREETING, move || {
+            let Some(socket) = socket.take().and_then(|mut all| all.pop()) else { return };
+            let outcome = channel_over(socket, &options).map(|channel| Foreign::new(channel, uid, helpers));
+            post.send(Event::Channel { connection: number, outcome });
+        });
         Ok(Outcome::Later)
+    }
+}
+
+/// Makes a channel over what a client has passed, if that is a socket over which one can be.
+fn channel_over(socket: OwnedFd, options: &ServerOptions) -> Result<Box<Server>, Error> {
+    let is_one = sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(&socket) == Ok(SocketType::SEQPACKET);
+    match is_one {
+        true => Server::over(socket, options).map(Box::new),
+        false => Err(Error::Misfit("it goes over a Unix socket of sequenced packets".into())),
     }
 }
 

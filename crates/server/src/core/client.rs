@@ -1,12 +1,13 @@
 //! A client, as the core knows it: its table, its channel, and what was done for it.
 
+use crate::core::arenas::{Arena, AtDevice};
 use crate::core::clock::Clock;
 use crate::core::disk::Disk;
 use crate::core::order::Reply;
 use crate::core::work::{Origin, Works};
 use crate::schedule::{self, Limits};
 use bywash_channel::{self as channel, Memories, Ticket};
-use bywash_device::{Owner, RegionId};
+use bywash_device::Owner;
 use bywash_protocol::layout::Status;
 use bywash_protocol::notices;
 use bywash_protocol::report::Counts;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Joining {
     pub(crate) number: u64,
+    pub(crate) uid: u32,
     pub(crate) limits: Limits,
     pub(crate) grants_max: u32,
 }
@@ -25,6 +27,8 @@ pub(crate) struct Joining {
 /// What a client had, when it is gone: dropping it unmaps its memory.
 #[derive(Debug)]
 pub(crate) struct Gone {
+    /// What was done for it.
+    pub(crate) counts: Counts,
     _channel: Option<Channel>,
     _table: Table,
 }
@@ -48,6 +52,7 @@ pub(crate) struct Channel {
     /// Keep the client's memory mapped while a device may use it.
     pub(crate) memories: Arc<Memories>,
     pub(crate) owner: Owner,
+    pub(crate) arena: Arena,
     pub(crate) depth: u32,
 }
 
@@ -85,15 +90,16 @@ pub(crate) enum Taken {
 /// A client in a device's schedule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
-    pub(crate) turn: schedule::Client,
-    /// Its arena, if the device could prepare itself for that.
-    pub(crate) region: Option<RegionId>,
+    pub(crate) turn: schedule::Member,
+    pub(crate) arena: AtDevice,
 }
 
 /// A client.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) number: u64,
+    /// Its user.
+    pub(crate) uid: u32,
     pub(crate) table: Table,
     pub(crate) channel: Option<Channel>,
     pub(crate) attention: Attention,
@@ -101,6 +107,10 @@ pub(crate) struct Client {
     pub(crate) current: Option<usize>,
     /// Requests that were taken and not completed.
     pub(crate) under_way: usize,
+    /// How often it was asked for a doorbell since a helper has read those in its socket; none: a helper reads.
+    pub(crate) armed: Option<u32>,
+    /// The connection of its channel has ended.
+    pub(crate) is_over: bool,
     /// When there was something last.
     pub(crate) active_ns: u64,
     pub(crate) counts: Counts,
@@ -118,11 +128,14 @@ impl Client {
     pub(crate) fn new(joining: Joining) -> Client {
         Client {
             number: joining.number,
+            uid: joining.uid,
             table: Table::new(joining.grants_max),
             channel: None,
             attention: Attention::None,
             current: None,
             under_way: 0,
+            armed: Some(0),
+            is_over: false,
             active_ns: 0,
             counts: Counts::default(),
             limits: joining.limits,
@@ -196,14 +209,8 @@ impl Client {
 
     /// Whether it is this one in a device's schedule.
     #[inline]
-    pub(crate) fn is_member(&self, device: usize, turn: schedule::Client) -> bool {
+    pub(crate) fn is_member(&self, device: usize, turn: schedule::Member) -> bool {
         matches!(self.members.get(device), Some(Some(member)) if member.turn == turn)
-    }
-
-    /// Its arena, as a device knows it.
-    #[inline]
-    pub(crate) fn region(&self, device: usize) -> Option<RegionId> {
-        self.members.get(device).copied().flatten().and_then(|member| member.region)
     }
 
     /// Takes a grant back; the reply is sent when nothing is under way by it any more, whoever took it back first.
@@ -250,6 +257,6 @@ impl Client {
 
     /// What is left of it, to be dropped by somebody who has time.
     pub(crate) fn into_gone(self) -> Gone {
-        Gone { _channel: self.channel, _table: self.table }
+        Gone { counts: self.counts, _channel: self.channel, _table: self.table }
     }
 }

@@ -17,9 +17,14 @@
 //!
 //! Nothing is allocated and no lock is taken on the way of a request. Other threads send orders ([`order`]).
 //!
+//! What may block or take long is done by the user's [`Helpers`]: reading a client's socket, dropping what it had. The
+//! core itself makes system calls only to hand commands to devices and ask for what is done, to ring and hear bells
+//! (eventfd, futex, a message without descriptors), to sleep (epoll_wait), and to add and remove what it sleeps on.
+//!
 //! Invariant: a request is completed exactly once, with its client there or not; what a grant allowed is not done any more
 //! once its revocation was answered.
 
+mod arenas;
 mod client;
 mod clock;
 mod disk;
@@ -31,10 +36,11 @@ mod work;
 use crate::bell::Bell;
 use crate::core::client::{Attention, Client, Taken};
 use crate::core::clock::Clock;
-use crate::core::disk::Disk;
-use crate::core::order::Order;
+use crate::core::disk::{Disk, Submitter};
+use crate::core::order::{ClientKey, Order, Orders};
 use crate::core::sleep::Sleeper;
 use crate::core::work::{Origin, Works};
+use crate::helpers::Helpers;
 use crate::schedule;
 use bywash_device::Failure;
 use bywash_protocol::layout::Status;
@@ -93,8 +99,11 @@ pub(crate) struct Core {
     clock: Clock,
     patience: Patience,
     sleeper: Sleeper,
+    /// Where helpers send orders.
+    own_orders: Orders,
     orders: Receiver<Order>,
     bell: Arc<Bell>,
+    helpers: Helpers,
     surveyed_ns: u64,
     glanced_ns: u64,
     /// When something was done last.
@@ -130,9 +139,11 @@ enum Found {
 
 impl Core {
     pub(crate) fn new(
+        own_orders: Orders,
         orders: Receiver<Order>,
         bell: Arc<Bell>,
         patience: Patience,
+        helpers: Helpers,
     ) -> rustix::io::Result<Core> {
         let sleeper = Sleeper::new(&bell)?;
         Ok(Core {
@@ -146,8 +157,10 @@ impl Core {
             clock: Clock::new(),
             patience,
             sleeper,
+            own_orders,
             orders,
             bell,
+            helpers,
             surveyed_ns: 0,
             glanced_ns: 0,
             busy_ns: 0,
@@ -155,35 +168,49 @@ impl Core {
         })
     }
 
+    /// The same core, for whoever does its rounds and sleeps himself.
+    #[cfg(feature = "testing")]
+    pub(crate) fn stepped(mut self) -> Core {
+        self.sleeper.is_stepped = true;
+        self
+    }
+
     /// Serves until it is told to stop.
     pub(crate) fn run(mut self) {
-        // What was found at rest.
         let mut found = false;
-        loop {
-            if self.bell.was_rung() {
-                self.carry_out_orders();
-            }
+        while !self.stopping {
+            found = self.round(found);
+        }
+        self.finish();
+    }
+
+    /// Does one round. `found`, and what is returned: somebody had something at rest, and was looked at already.
+    #[inline]
+    pub(crate) fn round(&mut self, found: bool) -> bool {
+        if self.bell.was_rung() {
+            self.carry_out_orders();
             if self.stopping {
-                return self.finish();
-            }
-            let now = if found { self.clock.now() } else { self.clock.read() };
-            let mut busy = self.look() | std::mem::take(&mut found);
-            busy |= self.resume();
-            busy |= self.give_turns(now);
-            busy |= self.collect();
-            if now - self.surveyed_ns > SURVEY_NS {
-                self.survey(now);
-            }
-            if now - self.glanced_ns > GLANCE_NS {
-                // A bell that was heard is silent: what it rang for is looked at before anybody sleeps.
-                self.hear(Some(Duration::ZERO));
-                continue;
-            }
-            match busy {
-                true => self.busy_ns = now,
-                false => found = self.rest(now),
+                return false;
             }
         }
+        let now = if found { self.clock.now() } else { self.clock.read() };
+        let mut busy = self.look() | found;
+        busy |= self.resume();
+        busy |= self.give_turns(now);
+        busy |= self.collect();
+        if now - self.surveyed_ns > SURVEY_NS {
+            self.survey(now);
+        }
+        if now - self.glanced_ns > GLANCE_NS {
+            // A bell that was heard is silent: what it rang for is looked at before anybody sleeps.
+            self.hear(Some(Duration::ZERO));
+            return false;
+        }
+        if busy {
+            self.busy_ns = now;
+            return false;
+        }
+        self.rest(now)
     }
 
     /// Looks at the rings of those who are polled; true: somebody had something.
@@ -294,7 +321,7 @@ impl Core {
     /// nothing more now.
     #[inline]
     fn turn(&mut self, device: usize, now: u64) -> Option<u64> {
-        let Core { clients, works, disks, finished, .. } = self;
+        let Core { clients, works, disks, finished, helpers, own_orders, .. } = self;
         let disk = &mut disks[device];
         if disk.is_full {
             return None;
@@ -313,12 +340,20 @@ impl Core {
         let mut bytes = 0;
         if work.next_device() == Some(device) {
             let slice = work.next_slice(disk);
-            if !disk.submit(Some(client), work, place, &slice, now, finished) {
+            let region = client.region(device, disk);
+            let by = Submitter { client: Some(client), turn: Some(member), region };
+            if !disk.submit(by, work, place, &slice, now, finished) {
                 disk.is_full = true;
                 return None;
             }
             bytes = slice.length;
             disk.schedule.served(member, bytes, now);
+            if disk.registers
+                && let Some(arena) = client.note_moved(bytes)
+            {
+                let key = ClientKey { slot: number, number: client.number };
+                arenas::have_pinned(client.uid, key, arena, helpers, own_orders);
+            }
         }
         let next = match work.next_device() {
             Some(next) => Found::Work { device: next },
@@ -344,7 +379,7 @@ impl Core {
 
     /// A client does not stand in line for a device any more, but perhaps for the next.
     #[inline(never)]
-    fn go(&mut self, number: usize, device: usize, member: schedule::Client, next: Found) {
+    fn go(&mut self, number: usize, device: usize, member: schedule::Member, next: Found) {
         self.disks[device].schedule.wants_nothing(member);
         if let Found::Work { device } = next {
             self.want(number, device);
@@ -381,7 +416,14 @@ impl Core {
             Origin::Server(_) => None,
         };
         let slice = work.next_slice(disk);
-        let is_taken = disk.submit(client, work, place, &slice, self.clock.now(), finished);
+        let is_taken = disk.submit(
+            Submitter { client, turn: None, region: None },
+            work,
+            place,
+            &slice,
+            self.clock.now(),
+            finished,
+        );
         if is_taken {
             note_active(&mut self.active, disk, device);
         }

@@ -3,17 +3,21 @@
 //! The core owns channels, tables and devices, so that nothing on the way of a request is locked. Whoever wants
 //! something of them sends an order, which the core carries out between two requests, and wakes it if it sleeps.
 
+pub(crate) use crate::core::client::Gone;
+
 use crate::bell::Bell;
-use crate::core::client::{Gone, Joining};
+use crate::core::client::Joining;
+use crate::helpers::Foreign;
 use bywash_channel as channel;
-use bywash_device::{Device, Keep, Retired, Shape, Spare};
+use bywash_device::{Device, Keep, Pinned, Retired, Shape, Spare};
 use bywash_protocol::layout::Status;
 use bywash_protocol::report::Counts;
 use bywash_volume::{DeviceNumber, Grant, GrantNumber, Refusal, Span};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Instant;
 
 /// Called with what became of an order, in the core's thread: it must be quick.
 pub(crate) struct Reply<T>(Box<dyn FnOnce(T) + Send>);
@@ -53,18 +57,23 @@ pub(crate) struct Chunk {
 /// What the core is asked to do.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// To use a device.
-    AddDevice { name: String, device: DeviceBox, reply: Reply<DeviceNumber> },
+    /// To use a device: the server's own, or one of a file that a client of this user has passed.
+    AddDevice { name: String, device: DeviceBox, owner: Option<u32>, reply: Reply<DeviceNumber> },
     /// To give a device back that no grant leads to any more, when no command is under way on it.
     RemoveDevice { device: DeviceNumber, reply: Reply<Option<DeviceBox>> },
     /// To know a client.
     Join { client: Joining, reply: Reply<Result<ClientKey, crate::schedule::Error>> },
     /// To serve a client's channel.
-    Serve { client: ClientKey, channel: Box<channel::Server>, depth: u32 },
+    Serve { client: ClientKey, channel: Foreign<Box<channel::Server>>, depth: u32 },
     /// To give a client a grant.
     Grant { client: ClientKey, grant: Grant, reply: Reply<Result<GrantNumber, bywash_volume::Error>> },
     /// To take one back. The reply comes when no request by it is under way any more.
     Revoke { client: ClientKey, grant: GrantNumber, reply: Reply<Result<(), Refusal>> },
+    /// To let devices register a client's arena, which a helper has pinned.
+    Pinned { client: ClientKey, memory: Foreign<Arc<Pinned>> },
+    /// To look at a client's ring: somebody has read the doorbells that were in its socket. Over: the connection has ended,
+    /// or the client has sent what cannot be.
+    Heard { client: ClientKey, is_over: bool },
     /// To forget a client. What it had comes with the reply, to be dropped where nobody waits for that.
     Leave { client: ClientKey, reply: Reply<Option<Gone>> },
     /// To make a part of a device zeros, durably.
@@ -158,6 +167,22 @@ impl Orders {
         let (sender, receiver) = mpsc::channel();
         // Nobody waits any more where nobody takes it.
         self.send(order(Reply::new(move |outcome| drop(sender.send(outcome)))))?;
-        receiver.recv().map_err(|_| Stopped)
+        self.wait(&receiver, None).map_err(|_| Stopped)
+    }
+
+    /// Waits for something that the core sends, until then at most.
+    pub(crate) fn wait<T>(
+        &self,
+        receiver: &mpsc::Receiver<T>,
+        until: Option<Instant>,
+    ) -> Result<T, RecvTimeoutError> {
+        #[cfg(feature = "testing")]
+        if let Some(core) = crate::stepped::core_of(&self.bell) {
+            return crate::stepped::step_until_there(&core, receiver, until);
+        }
+        match until {
+            Some(until) => receiver.recv_timeout(until.saturating_duration_since(Instant::now())),
+            None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! Carrying out what other threads ask.
 
+use crate::core::arenas::Arena;
 use crate::core::client::{Attention, Channel, Client};
 use crate::core::disk::Disk;
 use crate::core::order::{Chunk, ClientKey, ClientReport, CoreReport, DeviceBox, Order, Reply};
 use crate::core::{Core, GRACE};
+use crate::helpers::Foreign;
 use bywash_channel as channel;
 use bywash_device::{Command, Device, Error};
 use bywash_protocol::layout::Status;
@@ -25,7 +27,9 @@ impl Core {
 
     fn carry_out(&mut self, order: Order) {
         match order {
-            Order::AddDevice { name, device, reply } => reply.send(self.add_device(name, device)),
+            Order::AddDevice { name, device, owner, reply } => {
+                reply.send(self.add_device(name, device, owner));
+            }
             Order::RemoveDevice { device, reply } => match self.disks.get_mut(device.0 as usize) {
                 Some(disk) => {
                     disk.leaving = Some(reply);
@@ -41,7 +45,7 @@ impl Core {
                     tried.map(|_| ClientKey { slot: self.clients.insert(Client::new(client)), number }),
                 );
             }
-            Order::Serve { client, channel, depth } => self.serve(client, *channel, depth),
+            Order::Serve { client, channel, depth } => self.serve(client, channel, depth),
             Order::Grant { client, grant, reply } => match self.client(client) {
                 Some(client) => {
                     let outcome = client.table.add(grant);
@@ -58,6 +62,8 @@ impl Core {
                 // Its grants went with it, when nothing was under way any more.
                 None => reply.send(Ok(())),
             },
+            Order::Pinned { client, memory } => self.pinned(client, memory),
+            Order::Heard { client, is_over } => self.heard(client, is_over),
             Order::Leave { client, reply } => match self.client(client) {
                 Some(_) => {
                     self.hang_up(client.slot);
@@ -92,8 +98,8 @@ impl Core {
         self.clients.get_mut(key.slot).filter(|client| client.number == key.number)
     }
 
-    fn add_device(&mut self, name: String, DeviceBox(device): DeviceBox) -> DeviceNumber {
-        let disk = Disk::new(name, device, self.clock.read());
+    fn add_device(&mut self, name: String, DeviceBox(device): DeviceBox, owner: Option<u32>) -> DeviceNumber {
+        let disk = Disk::new(name, device, owner, self.clock.read());
         if let Some(descriptor) = disk.device.descriptor() {
             self.sleeper.watch_device(descriptor);
         }
@@ -120,13 +126,16 @@ impl Core {
         }
     }
 
-    fn serve(&mut self, key: ClientKey, server: channel::Server, depth: u32) {
+    fn serve(&mut self, key: ClientKey, mut server: Foreign<Box<channel::Server>>, depth: u32) {
         let now = self.clock.read();
         let client = self.clients.get_mut(key.slot).filter(|client| client.number == key.number);
+        // Of one that has left meanwhile a helper drops the channel.
         let Some(client) = client else { return };
+        let Some(server) = server.take().map(|server| *server) else { return };
         let memories = Arc::new(server.memories());
         let owner = memories.clone();
-        let channel = client.channel.insert(Channel { server, memories, owner, depth });
+        let channel =
+            client.channel.insert(Channel { server, memories, owner, arena: Arena::Moved(0), depth });
         (client.attention, client.active_ns) = (Attention::Polled, now);
         match self.sleeper.watch_client(channel, key.slot) {
             Ok(()) => self.polled.push(key.slot),
@@ -141,6 +150,7 @@ impl Core {
             return;
         }
         let mut client = self.clients.remove(number);
+        client.forget_arena(&mut self.disks);
         for (device, member) in client.members.iter().enumerate() {
             if let (Some(member), Some(disk)) = (member, self.disks.get_mut(device)) {
                 disk.let_go(*member);
@@ -196,6 +206,21 @@ impl Core {
                 disk.device.poll(&mut |_| {});
             }
             std::thread::yield_now();
+        }
+        self.leave_to_helpers();
+    }
+
+    /// Has dropped what clients had, whose descriptors may not let themselves be closed.
+    fn leave_to_helpers(&mut self) {
+        for client in std::mem::take(&mut self.clients) {
+            let (_, mut client) = client;
+            client.forget_arena(&mut self.disks);
+            self.helpers.close(client.uid, client.into_gone());
+        }
+        let foreign = |(number, disk): (usize, &Disk)| disk.owner.map(|owner| (number, owner));
+        for (number, owner) in self.disks.iter().filter_map(foreign).collect::<Vec<_>>() {
+            let disk = self.disks.remove(number);
+            self.helpers.close(owner, DeviceBox(disk.device));
         }
     }
 

@@ -2,7 +2,9 @@
 
 use crate::bell::Bell;
 use crate::core::client::{Attention, Channel};
+use crate::core::order::{ClientKey, Order};
 use crate::core::{Core, LOOKS, Origin, SURVEY_NS};
+use crate::helpers::CLOSING_LIMIT;
 use bywash_device::Device;
 use bywash_protocol::layout::Status;
 use rustix::event::{Timespec, epoll};
@@ -13,6 +15,8 @@ use std::time::Duration;
 /// Not of a client.
 const BELL: u64 = u64::MAX;
 const DEVICE: u64 = u64::MAX - 1;
+/// Doorbells that a client's socket may have unread before a helper reads them: far fewer than there is room for.
+const DOORBELLS_UNREAD: u32 = 4;
 /// Heard at a time; those that are left are heard next.
 const EVENTS: usize = 64;
 
@@ -20,13 +24,15 @@ const EVENTS: usize = 64;
 pub(crate) struct Sleeper {
     epoll: OwnedFd,
     heard: Vec<epoll::Event>,
+    /// Whoever calls has other things to do, and the core only looks.
+    pub(crate) is_stepped: bool,
 }
 
 impl Sleeper {
     pub(crate) fn new(bell: &Bell) -> io::Result<Sleeper> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
-        Ok(Sleeper { epoll, heard: Vec::with_capacity(EVENTS) })
+        Ok(Sleeper { epoll, heard: Vec::with_capacity(EVENTS), is_stepped: false })
     }
 
     /// A device's descriptor says when something is done, after it was armed.
@@ -44,16 +50,11 @@ impl Sleeper {
         let _ = epoll::delete(&self.epoll, descriptor);
     }
 
-    /// A client's channel, which is not listened to before it is armed.
+    /// A client's channel, of which each doorbell is an edge, so that the socket need not be read.
     pub(crate) fn watch_client(&self, channel: &Channel, slot: usize) -> io::Result<()> {
         let data = epoll::EventData::new_u64(slot as u64);
-        epoll::add(&self.epoll, channel.server.as_fd(), data, epoll::EventFlags::ONESHOT)
-    }
-
-    /// Listens to it once.
-    fn listen(&self, channel: &Channel, slot: usize) -> io::Result<()> {
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
-        epoll::modify(&self.epoll, channel.server.as_fd(), epoll::EventData::new_u64(slot as u64), flags)
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, channel.server.as_fd(), data, flags)
     }
 
     pub(crate) fn forget(&self, channel: &Channel) {
@@ -62,6 +63,7 @@ impl Sleeper {
 
     /// Sleeps until something happens, `limit` at most; none: for ever.
     fn sleep(&mut self, limit: Option<Duration>) -> &[epoll::Event] {
+        let limit = if self.is_stepped { Some(Duration::ZERO) } else { limit };
         let limit = limit.map(|limit| Timespec {
             tv_sec: limit.as_secs() as i64,
             tv_nsec: i64::from(limit.subsec_nanos()),
@@ -155,16 +157,56 @@ impl Core {
     fn arm(&mut self, number: usize) -> bool {
         let Some(client) = self.clients.get_mut(number) else { return true };
         let Some(channel) = &mut client.channel else { return true };
-        match channel.server.arm() {
+        let armed = channel.server.arm_unread();
+        let is_over = client.is_over;
+        // Whatever is in the ring by now: the client may have been asked, and ring.
+        self.have_doorbells_read(number);
+        match armed {
             Ok(true) => false,
-            Ok(false) if self.sleeper.listen(channel, number).is_ok() => {
-                client.attention = Attention::Woken;
+            Ok(false) if !is_over => {
+                self.clients[number].attention = Attention::Woken;
                 true
             }
             Ok(false) | Err(_) => {
                 self.hang_up(number);
                 false
             }
+        }
+    }
+
+    /// Has a helper read the doorbells that a client has left in its socket, where there may be so many that soon there is
+    /// no room for one more.
+    fn have_doorbells_read(&mut self, number: usize) {
+        let client = &mut self.clients[number];
+        let (Some(channel), Some(armed)) = (&client.channel, client.armed) else { return };
+        client.armed = Some(armed + 1);
+        if armed + 1 < DOORBELLS_UNREAD {
+            return;
+        }
+        client.armed = None;
+        let key = ClientKey { slot: number, number: client.number };
+        let (memories, orders) = (channel.memories.clone(), self.own_orders.clone());
+        self.helpers.give(client.uid, CLOSING_LIMIT, move || {
+            let is_over = !memories.hear().unwrap_or(false);
+            // In front of the order: when that is carried out the core has the last one.
+            drop(memories);
+            // A core that has stopped looks at nobody.
+            let _ = orders.send(Order::Heard { client: key, is_over });
+        });
+    }
+
+    /// A helper has read a client's doorbells: one that came meanwhile may not have been seen.
+    #[cold]
+    pub(super) fn heard(&mut self, key: ClientKey, is_over: bool) {
+        let now = self.clock.read();
+        let Some(client) = self.clients.get_mut(key.slot).filter(|client| client.number == key.number) else {
+            return;
+        };
+        client.armed = Some(0);
+        client.is_over |= is_over;
+        if client.attention == Attention::Woken {
+            (client.attention, client.active_ns) = (Attention::Polled, now);
+            self.polled.push(key.slot);
         }
     }
 
@@ -180,9 +222,10 @@ impl Core {
                 DEVICE => {}
                 slot => {
                     let slot = slot as usize;
-                    if let Some(client) =
-                        self.clients.get_mut(slot).filter(|client| client.attention == Attention::Woken)
-                    {
+                    let Some(client) = self.clients.get_mut(slot) else { continue };
+                    let flags = event.flags;
+                    client.is_over |= flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+                    if client.attention == Attention::Woken {
                         (client.attention, client.active_ns) = (Attention::Polled, now);
                         self.polled.push(slot);
                     }
@@ -272,7 +315,8 @@ impl Core {
 mod tests {
     use super::*;
     use crate::core::Patience;
-    use crate::core::order::{Order, Orders};
+    use crate::core::order::Orders;
+    use crate::helpers::Helpers;
     use std::sync::mpsc::channel;
 
     /// An order comes when a round has looked for orders already, and the round hears its bell before it sleeps.
@@ -281,7 +325,8 @@ mod tests {
         let (orders, waiting, bell) = Orders::new().unwrap();
         let (awake, is_awake) = channel();
         std::thread::spawn(move || {
-            let mut core = Core::new(waiting, bell, Patience::default()).unwrap();
+            let helpers = Helpers::start().unwrap();
+            let mut core = Core::new(orders.clone(), waiting, bell, Patience::default(), helpers).unwrap();
             assert!(!core.bell.was_rung());
             orders.send(Order::Stop).unwrap();
             core.hear(Some(Duration::ZERO));

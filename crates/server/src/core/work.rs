@@ -56,7 +56,6 @@ impl Stretch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slice {
     pub(crate) operation: Operation,
-    pub(crate) device: usize,
     pub(crate) place: u64,
     pub(crate) length: u64,
     pub(crate) memory: usize,
@@ -327,7 +326,6 @@ impl Work {
         let left = stretch.length - self.submitted;
         Slice {
             operation: self.operation,
-            device: stretch.device,
             place: stretch.place + self.submitted,
             length: left.min(most),
             memory: stretch.memory + self.submitted as usize,

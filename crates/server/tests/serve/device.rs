@@ -2,9 +2,7 @@
 
 use crate::peer::Served;
 use bywash_device::testing::{Crash, Fault, Faulty, What};
-use bywash_device::{
-    Command, Device, Done, Full, Geometry, Memory, MemoryOptions, Operation, Region, RegionId,
-};
+use bywash_device::{Command, Device, Done, Full, Geometry, Memory, MemoryOptions, Operation};
 use bywash_link::HugePages;
 use bywash_server::{Contents, Opened, Options, Patience, Server};
 use std::os::fd::BorrowedFd;
@@ -81,12 +79,6 @@ impl Device for Both {
     fn under_way(&self) -> usize {
         self.lock().as_ref().map_or(0, Faulty::under_way)
     }
-
-    fn register(&mut self, _: Region) -> Result<Option<RegionId>, bywash_device::Error> {
-        Ok(None)
-    }
-
-    fn unregister(&mut self, _: RegionId) {}
 
     fn explain(&self) -> String {
         "a device of a test".into()

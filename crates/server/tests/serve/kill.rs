@@ -8,6 +8,7 @@
 
 use crate::peer::{LIMIT, Peer, pattern};
 use crate::process::{Process, Serving};
+use crate::registered::wait_until;
 use bywash_channel::{Options as ChannelOptions, Submission, Wait};
 use bywash_client::{Choice, Client, Options, Queue, Reconnect, Room};
 use bywash_peers::{Child, Random, role, rounds};
@@ -97,6 +98,8 @@ fn go_on(mut peer: Peer, volume: &str, stop: &AtomicBool) -> Duration {
 #[test]
 fn nobody_notices_clients_that_are_killed() {
     let serving = Serving::start("fast=mem:16M,pages=4K", "");
+    // Of a ring that is busy the kernel tells nothing.
+    let pins = serving.registered(0) > 0;
     std::fs::write(serving.folder().join("passed"), vec![7; VOLUME as usize]).unwrap();
     let admin = serving.peer();
     for (volume, device) in
@@ -131,6 +134,8 @@ fn nobody_notices_clients_that_are_killed() {
             }
             if killed == 20 && before.is_none() {
                 children.clear();
+                // Of those who stay, one has its arena pinned by and by, for which the server has a descriptor.
+                wait_until("its arena is pinned", || !pins || serving.registered(4 << 20) > 0);
                 before = Some(serving.settled(&admin, 3));
             }
         }
@@ -139,8 +144,9 @@ fn nobody_notices_clients_that_are_killed() {
         let before = before.expect("more than that were killed");
         eprintln!("{killed} clients were killed in {:?}: {before:?}, then {after:?}", began.elapsed());
         assert_eq!((before.descriptors, before.mappings), (after.descriptors, after.mappings));
-        // What is kept to be used again is not lost.
-        assert!(after.anonymous < before.anonymous + (4 << 20), "{before:?}, then {after:?}");
+        // What is kept to be used again is not lost: each of a user's helper threads has an arena of malloc's. It does not
+        // grow with those who come: 400 clients left 4 MiB, and 1,600 left 6.
+        assert!(after.anonymous < before.anonymous + (8 << 20), "{before:?}, then {after:?}");
         stop.store(true, Relaxed);
         going_on.map(|one| one.join().unwrap())
     });

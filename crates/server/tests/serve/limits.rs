@@ -185,9 +185,10 @@ fn pinned() -> u64 {
     line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() << 10
 }
 
-/// A server in a process of its own would be clearer to look at; other tests pin nothing but some bounce buffers.
+/// The kernel would take all memory of an arena that is registered with a device, at the server's cost. A server in a
+/// process of its own would be clearer to look at; other tests pin nothing but some bounce buffers.
 #[test]
-fn an_arena_is_registered_with_a_device_as_long_as_the_client_is_there() {
+fn no_more_of_an_arena_is_taken_than_is_used() {
     const ARENA: u64 = 12 << 20;
     let served = Served::file(1 << 20);
     let how = served.status().devices[0].how.clone();
@@ -202,14 +203,7 @@ fn an_arena_is_registered_with_a_device_as_long_as_the_client_is_there() {
     let before = pinned();
     peer.write(grant, 0, &[1; 4096]).unwrap();
     let with = pinned();
-    assert!(with >= before + ARENA / 2, "{before} bytes before and {with} with the client's arena");
-    drop(peer);
-    served.until("the client is gone", |status| status.clients.is_empty());
-    let end = Instant::now() + LIMIT;
-    while pinned() > with - ARENA / 2 {
-        assert!(Instant::now() < end, "{} bytes are left", pinned());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    assert!(with < before + ARENA / 2, "{before} bytes before and {with} with the client's arena");
 }
 
 /// More ask for a channel at once than are greeted at a time: all have theirs.

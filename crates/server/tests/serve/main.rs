@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod attack;
+mod crowd;
 mod device;
 mod faults;
 mod held;
@@ -11,5 +13,6 @@ mod kill;
 mod limits;
 mod peer;
 mod process;
+mod registered;
 mod requests;
 mod rights;

@@ -26,8 +26,9 @@ impl Served {
         Served::with(&["fast=mem:16M,pages=4K"], |_| {})
     }
 
-    /// With a device `disk` of a file of so many bytes.
+    /// With a device `disk` of a file that has so many bytes for volumes.
     pub fn file(bytes: u64) -> Served {
+        let bytes = bytes + bywash_volume::RESERVED_BYTES;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         let spec = format!("disk=file:{},size={bytes}", path.display());

@@ -95,6 +95,36 @@ impl Serving {
         prlimit(pid, Resource::Nofile, limit).unwrap();
     }
 
+    /// Lets it have so many open files from now on.
+    pub fn limit_open_files(&self, most: u64) {
+        let pid = Pid::from_raw(self.child.pid() as i32);
+        let mut limit = prlimit(pid, Resource::Nofile, getrlimit(Resource::Nofile)).unwrap();
+        limit.current = Some(most);
+        prlimit(pid, Resource::Nofile, limit).unwrap();
+    }
+
+    /// Threads that have this name, by their numbers.
+    pub fn threads(&self, name: &str) -> Vec<u32> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.pid())).unwrap();
+        let named =
+            |path: &PathBuf| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name);
+        let paths = tasks.map(|task| task.unwrap().path()).filter(named);
+        paths.map(|path| path.file_name().unwrap().to_str().unwrap().parse().unwrap()).collect()
+    }
+
+    /// Counts the buffers of so many bytes or more that its rings of io_uring have registered, but for rings that are busy.
+    pub fn registered(&self, bytes: u64) -> usize {
+        let folder = std::fs::read_dir(format!("/proc/{}/fdinfo", self.child.pid())).unwrap();
+        let of_ring = |text: String| {
+            let buffers = text.lines().skip_while(|line| !line.starts_with("UserBufs:")).skip(1);
+            let sizes = buffers.filter_map(|line| line.split_once(": 0x")?.1.split_once('/')?.1.parse().ok());
+            sizes.filter(|size: &u64| *size >= bytes).count()
+        };
+        // A descriptor may be closed meanwhile.
+        let infos = folder.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+        infos.map(of_ring).sum()
+    }
+
     pub fn process(&self) -> Process {
         let of = |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", self.child.pid())).unwrap();
         let status = of("status");

@@ -182,7 +182,7 @@ fn a_volume_that_is_removed_is_zeros_for_the_next_one() {
     for served in [Served::memory(), Served::file(4 << 20)] {
         let mut peer = served.peer().with_channel();
         let device = served.status().devices[0].name.clone();
-        let bytes = served.status().devices[0].bytes;
+        let bytes = served.status().devices[0].free;
         peer.create("old", &device, bytes);
         let old = peer.open("old", Access::ReadWrite).unwrap().grant;
         for at in (0..bytes).step_by(1 << 20) {

@@ -1,42 +1,59 @@
-//! What the papers simulated, simulated here: their ratios against ours.
+//! Figures that the papers simulated, simulated here, and their statements against the numbers that come out.
 //!
 //! - [`servers`]: Figures 8 and 9 of Carrera et al., and their model against their simulator
 //! - [`streams`]: the streams of Schaelicke's dissertation, and which of the three mechanisms matters
 //!
-//! Every bar comes from one description, in which only what names the bar is changed; nothing is fitted to a bar.
+//! Every bar comes from one description, in which only what names the bar is changed; nothing is fitted to a bar. A
+//! statement is compared with the same bars on the same interconnect as the source compares, as strictly as it is worded
+//! ([`Claim`]).
 
 pub mod servers;
 pub mod streams;
 
-use serde::Serialize;
+use bywash_model::claim::{Claim, Verdict};
+use serde::{Serialize, Serializer};
 
-/// What a paper says, and what comes out here.
+/// Statement of a paper about something that it simulated, and the number simulated here.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
-    /// Where it says so.
+    /// Part of the paper that makes the statement.
     pub source: &'static str,
-    /// Of what.
+    /// Quantity that the statement is about.
     pub what: &'static str,
-    /// The paper's figure, as it has it.
-    pub says: &'static str,
-    /// Ours.
+    /// The statement. It is serialized as [`Target::says`] words it.
+    #[serde(serialize_with = "in_words")]
+    pub claim: Claim,
+    /// Number simulated here.
     pub simulated: f64,
-    /// What it must lie between to agree.
-    pub range: (f64, f64),
-    /// What to know about it.
+    /// Result of the comparison.
+    pub verdict: Verdict,
+    /// Reason for a difference, or a remark; empty where there is none.
     pub note: &'static str,
 }
 
 impl Target {
-    /// Whether it does.
-    pub fn agrees(&self) -> bool {
-        (self.range.0..=self.range.1).contains(&self.simulated)
+    fn new(source: &'static str, what: &'static str, claim: Claim, simulated: f64) -> Target {
+        Target { source, what, claim, simulated, verdict: claim.verdict(simulated), note: "" }
+    }
+
+    /// Adds the reason for a difference; a line that agrees needs none.
+    fn because(self, note: &'static str) -> Target {
+        Target { note: if self.verdict == Verdict::Differs { note } else { "" }, ..self }
+    }
+
+    /// The statement in words, as the source makes it.
+    pub fn says(&self) -> String {
+        self.claim.to_string()
     }
 }
 
-/// How far a simulated ratio may be from the paper's.
+fn in_words<S: Serializer>(claim: &Claim, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(claim)
+}
+
+/// Largest deviation from a published ratio that still agrees, as a share of the ratio.
 pub const TOLERANCE: f64 = 0.15;
 
-fn near(says: f64) -> (f64, f64) {
-    (says * (1.0 - TOLERANCE), says * (1.0 + TOLERANCE))
+const fn near(value: f64) -> Claim {
+    Claim::Value { value, tolerance: TOLERANCE }
 }

@@ -5,6 +5,7 @@ use crate::engine::Interval;
 use crate::many;
 use crate::preset::Preset;
 use crate::server::{Options, Report, Stop, simulate};
+use bywash_model::claim::{Claim, Verdict};
 use bywash_model::machine::{Interconnect, Shape};
 use bywash_model::units::{Frequency, Rate, Share, Size, Time};
 use bywash_model::work::Request;
@@ -14,16 +15,22 @@ use serde::Serialize;
 /// One bar of Figure 8 or 9.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bar {
-    /// What it is.
+    /// Interconnect and structure, separated by a comma.
     pub name: String,
     /// Bytes a second, with 95 % confidence.
     pub throughput: Interval,
-    /// What worked most of its time.
+    /// Resource that worked for the largest share of the time.
     pub binding: String,
-    /// The share of the time that the host's processors were taken.
+    /// Share of the time that the binding resource worked, from 0 to 1.
+    pub busy: f64,
+    /// Share of the time that the host's processors were taken, waiting for memory among it, from 0 to 1.
     pub processors: f64,
-    /// What the paper says of it, as a ratio to the first bar.
+    /// Ratio to the first bar that the paper states.
     pub says: Option<f64>,
+    /// Resource that the paper says is the limit.
+    pub says_binding: Option<&'static str>,
+    /// Whether the binding resource is the one that the paper names; a reference where it names none.
+    pub verdict: Verdict,
 }
 
 /// How devices are joined in a bar.
@@ -70,37 +77,71 @@ const REQUESTS: u64 = 40_000;
 const VIDEO: f64 = 131_072.0;
 const SEED: u64 = 2003;
 
-/// The bars of Figure 8 (the Web server) or 9 (video on demand); none for another number.
+/// Simulates the bars of Figure 8 (the Web server) or 9 (video on demand); answers none for another number.
 pub fn figure(number: u32) -> Option<Vec<Bar>> {
     let base = Preset::named("carrera-table-4")?.description();
     match number {
-        8 => Some(said(
-            bars(&base, base.request),
-            [SAYS_WEB_SWITCH, SAYS_WEB_SWITCH * SAYS_WEB_SLOW, SAYS_WEB_BEST],
-        )),
-        9 => {
-            let bars = bars(&base, Request::Video { file: Size(VIDEO) });
-            // Of the active ones the text names the best, which both are.
-            Some(said(bars, [SAYS_VIDEO_SWITCH, SAYS_VIDEO_BEST, SAYS_VIDEO_BEST]))
-        }
+        8 => Some(web_bars(&base)),
+        9 => Some(video_bars(&base, VIDEO)),
         _ => None,
     }
 }
 
-/// With what the paper says of the bars of a switch, whichever it is.
-fn said(bars: Vec<Bar>, says: [f64; 3]) -> Vec<Bar> {
-    let of = |number: usize| (number >= says.len()).then(|| says[number % says.len()]);
-    bars.into_iter().enumerate().map(|(number, bar)| Bar { says: of(number), ..bar }).collect()
+/// Figure 8, with the paper's ratios on the bars of the switches. The paper gives a structure one ratio, whichever the
+/// switch. It names the host's processors as the limit of a conventional server there.
+fn web_bars(base: &Description) -> Vec<Bar> {
+    let says = [SAYS_WEB_SWITCH, SAYS_WEB_SWITCH * SAYS_WEB_SLOW, SAYS_WEB_BEST];
+    said(bars(base, base.request), |joint, structure| Said {
+        ratio: (joint != Joint::Pci).then(|| says[structure]),
+        binding: (joint != Joint::Pci && structure == CONVENTIONAL).then_some("processors"),
+    })
 }
+
+/// Figure 9 with requests of so many bytes. The paper compares active servers with a conventional one on PCI, and a
+/// conventional one on a switch with that on PCI.
+fn video_bars(base: &Description, request_bytes: f64) -> Vec<Bar> {
+    said(bars(base, Request::Video { file: Size(request_bytes) }), |joint, structure| Said {
+        ratio: match (joint, structure) {
+            (Joint::Pci, CONVENTIONAL) => None,
+            (Joint::Pci, _) => Some(SAYS_VIDEO_ACTIVE),
+            (_, CONVENTIONAL) => Some(SAYS_VIDEO_SWITCH),
+            _ => None,
+        },
+        binding: None,
+    })
+}
+
+/// Statements of the paper about one bar.
+struct Said {
+    /// Ratio to the first bar.
+    ratio: Option<f64>,
+    /// Resource that is the limit.
+    binding: Option<&'static str>,
+}
+
+/// Adds the paper's statements to bars in the order of [`bars`].
+fn said(bars: Vec<Bar>, of: impl Fn(Joint, usize) -> Said) -> Vec<Bar> {
+    let add = |(number, bar): (usize, Bar)| {
+        let Said { ratio, binding } = of(Joint::ALL[number / STRUCTURES.len()], number % STRUCTURES.len());
+        let verdict = binding.map_or(Verdict::Reference, |named| Verdict::on(named == bar.binding));
+        Bar { says: ratio, says_binding: binding, verdict, ..bar }
+    };
+    bars.into_iter().enumerate().map(add).collect()
+}
+
+/// Place of the conventional server in [`STRUCTURES`].
+const CONVENTIONAL: usize = 0;
 
 /// The ratios of the paper's text.
 const SAYS_WEB_SWITCH: f64 = 1.15;
 const SAYS_WEB_SLOW: f64 = 1.85;
 const SAYS_WEB_FAST: f64 = 2.12;
 const SAYS_WEB_BEST: f64 = 2.46;
-const SAYS_VIDEO_BEST: f64 = 1.47;
+const SAYS_VIDEO_ACTIVE: f64 = 1.47;
 const SAYS_VIDEO_SWITCH: f64 = 1.31;
 const SAYS_VIDEO_IDLE: f64 = 0.9;
+/// Difference between two bars that counts as none, where the paper says "no significant difference".
+const ALIKE: f64 = 0.05;
 
 /// All bars of one kind of request: by interconnect, then by structure.
 fn bars(base: &Description, request: Request) -> Vec<Bar> {
@@ -117,12 +158,16 @@ fn bars(base: &Description, request: Request) -> Vec<Bar> {
     }
     many::each(&jobs, |(name, description, architecture)| {
         let report = run(description, *architecture);
+        let busy = report.resources.iter().find(|resource| resource.name == report.binding);
         Bar {
             name: name.clone(),
             throughput: report.throughput,
             processors: report.resources.first().map_or(0.0, |processors| processors.utilisation),
+            busy: busy.map_or(0.0, |resource| resource.working),
             binding: report.binding,
             says: None,
+            says_binding: None,
+            verdict: Verdict::Reference,
         }
     })
 }
@@ -143,112 +188,111 @@ pub struct Ratios {
     pub web_slow: f64,
     /// Web, on a switch: active with 1.5 GHz / conventional.
     pub web_fast: f64,
-    /// Web: the best active one / conventional on PCI.
+    /// Web: the best active one of any interconnect / conventional on PCI.
     pub web_best: f64,
-    /// Web: RapidIO / InfiniBand, where they differ most.
+    /// Web: RapidIO / InfiniBand, for the structure for which they differ most.
     pub web_switches: f64,
-    /// Video: the best active one / conventional on PCI.
-    pub video_best: f64,
+    /// Video: the better active one on PCI / conventional on PCI.
+    pub video_active: f64,
     /// Video: conventional on a switch / on PCI.
     pub video_switch: f64,
-    /// Video, conventional on PCI: the share of the time that processors are idle.
+    /// Video, conventional on PCI: share of the time that processors are idle.
     pub video_idle: f64,
 }
 
 impl Ratios {
-    /// Of `base`, whose request is the Web's, and of its video requests of so many bytes.
-    pub fn of(base: &Description, video: f64) -> Ratios {
-        let web = bars(base, base.request);
-        let video = bars(base, Request::Video { file: Size(video) });
-        let rate = |bars: &[Bar], joint: usize, structure: usize| {
-            bars[joint * STRUCTURES.len() + structure].throughput.mean
+    /// Simulates the bars of `base`, whose request is the Web's, and of video requests of so many bytes.
+    pub fn of(base: &Description, video_bytes: f64) -> Ratios {
+        Ratios::from_bars(&web_bars(base), &video_bars(base, video_bytes))
+    }
+
+    fn from_bars(web: &[Bar], video: &[Bar]) -> Ratios {
+        let rate = |bars: &[Bar], joint: Joint, structure: usize| bar(bars, joint, structure).throughput.mean;
+        let active = |bars: &[Bar], joint| {
+            (1..STRUCTURES.len()).map(move |one| rate(bars, joint, one)).fold(0.0, f64::max)
         };
-        let best = |bars: &[Bar]| {
-            let active = bars.iter().filter(|bar| bar.name.contains("active"));
-            active.map(|bar| bar.throughput.mean).fold(0.0, f64::max)
-        };
+        let any = Joint::ALL.into_iter().map(|joint| active(web, joint)).fold(0.0, f64::max);
+        let (pci, switch) = (Joint::Pci, Joint::RapidIo);
         let apart =
-            (0..STRUCTURES.len()).map(|structure| rate(&web, 1, structure) / rate(&web, 2, structure));
+            (0..STRUCTURES.len()).map(|one| rate(web, switch, one) / rate(web, Joint::InfiniBand, one));
         Ratios {
-            web_switch: rate(&web, 1, 0) / rate(&web, 0, 0),
-            web_slow: rate(&web, 1, 1) / rate(&web, 1, 0),
-            web_fast: rate(&web, 1, 2) / rate(&web, 1, 0),
-            web_best: best(&web) / rate(&web, 0, 0),
+            web_switch: rate(web, switch, CONVENTIONAL) / rate(web, pci, CONVENTIONAL),
+            web_slow: rate(web, switch, 1) / rate(web, switch, CONVENTIONAL),
+            web_fast: rate(web, switch, 2) / rate(web, switch, CONVENTIONAL),
+            web_best: any / rate(web, pci, CONVENTIONAL),
             web_switches: apart
-                .fold(1.0, |most, one| if (one - 1.0).abs() > (most - 1.0f64).abs() { one } else { most }),
-            video_best: best(&video) / rate(&video, 0, 0),
-            video_switch: rate(&video, 1, 0) / rate(&video, 0, 0),
-            video_idle: 1.0 - video[0].processors,
+                .max_by(|one, other| (one - 1.0).abs().total_cmp(&(other - 1.0).abs()))
+                .unwrap_or(1.0),
+            video_active: active(video, pci) / rate(video, pci, CONVENTIONAL),
+            video_switch: rate(video, switch, CONVENTIONAL) / rate(video, pci, CONVENTIONAL),
+            video_idle: 1.0 - bar(video, pci, CONVENTIONAL).processors,
         }
     }
 }
 
-/// What the paper says of Figures 8 and 9, and what comes out.
-pub fn targets() -> Vec<Target> {
-    // It is one of those that come along.
-    let base = Preset::named("carrera-table-4").expect("it comes along").description();
-    let ratios = Ratios::of(&base, VIDEO);
-    let line =
-        |source, what, says, simulated, range| Target { source, what, says, simulated, range, note: "" };
-    vec![
-        line(
-            "Fig. 8",
-            "Web: conventional on a switch / on PCI",
-            "1.15",
-            ratios.web_switch,
-            near(SAYS_WEB_SWITCH),
-        ),
-        line(
-            "Fig. 8",
-            "Web, on a switch: active 300 MHz / conventional",
-            "1.85",
-            ratios.web_slow,
-            near(SAYS_WEB_SLOW),
-        ),
-        line(
-            "Fig. 8",
-            "Web, on a switch: active 1.5 GHz / conventional",
-            "2.12",
-            ratios.web_fast,
-            near(SAYS_WEB_FAST),
-        ),
-        line(
-            "Fig. 8",
-            "Web: best active / conventional on PCI",
-            "2.46",
-            ratios.web_best,
-            near(SAYS_WEB_BEST),
-        ),
-        line("Fig. 8", "Web: RapidIO / InfiniBand", "no difference", ratios.web_switches, (0.95, 1.05)),
-        line(
-            "Fig. 9",
-            "Video: best active / conventional on PCI",
-            "1.47",
-            ratios.video_best,
-            near(SAYS_VIDEO_BEST),
-        ),
-        line(
-            "Fig. 9",
-            "Video: conventional on a switch / on PCI",
-            "1.31",
-            ratios.video_switch,
-            near(SAYS_VIDEO_SWITCH),
-        ),
-        Target {
-            note: "10 cycles a byte at this throughput leave 90 % idle before anything waits for memory",
-            ..line(
-                "Fig. 9",
-                "Video, conventional on PCI: processors idle",
-                "> 0.9",
-                ratios.video_idle,
-                (near(SAYS_VIDEO_IDLE).0, 1.0),
-            )
-        },
-    ]
+/// The bar of an interconnect and a structure, among all in the order of [`bars`].
+fn bar(bars: &[Bar], joint: Joint, structure: usize) -> &Bar {
+    &bars[joint as usize * STRUCTURES.len() + structure]
 }
 
-/// By which share the model's bound is above what the simulator finds, for one miss rate and each of the paper's
-/// structures, both from the description of Tables II and III with so many threads.
+/// Bars of Figures 8 and 9, and the paper's statements about them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures {
+    /// Bars of Figure 8, the Web server.
+    pub web: Vec<Bar>,
+    /// Bars of Figure 9, video on demand.
+    pub video: Vec<Bar>,
+}
+
+impl Figures {
+    /// Simulates both figures.
+    pub fn simulated() -> Figures {
+        // It is one of those that come along.
+        let base = Preset::named("carrera-table-4").expect("it comes along").description();
+        Figures { web: web_bars(&base), video: video_bars(&base, VIDEO) }
+    }
+
+    /// Ratios of the bars.
+    pub fn ratios(&self) -> Ratios {
+        Ratios::from_bars(&self.web, &self.video)
+    }
+
+    /// Statements of the paper about the ratios of the bars, against the simulated ratios.
+    pub fn targets(&self) -> Vec<Target> {
+        let ratios = self.ratios();
+        let web = |what, claim, simulated| Target::new("Fig. 8", what, claim, simulated);
+        let video = |what, claim, simulated| Target::new("Fig. 9", what, claim, simulated);
+        let alike = Claim::Value { value: 1.0, tolerance: ALIKE };
+        vec![
+            web("Web: conventional on a switch / on PCI", near(SAYS_WEB_SWITCH), ratios.web_switch),
+            web("Web, on a switch: active 300 MHz / conventional", near(SAYS_WEB_SLOW), ratios.web_slow),
+            web("Web, on a switch: active 1.5 GHz / conventional", near(SAYS_WEB_FAST), ratios.web_fast),
+            web("Web: best active / conventional on PCI", near(SAYS_WEB_BEST), ratios.web_best),
+            web(
+                "Web: RapidIO / InfiniBand (no significant difference: within 5 %)",
+                alike,
+                ratios.web_switches,
+            ),
+            video("Video, on PCI: active / conventional", near(SAYS_VIDEO_ACTIVE), ratios.video_active).because(
+                "the bus is full in both; disk accesses that the bus interleaves, and a prefetch in the controller \
+                 that restores their order, are not simulated",
+            ),
+            video("Video: conventional on a switch / on PCI", near(SAYS_VIDEO_SWITCH), ratios.video_switch),
+            video(
+                "Video, conventional on PCI: processors idle",
+                Claim::MoreThan(SAYS_VIDEO_IDLE),
+                ratios.video_idle,
+            )
+            .because(
+                "10 cycles a byte at this throughput leave 90 % before anything waits for memory, and waiting for \
+                 memory counts as taken here",
+            ),
+        ]
+    }
+}
+
+/// Computes the share by which the model's bound is above the simulated throughput, for one miss rate and each of the
+/// paper's structures, both from the description of Tables II and III with so many threads.
 pub fn gaps(miss: f64, threads: f64) -> Vec<(Architecture, f64)> {
     let mut description = Preset::named("carrera-table-2").expect("it comes along").description();
     description.request = Request::Web { file: Size(16384.0), miss: Share(miss) };
@@ -260,16 +304,20 @@ pub fn gaps(miss: f64, threads: f64) -> Vec<(Architecture, f64)> {
     })
 }
 
-/// The largest gap of [`gaps`] in the paper's two points, as the paper states them.
+/// Statements of the paper about the gaps ([`gaps`]) of its two points: within 9 % without misses; above, and by at most
+/// 22 %, with 10 %.
 pub fn gap_targets() -> Vec<Target> {
-    let most = |miss| gaps(miss, 64.0).into_iter().map(|(_, gap)| gap).fold(f64::MIN, f64::max);
-    let least = |miss| gaps(miss, 64.0).into_iter().map(|(_, gap)| gap).fold(f64::MAX, f64::min);
-    let line =
-        |what, says, simulated, range| Target { source: "Section 5", what, says, simulated, range, note: "" };
+    let line = |what, claim, simulated| Target::new("Section 5", what, claim, simulated);
+    let shares = |miss| gaps(miss, 64.0).into_iter().map(|(_, gap)| gap).collect::<Vec<f64>>();
+    let (hits, misses) = (shares(0.0), shares(0.10));
+    let most = |gaps: &[f64]| gaps.iter().copied().fold(f64::MIN, f64::max);
+    let farthest = hits.iter().fold(0.0f64, |most, gap| most.max(gap.abs()));
+    let least = misses.iter().copied().fold(f64::MAX, f64::min);
     vec![
-        line("model above simulator, no misses, at most", "0.09", most(0.0), (-0.09, 0.09)),
-        line("model above simulator, 10 % misses, at most", "0.22", most(0.10), (0.0, 0.22)),
-        line("model above simulator, 10 % misses, at least", "> 0", least(0.10), (-0.01, 0.22)),
+        line("model / simulator - 1, no misses: farthest from 0", Claim::AtMost(0.09), farthest),
+        line("model / simulator - 1, 10 % misses: largest", Claim::AtMost(0.22), most(&misses)),
+        line("model / simulator - 1, 10 % misses: smallest", Claim::MoreThan(0.0), least)
+            .because("with 64 threads the bound is reached within the confidence of the simulation"),
     ]
 }
 
@@ -327,21 +375,48 @@ impl Variant {
 mod tests {
     use super::*;
 
+    /// The verdicts that stand today. A line that comes to agree, or no longer does, changes this list.
     #[test]
-    fn figures_8_and_9_come_out_within_their_tolerance() {
-        let targets = targets();
-        assert_eq!(targets.len(), 8);
-        for target in targets {
-            assert!(target.agrees(), "{target:?}");
+    fn figures_8_and_9_agree_where_they_do_and_differ_where_they_do() {
+        use Verdict::{Agrees, Differs, Reference};
+        let figures = Figures::simulated();
+        let verdicts: Vec<Verdict> = figures.targets().iter().map(|target| target.verdict).collect();
+        assert_eq!(verdicts, [Agrees, Agrees, Agrees, Agrees, Agrees, Differs, Agrees, Differs]);
+        for target in figures.targets() {
+            assert_eq!(target.verdict == Differs, !target.note.is_empty(), "{target:?}");
         }
+        let limits: Vec<Verdict> = figures.web.iter().map(|bar| bar.verdict).collect();
+        assert_eq!(limits[..3], [Reference; 3], "the paper names no limit on PCI");
+        assert_eq!((limits[3], limits[6]), (Differs, Differs), "conventional on switches: {:?}", figures.web);
+        assert_eq!(figure(8), Some(figures.web));
         assert_eq!(figure(7), None);
     }
 
+    /// +47 % is a statement about PCI: no bar of another interconnect may stand in for it.
     #[test]
-    fn the_model_is_as_far_from_the_simulator_as_the_paper_says() {
-        for target in gap_targets() {
-            assert!(target.agrees(), "{target:?}");
-        }
+    fn a_ratio_compares_bars_of_the_interconnect_that_the_paper_names() {
+        let bars: Vec<Bar> = (0..9u32)
+            .map(|number| Bar {
+                name: String::new(),
+                throughput: Interval { mean: f64::from(1 << number), half_width: 0.0 },
+                binding: String::new(),
+                busy: 1.0,
+                processors: 0.25,
+                says: None,
+                says_binding: None,
+                verdict: Verdict::Reference,
+            })
+            .collect();
+        let ratios = Ratios::from_bars(&bars, &bars);
+        assert_eq!((ratios.video_active, ratios.video_switch), (4.0, 8.0));
+        assert_eq!((ratios.web_switch, ratios.web_slow, ratios.web_fast), (8.0, 2.0, 4.0));
+        assert_eq!((ratios.web_best, ratios.web_switches, ratios.video_idle), (256.0, 0.125, 0.75));
+    }
+
+    #[test]
+    fn the_model_is_as_far_from_the_simulator_as_the_paper_says_but_for_one_line() {
+        let verdicts: Vec<Verdict> = gap_targets().iter().map(|target| target.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Agrees, Verdict::Agrees, Verdict::Differs]);
     }
 
     #[test]

@@ -202,8 +202,8 @@ impl<'a> Change<'a> {
 }
 
 pub(super) fn describe(name: &str, record: VolumeRecord, device: String, block: BlockSize) -> Volume {
-    let VolumeRecord { id, generation, ownership, blocks, extents, .. } = record;
-    Volume { name: name.to_owned(), id, generation, device, block, blocks, extents, ownership }
+    let VolumeRecord { id, generation, ownership, is_gone, blocks, extents, .. } = record;
+    Volume { name: name.to_owned(), id, generation, device, block, blocks, extents, ownership, is_gone }
 }
 
 pub(super) fn describe_device(
@@ -212,9 +212,9 @@ pub(super) fn describe_device(
     free: &impl ReadableTable<(u32, u64), u64>,
     clearing: &impl ReadableTable<(u32, u64), u64>,
 ) -> Result<Device, Error> {
-    let DeviceRecord { number, block, blocks, extents } = record;
+    let DeviceRecord { number, block, blocks, extents, reserved, identity } = record;
     let (free, to_clear) = (space::total(free, number)?, space::total(clearing, number)?);
-    Ok(Device { name: name.to_owned(), block, blocks, free, to_clear, extents })
+    Ok(Device { name: name.to_owned(), identity, block, blocks, reserved, free, to_clear, extents })
 }
 
 pub(super) fn device_of_number(

@@ -3,11 +3,11 @@
 //! The file is one of redb, whose tables these are. Numbers are little-endian.
 //!
 //! ```text
-//!   header     "layout"        -> 1                        this layout
+//!   header     "layout"        -> 2                        this layout
 //!              "changes"       -> how many changes there were; each gives its number to what it changes
 //!
-//!   devices    name            -> 0       4          8          16         24
-//!                                 | number | shift    | blocks   | extents  |
+//!   labelled   name            -> 0       4          8          16         24        32              48     52    56
+//!                                 | number | shift    | blocks   | extents  | reserved | identity     | kind | 0  |
 //!
 //!   volumes    name            -> 0       8            16       20     24     28    30     32       40       44
 //!                                 | id     | generation | device | owner| group| mode| flags| blocks | extents|
@@ -19,21 +19,33 @@
 //! ```
 //!
 //! *shift*: a block has 1 << shift bytes. *extents*: of all volumes on a device, and of a volume. *mode*: as of a file.
-//! *flags*: 1 is read-only.
+//! *flags*: 1 is read-only; 2 is gone: the volume's device was memory that ended, so that it has no extents.
+//! *reserved*: blocks at the beginning of a device that its labels have. *identity*: of the device, or zeros. *kind*: 0
+//! is a device without an identity, 1 one with a label, 2 one whose label has not been written yet, 3 memory.
 //!
-//! On each device, the extents of volumes, what is free and what is to be cleared neither overlap nor leave anything
-//! out, and no two neighbours that are free are two pieces, nor are two that are to be cleared.
+//! On each device, behind what is reserved, the extents of volumes, what is free and what is to be cleared neither
+//! overlap nor leave anything out, and no two neighbours that are free are two pieces, nor are two that are to be cleared.
+//!
+//! Layout 1 had, in place of `labelled`, a table `devices` with the first 24 bytes of its records. Opening a store of
+//! that layout makes one of this out of it; none of its devices has an identity then.
 
+use super::Identity;
 use crate::error::Error;
 use crate::extent::{BlockSize, Blocks, Extent};
+use crate::identity::DeviceId;
 use crate::right::{Mode, Ownership};
 use redb::TableDefinition;
 
 /// The layout that is written here.
-pub(super) const LAYOUT: u64 = 1;
+pub(super) const LAYOUT: u64 = 2;
+/// The layout before it, which is read once more.
+pub(super) const LAYOUT_BEFORE: u64 = 1;
 
 pub(super) const HEADER: TableDefinition<&str, u64> = TableDefinition::new("header");
-pub(super) const DEVICES: TableDefinition<&str, DeviceBytes> = TableDefinition::new("devices");
+pub(super) const DEVICES: TableDefinition<&str, DeviceBytes> = TableDefinition::new("labelled");
+/// Devices in [`LAYOUT_BEFORE`].
+pub(super) const DEVICES_BEFORE: TableDefinition<&str, &[u8; DEVICE_BYTES_BEFORE]> =
+    TableDefinition::new("devices");
 pub(super) const VOLUMES: TableDefinition<&str, VolumeBytes> = TableDefinition::new("volumes");
 pub(super) const EXTENTS: TableDefinition<u64, &[u8]> = TableDefinition::new("extents");
 pub(super) const FREE: Pieces = TableDefinition::new("free");
@@ -49,11 +61,18 @@ pub(super) type Pieces = TableDefinition<'static, (u32, u64), u64>;
 pub(super) type DeviceBytes = &'static [u8; DEVICE_BYTES];
 pub(super) type VolumeBytes = &'static [u8; VOLUME_BYTES];
 
-pub(super) const DEVICE_BYTES: usize = 24;
+pub(super) const DEVICE_BYTES: usize = 56;
+pub(super) const DEVICE_BYTES_BEFORE: usize = 24;
 pub(super) const VOLUME_BYTES: usize = 44;
 pub(super) const EXTENT_BYTES: usize = 16;
 
 const FLAG_READ_ONLY: u16 = 1;
+const FLAG_GONE: u16 = 2;
+
+const KIND_NONE: u32 = 0;
+const KIND_LABELLED: u32 = 1;
+const KIND_UNWRITTEN: u32 = 2;
+const KIND_MEMORY: u32 = 3;
 
 /// A device, as it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +81,8 @@ pub(super) struct DeviceRecord {
     pub(super) block: BlockSize,
     pub(super) blocks: Blocks,
     pub(super) extents: u64,
+    pub(super) reserved: Blocks,
+    pub(super) identity: Identity,
 }
 
 /// A volume, as it is kept.
@@ -71,6 +92,7 @@ pub(super) struct VolumeRecord {
     pub(super) generation: u64,
     pub(super) device: u32,
     pub(super) ownership: Ownership,
+    pub(super) is_gone: bool,
     pub(super) blocks: Blocks,
     pub(super) extents: u32,
 }
@@ -107,12 +129,29 @@ fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 
 impl DeviceRecord {
     pub(super) fn to_bytes(self) -> [u8; DEVICE_BYTES] {
+        let kind = match self.identity {
+            Identity::None => KIND_NONE,
+            Identity::Label { is_written: true, .. } => KIND_LABELLED,
+            Identity::Label { is_written: false, .. } => KIND_UNWRITTEN,
+            Identity::Memory(_) => KIND_MEMORY,
+        };
         Writer::new()
             .put(self.number.to_le_bytes())
             .put(self.block.shift().to_le_bytes())
             .put(self.blocks.0.to_le_bytes())
             .put(self.extents.to_le_bytes())
+            .put(self.reserved.0.to_le_bytes())
+            .put(self.identity.id().map_or([0; DeviceId::BYTES], DeviceId::to_bytes))
+            .put(kind.to_le_bytes())
+            .put([0; 4])
             .end()
+    }
+
+    /// A record of [`LAYOUT_BEFORE`] in this layout: the identity is zeros, and nothing is reserved.
+    pub(super) fn from_before(before: &[u8; DEVICE_BYTES_BEFORE]) -> Result<DeviceRecord, Error> {
+        let mut bytes = [0; DEVICE_BYTES];
+        bytes[..DEVICE_BYTES_BEFORE].copy_from_slice(before);
+        DeviceRecord::from_bytes(&bytes)
     }
 
     pub(super) fn from_bytes(bytes: &[u8; DEVICE_BYTES]) -> Result<DeviceRecord, Error> {
@@ -123,14 +162,30 @@ impl DeviceRecord {
         if blocks.0 == 0 || block.bytes(blocks).is_none() {
             return Err(Error::damaged(format!("a device has {blocks}")));
         }
+        let reserved = Blocks(u64::from_le_bytes(part(bytes, 24)));
+        let kind = u32::from_le_bytes(part(bytes, 48));
+        let identity = match (kind, DeviceId::from_bytes(part(bytes, 32))) {
+            (KIND_NONE, None) => Identity::None,
+            (KIND_LABELLED, Some(id)) => Identity::Label { id, is_written: true },
+            (KIND_UNWRITTEN, Some(id)) => Identity::Label { id, is_written: false },
+            (KIND_MEMORY, Some(id)) => Identity::Memory(id),
+            _ => {
+                return Err(Error::damaged(format!("a device is of kind {kind}, which its identity is not")));
+            }
+        };
+        if reserved >= blocks {
+            return Err(Error::damaged(format!("of {blocks} of a device {reserved} are reserved")));
+        }
         let number = u32::from_le_bytes(part(bytes, 0));
-        Ok(DeviceRecord { number, block, blocks, extents: u64::from_le_bytes(part(bytes, 16)) })
+        let extents = u64::from_le_bytes(part(bytes, 16));
+        Ok(DeviceRecord { number, block, blocks, extents, reserved, identity })
     }
 }
 
 impl VolumeRecord {
     pub(super) fn to_bytes(self) -> [u8; VOLUME_BYTES] {
         let Ownership { owner, group, mode, read_only } = self.ownership;
+        let flags = if read_only { FLAG_READ_ONLY } else { 0 } | if self.is_gone { FLAG_GONE } else { 0 };
         Writer::new()
             .put(self.id.to_le_bytes())
             .put(self.generation.to_le_bytes())
@@ -138,7 +193,7 @@ impl VolumeRecord {
             .put(owner.to_le_bytes())
             .put(group.to_le_bytes())
             .put(mode.bits().to_le_bytes())
-            .put(if read_only { FLAG_READ_ONLY } else { 0 }.to_le_bytes())
+            .put(flags.to_le_bytes())
             .put(self.blocks.0.to_le_bytes())
             .put(self.extents.to_le_bytes())
             .end()
@@ -148,17 +203,18 @@ impl VolumeRecord {
         let mode = u16::from_le_bytes(part(bytes, 28));
         let mode = Mode::new(mode).map_err(|_| Error::damaged(format!("a volume has the mode {mode:o}")))?;
         let flags = u16::from_le_bytes(part(bytes, 30));
-        if flags & !FLAG_READ_ONLY != 0 {
+        if flags & !(FLAG_READ_ONLY | FLAG_GONE) != 0 {
             return Err(Error::damaged(format!("a volume has the flags {flags:x}")));
         }
         let owner = u32::from_le_bytes(part(bytes, 20));
         let group = u32::from_le_bytes(part(bytes, 24));
-        let ownership = Ownership { owner, group, mode, read_only: flags == FLAG_READ_ONLY };
+        let ownership = Ownership { owner, group, mode, read_only: flags & FLAG_READ_ONLY != 0 };
         Ok(VolumeRecord {
             id: u64::from_le_bytes(part(bytes, 0)),
             generation: u64::from_le_bytes(part(bytes, 8)),
             device: u32::from_le_bytes(part(bytes, 16)),
             ownership,
+            is_gone: flags & FLAG_GONE != 0,
             blocks: Blocks(u64::from_le_bytes(part(bytes, 32))),
             extents: u32::from_le_bytes(part(bytes, 40)),
         })
@@ -190,13 +246,25 @@ mod tests {
             block: BlockSize::new(Bytes(4096)).unwrap(),
             blocks: Blocks(0x0000_0706_0504_0302),
             extents: 0x1817_1615_1413_1211,
+            reserved: Blocks(0x0000_0000_0a09_0807),
+            identity: Identity::Label {
+                id: DeviceId::from_bytes(*b"0123456789abcdef").unwrap(),
+                is_written: false,
+            },
         };
-        let bytes = [
+        let mut bytes = [0; DEVICE_BYTES];
+        let before = [
             0x01, 0x02, 0x03, 0x04, 12, 0, 0, 0, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0, 0, 0x11, 0x12, 0x13,
             0x14, 0x15, 0x16, 0x17, 0x18,
         ];
+        bytes[..24].copy_from_slice(&before);
+        bytes[24..28].copy_from_slice(&[7, 8, 9, 10]);
+        bytes[32..48].copy_from_slice(b"0123456789abcdef");
+        bytes[48] = 2;
         assert_eq!(device.to_bytes(), bytes);
         assert_eq!(DeviceRecord::from_bytes(&bytes).unwrap(), device);
+        let before = DeviceRecord::from_before(&before).unwrap();
+        assert_eq!(before, DeviceRecord { reserved: Blocks(0), identity: Identity::None, ..device });
     }
 
     #[test]
@@ -212,12 +280,13 @@ mod tests {
             generation: 0x100f_0e0d_0c0b_0a09,
             device: 0x1413_1211,
             ownership,
+            is_gone: true,
             blocks: Blocks(0x3837_3635_3433_3231),
             extents: 0x4443_4241,
         };
         let bytes = [
             1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23,
-            0x24, 0x25, 0x26, 0x27, 0x28, 0xa0, 0x01, 1, 0, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38,
+            0x24, 0x25, 0x26, 0x27, 0x28, 0xa0, 0x01, 3, 0, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38,
             0x41, 0x42, 0x43, 0x44,
         ];
         assert_eq!(volume.to_bytes(), bytes);
@@ -241,14 +310,16 @@ mod tests {
             block: BlockSize::new(Bytes(512)).unwrap(),
             blocks: Blocks(1),
             extents: 0,
+            reserved: Blocks(0),
+            identity: Identity::None,
         }
         .to_bytes();
-        for (at, byte) in [(4, 8), (4, 31), (8, 0), (15, 0xff)] {
+        for (at, byte) in [(4, 8), (4, 31), (8, 0), (15, 0xff), (24, 1), (32, 1), (48, 1), (48, 4)] {
             let mut bytes = good;
             bytes[at] = byte;
             assert!(matches!(DeviceRecord::from_bytes(&bytes), Err(Error::Damaged(_))), "{at}");
         }
-        for (at, byte) in [(28, 1), (29, 2), (30, 2), (31, 1)] {
+        for (at, byte) in [(28, 1), (29, 2), (30, 4), (31, 1)] {
             let mut bytes = [0; VOLUME_BYTES];
             bytes[at] = byte;
             assert!(matches!(VolumeRecord::from_bytes(&bytes), Err(Error::Damaged(_))), "{at}");

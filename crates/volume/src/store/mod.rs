@@ -12,6 +12,9 @@
 //! request to it is under way any more. Before that nobody gets those blocks.
 
 mod change;
+#[cfg(test)]
+mod device_tests;
+mod devices;
 mod layout;
 mod opening;
 #[cfg(test)]
@@ -20,6 +23,8 @@ mod space;
 #[cfg(test)]
 mod tests;
 mod verify;
+
+pub use devices::{Identity, Move};
 
 use crate::error::Error;
 use crate::extent::{BlockSize, Blocks, Bytes, Extent, Span};
@@ -46,10 +51,14 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub struct Device {
     /// Its name.
     pub name: String,
+    /// Its identity.
+    pub identity: Identity,
     /// What its volumes are made of.
     pub block: BlockSize,
     /// Whole blocks that it has.
     pub blocks: Blocks,
+    /// Those at its beginning that its labels have.
+    pub reserved: Blocks,
     /// Those that are in no volume and can be used.
     pub free: Blocks,
     /// Those that are in no volume and cannot be used before they were cleared.
@@ -77,6 +86,8 @@ pub struct Volume {
     pub extents: u32,
     /// Whose it is and who may do what with it.
     pub ownership: Ownership,
+    /// Whether its device was memory that has ended: only the name is left, to be removed or created anew.
+    pub is_gone: bool,
 }
 
 impl Volume {
@@ -127,75 +138,6 @@ impl Store {
         opening::make_in_memory()
     }
 
-    /// Makes a device known, or finds it as it is known; answers what the store knows of it then. One that has become
-    /// larger since is larger from now on. `contents` is said of what is new.
-    ///
-    /// # Errors
-    /// [`Error::OtherDevice`] if it has become smaller or has another block; [`Error::Name`], [`Error::Size`],
-    /// [`Error::Many`].
-    pub fn attach_device(
-        &self,
-        name: &str,
-        size: Bytes,
-        block: BlockSize,
-        contents: Contents,
-    ) -> Result<Device, Error> {
-        check_name(name)?;
-        let blocks = block.whole(size);
-        if blocks.0 == 0 {
-            return Err(Error::Size { name: name.to_owned(), size });
-        }
-        self.change(|change| {
-            let known = change.device_if_known(name)?;
-            if let Some(known) = known.filter(|known| known.block != block || known.blocks > blocks) {
-                return Err(Error::OtherDevice {
-                    device: name.to_owned(),
-                    had: known.blocks,
-                    had_block: known.block.size(),
-                    has: blocks,
-                    has_block: block.size(),
-                });
-            }
-            let number = match known {
-                Some(known) => known.number,
-                None => change.new_device_number()?,
-            };
-            let had = known.map_or(Blocks(0), |known| known.blocks);
-            if had < blocks {
-                let new = Extent { start: had, length: Blocks(blocks.0 - had.0) };
-                match contents {
-                    Contents::Cleared => space::give(&mut change.free, number, new)?,
-                    Contents::Unknown => space::give(&mut change.clearing, number, new)?,
-                }
-                let extents = known.map_or(0, |known| known.extents);
-                change.put_device(name, DeviceRecord { number, block, blocks, extents })?;
-            }
-            change.describe_device(name)
-        })
-    }
-
-    /// Forgets a device without volumes, and what is to be cleared on it.
-    ///
-    /// # Errors
-    /// [`Error::NoDevice`], [`Error::Occupied`].
-    pub fn forget_device(&self, name: &str) -> Result<(), Error> {
-        self.change(|change| {
-            let device = change.device(name)?;
-            for row in change.volumes.iter().map_err(failed(READING))? {
-                let (volume, record) = row.map_err(failed(READING))?;
-                if VolumeRecord::from_bytes(record.value())?.device == device.number {
-                    let volume = volume.value().to_owned();
-                    return Err(Error::Occupied { device: name.to_owned(), volume });
-                }
-            }
-            let range = (device.number, 0)..=(device.number, u64::MAX);
-            change.free.retain_in(range.clone(), |_, _| false).map_err(failed(WRITING))?;
-            change.clearing.retain_in(range, |_, _| false).map_err(failed(WRITING))?;
-            change.devices.remove(name).map_err(failed(WRITING))?;
-            Ok(())
-        })
-    }
-
     /// A device.
     ///
     /// # Errors
@@ -224,7 +166,7 @@ impl Store {
         })
     }
 
-    /// Makes a volume of at least `size`, in whole blocks of its device.
+    /// Makes a volume of at least `size`, in whole blocks of its device. It takes the place of one that is gone.
     ///
     /// # Errors
     /// [`Error::Name`], [`Error::Exists`], [`Error::NoDevice`], [`Error::Size`], [`Error::Full`],
@@ -238,7 +180,7 @@ impl Store {
     ) -> Result<Volume, Error> {
         check_name(name)?;
         self.change(|change| {
-            if change.volume_if_known(name)?.is_some() {
+            if change.volume_if_known(name)?.is_some_and(|known| !known.is_gone) {
                 return Err(Error::Exists(name.to_owned()));
             }
             if change.volume_count()? >= VOLUMES_MAX {
@@ -252,6 +194,7 @@ impl Store {
                 generation: id,
                 device: on.number,
                 ownership,
+                is_gone: false,
                 blocks: Blocks(0),
                 extents: 0,
             };
@@ -262,13 +205,16 @@ impl Store {
     /// A volume, and its extents in the order of its blocks.
     ///
     /// # Errors
-    /// [`Error::NoVolume`].
+    /// [`Error::NoVolume`]; [`Error::Gone`] if it ended with its device.
     pub fn get(&self, name: &str) -> Result<(Volume, Vec<Extent>), Error> {
         self.view(|view| {
             let record = view.volumes.get(name).map_err(failed(READING))?;
             let record = record.ok_or_else(|| Error::NoVolume(name.to_owned()))?;
             let record = VolumeRecord::from_bytes(record.value())?;
             let (device, on) = device_of_number(&view.devices, record.device)?;
+            if record.is_gone {
+                return Err(Error::Gone { volume: name.to_owned(), device });
+            }
             Ok((describe(name, record, device, on.block), extents_of(&view.extents, record.id)?))
         })
     }
@@ -300,11 +246,14 @@ impl Store {
     /// too much is taken off the end and is to be cleared.
     ///
     /// # Errors
-    /// [`Error::NoVolume`], [`Error::Size`], [`Error::Full`], [`Error::Fragmented`].
+    /// [`Error::NoVolume`], [`Error::Gone`], [`Error::Size`], [`Error::Full`], [`Error::Fragmented`].
     pub fn resize(&self, name: &str, size: Bytes) -> Result<Volume, Error> {
         self.change(|change| {
             let mut record = change.volume(name)?;
             let (device, on) = device_of_number(&change.devices, record.device)?;
+            if record.is_gone {
+                return Err(Error::Gone { volume: name.to_owned(), device });
+            }
             let blocks = blocks_of(name, size, on.block)?;
             let mut extents = extents_of(&change.extents, record.id)?;
             record.generation = change.next()?;
@@ -344,12 +293,14 @@ impl Store {
         self.change(|change| {
             let record = change.volume(name)?;
             let (device, mut on) = device_of_number(&change.devices, record.device)?;
-            for extent in extents_of(&change.extents, record.id)? {
-                space::give(&mut change.clearing, on.number, extent)?;
+            if !record.is_gone {
+                for extent in extents_of(&change.extents, record.id)? {
+                    space::give(&mut change.clearing, on.number, extent)?;
+                }
+                on.extents = on.extents.saturating_sub(u64::from(record.extents));
+                change.put_device(&device, on)?;
+                change.extents.remove(record.id).map_err(failed(WRITING))?;
             }
-            on.extents = on.extents.saturating_sub(u64::from(record.extents));
-            change.put_device(&device, on)?;
-            change.extents.remove(record.id).map_err(failed(WRITING))?;
             change.volumes.remove(name).map_err(failed(WRITING))?;
             // A change like all others: what comes by that name later has another generation.
             change.next().map(drop)

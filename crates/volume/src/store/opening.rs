@@ -3,11 +3,14 @@
 //! A new store is made under another name and gets its own when it is whole, so that a crash leaves no file by that
 //! name which is not a store.
 
+use super::Store;
 use super::change::{Change, READING, WRITING, begin, failed};
-use super::{Store, layout};
+use super::layout::{self, DeviceRecord};
 use crate::error::Error;
 use redb::backends::{FileBackend, InMemoryBackend};
-use redb::{Builder, DatabaseError, ReadableDatabase, StorageBackend, StorageError, TableHandle};
+use redb::{
+    Builder, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableHandle,
+};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -138,7 +141,22 @@ impl Store {
         transaction.commit().map_err(failed(WRITING))
     }
 
-    /// Whether the layout is one that is known here.
+    /// Makes this layout of the one before it, in one step.
+    fn bring_up_to_date(&self) -> Result<(), Error> {
+        let transaction = begin(&self.database)?;
+        let mut change = Change::within(&transaction)?;
+        let before = transaction.open_table(layout::DEVICES_BEFORE).map_err(failed(READING))?;
+        for row in before.iter().map_err(failed(READING))? {
+            let (name, record) = row.map_err(failed(READING))?;
+            change.put_device(name.value(), DeviceRecord::from_before(record.value())?)?;
+        }
+        change.header.insert(layout::KEY_LAYOUT, layout::LAYOUT).map_err(failed(WRITING))?;
+        drop((before, change));
+        transaction.delete_table(layout::DEVICES_BEFORE).map_err(failed(WRITING))?;
+        transaction.commit().map_err(failed(WRITING))
+    }
+
+    /// Whether the layout is one that is known here; the one before it is brought up to date.
     pub(super) fn check_layout(&self, path: &Path) -> Result<(), Error> {
         let transaction = self.database.begin_read().map_err(failed(READING))?;
         let mut tables = transaction.list_tables().map_err(failed(READING))?;
@@ -154,6 +172,7 @@ impl Store {
         match found {
             None => Err(Error::Foreign { path: path.to_owned() }),
             Some(layout::LAYOUT) => Ok(()),
+            Some(layout::LAYOUT_BEFORE) => self.bring_up_to_date(),
             Some(0) => Err(Error::damaged("it has layout 0")),
             Some(found) => Err(Error::Newer { path: path.to_owned(), found, known: layout::LAYOUT }),
         }

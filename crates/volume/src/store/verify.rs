@@ -6,7 +6,7 @@
 use super::change::{READING, extents_of, failed};
 use super::layout::{CLEARING, DeviceRecord, FREE, HEADER, KEY_CHANGES, VolumeRecord};
 use super::space;
-use super::{DEVICE_EXTENTS_MAX, EXTENTS_MAX, Store, check_name};
+use super::{DEVICE_EXTENTS_MAX, EXTENTS_MAX, Identity, Store, check_name};
 use crate::error::Error;
 use crate::extent::Extent;
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
@@ -49,6 +49,13 @@ impl Store {
                 let (name, record) = (name.value().to_owned(), DeviceRecord::from_bytes(record.value())?);
                 check_name(&name).map_err(|why| Error::damaged(why.to_string()))?;
                 let device = Device { name, record, extents: 0, parts: Vec::new() };
+                let same = devices.values().find(|other: &&Device| {
+                    record.identity.id().is_some_and(|id| other.record.identity.id() == Some(id))
+                });
+                if let Some(other) = same {
+                    let what = format!("devices '{}' and '{}' have one identity", other.name, device.name);
+                    return Err(Error::damaged(what));
+                }
                 if let Some(other) = devices.insert(record.number, device) {
                     return Err(Error::damaged(format!("device '{}' is there twice", other.name)));
                 }
@@ -69,6 +76,12 @@ impl Store {
                 check_name(name).map_err(|why| Error::damaged(why.to_string()))?;
                 let wrong = |what: &str| Error::damaged(format!("volume '{name}' {what}"));
                 let device = devices.get_mut(&record.device).ok_or_else(|| wrong("is on no device"))?;
+                if record.is_gone {
+                    if record.extents != 0 || !matches!(device.record.identity, Identity::Memory(_)) {
+                        return Err(wrong("is gone, and has extents or is on a device that lasts"));
+                    }
+                    continue;
+                }
                 let extents = extents_of(&view.extents, record.id)?;
                 let blocks = extents.iter().try_fold(0u64, |sum, extent| sum.checked_add(extent.length.0));
                 if blocks != Some(record.blocks.0) || extents.len() != record.extents as usize {
@@ -121,7 +134,7 @@ impl Device {
             return Err(wrong(format!("there are {} extents, not {}", self.extents, self.record.extents)));
         }
         self.parts.sort_unstable_by_key(|(extent, _)| *extent);
-        let (mut end, mut before) = (0, Part::Volume);
+        let (mut end, mut before) = (self.record.reserved.0, Part::Volume);
         for (extent, part) in &self.parts {
             let behind = extent.end().filter(|_| extent.length.0 > 0).map_or(0, |end| end.0);
             if extent.start.0 != end || behind == 0 {

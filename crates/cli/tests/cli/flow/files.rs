@@ -1,7 +1,8 @@
 //! Between files and devices.
 
 use super::{Mounted, assert_same, flow, flows, flows_in_32_mib, names, noise, run};
-use crate::place::{Place, stderr, stdout};
+use crate::place::{Place, bywash, stderr, stdout};
+use bywash_disks::LoopDevice;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -25,6 +26,81 @@ fn every_mover_moves_every_size() {
         }
     }
     assert_eq!(names(place.path()), ["from", "to"]);
+}
+
+/// What took turns by a report, and how much each moved.
+fn shares(told: &std::process::Output) -> Vec<(String, u64)> {
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let shares = told["pieces"][0]["shares"].as_array().unwrap().clone();
+    shares
+        .iter()
+        .map(|share| (share["mover"].as_str().unwrap().to_owned(), share["bytes"].as_u64().unwrap()))
+        .collect()
+}
+
+#[test]
+fn movers_that_take_turns_make_one_copy() {
+    let place = on_disk();
+    let to = place.path().join("to");
+    // Also where the last piece is none of a page, there is a limit, a piece of a file, and a file that is written in place.
+    let bytes = (24 << 20) + 12_345;
+    let from = place.file("from", noise(bytes));
+    for prefer in ["time", "cpu"] {
+        let told = flows(&place, &["--json", "--prefer", prefer, "from", "to"]);
+        assert_same(&from, &to);
+        let shares = shares(&told);
+        assert_eq!(shares.len(), 3, "{shares:?}");
+        assert_eq!(shares.iter().map(|share| share.1).sum::<u64>(), bytes as u64, "{shares:?}");
+        assert!(shares[0].1 > bytes as u64 / 2, "the winner moves most: {shares:?}");
+        let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+        assert_eq!(told["pieces"][0]["mover"], shares[0].0.as_str());
+        assert_eq!((&told["bytes"], &told["pieces"][0]["bytes"]), (&bytes.into(), &bytes.into()));
+    }
+    flows(&place, &["--limit", "20M", "from", "to"]);
+    let data = fs::read(&from).unwrap();
+    assert!(fs::read(&to).unwrap() == data[..20 << 20]);
+    flows(&place, &["file:from,offset=3,length=20M", "file:to,offset=5"]);
+    assert!(fs::read(&to).unwrap()[5..5 + (20 << 20)] == data[3..3 + (20 << 20)]);
+    // A forced mover has the flow to itself, and so has the only one.
+    assert!(shares(&flows(&place, &["--json", "--via", "splice", "from", "to"])).is_empty());
+    assert!(shares(&flows(&place, &["--json", "--hash", "blake3", "from", "to"])).is_empty());
+}
+
+#[test]
+fn movers_take_turns_at_streams_that_end_anywhere() {
+    let place = on_disk();
+    let to = place.path().join("to");
+    // Nothing, less than a turn, the end of a turn, in the middle of the second one, and long enough for a winner.
+    for bytes in [0, 1000, 1 << 20, (1 << 20) + 1, (24 << 20) + 12_345] {
+        let from = place.file("from", noise(bytes));
+        let script = r#"cat from | "$0" flow --json - to"#;
+        let told = run(place.command("sh").args(["-c", script]).arg(bywash()));
+        assert_same(&from, &to);
+        let shares = shares(&told);
+        assert_eq!(shares.len(), 2, "{shares:?}");
+        assert_eq!(shares.iter().map(|share| share.1).sum::<u64>(), bytes as u64, "{shares:?}");
+        assert_eq!(shares.iter().all(|share| share.1 > 0), bytes > 2 << 20, "{shares:?}");
+    }
+    let data = fs::read(place.path().join("from")).unwrap();
+    run(place.command("sh").args(["-c", r#"cat from | "$0" flow --limit 3M - to"#]).arg(bywash()));
+    assert!(fs::read(&to).unwrap() == data[..3 << 20]);
+}
+
+#[test]
+fn turns_pass_over_holes() {
+    let place = on_disk();
+    let mut from = File::create(place.path().join("from")).unwrap();
+    for at in (0..64u64).step_by(3) {
+        from.seek(SeekFrom::Start(at << 20)).unwrap();
+        from.write_all(&noise(1 << 20)).unwrap();
+    }
+    from.set_len(70 << 20).unwrap();
+    for to in ["to", "file:to,in-place"] {
+        flows(&place, &["from", to]);
+        assert_same(&place.path().join("from"), &place.path().join("to"));
+        let held = fs::metadata(place.path().join("to")).unwrap().blocks();
+        assert!(held < (24 << 20) / 512, "holes are filled: {held} blocks");
+    }
 }
 
 #[test]
@@ -83,6 +159,38 @@ fn holes_stay_holes() {
 }
 
 #[test]
+fn holes_stay_holes_in_a_file_that_is_written_in_place() {
+    let place = on_disk();
+    let mut from = File::create(place.path().join("from")).unwrap();
+    for at in [1u64 << 20, 20 << 20] {
+        from.seek(SeekFrom::Start(at)).unwrap();
+        from.write_all(&noise(4096)).unwrap();
+    }
+    from.set_len(40 << 20).unwrap();
+    let to = place.path().join("to");
+    let ways =
+        [vec!["--via", "buffer"], vec!["--via", "splice"], vec!["--via", "direct"], vec!["--hash", "blake3"]];
+    for way in ways {
+        // What is there goes where the source has a hole, and the file ends where the source does.
+        place.file("to", noise(48 << 20));
+        flows(&place, &[&way[..], &["from", "file:to,in-place"]].concat());
+        assert_same(&place.path().join("from"), &to);
+        let held = fs::metadata(&to).unwrap().blocks();
+        assert!(held < 1000, "{way:?} fills holes: {held} blocks");
+    }
+    // What lies around a piece stays.
+    let old = noise(8 << 20);
+    place.file("to", &old);
+    flows(&place, &["file:from,length=2M", "file:to,offset=3M"]);
+    let (mut expected, source) = (old, fs::read(place.path().join("from")).unwrap());
+    expected[3 << 20..5 << 20].copy_from_slice(&source[..2 << 20]);
+    assert!(fs::read(&to).unwrap() == expected);
+    flows(&place, &["from", "file:to,in-place,dense"]);
+    assert_same(&place.path().join("from"), &to);
+    assert!(fs::metadata(&to).unwrap().blocks() >= (40 << 20) / 512);
+}
+
+#[test]
 fn pieces_of_files() {
     let place = on_disk();
     let data = noise(3 << 20);
@@ -134,10 +242,15 @@ fn folders_links_and_names() {
     place.file("with,comma:and", "y");
     flows(&place, &["./with,comma:and", "link"]);
     assert_eq!(fs::read(place.path().join("folder/from")).unwrap(), b"y");
+    // A link to nothing yet leads to the file from then on.
+    std::os::unix::fs::symlink("folder/new", place.path().join("dangling")).unwrap();
+    flows(&place, &["from", "dangling"]);
+    assert!(fs::symlink_metadata(place.path().join("dangling")).unwrap().is_symlink());
+    assert_eq!(fs::read(place.path().join("folder/new")).unwrap(), b"x");
     for (words, said) in [
         (["from", "./from"], "are the same file"),
         (["from", "nowhere/to"], "in the folder nowhere"),
-        (["folder", "to"], "is a folder"),
+        (["folder", "to"], "is a folder, and a flow moves one stream"),
         (["missing", "to"], "open file:missing"),
         (["from", "file:folder/from,excl"], "File exists"),
         (["from", "null"], ""),
@@ -150,10 +263,10 @@ fn folders_links_and_names() {
 
 #[test]
 fn devices() {
-    let device = Mounted::device(8 << 20);
+    let device = LoopDevice::new(8 << 20).unwrap();
     let place = on_disk();
     let from = place.file("from", noise(3 << 20));
-    let raw = format!("raw:{}", device.path());
+    let raw = format!("raw:{}", device.path().display());
     for mover in ["splice", "buffer", "direct"] {
         flows(&place, &["--sync", "--via", mover, "from", &format!("{raw},offset=1M")]);
         flows(&place, &["--via", mover, &format!("{raw},offset=1M,length=3M"), "to"]);
@@ -161,9 +274,22 @@ fn devices() {
         place.file("to", "");
     }
     place.file("large", vec![1; 9 << 20]);
-    let full = flow(&place, &["large", &raw]);
-    assert!(stderr(&full).contains("No space left"), "{}", stderr(&full));
-    assert_eq!(full.status.code(), Some(1));
+    // What is on a device that is too small stays, by whatever way the bytes would come.
+    let before = fs::read(device.path()).unwrap();
+    let end = format!("{raw},offset=6M");
+    for words in [
+        vec!["large", &raw],
+        vec!["--hash", "blake3", "large", &raw],
+        vec!["from", &end],
+        vec!["--limit", "3M", "large", &end],
+    ] {
+        let full = flow(&place, &words);
+        assert!(stderr(&full).contains("No space left"), "{}", stderr(&full));
+        assert!(stderr(&full).contains("was left as it is"), "{}", stderr(&full));
+        assert_eq!(full.status.code(), Some(1));
+        assert!(fs::read(device.path()).unwrap() == before, "{words:?} has written");
+    }
+    flows(&place, &["--limit", "2M", "large", &end]);
     let refused = flow(&place, &["from", "raw:to"]);
     assert!(stderr(&refused).contains("no block device"), "{}", stderr(&refused));
 }
@@ -285,8 +411,12 @@ fn little_memory_is_enough() {
             crate::place::bywash().display()
         );
         // A limit on what may be mapped: the mover's memory, the program's own, and 8 MiB of stack for each thread.
-        let limited =
-            place.command("bash").args(["-c", &format!("ulimit -v $((96 * 1024)); {script}")]).output();
+        let limited = place
+            .command("bash")
+            .args(["-c", &format!("ulimit -v $((96 * 1024)); {script}")])
+            // Without it the C library reserves 64 MiB for a thread's first allocation, and gives them back a moment later.
+            .env("MALLOC_ARENA_MAX", "1")
+            .output();
         let limited = limited.unwrap();
         assert!(limited.status.success(), "{mover}: {}", stderr(&limited));
     }

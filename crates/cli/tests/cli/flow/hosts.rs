@@ -1,7 +1,7 @@
 //! Datagrams and frames between hosts that are network namespaces of this machine, with and without one in the middle.
 
 use super::{Beside, noise, run, wait_for};
-use crate::place::{Place, stdout};
+use crate::place::{Place, stderr, stdout};
 use bywash_hosts::{Host, Hosts, MTU};
 use serde_json::Value;
 use std::fs;
@@ -15,13 +15,27 @@ fn flow_in(host: &Host, place: &Place, words: &[&str]) -> Beside {
     host.run(|| Beside::flow(place, words))
 }
 
-/// Waits until somebody in `host` has a socket of this kind (proc_pid_net(5)) at a port, or any if there are none.
-fn wait_for_socket(host: &Host, table: &str, port: Option<u16>) {
-    wait_for("somebody receives", || {
-        let text = host.run(|| fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap());
-        let wanted = port.map_or(String::new(), |port| format!(":{port:04X} "));
-        text.lines().skip(1).any(|line| line.contains(&wanted))
+/// Waits until somebody in `host` has a socket of this kind (proc_pid_net(5)) at a port of the internet.
+pub(super) fn wait_for_socket(host: &Host, table: &str, port: u16) {
+    let wanted = format!(":{port:04X} ");
+    wait_for("somebody receives", || sockets(host, table).lines().any(|line| line.contains(&wanted)));
+}
+
+/// Waits until so many sockets of Ethernet in `host` receive our type. A socket that is not bound yet has no type, and
+/// loses what comes.
+pub(super) fn wait_for_frames(host: &Host, receivers: usize) {
+    let receives = |line: &&str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // The type, and whether it runs.
+        fields.get(3) == Some(&"0a0a") && fields.get(5) == Some(&"1")
+    };
+    wait_for("somebody receives frames", || {
+        sockets(host, "packet").lines().filter(receives).count() == receivers
     });
+}
+
+fn sockets(host: &Host, table: &str) -> String {
+    host.run(|| fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap())
 }
 
 fn told(beside: Beside) -> Value {
@@ -38,7 +52,7 @@ fn a_file_between_two_hosts_by_datagrams_that_are_counted() {
     place.file("from", noise(BYTES));
     let last = format!("{}:7301", hosts.last().address());
     let receiver = flow_in(hosts.last(), &place, &["--json", &format!("udp-listen:{last},sequenced"), "to"]);
-    wait_for_socket(hosts.last(), "udp", Some(7301));
+    wait_for_socket(hosts.last(), "udp", 7301);
     let sender = flow_in(
         hosts.first(),
         &place,
@@ -59,10 +73,10 @@ fn a_file_through_a_host_that_passes_datagrams_on() {
     let (middle, last) =
         (format!("{}:7301", hosts.middle().address()), format!("{}:7301", hosts.last().address()));
     let receiver = flow_in(hosts.last(), &place, &[&format!("udp-listen:{last},sequenced"), "to"]);
-    wait_for_socket(hosts.last(), "udp", Some(7301));
+    wait_for_socket(hosts.last(), "udp", 7301);
     let relay =
         flow_in(hosts.middle(), &place, &["--json", &format!("udp-listen:{middle}"), &format!("udp:{last}")]);
-    wait_for_socket(hosts.middle(), "udp", Some(7301));
+    wait_for_socket(hosts.middle(), "udp", 7301);
     flow_in(hosts.first(), &place, &["--rate", RATE, "from", &format!("udp:{middle},sequenced")]).succeeds();
     receiver.succeeds();
     same(&place);
@@ -83,13 +97,13 @@ fn a_file_by_frames_of_our_own_type() {
     for via in ["ring", "batch"] {
         let listen = format!("eth-listen:{},port=5", last.interface);
         let receiver = flow_in(hosts.last(), &place, &["--via", via, &listen, "to"]);
-        wait_for_socket(hosts.last(), "packet", None);
+        wait_for_frames(hosts.last(), 1);
         let (from, to) = (
             format!("eth-listen:{},port=5", left.interface),
             format!("eth:{},to={},port=5", right.interface, last.mac),
         );
         let relay = flow_in(hosts.middle(), &place, &["--via", via, &from, &to]);
-        wait_for_socket(hosts.middle(), "packet", None);
+        wait_for_frames(hosts.middle(), 2);
         let to = format!("eth:{},to={},port=5", first.interface, left.mac);
         flow_in(hosts.first(), &place, &["--via", via, "--rate", RATE, "from", &to]).succeeds();
         receiver.succeeds();
@@ -101,15 +115,38 @@ fn a_file_by_frames_of_our_own_type() {
 }
 
 #[test]
+fn a_neighbour_on_ethernet_is_named_by_its_address() {
+    let (hosts, place) = (Hosts::two(MTU), Place::new());
+    // As much as a receive buffer holds, so that nothing is lost on a busy machine.
+    place.file("from", noise(100_000));
+    let (here, there) = (hosts.first().port(), hosts.last().port());
+    let listen = format!("eth-listen:{},from={},port=5", there.interface, here.address);
+    let receiver = flow_in(hosts.last(), &place, &[&listen, "to"]);
+    wait_for_frames(hosts.last(), 1);
+    let to = format!("eth:{},to={},port=5", here.interface, there.address);
+    flow_in(hosts.first(), &place, &["--rate", RATE, "from", &to]).succeeds();
+    receiver.succeeds();
+    same(&place);
+    hosts.first().ip(&format!("neighbour del {} dev {}", there.address, here.interface));
+    for (interface, said) in [(&*here.interface, "`ping -c 1 -I "), ("nowhere", "there is no network device")]
+    {
+        let to = format!("eth:{interface},to={},port=5", there.address);
+        let refused = flow_in(hosts.first(), &place, &["from", &to]).finish();
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(stderr(&refused).contains(said), "{}", stderr(&refused));
+    }
+}
+
+#[test]
 fn what_does_not_come_is_said_and_named_as_missing() {
     let (hosts, place) = (Hosts::three(MTU), Place::new());
     place.file("from", noise(BYTES));
     let (middle, last) =
         (format!("{}:7301", hosts.middle().address()), format!("{}:7301", hosts.last().address()));
     let receiver = flow_in(hosts.last(), &place, &[&format!("udp-listen:{last},sequenced,idle=1"), "to"]);
-    wait_for_socket(hosts.last(), "udp", Some(7301));
+    wait_for_socket(hosts.last(), "udp", 7301);
     let relay = flow_in(hosts.middle(), &place, &[&format!("udp-listen:{middle}"), &format!("udp:{last}")]);
-    wait_for_socket(hosts.middle(), "udp", Some(7301));
+    wait_for_socket(hosts.middle(), "udp", 7301);
     let sender =
         flow_in(hosts.first(), &place, &["--rate", "2M", "from", &format!("udp:{middle},sequenced")]);
     wait_for("something arrives", || {

@@ -3,18 +3,25 @@
 //! - [`files`]: between files and devices, by every mover
 //! - [`streams`]: pipes, sockets, memory
 //! - [`stages`]: what is done on the way
+//! - [`faults`]: every kind of end and every fault, as the table in the docs has them
 //! - [`failures`]: everything that can go wrong
 //! - [`peers`]: nc, socat, curl, nginx at the other end
+//! - [`serving`]: many connections at a time
+//! - [`whole`]: what is not whole is told from what is
 //! - [`hosts`]: datagrams and frames from host to host
 
 mod failures;
+mod faults;
 mod files;
 mod hosts;
 mod peers;
+mod serving;
 mod stages;
 mod streams;
+mod whole;
 
 use crate::place::{Place, stderr};
+use bywash_disks::FileSystem;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
@@ -132,6 +139,11 @@ fn connect(port: u16) -> TcpStream {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap()
 }
 
+/// Closes a connection without a goodbye.
+fn reset(socket: std::net::TcpStream) {
+    rustix::net::sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO)).unwrap();
+}
+
 /// The names in a folder, in order.
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
@@ -151,48 +163,19 @@ fn assert_same(one: &Path, other: &Path) {
     );
 }
 
-/// A file system or device of this test's own, taken away when it ends. Needs root.
+/// A file system of this test's own, with a folder on another one beside it. Needs root.
 struct Mounted {
     place: Place,
-    device: Option<String>,
+    files: FileSystem,
 }
 
 impl Mounted {
-    /// A file system of `bytes` in a file.
     fn make(kind: &str, bytes: u64) -> Mounted {
-        let place = Place::new();
-        let image = place.file("image", "");
-        fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(bytes).unwrap();
-        fs::create_dir(place.path().join("mnt")).unwrap();
-        run(place.command(format!("/sbin/mkfs.{kind}")).args(["-q", "image"]));
-        run(place.command("mount").args(["-o", "loop", "image", "mnt"]));
-        Mounted { place, device: None }
-    }
-
-    /// A block device of `bytes`.
-    fn device(bytes: u64) -> Mounted {
-        let place = Place::new();
-        let image = place.file("image", "");
-        fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(bytes).unwrap();
-        let made = run(place.command("losetup").args(["--find", "--show", "image"]));
-        let device = crate::place::stdout(&made).trim().to_owned();
-        Mounted { place, device: Some(device) }
+        Mounted { files: FileSystem::new(kind, bytes).unwrap(), place: Place::new() }
     }
 
     fn path(&self) -> String {
-        match &self.device {
-            Some(device) => device.clone(),
-            None => self.place.path().join("mnt").to_str().unwrap().to_owned(),
-        }
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = match &self.device {
-            Some(device) => Command::new("losetup").args(["--detach", device]).status(),
-            None => Command::new("umount").arg(self.path()).status(),
-        };
+        self.files.path().to_str().unwrap().to_owned()
     }
 }
 

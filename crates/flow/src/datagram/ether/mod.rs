@@ -5,13 +5,14 @@
 //!
 //! - [`filter`], [`ring`]: what reaches the socket, and memory in which it comes
 //! - [`xdp`]: the same without packet sockets, and a relay inside of the kernel
-//! - [`device`]: what all of them ask of a network device
+//! - [`device`]: what all of them ask of a network device; [`neighbour`]: Ethernet addresses of neighbours
 //!
 //! Invariant: only packets of our type, our magic number and our port, and not meant for another host, reach the socket:
 //! the filter is attached before the socket is bound. Called by [`super::open`] and by the relay.
 
 mod device;
 mod filter;
+mod neighbour;
 mod ring;
 mod xdp;
 
@@ -33,6 +34,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+pub(crate) use neighbour::mac_of;
 pub(crate) use xdp::{Redirect, XdpPort};
 
 /// Frames that are received by one call without a ring.
@@ -90,7 +92,7 @@ impl EthPort {
         let Device { index, mtu, .. } = Device::look(&options.interface, &label)?;
         filter::attach(socket.as_fd(), options.port, from).map_err(failed("filter what comes to"))?;
         let buffer = options.receive_buffer.unwrap_or(socket::BUFFER_BYTES);
-        let (engine, arrivals, buffer) = arrivals(&socket, options.engine, buffer, &label)?;
+        let (engine, arrivals, buffer) = arrivals(&socket, options.engine, (buffer, mtu), &label)?;
         socket::want_send_buffer(socket.as_fd(), socket::BUFFER_BYTES)
             .map_err(failed("size the buffers of"))?;
         bind(socket.as_fd(), index).map_err(failed("bind"))?;
@@ -115,11 +117,11 @@ impl EthPort {
 fn arrivals(
     socket: &OwnedFd,
     forced: Option<Engine>,
-    buffer: usize,
+    (buffer, mtu): (usize, usize),
     label: &str,
 ) -> Result<(Engine, Arrivals, u64), Error> {
     let wants_ring = forced.is_none_or(|engine| engine == Engine::Ring);
-    let ring = if wants_ring { Ring::new(socket.as_fd(), buffer) } else { Err(Errno::NOTSUP) };
+    let ring = if wants_ring { Ring::new(socket.as_fd(), buffer, mtu) } else { Err(Errno::NOTSUP) };
     let facts = Facts { medium: Medium::Ethernet, offload: false, ring: ring.is_ok() };
     let engine = choose(facts, forced)?;
     if let (Engine::Ring, Ok(ring)) = (engine, ring) {
@@ -193,9 +195,9 @@ impl Port for EthPort {
 
 /// Where an end that sends leads to.
 fn goal(options: &EthOptions, label: &str) -> Result<Mac, Error> {
-    options
-        .mac
-        .ok_or_else(|| Error::Usage(format!("{label} goes nowhere: say to=MAC, as in to=02:00:00:00:00:01")))
+    options.mac.ok_or_else(|| {
+        Error::Usage(format!("{label} goes nowhere: say to=MAC|IP, as in to=02:00:00:00:00:01"))
+    })
 }
 
 /// A packet socket that receives nothing yet.

@@ -110,6 +110,28 @@ fn frames_that_find_no_room_are_counted() {
 }
 
 #[test]
+fn frames_wait_in_a_ring_while_nobody_reads_for_a_while() {
+    let hosts = Hosts::two(MTU);
+    // Slow and short: the ring has room for ten times as much, and time is what there could be too little of.
+    let data = data(800_000, 26);
+    let ledger = Ledger::default();
+    let listen = EthOptions { engine: Some(Engine::Ring), ..eth(hosts.last().port(), 12) };
+    let mut input = hosts.last().run(|| open_input(&Place::Eth(listen), ledger.clone())).unwrap();
+    let rate = Rate::Fixed(5_000_000);
+    let sender = Place::Eth(EthOptions { rate, ..eth_to(hosts.first().port(), hosts.last().port(), 12) });
+    let mut output = hosts.first().run(|| open_output(&sender, Ledger::default())).unwrap();
+    let control = Control::new().unwrap();
+    output.put(&data, &control).unwrap();
+    let finish = thread::spawn(move || output.finish(&Control::new().unwrap()));
+    let (mut came, mut room) = (Vec::new(), vec![0; BLOCK]);
+    while let block @ [_, ..] = input.next(&mut room, &control).unwrap() {
+        came.extend_from_slice(block);
+    }
+    finish.join().unwrap().unwrap();
+    assert_same(&came, &data);
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let hosts = Hosts::two(MTU);
     let good = eth_to(hosts.first().port(), hosts.last().port(), 10);
@@ -119,7 +141,7 @@ fn what_makes_no_sense_is_refused() {
             EthOptions { interface: "a name that is far too long".into(), ..good.clone() },
             "a name that is far too long",
         ),
-        (EthOptions { mac: None, ..good.clone() }, "to=MAC"),
+        (EthOptions { mac: None, ..good.clone() }, "to=MAC|IP"),
         (EthOptions { engine: Some(Engine::Offload), ..good.clone() }, "UDP only"),
         (EthOptions { size: Some(1500), ..good.clone() }, "smaller size="),
     ];

@@ -375,7 +375,10 @@ fn an_address_that_cannot_be_used_is_an_error() {
         host: "no-such-host.invalid".into(),
         ..connector(SocketAddr::from(([127, 0, 0, 1], 9)), None)
     };
-    assert!(text(open_input(&nowhere, &control, &mut silent)).contains("look up no-such-host.invalid"));
+    assert!(
+        text(open_input(&nowhere, &control, &mut silent))
+            .contains("find the address of udp:no-such-host.invalid")
+    );
 }
 
 #[test]
@@ -439,4 +442,14 @@ fn cancel_soon(control: &Arc<Control>) -> JoinHandle<()> {
         thread::sleep(Duration::from_millis(300));
         control.cancel();
     })
+}
+
+#[test]
+fn a_listener_without_an_address_takes_all_of_the_machines() {
+    let options = ReliableOptions { host: String::new(), ..listener() };
+    let far = there(options, receives);
+    let address = far.address;
+    assert!(address.ip().is_unspecified(), "{address}");
+    far.control.cancel();
+    assert!(matches!(far.thread.join().unwrap(), Err(Error::Cancelled)));
 }

@@ -1,7 +1,10 @@
 //! `bywash volume`: volumes of a server that runs, or of a store that no server has.
 
+mod devices;
+
 use crate::cli::serve::{VolumeArgs, VolumeCommand};
 use crate::error::Failure;
+use crate::standard;
 use bywash_client::{Client, NewVolume, Permissions, report};
 use bywash_flow::size::Bytes;
 use bywash_server::describe;
@@ -14,7 +17,10 @@ use std::io::{self, Write};
 /// That there is no server or store, or why it did not do that.
 pub fn main(arguments: &VolumeArgs) -> Result<i32, Failure> {
     let place = match &arguments.policy {
-        // One that is not there is not made here: it would have no devices.
+        // One that is not there is made for a first device, and not for anything else.
+        Some(path) if matches!(arguments.command, VolumeCommand::Adopt { .. }) => {
+            Place::Store(Store::open(path)?)
+        }
         Some(path) => {
             std::fs::metadata(path).map_err(|source| Failure::Read { path: path.clone(), source })?;
             Place::Store(Store::open(path)?)
@@ -38,20 +44,24 @@ fn carry_out(place: &Place, command: &VolumeCommand) -> Result<(), Failure> {
             let group = group.as_deref().map_or_else(|| Ok(uzers::get_current_gid()), self::group)?;
             match place {
                 Place::Server(client) => {
-                    let (name, device) = (name.clone(), device.clone());
-                    client.create(NewVolume { name, device, bytes: *size, owner, group, mode: *mode })?;
+                    let (name, device, bytes) = (name.clone(), device.clone(), size.bytes());
+                    client.create(NewVolume { name, device, bytes, owner, group, mode: *mode })?;
                 }
                 Place::Store(store) => {
                     let ownership = Ownership { owner, group, mode: Mode::new(*mode)?, read_only: false };
-                    store.create(name, device, bywash_volume::Bytes(*size), ownership)?;
+                    store.create(name, device, bywash_volume::Bytes(size.bytes()), ownership)?;
                 }
             }
+            return tell_rounded(place, name, size.bytes());
         }
         VolumeCommand::List { json } => return list(&volumes(place)?, *json),
-        VolumeCommand::Resize { name, size } => match place {
-            Place::Server(client) => client.resize(name, *size)?,
-            Place::Store(store) => drop(store.resize(name, bywash_volume::Bytes(*size))?),
-        },
+        VolumeCommand::Resize { name, size } => {
+            match place {
+                Place::Server(client) => client.resize(name, size.bytes())?,
+                Place::Store(store) => drop(store.resize(name, bywash_volume::Bytes(size.bytes()))?),
+            }
+            return tell_rounded(place, name, size.bytes());
+        }
         VolumeCommand::Rename { name, to } => match place {
             Place::Server(client) => client.rename(name, to)?,
             Place::Store(store) => drop(store.rename(name, to)?),
@@ -83,6 +93,38 @@ fn carry_out(place: &Place, command: &VolumeCommand) -> Result<(), Failure> {
             Place::Server(client) => client.remove(name)?,
             Place::Store(store) => store.remove(name)?,
         },
+        VolumeCommand::Devices { json } => return devices::list(place, *json),
+        VolumeCommand::Adopt { device, force } => {
+            return devices::adopt(place.store("adopting a device")?, device, force.as_deref());
+        }
+        VolumeCommand::Relabel { device, to, force } => {
+            return devices::relabel(place.store("writing a label")?, device, to.as_deref(), *force);
+        }
+        VolumeCommand::Forget { name, volumes } => {
+            return devices::forget(place.store("forgetting a device")?, name, *volumes);
+        }
+    }
+    Ok(())
+}
+
+impl Place {
+    fn store(&self, what: &'static str) -> Result<&Store, Failure> {
+        match self {
+            Place::Store(store) => Ok(store),
+            Place::Server(_) => Err(Failure::NeedsStore(what)),
+        }
+    }
+}
+
+/// Says how large a volume has become where that is not what was asked for.
+fn tell_rounded(place: &Place, name: &str, asked: u64) -> Result<(), Failure> {
+    // Somebody may have removed it meanwhile.
+    let Some(volume) = volumes(place)?.into_iter().find(|volume| volume.name == name) else { return Ok(()) };
+    if volume.bytes != asked {
+        let (device, bytes) = (&volume.device, volume.bytes);
+        standard::say(format_args!(
+            "bywash: volume '{name}' has {bytes} bytes: {asked} rounded up to whole blocks of device '{device}'"
+        ));
     }
     Ok(())
 }
@@ -114,6 +156,7 @@ fn list(volumes: &[report::Volume], json: bool) -> Result<(), Failure> {
         // Bits that are none of a mode do not come from a server; they are shown as they are.
         let mode = Mode::new(volume.mode).map_or(format!("{:o}", volume.mode), |mode| mode.to_string());
         let mode = if volume.read_only { format!("{mode} read-only") } else { mode };
+        let mode = if volume.is_gone { format!("{mode} gone") } else { mode };
         let (size, extents) = (Bytes(volume.bytes).to_string(), volume.extents.to_string());
         text += &line([&volume.name, &volume.device, &size, &extents, &owner, &group, &mode]);
     }

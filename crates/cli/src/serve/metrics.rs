@@ -1,0 +1,94 @@
+//! `--metrics`: to whom a server tells what it does, and where.
+//!
+//! What is told names users and volumes, which `bywash serve status` shows to administrators only. So it is told at a
+//! Unix socket for its owner, or at an address of the network to those who bear a token, unless more was asked for.
+
+use crate::cli::serve::MetricsArg;
+use crate::error::Failure;
+use crate::http::{Content, Listener, Service};
+use bywash_link::SocketFile;
+use bywash_server::{Watch, metrics};
+use std::borrow::Cow;
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Fewest bytes of a token: what can be guessed is none.
+const TOKEN_BYTES_MIN: usize = 16;
+
+/// Metrics that are told as long as this is there.
+pub struct Told {
+    /// Name in the file system, which goes before the socket that is bound to it.
+    _name: Option<SocketFile>,
+    /// The place, in words.
+    pub place: String,
+    pub listener: Listener,
+    pub service: Arc<Service>,
+}
+
+impl Told {
+    pub fn failed(&self, source: io::Error) -> Failure {
+        Failure::Metrics { place: self.place.clone(), source }
+    }
+}
+
+/// Listens for those who ask.
+///
+/// # Errors
+/// That the place cannot be had, or the token not be used.
+pub fn start(argument: &MetricsArg, watch: Watch) -> Result<Told, Failure> {
+    let site = move |path: &str| match path {
+        "/metrics" => {
+            let status = watch.status().ok_or("the server stops\n")?;
+            let bytes = Cow::Owned(metrics::text(&status).into_bytes());
+            Ok(Content { kind: metrics::CONTENT_TYPE, bytes })
+        }
+        _ => Err("there is only /metrics\n"),
+    };
+    match argument {
+        MetricsArg::Unix(socket) => {
+            let place = format!("{}, under /metrics", socket.path.display());
+            let failed = |source| Failure::Metrics { place: place.clone(), source };
+            let (listener, name) = socket.listen().map_err(failed)?;
+            listener.set_nonblocking(true).map_err(failed)?;
+            Ok(Told {
+                _name: Some(name),
+                place,
+                listener: Listener::Unix(listener),
+                service: Service::new(Box::new(site), None),
+            })
+        }
+        MetricsArg::Tcp { address, token } => {
+            let failed = |source| Failure::Metrics { place: address.to_string(), source };
+            let token = token.as_deref().map(read_token).transpose()?;
+            let listener = TcpListener::bind(address).map_err(failed)?;
+            listener.set_nonblocking(true).map_err(failed)?;
+            let place = format!("http://{}/metrics", listener.local_addr().map_err(failed)?);
+            Ok(Told {
+                _name: None,
+                place,
+                listener: Listener::Tcp(listener),
+                service: Service::new(Box::new(site), token),
+            })
+        }
+    }
+}
+
+fn read_token(path: &Path) -> Result<String, Failure> {
+    let failed = |source| Failure::Read { path: path.to_owned(), source };
+    let unfit = |reason: String| Failure::Description { path: path.to_owned(), reason };
+    let mode = fs::metadata(path).map_err(failed)?.permissions().mode();
+    if mode & 0o007 != 0 {
+        let reason = format!("everybody can reach this token (mode {:03o}); chmod o= it", mode & 0o777);
+        return Err(unfit(reason));
+    }
+    let token = fs::read_to_string(path).map_err(failed)?.trim().to_owned();
+    if token.len() < TOKEN_BYTES_MIN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let reason = format!("a token has {TOKEN_BYTES_MIN} or more letters, digits and signs, in one line");
+        return Err(unfit(reason));
+    }
+    Ok(token)
+}

@@ -1,0 +1,141 @@
+//! Unix sockets that are named on the command line: where each lies, and who may connect.
+//!
+//! ```text
+//!   PATH[,mode=MODE][,group=GROUP]        /run/bywash/metrics,mode=660,group=prometheus
+//! ```
+//!
+//! A comma in a path is written `\,`, and a backslash `\\`. Invariant: nobody can connect before mode and group are set.
+
+use bywash_link::{SocketFile, listen_at};
+use rustix::fs::{AtFlags, Mode, chmod, chownat};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// Mode of a socket if nothing is said: for whoever runs the server, and root.
+const MODE: u16 = 0o600;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 64;
+
+/// A socket as it is named on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketArg {
+    /// Name in the file system.
+    pub path: PathBuf,
+    /// Who may connect, as chmod(1) has it.
+    pub mode: u16,
+    /// Its group; none: that of the process.
+    pub group: Option<String>,
+}
+
+/// Reads a mode in octal.
+///
+/// # Errors
+/// What to write instead.
+pub fn mode(text: &str) -> Result<u16, String> {
+    let bits = u16::from_str_radix(text, 8).ok().filter(|bits| bits & !0o777 == 0);
+    bits.ok_or_else(|| "give three octal digits, as in 640".to_owned())
+}
+
+impl SocketArg {
+    /// Reads a socket.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what to write instead.
+    pub fn read(text: &str) -> Result<SocketArg, String> {
+        let mut words = pieces(text).into_iter();
+        let path = words.next().filter(|path| !path.is_empty()).ok_or("the socket's path is missing")?;
+        let mut socket = SocketArg { path: path.into(), mode: MODE, group: None };
+        for word in words {
+            match word.split_once('=') {
+                Some(("mode", text)) => socket.mode = mode(text)?,
+                Some(("group", name)) if !name.is_empty() => socket.group = Some(name.to_owned()),
+                _ => return Err(format!("there is no option '{word}'; there are mode=MODE and group=GROUP")),
+            }
+        }
+        Ok(socket)
+    }
+
+    /// Listens there. A socket that somebody has left behind is taken over. The name goes with what is answered beside the
+    /// listener, which has to be dropped first.
+    ///
+    /// # Errors
+    /// What the kernel says, that somebody listens there already, or that there is no such group.
+    pub fn listen(&self) -> io::Result<(UnixListener, SocketFile)> {
+        let group = self.group.as_deref().map(group).transpose()?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let made = listen_at(&self.path, &socket, BACKLOG, |path| permit(path, self.mode, group));
+        Ok((UnixListener::from(socket), made.map_err(io::Error::other)?))
+    }
+}
+
+fn permit(path: &Path, mode: u16, group: Option<u32>) -> io::Result<()> {
+    if let Some(group) = group {
+        let group = rustix::fs::Gid::from_raw(group);
+        chownat(rustix::fs::CWD, path, None, Some(group), AtFlags::empty())?;
+    }
+    Ok(chmod(path, Mode::from_raw_mode(mode.into()))?)
+}
+
+fn group(name: &str) -> io::Result<u32> {
+    let number = name.parse().ok().or_else(|| uzers::get_group_by_name(name).map(|group| group.gid()));
+    number.ok_or_else(|| io::Error::other(format!("there is no group '{name}'; give a name or a number")))
+}
+
+/// Splits a text at its commas, and takes the backslashes away.
+pub fn pieces(text: &str) -> Vec<String> {
+    let (mut pieces, mut piece, mut letters) = (Vec::new(), String::new(), text.chars());
+    while let Some(letter) = letters.next() {
+        match letter {
+            ',' => pieces.push(std::mem::take(&mut piece)),
+            // A backslash at the end is one.
+            '\\' => piece.push(letters.next().unwrap_or('\\')),
+            letter => piece.push(letter),
+        }
+    }
+    pieces.push(piece);
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn sockets_are_read_or_refused_with_the_remedy() {
+        let read = SocketArg::read("/run/a\\,b,mode=660,group=7").unwrap();
+        assert_eq!(read, SocketArg { path: "/run/a,b".into(), mode: 0o660, group: Some("7".into()) });
+        assert_eq!(SocketArg::read("x").unwrap().mode, 0o600);
+        for (text, what) in [
+            ("", "missing"),
+            ("x,mode=9", "octal"),
+            ("x,user=y", "mode=MODE and group=GROUP"),
+            ("x,", "option ''"),
+        ] {
+            assert!(SocketArg::read(text).unwrap_err().contains(what), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_socket_has_its_mode_and_is_taken_over_from_the_dead_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let socket = SocketArg { path: path.clone(), mode: 0o640, group: None };
+        let alive = socket.listen().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        let refused = socket.listen().unwrap_err().to_string();
+        assert!(refused.contains("a program that listens there; end"), "{refused}");
+        // As if it had been killed.
+        let (listener, name) = alive;
+        name.keep();
+        drop(listener);
+        let (_listener, name) = socket.listen().unwrap();
+        drop(name);
+        assert!(!path.exists());
+        let nobody = SocketArg { group: Some("no-such-group".into()), ..socket };
+        assert!(nobody.listen().unwrap_err().to_string().contains("no group"));
+    }
+}

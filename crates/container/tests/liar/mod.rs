@@ -1,0 +1,119 @@
+//! A peer that speaks the protocol of paths by hand.
+
+#![allow(dead_code, reason = "each test uses a part of this")]
+
+use crate::choices::options;
+use bywash_container::{Options, Path, socket_pair};
+use bywash_peers::{FIXED, Words, memory, receive, send};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::Release;
+
+/// Rings of the liar, and of the victim: so few entries that they go around often.
+pub const DEPTH: u32 = 4;
+pub const TICKETS: u32 = 8;
+/// As crates/ring/src/layout.rs and src/layout.rs draw it.
+pub const RING_HEAD: usize = 32;
+pub const ENTRY: usize = 16;
+pub const RETURNED: usize = RING_HEAD + DEPTH as usize * ENTRY;
+pub const CONTROL_WORDS: usize = RETURNED + RING_HEAD + TICKETS as usize;
+pub const CONTROL_BYTES: usize = CONTROL_WORDS * 8;
+pub const ARENA: usize = 1 << 16;
+pub const SEALED: u32 = 1;
+/// What the liar's arena is full of.
+pub const FILLING: u8 = 0x5a;
+
+pub const FROZEN: i32 = FIXED | libc::F_SEAL_WRITE;
+
+/// A hello, as src/layout.rs has it.
+#[derive(Clone, Copy)]
+pub struct Hello {
+    pub magic: [u8; 8],
+    pub version: u32,
+    pub flags: u32,
+    pub arena_bytes: u64,
+    pub depth: u32,
+    pub tickets: u32,
+}
+
+pub const HONEST: Hello = Hello {
+    magic: *b"bywash p",
+    version: 1,
+    flags: 0,
+    arena_bytes: ARENA as u64,
+    depth: DEPTH,
+    tickets: TICKETS,
+};
+
+impl Hello {
+    pub fn bytes(self) -> Vec<u8> {
+        let mut bytes = self.magic.to_vec();
+        bytes.extend(self.version.to_le_bytes());
+        bytes.extend(self.flags.to_le_bytes());
+        bytes.extend(self.arena_bytes.to_le_bytes());
+        bytes.extend(self.depth.to_le_bytes());
+        bytes.extend(self.tickets.to_le_bytes());
+        bytes
+    }
+}
+
+/// A peer that has presented itself in an honest way, and what it can write.
+pub struct Liar {
+    pub socket: OwnedFd,
+    /// What the victim receives, and what it returns.
+    pub to_victim: Words,
+    /// What the victim ships, and what it believes to come back.
+    pub from_victim: Words,
+    pub arena: OwnedFd,
+    /// What came with the victim's hello: its control memory, and its arena if it has one.
+    pub from_hello: Vec<OwnedFd>,
+}
+
+/// A victim and a liar.
+pub fn meet(class: &str, wait: &str) -> (Path, Liar) {
+    meet_with(class, options(class, wait))
+}
+
+/// As [`meet`], with options of the victim.
+pub fn meet_with(class: &str, options: Options) -> (Path, Liar) {
+    let arena = memory(ARENA, FIXED);
+    let words = Words::map(&arena, ARENA);
+    (0..words.count).for_each(|index| words.set(index, u64::from_ne_bytes([FILLING; 8])));
+    meet_over(class, options, arena)
+}
+
+/// As [`meet_with`], where the liar brings this arena.
+pub fn meet_over(class: &str, options: Options, arena: OwnedFd) -> (Path, Liar) {
+    let (here, there) = socket_pair().unwrap();
+    let control = memory(CONTROL_BYTES, FIXED);
+    let hello = match class {
+        "sealed" => Hello { flags: SEALED, arena_bytes: 0, ..HONEST },
+        _ => HONEST,
+    };
+    let files = [control.as_raw_fd(), arena.as_raw_fd()];
+    assert!(send(&there, &hello.bytes(), &files[..if class == "sealed" { 1 } else { 2 }]));
+    let options = options.arena_bytes(ARENA).depth(DEPTH).containers_out_max(TICKETS);
+    let path = Path::over(here, &options).unwrap();
+    let (greeting, from_hello) = receive(&there);
+    assert_eq!(greeting[..8], *b"bywash p");
+    let from_victim = Words::map(&from_hello[0], CONTROL_BYTES);
+    let to_victim = Words::map(&control, CONTROL_BYTES);
+    (path, Liar { socket: there, to_victim, from_victim, arena, from_hello })
+}
+
+/// Puts an entry into the ring that the victim receives from.
+pub fn put(liar: &Liar, number: usize, head: u64, pieces: &[(u64, u64)]) {
+    let entry = RING_HEAD + number * ENTRY;
+    for (at, (first, second)) in pieces.iter().enumerate() {
+        liar.to_victim.set(entry + 1 + 2 * at, *first);
+        liar.to_victim.set(entry + 2 + 2 * at, *second);
+    }
+    liar.to_victim.at(entry).store(head | 1, Release);
+}
+
+/// Head of an entry with so many pieces.
+pub fn pieces(count: u64) -> u64 {
+    count << 40 | 2 << 32
+}
+
+/// In the head of an entry: the message goes on in the next one.
+pub const MORE: u64 = 1 << 48;

@@ -1,0 +1,109 @@
+//! The addresses of a host: one resolver for TCP, UDP and QUIC.
+//!
+//! Invariant: a number is an address without a question to anybody; a name is asked for in a thread of its own, since the C
+//! library's resolver cannot be interrupted, and for no longer than [`LOOK_UP_LIMIT`]. Called by the ends.
+
+use crate::control::Control;
+use crate::error::Error;
+use rustix::event::PollFlags;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Time that whoever knows names may take to answer.
+const LOOK_UP_LIMIT: Duration = Duration::from_secs(20);
+
+/// The addresses of `host`, in the order in which they are to be tried (RFC 6724, as the C library sorts them). An empty
+/// host stands for all addresses of this machine: of both families at once, or of IPv4 where there is no IPv6.
+///
+/// # Errors
+/// That the name has no address, nobody who knows names answered in time, or the flow was cancelled; each with `name`,
+/// the endpoint as the user said it.
+pub(crate) fn addresses(
+    host: &str,
+    port: u16,
+    name: &str,
+    control: &Control,
+) -> Result<Vec<SocketAddr>, Error> {
+    if host.is_empty() {
+        return Ok(vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]);
+    }
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    if let Ok(address) = inner.parse::<IpAddr>() {
+        return Ok(vec![(address, port).into()]);
+    }
+    let failed = |error: io::Error| Error::io(format!("find the address of {name}"), error);
+    let found = look_up(inner, port, control)?.map_err(failed)?;
+    match found.is_empty() {
+        true => Err(failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address"))),
+        false => Ok(found),
+    }
+}
+
+/// `HOST:PORT` in its two parts; none: it is something else.
+pub(crate) fn split(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    Some((host, port.parse().ok()?))
+}
+
+/// Asks in another thread, which ends by itself when nobody waits for it any more.
+fn look_up(host: &str, port: u16, control: &Control) -> Result<io::Result<Vec<SocketAddr>>, Error> {
+    // Its end is the answer's: also that of a thread that could not be started.
+    let asked = Arc::new(Control::new()?);
+    let answer = Arc::new(OnceLock::new());
+    let (theirs, place, host) = (asked.clone(), answer.clone(), host.to_owned());
+    std::thread::Builder::new()
+        .name("look up".into())
+        .spawn(move || {
+            // Nobody else leaves one there.
+            let _ = place.set((host.as_str(), port).to_socket_addrs().map(Iterator::collect));
+            theirs.end();
+        })
+        .map_err(|error| Error::io("start a thread", error))?;
+    let until = Instant::now() + LOOK_UP_LIMIT;
+    if !control.wait(asked.over().as_fd(), PollFlags::IN, Some(until))? {
+        let reason = format!("nobody who knows names answered for {} s", LOOK_UP_LIMIT.as_secs());
+        return Ok(Err(io::Error::new(io::ErrorKind::TimedOut, reason)));
+    }
+    Ok(match answer.get() {
+        Some(Ok(found)) => Ok(Vec::clone(found)),
+        // An error of the resolver is a text of its own, and cannot be cloned.
+        Some(Err(error)) => Err(io::Error::new(error.kind(), error.to_string())),
+        None => Err(io::ErrorKind::NotFound.into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_names_and_nothing() {
+        let control = Control::new().unwrap();
+        let of = |host| addresses(host, 7, "x", &control);
+        assert_eq!(of("127.0.0.1").unwrap(), [SocketAddr::from(([127, 0, 0, 1], 7))]);
+        for host in ["::1", "[::1]"] {
+            assert_eq!(of(host).unwrap(), [SocketAddr::from((Ipv6Addr::LOCALHOST, 7))], "{host}");
+        }
+        assert_eq!(of("").unwrap().len(), 2);
+        assert!(of("localhost").unwrap().iter().all(|address| address.ip().is_loopback()));
+        let nobody = of("no-such-host.invalid").unwrap_err().to_string();
+        assert!(nobody.starts_with("cannot find the address of x"), "{nobody}");
+    }
+
+    #[test]
+    fn who_asks_for_a_name_can_be_cancelled() {
+        let control = Control::new().unwrap();
+        control.cancel();
+        assert!(matches!(addresses("localhost", 7, "x", &control), Err(Error::Cancelled)));
+    }
+
+    #[test]
+    fn addresses_in_two_parts() {
+        assert_eq!(split("[::1]:80"), Some(("[::1]", 80)));
+        assert_eq!(split("host:80"), Some(("host", 80)));
+        assert_eq!((split("host"), split("host:x")), (None, None));
+    }
+}

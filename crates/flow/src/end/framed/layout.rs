@@ -1,0 +1,78 @@
+//! Bytes that two ends exchange on a connection of which both say `whole`. Version 1, little-endian.
+//!
+//! ```text
+//!     each side, once          magic "BYWASHW\n"  version  role  zero
+//!                              8 bytes            2        2     4
+//!     who sends, any number    length 1..=4 MiB   data
+//!                              4                  length
+//!     who sends, once          zero               bytes of all data
+//!                              4                  8
+//! ```
+
+/// First bytes of a greeting.
+pub(super) const MAGIC: [u8; 8] = *b"BYWASHW\n";
+/// Version of this layout.
+pub(super) const VERSION: u16 = 1;
+/// Size of a greeting, in bytes.
+pub(super) const GREETING_BYTES: usize = 16;
+/// Size of the length in front of a frame's data, in bytes.
+pub(super) const HEAD_BYTES: usize = 4;
+/// Size of the count behind a zero length, in bytes.
+pub(super) const COUNT_BYTES: usize = 8;
+/// Largest frame, in bytes of data.
+pub(super) const FRAME_BYTES_MAX: usize = 4 << 20;
+
+/// What a side does on the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Role {
+    pub(crate) sends: bool,
+    pub(crate) receives: bool,
+}
+
+/// A greeting that is no greeting of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Misfit {
+    /// Other bytes: the peer has not said `whole`.
+    Plain,
+    /// Another version of the layout.
+    Version(u16),
+}
+
+impl Role {
+    /// The greeting of a side with this role.
+    pub(super) fn greeting(self) -> [u8; GREETING_BYTES] {
+        let mut bytes = [0; GREETING_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        let role = u16::from(self.sends) | u16::from(self.receives) << 1;
+        bytes[10..12].copy_from_slice(&role.to_le_bytes());
+        bytes
+    }
+
+    /// The role in a peer's greeting.
+    pub(super) fn of(greeting: &[u8; GREETING_BYTES]) -> Result<Role, Misfit> {
+        if greeting[..8] != MAGIC {
+            return Err(Misfit::Plain);
+        }
+        match u16::from_le_bytes([greeting[8], greeting[9]]) {
+            VERSION => Ok(Role { sends: greeting[10] & 1 != 0, receives: greeting[10] & 2 != 0 }),
+            version => Err(Misfit::Version(version)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_greeting() {
+        let role = Role { sends: true, receives: false };
+        assert_eq!(role.greeting(), *b"BYWASHW\n\x01\0\x01\0\0\0\0\0");
+        for role in [role, Role { sends: false, receives: true }, Role { sends: true, receives: true }] {
+            assert_eq!(Role::of(&role.greeting()), Ok(role));
+        }
+        assert_eq!(Role::of(b"GET / HTTP/1.0\r\n"), Err(Misfit::Plain));
+        assert_eq!(Role::of(b"BYWASHW\n\x02\0\x01\0\0\0\0\0"), Err(Misfit::Version(2)));
+    }
+}

@@ -1,0 +1,187 @@
+//! Streams with an end mark (`whole`): for sockets that cannot tell a sender that was killed from one that had no more.
+//!
+//! Both sides greet when they are connected, and each waits for the other's greeting before it moves anything; so a
+//! peer that was not told `whole` gets no data and gives none that could take a name. Then blocks go as frames
+//! ([`layout`]), and the end mark counts what came before it.
+//!
+//! Invariant: [`FramedInput`] ends in order only behind the end mark. Called by the ends of a flow.
+
+mod layout;
+
+use super::connection::Connected;
+use super::{Input, Output, Reading, Writing};
+use crate::control::Control;
+use crate::error::Error;
+use layout::{COUNT_BYTES, FRAME_BYTES_MAX, GREETING_BYTES, HEAD_BYTES, Misfit};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+pub(crate) use layout::Role;
+
+/// Time within which a peer must greet.
+const GREETING_LIMIT: Duration = Duration::from_secs(10);
+
+/// Greets the peer, and waits for its greeting. Answers what the peer does.
+///
+/// # Errors
+/// [`Error::Data`] when the peer does not say `whole`, or does nothing that goes with `role`; the kernel's; that the
+/// flow was cancelled.
+pub(crate) fn greet(connected: &Connected, role: Role, name: &str, control: &Control) -> Result<Role, Error> {
+    let failed = |error: Errno| Error::io(format!("greet the peer of {name}"), error);
+    // A new connection has room for so little.
+    rustix::net::send(&connected.socket, &role.greeting(), SendFlags::NOSIGNAL).map_err(failed)?;
+    let until = Instant::now() + GREETING_LIMIT;
+    let (mut greeting, mut came) = ([0; GREETING_BYTES], 0);
+    while came < GREETING_BYTES {
+        if !control.wait(connected.as_fd(), PollFlags::IN, Some(until))? {
+            return Err(Error::Data(format!(
+                "{name}: the peer has not greeted within {} seconds: say 'whole' at both ends, or at neither",
+                GREETING_LIMIT.as_secs()
+            )));
+        }
+        match rustix::net::recv(&connected.socket, &mut greeting[came..], RecvFlags::empty()) {
+            Ok((_, 0)) => return Err(unsaid(name)),
+            Ok((_, more)) => came += more,
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    let peer = Role::of(&greeting).map_err(|misfit| match misfit {
+        Misfit::Plain => unsaid(name),
+        Misfit::Version(version) => Error::Data(format!(
+            "{name}: the peer frames by version {version}, and this is version {}: use one release at both ends",
+            layout::VERSION
+        )),
+    })?;
+    let goes_together = (role.sends && peer.receives) || (role.receives && peer.sends);
+    match (goes_together, role.sends) {
+        (true, _) => Ok(peer),
+        (false, true) => {
+            Err(Error::Data(format!("{name}: both ends send: one of them must be the sink of its flow")))
+        }
+        (false, false) => {
+            Err(Error::Data(format!("{name}: both ends receive: one of them must be the source of its flow")))
+        }
+    }
+}
+
+fn unsaid(name: &str) -> Error {
+    Error::Data(format!("{name}: the peer does not say 'whole': say it at both ends, or at neither"))
+}
+
+/// Bytes out of frames.
+pub(crate) struct FramedInput {
+    reading: Reading,
+    /// Bytes of the frame that have not been read yet.
+    left: usize,
+    total: u64,
+    ended: bool,
+}
+
+impl FramedInput {
+    pub(crate) fn new(reading: Reading) -> FramedInput {
+        FramedInput { reading, left: 0, total: 0, ended: false }
+    }
+
+    /// Reads exactly as many bytes as there is room for.
+    fn exactly<const N: usize>(&mut self, control: &Control) -> Result<[u8; N], Error> {
+        let (mut bytes, mut came) = ([0; N], 0);
+        while came < N {
+            match self.reading.next(&mut bytes[came..], control)?.len() {
+                0 => return Err(self.broke_off()),
+                more => came += more,
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn broke_off(&self) -> Error {
+        Error::Data(format!(
+            "{} ended after {} bytes, without an end mark: the sender was killed or gave up",
+            self.reading.name, self.total
+        ))
+    }
+
+    /// Reads the head of the next frame, or the end mark.
+    fn begin_frame(&mut self, control: &Control) -> Result<(), Error> {
+        let length = u32::from_le_bytes(self.exactly::<HEAD_BYTES>(control)?) as usize;
+        let name = &self.reading.name;
+        match length {
+            0 => {
+                let count = u64::from_le_bytes(self.exactly::<COUNT_BYTES>(control)?);
+                if count != self.total {
+                    return Err(Error::Data(format!(
+                        "{}: {} bytes came, and the end mark says {count}",
+                        self.reading.name, self.total
+                    )));
+                }
+                self.ended = true;
+            }
+            length if length <= FRAME_BYTES_MAX => self.left = length,
+            length => return Err(Error::Data(format!("{name}: the peer sent a frame of {length} bytes"))),
+        }
+        Ok(())
+    }
+
+    /// The socket's own end.
+    pub(crate) fn reading(&self) -> &Reading {
+        &self.reading
+    }
+}
+
+impl Input for FramedInput {
+    fn next<'a>(&'a mut self, room: &'a mut [u8], control: &Control) -> Result<&'a [u8], Error> {
+        if self.left == 0 && !self.ended {
+            self.begin_frame(control)?;
+        }
+        if self.ended {
+            return Ok(&[]);
+        }
+        let most = self.left.min(room.len());
+        let read = self.reading.next(&mut room[..most], control)?.len();
+        if read == 0 {
+            return Err(self.broke_off());
+        }
+        self.left -= read;
+        self.total += read as u64;
+        Ok(&room[..read])
+    }
+}
+
+/// Bytes into frames.
+pub(crate) struct FramedOutput {
+    writing: Writing,
+    total: u64,
+}
+
+impl FramedOutput {
+    pub(crate) fn new(writing: Writing) -> FramedOutput {
+        FramedOutput { writing, total: 0 }
+    }
+
+    /// The socket's own end.
+    pub(crate) fn writing(&self) -> &Writing {
+        &self.writing
+    }
+}
+
+impl Output for FramedOutput {
+    fn put(&mut self, block: &[u8], control: &Control) -> Result<(), Error> {
+        for piece in block.chunks(FRAME_BYTES_MAX) {
+            self.writing.write_with(&(piece.len() as u32).to_le_bytes(), SendFlags::MORE, control)?;
+            self.writing.write_all(piece, control)?;
+            self.total += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, control: &Control) -> Result<(), Error> {
+        let mut mark = [0; HEAD_BYTES + COUNT_BYTES];
+        mark[HEAD_BYTES..].copy_from_slice(&self.total.to_le_bytes());
+        self.writing.write_all(&mark, control)?;
+        self.writing.finish(control)
+    }
+}

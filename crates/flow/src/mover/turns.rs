@@ -1,0 +1,184 @@
+//! Movers that take turns: drives a [`Race`] with the bytes of a flow, and measures what each turn costs.
+//!
+//! A mover takes over exactly where the one before it has stopped: at the position of each end, or with what a stream gives
+//! next.
+//!
+//! The cost of a turn is the time that passes, less the time for which the thread was ready and other programs had the
+//! processor: on a busy machine that is many times a turn, and falls on whoever is just moving. Flows that wait for a
+//! clock or for a peer are compared by processor time, since how long they wait says nothing of their mover.
+
+use super::race::Race;
+use super::{Job, Stop, run as run_one};
+use crate::end::{Reading, Writing};
+use crate::error::Error;
+use crate::plan::{Choice, Prefer};
+use crate::report::{Fallback, Share};
+use crate::sys;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+/// What a race has come to.
+pub(crate) struct Raced {
+    /// Whether everything was moved; else no mover is left that the kernel goes along with.
+    pub(crate) is_over: bool,
+    /// What each mover has moved, the one that went on first.
+    pub(crate) shares: Vec<Share>,
+    pub(crate) fallbacks: Vec<Fallback>,
+}
+
+/// Moves everything by `movers` in turns, the cheapest of which goes on.
+pub(crate) fn run(
+    movers: &[&Choice],
+    prefer: Prefer,
+    job: &mut Job<'_>,
+    from: &mut Reading,
+    to: &mut Writing,
+) -> Result<Raced, Error> {
+    let names: Vec<_> = movers.iter().map(|choice| choice.mover).collect();
+    let mut race = Race::new(&names, Some(bytes_left(job, from)).filter(|left| *left != u64::MAX));
+    let mut fallbacks = Vec::new();
+    let waits = job.pace.is_some() || from.position.is_none();
+    let prefer = if waits { Prefer::Cpu } else { prefer };
+    let clock = Clock::new(prefer);
+    let outcome = loop {
+        if bytes_left(job, from) == 0 {
+            break Ok(true);
+        }
+        let Some(turn) = race.next() else { break Ok(false) };
+        let before = (from.position, job.counts.bytes, clock.seconds());
+        job.turn = turn.bytes;
+        if let Some(choice) = movers.iter().find(|choice| choice.mover == turn.mover) {
+            job.block = choice.block;
+        }
+        let outcome = run_one(turn.mover, job, from, to);
+        let is_cut_short = std::mem::replace(&mut job.turn, u64::MAX) > 0;
+        match outcome {
+            Ok(()) => race.ran(job.counts.bytes - before.1, clock.seconds() - before.2),
+            Err(Stop::Failed(error)) => break Err(error),
+            Err(Stop::Unfit(why)) => {
+                fallbacks.push(Fallback { mover: turn.mover, why });
+                race.is_unfit(turn.mover);
+                continue;
+            }
+        }
+        let has_ended = match from.position {
+            None => is_cut_short,
+            position => position == before.0,
+        };
+        if has_ended {
+            break Ok(true);
+        }
+    };
+    let shares = shares(&race, prefer);
+    outcome.map(|is_over| Raced { is_over, shares, fallbacks })
+}
+
+fn bytes_left(job: &Job<'_>, from: &Reading) -> u64 {
+    from.left().unwrap_or(u64::MAX).min(job.left)
+}
+
+/// The clock of what is preferred, for the thread that made it.
+struct Clock {
+    prefer: Prefer,
+    begin: Instant,
+    /// The thread's row of the scheduler's statistics; none where the kernel keeps none.
+    statistics: Option<File>,
+}
+
+impl Clock {
+    fn new(prefer: Prefer) -> Clock {
+        let statistics = File::open("/proc/thread-self/schedstat").ok();
+        Clock { prefer, begin: Instant::now(), statistics }
+    }
+
+    /// Seconds until now, from a beginning of the clock's own.
+    fn seconds(&self) -> f64 {
+        match self.prefer {
+            Prefer::Time => (self.begin.elapsed().as_nanos() as f64 - self.ready_ns()) / 1e9,
+            Prefer::Cpu => sys::thread_time().as_secs_f64(),
+        }
+    }
+
+    /// Nanoseconds for which the thread was ready to run and did not: the second number of its statistics
+    /// (Documentation/scheduler/sched-stats.rst). Zero where the kernel keeps none.
+    fn ready_ns(&self) -> f64 {
+        let mut room = [0; 64];
+        let Some(Ok(bytes)) = self.statistics.as_ref().map(|file| file.read_at(&mut room, 0)) else {
+            return 0.0;
+        };
+        let text = std::str::from_utf8(&room[..bytes]).unwrap_or_default();
+        text.split(' ').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0.0)
+    }
+}
+
+fn shares(race: &Race, prefer: Prefer) -> Vec<Share> {
+    let (runners, winner) = race.standing();
+    let mut shares: Vec<Share> = runners
+        .iter()
+        .map(|runner| Share {
+            mover: runner.mover,
+            bytes: runner.bytes,
+            seconds_per_gb: runner.cost.map(|cost| cost * 1e9),
+            of: prefer,
+            won: Some(runner.mover) == winner && race.heats() > 0,
+        })
+        .collect();
+    shares.sort_by_key(|share| !share.won);
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    /// Keeps the thread on the first processor that it may use.
+    fn stay() {
+        let allowed = sched_getaffinity(None).unwrap();
+        let first = (0..CpuSet::MAX_CPU).find(|number| allowed.is_set(*number)).unwrap();
+        let mut one = CpuSet::new();
+        one.set(first);
+        sched_setaffinity(None, &one).unwrap();
+    }
+
+    #[test]
+    fn time_for_which_others_have_the_processor_is_not_counted() {
+        let is_over = AtomicBool::new(false);
+        let (counted, used, passed) = thread::scope(|scope| {
+            scope.spawn(|| {
+                stay();
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            let measured = scope.spawn(|| {
+                stay();
+                let (clock, begin, before) = (Clock::new(Prefer::Time), Instant::now(), sys::thread_time());
+                let first = clock.seconds();
+                while sys::thread_time() - before < Duration::from_millis(200) {}
+                (clock.seconds() - first, (sys::thread_time() - before).as_secs_f64(), begin.elapsed())
+            });
+            let measured = measured.join();
+            is_over.store(true, Ordering::Relaxed);
+            measured.unwrap()
+        });
+        let passed = passed.as_secs_f64();
+        assert!(passed > 1.5 * used, "the processor was not shared: {passed} s passed, {used} s were used");
+        assert!(
+            counted > 0.9 * used && counted < 1.1 * used + 0.01,
+            "{counted} s of {used} s, {passed} s passed"
+        );
+    }
+
+    #[test]
+    fn time_that_is_waited_for_is_counted() {
+        let clock = Clock::new(Prefer::Time);
+        let before = clock.seconds();
+        thread::sleep(Duration::from_millis(50));
+        assert!(clock.seconds() - before > 0.049);
+    }
+}

@@ -1,0 +1,78 @@
+//! What all connections of a flow that serves have come to.
+//!
+//! Bounded: as many pieces as there are pairs of ends and movers, and the first failures. Written by [`super::threads`] and
+//! [`super::exchange`] when a connection ends.
+
+use crate::error::Error;
+use crate::report::{Failed, Piece, Report};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Failures that are told one by one.
+const FAILURES_TOLD: usize = 8;
+
+/// What all connections have come to.
+#[derive(Default)]
+pub(super) struct Sums(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    connections: u64,
+    failed: u64,
+    cpu_seconds: f64,
+    pieces: Vec<Piece>,
+    failures: Vec<String>,
+}
+
+impl Sums {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that had a flow of its own has ended.
+    pub(super) fn add(&self, outcome: Result<Report, Failed>) {
+        match outcome {
+            Ok(report) => self.count(None, report.cpu_seconds, report.pieces),
+            Err(Failed { error, report }) => self.count(Some(error), report.cpu_seconds, report.pieces),
+        }
+    }
+
+    /// A connection has ended, in order or not.
+    pub(super) fn count(&self, error: Option<Error>, cpu_seconds: f64, pieces: Vec<Piece>) {
+        let mut state = self.state();
+        state.connections += 1;
+        state.cpu_seconds += cpu_seconds;
+        if let Some(error) = error.filter(|error| !matches!(error, Error::Cancelled)) {
+            state.failed += 1;
+            if state.failures.len() < FAILURES_TOLD {
+                state.failures.push(format!("a connection failed: {error}"));
+            }
+        }
+        for piece in pieces {
+            let same = |known: &&mut Piece| {
+                (&known.source, &known.sink, known.mover) == (&piece.source, &piece.sink, piece.mover)
+            };
+            match state.pieces.iter_mut().find(same) {
+                Some(known) => known.bytes += piece.bytes,
+                None => state.pieces.push(piece),
+            }
+        }
+    }
+
+    /// Processor time of a thread that serves many connections.
+    pub(super) fn spent(&self, seconds: f64) {
+        self.state().cpu_seconds += seconds;
+    }
+
+    /// Puts everything into a report. `refused`: connections that had to be turned away.
+    pub(super) fn tell(self, refused: u64, report: &mut Report) {
+        let state = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        report.cpu_seconds += state.cpu_seconds;
+        report.pieces = state.pieces;
+        let mut counts = format!("{} connections, {} failed", state.connections, state.failed);
+        if refused > 0 {
+            counts += &format!(", {refused} refused");
+        }
+        report.notes.push(counts);
+        report.notes.extend(state.failures);
+    }
+}

@@ -1,0 +1,82 @@
+//! Entries of a ring as somebody sees them who is neither its producer nor its consumer.
+//!
+//! What is seen is copied and may be over at once: good for counting what is on its way, when somebody asks. Nothing is
+//! believed: an index that is impossible counts as the nearest that is not.
+
+use crate::layout::{CONSUMER_INDEX, ENTRIES, turn_of, words_needed};
+use crate::shared::Shared;
+use bywash_sync::Ordering::Acquire;
+
+/// Looks into a ring of entries of `WORDS` words.
+#[derive(Clone, Debug)]
+pub struct View<const WORDS: usize> {
+    memory: Shared,
+    capacity: usize,
+}
+
+impl<const WORDS: usize> View<WORDS> {
+    /// A view of the ring in this memory.
+    ///
+    /// # Panics
+    /// If the memory is too small for [`words_needed`].
+    pub fn new(memory: Shared, capacity: usize) -> View<WORDS> {
+        assert!(memory.len() >= words_needed::<WORDS>(capacity));
+        View { memory, capacity }
+    }
+
+    /// Entries that are there, from the one behind so many on.
+    pub fn ready(&self, taken: u64) -> Vec<[u64; WORDS]> {
+        (taken..).take(self.capacity).map_while(|position| self.entry(position)).collect()
+    }
+
+    /// Entries that the consumer has not taken yet of so many that were put in.
+    pub fn untaken(&self, pushed: u64) -> Vec<[u64; WORDS]> {
+        let taken = self.memory.word(CONSUMER_INDEX).load(Acquire);
+        let least = pushed.saturating_sub(self.capacity as u64);
+        (taken.clamp(least, pushed)..pushed).map_while(|position| self.entry(position)).collect()
+    }
+
+    fn entry(&self, position: u64) -> Option<[u64; WORDS]> {
+        let start = ENTRIES + (position as usize & (self.capacity - 1)) * WORDS;
+        let first = self.memory.word(start).load(Acquire);
+        if first as u32 != turn_of(position, self.capacity) {
+            return None;
+        }
+        let mut entry = [first; WORDS];
+        for (index, word) in entry.iter_mut().enumerate().skip(1) {
+            *word = self.memory.load(start + index);
+        }
+        Some(entry)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Consumer, Producer};
+
+    #[test]
+    fn what_is_on_its_way_is_seen_and_stays() {
+        let memory = Shared::in_this_process(words_needed::<2>(4));
+        let view = View::<2>::new(memory.clone(), 4);
+        let mut producer = Producer::<2>::new(memory.clone(), 4);
+        let mut consumer = Consumer::<2>::new(memory.clone(), 4);
+        for number in 1..=6u64 {
+            assert!(producer.push(&[number << 32, number]).unwrap());
+            if number <= 3 {
+                assert_eq!(consumer.pop().map(|entry| entry[1]), Some(number));
+            }
+        }
+        let seconds = |entries: Vec<[u64; 2]>| entries.iter().map(|entry| entry[1]).collect::<Vec<u64>>();
+        assert_eq!(seconds(view.ready(3)), [4, 5, 6]);
+        assert_eq!(seconds(view.untaken(6)), [4, 5, 6]);
+        assert_eq!(consumer.pop().map(|entry| entry[1]), Some(4));
+        assert_eq!(seconds(view.untaken(6)), [5, 6]);
+        assert!(view.ready(6).is_empty());
+        // An index that cannot be.
+        memory.publish(CONSUMER_INDEX, 99);
+        assert!(view.untaken(6).is_empty());
+        memory.publish(CONSUMER_INDEX, 0);
+        assert_eq!(seconds(view.untaken(6)), [3, 4, 5, 6]);
+    }
+}

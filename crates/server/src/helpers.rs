@@ -1,0 +1,388 @@
+//! Threads that do for one user what may block: greeting, receiving descriptors, looking at what they lead to, closing it.
+//!
+//! ```text
+//!   core, control ──► waiting tasks of user 1000 ──► up to 16 threads, which may all be stuck
+//!                 ──► waiting tasks of user 1001 ──► ...
+//! ```
+//!
+//! A descriptor of somebody else's can lead to anything: a socket that lingers when it is closed, a file whose file system
+//! is a program, a device that does not answer. The kernel lets the thread wait that receives, looks at, maps, unmaps or
+//! closes it, with no limit. So such a thread serves one user alone: who lets the server wait does so to himself.
+//!
+//! Invariant: a task runs on a thread of its user's; to give one neither waits nor makes a thread. The number of threads
+//! is bounded for each user and overall, and a user that has none gets one even while others have taken all but the
+//! reserve. Called by the control thread, the core and the helpers themselves.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Deref;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Threads of one user.
+const OF_USER_MAX: usize = 16;
+/// Threads of all users; those beyond are for users that have none.
+const SHARED_MAX: usize = 256;
+/// Threads of all users, with the reserve.
+const THREADS_MAX: usize = 1024;
+/// Time for which a thread without a task waits for the next one.
+const LINGER: Duration = Duration::from_secs(1);
+/// Interval between attempts to make a thread that could not be made.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Something that may block.
+type Task = Box<dyn FnOnce() + Send>;
+
+/// Threads for each user's tasks. A copy leads to the same threads, which end when the last copy is dropped and every
+/// task is done.
+#[derive(Clone)]
+pub(crate) struct Helpers(Arc<Owner>);
+
+/// The right to give tasks; the threads have none.
+struct Owner(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// A thread is to be made.
+    more: Condvar,
+    /// Users whose threads are always made, however many there are: those who administer the server.
+    privileged: [u32; 2],
+}
+
+#[derive(Default)]
+struct State {
+    users: HashMap<u32, User>,
+    threads: usize,
+    begun: u64,
+    /// No copy of [`Helpers`] is left; what waits is still done.
+    ended: bool,
+}
+
+/// One user's tasks and threads; there is no entry for a user without any.
+struct User {
+    waiting: VecDeque<(Duration, Task)>,
+    threads: usize,
+    idle: usize,
+    /// Tasks that run, by number, and when each counts as stuck.
+    running: HashMap<u64, Instant>,
+    /// A task waits, for threads that are idle.
+    more: Arc<Condvar>,
+}
+
+impl Helpers {
+    /// Makes the thread that makes the others.
+    ///
+    /// # Errors
+    /// What the kernel says when it makes no thread.
+    pub(crate) fn start() -> std::io::Result<Helpers> {
+        let own = rustix::process::geteuid().as_raw();
+        let shared = Shared { state: Mutex::default(), more: Condvar::new(), privileged: [0, own] };
+        let shared = Arc::new(shared);
+        let spawner = shared.clone();
+        thread::Builder::new().name("helpers".into()).spawn(move || spawner.make_threads())?;
+        Ok(Helpers(Arc::new(Owner(shared))))
+    }
+
+    /// Makes helpers that have no threads: [`Helpers::do_waiting`] does the tasks.
+    #[cfg(feature = "testing")]
+    pub(crate) fn without_threads() -> Helpers {
+        let shared = Shared { state: Mutex::default(), more: Condvar::new(), privileged: [0; 2] };
+        Helpers(Arc::new(Owner(Arc::new(shared))))
+    }
+
+    /// Does every task that waits, in the caller's thread; answers whether there was one.
+    #[cfg(feature = "testing")]
+    pub(crate) fn do_waiting(&self) -> bool {
+        let shared = &self.0.0;
+        let mut busy = false;
+        let mut state = shared.lock();
+        while let Some(uid) = state.users.keys().next().copied() {
+            busy = true;
+            while !state.users[&uid].waiting.is_empty() {
+                state = shared.do_next(state, uid);
+            }
+            state.users.remove(&uid);
+        }
+        busy
+    }
+
+    /// Has something done for a user, now or when one of the user's threads is free. A task that takes longer than `limit`
+    /// counts as stuck.
+    pub(crate) fn give(&self, uid: u32, limit: Duration, task: impl FnOnce() + Send + 'static) {
+        let shared = &self.0.0;
+        let mut state = shared.lock();
+        let user = state.users.entry(uid).or_insert_with(User::new);
+        user.waiting.push_back((limit, Box::new(task)));
+        if user.idle >= user.waiting.len() {
+            user.more.notify_one();
+        } else {
+            shared.more.notify_one();
+        }
+    }
+
+    /// Has something closed, unmapped or dropped for a user.
+    pub(crate) fn close(&self, uid: u32, what: impl Send + 'static) {
+        self.give(uid, CLOSING_LIMIT, move || drop(what));
+    }
+
+    /// Refuses a user whose threads cannot take more, with the reason.
+    ///
+    /// # Errors
+    /// Some of the user's threads are stuck, or a user without threads could not have one.
+    pub(crate) fn check(&self, uid: u32) -> Result<(), String> {
+        let (state, now) = (self.0.0.lock(), Instant::now());
+        let Some(user) = state.users.get(&uid) else {
+            return match state.threads < THREADS_MAX || self.0.0.privileged.contains(&uid) {
+                true => Ok(()),
+                false => {
+                    Err(format!("all {THREADS_MAX} threads are stuck with what other users have passed"))
+                }
+            };
+        };
+        match user.running.values().filter(|until| **until < now).count() {
+            0 => Ok(()),
+            stuck => Err(format!(
+                "{stuck} of the threads that close what user {uid} has passed are stuck: a file or socket does not let \
+                 itself be closed; end the program that passed it"
+            )),
+        }
+    }
+}
+
+/// Time that closing a descriptor or unmapping memory may take.
+pub(crate) const CLOSING_LIMIT: Duration = Duration::from_secs(5);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.lock().ended = true;
+        self.0.more.notify_one();
+    }
+}
+
+/// Something of a user's, which one of the user's threads drops wherever this is dropped.
+#[derive(Debug)]
+pub(crate) struct Foreign<T: Send + 'static> {
+    /// None: it was taken out.
+    what: Option<T>,
+    uid: u32,
+    helpers: Helpers,
+}
+
+impl<T: Send + 'static> Foreign<T> {
+    pub(crate) fn new(what: T, uid: u32, helpers: Helpers) -> Foreign<T> {
+        Foreign { what: Some(what), uid, helpers }
+    }
+
+    /// It, for a thread that may block.
+    pub(crate) fn take(&mut self) -> Option<T> {
+        self.what.take()
+    }
+}
+
+impl<T: Send + 'static> Deref for Foreign<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.what.as_ref().expect("it is taken out by the last who has it")
+    }
+}
+
+impl<T: Send + 'static> Drop for Foreign<T> {
+    fn drop(&mut self) {
+        if let Some(what) = self.what.take() {
+            self.helpers.close(self.uid, what);
+        }
+    }
+}
+
+impl std::fmt::Debug for Helpers {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("helpers")
+    }
+}
+
+impl User {
+    fn new() -> User {
+        User { waiting: VecDeque::new(), threads: 0, idle: 0, running: HashMap::new(), more: Arc::default() }
+    }
+
+    /// Whether a thread more would have something to do.
+    fn wants_thread(&self) -> bool {
+        self.waiting.len() > self.idle && self.threads < OF_USER_MAX
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each change is one step, so that whoever panicked has left nothing half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes threads as they are needed, until nobody can give tasks any more and none waits.
+    fn make_threads(self: Arc<Shared>) {
+        let mut state = self.lock();
+        loop {
+            while let Some(uid) = self.next(&state) {
+                if !self.make_thread(&mut state, uid) {
+                    break;
+                }
+            }
+            let waits = state.users.values().any(User::wants_thread);
+            if state.ended && !state.users.values().any(|user| !user.waiting.is_empty()) {
+                return;
+            }
+            state = match waits || state.ended {
+                // A thread may have ended by then, or the kernel make one again.
+                true => self.more.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner).0,
+                false => self.more.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// A user for whom a thread is to be made: one without any comes first.
+    fn next(&self, state: &State) -> Option<u32> {
+        let wanting = || state.users.iter().filter(|(_, user)| user.wants_thread());
+        let first = wanting().find(|(uid, user)| {
+            user.threads == 0 && (state.threads < THREADS_MAX || self.privileged.contains(uid))
+        });
+        let more = || wanting().find(|_| state.threads < SHARED_MAX);
+        first.or_else(more).map(|(uid, _)| *uid)
+    }
+
+    /// Makes a thread for a user; false: the kernel makes none now.
+    fn make_thread(self: &Arc<Shared>, state: &mut State, uid: u32) -> bool {
+        let Some(user) = state.users.get_mut(&uid) else { return true };
+        let (shared, more) = (self.clone(), user.more.clone());
+        let made = thread::Builder::new().name("helper".into()).spawn(move || shared.work(uid, &more));
+        if let Err(error) = &made {
+            tracing::warn!("cannot make a thread for user {uid}: {error}");
+            return false;
+        }
+        user.threads += 1;
+        state.threads += 1;
+        true
+    }
+
+    /// Does a user's tasks until there is none for a while.
+    fn work(&self, uid: u32, more: &Condvar) {
+        let mut state = self.lock();
+        let mut until = Instant::now() + LINGER;
+        loop {
+            let ended = state.ended;
+            let Some(user) = state.users.get_mut(&uid) else { return };
+            if !user.waiting.is_empty() {
+                state = self.do_next(state, uid);
+                until = Instant::now() + LINGER;
+                continue;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || ended {
+                return self.leave(&mut state, uid);
+            }
+            user.idle += 1;
+            state = more.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            if let Some(user) = state.users.get_mut(&uid) {
+                user.idle -= 1;
+            }
+        }
+    }
+
+    /// Does the first of a user's tasks that wait.
+    fn do_next<'a>(&'a self, mut state: MutexGuard<'a, State>, uid: u32) -> MutexGuard<'a, State> {
+        let number = state.begun;
+        let Some(user) = state.users.get_mut(&uid) else { return state };
+        let Some((limit, task)) = user.waiting.pop_front() else { return state };
+        user.running.insert(number, Instant::now() + limit);
+        state.begun += 1;
+        drop(state);
+        // A task that panics has told so; its thread goes on for the others.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(task));
+        let mut state = self.lock();
+        state.users.get_mut(&uid).map(|user| user.running.remove(&number));
+        state
+    }
+
+    /// A thread of a user's ends.
+    fn leave(&self, state: &mut State, uid: u32) {
+        state.threads -= 1;
+        if let Some(user) = state.users.get_mut(&uid) {
+            user.threads -= 1;
+            if user.threads == 0 && user.waiting.is_empty() {
+                state.users.remove(&uid);
+            }
+        }
+        self.more.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn who_is_stuck_is_so_alone() {
+        let helpers = Helpers::start().unwrap();
+        let (release, wait) = channel::<()>();
+        let wait = Arc::new(Mutex::new(wait));
+        for _ in 0..2 * OF_USER_MAX {
+            let wait = wait.clone();
+            helpers.give(1000, Duration::ZERO, move || {
+                let _ = wait.lock().unwrap().recv();
+            });
+        }
+        let (done, is_done) = channel();
+        helpers.give(1001, LIMIT, move || done.send(()).unwrap());
+        is_done.recv_timeout(LIMIT).unwrap();
+        assert!(helpers.check(1001).is_ok());
+        let end = Instant::now() + LIMIT;
+        while helpers.check(1000).is_ok() {
+            assert!(Instant::now() < end);
+            thread::yield_now();
+        }
+        assert!(helpers.check(1000).unwrap_err().contains("user 1000"));
+        assert!(helpers.0.0.lock().users[&1000].threads <= OF_USER_MAX);
+        drop(release);
+        while helpers.check(1000).is_err() {
+            assert!(Instant::now() < end);
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_first_thread_of_a_user_is_kept_free() {
+        let helpers = Helpers::start().unwrap();
+        let (release, wait) = channel::<()>();
+        let wait = Arc::new(Mutex::new(wait));
+        let users = (SHARED_MAX / OF_USER_MAX) as u32 + 4;
+        for uid in 0..users {
+            for _ in 0..OF_USER_MAX {
+                let wait = wait.clone();
+                helpers.give(10_000 + uid, LIMIT, move || {
+                    let _ = wait.lock().unwrap().recv();
+                });
+            }
+        }
+        let (done, is_done) = channel();
+        helpers.give(1, LIMIT, move || done.send(()).unwrap());
+        is_done.recv_timeout(LIMIT).unwrap();
+        assert!(helpers.0.0.lock().threads <= SHARED_MAX + users as usize + 1);
+        drop(release);
+    }
+
+    #[test]
+    fn what_waits_at_the_end_is_still_done() {
+        let helpers = Helpers::start().unwrap();
+        let (done, is_done) = channel();
+        for number in 0..100 {
+            let done = done.clone();
+            helpers.give(7, LIMIT, move || done.send(number).unwrap());
+        }
+        drop(helpers);
+        for _ in 0..100 {
+            is_done.recv_timeout(LIMIT).unwrap();
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Commands about labels, for a store that no server has: taking a device, and writing its label again.
+
+use super::labels::{Found, look, write_first, write_next};
+use super::{IdentityError, check_room, volume_block};
+use crate::error::Error;
+use bywash_device::{Device, Medium, Spec, read_alone, write_alone};
+use bywash_volume::{BlockSize, Bytes, Contents, DeviceId, Identity, Label, Store};
+
+/// Takes a device into a store, and writes a label on it; answers the identity on that.
+///
+/// A device that the store knows from before devices had labels keeps its volumes: what they have where labels are to
+/// be moves. Any other is new, and what it holds is lost, for which `lose` has to name that. What a crash has
+/// interrupted is finished by doing it again.
+///
+/// # Errors
+/// [`Error::Identity`] if the device holds something that `lose` does not name, or the store knows another of that name;
+/// [`Error::Store`] if there is no room for what is to move; [`Error::Device`] if the device fails.
+pub fn adopt(store: &Store, spec: &Spec, lose: Option<&str>) -> Result<DeviceId, Error> {
+    let mut device = open(spec)?;
+    adopt_open(store, &spec.name, &mut *device, lose)
+}
+
+pub(super) fn adopt_open(
+    store: &Store,
+    name: &str,
+    device: &mut dyn Device,
+    lose: Option<&str>,
+) -> Result<DeviceId, Error> {
+    let block = volume_block(name, device)?;
+    let size = Bytes(device.geometry().bytes);
+    check_room(name, size.0, block)?;
+    let found = look(device)?;
+    let devices = store.devices()?;
+    if let Found::Label(label) = &found
+        && let Some(other) = devices.iter().find(|other| other.identity.id() == Some(label.id))
+        && other.identity != (Identity::Label { id: label.id, is_written: false })
+    {
+        let (name, known) = (other.name.clone(), other.identity.to_string());
+        return Err(IdentityError::Known { name, known }.into());
+    }
+    let known = devices.into_iter().find(|device| device.name == name).map(|device| device.identity);
+    let id = match known {
+        Some(Identity::Label { id, is_written: false }) => id,
+        Some(Identity::None) => {
+            check_lost(name, &found, lose, |found| matches!(found, Found::Label(_)))?;
+            let id = DeviceId::random().map_err(Error::io("get random numbers"))?;
+            make_room(store, name, device, block)?;
+            let moves = store.make_room_for_label(name)?;
+            copy(device, block, &moves)?;
+            store.take_label(name, id, &moves)?;
+            id
+        }
+        Some(known) => {
+            return Err(IdentityError::Known { name: name.to_owned(), known: known.to_string() }.into());
+        }
+        None => {
+            check_lost(name, &found, lose, |found| !matches!(found, Found::Blank))?;
+            DeviceId::random().map_err(Error::io("get random numbers"))?
+        }
+    };
+    store.attach_labelled(name, id, size, block, Contents::Unknown)?;
+    write_first(device, id, name, false, None)?;
+    store.label_written(name)?;
+    Ok(id)
+}
+
+/// Writes a device's label again, with another name (`to`), or because it was lost (`is_vouched`: the caller knows that
+/// it is the device that the store has by that name); answers the identity on it.
+///
+/// # Errors
+/// [`Error::Identity`] if it is another device, or its label is there and nothing is to be changed; [`Error::Store`] if the
+/// name cannot be had; [`Error::Device`] if the device fails.
+pub fn relabel(store: &Store, spec: &Spec, to: Option<&str>, is_vouched: bool) -> Result<DeviceId, Error> {
+    let mut device = open(spec)?;
+    relabel_open(store, &spec.name, &mut *device, to, is_vouched)
+}
+
+pub(super) fn relabel_open(
+    store: &Store,
+    name: &str,
+    device: &mut dyn Device,
+    to: Option<&str>,
+    is_vouched: bool,
+) -> Result<DeviceId, Error> {
+    let block = volume_block(name, device)?;
+    let size = Bytes(device.geometry().bytes);
+    check_room(name, size.0, block)?;
+    let known = store.device(name)?.identity;
+    let Identity::Label { id, .. } = known else {
+        return Err(IdentityError::NeverLabelled(name.to_owned()).into());
+    };
+    let found = look(device)?;
+    match found {
+        Found::Label(label) if label.id == id => {
+            let to = to.filter(|to| *to != name || label.name != name);
+            let to = to.ok_or_else(|| IdentityError::Unchanged(name.to_owned()))?;
+            if to != name {
+                store.rename_device(name, to)?;
+            }
+            write_next(device, &Label { name: to.to_owned(), size, ..label })?;
+        }
+        // The label of another device is nobody's mistake to be vouched for.
+        Found::Label(label) => return Err(IdentityError::foreign(name.to_owned(), &label, false).into()),
+        found if !is_vouched => {
+            let (name, known) = (name.to_owned(), known.to_string());
+            return Err(IdentityError::NoLabel { name, known, found: found.what() }.into());
+        }
+        _ => {
+            store.attach_labelled(name, id, size, block, Contents::Unknown)?;
+            let new_name = to.unwrap_or(name);
+            if new_name != name {
+                store.rename_device(name, new_name)?;
+            }
+            write_first(device, id, new_name, false, None)?;
+        }
+    }
+    store.label_written(to.unwrap_or(name))?;
+    Ok(id)
+}
+
+fn open(spec: &Spec) -> Result<Box<dyn Device>, Error> {
+    match spec.medium {
+        Medium::Memory(_) => Err(IdentityError::Memory(spec.name.clone()).into()),
+        Medium::File(_) => Ok(spec.open()?),
+    }
+}
+
+/// Whether nothing is lost that was not named.
+fn check_lost(
+    name: &str,
+    found: &Found,
+    lose: Option<&str>,
+    is_loss: impl Fn(&Found) -> bool,
+) -> Result<(), Error> {
+    let what = found.what();
+    if !is_loss(found) || lose == Some(what.as_str()) {
+        return Ok(());
+    }
+    Err(match found {
+        Found::Label(label) => IdentityError::foreign(name.to_owned(), label, false),
+        _ => IdentityError::Holds { name: name.to_owned(), what },
+    }
+    .into())
+}
+
+/// Makes what is new of a device known, which has become larger since: there may be room for what is to move.
+fn make_room(store: &Store, name: &str, device: &dyn Device, block: BlockSize) -> Result<(), Error> {
+    let size = Bytes(device.geometry().bytes);
+    store.attach_device(name, size, block, Contents::Unknown)?;
+    Ok(())
+}
+
+/// Copies the contents of blocks that move, durably.
+fn copy(device: &mut dyn Device, block: BlockSize, moves: &[bywash_volume::Move]) -> Result<(), Error> {
+    for moved in moves {
+        // Both are on the device, which the store has checked.
+        let (Some(from), Some(to)) = (block.span(moved.from), block.span(moved.to)) else { continue };
+        let bytes = read_alone(device, from.start.0, from.length.0 as usize)?;
+        write_alone(device, to.start.0, &bytes)?;
+    }
+    Ok(())
+}

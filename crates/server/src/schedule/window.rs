@@ -1,0 +1,450 @@
+//! Windows: what each user may have in flight at a device while several users want it.
+//!
+//! A device serves what it was given in an order of its own, mostly the one in which it came. What a user gets of it is
+//! therefore as what the user has in flight to what all have (Little's law), whoever's turn it was, and whoever fills a
+//! deep queue makes the others wait behind it. So while several users want a device, each may have a *window* in flight:
+//! its share of what keeps the device busy, and one command at least. A user who is alone has no window.
+//!
+//! The cost in flight that keeps a device busy is found by trying. A *round* measures what the device does in the time
+//! of a few windows. Windows are doubled while that makes it do [`GAIN`] more, and halved while that makes it do hardly
+//! less; both are tried again now and then. Only rounds count in which a window held a user back. Costs are those of
+//! turns: bytes, and [`REQUEST`] for each command.
+//!
+//! Called by [`super::ByUser`], for each command that a device is given and has done. No clock but the caller's is read, so
+//! that the same commands at the same times lead to the same windows.
+
+use super::{Client, REQUEST};
+
+/// Time for which a user counts as one who wants the device, after the user's last command was done.
+const PRESENCE_NS: u64 = 1_000_000_000;
+/// Windows that are served in a round before its measurement begins, and while it lasts.
+const SETTLING: i64 = 1;
+const MEASURED: i64 = 4;
+/// Least commands of a measurement.
+const COMMANDS: u32 = 32;
+/// Part by which a device must do more for windows twice as large.
+const GAIN: f64 = 1.0 / 16.0;
+/// Rounds between two trials.
+const REST: u64 = 16;
+/// Costliest commands that the window of a share of 1 can be worth: more than are in flight at any device.
+const WINDOW_MAX: i64 = 1 << 13;
+
+/// Windows of a device's users.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Windows {
+    /// By the users' indices.
+    users: Vec<Option<Usage>>,
+    /// Users who want the device, or did until lately.
+    present: Vec<Client>,
+    /// Their shares.
+    shares: i64,
+    /// Cost that a share of 1 may have in flight.
+    window: i64,
+    round: Round,
+    trial: Trial,
+    /// True if the next trial is one of larger windows.
+    tries_larger: bool,
+    rested_at_ns: u64,
+    looked_ns: u64,
+}
+
+/// Commands that a user has in flight, as one cost.
+#[derive(Clone, Debug)]
+struct Usage {
+    user: Client,
+    share: i64,
+    cost: i64,
+    /// Cost of a user's costliest command, of late.
+    costliest: i64,
+    seen_ns: u64,
+    is_present: bool,
+}
+
+/// A measurement of what the device does.
+#[derive(Clone, Debug, Default)]
+struct Round {
+    /// Cost to be served before it begins, and while it lasts.
+    settling: i64,
+    measured: i64,
+    began_ns: u64,
+    served: i64,
+    commands: u32,
+    /// True if a window has held a user back since the round began.
+    held: bool,
+}
+
+/// Size of windows that is being tried, and the work of the device in a round before.
+#[derive(Clone, Copy, Debug, Default)]
+enum Trial {
+    #[default]
+    None,
+    Larger {
+        before: f64,
+    },
+    Smaller {
+        before: f64,
+    },
+}
+
+/// Cost of a command of so many bytes.
+fn cost_of(bytes: u64) -> i64 {
+    bytes.min(1 << 30) as i64 + REQUEST
+}
+
+impl Windows {
+    /// Notes a command of a user's that the device was given; answers whether the user may have no more in flight. True in
+    /// the second place: it changes for others too.
+    pub(super) fn submitted(&mut self, user: Client, share: i64, bytes: u64, now: u64) -> (bool, bool) {
+        let cost = cost_of(bytes);
+        let known = self.of(user, share);
+        known.cost += cost;
+        known.costliest = cost.max(known.costliest - known.costliest / 64);
+        known.seen_ns = now;
+        let is_new = !std::mem::replace(&mut known.is_present, true);
+        if is_new {
+            self.present.push(user);
+            self.shares += share;
+            self.begin_anew(now);
+        }
+        (self.is_held(user), is_new)
+    }
+
+    /// Notes that the device has done a command of a user's; true: it changes for others who may have more in flight.
+    pub(super) fn completed(&mut self, user: Client, bytes: u64, now: u64) -> bool {
+        let cost = cost_of(bytes);
+        if let Some(known) = self.known(user) {
+            // Commands of a user who was forgotten meanwhile are still done.
+            known.cost = (known.cost - cost).max(0);
+            known.seen_ns = now;
+        }
+        let is_changed = self.present.len() > 1 && self.measure(cost, now);
+        is_changed | (now.saturating_sub(self.looked_ns) > PRESENCE_NS / 4 && self.look_who_is_there(now))
+    }
+
+    /// Returns whether a user may have no more in flight now.
+    pub(super) fn is_held(&mut self, user: Client) -> bool {
+        let (window, is_contended) = (self.window, self.present.len() > 1);
+        let Some(known) = self.known(user) else { return false };
+        let is_held = is_contended && known.cost >= window.saturating_mul(known.share).max(1);
+        self.round.held |= is_held;
+        is_held
+    }
+
+    /// User with this number among those who want the device; none: there are not so many.
+    pub(super) fn present(&self, number: usize) -> Option<Client> {
+        self.present.get(number).copied()
+    }
+
+    fn known(&mut self, user: Client) -> Option<&mut Usage> {
+        self.users.get_mut(user.index())?.as_mut().filter(|known| known.user == user)
+    }
+
+    fn of(&mut self, user: Client, share: i64) -> &mut Usage {
+        if self.users.len() <= user.index() {
+            self.users.resize(user.index() + 1, None);
+        }
+        let place = &mut self.users[user.index()];
+        if place.as_ref().is_none_or(|known| known.user != user) {
+            // Whoever had the place is gone, and is counted until it is looked at who is there.
+            *place = Some(Usage { user, share, cost: 0, costliest: 0, seen_ns: 0, is_present: false });
+        }
+        place.get_or_insert_with(|| unreachable!("it is there"))
+    }
+
+    /// Forgets those who have wanted nothing for long; true: there were some.
+    fn look_who_is_there(&mut self, now: u64) -> bool {
+        self.looked_ns = now;
+        let before = self.present.len();
+        let Windows { users, present, shares, .. } = self;
+        *shares = 0;
+        present.retain(|user| {
+            let known = users.get_mut(user.index()).and_then(Option::as_mut);
+            let Some(known) = known.filter(|known| known.user == *user) else { return false };
+            known.is_present = known.cost > 0 || now.saturating_sub(known.seen_ns) <= PRESENCE_NS;
+            *shares += if known.is_present { known.share } else { 0 };
+            known.is_present
+        });
+        let is_changed = present.len() < before;
+        if is_changed {
+            self.begin_anew(now);
+        }
+        is_changed
+    }
+
+    /// The window of a share of 1 in which each share is worth a command at least.
+    fn smallest(&self) -> i64 {
+        let known = self.present.iter().filter_map(|user| self.users[user.index()].as_ref());
+        let (costliest, share) = known
+            .fold((1, i64::MAX), |(cost, share), known| (cost.max(known.costliest), share.min(known.share)));
+        (costliest / share.max(1)).max(1)
+    }
+
+    /// Begins to measure anew, with windows that were found: others want the device now.
+    fn begin_anew(&mut self, now: u64) {
+        self.window = match self.trial {
+            Trial::None => self.window,
+            Trial::Larger { .. } => self.window / 2,
+            Trial::Smaller { .. } => self.window.saturating_mul(2),
+        };
+        (self.trial, self.rested_at_ns) = (Trial::None, now);
+        self.tries_larger = true;
+        self.next_round();
+    }
+
+    fn next_round(&mut self) {
+        let smallest = self.smallest();
+        self.window = self.window.clamp(smallest, smallest * WINDOW_MAX);
+        let all = self.window.saturating_mul(self.shares.max(1));
+        self.round = Round {
+            settling: all.saturating_mul(SETTLING),
+            measured: all.saturating_mul(MEASURED),
+            ..Round::default()
+        };
+    }
+
+    /// Counts what was done in the round; true: the windows are others now.
+    fn measure(&mut self, cost: i64, now: u64) -> bool {
+        let round = &mut self.round;
+        if round.settling > 0 {
+            round.settling -= cost;
+            (round.began_ns, round.held) = (now, false);
+            return false;
+        }
+        round.served += cost;
+        round.commands += 1;
+        let elapsed = now.saturating_sub(round.began_ns);
+        if round.served < round.measured || round.commands < COMMANDS || elapsed == 0 {
+            return false;
+        }
+        let rate = round.served as f64 / elapsed as f64;
+        let (before, held) = (self.window, round.held);
+        self.take_rate(rate, held, now, elapsed);
+        self.next_round();
+        self.window != before
+    }
+
+    /// Draws the conclusion of a round.
+    fn take_rate(&mut self, rate: f64, held: bool, now: u64, elapsed: u64) {
+        match self.trial {
+            Trial::None if held && now >= self.rested_at_ns => {
+                let larger =
+                    std::mem::replace(&mut self.tries_larger, false) || self.window <= self.smallest();
+                self.tries_larger |= !larger;
+                self.try_other(larger, rate);
+            }
+            // Nobody was held back: windows matter to nobody now.
+            Trial::None => {}
+            Trial::Larger { before } if rate >= before * (1.0 + GAIN) => self.try_other(true, rate),
+            Trial::Larger { .. } => {
+                self.window /= 2;
+                self.rest(now, elapsed);
+            }
+            Trial::Smaller { before } if rate * (1.0 + GAIN) > before => self.rest(now, elapsed),
+            Trial::Smaller { .. } => {
+                self.window = self.window.saturating_mul(2);
+                self.rest(now, elapsed);
+            }
+        }
+    }
+
+    fn try_other(&mut self, larger: bool, before: f64) {
+        if larger {
+            self.window = self.window.saturating_mul(2);
+            self.trial = Trial::Larger { before };
+        } else {
+            self.window /= 2;
+            self.trial = Trial::Smaller { before };
+        }
+    }
+
+    fn rest(&mut self, now: u64, elapsed: u64) {
+        self.trial = Trial::None;
+        self.rested_at_ns = now.saturating_add(elapsed.saturating_mul(REST));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ByUser, Limits};
+    use super::*;
+    use std::cmp::Reverse;
+    use std::collections::{BinaryHeap, VecDeque};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A device that serves what it was given in the order in which it came.
+    #[derive(Clone, Copy)]
+    struct Slow {
+        /// Commands that it serves at a time, each for so long and for its bytes.
+        lanes: usize,
+        command_ns: u64,
+        bytes_per_second: u64,
+        depth: usize,
+    }
+
+    /// A user who always has so many commands waiting or in flight.
+    #[derive(Clone, Copy)]
+    struct Wanting {
+        share: u32,
+        commands: usize,
+        bytes: u64,
+        /// Time from a command's end until the user wants the next one.
+        thinks_ns: u64,
+    }
+
+    /// Work that the device did for a user.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct Got {
+        bytes: u64,
+        commands: u64,
+        waited_ns: u64,
+    }
+
+    impl Got {
+        fn latency_ns(self) -> u64 {
+            self.waited_ns / self.commands.max(1)
+        }
+    }
+
+    const MANY: Wanting = Wanting { share: 1, commands: 512, bytes: 256 << 10, thinks_ns: 0 };
+    const FEW: Wanting = Wanting { share: 1, commands: 4, bytes: 64 << 10, thinks_ns: 0 };
+    const ONE: Wanting = Wanting { share: 1, commands: 1, bytes: 4 << 10, thinks_ns: 0 };
+    /// 50 MB/s, as the disk of which the guide tells.
+    const DISK: Slow = Slow { lanes: 1, command_ns: 20_000, bytes_per_second: 50_000_000, depth: 128 };
+    /// Much at a time, of which none is fast.
+    const FAR: Slow = Slow { lanes: 64, command_ns: 1_000_000, bytes_per_second: 1_000_000_000, depth: 128 };
+
+    /// Event of the model: a command is done, or a user wants one.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    enum Event {
+        Done { user: usize, since: u64 },
+        Wants { user: usize },
+    }
+
+    /// Serves users, the first of them for a second before the others come; answers what each got in the two seconds at the end.
+    fn contend(device: Slow, users: &[Wanting]) -> Vec<Got> {
+        let (begin, end) = (3 * SECOND, 5 * SECOND);
+        let mut schedule = ByUser::new();
+        let limits = |user: &Wanting| Limits { share: user.share, ..Limits::default() };
+        let members: Vec<_> = users
+            .iter()
+            .enumerate()
+            .map(|(uid, user)| schedule.join(uid as u32, limits(user)).unwrap())
+            .collect();
+        let mut waiting: Vec<VecDeque<u64>> = vec![VecDeque::new(); users.len()];
+        // As the schedule knows them, from their first command on.
+        let mut known = vec![None; users.len()];
+        let (mut queue, mut served, mut events) = (VecDeque::new(), 0, BinaryHeap::new());
+        let mut got = vec![Got::default(); users.len()];
+        for (user, wanting) in users.iter().enumerate() {
+            let from = if user == 0 { 0 } else { SECOND };
+            (0..wanting.commands).for_each(|_| events.push(Reverse((from, Event::Wants { user }))));
+        }
+        while let Some(Reverse((now, event))) = events.pop()
+            && now < end
+        {
+            match event {
+                Event::Wants { user } => {
+                    waiting[user].push_back(now);
+                    schedule.wants(members[user]);
+                }
+                Event::Done { user, since } => {
+                    served -= 1;
+                    schedule.completed(known[user].unwrap(), users[user].bytes, now);
+                    events.push(Reverse((now + users[user].thinks_ns, Event::Wants { user })));
+                    if now >= begin {
+                        got[user].bytes += users[user].bytes;
+                        got[user].commands += 1;
+                        got[user].waited_ns += now - since;
+                    }
+                }
+            }
+            while queue.len() + served < device.depth
+                && let Some(member) = schedule.next(now)
+            {
+                let user = members.iter().position(|other| *other == member).unwrap();
+                let bytes = users[user].bytes;
+                queue.push_back((user, waiting[user].pop_front().unwrap()));
+                schedule.served(member, bytes, now);
+                known[user] = schedule.submitted(member, bytes, now);
+                if waiting[user].is_empty() {
+                    schedule.wants_nothing(member);
+                }
+            }
+            while served < device.lanes
+                && let Some((user, since)) = queue.pop_front()
+            {
+                served += 1;
+                let takes = device.command_ns + users[user].bytes * SECOND / device.bytes_per_second;
+                events.push(Reverse((now + takes, Event::Done { user, since })));
+            }
+        }
+        got
+    }
+
+    fn rate_of(got: &[Got]) -> u64 {
+        got.iter().map(|got| got.bytes).sum::<u64>() / 2
+    }
+
+    #[test]
+    fn a_deep_queue_of_large_commands_leaves_others_their_share() {
+        let alone = rate_of(&contend(DISK, &[MANY]));
+        let got = contend(DISK, &[MANY, FEW]);
+        let part = got[1].bytes as f64 / (got[0].bytes + got[1].bytes) as f64;
+        assert!((0.4..0.6).contains(&part), "{part}: {got:?}");
+        assert!(rate_of(&got) as f64 > 0.95 * alone as f64, "{got:?}, {alone} alone");
+        // Who asks for one small thing at a time waits for a few large ones, and not for a queue of them.
+        let got = contend(DISK, &[MANY, ONE]);
+        let large_ns = DISK.command_ns + MANY.bytes * SECOND / DISK.bytes_per_second;
+        assert!(got[1].latency_ns() < 4 * large_ns, "{got:?}");
+        assert!(rate_of(&got) as f64 > 0.95 * alone as f64, "{got:?}, {alone} alone");
+    }
+
+    #[test]
+    fn a_device_that_does_much_at_a_time_is_kept_busy() {
+        let alone = rate_of(&contend(FAR, &[MANY]));
+        for other in [ONE, FEW, Wanting { thinks_ns: 100_000_000, ..ONE }] {
+            let got = contend(FAR, &[MANY, other]);
+            assert!(rate_of(&got) as f64 > 0.85 * alone as f64, "{got:?}, {alone} alone");
+            assert!(got[1].latency_ns() < 3 * FAR.command_ns, "{got:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_alone_has_the_whole_queue() {
+        let deep = Wanting { bytes: 4096, ..MANY };
+        for device in [DISK, FAR] {
+            let got = contend(device, &[deep])[0];
+            let takes = device.command_ns + 4096 * SECOND / device.bytes_per_second;
+            let most = device.lanes as u64 * 2 * SECOND / takes;
+            assert!(got.commands >= most * 99 / 100, "{got:?} of {most}");
+        }
+    }
+
+    #[test]
+    fn shares_reach_into_the_queue() {
+        for (first, second) in [(1, 3), (3, 1), (1, 8)] {
+            let got = contend(DISK, &[Wanting { share: first, ..MANY }, Wanting { share: second, ..MANY }]);
+            let ratio = got[1].bytes as f64 / got[0].bytes as f64 * f64::from(first) / f64::from(second);
+            assert!((0.85..1.15).contains(&ratio), "{first} to {second}: {ratio}, {got:?}");
+        }
+    }
+
+    #[test]
+    fn who_thinks_in_between_finds_no_queue() {
+        let now_and_then = Wanting { thinks_ns: SECOND / 2, ..ONE };
+        let got = contend(DISK, &[MANY, now_and_then]);
+        let large_ns = DISK.command_ns + MANY.bytes * SECOND / DISK.bytes_per_second;
+        assert!(got[1].latency_ns() < 4 * large_ns, "{got:?}");
+    }
+
+    #[test]
+    fn many_users_of_different_kinds_all_have_theirs() {
+        let got = contend(DISK, &[MANY, FEW, MANY, Wanting { commands: 64, bytes: 4096, ..MANY }, MANY]);
+        let all: u64 = got.iter().map(|got| got.bytes + got.commands * REQUEST as u64).sum();
+        for got in &got {
+            let part = (got.bytes + got.commands * REQUEST as u64) as f64 / all as f64;
+            assert!((0.12..0.35).contains(&part), "{part}: {got:?}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A server without threads: its caller's thread does what each of the threads would do, one round after the other.
+//!
+//! For fuzzers and tests, in which an input brings about the same steps in the same order each time, and no thread waits
+//! for another to be given a processor. It is the same server: the same rounds of the core and of the control thread, the
+//! same tasks of helpers and of the administrator, without the waiting between them. A client that lets a helper wait
+//! lets the caller wait.
+
+use crate::bell::Bell;
+use crate::control::{Control, House, status};
+use crate::core::Core;
+use crate::core::order::{Order, Orders};
+use crate::error::Error;
+use crate::helpers::Helpers;
+use crate::server::{Options, Ready, house};
+use bywash_link::SocketFile;
+use bywash_protocol::report::Status;
+use std::cell::RefCell;
+use std::io;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::Instant;
+
+/// A server that its caller steps.
+pub struct Stepped {
+    house: Arc<House>,
+    control: Control,
+    core: Rc<RefCell<Core>>,
+    helpers: Helpers,
+    /// Name of its socket.
+    name: Option<SocketFile>,
+}
+
+impl Stepped {
+    /// Opens the devices and listens.
+    ///
+    /// # Errors
+    /// Those of [`crate::Server::start`].
+    pub fn start(options: Options) -> Result<Stepped, Error> {
+        let Ready { store, devices, listener, name } = Ready::new(&options, Vec::new())?;
+        let bell = |error| Error::io("make a bell")(io::Error::from(error));
+        let (orders, waiting, rung) = Orders::new().map_err(bell)?;
+        let helpers = Helpers::without_threads();
+        let core = Core::new(orders.clone(), waiting, rung.clone(), options.patience, helpers.clone());
+        let core = Rc::new(RefCell::new(core.map_err(bell)?.stepped()));
+        CORES.with_borrow_mut(|cores| cores.push((rung, Rc::downgrade(&core))));
+        let house = house(options.limits, store, devices, orders, helpers.clone())?;
+        let control = Control::stepped(house.clone(), listener).map_err(Error::io("begin to listen"))?;
+        Ok(Stepped { house, control, core, helpers, name: Some(name) })
+    }
+
+    /// Does a round of each thread's work.
+    pub fn step(&mut self) {
+        self.control.step();
+        self.helpers.do_waiting();
+        self.core.borrow_mut().round(false);
+    }
+
+    /// Connections that are there, and clients of which something still is.
+    pub fn clients(&self) -> usize {
+        self.control.clients()
+    }
+
+    /// Reports what the server does.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the core has stopped.
+    pub fn status(&self) -> Result<Status, Error> {
+        let stopped = |stopped| Error::Io { what: "ask the core", source: io::Error::other(stopped) };
+        status(&self.house).map_err(stopped)
+    }
+}
+
+impl Drop for Stepped {
+    fn drop(&mut self) {
+        drop(self.name.take());
+        // Nobody carries it out any more but this round.
+        let _ = self.house.orders.send(Order::Stop);
+        self.step();
+        // At the end of the thread the list may have gone before.
+        let _ = CORES.try_with(|cores| {
+            cores.borrow_mut().retain(|(_, core)| !Weak::ptr_eq(core, &Rc::downgrade(&self.core)));
+        });
+    }
+}
+
+/// A core, with the bell that orders ring.
+type Known = (Arc<Bell>, Weak<RefCell<Core>>);
+
+thread_local! {
+    /// Cores that this thread steps.
+    static CORES: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The core that hears this bell, if the caller's thread steps it.
+pub(crate) fn core_of(bell: &Arc<Bell>) -> Option<Rc<RefCell<Core>>> {
+    // At the end of the thread there is none any more.
+    let found = CORES.try_with(|cores| {
+        let cores = cores.borrow();
+        let found = cores.iter().find(|(own, _)| Arc::ptr_eq(own, bell));
+        found.and_then(|(_, core)| core.upgrade())
+    });
+    found.ok().flatten()
+}
+
+/// Does rounds until the core has sent something, or until then.
+pub(crate) fn step_until_there<T>(
+    core: &RefCell<Core>,
+    receiver: &Receiver<T>,
+    until: Option<Instant>,
+) -> Result<T, RecvTimeoutError> {
+    loop {
+        match receiver.try_recv() {
+            Ok(sent) => return Ok(sent),
+            Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+            Err(TryRecvError::Empty) => {}
+        }
+        if until.is_some_and(|until| until <= Instant::now()) {
+            return Err(RecvTimeoutError::Timeout);
+        }
+        core.borrow_mut().round(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bywash_link::{Messages, connect};
+    use bywash_protocol::{Access, Answer, Ask, MESSAGE_BYTES_MAX, VERSION};
+    use std::time::Duration;
+
+    const STEPS: usize = 100;
+
+    fn ask(server: &mut Stepped, messages: &Messages, ask: &Ask) -> Answer {
+        messages.send(&ask.to_bytes().unwrap(), &[], Duration::ZERO).unwrap();
+        for _ in 0..STEPS {
+            server.step();
+            if let Some(packet) = messages.try_receive().unwrap() {
+                return Answer::of_bytes(&packet.bytes).unwrap();
+            }
+        }
+        panic!("{ask:?}: no answer in {STEPS} steps");
+    }
+
+    #[test]
+    fn all_is_done_in_the_callers_thread() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let mut options = Options::new(&socket);
+        options.devices.push("fast=mem:4M,pages=4K".parse().unwrap());
+        let mut server = Stepped::start(options).unwrap();
+        let messages = Messages::over(connect(&socket).unwrap(), MESSAGE_BYTES_MAX);
+        let hello = Ask::Hello { version: VERSION, name: "one".into() };
+        assert!(matches!(ask(&mut server, &messages, &hello), Answer::Welcome { .. }));
+        let (volume, device) = ("a".to_owned(), "fast".into());
+        let own = rustix::process::geteuid().as_raw();
+        let create =
+            Ask::Create { volume: volume.clone(), device, bytes: 2 << 20, owner: own, group: 0, mode: 0o600 };
+        assert_eq!(ask(&mut server, &messages, &create), Answer::Done {});
+        let open = Ask::Open { volume: volume.clone(), access: Access::ReadWrite };
+        assert!(matches!(ask(&mut server, &messages, &open), Answer::Granted(_)));
+        // The administrator waits for the core, which is stepped meanwhile.
+        assert_eq!(ask(&mut server, &messages, &Ask::Revoke { volume }), Answer::Done {});
+        assert_eq!(server.status().unwrap().clients.len(), 1);
+        drop(messages);
+        (0..STEPS).for_each(|_| server.step());
+        assert_eq!((server.status().unwrap().clients.len(), server.clients()), (0, 0));
+        drop(server);
+        assert!(!socket.exists() && CORES.with_borrow(Vec::is_empty));
+    }
+}

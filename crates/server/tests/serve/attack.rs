@@ -1,0 +1,362 @@
+//! Another user's attacks on a server with a victim beside: what each does costs the attacker alone.
+
+use crate::peer::{LIMIT, Peer, ask, pattern};
+use crate::process::Serving;
+use bywash_channel::{Client, Options as ChannelOptions, Submission, Wait};
+use bywash_disks::FileSystem;
+use bywash_link::{Messages, connect, socket_pair};
+use bywash_peers::Lingering;
+use bywash_protocol::layout::{Opcode, Status};
+use bywash_protocol::{Access, Answer, Ask, Code, MESSAGE_BYTES_MAX, VERSION};
+use rustix::process::{Gid, Uid};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The attackers' user, which need not exist.
+const ATTACKER: u32 = 54_321;
+/// Longest that anything of the victim's may take; the server was frozen for as long as a socket lingers.
+pub const BOUND: Duration = Duration::from_secs(5);
+
+/// A server that an attacker can reach; none, if this is not root and so cannot be somebody else.
+pub fn serving(device: &str, limits: &str) -> Option<Serving> {
+    use std::os::unix::fs::PermissionsExt;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can attack as another user");
+        return None;
+    }
+    let serving = Serving::start(device, limits);
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(serving.folder(), mode).unwrap();
+    let admin = serving.peer();
+    admin.create_as("log", "fast", 1 << 20, 0, 0o666).unwrap();
+    Some(serving)
+}
+
+/// Does something as the attackers' user, in a thread of its own.
+pub fn as_attacker<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    let attack = || {
+        let (user, group) = (Uid::from_raw(ATTACKER), Gid::from_raw(ATTACKER));
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        act()
+    };
+    thread::scope(|scope| scope.spawn(attack).join().unwrap())
+}
+
+/// Passes a lingering socket on; false: the kernel did not take it.
+fn send(lingering: &mut Lingering, messages: &Messages, bytes: &[u8]) -> bool {
+    lingering.pass(|socket| messages.send(bytes, &[socket], LIMIT).is_ok())
+}
+
+/// The attacker's connection, and its channel with a copy of the socket that leads there.
+fn with_channel(socket: &Path) -> (Peer, Messages) {
+    let mut peer = Peer::connect(socket);
+    let (here, there) = socket_pair().unwrap();
+    let copy = Messages::over(here.try_clone().unwrap(), 512);
+    let options = ChannelOptions::new().depth(8).arena_bytes(1 << 16).wait(Wait::Adaptive);
+    let making = thread::spawn(move || Client::over(here, &options).unwrap());
+    let (answer, _) = peer.ask_with(Ask::Channel {}, &[there.as_fd()]).unwrap();
+    assert_eq!(answer, Answer::Done {});
+    peer.channel = Some(making.join().unwrap());
+    (peer, copy)
+}
+
+/// Somebody else connects, asks, reads and writes, none of which takes long.
+pub fn check_victim(serving: &Serving, victim: &mut Peer, grant: u64, round: u64) {
+    let began = Instant::now();
+    victim.write(grant, 0, &pattern(round, 4096)).unwrap();
+    assert_eq!(victim.read(grant, 0, 4096).unwrap(), pattern(round, 4096));
+    // As long as a client is silent before it has to wake the server.
+    thread::sleep(Duration::from_millis(2));
+    victim.write(grant, 0, &pattern(round, 4096)).unwrap();
+    let mut other = serving.peer().with_channel();
+    let theirs = other.open("log", Access::Read).unwrap().grant;
+    assert_eq!(other.read(theirs, 0, 4096).unwrap(), pattern(round, 4096));
+    assert!(began.elapsed() < BOUND, "round {round} took {:?}", began.elapsed());
+}
+
+/// A descriptor that blocks when it is closed, passed over every socket that leads to the server, in every way.
+#[test]
+fn a_descriptor_that_blocks_when_it_is_closed_stops_its_user_alone() {
+    let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
+    let socket = serving.socket();
+    let mut victim = serving.peer().with_channel();
+    let grant = victim.open("log", Access::ReadWrite).unwrap().grant;
+    let to_bytes = |what: &Ask| what.to_bytes().unwrap();
+    let mut sent = Vec::new();
+    let mut kept = Vec::new();
+    for round in 0..7 {
+        let mut lingering = Lingering::new();
+        let taken = as_attacker(|| match round {
+            // Before hello, where none is ever expected.
+            0 => {
+                let messages = Messages::over(connect(&socket).unwrap(), MESSAGE_BYTES_MAX);
+                send(
+                    &mut lingering,
+                    &messages,
+                    &to_bytes(&Ask::Hello { version: VERSION, name: String::new() }),
+                )
+            }
+            // With an ask that has none, and the connection stays.
+            1 => {
+                let peer = Peer::connect(&socket);
+                let is_taken = send(&mut lingering, &peer.messages, &to_bytes(&Ask::Volumes {}));
+                kept.push(peer);
+                is_taken
+            }
+            // As the same, and the connection is closed at once.
+            2 => send(&mut lingering, &Peer::connect(&socket).messages, &to_bytes(&Ask::Volumes {})),
+            // As a file, and as a channel's socket.
+            3 => send(&mut lingering, &Peer::connect(&socket).messages, &to_bytes(&Ask::OpenDescriptor {})),
+            4 => send(&mut lingering, &Peer::connect(&socket).messages, &to_bytes(&Ask::Channel {})),
+            // Over the channel's socket, which stays open or not.
+            _ => {
+                let (peer, channel) = with_channel(&socket);
+                let is_taken = send(&mut lingering, &channel, b"hello");
+                // A doorbell makes the server look.
+                channel.send(&[1], &[], LIMIT).unwrap();
+                if round == 5 {
+                    kept.push(peer);
+                }
+                is_taken
+            }
+        });
+        // In front of it the kernel is asked not to let descriptors in, if it is new enough.
+        assert!(taken || round == 0, "round {round}");
+        sent.push(lingering);
+        for _ in 0..3 {
+            check_victim(&serving, &mut victim, grant, round);
+        }
+    }
+    // The attacker is told why it is not let in any more.
+    let hello = Ask::Hello { version: VERSION, name: String::new() };
+    let come = || {
+        as_attacker(|| {
+            let messages = Messages::over(connect(&socket).unwrap(), MESSAGE_BYTES_MAX);
+            // It may be turned away before it has said a word.
+            let _ = messages.send(&to_bytes(&hello), &[], LIMIT);
+            Answer::of_bytes(&messages.receive(LIMIT).unwrap().bytes).unwrap()
+        })
+    };
+    let end = Instant::now() + LIMIT;
+    loop {
+        match come() {
+            Answer::Refused(refused) => {
+                assert_eq!(refused.code, Code::Limit);
+                assert!(refused.message.contains("stuck"), "{}", refused.message);
+                break;
+            }
+            _ => assert!(Instant::now() < end, "the attacker is still let in"),
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    // When the peers have gone the sockets let themselves be closed, and nothing is held against anybody.
+    drop((sent, kept));
+    while !matches!(come(), Answer::Welcome { .. }) {
+        assert!(Instant::now() < end + LIMIT, "the attacker is not let in again");
+        thread::sleep(Duration::from_millis(100));
+    }
+    let (answer, _) = ask(&victim.messages, &Ask::Volumes {}, &[]);
+    assert_eq!(answer, Answer::Report {});
+}
+
+/// Requests that each connection always has under way, and their bytes.
+#[derive(Clone, Copy)]
+struct Load {
+    requests: usize,
+    bytes: usize,
+}
+
+const SMALL: Load = Load { requests: 16, bytes: 512 };
+
+/// Counts the writes that are done over some connections.
+fn load(socket: &Path, connections: usize, each: Load, time: Duration) -> u64 {
+    let Load { requests, bytes } = each;
+    let mut peers: Vec<_> = (0..connections)
+        .map(|_| {
+            let mut peer = Peer::connect(socket).with_channel();
+            let grant = peer.open("log", Access::ReadWrite).unwrap().grant;
+            let channel = peer.channel.as_mut().unwrap();
+            let buffers: Vec<_> = (0..requests).map(|_| channel.alloc(bytes).unwrap()).collect();
+            (peer, grant, buffers)
+        })
+        .collect();
+    let (end, mut done) = (Instant::now() + time, 0);
+    while Instant::now() < end {
+        for (peer, grant, buffers) in &mut peers {
+            let channel = peer.channel.as_mut().unwrap();
+            while let Some(buffer) = buffers.pop() {
+                let arguments = [*grant, 0, bytes as u64, 0, 0, 0];
+                let submission = Submission::new(Opcode::Write as u8).arguments(arguments);
+                channel.submit(submission.buffer(buffer)).unwrap();
+            }
+            while let Some(completed) = channel.try_reap().unwrap() {
+                buffers.extend(completed.buffer);
+                done += 1;
+            }
+        }
+        thread::sleep(Duration::from_micros(200));
+    }
+    done
+}
+
+/// The device is what is scarce, and the attacker has twenty connections for the victim's one.
+#[test]
+fn many_connections_have_one_share() {
+    let Some(serving) = serving("fast=mem:16M,pages=4K,bandwidth=1M/s", "") else { return };
+    let (socket, time) = (serving.socket(), Duration::from_secs(3));
+    let (attacker, victim) = thread::scope(|scope| {
+        let attacker = scope.spawn(|| as_attacker(|| load(&socket, 20, SMALL, time)));
+        let victim = load(&socket, 1, SMALL, time);
+        (attacker.join().unwrap(), victim)
+    });
+    // One in twenty-one, if each connection had a share.
+    assert!(victim as f64 > 0.35 * (attacker + victim) as f64, "{victim} beside {attacker}");
+}
+
+/// The attacker could fill the device's queue, and the victim has few requests under way.
+#[test]
+fn nobody_waits_behind_a_queue_that_another_fills() {
+    let Some(serving) = serving("fast=mem:16M,pages=4K,bandwidth=50M/s", "") else { return };
+    let (socket, time) = (serving.socket(), Duration::from_secs(4));
+    let (many, few) = (Load { requests: 16, bytes: 64 << 10 }, Load { requests: 4, bytes: 64 << 10 });
+    let (attacker, victim) = thread::scope(|scope| {
+        let attacker = scope.spawn(|| as_attacker(|| load(&socket, 20, many, time)));
+        let victim = load(&socket, 1, few, time);
+        (attacker.join().unwrap(), victim)
+    });
+    // One in thirty, if it had as much of the device as of its queue.
+    assert!(victim as f64 > 0.35 * (attacker + victim) as f64, "{victim} beside {attacker}");
+    // The device had something to do all the time: 763 requests a second, if nothing else were in the way.
+    assert!(attacker + victim > 1500, "{victim} beside {attacker}");
+}
+
+/// All connections of a user together have the user's rate.
+#[test]
+fn a_rate_is_kept_over_all_connections() {
+    let limits = format!("[user.{ATTACKER}]\nrequests = 500");
+    let Some(serving) = serving("fast=mem:16M,pages=4K", &limits) else { return };
+    let done = as_attacker(|| load(&serving.socket(), 20, SMALL, Duration::from_secs(3)));
+    // 1,500, and a burst; it would be 30,000. What is under way was let in, too.
+    assert!((500..2500).contains(&done), "{done}");
+}
+
+/// All connections of a user together have the user's memory and files.
+#[test]
+fn memory_and_files_are_limited_over_all_connections() {
+    let limits = "[default]\narena = \"8M\"\ndescriptors = 3";
+    let Some(serving) = serving("fast=mem:16M,pages=4K", limits) else { return };
+    let socket = serving.socket();
+    let file = std::fs::File::create_new(serving.folder().join("passed")).unwrap();
+    file.set_len(1 << 20).unwrap();
+    as_attacker(|| {
+        // Of 4 MiB each, and what the rings take.
+        let _first = Peer::connect(&socket).with_channel();
+        let second = Peer::connect(&socket);
+        let (here, there) = socket_pair().unwrap();
+        let options = ChannelOptions::new().depth(64).arena_bytes(4 << 20).wait(Wait::Adaptive);
+        let making = thread::spawn(move || drop(Client::over(here, &options)));
+        let refused = second.ask_with(Ask::Channel {}, &[there.as_fd()]).unwrap_err();
+        assert_eq!(refused.code, Code::Limit);
+        assert!(refused.message.contains("8388608"), "{}", refused.message);
+        drop(there);
+        making.join().unwrap();
+        let peers: Vec<Peer> = (0..4).map(|_| Peer::connect(&socket)).collect();
+        let passed: Vec<_> =
+            peers.iter().map(|peer| peer.ask_with(Ask::OpenDescriptor {}, &[file.as_fd()])).collect();
+        assert_eq!(passed.iter().filter(|passed| passed.is_ok()).count(), 3);
+        assert_eq!(passed[3].as_ref().unwrap_err().code, Code::Limit);
+    });
+    // Others have their own.
+    let victim = serving.peer().with_channel();
+    victim.ask_with(Ask::OpenDescriptor {}, &[file.as_fd()]).unwrap();
+}
+
+/// Clients that connect, use a disk and leave, again and again: none of what takes long is done by the core, by the system
+/// calls that it makes.
+#[test]
+fn who_comes_and_goes_is_not_the_cores_business() {
+    if std::process::Command::new("strace").arg("-V").output().is_err() {
+        eprintln!("skipped: there is no strace to look at the core with");
+        return;
+    }
+    let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
+    let admin = serving.peer();
+    admin.create_as("slow", "disk", 1 << 20, 0, 0o666).unwrap();
+    let socket = serving.socket();
+    let come = || {
+        let mut peer = Peer::connect(&socket);
+        let options = ChannelOptions::new().depth(8).arena_bytes(16 << 20).wait(Wait::Adaptive);
+        peer.make_channel(options);
+        let grant = peer.open("slow", Access::ReadWrite).unwrap().grant;
+        peer.write(grant, 0, &[7; 4096]).unwrap();
+    };
+    come();
+    let log = serving.folder().join("calls");
+    let core = serving.threads("core")[0].to_string();
+    let mut strace = std::process::Command::new("strace")
+        .args(["-qq", "-o", log.to_str().unwrap(), "-p", &core])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let calls = || std::fs::read_to_string(&log).unwrap_or_default();
+    let end = Instant::now() + LIMIT;
+    // As soon as it sees something.
+    while calls().is_empty() && Instant::now() < end {
+        as_attacker(come);
+    }
+    for _ in 0..20 {
+        as_attacker(come);
+    }
+    let pid = rustix::process::Pid::from_raw(strace.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    strace.wait().unwrap();
+    let calls = calls();
+    assert!(calls.contains("io_uring_enter"), "nothing was seen: {calls}");
+    for forbidden in [
+        "io_uring_register(",
+        "mmap(",
+        "munmap(",
+        "close(",
+        "recvmsg(",
+        "fstat(",
+        "fcntl(",
+        "open",
+        "clone",
+        "fallocate(",
+    ] {
+        let made: Vec<&str> = calls.lines().filter(|line| line.starts_with(forbidden)).collect();
+        assert!(made.is_empty(), "{made:?}");
+    }
+}
+
+/// A server of root's writes a user's file with the user's rights, and not into what the file system keeps for root.
+#[test]
+fn the_reserve_of_a_file_system_is_not_taken_through_the_server() {
+    const BYTES: u64 = 32 << 20;
+    let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
+    let place = match FileSystem::with_options("ext4", BYTES, &["-m", "25", "-b", "4096"], "loop") {
+        Ok(place) => place,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let file = std::fs::File::create_new(place.path().join("theirs")).unwrap();
+    file.set_len(BYTES).unwrap();
+    rustix::fs::fchown(&file, Some(Uid::from_raw(ATTACKER)), Some(Gid::from_raw(ATTACKER))).unwrap();
+    let free = || {
+        let free = rustix::fs::fstatvfs(&file).unwrap();
+        (free.f_bfree * free.f_frsize, free.f_bavail * free.f_frsize)
+    };
+    let (all, available) = free();
+    let mut peer = as_attacker(|| Peer::connect(&serving.socket()).with_channel());
+    let granted = peer.ask_with(Ask::OpenDescriptor {}, &[file.as_fd()]).unwrap();
+    let Answer::Granted(granted) = granted.0 else { panic!("{granted:?}") };
+    let refused =
+        (0..BYTES).step_by(64 << 10).find_map(|at| peer.write(granted.grant, at, &[1; 64 << 10]).err());
+    assert_eq!(refused, Some(Status::NoSpace));
+    let left = free().0;
+    // The kernel does not fail the file's own maps.
+    assert!(left + (256 << 10) >= all - available, "{left} bytes left of {}", all - available);
+}

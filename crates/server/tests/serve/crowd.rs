@@ -1,0 +1,203 @@
+//! Another user's crowd of connections, and files whose file system does not answer: others notice little, and the attacker
+//! is told what the limit is.
+
+use crate::attack::{BOUND, as_attacker, check_victim, serving};
+use crate::peer::{LIMIT, Peer, pattern};
+use bywash_channel::{Options as ChannelOptions, Wait};
+use bywash_link::{Messages, connect, socket_pair};
+use bywash_peers::SilentFile;
+use bywash_protocol::{Access, Answer, Ask, Code, MESSAGE_BYTES_MAX, VERSION};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Connects, says hello, and returns the connection and the server's answer.
+fn answer_to_hello(socket: &Path) -> (Messages, Answer) {
+    let messages = Messages::over(connect(socket).unwrap(), MESSAGE_BYTES_MAX);
+    let hello = Ask::Hello { version: VERSION, name: String::new() };
+    // It may be turned away before it has said a word.
+    let _ = messages.send(&hello.to_bytes().unwrap(), &[], LIMIT);
+    let answer = Answer::of_bytes(&messages.receive(LIMIT).unwrap().bytes).unwrap();
+    (messages, answer)
+}
+
+fn refusal(answer: Answer) -> String {
+    match answer {
+        Answer::Refused(refused) => {
+            assert_eq!(refused.code, Code::Limit, "{refused}");
+            refused.message
+        }
+        answer => panic!("{answer:?}"),
+    }
+}
+
+#[test]
+fn a_silent_file_system() {
+    SilentFile::play();
+}
+
+/// A file of a file system that is a program, and that program does not answer: passed with every ask that can have one,
+/// and with one that cannot.
+#[test]
+fn a_file_whose_file_system_does_not_answer_stops_its_user_alone() {
+    let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
+    // Ends before the server, which could not be killed while it closes such a file.
+    let silent = match SilentFile::new("crowd::a_silent_file_system") {
+        Ok(silent) => silent,
+        Err(why) => return println!("left out: {why}"),
+    };
+    let socket = serving.socket();
+    let mut victim = serving.peer().with_channel();
+    let grant = victim.open("log", Access::ReadWrite).unwrap().grant;
+    let mut kept = Vec::new();
+    for (round, ask) in [Ask::OpenDescriptor {}, Ask::Channel {}, Ask::Volumes {}].iter().enumerate() {
+        for stays in [true, false] {
+            as_attacker(|| {
+                let peer = Peer::connect(&socket);
+                peer.messages.send(&ask.to_bytes().unwrap(), &[silent.as_fd()], LIMIT).unwrap();
+                if stays {
+                    kept.push(peer);
+                }
+            });
+            for _ in 0..3 {
+                check_victim(&serving, &mut victim, grant, round as u64);
+            }
+        }
+    }
+    drop(kept);
+    // The attacker is told, and let in again when the file system has ended.
+    let end = Instant::now() + 2 * LIMIT;
+    loop {
+        match as_attacker(|| answer_to_hello(&socket).1) {
+            Answer::Refused(refused) => break assert!(refused.message.contains("stuck"), "{refused}"),
+            _ => assert!(Instant::now() < end, "the attacker is still let in"),
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    drop(silent);
+    while !matches!(as_attacker(|| answer_to_hello(&socket).1), Answer::Welcome { .. }) {
+        assert!(Instant::now() < end + LIMIT, "the attacker is not let in again");
+        thread::sleep(Duration::from_millis(100));
+    }
+    check_victim(&serving, &mut victim, grant, 9);
+}
+
+/// Connections that say nothing: a user has so many at a time, and learns that.
+#[test]
+fn greetings_under_way_are_limited_for_each_user() {
+    let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
+    let socket = serving.socket();
+    let mut victim = serving.peer().with_channel();
+    let grant = victim.open("log", Access::ReadWrite).unwrap().grant;
+    as_attacker(|| {
+        let silent: Vec<_> = (0..64).map(|_| connect(&socket).unwrap()).collect();
+        let end = Instant::now() + LIMIT;
+        // The server may not have let all of them in yet.
+        let said = loop {
+            match answer_to_hello(&socket).1 {
+                Answer::Welcome { .. } => assert!(Instant::now() < end, "all of them are let in"),
+                answer => break refusal(answer),
+            }
+        };
+        assert!(said.contains("have not said hello"), "{said}");
+        drop(silent);
+    });
+    check_victim(&serving, &mut victim, grant, 1);
+}
+
+/// A user who takes all descriptors that the server may have: there is a share for everybody else.
+#[test]
+fn descriptors_of_the_server_are_shared_by_users() {
+    let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
+    let socket = serving.socket();
+    let before = serving.process().descriptors;
+    serving.limit_open_files(600);
+    let (crowd, said) = as_attacker(|| {
+        let mut crowd = Vec::new();
+        loop {
+            let (messages, answer) = answer_to_hello(&socket);
+            if !matches!(answer, Answer::Welcome { .. }) {
+                break (crowd, refusal(answer));
+            }
+            let peer = Peer { messages, channel: None, page: connect(&socket).unwrap(), number: 0 };
+            let (here, there) = socket_pair().unwrap();
+            let options = ChannelOptions::new().depth(8).arena_bytes(1 << 16).wait(Wait::Adaptive);
+            let making = thread::spawn(move || bywash_channel::Client::over(here, &options));
+            let asked = peer.ask_with(Ask::Channel {}, &[there.as_fd()]);
+            drop(there);
+            let channel = making.join().unwrap();
+            match asked {
+                Ok(_) => crowd.push((peer, channel.unwrap())),
+                Err(refused) => break (crowd, refused.message),
+            }
+            assert!(crowd.len() < 200, "there is no limit");
+        }
+    });
+    assert!(said.contains("600 open files (RLIMIT_NOFILE)"), "{said}");
+    assert!(crowd.len() > 3, "{} clients, then: {said}", crowd.len());
+    let used = serving.process().descriptors - before;
+    println!("{used} descriptors of {} clients", crowd.len());
+    assert!(used < 400, "{used} descriptors are open for {} clients of one user", crowd.len());
+    // Somebody else comes, and has a channel.
+    let mut victim = serving.peer().with_channel();
+    let grant = victim.open("log", Access::ReadWrite).unwrap().grant;
+    check_victim(&serving, &mut victim, grant, 1);
+}
+
+/// Times that the victim's requests take, in order.
+fn latencies(victim: &mut Peer, grant: u64, time: Duration) -> Vec<Duration> {
+    let end = Instant::now() + time;
+    let mut all = Vec::new();
+    while Instant::now() < end {
+        let began = Instant::now();
+        victim.write(grant, 0, &pattern(1, 512)).unwrap();
+        all.push(began.elapsed());
+    }
+    all.sort_unstable();
+    all
+}
+
+/// As many connections as one user may have, which come, ask and go: the victim's requests take longer, within a bound, and
+/// none of them long. One more is refused with the limit.
+#[test]
+fn a_crowd_of_connections_costs_others_little() {
+    const TIME: Duration = Duration::from_secs(2);
+    let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
+    let socket = serving.socket();
+    let mut victim = serving.peer().with_channel();
+    let grant = victim.open("log", Access::ReadWrite).unwrap().grant;
+    let alone = latencies(&mut victim, grant, TIME);
+    let (is_over, is_full) = (AtomicBool::new(false), AtomicBool::new(false));
+    let beside = thread::scope(|scope| {
+        scope.spawn(|| {
+            as_attacker(|| {
+                let crowd: Vec<Peer> = (0..256).map(|_| Peer::connect(&socket)).collect();
+                let said = refusal(answer_to_hello(&socket).1);
+                assert!(said.contains("256 clients of user"), "{said}");
+                is_full.store(true, Relaxed);
+                while !is_over.load(Relaxed) {
+                    for peer in &crowd {
+                        peer.ask(Ask::Volumes {}).unwrap();
+                        thread::sleep(Duration::from_micros(200));
+                    }
+                }
+            });
+        });
+        let end = Instant::now() + 2 * LIMIT;
+        while !is_full.load(Relaxed) && Instant::now() < end {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let beside = latencies(&mut victim, grant, TIME);
+        is_over.store(true, Relaxed);
+        beside
+    });
+    let p99 = |all: &[Duration]| all[all.len() * 99 / 100];
+    println!("p99 alone {:?}, beside the crowd {:?}", p99(&alone), p99(&beside));
+    println!("requests alone {}, beside the crowd {}", alone.len(), beside.len());
+    // On two processors the attacker's own program takes as much as the victim's.
+    assert!(p99(&beside) < 20 * p99(&alone) + Duration::from_millis(50), "{:?}", p99(&beside));
+    assert!(beside[beside.len() - 1] < BOUND);
+    assert!(beside.len() * 50 > alone.len(), "{} requests, {} alone", beside.len(), alone.len());
+}

@@ -1,0 +1,115 @@
+//! `dlsym`: a program that looks the C library's functions up in the C library itself (ctypes, JNA, plug-ins) gets
+//! this library's where there is one, as it does when it is linked.
+//!
+//! A function that was found is exchanged only if it is the very one that this library's own would call, so that
+//! no other preloaded library, which may call what it looks up from under this one, can go round in circles.
+//! `RTLD_DEFAULT` and `RTLD_NEXT` depend on who asks, and find this library in its turn: they are passed on.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+unsafe extern "C" {
+    fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
+}
+
+/// The C library's own `dlsym`, which this library's would hide from itself.
+extern "C" fn real_dlsym() -> usize {
+    static ADDRESS: AtomicUsize = AtomicUsize::new(0);
+    let known = ADDRESS.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: C strings; the versions that `dlsym` has had on x86-64, the newer one first.
+    let found = [c"GLIBC_2.34", c"GLIBC_2.2.5"]
+        .into_iter()
+        .map(|version| unsafe { dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) as usize });
+    let address = found.into_iter().find(|address| *address != 0).unwrap_or_else(|| {
+        // SAFETY: ends the process; a C library without dlsym cannot have started it.
+        unsafe { libc::abort() }
+    });
+    ADDRESS.store(address, Relaxed);
+    address
+}
+
+/// As [`libc::dlsym`], past this library's own.
+///
+/// # Safety
+/// As `dlsym`.
+pub unsafe fn look_up(handle: *mut c_void, name: &CStr) -> usize {
+    // SAFETY: `dlsym` has this type.
+    unsafe { core::mem::transmute::<usize, Dlsym>(real_dlsym())(handle, name.as_ptr()) as usize }
+}
+
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    // RTLD_DEFAULT is 0 and RTLD_NEXT is -1: the C library finds out who asks by the return address.
+    naked_asm!(
+        "lea rax, [rdi + 1]",
+        "cmp rax, 1",
+        "ja {in_handle}",
+        "push rdi", "push rsi", "sub rsp, 8",
+        "call {real}",
+        "add rsp, 8", "pop rsi", "pop rdi",
+        "jmp rax",
+        in_handle = sym in_handle,
+        real = sym real_dlsym,
+    )
+}
+
+unsafe extern "C" fn in_handle(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    // SAFETY: as the program promised for `dlsym`.
+    let found = unsafe { core::mem::transmute::<usize, Dlsym>(real_dlsym())(handle, name) };
+    if found.is_null() {
+        return found;
+    }
+    // SAFETY: a name that was found is a C string.
+    let name = unsafe { CStr::from_ptr(name) };
+    ours(name, found as usize).map_or(found, |address| address as *mut c_void)
+}
+
+/// This library's function of that name, if `found` is what stands behind it.
+fn ours(name: &CStr, found: usize) -> Option<usize> {
+    // SAFETY: plain look-ups; the structure is filled in where the call succeeds.
+    unsafe {
+        let own = own_handle()?;
+        let address = look_up(own, name);
+        let mut told: libc::Dl_info = core::mem::zeroed();
+        let here = libc::dladdr(address as *const c_void, &raw mut told) != 0
+            && told.dli_fbase as usize == own_base();
+        (here && look_up(libc::RTLD_NEXT, name) == found).then_some(address)
+    }
+}
+
+/// Where this library is loaded.
+fn own_base() -> usize {
+    static BASE: AtomicUsize = AtomicUsize::new(0);
+    if BASE.load(Relaxed) == 0 {
+        // SAFETY: as in `ours`.
+        unsafe {
+            let mut told: libc::Dl_info = core::mem::zeroed();
+            libc::dladdr(own_base as *const c_void, &raw mut told);
+            BASE.store(told.dli_fbase as usize, Relaxed);
+        }
+    }
+    BASE.load(Relaxed)
+}
+
+fn own_handle() -> Option<*mut c_void> {
+    static HANDLE: AtomicUsize = AtomicUsize::new(0);
+    if HANDLE.load(Relaxed) == 0 {
+        // SAFETY: as in `ours`; the name is a C string of the loader's.
+        unsafe {
+            let mut told: libc::Dl_info = core::mem::zeroed();
+            if libc::dladdr(own_base as *const c_void, &raw mut told) != 0 {
+                let handle = libc::dlopen(told.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+                HANDLE.store(handle as usize, Relaxed);
+            }
+        }
+    }
+    let handle = HANDLE.load(Relaxed);
+    (handle != 0).then_some(handle as *mut c_void)
+}

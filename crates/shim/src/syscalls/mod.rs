@@ -1,0 +1,146 @@
+//! `syscall`: calls that a program makes by number mean the same as by name.
+//!
+//! What a call means is said by one table ([`calls`]).
+
+mod calls;
+
+use crate::processes::{self, notice_child};
+use crate::{contents, data, descriptors, exec, masks, real, signals, start};
+use bywash_file::{process, table};
+use calls::Effect;
+use core::ffi::{c_int, c_long, c_uint, c_void};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    // SAFETY: as the program promised for the call of this number; the same throughout this file.
+    let kernel = || unsafe { real::syscall(number, a, b, c, d, e, f) };
+    match calls::effect(number) {
+        Effect::Nothing => kernel(),
+        // SAFETY: as above.
+        Effect::ByName => unsafe { by_name(number, [a, b, c, d, e, f]) }.unwrap_or_else(kernel),
+        Effect::Descriptor => {
+            let made = kernel();
+            table::made(made as c_int);
+            made
+        }
+        Effect::Pair => {
+            let pair = if number == libc::SYS_socketpair { d } else { a };
+            let result = kernel();
+            // SAFETY: the kernel has just written both.
+            unsafe { descriptors::made_pair(pair as *const c_int, result as c_int) };
+            result
+        }
+        Effect::Shares => {
+            const SHARES_MORE: usize = (libc::CLONE_FILES | libc::CLONE_VM) as usize;
+            table::share_all();
+            if number == libc::SYS_clone && a & SHARES_MORE != 0 {
+                process::step_aside();
+            }
+            let result = kernel();
+            if result == 0 {
+                // For those that fork.
+                notice_child();
+            } else if number == libc::SYS_pidfd_getfd {
+                table::made(result as c_int);
+            }
+            result
+        }
+        Effect::StepsAside => {
+            process::step_aside();
+            let result = kernel();
+            if result == 0 {
+                notice_child();
+            }
+            result
+        }
+        Effect::Mask if number == libc::SYS_rt_sigtimedwait => masks::shown(kernel),
+        // SAFETY: as above.
+        Effect::Mask => unsafe { masks::by_number(number, [a, b, c, d, e, f]) }.unwrap_or_else(kernel),
+    }
+}
+
+/// Makes a call by the function of its name; `None` where that function would not be the same.
+unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
+    let fd = a as c_int;
+    // The library's functions take a count as an int; the kernel refuses one that is none.
+    let count = c_int::try_from(c).unwrap_or(c_int::MAX);
+    // SAFETY: the arguments are those of the call of this number.
+    let answer = unsafe {
+        match number {
+            libc::SYS_read => data::read(fd, b as *mut c_void, c) as c_long,
+            libc::SYS_write => data::write(fd, b as *const c_void, c) as c_long,
+            libc::SYS_pread64 => data::pread(fd, b as *mut c_void, c, d as i64) as c_long,
+            libc::SYS_pwrite64 => data::pwrite(fd, b as *const c_void, c, d as i64) as c_long,
+            libc::SYS_readv => data::readv(fd, b as _, count) as c_long,
+            libc::SYS_writev => data::writev(fd, b as _, count) as c_long,
+            libc::SYS_preadv => data::preadv(fd, b as _, count, d as i64) as c_long,
+            libc::SYS_pwritev => data::pwritev(fd, b as _, count, d as i64) as c_long,
+            libc::SYS_preadv2 => data::preadv2(fd, b as _, count, d as i64, f as c_int) as c_long,
+            libc::SYS_pwritev2 => data::pwritev2(fd, b as _, count, d as i64, f as c_int) as c_long,
+            libc::SYS_lseek => contents::lseek(fd, b as i64, c as c_int),
+            libc::SYS_open => descriptors::open(a as _, b as c_int, c as u32).into(),
+            libc::SYS_openat => descriptors::openat(fd, b as _, c as c_int, d as u32).into(),
+            libc::SYS_creat => descriptors::creat(a as _, b as u32).into(),
+            libc::SYS_memfd_create => descriptors::memfd_create(a as _, b as c_uint).into(),
+            libc::SYS_close => descriptors::close(fd).into(),
+            libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int).into(),
+            libc::SYS_dup => descriptors::dup(fd).into(),
+            libc::SYS_dup2 => descriptors::dup2(fd, b as c_int).into(),
+            libc::SYS_dup3 => descriptors::dup3(fd, b as c_int, c as c_int).into(),
+            libc::SYS_fcntl => descriptors::fcntl(fd, b as c_int, c).into(),
+            libc::SYS_ioctl => descriptors::ioctl(fd, b as u64, c).into(),
+            libc::SYS_sendmsg => descriptors::sendmsg(fd, b as _, c as c_int) as c_long,
+            libc::SYS_recvmsg => descriptors::recvmsg(fd, b as _, c as c_int) as c_long,
+            libc::SYS_sendmmsg => descriptors::sendmmsg(fd, b as _, c as c_uint, d as c_int).into(),
+            libc::SYS_recvmmsg => descriptors::recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _).into(),
+            libc::SYS_ftruncate => contents::ftruncate(fd, b as i64).into(),
+            libc::SYS_truncate => contents::truncate(a as _, b as i64).into(),
+            libc::SYS_fallocate => contents::fallocate(fd, b as c_int, c as i64, d as i64).into(),
+            libc::SYS_fadvise64 => {
+                // The function answers the error itself.
+                match contents::posix_fadvise(fd, b as i64, c as i64, d as c_int) {
+                    0 => 0,
+                    error => {
+                        *libc::__errno_location() = error;
+                        -1
+                    }
+                }
+            }
+            libc::SYS_sendfile => contents::sendfile(fd, b as c_int, c as _, d) as c_long,
+            libc::SYS_splice => contents::splice(fd, b as _, c as c_int, d as _, e, f as c_uint) as c_long,
+            libc::SYS_copy_file_range => {
+                contents::copy_file_range(fd, b as _, c as c_int, d as _, e, f as c_uint) as c_long
+            }
+            libc::SYS_unshare => processes::unshare(a as c_int).into(),
+            libc::SYS_prctl => processes::prctl(a as c_int, b, c, d, e).into(),
+            libc::SYS_mlockall => processes::mlockall(a as c_int).into(),
+            libc::SYS_setrlimit => processes::setrlimit(a as c_uint, b as _).into(),
+            libc::SYS_prlimit64 => processes::prlimit(a as c_int, b as c_uint, c as _, d as _).into(),
+            libc::SYS_execve => exec::execve(a as _, b as _, c as _).into(),
+            libc::SYS_execveat => exec::execveat(fd, b as _, c as _, d as _, e as c_int).into(),
+            libc::SYS_exit_group => {
+                start::end();
+                return None;
+            }
+            libc::SYS_rt_sigaction => {
+                if signals::concerns(a as c_int, b) {
+                    // The program goes below the C library for its fault signals.
+                    process::step_aside();
+                    signals::withdraw();
+                }
+                return None;
+            }
+            // Those that only make a file durable: the functions add nothing to the call.
+            _ => return None,
+        }
+    };
+    Some(answer)
+}

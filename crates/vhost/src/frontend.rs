@@ -1,0 +1,302 @@
+//! One frontend's connection, and the thread that serves the disk to it.
+//!
+//! ```text
+//!             the disk                                             the disk, forgotten by its guest
+//!   export ───────────────► slot ──► the frontend's thread ──► slot ───────────────────────────────► export
+//!                            └─ or taken back, when that thread is stuck ──────────────────────────────┘
+//! ```
+//!
+//! A descriptor that a frontend passes can lead to anything: a socket that lingers when it is closed, a file whose file
+//! system is a program. The kernel lets whoever receives, looks at, maps or closes it wait, with no limit. All of that
+//! is done by the frontend's own thread, and it is done while that thread does not have the disk.
+//!
+//! Invariant: [`Frontend::moment`] is odd while the thread does not have the disk, and changes when it takes it or gives it
+//! free. A thread whose moment stays odd is stuck with something of its frontend's alone, so that the disk can be taken out
+//! of the slot; the thread finds it gone, and ends as soon as it can. Called by `export`.
+
+use crate::disk::{Disk, Passed};
+use crate::error::Error;
+use crate::export::Shared;
+use crate::medium::Medium;
+use crate::request::Parts;
+use crate::ring::Ring;
+use bywash_sync::{AtomicBool, AtomicU64, Ordering};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use vhost::vhost_user::{BackendReqHandler, Error as Spoken};
+
+/// A disk between the export and a frontend's thread; nothing: the other one has it.
+type Slot<M> = Mutex<Option<Box<Disk<M>>>>;
+
+/// A disk that is free again, and how the frontend that had it has ended.
+#[derive(Debug)]
+pub(crate) struct Outcome<M> {
+    pub(crate) disk: Box<Disk<M>>,
+    pub(crate) end: Result<(), Error>,
+}
+
+/// A frontend that has connected.
+#[derive(Debug)]
+pub(crate) struct Frontend<M> {
+    slot: Slot<M>,
+    pub(crate) memory_bytes_max: u64,
+    /// Is shut down to have the thread wait for the frontend no longer. The thread takes it out in the end, since closing
+    /// it closes whatever the frontend has sent last.
+    socket: Mutex<Option<UnixStream>>,
+    /// Odd while the thread does not have the disk.
+    moment: AtomicU64,
+    has_spoken: AtomicBool,
+    /// The disk and how the conversation ended, for the export.
+    outcome: Mutex<Option<Outcome<M>>>,
+    /// Readable when there is an outcome, or none will be.
+    ended: OwnedFd,
+}
+
+/// The disk in the hands of the frontend's thread.
+pub(crate) struct Held<'a, M> {
+    slot: MutexGuard<'a, Option<Box<Disk<M>>>>,
+    moment: &'a AtomicU64,
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<M: Medium + 'static> Frontend<M> {
+    /// Serves the disk to whoever is at the other end of `socket`, in a thread.
+    ///
+    /// # Errors
+    /// The disk is free again where the kernel makes no event counter or no thread.
+    pub(crate) fn start(
+        socket: UnixStream,
+        disk: Box<Disk<M>>,
+        shared: &Arc<Shared>,
+    ) -> Result<Arc<Frontend<M>>, Outcome<M>> {
+        let failed = |disk, error| Err(Outcome { disk, end: Err(error) });
+        let clone = socket.try_clone();
+        let ended = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let (clone, ended) = match (clone, ended) {
+            (Ok(clone), Ok(ended)) => (clone, ended),
+            (Err(error), _) => return failed(disk, Error::io("copy a descriptor", error)),
+            (_, Err(error)) => return failed(disk, Error::io("make an event counter", error)),
+        };
+        let frontend = Arc::new(Frontend {
+            memory_bytes_max: disk.face.memory_bytes_max,
+            slot: Mutex::new(Some(disk)),
+            socket: Mutex::new(Some(clone)),
+            moment: AtomicU64::new(1),
+            has_spoken: AtomicBool::new(false),
+            outcome: Mutex::default(),
+            ended,
+        });
+        let (theirs, counted, shared_with) = (frontend.clone(), Counted::new(shared), shared.clone());
+        let serve = move || {
+            let _counted = counted;
+            theirs.serve(socket, &shared_with);
+        };
+        match thread::Builder::new().name(shared.thread_name.clone()).spawn(serve) {
+            Ok(_) => Ok(frontend),
+            Err(error) => {
+                let disk = lock(&frontend.slot).take();
+                failed(disk.expect("no thread was made that takes it"), Error::io("start a thread", error))
+            }
+        }
+    }
+
+    /// The thread: has the disk served, gives it back, and ends what the frontend has passed.
+    fn serve(self: Arc<Self>, socket: UnixStream, shared: &Shared) {
+        let end = RingsAtEnd(&self.ended);
+        let spoken = self.converse(socket, shared);
+        let disk = lock(&self.slot).take();
+        let rest = disk.map(|mut disk| {
+            let rest = disk.forget_guest();
+            *lock(&self.outcome) = Some(Outcome { disk, end: spoken });
+            rest
+        });
+        drop(end);
+        // From here on nobody waits for this thread, whatever these take.
+        drop(rest);
+        let socket = lock(&self.socket).take();
+        drop(socket);
+    }
+
+    fn converse(self: &Arc<Self>, socket: UnixStream, shared: &Shared) -> Result<(), Error> {
+        // Where the kernel can keep descriptors out, it has done so until now.
+        bywash_link::let_descriptors_in(&socket, true)
+            .map_err(|error| Error::io("let descriptors in", std::io::Error::other(error)))?;
+        let heard = socket.try_clone().map_err(|error| Error::io("copy a descriptor", error))?;
+        let mut messages = BackendReqHandler::from_stream(socket, self.clone());
+        let (mut parts, mut bells) = (Parts::default(), Vec::new());
+        loop {
+            let Some(mut disk) = self.disk() else { return Ok(()) };
+            let again = disk.turn(&mut parts);
+            let released = disk.hand_out(&mut bells);
+            drop(disk);
+            drop(released);
+            bells.drain(..).for_each(|bell| bell.ring());
+            let Some(mut disk) = self.disk() else { return Ok(()) };
+            let (spoken, stop) = sleep(&mut disk, &heard, shared, again)?;
+            drop(disk);
+            if stop {
+                return Ok(());
+            }
+            if spoken {
+                match messages.handle_request() {
+                    Ok(()) => self.has_spoken.store(true, Ordering::Relaxed),
+                    Err(Spoken::Disconnected | Spoken::SocketBroken(_) | Spoken::PartialMessage) => {
+                        return Ok(());
+                    }
+                    Err(error) => return Err(Error::Frontend(error.to_string())),
+                }
+            }
+        }
+    }
+
+    /// The disk, for this frontend's thread; none: it was taken back.
+    pub(crate) fn disk(&self) -> Option<Held<'_, M>> {
+        let slot = lock(&self.slot);
+        slot.is_some().then(|| Held::new(slot, &self.moment))
+    }
+
+    /// Does what was left for when nobody has the disk: rings event counters, unmaps what is not in use any more.
+    pub(crate) fn settle(&self) {
+        let Some(mut disk) = self.disk() else { return };
+        let mut bells = Vec::new();
+        let released = disk.hand_out(&mut bells);
+        drop(disk);
+        drop(released);
+        bells.iter().for_each(|bell| bell.ring());
+    }
+
+    // What follows is the export's, and never waits.
+
+    /// Count of times that the thread has taken or given free the disk; odd: it does not have it.
+    pub(crate) fn moment(&self) -> u64 {
+        self.moment.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a whole message has come.
+    pub(crate) fn has_spoken(&self) -> bool {
+        self.has_spoken.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connection, so that nobody waits for the frontend any longer.
+    pub(crate) fn shut_down(&self) {
+        if let Some(socket) = &*lock(&self.socket) {
+            // It fails if the frontend has gone already.
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    /// Takes the disk from a thread that is stuck; none: the thread has it, or has given it back.
+    pub(crate) fn take_back(&self) -> Option<Box<Disk<M>>> {
+        match self.slot.try_lock() {
+            Ok(mut slot) => slot.take(),
+            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The disk and how the conversation ended; none: the thread has panicked.
+    pub(crate) fn outcome(&self) -> Option<Outcome<M>> {
+        lock(&self.outcome).take()
+    }
+}
+
+/// Becomes readable when the conversation has ended.
+impl<M> AsFd for Frontend<M> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
+    }
+}
+
+/// Drops what a guest's frontend has passed in a thread of its own: to unmap a guest's memory can take seconds.
+pub(crate) fn drop_aside(rest: Vec<Passed>, shared: &Arc<Shared>) {
+    let counted = Counted::new(shared);
+    let end = move || drop((rest, counted));
+    // Without a thread it is dropped here: these are memory and event counters, which take their time and do not block.
+    let _ = thread::Builder::new().name(shared.thread_name.clone()).spawn(end);
+}
+
+/// Counts a thread of a frontend's as long as it is there.
+struct Counted(Arc<Shared>);
+
+impl Counted {
+    fn new(shared: &Arc<Shared>) -> Counted {
+        shared.threads.fetch_add(1, Ordering::Relaxed);
+        Counted(shared.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.threads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Rings an event counter of this process's when it is dropped, also by a panic.
+struct RingsAtEnd<'a>(&'a OwnedFd);
+
+impl Drop for RingsAtEnd<'_> {
+    fn drop(&mut self) {
+        // It cannot be full: this is the only time that it is written to.
+        let _ = rustix::io::write(self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl<'a, M> Held<'a, M> {
+    fn new(slot: MutexGuard<'a, Option<Box<Disk<M>>>>, moment: &'a AtomicU64) -> Held<'a, M> {
+        // One thread alone counts.
+        moment.store(moment.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Held { slot, moment }
+    }
+}
+
+impl<M> Drop for Held<'_, M> {
+    fn drop(&mut self) {
+        self.moment.store(self.moment.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+impl<M> Deref for Held<'_, M> {
+    type Target = Disk<M>;
+
+    fn deref(&self) -> &Disk<M> {
+        self.slot.as_ref().expect("it was there when it was locked")
+    }
+}
+
+impl<M> DerefMut for Held<'_, M> {
+    fn deref_mut(&mut self) -> &mut Disk<M> {
+        self.slot.as_mut().expect("it was there when it was locked")
+    }
+}
+
+/// Waits until there is something to do. Answers whether the frontend has spoken, and whether it is time to stop.
+fn sleep<M: Medium>(
+    disk: &mut Disk<M>,
+    frontend: &UnixStream,
+    shared: &Shared,
+    again: bool,
+) -> Result<(bool, bool), Error> {
+    let under_way = disk.medium.under_way() > 0;
+    let at_once = again || (under_way && disk.medium.arm());
+    let mut waiting = Vec::with_capacity(3 + disk.rings.len());
+    waiting.push(PollFd::new(frontend, PollFlags::IN));
+    waiting.push(PollFd::new(&shared.stop, PollFlags::IN));
+    let kicks = disk.rings.iter().filter_map(Ring::kick);
+    let descriptors = kicks.chain(disk.medium.descriptor().filter(|_| under_way));
+    waiting.extend(descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
+    match poll(&mut waiting, at_once.then_some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(Error::io("wait for a frontend", error)),
+    }
+    let (spoken, stop) = (!waiting[0].revents().is_empty(), !waiting[1].revents().is_empty());
+    let kicked = disk.rings.iter().filter(|ring| ring.kick().is_some()).zip(&waiting[2..]);
+    kicked.filter(|(_, kick)| !kick.revents().is_empty()).for_each(|(ring, _)| ring.hear());
+    Ok((spoken, stop))
+}

@@ -1,0 +1,255 @@
+//! Frontends that pass what does not let itself be received, looked at or closed: that costs them their own thread, and the
+//! next frontend and the end of the export come in time.
+
+use crate::driver::{Driver, WRITE};
+use crate::frontend::{Served, check_next};
+use bywash_peers::{Lingering, SilentFile, memory, send};
+use bywash_vhost::{Error, Event, STUCK_MAX};
+use rustix::fs::{OFlags, fcntl_setfl};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest that the next frontend may wait. Without anybody's help it would be for ever, or for as long as a socket
+/// lingers.
+const BOUND: Duration = Duration::from_secs(20);
+/// Longest that the end of an export may take.
+const END_BOUND: Duration = Duration::from_secs(6);
+
+const GET_FEATURES: u32 = 1;
+const SET_FEATURES: u32 = 2;
+const SET_MEM_TABLE: u32 = 5;
+const SET_LOG_BASE: u32 = 6;
+const SET_VRING_KICK: u32 = 12;
+const SET_VRING_CALL: u32 = 13;
+const SET_VRING_ERR: u32 = 14;
+const SET_INFLIGHT_FD: u32 = 32;
+
+/// Ways to pass a descriptor, by the message that it comes with.
+const WAYS: [(&str, Way); 11] = [
+    ("a message that has none", |to, bad| message(to, GET_FEATURES, &[], &[bad])),
+    ("the second half of a message", |to, bad| {
+        to.write_all(&head(SET_FEATURES, 8)) && to.send(&[0; 8], &[bad])
+    }),
+    ("memory", |to, bad| message(to, SET_MEM_TABLE, &table(), &[bad])),
+    ("kicks", |to, bad| message(to, SET_VRING_KICK, &[0; 8], &[bad])),
+    ("calls", |to, bad| message(to, SET_VRING_CALL, &[0; 8], &[bad])),
+    ("errors", |to, bad| message(to, SET_VRING_ERR, &[0; 8], &[bad])),
+    ("a log", |to, bad| message(to, SET_LOG_BASE, &[0; 16], &[bad])),
+    ("a record", |to, bad| message(to, SET_INFLIGHT_FD, &[0; 24], &[bad])),
+    ("more descriptors than are received", |to, bad| {
+        let null = File::open("/dev/null").unwrap();
+        let mut all = vec![null.as_fd(); 60];
+        all.push(bad);
+        message(to, GET_FEATURES, &[], &all)
+    }),
+    ("more descriptors than are expected", |to, bad| {
+        let good = memory(1 << 20, bywash_peers::FIXED);
+        message(to, SET_MEM_TABLE, &table(), &[good.as_fd(), bad])
+    }),
+    ("what is never received", |to, bad| to.write_all(&[0xff; 12]) && to.send(b"x", &[bad])),
+];
+
+type Way = fn(&Raw, BorrowedFd<'_>) -> bool;
+
+/// A frontend that says what it likes.
+struct Raw(OwnedFd);
+
+impl Raw {
+    /// Is being served: what it sends is taken.
+    fn connect(socket: &Path) -> Raw {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.write_all(&head(GET_FEATURES, 0)).unwrap();
+        stream.read_exact(&mut [0; 20]).unwrap();
+        Raw(stream.into())
+    }
+
+    fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
+        let numbers: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+        send(&self.0, bytes, &numbers)
+    }
+
+    fn write_all(&self, bytes: &[u8]) -> bool {
+        self.send(bytes, &[])
+    }
+}
+
+fn head(request: u32, bytes: u32) -> Vec<u8> {
+    [request, 1, bytes].iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn message(to: &Raw, request: u32, body: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
+    let bytes = [head(request, body.len() as u32), body.to_vec()].concat();
+    to.send(&bytes, descriptors)
+}
+
+/// One region of 64 KiB.
+fn table() -> Vec<u8> {
+    [1u64, 0, 0x1_0000, 0x1_0000_0000, 0].iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Passes a lingering socket to the export. A frontend that is cut off before it has sent all comes again.
+fn pass_lingering(served: &Served, pass: Way) -> (Raw, Lingering) {
+    for _ in 0..1000 {
+        let mut lingering = Lingering::new();
+        let frontend = Raw::connect(&served.socket());
+        if lingering.pass(|bad| pass(&frontend, bad)) {
+            return (frontend, lingering);
+        }
+    }
+    panic!("it is never taken");
+}
+
+fn check_next_in_time(served: &Served, control: &crate::held::Control, what: &str) {
+    let began = Instant::now();
+    check_next(served, control);
+    assert!(began.elapsed() < BOUND, "after {what} the next one waited for {:?}", began.elapsed());
+}
+
+#[test]
+fn a_silent_file_system() {
+    SilentFile::play();
+}
+
+#[test]
+fn a_descriptor_that_blocks_when_it_is_closed_costs_its_frontend_alone() {
+    thread::scope(|scope| {
+        for (what, pass) in WAYS {
+            scope.spawn(move || {
+                let (served, control) = Served::held(64);
+                for stays in [true, false] {
+                    let (frontend, _lingering) = pass_lingering(&served, pass);
+                    let _stays = stays.then_some(frontend);
+                    check_next_in_time(&served, &control, what);
+                }
+                end_in_time(served, what);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_file_whose_file_system_does_not_answer_costs_its_frontend_alone() {
+    let silent = match SilentFile::new("attack::a_silent_file_system") {
+        Ok(silent) => silent,
+        Err(why) => return println!("left out: {why}"),
+    };
+    thread::scope(|scope| {
+        for (what, pass) in WAYS {
+            let silent = &silent;
+            scope.spawn(move || {
+                let (served, control) = Served::held(64);
+                let frontend = Raw::connect(&served.socket());
+                pass(&frontend, silent.as_fd());
+                check_next_in_time(&served, &control, what);
+                drop(frontend);
+                // And with nobody who waits for the next one.
+                let frontend = Raw::connect(&served.socket());
+                pass(&frontend, silent.as_fd());
+                thread::sleep(Duration::from_millis(50));
+                end_in_time(served, what);
+            });
+        }
+    });
+}
+
+fn end_in_time(served: Served, what: &str) {
+    let began = Instant::now();
+    drop(served);
+    assert!(began.elapsed() < END_BOUND, "after {what} the export took {:?} to end", began.elapsed());
+}
+
+/// A frontend can have sent descriptors before it is accepted, where the kernel lets it.
+#[test]
+fn what_waits_to_be_accepted_does_not_hold_up_the_end() {
+    let (served, _control) = Served::held(64);
+    let _first = Raw::connect(&served.socket());
+    let mut lingering = Lingering::new();
+    let waiting: OwnedFd = UnixStream::connect(served.socket()).unwrap().into();
+    let is_taken = lingering.pass(|bad| send(&waiting, &head(GET_FEATURES, 0), &[bad.as_raw_fd()]));
+    let is_new = bywash_link::let_descriptors_in(&waiting, true).unwrap();
+    assert!(!is_taken || !is_new, "Linux 6.16 can keep it out");
+    end_in_time(served, "a connection that nobody has accepted");
+}
+
+/// An event counter lets itself be written without waiting only as long as the frontend wants that.
+#[test]
+fn an_event_counter_that_is_full_costs_its_frontend_alone() {
+    let (served, control) = Served::held(64);
+    control.flow(true);
+    let mut driver = Driver::attach(&served.socket(), 0);
+    // SAFETY: the event counter is open as long as it is borrowed.
+    let call = unsafe { BorrowedFd::borrow_raw(driver.call.as_raw_fd()) };
+    driver.ask(0, WRITE, 0);
+    driver.wait(1);
+    // The disk may ring for the first request only after that was seen as done: what is in the counter is taken out
+    // until all that it can hold goes in at once.
+    while rustix::io::write(call, &(u64::MAX - 1).to_ne_bytes()).is_err() {
+        let _ = rustix::io::read(call, &mut [0; 8]);
+    }
+    fcntl_setfl(call, OFlags::RDWR).unwrap();
+    // It asks to be told of each, in the ring's own words (virtio 1.2, 2.7.7.1).
+    driver.put(0x2004 + 2 * 64, &1u16.to_le_bytes());
+    driver.ask(1, WRITE, 1);
+    check_next_in_time(&served, &control, "an event counter that is full");
+    assert_eq!(served.export.stats().stuck, 1);
+    // The thread comes back and finds the disk gone.
+    rustix::io::read(call, &mut [0; 8]).unwrap();
+    let end = Instant::now() + BOUND;
+    while served.export.stats().leaving > 0 {
+        assert!(Instant::now() < end, "{:?}", served.export.stats());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn half_a_message_and_none_at_all_keep_the_next_one_out_for_a_while_only() {
+    for said in [&[1, 0, 0][..], &[]] {
+        let (served, control) = Served::held(64);
+        let mut silent = UnixStream::connect(served.socket()).unwrap();
+        silent.write_all(said).unwrap();
+        assert!(matches!(served.events.recv_timeout(BOUND), Ok(Event::Connected)));
+        check_next_in_time(&served, &control, "half a message");
+        let cut_off = until_failed(&served.events);
+        assert!(cut_off.to_string().contains("in time"), "{cut_off}");
+    }
+}
+
+#[test]
+fn nobody_is_let_in_beside_too_many_threads_that_are_stuck() {
+    let (served, control) = Served::held(64);
+    let mut kept = Vec::new();
+    let (_, pass) = WAYS[WAYS.len() - 1];
+    let end = Instant::now() + 3 * BOUND;
+    // Not each of them gets stuck: now and then the kernel closes the socket here last.
+    while served.export.stats().leaving < STUCK_MAX as u64 {
+        assert!(Instant::now() < end, "{:?}", served.export.stats());
+        kept.push(pass_lingering(&served, pass).1);
+        thread::sleep(Duration::from_millis(30));
+    }
+    let _waiting = UnixStream::connect(served.socket()).unwrap();
+    let told = loop {
+        match until_failed(&served.events) {
+            stuck @ Error::Stuck { .. } => break stuck.to_string(),
+            other => println!("{other}"),
+        }
+    };
+    assert!(told.contains(&format!("{STUCK_MAX} threads are stuck")), "{told}");
+    // When they come back there is room again.
+    drop(kept);
+    check_next_in_time(&served, &control, "too many threads");
+    end_in_time(served, "too many threads");
+}
+
+fn until_failed(events: &Receiver<Event>) -> Error {
+    loop {
+        if let Event::Failed(error) = events.recv_timeout(BOUND).unwrap() {
+            return error;
+        }
+    }
+}

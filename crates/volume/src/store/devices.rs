@@ -1,0 +1,491 @@
+//! Devices of a store: how each comes to be known, by which identity, and how it is forgotten.
+//!
+//! A device with a label is in the store before its label is on it: the record says that the label has not been written
+//! ([`Identity::Label`]) until [`Store::label_written`] says that it has. Whenever a server ends between the two, the
+//! next one finds the record, and knows that a device without a label is to get that one.
+
+use super::change::{Change, READING, WRITING, extents_of, failed};
+use super::layout::{self, DeviceRecord, VolumeRecord};
+use super::{Contents, DEVICE_EXTENTS_MAX, Device, EXTENTS_MAX, Store, check_name, space};
+use crate::error::Error;
+use crate::extent::{BlockSize, Blocks, Bytes, Extent};
+use crate::identity::DeviceId;
+use crate::label::RESERVED_BYTES;
+use redb::ReadableTable;
+use std::fmt;
+
+/// Identity by which the store knows a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// None: whoever attaches the device vouches for it, or the store was written before devices had labels.
+    None,
+    /// The label that is written on the device.
+    Label {
+        /// Identity in the label.
+        id: DeviceId,
+        /// Whether the label is known to have been written.
+        is_written: bool,
+    },
+    /// Memory, which is another device each time that a server begins.
+    Memory(DeviceId),
+}
+
+impl Identity {
+    /// The identity, if there is one.
+    pub fn id(&self) -> Option<DeviceId> {
+        match self {
+            Identity::None => None,
+            Identity::Label { id, .. } | Identity::Memory(id) => Some(*id),
+        }
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Identity::None => out.write_str("no label"),
+            Identity::Label { id, .. } => write!(out, "label {id}"),
+            Identity::Memory(id) => write!(out, "memory {id}"),
+        }
+    }
+}
+
+/// Blocks whose contents move elsewhere on their device, to make room for its labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Blocks that a volume has now, among those that labels will have.
+    pub from: Extent,
+    /// Blocks that the volume has instead. As many, and noted as to be cleared meanwhile.
+    pub to: Extent,
+}
+
+impl Store {
+    /// Makes a device known for which the caller vouches, by its name, or finds it as it is known; answers what the
+    /// store knows of it then. One that has become larger since is larger from now on. `contents` is said of what is new.
+    ///
+    /// # Errors
+    /// [`Error::OtherIdentity`] if the device of that name has a label or is memory; [`Error::OtherDevice`] if it has
+    /// become smaller or has another block; [`Error::Name`], [`Error::Size`], [`Error::Many`].
+    pub fn attach_device(
+        &self,
+        name: &str,
+        size: Bytes,
+        block: BlockSize,
+        contents: Contents,
+    ) -> Result<Device, Error> {
+        self.attach(name, Identity::None, Blocks(0), size, block, contents)
+    }
+
+    /// Makes a device known by the identity on its label, or finds it as it is known, as [`Store::attach_device`]. The
+    /// blocks of a new one that its labels need ([`RESERVED_BYTES`]) are no part of any volume.
+    ///
+    /// # Errors
+    /// As [`Store::attach_device`], and [`Error::OtherName`] if the store knows the identity by another name.
+    pub fn attach_labelled(
+        &self,
+        name: &str,
+        id: DeviceId,
+        size: Bytes,
+        block: BlockSize,
+        contents: Contents,
+    ) -> Result<Device, Error> {
+        let identity = Identity::Label { id, is_written: false };
+        self.attach(name, identity, block.holding(Bytes(RESERVED_BYTES)), size, block, contents)
+    }
+
+    fn attach(
+        &self,
+        name: &str,
+        identity: Identity,
+        reserved: Blocks,
+        size: Bytes,
+        block: BlockSize,
+        contents: Contents,
+    ) -> Result<Device, Error> {
+        check_name(name)?;
+        let blocks = block.whole(size);
+        if blocks <= reserved {
+            return Err(Error::Size { name: name.to_owned(), size });
+        }
+        self.change(|change| {
+            let known = change.device_if_identical(name, identity)?;
+            if let Some(known) = known.filter(|known| known.block != block || known.blocks > blocks) {
+                return Err(other_device(name, known, block, blocks));
+            }
+            let record = match known {
+                Some(known) => known,
+                None => DeviceRecord {
+                    number: change.new_device_number()?,
+                    block,
+                    blocks: reserved,
+                    extents: 0,
+                    reserved,
+                    identity,
+                },
+            };
+            if record.blocks < blocks {
+                let new = Extent { start: record.blocks, length: Blocks(blocks.0 - record.blocks.0) };
+                match contents {
+                    Contents::Cleared => space::give(&mut change.free, record.number, new)?,
+                    Contents::Unknown => space::give(&mut change.clearing, record.number, new)?,
+                }
+                change.put_device(name, DeviceRecord { blocks, ..record })?;
+            }
+            change.describe_device(name)
+        })
+    }
+
+    /// Makes memory known that nobody has written to yet. Volumes on a device of that name, which was memory as well,
+    /// are gone ([`Volume::is_gone`](super::Volume)): their names are known, and their contents are not.
+    ///
+    /// # Errors
+    /// [`Error::OtherIdentity`] if the device of that name has a label; [`Error::OtherDevice`] if the store does not know
+    /// what it was, and it had another block; [`Error::Name`], [`Error::Size`], [`Error::Many`].
+    pub fn attach_memory(
+        &self,
+        name: &str,
+        id: DeviceId,
+        size: Bytes,
+        block: BlockSize,
+    ) -> Result<Device, Error> {
+        check_name(name)?;
+        let blocks = block.whole(size);
+        if blocks.0 == 0 {
+            return Err(Error::Size { name: name.to_owned(), size });
+        }
+        self.change(|change| {
+            let known = change.device_if_known(name)?;
+            let number = match known {
+                None => change.new_device_number()?,
+                Some(known) => {
+                    match known.identity {
+                        Identity::Memory(_) => {}
+                        Identity::None if known.block == block => {}
+                        Identity::None => return Err(other_device(name, known, block, blocks)),
+                        Identity::Label { .. } => {
+                            return Err(other_identity(name, known.identity, Identity::Memory(id)));
+                        }
+                    }
+                    change.lose_volumes(known.number)?;
+                    change.forget_pieces(known.number)?;
+                    known.number
+                }
+            };
+            space::give(&mut change.free, number, Extent { start: Blocks(0), length: blocks })?;
+            let identity = Identity::Memory(id);
+            let record = DeviceRecord { number, block, blocks, extents: 0, reserved: Blocks(0), identity };
+            change.put_device(name, record)?;
+            change.describe_device(name)
+        })
+    }
+
+    /// Notes that the label of a device has been written, durably.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if no device of that name has a label.
+    pub fn label_written(&self, name: &str) -> Result<(), Error> {
+        self.change(|change| match change.device(name)? {
+            DeviceRecord { identity: Identity::Label { id, is_written: false }, .. } => {
+                let record = change.device(name)?;
+                let identity = Identity::Label { id, is_written: true };
+                change.put_device(name, DeviceRecord { identity, ..record })
+            }
+            DeviceRecord { identity: Identity::Label { .. }, .. } => Ok(()),
+            _ => Err(Error::NoDevice(name.to_owned())),
+        })
+    }
+
+    /// Finds room for what volumes have at the beginning of a device without a label, where its labels will be, and
+    /// notes that it is to be cleared, so that nobody else gets it. The caller copies the contents of each move, and
+    /// says so by [`Store::take_label`].
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`]; [`Error::OtherIdentity`] if it has an identity; [`Error::Full`] if there is no room.
+    pub fn make_room_for_label(&self, name: &str) -> Result<Vec<Move>, Error> {
+        self.change(|change| {
+            let (record, reserved) = change.without_label(name)?;
+            let number = record.number;
+            let occupied = change.occupied_before(number, reserved)?;
+            let asked = Blocks(occupied.iter().map(|extent| extent.length.0).sum());
+            let behind = |piece: Extent| {
+                let end = piece.start.0 + piece.length.0;
+                let start = piece.start.0.max(reserved.0);
+                (start < end).then(|| Extent::new(start, end - start))
+            };
+            let clearing = space::pieces(&change.clearing, number)?.collect::<Result<Vec<_>, Error>>()?;
+            let free = space::pieces(&change.free, number)?.collect::<Result<Vec<_>, Error>>()?;
+            // Blocks that are to be cleared first: what is free stays cleared then, as far as there are enough.
+            let mut room: Vec<Extent> = clearing.into_iter().filter_map(behind).collect();
+            let mut found = space::choose(&room, asked, None);
+            if found.is_none() {
+                room.extend(free.into_iter().filter_map(behind));
+                found = space::choose(&room, asked, None);
+            }
+            let Some(chosen) = found else {
+                let sum = |pieces: &[Extent]| Blocks(pieces.iter().map(|piece| piece.length.0).sum());
+                let (free, block) = (sum(&room), record.block.size());
+                return Err(Error::Full { device: name.into(), asked, free, to_clear: Blocks(0), block });
+            };
+            for extent in &chosen {
+                if space::take(&mut change.free, number, *extent)? {
+                    space::give(&mut change.clearing, number, *extent)?;
+                }
+            }
+            Ok(pair(&occupied, &chosen))
+        })
+    }
+
+    /// Gives a device without a label an identity, after the contents of `moves` were copied, durably: the volumes have
+    /// the new blocks, and labels the first of the device.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], [`Error::OtherIdentity`]; [`Error::Fragmented`] if volumes would be in too many extents.
+    pub fn take_label(&self, name: &str, id: DeviceId, moves: &[Move]) -> Result<Device, Error> {
+        self.change(|change| {
+            let (record, reserved) = change.without_label(name)?;
+            for moved in moves {
+                if !space::take(&mut change.clearing, record.number, moved.to)? {
+                    return Err(Error::NotToClear { device: name.to_owned(), extent: moved.to });
+                }
+            }
+            change.move_extents(name, record.number, moves)?;
+            let before = Extent { start: Blocks(0), length: reserved };
+            for table in [&mut change.free, &mut change.clearing] {
+                let pieces = space::pieces(&*table, record.number)?.collect::<Result<Vec<_>, Error>>()?;
+                for piece in pieces.iter().filter(|piece| piece.start < before.length) {
+                    let end = (piece.start.0 + piece.length.0).min(reserved.0);
+                    space::take(table, record.number, Extent::new(piece.start.0, end - piece.start.0))?;
+                }
+            }
+            let identity = Identity::Label { id, is_written: false };
+            let record = change.device(name)?;
+            change.put_device(name, DeviceRecord { identity, reserved, ..record })?;
+            change.describe_device(name)
+        })
+    }
+
+    /// Gives a device another name. Its volumes stay on it.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], [`Error::Name`]; [`Error::DeviceExists`] if there is a device of that name.
+    pub fn rename_device(&self, name: &str, to: &str) -> Result<Device, Error> {
+        check_name(to)?;
+        self.change(|change| {
+            let record = change.device(name)?;
+            if change.device_if_known(to)?.is_some() {
+                return Err(Error::DeviceExists(to.to_owned()));
+            }
+            change.devices.remove(name).map_err(failed(WRITING))?;
+            change.put_device(to, record)?;
+            change.describe_device(to)
+        })
+    }
+
+    /// Forgets a device without volumes, and what is to be cleared on it.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], [`Error::Occupied`].
+    pub fn forget_device(&self, name: &str) -> Result<(), Error> {
+        self.change(|change| {
+            let number = change.device(name)?.number;
+            match change.volumes_on(number)?.into_iter().next() {
+                None => change.forget_device(name, number),
+                Some((volume, _)) => Err(Error::Occupied { device: name.to_owned(), volume }),
+            }
+        })
+    }
+
+    /// Forgets a device and all volumes on it, and answers the names of those.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`].
+    pub fn forget_device_with_volumes(&self, name: &str) -> Result<Vec<String>, Error> {
+        self.change(|change| {
+            let number = change.device(name)?.number;
+            let mut names = Vec::new();
+            for (volume, record) in change.volumes_on(number)? {
+                change.extents.remove(record.id).map_err(failed(WRITING))?;
+                change.volumes.remove(volume.as_str()).map_err(failed(WRITING))?;
+                names.push(volume);
+            }
+            change.forget_device(name, number)?;
+            change.next()?;
+            Ok(names)
+        })
+    }
+}
+
+impl Change<'_> {
+    /// The device of that name, if there is one and it has that identity.
+    fn device_if_identical(&self, name: &str, identity: Identity) -> Result<Option<DeviceRecord>, Error> {
+        if let Some(id) = identity.id() {
+            for row in self.devices.iter().map_err(failed(READING))? {
+                let (other, record) = row.map_err(failed(READING))?;
+                let record = DeviceRecord::from_bytes(record.value())?;
+                if record.identity.id() == Some(id) && other.value() != name {
+                    let known = other.value().to_owned();
+                    return Err(Error::OtherName { given: name.to_owned(), known, id });
+                }
+            }
+        }
+        let known = self.device_if_known(name)?;
+        match known {
+            Some(known) if known.identity.id() != identity.id() => {
+                Err(other_identity(name, known.identity, identity))
+            }
+            known => Ok(known),
+        }
+    }
+
+    /// A device that has no identity, and the blocks that its labels would have.
+    fn without_label(&self, name: &str) -> Result<(DeviceRecord, Blocks), Error> {
+        let record = self.device(name)?;
+        let reserved = record.block.holding(Bytes(RESERVED_BYTES));
+        match record.identity {
+            Identity::None if reserved < record.blocks => Ok((record, reserved)),
+            Identity::None => {
+                let size = record.block.bytes(record.blocks).unwrap_or(Bytes(u64::MAX));
+                Err(Error::Size { name: name.to_owned(), size })
+            }
+            identity => Err(other_identity(name, identity, Identity::None)),
+        }
+    }
+
+    /// Volumes of a device.
+    fn volumes_on(&self, device: u32) -> Result<Vec<(String, VolumeRecord)>, Error> {
+        let mut found = Vec::new();
+        for row in self.volumes.iter().map_err(failed(READING))? {
+            let (name, record) = row.map_err(failed(READING))?;
+            let record = VolumeRecord::from_bytes(record.value())?;
+            if record.device == device {
+                found.push((name.value().to_owned(), record));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Notes of all volumes of a device that they are gone.
+    fn lose_volumes(&mut self, device: u32) -> Result<(), Error> {
+        for (name, record) in self.volumes_on(device)? {
+            self.extents.remove(record.id).map_err(failed(WRITING))?;
+            let generation = self.next()?;
+            let gone = VolumeRecord { generation, is_gone: true, extents: 0, ..record };
+            self.volumes.insert(name.as_str(), &gone.to_bytes()).map_err(failed(WRITING))?;
+        }
+        Ok(())
+    }
+
+    fn forget_pieces(&mut self, device: u32) -> Result<(), Error> {
+        let range = (device, 0)..=(device, u64::MAX);
+        self.free.retain_in(range.clone(), |_, _| false).map_err(failed(WRITING))?;
+        self.clearing.retain_in(range, |_, _| false).map_err(failed(WRITING))
+    }
+
+    fn forget_device(&mut self, name: &str, number: u32) -> Result<(), Error> {
+        self.forget_pieces(number)?;
+        self.devices.remove(name).map_err(failed(WRITING))?;
+        Ok(())
+    }
+
+    /// Parts of volumes before a block of their device, in the order of the device.
+    fn occupied_before(&self, device: u32, end: Blocks) -> Result<Vec<Extent>, Error> {
+        let mut found = Vec::new();
+        for (_, record) in self.volumes_on(device)? {
+            let extents = extents_of(&self.extents, record.id)?;
+            found.extend(
+                extents
+                    .iter()
+                    .filter(|extent| extent.start < end)
+                    .map(|extent| Extent::new(extent.start.0, extent.length.0.min(end.0 - extent.start.0))),
+            );
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Puts the new blocks in the place of those that moved.
+    fn move_extents(&mut self, name: &str, device: u32, moves: &[Move]) -> Result<(), Error> {
+        for (volume, mut record) in self.volumes_on(device)? {
+            let before = extents_of(&self.extents, record.id)?;
+            let after = moved(&before, moves);
+            if after == before {
+                continue;
+            }
+            let on = self.device(name)?;
+            let most = DEVICE_EXTENTS_MAX.saturating_sub(on.extents).min((EXTENTS_MAX - before.len()) as u64);
+            let needed = after.len().saturating_sub(before.len());
+            if needed as u64 > most {
+                let asked = Blocks(moves.iter().map(|moved| moved.to.length.0).sum());
+                return Err(Error::Fragmented { device: name.into(), asked, needed, most: most as usize });
+            }
+            record.generation = self.next()?;
+            let bytes = layout::extents_to_bytes(&after);
+            self.put_device(
+                name,
+                DeviceRecord { extents: on.extents - before.len() as u64 + after.len() as u64, ..on },
+            )?;
+            record.extents = after.len() as u32;
+            self.extents.insert(record.id, bytes.as_slice()).map_err(failed(WRITING))?;
+            self.volumes.insert(volume.as_str(), &record.to_bytes()).map_err(failed(WRITING))?;
+        }
+        Ok(())
+    }
+}
+
+/// Extents of a volume after some of its blocks moved.
+fn moved(extents: &[Extent], moves: &[Move]) -> Vec<Extent> {
+    let mut after = Vec::new();
+    for extent in extents {
+        let (mut at, end) = (extent.start.0, extent.start.0 + extent.length.0);
+        while at < end {
+            let holder = moves
+                .iter()
+                .find(|moved| (moved.from.start.0..moved.from.start.0 + moved.from.length.0).contains(&at));
+            let next = moves.iter().map(|moved| moved.from.start.0).filter(|start| *start > at).min();
+            let piece = match holder {
+                Some(Move { from, to }) => {
+                    let within = at - from.start.0;
+                    Extent::new(to.start.0 + within, (from.length.0 - within).min(end - at))
+                }
+                None => Extent::new(at, next.unwrap_or(end).min(end) - at),
+            };
+            at += piece.length.0;
+            space::append(&mut after, &[piece]);
+        }
+    }
+    after
+}
+
+/// As many blocks of the one list as of the other, piece by piece.
+fn pair(from: &[Extent], to: &[Extent]) -> Vec<Move> {
+    let (mut moves, mut rooms, mut room) = (Vec::new(), to.iter().copied(), Extent::new(0, 0));
+    for extent in from {
+        let (mut at, mut left) = (extent.start.0, extent.length.0);
+        while left > 0 {
+            if room.length.0 == 0 {
+                // The caller has chosen as many blocks as there are to be moved.
+                let Some(next) = rooms.next() else { return moves };
+                room = next;
+            }
+            let length = left.min(room.length.0);
+            moves.push(Move { from: Extent::new(at, length), to: Extent::new(room.start.0, length) });
+            room = Extent::new(room.start.0 + length, room.length.0 - length);
+            (at, left) = (at + length, left - length);
+        }
+    }
+    moves
+}
+
+fn other_device(name: &str, known: DeviceRecord, block: BlockSize, blocks: Blocks) -> Error {
+    Error::OtherDevice {
+        device: name.to_owned(),
+        had: known.blocks,
+        had_block: known.block.size(),
+        has: blocks,
+        has_block: block.size(),
+    }
+}
+
+fn other_identity(name: &str, known: Identity, found: Identity) -> Error {
+    Error::OtherIdentity { device: name.to_owned(), known: known.to_string(), found: found.to_string() }
+}

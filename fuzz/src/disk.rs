@@ -1,0 +1,325 @@
+//! A disk that is exported by vhost-user, the messages of a frontend by hand, and a guest's memory.
+//!
+//! The disk lives as long as the process, and is served by threads of its own; a frontend is new for each input. What is
+//! read and written is a medium that holds each request against the rules of media and touches all of its memory.
+
+use bywash_peers::{Words, memory};
+use bywash_vhost::{Done, Export, Full, Geometry, Medium, Operation, Options, Owner, Piece, Request};
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::time::{Duration, Instant};
+
+/// Bytes of the disk.
+pub const DISK_BYTES: u64 = 1 << 18;
+/// Bytes of a guest's memory.
+pub const GUEST_BYTES: usize = 1 << 16;
+/// Address of the guest's memory in the frontend.
+pub const FRONTEND: u64 = 0x7000_0000_0000;
+/// Places in a guest's memory: descriptors, rings, heads of requests, their states, data.
+pub const TABLE: u64 = 0x1000;
+/// The ring of chains that are available.
+pub const AVAILABLE: u64 = 0x2000;
+/// The ring of chains that were used.
+pub const USED: u64 = 0x3000;
+/// Heads of requests, and tables that descriptors lead to.
+pub const HEADS: u64 = 0x4000;
+/// Bytes that say what became of a request.
+pub const STATES: u64 = 0x5000;
+/// Bytes to be read and written.
+pub const DATA: u64 = 0x8000;
+/// Entries of a ring.
+pub const ENTRIES: u16 = 64;
+/// Requests that the medium takes before one is done.
+const DEPTH: usize = 8;
+/// Longest time that the disk may take for all of an input.
+const LIMIT: Duration = Duration::from_secs(8);
+
+/// Requests of a frontend, by their numbers in vhost-user.
+pub mod message {
+    #![expect(missing_docs, reason = "they are the protocol's names")]
+    pub const GET_FEATURES: u32 = 1;
+    pub const SET_FEATURES: u32 = 2;
+    pub const SET_OWNER: u32 = 3;
+    pub const SET_MEM_TABLE: u32 = 5;
+    pub const SET_VRING_NUM: u32 = 8;
+    pub const SET_VRING_ADDR: u32 = 9;
+    pub const SET_VRING_BASE: u32 = 10;
+    pub const SET_VRING_KICK: u32 = 12;
+    pub const SET_VRING_CALL: u32 = 13;
+    pub const SET_PROTOCOL_FEATURES: u32 = 16;
+    pub const SET_VRING_ENABLE: u32 = 18;
+    pub const GET_CONFIG: u32 = 24;
+    pub const GET_INFLIGHT_FD: u32 = 31;
+    pub const SET_INFLIGHT_FD: u32 = 32;
+}
+
+/// VIRTIO_F_VERSION_1, and that there are features of the protocol's.
+pub const FEATURES: u64 = 1 << 32 | 1 << 30;
+/// VIRTIO_F_EVENT_IDX.
+pub const EVENT_INDEX: u64 = 1 << 29;
+
+struct Waiting {
+    token: u64,
+    operation: Operation,
+    offset: usize,
+    pieces: Vec<Piece>,
+    _memory: Owner,
+}
+
+// SAFETY: the pieces are mapped as long as the owner is there, which goes along.
+unsafe impl Send for Waiting {}
+
+/// A medium of memory that does the last request first.
+struct Checked {
+    bytes: Vec<u8>,
+    waiting: Vec<Waiting>,
+}
+
+impl Checked {
+    fn carry_out(&mut self, Waiting { operation, mut offset, pieces, .. }: Waiting) {
+        for piece in pieces {
+            let here = self.bytes[offset..offset + piece.bytes()].as_mut_ptr();
+            // SAFETY: the piece is mapped, which is what is looked at, and `here` has as many bytes.
+            unsafe {
+                match operation {
+                    Operation::Read => piece.base().copy_from_nonoverlapping(here, piece.bytes()),
+                    _ => here.copy_from_nonoverlapping(piece.base(), piece.bytes()),
+                }
+            }
+            offset += piece.bytes();
+        }
+    }
+}
+
+impl Medium for Checked {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            bytes: DISK_BYTES,
+            block: 512,
+            optimal: 4096,
+            transfer_max: 1 << 16,
+            range_max: 1 << 16,
+            pieces_max: 8,
+            read_only: false,
+        }
+    }
+
+    fn submit(&mut self, request: Request<'_>) -> Result<(), Full> {
+        let Request { token, operation, offset, length, pieces, memory } = request;
+        assert!(
+            offset % 512 == 0 && length % 512 == 0 && length <= 1 << 16,
+            "{operation:?} {offset} {length}"
+        );
+        assert!(offset.checked_add(length).is_some_and(|end| end <= DISK_BYTES), "{offset} {length}");
+        let bytes: usize = pieces.iter().map(Piece::bytes).sum();
+        assert!(pieces.len() <= 8 && (pieces.is_empty() || bytes as u64 == length), "{bytes} {length}");
+        let carries = matches!(operation, Operation::Read | Operation::Write | Operation::WriteDurable);
+        assert!(carries != pieces.is_empty(), "{operation:?} of {} pieces", pieces.len());
+        assert!(self.waiting.iter().all(|waiting| waiting.token != token), "{token} is under way");
+        if self.waiting.len() >= DEPTH {
+            return Err(Full);
+        }
+        let (offset, pieces, _memory) = (offset as usize, pieces.to_vec(), memory.clone());
+        self.waiting.push(Waiting { token, operation, offset, pieces, _memory });
+        Ok(())
+    }
+
+    fn reap(&mut self, done: &mut dyn FnMut(Done)) {
+        while let Some(waiting) = self.waiting.pop() {
+            let token = waiting.token;
+            self.carry_out(waiting);
+            done(Done { token, result: Ok(()) });
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
+
+    fn under_way(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+/// The disk, and what its guests have.
+pub struct Disk {
+    export: Export,
+    folder: tempfile::TempDir,
+    file: OwnedFd,
+    /// The guest's memory.
+    pub words: Words,
+    events: [OwnedFd; 2],
+    honest: u64,
+}
+
+/// A connection to the disk.
+pub struct Frontend(UnixStream);
+
+impl Disk {
+    /// Exports it.
+    pub fn start() -> Disk {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let medium = Checked { bytes: vec![0; DISK_BYTES as usize], waiting: Vec::new() };
+        let export = Export::start(listener, medium, Options::new().queues(2), |_| {}).unwrap();
+        let file = memory(GUEST_BYTES, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW);
+        let words = Words::map(&file, GUEST_BYTES);
+        let events = [crate::files::event(), crate::files::event()];
+        Disk { export, folder, file, words, events, honest: 0 }
+    }
+
+    /// A frontend connects; the guest's memory is all zeros.
+    pub fn connect(&self) -> Frontend {
+        (0..self.words.count).for_each(|index| self.words.set(index, 0));
+        let socket = UnixStream::connect(self.folder.path().join("socket")).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut frontend = Frontend(socket);
+        // Until the disk has answered, the kernel lets no descriptors pass, since Linux 6.16.
+        assert!(frontend.say(message::GET_FEATURES, &[], &[]));
+        frontend.0.read_exact(&mut [0; 20]).expect("a frontend that has just come is answered");
+        frontend
+    }
+
+    /// The guest says that it has left something.
+    pub fn kick(&self) {
+        // SAFETY: as many live bytes as is said. A counter that is full is readable already.
+        unsafe { libc::write(self.events[0].as_raw_fd(), 1u64.to_ne_bytes().as_ptr().cast(), 8) };
+    }
+
+    /// Says all that it takes to have a ring served, with features besides and the chain to go on with.
+    pub fn start_ring(&self, frontend: &Frontend, features: u64) {
+        let region = [0, GUEST_BYTES as u64, FRONTEND, 0];
+        let address = [0, FRONTEND + TABLE, FRONTEND + USED, FRONTEND + AVAILABLE, 0];
+        let ring = |value: u32| u64::from(value) << 32;
+        let [kick, call] = self.events.each_ref().map(AsRawFd::as_raw_fd);
+        frontend.say(message::SET_OWNER, &[], &[]);
+        frontend.say(message::SET_FEATURES, &[FEATURES | features], &[]);
+        let table = [&[1][..], &region].concat();
+        frontend.say(message::SET_MEM_TABLE, &table, &[self.file.as_raw_fd()]);
+        frontend.say(message::SET_VRING_NUM, &[ring(ENTRIES.into())], &[]);
+        frontend.say(message::SET_VRING_BASE, &[ring(0)], &[]);
+        frontend.say(message::SET_VRING_ADDR, &address, &[]);
+        frontend.say(message::SET_VRING_CALL, &[0], &[call]);
+        frontend.say(message::SET_VRING_KICK, &[0], &[kick]);
+        frontend.say(message::SET_VRING_ENABLE, &[ring(1)], &[]);
+    }
+
+    /// Puts bytes into the guest's memory, as far as it goes.
+    pub fn put(&self, at: u64, bytes: &[u8]) {
+        for (place, byte) in (at..GUEST_BYTES as u64).zip(bytes) {
+            self.exchange(place, 0xff, (*byte).into());
+        }
+    }
+
+    /// Puts a number of 16 bits there, in one step: the disk may look at any time.
+    fn put_half(&self, at: u64, half: u16) {
+        self.exchange(at, 0xffff, half.into());
+    }
+
+    /// Exchanges bits of one word; the others may be changed by the disk meanwhile.
+    fn exchange(&self, at: u64, mask: u64, bits: u64) {
+        let (word, shift) = (self.words.at((at / 8) as usize), at % 8 * 8);
+        let mut old = word.load(Acquire);
+        while let Err(now) =
+            word.compare_exchange(old, old & !(mask << shift) | bits << shift, SeqCst, Acquire)
+        {
+            old = now;
+        }
+    }
+
+    /// Puts a descriptor into a table.
+    pub fn put_descriptor(&self, table: u64, number: u16, (at, bytes, flags, next): (u64, u32, u16, u16)) {
+        let place = table + 16 * u64::from(number);
+        let rest = u64::from(bytes) | u64::from(flags) << 32 | u64::from(next) << 48;
+        self.put(place, &[at.to_le_bytes(), rest.to_le_bytes()].concat());
+    }
+
+    /// Makes the chain that begins with a descriptor available, as the `position`th.
+    pub fn offer(&self, position: u16, first: u16) {
+        self.put(AVAILABLE + 4 + 2 * u64::from(position % ENTRIES), &first.to_le_bytes());
+        self.put_half(AVAILABLE + 2, position.wrapping_add(1));
+    }
+
+    /// The half word at a place.
+    fn half(&self, at: u64) -> u16 {
+        (self.words.at((at / 8) as usize).load(Acquire) >> (at % 8 * 8)) as u16
+    }
+
+    /// A frontend that keeps to the protocol writes a page and reads it again.
+    pub fn check(&mut self) {
+        self.honest += 1;
+        let (frontend, page, seed) = (self.connect(), self.honest % 32, self.honest as u8);
+        self.start_ring(&frontend, 0);
+        for (round, kind) in [(0u16, 1u32), (1, 0)] {
+            let (head, data) = (HEADS + 32 * u64::from(round), DATA + 4096 * u64::from(round));
+            self.put(head, &kind.to_le_bytes());
+            self.put(head + 8, &(page * 8).to_le_bytes());
+            if round == 0 {
+                self.put(data, &[seed; 4096]);
+            }
+            self.put(STATES + u64::from(round), &[0xff]);
+            let first = 3 * round;
+            self.put_descriptor(TABLE, first, (head, 16, 1, first + 1));
+            self.put_descriptor(TABLE, first + 1, (data, 4096, if kind == 0 { 3 } else { 1 }, first + 2));
+            self.put_descriptor(TABLE, first + 2, (STATES + u64::from(round), 1, 2, 0));
+            self.offer(round, first);
+            self.kick();
+            let end = Instant::now() + LIMIT;
+            while self.half(USED + 2) != round + 1 {
+                assert!(Instant::now() < end, "an honest guest waits");
+                std::thread::yield_now();
+            }
+            assert_eq!((self.half(STATES) >> (8 * round)) as u8, 0, "an honest guest's request fails");
+        }
+        let word = u64::from_ne_bytes([seed; 8]);
+        let first = ((DATA + 4096) / 8) as usize;
+        assert!((first..first + 512).all(|index| self.words.at(index).load(Acquire) == word), "other bytes");
+        frontend.end();
+        let stats = self.export.stats();
+        assert!(stats.refused <= stats.requests && stats.failed == 0, "{stats:?}");
+    }
+}
+
+impl Frontend {
+    /// Says something, with as many bytes as the words have and with descriptors; false: the disk does not listen.
+    pub fn say(&self, request: u32, words: &[u64], files: &[RawFd]) -> bool {
+        let payload: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.say_bytes(request, 1, payload.len() as u32, &payload, files)
+    }
+
+    /// Says anything.
+    pub fn say_bytes(&self, request: u32, flags: u32, size: u32, payload: &[u8], files: &[RawFd]) -> bool {
+        let mut bytes: Vec<u8> = [request, flags, size].iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.extend(payload);
+        self.send(&bytes, files)
+    }
+
+    /// Sends any bytes.
+    pub fn send(&self, bytes: &[u8], files: &[RawFd]) -> bool {
+        let socket = OwnedFd::from(self.0.try_clone().unwrap());
+        bywash_peers::send(&socket, bytes, files)
+    }
+
+    /// Says no more, and waits until the disk has done all that was said and closed the connection.
+    pub fn end(mut self) {
+        // It may have been closed already.
+        let _ = self.0.shutdown(std::net::Shutdown::Write);
+        let mut answers = [0; 4096];
+        loop {
+            match self.0.read(&mut answers) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
+                // The fuzzer has a timer of its own.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => panic!("the disk does not let a frontend go: {error}"),
+            }
+        }
+    }
+}
