@@ -2,11 +2,11 @@
  *
  *     micro FILE OP BYTES PATTERN THREADS OPS SPAN SEED [FLAG...]
  *
- * OP       read | write | writesync (an fsync after every 64 writes)
+ * OP       read | write
  * PATTERN  random | sequential
  * OPS      calls in all, shared out to the threads
  * SPAN     bytes of the file that are used, from its start
- * FLAG     direct (open with O_DIRECT), cold (no warm-up)
+ * FLAG     direct (open with O_DIRECT), cold (no warm-up), mapped (copy from a mapping, without any call)
  *
  * Each thread keeps to a part of the span of its own, so that the file's content after the run depends on
  * the arguments alone. The warm-up visits every block twice with the same kind of call. The last line says
@@ -21,18 +21,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-enum op { OP_READ, OP_WRITE, OP_WRITE_SYNC };
+enum op { OP_READ, OP_WRITE };
 
-#define WRITES_PER_SYNC 64
 #define THREADS_MAX 64
 
 static int file;
 static enum op op;
 static size_t bytes;
 static int sequential, cold;
+static const unsigned char *mapping; /* NULL: calls are made */
 static pthread_barrier_t start, end;
 
 struct worker {
@@ -74,7 +75,12 @@ static void call(struct worker *me, unsigned char *buffer, uint64_t block)
     off_t at = (off_t)((me->first + block) * bytes);
     ssize_t done;
     if (op == OP_READ) {
-        done = pread(file, buffer, bytes, at);
+        if (mapping) {
+            memcpy(buffer, mapping + at, bytes);
+            done = (ssize_t)bytes;
+        } else {
+            done = pread(file, buffer, bytes, at);
+        }
         me->sum = (me->sum ^ (load(buffer) + 3 * load(buffer + bytes - 8))) * 0x100000001b3u;
     } else {
         uint64_t word = (me->first + block + 1) * 0x9e3779b97f4a7c15u;
@@ -100,11 +106,8 @@ static void *work(void *argument)
     me->sum = 0;
     pthread_barrier_wait(&start);
     uint64_t state = me->seed;
-    for (uint64_t i = 0; i < me->ops; i++) {
+    for (uint64_t i = 0; i < me->ops; i++)
         call(me, buffer, sequential ? i % me->blocks : pick(&state, me->blocks));
-        if (op == OP_WRITE_SYNC && i % WRITES_PER_SYNC == WRITES_PER_SYNC - 1 && fsync(file) != 0)
-            die("fsync");
-    }
     pthread_barrier_wait(&end);
     free(buffer);
     return NULL;
@@ -136,19 +139,20 @@ int main(int count, char **arguments)
 {
     static struct worker workers[THREADS_MAX];
     if (count < 9) {
-        fprintf(stderr, "usage: micro FILE OP BYTES PATTERN THREADS OPS SPAN SEED [direct] [cold]\n");
+        fprintf(stderr, "usage: micro FILE OP BYTES PATTERN THREADS OPS SPAN SEED [direct] [cold] [mapped]\n");
         return 2;
     }
-    op = !strcmp(arguments[2], "read") ? OP_READ : !strcmp(arguments[2], "write") ? OP_WRITE : OP_WRITE_SYNC;
+    op = !strcmp(arguments[2], "read") ? OP_READ : OP_WRITE;
     bytes = strtoull(arguments[3], NULL, 10);
     sequential = !strcmp(arguments[4], "sequential");
     unsigned threads = (unsigned)atoi(arguments[5]);
     uint64_t ops = strtoull(arguments[6], NULL, 10), span = strtoull(arguments[7], NULL, 10);
     uint64_t seed = strtoull(arguments[8], NULL, 10);
-    int direct = 0;
+    int direct = 0, mapped = 0;
     for (int i = 9; i < count; i++) {
         direct |= !strcmp(arguments[i], "direct");
         cold |= !strcmp(arguments[i], "cold");
+        mapped |= !strcmp(arguments[i], "mapped");
     }
     if (bytes < 8 || threads < 1 || threads > THREADS_MAX || span / bytes / threads < 1) {
         fprintf(stderr, "micro: BYTES, THREADS or SPAN out of range\n");
@@ -157,6 +161,11 @@ int main(int count, char **arguments)
     file = open(arguments[1], (op == OP_READ ? O_RDONLY : O_RDWR) | (direct ? O_DIRECT : 0));
     if (file < 0)
         die(arguments[1]);
+    if (mapped) {
+        mapping = mmap(NULL, span, PROT_READ, MAP_SHARED, file, 0);
+        if (op != OP_READ || mapping == MAP_FAILED)
+            die("mapping");
+    }
 
     pthread_barrier_init(&start, NULL, threads + 1);
     pthread_barrier_init(&end, NULL, threads + 1);

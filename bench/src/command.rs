@@ -8,6 +8,7 @@ use crate::campaign::{self, Audience, Choice, PAIRS, PAIRS_QUICK};
 use crate::cases::{self, BENCHES};
 use crate::error::Error;
 use crate::row::{Report, Row};
+use crate::say::say;
 use crate::{flow, html, interrupt, ipc, markdown, plan, serve, table};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -235,7 +236,7 @@ pub fn main(arguments: BenchArgs) -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("bywash bench: {error}");
+            say(format_args!("bywash bench: {error}"));
             ExitCode::from(match error {
                 Error::Usage(_) => 2,
                 Error::Interrupted => 130,
@@ -294,10 +295,10 @@ fn measure(
     screen.bar.finish_and_clear();
     let (report, interrupted) = outcome?;
     save(output, &report)?;
-    eprintln!("{}", verdict(&report));
+    say(verdict(&report));
     Ok(ExitCode::from(match (interrupted, report.rows.iter().any(|row| row.failed)) {
         (true, _) => {
-            eprintln!("bywash bench: interrupted; what was measured until then has been written");
+            say("bywash bench: interrupted; what was measured until then has been written");
             130
         }
         (false, true) => 1,
@@ -360,7 +361,7 @@ impl Screen {
     }
 
     fn line(&self, text: &str) {
-        self.bar.suspend(|| if self.to_stderr { eprintln!("{text}") } else { print(&format!("{text}\n")) });
+        self.bar.suspend(|| if self.to_stderr { say(text) } else { print(&format!("{text}\n")) });
     }
 }
 

@@ -28,8 +28,10 @@
 //! - [`usage`]: device bytes, page faults and CPU time of a run
 //! - [`row`], [`statistics`], [`machine`]: what is written down
 //! - [`table`], [`markdown`], [`html`], [`plot`], [`curve`], [`number`]: how it is shown
-//! - [`interrupt`], [`error`]: how it ends early
+//! - [`interrupt`], [`error`], `say`: how it ends early, and what it tells on standard error
 #![deny(unsafe_code)]
+// They panic where nobody reads; see `say`.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod campaign;
 pub mod cases;
@@ -52,6 +54,7 @@ pub mod plan;
 pub mod plot;
 pub mod programs;
 pub mod row;
+mod say;
 pub mod serve;
 pub mod statistics;
 pub mod table;

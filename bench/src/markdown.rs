@@ -39,12 +39,20 @@ pub fn render(report: &Report) -> String {
 /// The rows of a bench in which nothing is preloaded, so that there are no calls to be counted.
 fn without_calls(bench: &str, rows: &[&Row]) -> String {
     let noted = rows.iter().any(|row| row.ratio.is_some() && !row.note.is_empty());
-    let (head, line) = if noted { (" note |", "---|") } else { ("", "") };
-    let mut text = format!(
-        "\n### {bench}\n\n| case | metric | against | it | bywash | ratio (quartiles) | goal |{head}\n\
-         |---|---|---|---:|---:|---:|---:|{line}\n"
-    );
+    let timed = rows.iter().any(|row| row.ours_cpu_per_message.is_some());
+    let mut head = String::from("case | metric | against | it | bywash | ratio (quartiles) | goal |");
+    let mut line = String::from("---|---|---|---:|---:|---:|---:|");
+    if timed {
+        head.push_str(" CPU a message (it → bywash) |");
+        line.push_str("---:|");
+    }
+    if noted {
+        head.push_str(" note |");
+        line.push_str("---|");
+    }
+    let mut text = format!("\n### {bench}\n\n| {head}\n|{line}\n");
     for row in rows {
+        let cpu = if timed { format!(" {} |", cpu_cell(row)) } else { String::new() };
         let note = match (noted, row.ratio) {
             (true, Some(_)) => format!(" {} |", escape(&row.note)),
             (true, None) => " |".into(),
@@ -53,7 +61,7 @@ fn without_calls(bench: &str, rows: &[&Row]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} |{note}",
+            "| {} | {} | {} | {} | {} | {} | {} |{cpu}{note}",
             escape(&row.case),
             row.metric,
             escape(&row.peer),
@@ -64,6 +72,17 @@ fn without_calls(bench: &str, rows: &[&Row]) -> String {
         );
     }
     text
+}
+
+/// Processor time for a message, of the peer and of ours.
+fn cpu_cell(row: &Row) -> String {
+    let time = |seconds: Option<f64>| {
+        seconds.map_or_else(|| "-".into(), |seconds| number::quantity(seconds * 1e9, "ns"))
+    };
+    match (row.peer_cpu_per_message, row.ours_cpu_per_message) {
+        (None, None) => "-".into(),
+        (theirs, ours) => format!("{} → {}", time(theirs), time(ours)),
+    }
 }
 
 /// A table for each figure: a line for each curve, a column for each of its points.
@@ -109,24 +128,29 @@ fn ratio_cell(row: &Row, ratio: f64) -> String {
 
 /// The goal, and whether it was reached.
 fn goal_cell(row: &Row) -> String {
-    match (row.goal, row.met) {
-        (Some(goal), Some(true)) => format!("{} ✓", number::ratio(goal)),
-        (Some(goal), Some(false)) => format!("{} ✗", number::ratio(goal)),
-        (Some(goal), None) => number::ratio(goal),
-        (None, _) => "-".into(),
+    row.goal.map_or("-".into(), |goal| format!("{}{}", number::ratio(goal), mark(row)))
+}
+
+/// Sign behind a number that says whether the row reached its goal; none for a row without one.
+fn mark(row: &Row) -> &'static str {
+    match row.met {
+        Some(true) => " ✓",
+        Some(false) => " ✗",
+        None => "",
     }
 }
 
 /// Every case against the kernel, one line each, one column a place.
 fn summary(report: &Report) -> String {
-    let rows: Vec<&Row> = report.rows.iter().filter(|row| row.peer == "kernel").collect();
+    let has_goal = |row: &Row| row.bench.starts_with("run/") && row.goal.is_some();
+    let rows: Vec<&Row> = report.rows.iter().filter(|row| row.peer == "kernel" || has_goal(row)).collect();
     let mut places: Vec<&str> = Vec::new();
     let mut cases: Vec<(&str, String)> = Vec::new();
     for row in &rows {
         if !places.contains(&row.place.as_str()) {
             places.push(&row.place);
         }
-        let case = (row.bench.as_str(), case_of(row));
+        let case = (row.bench.as_str(), case_and_rival(row));
         if !cases.contains(&case) {
             cases.push(case);
         }
@@ -134,12 +158,11 @@ fn summary(report: &Report) -> String {
     let mut text =
         format!("\n| | goal | {} |\n|---|---:|{}\n", places.join(" | "), "---:|".repeat(places.len()));
     for (bench, case) in &cases {
-        let of_case = || rows.iter().filter(|row| row.bench == *bench && case_of(row) == *case);
+        let of_case = || rows.iter().filter(|row| row.bench == *bench && case_and_rival(row) == *case);
         let goal = of_case().find_map(|row| row.goal).map_or("-".into(), number::ratio);
         let cells = places.iter().map(|place| {
             of_case().find(|row| row.place == **place).map_or(String::new(), |row| {
-                let mark = if row.met == Some(true) { "✓" } else { "✗" };
-                row.ratio.map_or("-".into(), |ratio| format!("{} {mark}", number::ratio(ratio)))
+                row.ratio.map_or("-".into(), |ratio| format!("{}{}", number::ratio(ratio), mark(row)))
             })
         });
         let cells: Vec<String> = cells.collect();
@@ -148,6 +171,12 @@ fn summary(report: &Report) -> String {
         let _ = writeln!(text, "| {name}: {case} | {goal} | {} |", cells.join(" | "));
     }
     text
+}
+
+/// The case, and whom it is compared with if that is not the kernel alone.
+fn case_and_rival(row: &Row) -> String {
+    let rival = if row.peer == "kernel" { String::new() } else { format!(", against {}", escape(&row.peer)) };
+    format!("{}{rival}", case_of(row))
 }
 
 fn case_of(row: &Row) -> String {
@@ -241,6 +270,16 @@ mod tests {
         assert!(
             summary.contains("Test CPU") && text.contains("**2.00** (1.88-2.12)") && text.contains("1.80 ✓")
         );
+    }
+
+    #[test]
+    fn a_row_without_a_goal_has_no_sign() {
+        let mut report = row::sample();
+        for row in &mut report.rows {
+            (row.goal, row.met) = (None, None);
+        }
+        let text = render(&report);
+        assert!(text.contains("2.00") && !text.contains('✗') && !text.contains('✓'), "{text}");
     }
 
     #[test]

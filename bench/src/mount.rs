@@ -7,6 +7,7 @@
 use crate::child;
 use crate::error::Error;
 use crate::programs::require;
+use crate::say::say;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -99,10 +100,10 @@ impl Drop for Mount {
     fn drop(&mut self) {
         // Not by way of `child`, which refuses to start anything after Ctrl-C.
         if is_mounted(&self.at) && !unmount(&self.at) {
-            eprintln!(
+            say(format_args!(
                 "bywash bench: cannot unmount {}; the next run tries again, or: umount {0}",
                 self.at.display()
-            );
+            ));
         }
         if let Some(image) = &self.image {
             let _ = fs::remove_file(image);
@@ -168,7 +169,7 @@ fn unmount(at: &Path) -> bool {
         }
         if Instant::now() > deadline {
             if let Ok(tried) = tried {
-                eprint!("{}", String::from_utf8_lossy(&tried.stderr));
+                say(String::from_utf8_lossy(&tried.stderr).trim_end());
             }
             return false;
         }

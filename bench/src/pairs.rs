@@ -17,6 +17,10 @@ use crate::usage::{Snapshot, Usage};
 /// Bytes added to both sides of a ratio of device bytes, so that nothing against nothing is 1 and a page of
 /// metadata against nothing is not infinite.
 const DEVICE_FLOOR_BYTES: f64 = 64.0 * 1024.0;
+/// The peer of rows that have the kernel on both sides.
+const KERNEL_ITSELF: &str = "kernel against itself";
+/// Largest ratio of a limit to the time that was added: noise can make that nothing, and less.
+const ADDED_RATIO_MAX: f64 = 100.0;
 /// A quick run is this much shorter.
 const QUICK_DIVISOR: f64 = 8.0;
 
@@ -36,9 +40,12 @@ struct Runs {
 struct Measured {
     sides: Vec<Runs>,
     calls: Calls,
+    /// Operations of each run.
+    operations: u64,
 }
 
-/// Measures `case`; one row for each of its metrics, and one more for its native control.
+/// Measures `case`: one row for each of its metrics, one more for its own way to map files, and where one
+/// of them misses its goal, one of the kernel against itself, which says how far the machine can be trusted.
 ///
 /// # Errors
 /// [`Error::Interrupted`] only: everything else becomes the note of a row.
@@ -50,7 +57,13 @@ pub fn measure(
     progress: &dyn Fn(u32),
 ) -> Result<Vec<Row>, Error> {
     match run_all(case, stage, launcher, pairs, progress) {
-        Ok(measured) => Ok(rows_of(case, &stage.place.name, &measured)),
+        Ok(measured) => {
+            let mut rows = rows_of(case, &stage.place.name, &measured);
+            if rows.iter().any(|row| row.met == Some(false)) {
+                rows.extend(against_itself(case, stage, launcher, measured.operations, pairs)?);
+            }
+            Ok(rows)
+        }
         Err(Error::Interrupted) => Err(Error::Interrupted),
         Err(error) => Ok(rows_without_numbers(case, &stage.place.name, &error)),
     }
@@ -94,7 +107,40 @@ fn run_all(
         check_sums(&runs)?;
     }
     let (_, calls) = run_once(case, stage, launcher, Side::Counted, operations)?;
-    Ok(Measured { sides: runs, calls: calls.unwrap_or_default() })
+    Ok(Measured { sides: runs, calls: calls.unwrap_or_default(), operations })
+}
+
+/// The row of the kernel against itself, measured as the others are. None if that fails: the rows of the case
+/// stand without it.
+fn against_itself(
+    case: &mut Case,
+    stage: &Stage,
+    launcher: &Launcher,
+    operations: u64,
+    pairs: u32,
+) -> Result<Option<Row>, Error> {
+    let mut runs = [(); 2].map(|()| Runs { side: Side::Kernel, outcomes: Vec::new() });
+    for pair in 0..pairs {
+        for turn in 0..2 {
+            let turn = if pair % 2 == 0 { turn } else { 1 - turn };
+            match run_once(case, stage, launcher, Side::Kernel, operations) {
+                Ok((outcome, _)) => runs[turn].outcomes.push(outcome),
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+    let metric = Metric { goal: None, ..case.metrics[0] };
+    let row = row_of(case, &metric, &stage.place.name, &runs[1], &runs[0], Calls::default());
+    Ok(row.map(|row| Row {
+        peer: KERNEL_ITSELF.into(),
+        calls_user: None,
+        calls_kernel: None,
+        note:
+            "control: the kernel on both sides; a ratio as far from 1 as a miss says that the machine did it"
+                .into(),
+        ..row
+    }))
 }
 
 /// The number of operations of a run; the trial also brings programs and data into memory.
@@ -156,10 +202,10 @@ fn rows_of(case: &Case, place: &str, measured: &Measured) -> Vec<Row> {
     let (Some(kernel), Some(ours)) = (of(Side::Kernel), of(Side::Bywash)) else { return Vec::new() };
     let row = |metric: &Metric, peer| row_of(case, metric, place, ours, peer, measured.calls);
     let mut rows: Vec<Row> = case.metrics.iter().filter_map(|metric| row(metric, kernel)).collect();
-    if let (Some(name), Some(native)) = (case.native, of(Side::Native)) {
-        let metric = Metric { goal: None, ..case.metrics[0] };
+    if let (Some(rival), Some(native)) = (case.native, of(Side::Native)) {
+        let metric = Metric { goal: rival.goal, ..case.metrics[0] };
         rows.extend(row(&metric, native).map(|row| Row {
-            peer: name.to_owned(),
+            peer: rival.name.to_owned(),
             note: control_note(kernel, native).unwrap_or_default(),
             ..row
         }));
@@ -190,7 +236,10 @@ fn row_of(case: &Case, metric: &Metric, place: &str, ours: &Runs, peer: &Runs, c
         runs: ours.outcomes.len() as u32,
         // What is asked of us cannot have been reached by a run in which nothing of ours ran.
         met: metric.goal.map(|goal| ratios.median >= goal && (goal <= 1.0 || calls.user > 0)),
-        note: calls_note(calls.user, calls.kernel),
+        note: match metric.reading {
+            Reading::Added { limit_ns } => added_note(limit_ns, ratios.median),
+            _ => calls_note(calls.user, calls.kernel),
+        },
         ratio_low: Some(ratios.low),
         ratio_high: Some(ratios.high),
         calls_user: Some(calls.user),
@@ -199,6 +248,14 @@ fn row_of(case: &Case, metric: &Metric, place: &str, ours: &Runs, peer: &Runs, c
         peer_usage: Some(usage(peer)),
         ..empty_row(case, metric, place)
     })
+}
+
+/// Says how much time a process took longer with Bywash, at the median, and how much it may take.
+fn added_note(limit_ns: u32, ratio: f64) -> String {
+    let (limit, added) = (f64::from(limit_ns), f64::from(limit_ns) / ratio);
+    let added =
+        if ratio >= ADDED_RATIO_MAX { "next to nothing".to_owned() } else { number::quantity(added, "ns") };
+    format!("{added} added, at most {} wanted", number::quantity(limit, "ns"))
 }
 
 fn calls_note(user: u64, kernel: u64) -> String {
@@ -220,6 +277,10 @@ fn ratios(reading_of: Reading, ours: &Runs, peer: &Runs) -> Option<Vec<f64>> {
             let (ours, peer) = (reading(reading_of, ours)?, reading(reading_of, peer)?);
             Some(match reading_of {
                 Reading::Rate => ours / peer,
+                Reading::Added { limit_ns } => {
+                    let limit = f64::from(limit_ns);
+                    limit / (ours - peer).max(limit / ADDED_RATIO_MAX)
+                }
                 Reading::DeviceRead | Reading::DeviceWritten => {
                     (peer + DEVICE_FLOOR_BYTES) / (ours + DEVICE_FLOOR_BYTES)
                 }
@@ -233,6 +294,7 @@ fn reading(reading: Reading, outcome: &Outcome) -> Option<f64> {
         Reading::Rate => Some(outcome.done.rate),
         Reading::DeviceRead => outcome.usage.device_read_bytes.map(|bytes| bytes as f64),
         Reading::DeviceWritten => outcome.usage.device_written_bytes.map(|bytes| bytes as f64),
+        Reading::Added { .. } => Some(1e9 / outcome.done.rate),
     }
 }
 
@@ -252,7 +314,7 @@ fn empty_row(case: &Case, metric: &Metric, place: &str) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases::Workload;
+    use crate::cases::{Native, Workload};
     use crate::launch::Run;
     use crate::place::{self, Kind};
     use crate::programs::Programs;
@@ -297,7 +359,7 @@ mod tests {
             metrics: vec![Metric::rate("op/s", goal)],
             places: Kind::ALL,
             amount: Amount::For { first: 100, seconds: 1.0 },
-            native: Some("kernel, differently"),
+            native: Some(Native::rival("kernel, differently", 1.9)),
             in_quick: true,
             work: Box::new(Pretend { order: Rc::clone(&order), agrees, user_calls }),
         };
@@ -320,9 +382,17 @@ mod tests {
         assert_eq!(rows.len(), 2);
         assert_eq!((rows[0].ratio, rows[0].spread, rows[0].met), (Some(2.0), Some(0.0), Some(true)));
         assert_eq!((rows[0].calls_user, rows[0].calls_kernel), (Some(3), Some(0)));
-        assert_eq!((rows[1].peer.as_str(), rows[1].met), ("kernel, differently", None));
+        assert_eq!((rows[1].peer.as_str(), rows[1].met), ("kernel, differently", Some(true)));
         assert!(rows[1].note.contains("1.00 x the kernel"), "{}", rows[1].note);
         assert_eq!(measured(true, 2.5, 3).0[0].met, Some(false));
+    }
+
+    #[test]
+    fn a_miss_has_the_kernel_against_itself_beside_it() {
+        let (rows, order) = measured(true, 2.5, 3);
+        assert_eq!(rows.len(), 3);
+        assert_eq!((rows[2].peer.as_str(), rows[2].ratio, rows[2].goal), (KERNEL_ITSELF, Some(1.0), None));
+        assert_eq!(order[order.len() - 4..], [Side::Kernel; 4]);
     }
 
     #[test]
@@ -338,6 +408,23 @@ mod tests {
         let (rows, _) = measured(false, 1.5, 3);
         assert!(rows[0].failed && rows[0].ratio.is_none() && rows[0].met == Some(false));
         assert!(rows[0].note.contains("results differ"), "{}", rows[0].note);
+    }
+
+    #[test]
+    fn what_is_added_is_held_against_its_limit() {
+        let runs = |side, rate: f64| Runs {
+            side,
+            outcomes: vec![Outcome { done: Done { rate, seconds: 1.0, sum: None }, usage: Usage::default() }],
+        };
+        let kernel = runs(Side::Kernel, 1000.0);
+        let reading = Reading::Added { limit_ns: 50_000 };
+        let ratio = |rate| ratios(reading, &runs(Side::Bywash, rate), &kernel).unwrap()[0];
+        // 1.25 ms instead of 1 ms, 1.025 ms, and less.
+        assert!((ratio(800.0) - 0.2).abs() < 1e-9);
+        assert!((ratio(1000.0 / 1.025) - 2.0).abs() < 1e-6);
+        assert_eq!(ratio(2000.0), ADDED_RATIO_MAX);
+        assert_eq!(added_note(50_000, 0.2), "250 us added, at most 50.0 us wanted");
+        assert_eq!(added_note(50_000, ADDED_RATIO_MAX), "next to nothing added, at most 50.0 us wanted");
     }
 
     #[test]

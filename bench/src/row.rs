@@ -56,6 +56,12 @@ pub struct Row {
     pub peer_usage: Option<Usage>,
     /// Whether the case was tried and failed (as against left out or measured).
     pub failed: bool,
+    /// Processor time of both our processes for a message, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ours_cpu_per_message: Option<f64>,
+    /// Processor time of both the peer's processes for a message, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer_cpu_per_message: Option<f64>,
     /// Where it is on a curve, if it belongs to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
@@ -176,6 +182,8 @@ pub fn sample() -> Report {
         ours_usage: Some(usage(20)),
         peer_usage: Some(usage(10)),
         failed: false,
+        ours_cpu_per_message: None,
+        peer_cpu_per_message: None,
         point: None,
     };
     let absent = Row {

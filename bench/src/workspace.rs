@@ -9,6 +9,7 @@
 
 use crate::error::Error;
 use crate::mount;
+use crate::say::say;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -59,7 +60,10 @@ impl Workspace {
 impl Drop for Workspace {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.run) {
-            eprintln!("bywash bench: cannot remove {}: {error}; remove it by hand", self.run.display());
+            say(format_args!(
+                "bywash bench: cannot remove {}: {error}; remove it by hand",
+                self.run.display()
+            ));
         }
     }
 }

@@ -65,7 +65,7 @@ pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in ["btree", "hash"] {
         for (transactions, name, goal, first) in [
-            ("none", "no transactions", 1.5, 4000),
+            ("none", "no transactions", 1.3, 4000),
             ("nosync", "transactions NOSYNC", NOT_SLOWER, 4000),
             ("sync", "transactions SYNC", NOT_SLOWER, 400),
         ] {

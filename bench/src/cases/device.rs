@@ -8,7 +8,7 @@ const MIB: u64 = 1 << 20;
 
 /// The `device` bench.
 pub fn cases() -> Vec<Case> {
-    let cold = Case {
+    vec![Case {
         bench: "device",
         name: "cold pread 4 KiB random".into(),
         metrics: vec![Metric::bytes(Reading::DeviceRead), Metric::rate("op/s", NOT_SLOWER)],
@@ -24,20 +24,5 @@ pub fn cases() -> Vec<Case> {
             drop_cache: true,
             ..Micro::default()
         }),
-    };
-    let writes = |name: &str, span, in_quick, flags| Case {
-        bench: "device",
-        name: name.into(),
-        metrics: vec![Metric::bytes(Reading::DeviceWritten), Metric::rate("op/s", NOT_SLOWER)],
-        places: Kind::DEVICES,
-        amount: Amount::For { first: 64 * 16, seconds: 0.4 },
-        native: None,
-        in_quick,
-        work: Box::new(Micro { operation: "writesync", bytes: 512, span, flags, ..Micro::default() }),
-    };
-    vec![
-        cold,
-        writes("64 pwrites of 512 B + fsync, all over 64 MiB", u64::MAX, true, &["cold"]),
-        writes("64 pwrites of 512 B + fsync, in the same 64 KiB", 64 << 10, false, &[]),
-    ]
+    }]
 }

@@ -4,11 +4,11 @@
 //! large-folio shape and its size persist from run to run: what a write stores follows from its place, so
 //! every run leaves the same content.
 
-use super::{Amount, Case, Done, Metric, NOT_SLOWER, Stage, Workload, parse_done};
+use super::{Amount, Case, Done, Metric, NOT_SLOWER, Native, Stage, Workload, parse_done};
 use crate::error::Error;
-use crate::launch::Run;
+use crate::launch::{Run, Side};
 use crate::place::Kind;
-use crate::{child, programs};
+use crate::{child, number, programs};
 use std::fs::File;
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ const TIGHT_BYTES: u64 = MIB;
 
 /// Calls of one size on one file.
 pub struct Micro {
-    /// `read`, `write` or `writesync`.
+    /// `read` or `write`.
     pub operation: &'static str,
     /// Bytes a call.
     pub bytes: u64,
@@ -40,6 +40,14 @@ pub struct Micro {
     /// Whether the file is dropped from the page cache before each run.
     pub drop_cache: bool,
 }
+
+/// Size of the file that look-ups are spread over, in bytes: short runs read few of its pages twice.
+const LARGE_BYTES: u64 = 200 * MIB;
+/// A file that is read from its start to its end some times.
+const STREAMED_BYTES: u64 = 32 * MIB;
+
+/// Copies from a mapping of the same file in the same loop: what no data path at user level can beat.
+const COPY_BOUND: Native = Native::rival("copies from a mapping", 0.9);
 
 impl Default for Micro {
     fn default() -> Micro {
@@ -94,6 +102,7 @@ impl Workload for Micro {
         command.arg(self.path(stage)).arg(self.operation).arg(self.bytes.to_string()).arg(self.pattern);
         let span = self.span.min(self.size(stage));
         command.args([self.threads, operations, span, 1].map(|number| number.to_string())).args(self.flags);
+        command.args((run.side() == Side::Native).then_some("mapped"));
         parse_done("micro", &child::run(&mut command)?.stdout)
     }
 }
@@ -119,22 +128,54 @@ fn case(bench: &'static str, name: String, goal: f64, seconds: f64, in_quick: bo
 /// The `micro` bench.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (bytes, goal) in [(512, 8.0), (4096, 1.8)] {
+    for bytes in [512, 4096] {
         let name = format!("pread {} in a tight loop (1 MiB)", size_name(bytes));
         let micro = Micro { bytes, span: TIGHT_BYTES, ..Micro::default() };
-        cases.push(case("micro", name, goal, 0.3, true, micro));
+        let case = case("micro", name, NOT_SLOWER, 0.3, true, micro);
+        cases.push(Case { native: Some(COPY_BOUND), ..case });
     }
-    for operation in ["read", "write"] {
-        for (pattern, threads) in [("random", 1), ("random", 2), ("sequential", 1)] {
-            for bytes in [512, 4096, 16_384, 65_536] {
-                let in_quick = bytes == 4096 && (pattern == "random") == (threads == 1);
-                let plural = if threads == 1 { "thread" } else { "threads" };
-                let name = format!("p{operation} {} {pattern}, {threads} {plural}", size_name(bytes));
-                let micro = Micro { operation, bytes, pattern, threads, ..Micro::default() };
-                cases.push(case("micro", name, NOT_SLOWER, 0.15, in_quick, micro));
-            }
+    for (pattern, threads) in [("random", 1), ("random", 2), ("sequential", 1)] {
+        for bytes in [512, 4096, 16_384, 65_536] {
+            let in_quick = bytes == 4096 && (pattern == "random") == (threads == 1);
+            let plural = if threads == 1 { "thread" } else { "threads" };
+            let name = format!("pread {} {pattern}, {threads} {plural}", size_name(bytes));
+            let micro = Micro { bytes, pattern, threads, ..Micro::default() };
+            cases.push(case("micro", name, NOT_SLOWER, 0.15, in_quick, micro));
         }
     }
+    // What it costs a write to be left to the kernel.
+    for bytes in [512, 4096] {
+        let name = format!("pwrite {} random, 1 thread", size_name(bytes));
+        let micro = Micro { operation: "write", bytes, ..Micro::default() };
+        cases.push(case("micro", name, NOT_SLOWER, 0.15, bytes == 4096, micro));
+    }
+    cases
+}
+
+/// The `lengths` bench: programs that open a cached file, read it for a while and end. Whatever the library does before
+/// it gains is in the time.
+pub fn length_cases() -> Vec<Case> {
+    let length = |name: String, pattern, file_bytes, operations| {
+        let micro = Micro {
+            pattern,
+            file_bytes,
+            file_bytes_quick: file_bytes / 8,
+            flags: &["cold"],
+            ..Micro::default()
+        };
+        // Always so many operations.
+        let amount = Amount::For { first: operations, seconds: 0.0 };
+        Case { amount, ..case("lengths", name, NOT_SLOWER, 0.0, operations < 100_000, micro) }
+    };
+    let mut cases: Vec<Case> = [8000, 60_000, 200_000]
+        .map(|operations| {
+            let name = format!("{} look-ups of 4 KiB in 200 MiB", number::grouped(operations));
+            length(name, "random", LARGE_BYTES, operations)
+        })
+        .into();
+    let passes = 10;
+    let name = format!("32 MiB read {passes} times in 4 KiB");
+    cases.push(length(name, "sequential", STREAMED_BYTES, passes * STREAMED_BYTES / 4096));
     cases
 }
 

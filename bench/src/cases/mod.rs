@@ -10,6 +10,7 @@ pub mod micro;
 pub mod rocksdb;
 pub mod servers;
 pub mod sqlite;
+pub mod start;
 pub mod tools;
 
 use crate::error::Error;
@@ -93,6 +94,11 @@ pub enum Reading {
     DeviceRead,
     /// Bytes that the device wrote: less is better.
     DeviceWritten,
+    /// Time of an operation, and what it is more than the peer's: the ratio is that of the limit to what is added.
+    Added {
+        /// Most that may be added, in nanoseconds.
+        limit_ns: u32,
+    },
 }
 
 /// One figure of a case: one row.
@@ -123,7 +129,29 @@ impl Metric {
             Reading::Rate => "throughput",
             Reading::DeviceRead => "device bytes read",
             Reading::DeviceWritten => "device bytes written",
+            Reading::Added { .. } => "time of one",
         }
+    }
+}
+
+/// A program's own way to do without calls, as a rival.
+#[derive(Clone, Copy, Debug)]
+pub struct Native {
+    /// Its name in rows.
+    pub name: &'static str,
+    /// Ratio asked for against it, if any.
+    pub goal: Option<f64>,
+}
+
+impl Native {
+    /// A rival that is shown beside, without a goal.
+    pub const fn control(name: &'static str) -> Native {
+        Native { name, goal: None }
+    }
+
+    /// A rival that must be matched to `goal`.
+    pub const fn rival(name: &'static str, goal: f64) -> Native {
+        Native { name, goal: Some(goal) }
     }
 }
 
@@ -140,7 +168,7 @@ pub struct Case {
     /// How much.
     pub amount: Amount,
     /// The program's own way to map files, run as a third side.
-    pub native: Option<&'static str>,
+    pub native: Option<Native>,
     /// Whether `--quick` includes it.
     pub in_quick: bool,
     /// The work.
@@ -151,26 +179,33 @@ pub struct Case {
 pub const BENCHES: &[(&str, &str)] = &[
     (
         "micro",
-        "pread and pwrite in a loop, 512 B to 64 KiB, random and sequential, 1 and 2 threads, tight loop",
+        "pread in a loop, 512 B to 64 KiB, random and sequential, 1 and 2 threads, tight loop; pwrite beside it",
     ),
-    ("fio", "fio's psync engine, random reads and writes"),
+    (
+        "lengths",
+        "short and long runs over a cached file: 8,000 to 200,000 look-ups in 200 MiB, 32 MiB read ten times",
+    ),
+    ("fio", "fio's psync engine, random reads"),
     ("berkeley", "Berkeley DB, btree and hash, without and with transactions"),
     ("sqlite", "SQLite selects and updates, rollback journal and WAL, synchronous OFF, NORMAL and FULL"),
     ("rocksdb", "RocksDB's db_bench: readrandom, readseq, fillrandom with and without sync"),
     ("tools", "cat, grep, gzip, tar and sort over a large file"),
+    ("start", "processes that do nothing: /bin/true by a shell and by bywash run; a configure script"),
     ("direct", "a file opened with O_DIRECT"),
-    ("device", "bytes on the device: cold random reads, small random writes with fsync"),
+    ("device", "bytes on the device: cold random reads"),
     ("servers", "MariaDB and PostgreSQL on folders of their own (left out by --quick)"),
 ];
 
 /// Every case of every bench.
 pub fn all() -> Vec<Case> {
     let mut cases = micro::cases();
+    cases.extend(micro::length_cases());
     cases.extend(fio::cases());
     cases.extend(berkeley::cases());
     cases.extend(sqlite::cases());
     cases.extend(rocksdb::cases());
     cases.extend(tools::cases());
+    cases.extend(start::cases());
     cases.extend(micro::direct_cases());
     cases.extend(device::cases());
     cases.extend(servers::cases());

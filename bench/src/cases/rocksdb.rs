@@ -1,6 +1,6 @@
 //! RocksDB's own db_bench: uncompressed data that fits memory, a block cache much smaller than the data.
 
-use super::{Amount, Case, Done, Metric, NOT_SLOWER, Stage, Workload, unreadable};
+use super::{Amount, Case, Done, Metric, NOT_SLOWER, Native, Stage, Workload, unreadable};
 use crate::error::Error;
 use crate::launch::{Run, Side};
 use crate::place::Kind;
@@ -128,9 +128,9 @@ pub fn cases() -> Vec<Case> {
         work: Box::new(RocksDb { benchmark, sync }),
     };
     let lasting = |first| Amount::For { first, seconds: 0.5 };
-    let native = Some("kernel with --mmap_read");
+    let native = Some(Native::control("kernel with --mmap_read"));
     vec![
-        Case { native, ..case("readrandom", "readrandom", 1.4, lasting(5000), false) },
+        Case { native, ..case("readrandom", "readrandom", 1.3, lasting(5000), false) },
         Case { native, ..case("readseq", "readseq", NOT_SLOWER, Amount::Fixed, false) },
         case("fillrandom", "fillrandom", NOT_SLOWER, lasting(20_000), false),
         case("fillrandom --sync", "fillrandom", NOT_SLOWER, lasting(200), true),

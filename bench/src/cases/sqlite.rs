@@ -1,6 +1,6 @@
 //! SQLite with a page cache of 100 pages.
 
-use super::{Amount, Case, Done, Metric, NOT_SLOWER, Stage, Workload, parse_done};
+use super::{Amount, Case, Done, Metric, NOT_SLOWER, Native, Stage, Workload, parse_done};
 use crate::error::Error;
 use crate::launch::{Run, Side};
 use crate::place::Kind;
@@ -60,32 +60,32 @@ impl Workload for Sqlite {
 
 /// The `sqlite` bench.
 pub fn cases() -> Vec<Case> {
-    let select = |name: &str, kind, goal| Case {
+    const MMAP_SIZE: &str = "kernel with PRAGMA mmap_size";
+    let select = |name: &str, kind, goal, native| Case {
         bench: "sqlite",
         name: name.into(),
         metrics: vec![Metric::rate("op/s", goal)],
         places: Kind::ALL,
         amount: Amount::For { first: 2000, seconds: 0.3 },
-        native: Some("kernel with PRAGMA mmap_size"),
+        native: Some(native),
         in_quick: true,
         work: Box::new(Sqlite { kind, journal: "DELETE", synchronous: "OFF" }),
     };
     let mut cases = vec![
-        select("select inside a transaction", "select-transaction", 1.7),
-        select("select, autocommit", "select-autocommit", 1.2),
+        select("select inside a transaction", "select-transaction", 1.5, Native::rival(MMAP_SIZE, 1.0)),
+        select("select, autocommit", "select-autocommit", NOT_SLOWER, Native::control(MMAP_SIZE)),
     ];
     for journal in ["WAL", "DELETE"] {
         for synchronous in ["OFF", "NORMAL", "FULL"] {
-            let goal = if (journal, synchronous) == ("WAL", "OFF") { 1.7 } else { NOT_SLOWER };
             cases.push(Case {
                 name: format!("4 updates, {journal}, synchronous {synchronous}"),
-                metrics: vec![Metric::rate("transactions/s", goal)],
-                // Long enough for pages to become hot, and for the device's moods to even out.
+                metrics: vec![Metric::rate("transactions/s", NOT_SLOWER)],
+                // Long enough for the device's moods to even out.
                 amount: Amount::For { first: 200, seconds: 1.0 },
-                native: (synchronous == "OFF").then_some("kernel with PRAGMA mmap_size"),
+                native: (synchronous == "OFF").then_some(Native::control(MMAP_SIZE)),
                 in_quick: synchronous != "NORMAL",
                 work: Box::new(Sqlite { kind: "update", journal, synchronous }),
-                ..select("", "", goal)
+                ..select("", "", NOT_SLOWER, Native::control(MMAP_SIZE))
             });
         }
     }

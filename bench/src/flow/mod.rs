@@ -35,7 +35,7 @@ use std::path::Path;
 /// What to measure.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// Only parts whose name contains one of these; none means all.
+    /// Only parts whose name is or contains one of these; none means all. What is a part's whole name is that part alone.
     pub names: Vec<String>,
     /// Small sizes, two points a curve.
     pub quick: bool,
@@ -83,7 +83,12 @@ fn parts(folder: &Path, quick: bool) -> Vec<Part> {
 }
 
 fn chosen(mut parts: Vec<Part>, names: &[String]) -> Result<Vec<Part>, Error> {
-    parts.retain(|part| names.is_empty() || names.iter().any(|name| part.name().contains(name.as_str())));
+    let all: Vec<String> = parts.iter().map(Part::name).collect();
+    let fits = |part: &str, name: &String| match all.contains(name) {
+        true => part == name,
+        false => part.contains(name.as_str()),
+    };
+    parts.retain(|part| names.is_empty() || names.iter().any(|name| fits(&part.name(), name)));
     match parts.is_empty() {
         true => Err(Error::Usage(format!("no part has '{}' in its name", names.join("' or '")))),
         false => Ok(parts),
@@ -130,5 +135,8 @@ mod tests {
         let some = chosen(parts(folder.path(), false), &["raw partitions".into(), "tcp".into()]).unwrap();
         assert!(some.iter().all(|part| part.name().contains("raw") || part.name().starts_with("tcp:")));
         assert!(chosen(parts(folder.path(), false), &["no such".into()]).is_err());
+        // The whole name of one is the beginning of another's.
+        let one = chosen(parts(folder.path(), false), &["disk: 16 MiB, tmpfs".into()]).unwrap();
+        assert_eq!(one.iter().map(Part::name).collect::<Vec<_>>(), ["disk: 16 MiB, tmpfs"]);
     }
 }

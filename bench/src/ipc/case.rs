@@ -1,7 +1,7 @@
 //! One case: the same work by us and by each peer, and the table of all of them.
 
 use super::line;
-use super::run::{Pattern, Work};
+use super::run::{PERIOD, Pattern, Spent, Work};
 use super::wire::Way;
 use crate::error::Error;
 use crate::row::Row;
@@ -16,6 +16,8 @@ type Peer = (&'static str, Side, Option<f64>);
 enum Side {
     /// A way between two processes.
     Way(Way),
+    /// iceoryx2, publish and subscribe, in a program that is built apart.
+    Iceoryx2,
     /// A cache line that goes there and back.
     BareLine,
 }
@@ -27,6 +29,8 @@ enum Metric {
     Latency,
     /// Bytes a second.
     Throughput,
+    /// Processor time of both processes for a message, or for a request and its answer, in microseconds.
+    Cpu,
 }
 
 /// One case: the same work by us and by each peer.
@@ -34,31 +38,22 @@ pub struct Case {
     /// What it is called.
     pub name: &'static str,
     metric: Metric,
+    pattern: Pattern,
     ours: Way,
     bytes: usize,
     peers: Vec<Peer>,
-    /// The longest that a latency may be, in ns.
-    limit_ns: Option<f64>,
 }
 
 const TRUSTED: Way = Way::Trusted(Wait::Spin);
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
+/// Ratio to a pipe's processor time that paced messages are to reach: at most 1.1 times as much.
+const PACED_GOAL: f64 = 1.0 / 1.1;
 /// Seconds that the slowest side of a pair takes, about.
 const SECONDS: f64 = 0.4;
 const SECONDS_QUICK: f64 = 0.05;
 /// Messages of the run that finds out how many are needed.
 const TRIAL: u64 = 128;
-
-#[cfg(feature = "iceoryx2")]
-fn iceoryx2(goal: Option<f64>) -> Vec<Peer> {
-    vec![("iceoryx2", Side::Way(Way::Iceoryx2), goal)]
-}
-
-#[cfg(not(feature = "iceoryx2"))]
-fn iceoryx2(_goal: Option<f64>) -> Vec<Peer> {
-    Vec::new()
-}
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -66,36 +61,30 @@ pub fn cases() -> Vec<Case> {
     let large: Peer = ("AF_UNIX, 4 MiB buffers", Side::Way(Way::Unix(Some(4 * MIB))), None);
     let pipe: Peer = ("pipe", Side::Way(Way::Pipe), None);
     let line: Peer = ("a bare cache line", Side::BareLine, None);
+    let iceoryx2 = |goal: Option<f64>| vec![("iceoryx2", Side::Iceoryx2, goal)];
     let goal = |peer: Peer, goal: f64| (peer.0, peer.1, Some(goal));
     let with = |mut first: Vec<Peer>, rest: &[Peer]| {
         first.extend_from_slice(rest);
         first
     };
-    let latency = |name, ours, bytes, peers, limit_ns| Case {
-        name,
-        metric: Metric::Latency,
-        ours,
-        bytes,
-        peers,
-        limit_ns,
-    };
-    let throughput = |name, ours, bytes, peers| Case {
-        name,
-        metric: Metric::Throughput,
-        ours,
-        bytes,
-        peers,
-        limit_ns: None,
-    };
+    let case =
+        |metric, pattern| move |name, ours, bytes, peers| Case { name, metric, pattern, ours, bytes, peers };
+    let latency = case(Metric::Latency, Pattern::PingPong);
+    let throughput = case(Metric::Throughput, Pattern::Stream);
+    let paced = case(Metric::Cpu, Pattern::PacedStream);
+    let paced_requests = case(Metric::Cpu, Pattern::PacedPingPong);
+    let futex: Peer = ("bare futex", Side::Way(Way::Futex), None);
+    let sleepers = vec![goal(pipe, PACED_GOAL), futex, unix];
     let sleep = Way::Trusted(Wait::Sleep);
     let adaptive = Way::Trusted(Wait::Adaptive);
     let checked = Way::Checked(Wait::Spin);
-    vec![
-        latency("64 B, polling", TRUSTED, 64, with(iceoryx2(None), &[line]), Some(120.0)),
-        latency("64 KiB, polling", TRUSTED, 64 * KIB, with(iceoryx2(None), &[unix]), None),
-        latency("64 B, blocking", sleep, 64, vec![goal(pipe, 1.0), unix], None),
-        latency("64 B, adaptive", adaptive, 64, vec![goal(pipe, 1.0), unix], None),
-        latency("64 KiB, blocking", sleep, 64 * KIB, vec![goal(pipe, 1.0), unix], None),
+    let mut cases = vec![
+        // Two lines go each way, ours and the index behind it; the bare one is of the same run and machine.
+        latency("64 B, polling", TRUSTED, 64, with(iceoryx2(None), &[goal(line, 0.45)])),
+        latency("64 KiB, polling", TRUSTED, 64 * KIB, with(iceoryx2(None), &[unix])),
+        latency("64 B, blocking", sleep, 64, vec![goal(pipe, 1.0), unix]),
+        latency("64 B, adaptive", adaptive, 64, vec![goal(pipe, 1.0), unix]),
+        latency("64 KiB, blocking", sleep, 64 * KIB, vec![goal(pipe, 1.0), unix]),
         throughput("4 KiB, trusted", TRUSTED, 4 * KIB, with(iceoryx2(None), &[unix, large, pipe])),
         throughput(
             "64 KiB, trusted",
@@ -112,40 +101,91 @@ pub fn cases() -> Vec<Case> {
         throughput("4 KiB, checked", checked, 4 * KIB, vec![unix, large]),
         throughput("64 KiB, checked", checked, 64 * KIB, vec![goal(unix, 2.0), large]),
         throughput("1 MiB, checked", checked, MIB, vec![goal(unix, 2.0), large]),
-        latency("64 B, request and answer, polling", Way::Answers(Wait::Spin), 64, vec![unix, pipe], None),
-        latency(
-            "4 KiB, request and answer, polling",
-            Way::Answers(Wait::Spin),
-            4 * KIB,
-            vec![unix, pipe],
-            None,
-        ),
-        latency(
-            "4 KiB, request and answer, blocking",
-            Way::Answers(Wait::Sleep),
-            4 * KIB,
-            vec![unix, pipe],
-            None,
-        ),
+        latency("64 B, request and answer, polling", Way::Answers(Wait::Spin), 64, vec![unix, pipe]),
+        latency("4 KiB, request and answer, polling", Way::Answers(Wait::Spin), 4 * KIB, vec![unix, pipe]),
+        latency("4 KiB, request and answer, blocking", Way::Answers(Wait::Sleep), 4 * KIB, vec![unix, pipe]),
         throughput("64 B, requests at depth 256", Way::Requests(Wait::Spin), 64, vec![unix, pipe]),
         throughput("4 KiB, requests at depth 256", Way::Requests(Wait::Spin), 4 * KIB, vec![unix, pipe]),
-        latency("exchange of 32 MiB", TRUSTED, 32 * MIB, vec![unix, large], None),
-    ]
+        paced("64 B at 1 kHz, blocking", sleep, 64, sleepers.clone()),
+        paced("64 B at 1 kHz, adaptive", adaptive, 64, sleepers.clone()),
+        paced_requests("64 B and an answer at 1 kHz, blocking", sleep, 64, sleepers.clone()),
+        paced_requests("64 B and an answer at 1 kHz, adaptive", adaptive, 64, sleepers.clone()),
+        paced_requests(
+            "64 B, request and answer at 1 kHz, blocking",
+            Way::Answers(Wait::Sleep),
+            64,
+            sleepers.clone(),
+        ),
+        paced_requests(
+            "64 B, request and answer at 1 kHz, adaptive",
+            Way::Answers(Wait::Adaptive),
+            64,
+            sleepers,
+        ),
+        latency("exchange of 32 MiB", TRUSTED, 32 * MIB, vec![unix, large]),
+    ];
+    cases.iter_mut().for_each(Case::add_polled_rivals);
+    cases
+}
+
+/// The name of a way whose ends poll.
+fn polled_name(way: Way) -> &'static str {
+    match way {
+        Way::PipePolled => "pipe, polled",
+        _ => "AF_UNIX, polled",
+    }
+}
+
+impl Side {
+    /// The reason for which this side cannot be measured here.
+    fn absence(self) -> Option<Error> {
+        match self {
+            Side::Iceoryx2 => super::iceoryx2::program().err(),
+            Side::Way(_) | Side::BareLine => None,
+        }
+    }
+
+    /// Manner in which this side waits, for notes.
+    fn waits(self) -> &'static str {
+        match self {
+            Side::Way(way) => way.waits(),
+            Side::Iceoryx2 | Side::BareLine => "spins",
+        }
+    }
 }
 
 impl Case {
-    fn work(&self, way: Way, messages: u64) -> Work {
-        let pattern = match self.metric {
-            Metric::Latency => Pattern::PingPong,
-            Metric::Throughput => Pattern::Stream,
-        };
-        Work { way, pattern, bytes: self.bytes, messages, cores: [0, 1] }
+    /// Puts the same rival with ends that poll behind each whose ends sleep in the kernel, where ours spin: or the ratio
+    /// would be that of spinning to sleeping. An adaptive end does not spin for messages with pauses.
+    fn add_polled_rivals(&mut self) {
+        if !self.ours.waits().starts_with("spins") || self.metric == Metric::Cpu {
+            return;
+        }
+        let polled = self.peers.iter().filter_map(|peer| match peer.1 {
+            Side::Way(way) => way.polled(),
+            Side::Iceoryx2 | Side::BareLine => None,
+        });
+        let polled: Vec<Peer> = polled.map(|way| (polled_name(way), Side::Way(way), None)).collect();
+        self.peers.extend(polled);
     }
 
-    fn run(&self, side: Side, messages: u64) -> Result<f64, Error> {
+    fn work(&self, way: Way, messages: u64) -> Work {
+        Work { way, pattern: self.pattern, bytes: self.bytes, messages, cores: [0, 1] }
+    }
+
+    fn run(&self, side: Side, messages: u64) -> Result<Spent, Error> {
         match side {
             Side::Way(way) => self.work(way, messages).run(),
+            Side::Iceoryx2 => super::iceoryx2::run(&self.work(self.ours, messages)),
             Side::BareLine => Ok(line::run(messages)),
+        }
+    }
+
+    /// The time that counts of a run's.
+    fn seconds(&self, spent: &Spent) -> f64 {
+        match self.metric {
+            Metric::Latency | Metric::Throughput => spent.wall,
+            Metric::Cpu => spent.cpu,
         }
     }
 
@@ -154,7 +194,15 @@ impl Case {
         match self.metric {
             Metric::Latency => seconds * 1e9 / (2.0 * messages as f64),
             Metric::Throughput => (self.bytes as u64 * messages) as f64 / seconds,
+            Metric::Cpu => seconds * 1e6 / messages as f64,
         }
+    }
+
+    /// Messages of a run: those of a side that takes so long for one.
+    fn messages(&self, slowest: f64, quick: bool) -> u64 {
+        let wanted = if quick { SECONDS_QUICK } else { SECONDS };
+        let each = if self.metric == Metric::Cpu { PERIOD.as_secs_f64() } else { slowest };
+        ((wanted / each) as u64).clamp(4, 5_000_000)
     }
 
     /// Measures it, in `pairs` rounds in which each side has its turn.
@@ -162,43 +210,48 @@ impl Case {
     /// # Errors
     /// What failed.
     pub fn measure(&self, quick: bool, pairs: u32) -> Result<Vec<Row>, Error> {
+        let (absent, peers): (Vec<Peer>, Vec<Peer>) =
+            self.peers.iter().partition(|peer| peer.1.absence().is_some());
         let own = std::iter::once(Side::Way(self.ours));
-        let sides: Vec<Side> = own.chain(self.peers.iter().map(|peer| peer.1)).collect();
+        let sides: Vec<Side> = own.chain(peers.iter().map(|peer| peer.1)).collect();
         let trial = if self.bytes >= MIB { TRIAL / 16 } else { TRIAL };
         let mut slowest = 0f64;
         for side in &sides {
-            slowest = slowest.max(self.run(*side, trial)? / trial as f64);
+            slowest = slowest.max(self.run(*side, trial)?.wall / trial as f64);
         }
-        let wanted = if quick { SECONDS_QUICK } else { SECONDS };
-        let messages = ((wanted / slowest) as u64).clamp(4, 5_000_000);
-        let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); sides.len()];
+        let messages = self.messages(slowest, quick);
+        let mut runs: Vec<Vec<Spent>> = vec![Vec::new(); sides.len()];
         for pair in 0..pairs {
             for turn in 0..sides.len() {
                 let turn = if pair % 2 == 0 { turn } else { sides.len() - 1 - turn };
-                seconds[turn].push(self.run(sides[turn], messages)?);
+                runs[turn].push(self.run(sides[turn], messages)?);
             }
         }
-        let (ours, others) = seconds.split_at(1);
-        let mut rows: Vec<Row> = self
-            .peers
-            .iter()
-            .zip(others)
-            .map(|((name, _, goal), theirs)| {
-                let ratios: Vec<f64> =
-                    ours[0].iter().zip(theirs).map(|(ours, theirs)| theirs / ours).collect();
-                let value = |seconds: &[f64]| {
-                    Summary::of(seconds).map(|summary| self.value(summary.median, messages))
-                };
-                self.row(name, value(&ours[0]), value(theirs), &ratios, *goal)
-            })
-            .collect();
-        if let Some(limit) = self.limit_ns {
-            let values: Vec<f64> = ours[0].iter().map(|seconds| self.value(*seconds, messages)).collect();
-            let ratios: Vec<f64> = values.iter().map(|value| limit / value).collect();
-            let median = Summary::of(&values).map(|summary| summary.median);
-            rows.push(self.row(&format!("a limit of {limit} ns"), median, Some(limit), &ratios, Some(1.0)));
-        }
-        Ok(rows)
+        let (ours, others) = runs.split_at(1);
+        let left_out = absent.iter().filter_map(|(name, side, goal)| {
+            let row = self.row(name, None, None, &[], *goal);
+            side.absence().map(|error| row.without_numbers("", &error))
+        });
+        let measured = peers.iter().zip(others).map(|((name, side, goal), theirs)| {
+            let pairs = ours[0].iter().zip(theirs);
+            let ratios: Vec<f64> =
+                pairs.map(|(ours, theirs)| self.seconds(theirs) / self.seconds(ours)).collect();
+            let median = |runs: &[Spent], time: &dyn Fn(&Spent) -> f64| {
+                let times: Vec<f64> = runs.iter().map(time).collect();
+                Summary::of(&times).map(|summary| summary.median)
+            };
+            let value = |runs: &[Spent]| {
+                median(runs, &|spent| self.seconds(spent)).map(|seconds| self.value(seconds, messages))
+            };
+            let cpu = |runs: &[Spent]| median(runs, &|spent| spent.cpu / messages as f64);
+            Row {
+                note: format!("bywash {}; the rival {}", self.ours.waits(), side.waits()),
+                ours_cpu_per_message: cpu(&ours[0]),
+                peer_cpu_per_message: cpu(theirs),
+                ..self.row(name, value(&ours[0]), value(theirs), &ratios, *goal)
+            }
+        });
+        Ok(measured.chain(left_out).collect())
     }
 
     fn row(
@@ -214,10 +267,12 @@ impl Case {
             metric: match self.metric {
                 Metric::Latency => "one-way latency".into(),
                 Metric::Throughput => "throughput".into(),
+                Metric::Cpu => "CPU time a message".into(),
             },
             unit: match self.metric {
                 Metric::Latency => "ns".into(),
                 Metric::Throughput => "B/s".into(),
+                Metric::Cpu => "us".into(),
             },
             ours,
             peer: peer.into(),
@@ -254,9 +309,57 @@ mod tests {
     fn every_case_has_a_name_of_its_own_and_something_to_be_compared_with() {
         let cases = cases();
         for (number, case) in cases.iter().enumerate() {
-            assert!(!case.peers.is_empty() || case.limit_ns.is_some(), "{}", case.name);
+            assert!(!case.peers.is_empty(), "{}", case.name);
             assert!(cases[..number].iter().all(|other| other.name != case.name), "{} twice", case.name);
         }
+    }
+
+    #[test]
+    fn no_case_compares_spinning_with_sleeping_alone() {
+        let mut polled = 0;
+        let spins = |case: &&Case| case.ours.waits().starts_with("spins") && case.metric != Metric::Cpu;
+        for case in cases().iter().filter(spins) {
+            let has = |waits: &str| case.peers.iter().any(|peer| peer.1.waits() == waits);
+            if has("sleeps in the kernel") {
+                assert!(has("polls by system calls"), "{}", case.name);
+                polled += 1;
+            }
+        }
+        assert!(polled > 10, "{polled}");
+        let blocking = cases().into_iter().find(|case| case.name == "64 B, blocking").unwrap();
+        assert!(blocking.peers.iter().all(|peer| peer.1.waits() == "sleeps in the kernel"));
+    }
+
+    /// Each mode that sleeps, and each kind of end.
+    #[test]
+    fn paced_messages_are_compared_with_a_pipe_wherever_somebody_sleeps() {
+        let cases = cases();
+        let paced: Vec<&Case> = cases.iter().filter(|case| case.metric == Metric::Cpu).collect();
+        for ours in [
+            Way::Trusted(Wait::Sleep),
+            Way::Trusted(Wait::Adaptive),
+            Way::Answers(Wait::Sleep),
+            Way::Answers(Wait::Adaptive),
+        ] {
+            assert!(paced.iter().any(|case| case.ours == ours), "{ours:?}");
+        }
+        for case in paced {
+            assert!(
+                case.peers.iter().any(|peer| peer.0 == "pipe" && peer.2 == Some(PACED_GOAL)),
+                "{}",
+                case.name
+            );
+            assert!(case.peers.iter().any(|peer| peer.0 == "bare futex"), "{}", case.name);
+        }
+    }
+
+    /// The tests' own program has nothing beside it.
+    #[test]
+    fn what_is_not_there_has_a_row_that_says_what_to_do() {
+        let error = Side::Iceoryx2.absence().unwrap();
+        assert!(error.is_absence() && error.to_string().contains("make bench-peers"), "{error}");
+        let polling = cases().into_iter().find(|case| case.name == "64 B, polling").unwrap();
+        assert!(polling.peers.iter().any(|peer| peer.0 == "iceoryx2"));
     }
 
     #[test]

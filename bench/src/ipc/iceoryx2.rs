@@ -1,92 +1,74 @@
-//! iceoryx2 as published: publish and subscribe, one service each way, both ends polling.
-//!
-//! Its own recommendations are followed: memory is loaned and written once, nothing is discarded, and a full
-//! buffer makes the publisher wait.
+//! iceoryx2 as published, in processes of their own: `bywash-bench-iceoryx2`, which lies beside the command where it could be
+//! built. So the command needs nothing of what iceoryx2 needs to be built.
 
-use super::wire::{Wire, check_length};
-use super::words::{fill_uninit, sum_words};
+use super::run::{Pattern, Spent, WARM_UP, Work};
+use super::wire::buffers;
 use crate::error::Error;
 use crate::interrupt;
-use iceoryx2::port::publisher::Publisher;
-use iceoryx2::port::subscriber::Subscriber;
-use iceoryx2::prelude::*;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-/// Samples that a subscriber's buffer holds: as many as our arena in this bench.
-const BUFFER: usize = 8;
-const LIMIT: Duration = Duration::from_secs(10);
+/// Name of the program.
+const PROGRAM: &str = "bywash-bench-iceoryx2";
+/// File beside the program's place that has the reason for which it could not be built.
+const REASON: &str = "bywash-bench-iceoryx2.reason";
+/// Interval between two looks whether the program has ended.
+const LOOK: Duration = Duration::from_millis(2);
 
-/// One end of two services.
-pub struct Iceoryx2 {
-    publisher: Publisher<ipc::Service, [u64], ()>,
-    subscriber: Subscriber<ipc::Service, [u64], ()>,
-    _node: Node<ipc::Service>,
-}
-
-fn failed(error: impl std::fmt::Debug) -> Error {
-    Error::failed("iceoryx2", format!("{error:?}"))
-}
-
-impl Iceoryx2 {
-    /// Opens an end and waits for the other one.
-    pub fn open(bytes: usize, second: bool, name: &str) -> Result<Iceoryx2, Error> {
-        set_log_level(LogLevel::Error);
-        let node = NodeBuilder::new().create::<ipc::Service>().map_err(failed)?;
-        let service = |way: &str| {
-            let name = ServiceName::new(&format!("{name}/{way}")).map_err(failed)?;
-            node.service_builder(&name)
-                .publish_subscribe::<[u64]>()
-                .enable_safe_overflow(false)
-                .subscriber_max_buffer_size(BUFFER)
-                .max_publishers(1)
-                .max_subscribers(1)
-                .open_or_create()
-                .map_err(failed)
-        };
-        let (there, back) = (service("there")?, service("back")?);
-        let (out, in_) = if second { (back, there) } else { (there, back) };
-        let subscriber = in_.subscriber_builder().buffer_size(BUFFER).create().map_err(failed)?;
-        let publisher = out
-            .publisher_builder()
-            .initial_max_slice_len(bytes.div_ceil(8))
-            .backpressure_strategy(BackpressureStrategy::RetryUntilDelivered)
-            .create()
-            .map_err(failed)?;
-        let end = Instant::now() + LIMIT;
-        while out.dynamic_config().number_of_subscribers() == 0
-            || in_.dynamic_config().number_of_publishers() == 0
-        {
-            if Instant::now() > end {
-                return Err(failed("the other process did not come"));
-            }
-            std::thread::yield_now();
-        }
-        Ok(Iceoryx2 { publisher, subscriber, _node: node })
+/// Finds the program.
+///
+/// # Errors
+/// [`Error::Unavailable`] if it is not beside this one, with the reason where the attempt to build it left one.
+pub fn program() -> Result<PathBuf, Error> {
+    let own = std::env::current_exe().map_err(|error| Error::failed("this program", error.to_string()))?;
+    let program = own.with_file_name(PROGRAM);
+    if program.is_file() {
+        return Ok(program);
     }
+    let reason = std::fs::read_to_string(own.with_file_name(REASON)).unwrap_or_default();
+    Err(Error::Unavailable(match reason.trim() {
+        "" => format!("{} is not there: make bench-peers builds it", program.display()),
+        reason => format!("{PROGRAM} could not be built: {reason}"),
+    }))
 }
 
-impl Wire for Iceoryx2 {
-    #[expect(unsafe_code, reason = "every word is written just before")]
-    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
-        let mut sample = self.publisher.loan_slice_uninit(bytes / 8).map_err(failed)?;
-        let sum = fill_uninit(sample.payload_mut(), seed);
-        // SAFETY: every word was written.
-        unsafe { sample.assume_init() }.send().map_err(failed)?;
-        Ok(sum)
-    }
-
-    fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
-        let mut looks = 0u32;
-        loop {
-            if let Some(sample) = self.subscriber.receive().map_err(failed)? {
-                check_length(sample.payload().len() * 8, bytes / 8 * 8)?;
-                return Ok(sum_words(sample.payload()));
-            }
-            looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(1 << 20) {
-                interrupt::check()?;
-            }
-            std::hint::spin_loop();
+/// Does the work of a run; answers what it took. The way of `work` does not count.
+///
+/// # Errors
+/// [`Error::Failed`] if the program fails, and [`Error::Interrupted`].
+pub fn run(work: &Work) -> Result<Spent, Error> {
+    let pattern = match work.pattern {
+        Pattern::PingPong => "ping-pong",
+        Pattern::Stream => "stream",
+        Pattern::PacedPingPong | Pattern::PacedStream => {
+            return Err(Error::failed(PROGRAM, "cannot pace messages".into()));
         }
+    };
+    let numbers = [work.bytes as u64, work.messages, WARM_UP, buffers(work.bytes) as u64];
+    let cores = work.cores.map(|core| core as u64);
+    let failed = |error: std::io::Error| Error::failed(PROGRAM, error.to_string());
+    let mut child = Command::new(program()?)
+        .arg(pattern)
+        .args(numbers.iter().chain(&cores).map(u64::to_string))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    // What it writes is shorter than what a pipe holds.
+    while child.try_wait().map_err(failed)?.is_none() {
+        if interrupt::check().is_err() {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(Error::Interrupted);
+        }
+        std::thread::sleep(LOOK);
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let times: Vec<f64> = text.split_whitespace().filter_map(|time| time.parse().ok()).collect();
+    match times.as_slice() {
+        &[wall, cpu] if output.status.success() => Ok(Spent { wall, cpu }),
+        _ => Err(Error::failed(PROGRAM, output.status.to_string())),
     }
 }

@@ -2,14 +2,15 @@
 //!
 //! - `case`: what is compared with what, and the table of it
 //! - `words`: what both sides do with every message
-//! - `wire`, `channel`, `iceoryx2`, `line`: the ways, behind the same calls
+//! - `wire`, `channel`, `futex`, `line`: the ways, behind the same calls
+//! - `iceoryx2`: the same work by a program that is built apart
 //! - `run`: two processes and the work that they do
 //! - `forward`: a third one in the middle; `neighbour`: a second pair beside the first
 
 mod case;
 mod channel;
 mod forward;
-#[cfg(feature = "iceoryx2")]
+mod futex;
 mod iceoryx2;
 mod line;
 mod neighbour;
@@ -75,7 +76,7 @@ pub fn measure(
 pub fn peer(what: &str, bytes: usize, messages: u64, service: &str) -> Result<(), Error> {
     match what {
         forward::MIDDLE => forward::middle(bytes, messages, false),
-        forward::MIDDLE_MAPPED => forward::middle(bytes, messages, true),
+        forward::MIDDLE_COPYING => forward::middle(bytes, messages, true),
         forward::SINK => forward::sink(messages),
         neighbour::PAIR | neighbour::WORK => neighbour::neighbour(what, bytes, messages),
         _ => match Work::parse(what, bytes, messages) {

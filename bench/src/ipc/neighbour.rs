@@ -80,6 +80,7 @@ pub fn rows(quick: bool, pairs: u32, cores: usize) -> Result<Vec<Row>, Error> {
             peer: peer.into(),
             peer_value: value(&seconds[other]),
             runs: pairs,
+            note: format!("bywash {} on both sides", work(0, cores, messages).way.waits()),
             ..empty("4 KiB, beside a second pair").with_ratio(Summary::of(&ratios), goal)
         }
     };
@@ -90,7 +91,7 @@ pub fn rows(quick: bool, pairs: u32, cores: usize) -> Result<Vec<Row>, Error> {
 /// Lets the first pair send so many messages; answers the seconds.
 fn run(beside: Beside, cores: usize, messages: u64) -> Result<f64, Error> {
     let what = match beside {
-        Beside::Nobody => return work(0, cores, messages).run(),
+        Beside::Nobody => return work(0, cores, messages).run().map(|spent| spent.wall),
         Beside::Pair => PAIR,
         Beside::Work => WORK,
     };
@@ -105,7 +106,7 @@ fn run(beside: Beside, cores: usize, messages: u64) -> Result<f64, Error> {
     // It says when it is at work.
     let ready = neighbour.0.stdout.as_mut().map(|out| out.read_exact(&mut [0]));
     ready.transpose().map_err(failed)?;
-    let seconds = work(0, cores, messages).run()?;
+    let seconds = work(0, cores, messages).run()?.wall;
     // And ends when nobody holds the other end any more.
     drop(neighbour.0.stdin.take());
     neighbour.finish()?;

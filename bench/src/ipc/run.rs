@@ -7,7 +7,7 @@ use crate::interrupt;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What passes between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,11 +16,44 @@ pub enum Pattern {
     PingPong,
     /// Messages one way, and one back at the end.
     Stream,
+    /// As [`Pattern::PingPong`], [`PERIOD`] after the one before.
+    PacedPingPong,
+    /// As [`Pattern::Stream`], each [`PERIOD`] after the one before.
+    PacedStream,
 }
 
-const PATTERNS: [(&str, Pattern); 2] = [("ping-pong", Pattern::PingPong), ("stream", Pattern::Stream)];
+const PATTERNS: [(&str, Pattern); 4] = [
+    ("ping-pong", Pattern::PingPong),
+    ("stream", Pattern::Stream),
+    ("paced-ping-pong", Pattern::PacedPingPong),
+    ("paced-stream", Pattern::PacedStream),
+];
+
+/// Time from one paced message to the next.
+pub const PERIOD: Duration = Duration::from_millis(1);
+
+impl Pattern {
+    /// Returns whether each message is answered.
+    fn answers(self) -> bool {
+        matches!(self, Pattern::PingPong | Pattern::PacedPingPong)
+    }
+
+    /// Returns whether messages come one at a time, with pauses.
+    fn is_paced(self) -> bool {
+        matches!(self, Pattern::PacedPingPong | Pattern::PacedStream)
+    }
+}
+
+/// Times that a run took, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// From the first message to the end.
+    pub wall: f64,
+    /// Processor time of both processes. Where messages are paced, without what the first one does between them.
+    pub cpu: f64,
+}
 /// Messages before the clock starts.
-const WARM_UP: u64 = 64;
+pub const WARM_UP: u64 = 64;
 /// Bytes of the message that ends a stream.
 const LAST_BYTES: usize = 64;
 
@@ -64,11 +97,11 @@ impl Work {
         Some(Work { way, pattern, bytes, messages, cores })
     }
 
-    /// Does the work; answers the seconds that it took.
+    /// Does the work; answers what it took.
     ///
     /// # Errors
     /// What failed, on either side.
-    pub fn run(&self) -> Result<f64, Error> {
+    pub fn run(&self) -> Result<Spent, Error> {
         interrupt::check()?;
         let ends = self.way.ends()?;
         let service = format!("bywash-bench-{}", std::process::id());
@@ -86,39 +119,71 @@ impl Work {
         pin(self.cores[0]);
         let outcome = self.way.open(ends.ours, self.largest(), false, &service).and_then(|mut wire| {
             self.first(wire.as_mut(), WARM_UP)?;
-            let begin = Instant::now();
-            self.first(wire.as_mut(), self.messages)?;
-            Ok(begin.elapsed().as_secs_f64())
+            let (before, begin) = (child.cpu()?, Instant::now());
+            let cpu = self.first(wire.as_mut(), self.messages)?;
+            let wall = begin.elapsed().as_secs_f64();
+            Ok(Spent { wall, cpu: cpu + child.cpu()? - before })
         });
-        let seconds = outcome?;
+        let spent = outcome?;
         child.finish()?;
-        Ok(seconds)
+        Ok(spent)
     }
 
     fn largest(&self) -> usize {
         self.bytes.max(LAST_BYTES)
     }
 
-    /// The first process's part.
-    fn first(&self, wire: &mut dyn Wire, messages: u64) -> Result<(), Error> {
+    /// The first process's part; answers its processor time.
+    fn first(&self, wire: &mut dyn Wire, messages: u64) -> Result<f64, Error> {
+        if self.pattern.is_paced() {
+            return self.first_paced(wire, messages);
+        }
+        let begin = own_cpu();
         let mut sent = 0u64;
         for number in 0..messages {
             sent = sent.wrapping_add(wire.send(self.bytes, number)?);
-            if self.pattern == Pattern::PingPong {
+            if self.pattern.answers() {
                 sent = sent.wrapping_sub(wire.receive(self.bytes)?);
             }
         }
-        match self.pattern {
-            // What came back were sums of the same words.
-            Pattern::PingPong if sent != 0 => Err(Error::failed("two processes", "the sums differ".into())),
-            Pattern::PingPong => Ok(()),
-            Pattern::Stream => {
-                // The last message's words count up from the sum that the other one found.
-                match wire.receive(LAST_BYTES)? == sum_of(LAST_BYTES as u64 / 8, sent) {
-                    true => Ok(()),
-                    false => Err(Error::failed("two processes", "the sums differ".into())),
-                }
+        self.check_sum(wire, sent)?;
+        Ok(own_cpu() - begin)
+    }
+
+    /// As [`Work::first`], where it waits for the time of each message by looking at the clock. What it does so is no part of
+    /// sending, and is not in the processor time; a clock that is looked at, and no timer, so that its core is awake
+    /// whatever the way.
+    fn first_paced(&self, wire: &mut dyn Wire, messages: u64) -> Result<f64, Error> {
+        let mut sent = 0u64;
+        let mut cpu = 0.0;
+        let begin = Instant::now();
+        for number in 0..messages {
+            let due = begin + PERIOD * (number as u32 + 1);
+            while Instant::now() < due {
+                std::hint::spin_loop();
             }
+            let before = own_cpu();
+            sent = sent.wrapping_add(wire.send(self.bytes, number)?);
+            if self.pattern.answers() {
+                sent = sent.wrapping_sub(wire.receive(self.bytes)?);
+            }
+            cpu += own_cpu() - before;
+        }
+        self.check_sum(wire, sent)?;
+        Ok(cpu)
+    }
+
+    /// Checks that both processes have seen the same words.
+    fn check_sum(&self, wire: &mut dyn Wire, sent: u64) -> Result<(), Error> {
+        // What came back were sums of the same words; or the last message's words count up from the sum that the other one
+        // found.
+        let agrees = match self.pattern.answers() {
+            true => sent == 0,
+            false => wire.receive(LAST_BYTES)? == sum_of(LAST_BYTES as u64 / 8, sent),
+        };
+        match agrees {
+            true => Ok(()),
+            false => Err(Error::failed("two processes", "the sums differ".into())),
         }
     }
 
@@ -139,11 +204,11 @@ impl Work {
             let mut received = 0u64;
             for number in 0..messages {
                 received = received.wrapping_add(wire.receive(self.bytes)?);
-                if self.pattern == Pattern::PingPong {
+                if self.pattern.answers() {
                     wire.send(self.bytes, number)?;
                 }
             }
-            if self.pattern == Pattern::Stream {
+            if !self.pattern.answers() {
                 wire.send(LAST_BYTES, received)?;
             }
         }
@@ -162,7 +227,22 @@ pub(super) fn pin(core: usize) {
 /// The second process, which does not outlive its run.
 pub(super) struct Second(pub(super) Child);
 
+/// Processor time of this process so far, in seconds.
+pub(super) fn own_cpu() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
 impl Second {
+    /// Processor time of its first thread so far, in seconds: there is no other in it.
+    fn cpu(&self) -> Result<f64, Error> {
+        let name = format!("/proc/{}/schedstat", self.0.id());
+        let failed = |error: String| Error::failed("the second process", format!("{name}: {error}"));
+        let text = std::fs::read_to_string(&name).map_err(|error| failed(error.to_string()))?;
+        let nanoseconds = text.split_whitespace().next().and_then(|first| first.parse::<u64>().ok());
+        nanoseconds.map(|nanoseconds| nanoseconds as f64 / 1e9).ok_or_else(|| failed(text.clone()))
+    }
+
     pub(super) fn finish(&mut self) -> Result<(), Error> {
         let status = self.0.wait().map_err(|error| Error::failed("the second process", error.to_string()))?;
         match status.success() {

@@ -3,11 +3,13 @@
 
 use super::words::{fill, sum};
 use crate::error::Error;
+use crate::interrupt;
 use bywash_container::{Options, Path, Wait};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 
 /// A way, by name.
@@ -23,14 +25,21 @@ pub enum Way {
     Requests(Wait),
     /// A Unix stream socket, with buffers of so many bytes, or the usual ones.
     Unix(Option<usize>),
+    /// A Unix stream socket with the usual buffers, which both ends read and write with O_NONBLOCK in a loop.
+    UnixPolled,
     /// A pipe for each direction.
     Pipe,
-    /// iceoryx2, publish and subscribe, polling.
-    #[cfg(feature = "iceoryx2")]
-    Iceoryx2,
+    /// A pipe for each direction, which both ends read and write with O_NONBLOCK in a loop.
+    PipePolled,
+    /// Shared memory and a bare futex, for messages of 64 bytes.
+    Futex,
 }
 
 const UNIX_LARGE: usize = 4 << 20;
+/// Messages on their way at a time on a path.
+const DEPTH: u32 = 256;
+/// Attempts of an end that polls between two questions whether the bench was interrupted.
+const LOOKS: u32 = 1 << 16;
 
 /// Every way and its name on the command line of the second process.
 pub const WAYS: &[(&str, Way)] = &[
@@ -40,12 +49,14 @@ pub const WAYS: &[(&str, Way)] = &[
     ("checked-spin", Way::Checked(Wait::Spin)),
     ("answers-spin", Way::Answers(Wait::Spin)),
     ("answers-sleep", Way::Answers(Wait::Sleep)),
+    ("answers-adaptive", Way::Answers(Wait::Adaptive)),
     ("requests-spin", Way::Requests(Wait::Spin)),
     ("unix", Way::Unix(None)),
     ("unix-large", Way::Unix(Some(UNIX_LARGE))),
+    ("unix-polled", Way::UnixPolled),
     ("pipe", Way::Pipe),
-    #[cfg(feature = "iceoryx2")]
-    ("iceoryx2", Way::Iceoryx2),
+    ("pipe-polled", Way::PipePolled),
+    ("futex", Way::Futex),
 ];
 
 /// The name of a way.
@@ -80,18 +91,66 @@ fn kernel(error: impl Into<std::io::Error>) -> Error {
     Error::failed("two processes", error.into().to_string())
 }
 
+/// Size of an end's arena, in bytes, for messages of so many bytes.
+fn arena_bytes(bytes: usize) -> usize {
+    (bytes * 8).max(16 << 20)
+}
+
+/// Messages of so many bytes that can be on their way at a time in containers: those that fit into the arena, and at most
+/// the depth of a path. iceoryx2 gets buffers for as many.
+pub(super) fn buffers(bytes: usize) -> usize {
+    (arena_bytes(bytes) / bytes.max(1)).min(DEPTH as usize)
+}
+
 impl Way {
+    /// Manner in which an end of this way waits, for notes.
+    pub fn waits(self) -> &'static str {
+        match self {
+            Way::Trusted(wait) | Way::Checked(wait) | Way::Answers(wait) | Way::Requests(wait) => {
+                match wait {
+                    Wait::Spin => "spins",
+                    Wait::Sleep => "sleeps",
+                    Wait::Adaptive => "spins, then sleeps",
+                }
+            }
+            Way::Unix(_) | Way::Pipe => "sleeps in the kernel",
+            Way::UnixPolled | Way::PipePolled => "polls by system calls",
+            Way::Futex => "sleeps on a futex",
+        }
+    }
+
+    /// The same way with ends that poll, for one whose ends sleep in the kernel.
+    pub fn polled(self) -> Option<Way> {
+        match self {
+            Way::Unix(None) => Some(Way::UnixPolled),
+            Way::Pipe => Some(Way::PipePolled),
+            _ => None,
+        }
+    }
+
     /// Makes what connects the two processes.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn ends(self) -> Result<Ends, Error> {
-        if self == Way::Pipe {
+        if matches!(self, Way::Pipe | Way::PipePolled) {
             let there = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(kernel)?;
             let back = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(kernel)?;
             return Ok(Ends { ours: (back.0, there.1), theirs: (there.0, back.1) });
         }
-        let kind = if matches!(self, Way::Unix(_)) { SocketType::STREAM } else { SocketType::SEQPACKET };
+        if self == Way::Futex {
+            let memory =
+                rustix::fs::memfd_create("bywash-bench", rustix::fs::MemfdFlags::CLOEXEC).map_err(kernel)?;
+            rustix::fs::ftruncate(&memory, super::futex::BYTES as u64).map_err(kernel)?;
+            let both =
+                || Ok::<_, Error>((memory.try_clone().map_err(kernel)?, memory.try_clone().map_err(kernel)?));
+            return Ok(Ends { ours: both()?, theirs: both()? });
+        }
+        let kind = if matches!(self, Way::Unix(_) | Way::UnixPolled) {
+            SocketType::STREAM
+        } else {
+            SocketType::SEQPACKET
+        };
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).map_err(kernel)?;
         let both = |end: OwnedFd| Ok::<_, Error>((end.try_clone().map_err(kernel)?, end));
@@ -110,7 +169,10 @@ impl Way {
         service: &str,
     ) -> Result<Box<dyn Wire>, Error> {
         let _ = (second, service);
-        let options = |wait| Options::new().wait(wait).arena_bytes((bytes * 8).max(16 << 20));
+        let options = |wait| {
+            let options = Options::new().wait(wait).depth(DEPTH).arena_bytes(arena_bytes(bytes));
+            options.peer_arena_bytes_max(1 << 30)
+        };
         let path =
             |options: Options, ends: (OwnedFd, OwnedFd)| Path::over(ends.1, &options).map_err(container);
         Ok(match self {
@@ -131,8 +193,14 @@ impl Way {
                 Box::new(Stream::new(ends, bytes))
             }
             Way::Pipe => Box::new(Stream::new(ends, bytes)),
-            #[cfg(feature = "iceoryx2")]
-            Way::Iceoryx2 => Box::new(super::iceoryx2::Iceoryx2::open(bytes, second, service)?),
+            Way::Futex => Box::new(super::futex::Futex::open(&ends.0, second)?),
+            Way::UnixPolled | Way::PipePolled => {
+                for end in [&ends.0, &ends.1] {
+                    let flags = fcntl_getfl(end).map_err(kernel)?;
+                    fcntl_setfl(end, flags | OFlags::NONBLOCK).map_err(kernel)?;
+                }
+                Box::new(Polled(Stream::new(ends, bytes)))
+            }
         })
     }
 }
@@ -217,5 +285,75 @@ impl Wire for Stream {
     fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
         self.from.read_exact(&mut self.buffer[..bytes]).map_err(kernel)?;
         Ok(sum(&self.buffer[..bytes]))
+    }
+}
+
+/// A socket or two pipes whose descriptors do not block: an end that waits asks again at once.
+struct Polled(Stream);
+
+impl Wire for Polled {
+    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
+        let Stream { to, buffer, .. } = &mut self.0;
+        let sum = fill(&mut buffer[..bytes], seed);
+        poll_until_done(bytes, |done| to.write(&buffer[done..bytes]))?;
+        Ok(sum)
+    }
+
+    fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
+        let Stream { from, buffer, .. } = &mut self.0;
+        poll_until_done(bytes, |done| from.read(&mut buffer[done..bytes]))?;
+        Ok(sum(&buffer[..bytes]))
+    }
+}
+
+/// Calls `attempt`, which is told how many bytes were moved before, until all `bytes` are.
+fn poll_until_done(
+    bytes: usize,
+    mut attempt: impl FnMut(usize) -> std::io::Result<usize>,
+) -> Result<(), Error> {
+    let (mut done, mut looks) = (0, 0u32);
+    while done < bytes {
+        match attempt(done) {
+            Ok(0) => return Err(kernel(ErrorKind::UnexpectedEof)),
+            Ok(moved) => done += moved,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                looks = looks.wrapping_add(1);
+                if looks.is_multiple_of(LOOKS) {
+                    interrupt::check()?;
+                }
+                std::hint::spin_loop();
+            }
+            Err(error) => return Err(kernel(error)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_that_poll_move_everything_and_hear_of_the_end() {
+        for way in [Way::UnixPolled, Way::PipePolled] {
+            // More than what the kernel buffers, so that both sides find nothing to do now and then.
+            const BYTES: usize = 1 << 20;
+            let ends = way.ends().unwrap();
+            let mut here = way.open(ends.ours, BYTES, false, "").unwrap();
+            let theirs = ends.theirs;
+            let sender = std::thread::spawn(move || {
+                way.open(theirs, BYTES, true, "").unwrap().send(BYTES, 7).unwrap()
+            });
+            let received = here.receive(BYTES).unwrap();
+            assert_eq!(received, sender.join().unwrap());
+            let error = here.receive(8).unwrap_err().to_string();
+            assert!(error.contains("end of file"), "{error}");
+        }
+    }
+
+    #[test]
+    fn rivals_have_as_many_buffers_as_a_path() {
+        assert_eq!([64, 4 << 10, 64 << 10, 1 << 20].map(buffers), [256, 256, 256, 16]);
+        assert_eq!(buffers(32 << 20), 8);
     }
 }

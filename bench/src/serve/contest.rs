@@ -100,9 +100,10 @@ impl<'a> House<'a> {
             Err(error) => return Err(error),
             Ok(folder) => {
                 let file = folder.join("device");
-                // The server makes it as large as it is to be, with all its blocks.
+                // The server makes it as large as it is to be, with all its blocks, and those of its label.
                 let _ = fs::remove_file(&file);
-                devices.push(device(Home::Disk, format!("file:{},size={bytes}", escaped(&file)?)));
+                let size = bytes + bywash_volume::RESERVED_BYTES;
+                devices.push(device(Home::Disk, format!("file:{},size={size}", escaped(&file)?)));
                 None
             }
         };

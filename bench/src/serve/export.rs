@@ -5,6 +5,7 @@
 
 use super::talk::{self, Program, Talk};
 use crate::error::Error;
+use crate::say::say;
 use bywash_client::{Access, Options, Queue};
 use bywash_vhost::{Event, Export, OnVolume};
 use serde::{Deserialize, Serialize};
@@ -82,7 +83,7 @@ fn serve(job: &Job) -> Result<(), Error> {
     // An error of the client has the end of this.
     let report = |event| {
         if let Event::Failed(error) = event {
-            eprintln!("the export: {error}");
+            say(format_args!("the export: {error}"));
         }
     };
     // What an earlier one has left.

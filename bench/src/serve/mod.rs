@@ -10,7 +10,7 @@
 //! - [`histogram`], [`processor`]: how long it took them, and whom; [`moved`]: whether it was done
 //! - [`medium`]: file systems that are made for this, and the disk; [`peer`](mod@peer): a way to one, to be run
 //! - [`contest`], [`sides`]: everybody in turns, and the rows of that
-//! - [`part`]: what is measured: [`goals`], [`limits`], [`requests`], [`paper`], [`check`]
+//! - [`part`]: what is measured: [`goals`], [`limits`], [`requests`], [`paper`], [`check`], [`registered`]
 
 pub mod calls;
 pub mod check;
@@ -28,6 +28,7 @@ pub mod paper;
 pub mod part;
 pub mod peer;
 pub mod processor;
+pub mod registered;
 pub mod requests;
 pub mod server;
 pub mod sides;
@@ -100,6 +101,7 @@ fn chosen(names: &[String]) -> Result<Vec<Part>, Error> {
     let mut parts = goals::parts();
     parts.extend(limits::parts());
     parts.extend(check::parts());
+    parts.extend(registered::parts());
     parts.extend(requests::parts());
     parts.extend(paper::parts());
     parts.retain(|part| names.is_empty() || names.iter().any(|name| part.name().contains(name.as_str())));
