@@ -38,7 +38,7 @@ impl Crowd {
 
     /// In a forked child: the other threads are not here.
     pub fn reset_child(&self) {
-        self.crowded.store(false, Ordering::Relaxed);
+        put_back!(self.crowded, false);
     }
 
     /// Says in `busy`, by storing `frame` (not zero), that the thread begins a write; true if it is alone and

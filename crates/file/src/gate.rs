@@ -57,7 +57,7 @@ impl Gate {
 
     /// In a forked child: whoever was inside is not here.
     pub fn reset_child(&self) {
-        self.inside.store(0, Ordering::Relaxed);
+        put_back!(self.inside, 0);
     }
 
     /// Lets a mapped writer in when nobody is inside; not for ever, and never called from within a write.

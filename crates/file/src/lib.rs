@@ -27,6 +27,16 @@
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("bywash-file is written for x86-64: its guarded copy and its system calls are in assembly");
 
+/// Puts an atomic back to `$value` in a forked child. One that has it already is not written, for that would copy its
+/// page.
+macro_rules! put_back {
+    ($atomic:expr, $value:expr) => {
+        if $atomic.load(bywash_sync::Ordering::Relaxed) != $value {
+            $atomic.store($value, bywash_sync::Ordering::Release);
+        }
+    };
+}
+
 pub mod crowd;
 pub mod gate;
 pub mod offset;

@@ -56,7 +56,7 @@ impl Lock {
 
     /// In a forked child: whoever held it is not here.
     pub(crate) fn reset_child(&self) {
-        self.0.store(0, Ordering::Release);
+        put_back!(self.0, 0);
     }
 }
 

@@ -110,8 +110,12 @@ static FREE: AtomicU32 = AtomicU32::new(0);
 static GATE_TABLE: [Gate; GATES] = [const { Gate::new() }; GATES];
 
 pub(crate) fn reset_child() {
-    USED.store(0, Relaxed);
-    FREE.store(0, Relaxed);
+    if USED.load(Relaxed) == 0 {
+        // No file had a gate.
+        return;
+    }
+    put_back!(USED, 0);
+    put_back!(FREE, 0);
     leftovers::reset_child();
     for gate in &GATE_TABLE {
         gate.reset_child();

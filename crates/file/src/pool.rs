@@ -75,7 +75,7 @@ impl<T: Zeroed> Pool<T> {
 
     /// In a forked child: whoever was growing the pool is not here.
     pub(crate) fn reset_child(&self) {
-        self.growing.store(false, Relaxed);
+        put_back!(self.growing, false);
     }
 
     /// The item at `index`, if it can be used by now.

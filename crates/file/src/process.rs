@@ -170,8 +170,8 @@ pub fn count(counter: Counter, more: u64) {
     }
 }
 
-/// Begins: from the first file on that could be served, files get data paths. Costs one system call; the rest
-/// is for [`wake`], since most processes never open such a file.
+/// Begins: from the first call on that could be served, files get data paths. Costs one system call; the rest
+/// is for [`wake`], since most processes never make such a call.
 ///
 /// # Safety
 /// To be called once, before the process has other threads that make file calls.
@@ -215,7 +215,11 @@ fn set_up() -> bool {
     crate::copy::prepare();
     let next = if prepared { READY } else { ASIDE };
     // It may have stepped aside meanwhile.
-    STATE.compare_exchange(DORMANT, next, Ordering::AcqRel, Relaxed).is_ok() && prepared
+    let is_set_up = STATE.compare_exchange(DORMANT, next, Ordering::SeqCst, Relaxed).is_ok() && prepared;
+    if is_set_up {
+        table::after_set_up();
+    }
+    is_set_up
 }
 
 /// Every pool, for what concerns all of them.
@@ -252,6 +256,12 @@ pub fn is_ready() -> bool {
     STATE.load(Ordering::Acquire) == READY
 }
 
+/// Whether nothing is set up yet, and can be.
+#[inline]
+pub(crate) fn is_dormant() -> bool {
+    STATE.load(Ordering::SeqCst) == DORMANT
+}
+
 /// Whether no file has or will get a data path in this process.
 pub fn is_aside() -> bool {
     STATE.load(Ordering::Acquire) == ASIDE
@@ -275,7 +285,11 @@ pub unsafe fn reset_child(record: Option<Record>) {
     window::reset_child();
     open_file::reset_child();
     // SAFETY: one thread.
-    unsafe { *RECORD.0.get() = record };
+    unsafe {
+        if record.is_some() || (*RECORD.0.get()).is_some() {
+            *RECORD.0.get() = record;
+        }
+    }
     prepare_fences();
     set_alive();
     table::reset_child();

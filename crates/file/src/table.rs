@@ -13,7 +13,8 @@
 //! requests, so that files which are opened, read once and closed cost nothing.
 //!
 //! In a forked child the table is empty (the kernel wipes it); `reset_child` makes candidates with a
-//! shared position of the descriptors that were known.
+//! shared position of the descriptors that were known. Before the table is set up, candidates are noted in one word
+//! ([`noted`]).
 
 use crate::copy::{Fault, copy_unless_zero_ends, guarded_byte, guarded_copy};
 use crate::filesystem;
@@ -29,6 +30,7 @@ use bywash_session::{Counter, FallbackReason as Why};
 use bywash_sync::{AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
 
 mod here;
+mod noted;
 
 pub use here::{Here, KernelPosition, Ours, position, seek, serve_here, sought, with_kernel_position};
 
@@ -97,7 +99,7 @@ fn known() -> impl Iterator<Item = i32> {
 
 /// The kernel has just opened `fd` for reading or reading and writing.
 pub fn opened(fd: i32) {
-    if fd < DESCRIPTOR_MIN as i32 || threads::bypassed() || !process::wake() {
+    if fd < DESCRIPTOR_MIN as i32 || threads::bypassed() || noted::add(fd) || !process::wake() {
         return;
     }
     let Some(entry) = entry_to_set(fd) else { return };
@@ -117,6 +119,9 @@ pub fn opened(fd: i32) {
 /// descriptor that was closed past this library.
 #[inline]
 pub fn made(fd: i32) {
+    if noted::has(fd) && !threads::bypassed() {
+        noted::remove(fd);
+    }
     let Some(entry) = entry(fd) else { return };
     if entry.load(Relaxed) != 0 && !threads::bypassed() {
         drop_stale(entry.swap(0, Ordering::AcqRel));
@@ -136,6 +141,9 @@ fn drop_stale(entry: usize) {
 /// kernel's from here on.
 #[inline]
 pub fn forget(fd: i32) {
+    if noted::has(fd) && !threads::bypassed() {
+        noted::remove(fd);
+    }
     let Some(entry) = entry(fd) else { return };
     if entry.load(Relaxed) == 0 || threads::bypassed() {
         return;
@@ -147,6 +155,9 @@ pub fn forget(fd: i32) {
 
 /// As [`forget`] for `first..=last`.
 pub fn forget_range(first: u32, last: u32) {
+    if !threads::bypassed() {
+        noted::remove_range(first, last);
+    }
     for fd in known() {
         if (first..=last).contains(&(fd as u32)) {
             forget(fd);
@@ -184,7 +195,10 @@ fn file_of(entry: usize) -> Option<&'static OpenFile> {
 pub fn duplicated(old: i32, new: i32) {
     share(old);
     made(new);
-    if threads::bypassed() || !process::is_ready() || (new as usize) < DESCRIPTOR_MIN {
+    if threads::bypassed() || (new as usize) < DESCRIPTOR_MIN {
+        return;
+    }
+    if noted::has(old) && (noted::add(new) || !process::wake()) || !process::is_ready() {
         return;
     }
     let (Some(from), Some(to)) = (entry(old), entry_to_set(new)) else { return };
@@ -524,6 +538,9 @@ fn count_passed(file: &OpenFile, direction: Direction, why: Why, result: isize) 
 /// where the bytes asked for are not known (lists of segments that nobody has looked at).
 #[inline]
 pub fn served_at(fd: i32, direction: Direction, wanted: usize, offset: i64, result: isize) {
+    if noted::has(fd) && !set_up_for(wanted_or(wanted, result), offset) {
+        return;
+    }
     let Some(entry) = entry(fd) else { return };
     let value = entry.load(Relaxed);
     if value == 0 {
@@ -544,8 +561,7 @@ pub fn served_at(fd: i32, direction: Direction, wanted: usize, offset: i64, resu
         }
         let passes = direction == Direction::Write && !process::settings().writes;
         process::count(if passes { Why::Write } else { Why::Warming }.counter(), 1);
-        let used = if wanted == 0 { result.max(0) as usize } else { wanted };
-        warm(fd, entry, value, direction, used);
+        warm(fd, entry, value, direction, wanted_or(wanted, result));
     } else if result > 0 && offset >= 0 {
         with(fd, |file, thread| {
             match direction {
@@ -558,6 +574,23 @@ pub fn served_at(fd: i32, direction: Direction, wanted: usize, offset: i64, resu
             usage::count(thread, file, By::Kernel, result as u64);
         });
     }
+}
+
+/// The bytes that a call asked for, or those that it got where that is not known.
+fn wanted_or(wanted: usize, result: isize) -> usize {
+    if wanted == 0 { result.max(0) as usize } else { wanted }
+}
+
+/// Sets up the tables if a call of `used` bytes at `offset` can warm a candidate; whether they are there.
+#[cold]
+fn set_up_for(used: usize, offset: i64) -> bool {
+    let warms = offset >= 0 && used != 0 && used <= process::settings().threshold;
+    warms && !threads::bypassed() && process::wake()
+}
+
+/// The tables were set up just now.
+pub(crate) fn after_set_up() {
+    noted::take_over();
 }
 
 fn count_untracked(direction: Direction, result: isize) {
@@ -664,7 +697,7 @@ pub fn disable(fd: i32) {
 /// Whether there has been any descriptor that can have a data path.
 #[inline]
 pub fn knows_any() -> bool {
-    HIGHEST.load(Relaxed) != 0 && process::is_ready()
+    HIGHEST.load(Relaxed) != 0 && process::is_ready() || noted::has_any()
 }
 
 /// Whether any file has a data path.

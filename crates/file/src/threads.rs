@@ -346,7 +346,7 @@ static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
 /// In a forked child: this thread is the only one and starts afresh.
 pub(crate) fn reset_child() {
-    HIGHEST.store(0, Relaxed);
+    put_back!(HIGHEST, 0);
     CROWD.reset_child();
     set_word(0);
 }

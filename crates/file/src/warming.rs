@@ -64,7 +64,7 @@ impl Warming {
     /// In a forked child: the other threads' calls are not here.
     #[cfg(not(loom))]
     pub fn reset_child(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        put_back!(self.0, 0);
     }
 }
 

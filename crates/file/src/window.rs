@@ -128,10 +128,10 @@ static MAPPED_MOST: AtomicU64 = AtomicU64::new(0);
 static CLOCK: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) fn reset_child() {
-    USED.store(0, Relaxed);
-    FREE.store(0, Relaxed);
-    MAPPED_TOTAL.store(0, Relaxed);
-    MAPPED_MOST.store(0, Relaxed);
+    put_back!(USED, 0);
+    put_back!(FREE, 0);
+    put_back!(MAPPED_TOTAL, 0);
+    put_back!(MAPPED_MOST, 0);
 }
 
 /// What log2 of the window's bytes suits a file: all of a file of today's size in its eight windows, as far

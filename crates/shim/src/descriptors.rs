@@ -219,7 +219,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: libc::c_ulong, argument: usiz
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    if table::knows_any() && may_carry_descriptors(message) {
+    if process::is_ready() && table::knows_any() && may_carry_descriptors(message) {
         table::share_all();
     }
     // SAFETY: as `open`.
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    if table::knows_any() {
+    if process::is_ready() {
         table::share_all();
     }
     // SAFETY: as `open`.

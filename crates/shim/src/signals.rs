@@ -265,9 +265,13 @@ pub unsafe extern "C" fn sigaction(
         // SAFETY: as the program promised for this function; the same throughout.
         return unsafe { real::sigaction(signal, new, old) };
     }
-    let held = LOCK.hold();
     // SAFETY: the program's action is readable as for the C library's function.
     let wanted = (!new.is_null()).then(|| unsafe { *new });
+    // The lock masks signals, by two system calls; where nothing changes here they are saved.
+    let blocks = |action: &libc::sigaction| word_of(&action.sa_mask) & FAULT_SIGNALS;
+    let changes =
+        is_fault_signal(signal) || wanted.is_some_and(|action| blocks(&action) != wanted_blocked(signal));
+    let held = changes.then(|| LOCK.hold());
     let ours_installed = is_fault_signal(signal) && INSTALLED.load(Ordering::Relaxed);
     let stripped = wanted.map(|mut action| {
         if ours_installed {
@@ -296,7 +300,9 @@ pub unsafe extern "C" fn sigaction(
             if ours_installed {
                 set_action(signal, action);
             }
-            want_blocked(signal, word_of(&action.sa_mask));
+            if changes {
+                want_blocked(signal, word_of(&action.sa_mask));
+            }
         }
     }
     drop(held);

@@ -24,7 +24,11 @@ mod real {
     /// Registers the process with the kernel; to be called before the first fence, and again in a forked
     /// child.
     pub fn prepare_fences() {
-        EXPEDITED.store(membarrier(REGISTER_PRIVATE_EXPEDITED) == 0, Relaxed);
+        let is_there = membarrier(REGISTER_PRIVATE_EXPEDITED) == 0;
+        // In a forked child a store would copy the page.
+        if EXPEDITED.load(Relaxed) != is_there {
+            EXPEDITED.store(is_there, Relaxed);
+        }
     }
 
     /// The frequent side: no instruction at all where membarrier(2) is there, a full fence elsewhere.

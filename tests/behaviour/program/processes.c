@@ -284,6 +284,38 @@ static void forks_beside_busy_threads(void) {
     FILE_IS("f", 1, SIZE);
 }
 
+/* Descriptors are opened, duplicated, exchanged and closed before anything is read at an offset, by the process or by
+ * its child: each number leads to its file when it is. */
+static void rearranged_before_the_first_read_at_an_offset(void) {
+    CHILD({
+        make("f", 1, SIZE);
+        make("g", 2, SIZE);
+    });
+    int f = open(path("f"), O_RDWR), g = open(path("g"), O_RDWR), ends[2];
+    int copy = dup(f), moved = fcntl(g, F_DUPFD, 40), far = fcntl(f, F_DUPFD, 100);
+    CHECK(f >= 3 && g >= 3 && copy >= 3 && moved >= 40 && far >= 100);
+    EQUAL(dup2(g, f), f);
+    EQUAL(close(g), 0);
+    CHILD({
+        EQUAL(close(moved), 0);
+        EQUAL(dup2(copy, moved), moved);
+        FAILS(pread(g, data, 1, 0), EBADF);
+        heat_reads(moved, 1, 0, SIZE);
+        heat_reads(f, 2, 0, SIZE);
+        heat_reads(far, 1, 0, SIZE);
+        CHILD(heat_reads(f, 2, 0, SIZE));
+        FAILS(pread(g, data, 1, 0), EBADF);
+    });
+    EQUAL(pipe(ends), 0);
+    FAILS(pread(ends[0], data, 1, 0), ESPIPE);
+    EQUAL(dup2(ends[0], f), f);
+    heat_reads(moved, 2, 0, SIZE);
+    heat_reads(copy, 1, 0, SIZE);
+    FAILS(pread(f, data, 1, 0), ESPIPE);
+    FILE_IS("f", 1, SIZE);
+    FILE_IS("g", 2, SIZE);
+}
+
 const struct test_case process_cases[] = {
     {"processes/a_forked_child_shares_the_position", a_forked_child_shares_the_position, READS},
     {"processes/turns_between_parent_and_child", turns_between_parent_and_child, READS},
@@ -298,5 +330,7 @@ const struct test_case process_cases[] = {
     {"processes/fork_by_syscall", fork_by_syscall, READS},
     {"processes/a_thread_that_leaves_the_shared_table", a_thread_that_leaves_the_shared_table, READS},
     {"processes/forks_beside_busy_threads", forks_beside_busy_threads, READS},
+    {"processes/rearranged_before_the_first_read_at_an_offset", rearranged_before_the_first_read_at_an_offset,
+     READS},
     {0},
 };

@@ -18,7 +18,7 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// In a forked child, whose pool is empty.
 pub(super) fn reset_child() {
-    COUNT.store(0, Relaxed);
+    put_back!(COUNT, 0);
 }
 
 impl OpenFile {
