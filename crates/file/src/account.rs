@@ -62,6 +62,10 @@ pub struct Account {
     /// Those whose share has been added.
     added: Cell<u32>,
     mapped_reads: Cell<u32>,
+    /// Reads from a mapping before the next one that is timed.
+    untimed_left: Cell<u32>,
+    /// Reads from a mapping from the last one that was timed to the next one; 0: none was timed yet.
+    interval: Cell<u32>,
     /// Reads by the kernel that were timed, up to [`FIRST_SAMPLES`].
     samples: Cell<u32>,
     /// Price of warming one group, as a moving mean; 0: none was warmed yet.
@@ -87,7 +91,9 @@ impl Account {
         for cell in cycles {
             cell.set(0);
         }
-        for cell in [&self.reads, &self.added, &self.mapped_reads, &self.samples] {
+        let counts =
+            [&self.reads, &self.added, &self.mapped_reads, &self.untimed_left, &self.interval, &self.samples];
+        for cell in counts {
             cell.set(0);
         }
         self.visits.set(0);
@@ -148,11 +154,25 @@ impl Account {
     /// A read from a mapping begins. Answers when, if it is timed, and else 0.
     #[inline(always)]
     pub fn begin_mapped_read(&self) -> u64 {
+        match self.untimed_left.get() {
+            0 => self.begin_mapped_sample(),
+            left => {
+                self.untimed_left.set(left - 1);
+                0
+            }
+        }
+    }
+
+    #[cold]
+    fn begin_mapped_sample(&self) -> u64 {
         let reads = self.mapped_reads.get();
-        self.mapped_reads.set(reads.wrapping_add(1));
         let times =
             if reads < FIRST_MAPPED_READS { FIRST_MAPPED_READS_PER_SAMPLE } else { MAPPED_READS_PER_SAMPLE };
-        if reads.is_multiple_of(times) { now() } else { 0 }
+        self.mapped_reads.set(reads.saturating_add(times));
+        // What those since the last one that was timed have gained.
+        self.add(self.gain_cycles.get() * u64::from(self.interval.replace(times)));
+        self.untimed_left.set(times - 1);
+        now()
     }
 
     /// A read was served from a mapping; `began` is the answer of [`Account::begin_mapped_read`].
@@ -161,7 +181,6 @@ impl Account {
         if began != 0 {
             self.sample_mapped(now().wrapping_sub(began));
         }
-        self.add(self.gain_cycles.get());
     }
 
     #[cold]
@@ -270,10 +289,19 @@ mod tests {
             reads: Cell::new(0),
             added: Cell::new(0),
             mapped_reads: Cell::new(0),
+            untimed_left: Cell::new(0),
+            interval: Cell::new(0),
             samples: Cell::new(0),
             group_cycles: Cell::new(0),
             visits: Cell::new(0),
         }
+    }
+
+    /// Reads from a mapping, whose times are as sampled before.
+    fn read_from_mapping(account: &Account, reads: u32) {
+        (0..reads).for_each(|_| {
+            account.begin_mapped_read();
+        });
     }
 
     /// Steps of `price` that are paid for while the kernel serves `reads` reads of 1,000 cycles.
@@ -306,9 +334,7 @@ mod tests {
         let _ = steps(&account, 1000, 8000);
         assert!(!account.can_pay());
         account.sample_mapped(200);
-        for _ in 0..100 {
-            account.earn(0);
-        }
+        read_from_mapping(&account, 100);
         // A hundred reads have gained 800 cycles each, four fifths of what they cost by the kernel.
         account.pay(1000 * STEP_READS_MAX, 1);
         account.pay(1000 * STEP_READS_MAX, 1);
@@ -320,9 +346,7 @@ mod tests {
         let account = account();
         let _ = steps(&account, 1000, 8000);
         account.sample_mapped(1100);
-        for _ in 0..10_000 {
-            account.earn(0);
-        }
+        read_from_mapping(&account, 10_000);
         assert!(!account.can_pay());
     }
 

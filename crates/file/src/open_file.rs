@@ -68,6 +68,21 @@ pub enum Check {
     Nothing,
 }
 
+/// Why a read is the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nothing of its group is mapped, which was noted already ([`OpenFile::passes_cold`]).
+    Passed,
+    /// The kernel serves it, and what it answers is to be noted.
+    Kernel(Why),
+}
+
+impl From<Why> for Refusal {
+    fn from(why: Why) -> Refusal {
+        Refusal::Kernel(why)
+    }
+}
+
 /// One open file.
 #[repr(C, align(64))]
 pub struct OpenFile {
@@ -249,7 +264,10 @@ impl OpenFile {
     }
 
     /// Serves a read of `wanted > 0` bytes at `offset` and answers how many there were, or says why the kernel
-    /// must. `copy` gets where they are in the mapping and how many to copy.
+    /// must. `copy` gets where they are in the mapping and how many to copy. `may_pass`: a read that is noted as
+    /// [`Refusal::Passed`] is wanted as such.
+    ///
+    /// The usual case comes first and alone: all groups are warm and nothing is near the end.
     #[inline(always)]
     pub fn read(
         &self,
@@ -257,7 +275,45 @@ impl OpenFile {
         fd: i32,
         offset: u64,
         wanted: usize,
-        copy: impl Fn(*const u8, usize, Check) -> Result<bool, Fault>,
+        may_pass: bool,
+        copy: impl Fn(*const u8, usize, Check) -> Result<bool, Fault> + Copy,
+    ) -> Result<usize, Refusal> {
+        let spot = self.locate(offset, wanted);
+        if !is_warm(spot, wanted) {
+            if may_pass && self.passes_cold(thread, offset, wanted) {
+                return Err(Refusal::Passed);
+            }
+        } else if let Some((window, start)) = spot
+            && offset + wanted as u64 <= self.size()
+            && wanted <= process::settings().threshold
+            && window.is_mapped(start + wanted)
+            && !self.has(DISABLED)
+        {
+            let began = thread.account.begin_mapped_read();
+            window.used();
+            if wanted >= policy::STREAM_READ_BYTES {
+                self.continues(offset, wanted);
+            }
+            let mark = self.mark_writes()?;
+            let from: *const u8 = window.base.load(Relaxed).wrapping_add(start);
+            if copy(from, wanted, Check::LastByte).map_err(|Fault| Why::Fault)? {
+                thread.account.earn(began);
+                self.check_writes(mark)?;
+                return Ok(wanted);
+            }
+        }
+        Ok(self.read_by_choice(thread, fd, offset, wanted, copy)?)
+    }
+
+    /// Serves a read of any kind as [`OpenFile::read`] does.
+    #[inline(never)]
+    fn read_by_choice(
+        &self,
+        thread: &Thread,
+        fd: i32,
+        offset: u64,
+        wanted: usize,
+        copy: impl Fn(*const u8, usize, Check) -> Result<bool, Fault> + Copy,
     ) -> Result<usize, Why> {
         if self.has(DISABLED) {
             return Err(Why::Mode);
@@ -278,8 +334,7 @@ impl OpenFile {
         }
         let began = if is_mapped { thread.account.begin_mapped_read() } else { account::now() };
         let base = self.mapping(window, start, length, fd, end)?;
-        let mark =
-            if self.reads_are_atomic() { Some(self.gate().mark().ok_or(Why::Contended)?) } else { None };
+        let mark = self.mark_writes()?;
         let from: *const u8 = base.wrapping_add(start);
         if length < wanted {
             if !self.ends_at(fd, end) {
@@ -298,9 +353,23 @@ impl OpenFile {
             note_mapped(window, start, length);
             thread.account.pay_since(began, 0);
         }
+        self.check_writes(mark)?;
+        Ok(length)
+    }
+
+    /// Begins a read that must see each write of the file whole, if reads of this file must: answers what
+    /// [`OpenFile::check_writes`] wants to know behind the copy.
+    #[inline(always)]
+    fn mark_writes(&self) -> Result<Option<u32>, Why> {
+        if self.reads_are_atomic() { self.gate().mark().ok_or(Why::Contended).map(Some) } else { Ok(None) }
+    }
+
+    /// Refuses if a write began or ended since the mark.
+    #[inline(always)]
+    fn check_writes(&self, mark: Option<u32>) -> Result<(), Why> {
         match mark {
             Some(mark) if !self.gate().unchanged(mark) => Err(Why::Contended),
-            _ => Ok(length),
+            _ => Ok(()),
         }
     }
 

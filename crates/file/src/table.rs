@@ -16,10 +16,10 @@
 //! shared position of the descriptors that were known. Before the table is set up, candidates are noted in one word
 //! ([`noted`]).
 
-use crate::copy::{Fault, copy_unless_zero_ends, guarded_byte, guarded_copy};
+use crate::copy::{copy_unless_zero_ends, guarded_byte, guarded_copy};
 use crate::filesystem;
 use crate::gate::Gate;
-use crate::open_file::{self, Check, Description, OpenFile};
+use crate::open_file::{self, Check, Description, OpenFile, Refusal};
 use crate::pool::{InChild, Pool};
 use crate::process::{self, LOCK};
 use crate::stack;
@@ -286,16 +286,29 @@ pub struct Segment {
     pub length: usize,
 }
 
-/// The bytes of all pieces; `None` when the kernel would refuse them or they are too many for us.
-#[inline(always)]
-fn total(segments: &[Segment]) -> Option<usize> {
-    const SEGMENTS_MAX: usize = 64;
-    if segments.len() > SEGMENTS_MAX {
-        return None;
+/// A program's buffer.
+#[derive(Clone, Copy, Debug)]
+pub enum Buffer<'a> {
+    /// In one piece, as `pread` has it.
+    Whole(Segment),
+    /// In several, as `preadv` has it.
+    Pieces(&'a [Segment]),
+}
+
+impl Buffer<'_> {
+    /// The bytes of all pieces; `None` when the kernel would refuse them or they are too many for us.
+    #[inline(always)]
+    fn bytes(self) -> Option<usize> {
+        const SEGMENTS_MAX: usize = 64;
+        let sum = match self {
+            Buffer::Whole(piece) => piece.length,
+            Buffer::Pieces(pieces) if pieces.len() > SEGMENTS_MAX => return None,
+            Buffer::Pieces(pieces) => {
+                pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.length))?
+            }
+        };
+        (sum <= i32::MAX as usize).then_some(sum)
     }
-    segments.iter().try_fold(0usize, |sum, segment| {
-        sum.checked_add(segment.length).filter(|sum| *sum <= i32::MAX as usize)
-    })
 }
 
 /// Which way the bytes go.
@@ -307,80 +320,91 @@ pub enum Direction {
     Write,
 }
 
-/// Serves a read or write at an offset of the caller's choice; `None`: the kernel's turn, after which
-/// [`served_at`] wants to know the result.
+/// How a read or write at an offset of the caller's choice goes on.
+pub enum At {
+    /// It was served: this many bytes.
+    Served(usize),
+    /// The kernel serves it; [`Passed::finish`] wants the result.
+    Passed(Passed),
+    /// The kernel serves it; [`served_at`] wants the result.
+    Kernel,
+}
+
+/// Begins a read or write at an offset of the caller's choice.
 ///
 /// # Safety
 /// Bad buffers are no problem, but good ones must not be in use by anybody else: as for `pread`, `pwrite`.
 #[inline(always)]
-pub unsafe fn serve_at(fd: i32, direction: Direction, segments: &[Segment], offset: i64) -> Option<usize> {
-    let entry = entry(fd)?;
-    let value = entry.load(Relaxed);
-    let file = file_of(value)?;
-    let thread = threads::current()?;
-    if thread.nested() || offset < 0 {
-        thread.count_fallback(Why::Nested);
-        return None;
+pub unsafe fn serve_at(fd: i32, direction: Direction, buffer: Buffer<'_>, offset: i64) -> At {
+    let Some(target) = target(fd) else { return At::Kernel };
+    if threads::bypassed() {
+        return At::Kernel;
     }
-    let length = total(segments).filter(|length| *length > 0)?;
-    if offset as u64 > (i64::MAX as u64) - length as u64 || !thread.protect(entry, value) {
-        return None;
+    let Some(length) = buffer.bytes().filter(|length| *length > 0) else { return At::Kernel };
+    let passed = |why, timed| {
+        let alone = match direction {
+            Direction::Read => KernelWrite::Free,
+            Direction::Write => before_kernel_write(fd),
+        };
+        At::Passed(Passed { file: target.file, direction, offset, why, timed, _alone: alone })
+    };
+    match direction {
+        Direction::Read if target.file.passes_read(offset as u64, length) => {
+            return passed(Why::Sequential, None);
+        }
+        Direction::Write if target.file.passes_writes() => return passed(target.file.why_passed(), None),
+        _ => {}
     }
-    // SAFETY: the caller's promise for the buffers.
-    let result = unsafe { transfer(thread, file, fd, direction, segments, offset as u64, length) };
-    thread.release();
-    file.after_release();
-    count(thread, file, direction, result)
+    // SAFETY: promised by the caller.
+    match unsafe { serve(target, direction, buffer, length, offset, true) } {
+        Ok(done) => At::Served(done),
+        Err(Some(thread)) => passed(Why::Warming, Some(thread)),
+        Err(None) => At::Kernel,
+    }
 }
 
+/// A descriptor that leads to an open file with a data path.
+#[derive(Clone, Copy)]
+struct Target {
+    fd: i32,
+    entry: &'static AtomicUsize,
+    value: usize,
+    file: &'static OpenFile,
+}
+
+#[inline(always)]
+fn target(fd: i32) -> Option<Target> {
+    let entry = entry(fd)?;
+    let value = entry.load(Relaxed);
+    Some(Target { fd, entry, value, file: file_of(value)? })
+}
+
+/// Serves a read or write of `length > 0` bytes. Refuses with the thread whose account times the kernel's read if that is
+/// one of [`Passed`], which happens only if `may_pass`.
+///
 /// # Safety
 /// As [`serve_at`].
 #[inline(always)]
-unsafe fn transfer(
-    thread: &Thread,
-    file: &OpenFile,
-    fd: i32,
+unsafe fn serve(
+    target: Target,
     direction: Direction,
-    segments: &[Segment],
-    offset: u64,
+    buffer: Buffer<'_>,
     length: usize,
-) -> Result<usize, Why> {
-    let each = |mut at: *mut u8, mut left: usize| {
-        for segment in segments {
-            let length = segment.length.min(left);
-            let (to, from) = match direction {
-                Direction::Read => (segment.at, at),
-                Direction::Write => (at, segment.at),
-            };
-            // SAFETY: faults are caught; the mapped side is kept by the hazard.
-            unsafe { guarded_copy(to, from, length)? };
-            at = at.wrapping_add(length);
-            left -= length;
-        }
-        Ok::<(), Fault>(())
-    };
-    match direction {
-        Direction::Read => file.read(thread, fd, offset, length, |from, length, check| {
-            // SAFETY: as above.
-            unsafe {
-                match (segments, check) {
-                    ([segment], Check::LastByte) => copy_unless_zero_ends(segment.at, from, length),
-                    (_, Check::LastByte) if guarded_byte(from.wrapping_add(length - 1))? == 0 => Ok(false),
-                    _ => each(from.cast_mut(), length).map(|()| true),
-                }
-            }
-        }),
-        Direction::Write => file.write(fd, offset, length, |to| each(to, length)).map(|()| length),
+    offset: i64,
+    may_pass: bool,
+) -> Result<usize, Option<&'static Thread>> {
+    let Some(thread) = threads::current() else { return Err(None) };
+    if thread.nested() || offset < 0 {
+        thread.count_fallback(Why::Nested);
+        return Err(None);
     }
-}
-
-#[inline(always)]
-fn count(
-    thread: &Thread,
-    file: &OpenFile,
-    direction: Direction,
-    result: Result<usize, Why>,
-) -> Option<usize> {
+    if offset as u64 > (i64::MAX as u64) - length as u64 || !thread.protect(target.entry, target.value) {
+        return Err(None);
+    }
+    // SAFETY: the caller's promise for the buffers.
+    let result = unsafe { transfer(thread, target, direction, buffer, offset as u64, length, may_pass) };
+    thread.release();
+    target.file.after_release();
     match result {
         Ok(length) => {
             let (calls, bytes) = match direction {
@@ -388,15 +412,67 @@ fn count(
                 Direction::Write => (Counter::UserWrites, Counter::UserWriteBytes),
             };
             thread.count_served(calls, bytes, length);
-            usage::count(thread, file, By::User, length as u64);
-            Some(length)
+            usage::count(thread, target.file, By::User, length as u64);
+            Ok(length)
         }
-        Err(why) => {
+        Err(Refusal::Passed) => {
+            thread.account.begin_kernel_read();
+            Err(Some(thread))
+        }
+        Err(Refusal::Kernel(why)) => {
             if direction == Direction::Read {
                 thread.account.begin_kernel_read();
             }
             thread.count_fallback(why);
-            None
+            Err(None)
+        }
+    }
+}
+
+/// # Safety
+/// As [`serve_at`].
+#[inline(always)]
+unsafe fn transfer(
+    thread: &Thread,
+    target: Target,
+    direction: Direction,
+    buffer: Buffer<'_>,
+    offset: u64,
+    length: usize,
+    may_pass: bool,
+) -> Result<usize, Refusal> {
+    let Target { fd, file, .. } = target;
+    let each = move |mut at: *mut u8, mut left: usize| {
+        let mut piece = |piece: Segment| {
+            let length = piece.length.min(left);
+            let (to, from) = match direction {
+                Direction::Read => (piece.at, at),
+                Direction::Write => (at, piece.at),
+            };
+            at = at.wrapping_add(length);
+            left -= length;
+            // SAFETY: faults are caught; the mapped side is kept by the hazard.
+            unsafe { guarded_copy(to, from, length) }
+        };
+        match buffer {
+            Buffer::Whole(whole) => piece(whole),
+            Buffer::Pieces(pieces) => pieces.iter().try_for_each(|each| piece(*each)),
+        }
+    };
+    match direction {
+        Direction::Read => file.read(thread, fd, offset, length, may_pass, move |from, length, check| {
+            // SAFETY: as above.
+            unsafe {
+                match (buffer, check) {
+                    (Buffer::Whole(whole), Check::LastByte) => copy_unless_zero_ends(whole.at, from, length),
+                    (_, Check::LastByte) if guarded_byte(from.wrapping_add(length - 1))? == 0 => Ok(false),
+                    _ => each(from.cast_mut(), length).map(|()| true),
+                }
+            }
+        }),
+        Direction::Write => {
+            file.write(fd, offset, length, |to| each(to, length))?;
+            Ok(length)
         }
     }
 }
@@ -461,43 +537,6 @@ pub struct Passed {
     /// The thread whose account times the read.
     timed: Option<&'static Thread>,
     _alone: KernelWrite,
-}
-
-/// Whether the next read or write at an offset is such a one; to be asked before anything else.
-#[inline(always)]
-pub fn pass(fd: i32, direction: Direction, length: usize, offset: i64) -> Option<Passed> {
-    let entry = entry(fd)?;
-    let value = entry.load(Relaxed);
-    let file = file_of(value)?;
-    let mut timed = None;
-    let why = match direction {
-        Direction::Read if file.passes_read(offset as u64, length) => Why::Sequential,
-        Direction::Read => {
-            let thread = threads::known().filter(|thread| offset >= 0 && !thread.nested())?;
-            if !thread.protect(entry, value) {
-                return None;
-            }
-            let passes = file.passes_cold(thread, offset as u64, length);
-            thread.release();
-            file.after_release();
-            if !passes {
-                return None;
-            }
-            thread.account.begin_kernel_read();
-            timed = Some(thread);
-            Why::Warming
-        }
-        Direction::Write if file.passes_writes() => file.why_passed(),
-        Direction::Write => return None,
-    };
-    if threads::bypassed() {
-        return None;
-    }
-    let alone = match direction {
-        Direction::Read => KernelWrite::Free,
-        Direction::Write => before_kernel_write(fd),
-    };
-    Some(Passed { file, direction, offset, why, timed, _alone: alone })
 }
 
 impl Passed {

@@ -3,7 +3,7 @@
 use crate::{real, signals};
 use bywash_file::copy::guarded_copy;
 use bywash_file::process;
-use bywash_file::table::{self, Direction, Here, Segment};
+use bywash_file::table::{self, At, Buffer, Direction, Here, Segment};
 use bywash_session::Counter;
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -39,24 +39,26 @@ pub unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
 unsafe fn at_offset(
     fd: c_int,
     direction: Direction,
-    segments: &[Segment],
+    buffer: Buffer<'_>,
     wanted: size_t,
     offset: off_t,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     cancellation_point();
-    if let Some(passed) = table::pass(fd, direction, wanted, offset) {
-        let result = kernel();
-        passed.finish(result);
-        return result;
-    }
     // SAFETY: the program's buffers, as it passed them.
-    if let Some(done) = unsafe { table::serve_at(fd, direction, segments, offset) } {
-        return done as ssize_t;
+    match unsafe { table::serve_at(fd, direction, buffer, offset) } {
+        At::Served(done) => done as ssize_t,
+        At::Passed(passed) => {
+            let result = kernel();
+            passed.finish(result);
+            result
+        }
+        At::Kernel => {
+            let result = by_kernel(fd, direction, &kernel);
+            table::served_at(fd, direction, wanted, offset, result);
+            result
+        }
     }
-    let result = by_kernel(fd, direction, &kernel);
-    table::served_at(fd, direction, wanted, offset, result);
-    result
 }
 
 /// A call at the file's own position: at user level, by `kernel_at` an offset, or by `kernel`.
@@ -64,14 +66,14 @@ unsafe fn at_offset(
 unsafe fn here(
     fd: c_int,
     direction: Direction,
-    segments: &[Segment],
+    buffer: Buffer<'_>,
     wanted: size_t,
     kernel_at: impl Fn(off_t) -> ssize_t,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     cancellation_point();
     // SAFETY: the program's buffers, as it passed them.
-    match unsafe { table::serve_here(fd, direction, segments) } {
+    match unsafe { table::serve_here(fd, direction, buffer) } {
         Here::Served(done) => done as ssize_t,
         Here::Ours(mut call) => loop {
             let result = by_kernel(fd, direction, &|| kernel_at(call.offset));
@@ -167,24 +169,24 @@ impl Segments {
         segments
     }
 
-    fn list(&self) -> &[Segment] {
-        &self.pieces[..self.count]
+    fn buffer(&self) -> Buffer<'_> {
+        Buffer::Pieces(&self.pieces[..self.count])
     }
 
     fn bytes(&self) -> usize {
-        self.list().iter().fold(0, |sum, segment| sum.saturating_add(segment.length))
+        self.pieces[..self.count].iter().fold(0, |sum, segment| sum.saturating_add(segment.length))
     }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
-    let segments = [Segment { at: to.cast(), length }];
+    let buffer = Buffer::Whole(Segment { at: to.cast(), length });
     // SAFETY: as the program promised for `read`; the same in every function of this file.
     unsafe {
         here(
             fd,
             Direction::Read,
-            &segments,
+            buffer,
             length,
             |offset| kernel_pread(fd, to, length, offset),
             || kernel_read(fd, to, length),
@@ -194,13 +196,13 @@ pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssi
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
-    let segments = [Segment { at: from.cast_mut().cast(), length }];
+    let buffer = Buffer::Whole(Segment { at: from.cast_mut().cast(), length });
     // SAFETY: as `read`.
     unsafe {
         here(
             fd,
             Direction::Write,
-            &segments,
+            buffer,
             length,
             |offset| kernel_pwrite(fd, from, length, offset),
             || kernel_write(fd, from, length),
@@ -210,19 +212,17 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: size_t) -
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pread(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t {
-    let segments = [Segment { at: to.cast(), length }];
+    let buffer = Buffer::Whole(Segment { at: to.cast(), length });
     // SAFETY: as `read`.
-    unsafe {
-        at_offset(fd, Direction::Read, &segments, length, offset, || kernel_pread(fd, to, length, offset))
-    }
+    unsafe { at_offset(fd, Direction::Read, buffer, length, offset, || kernel_pread(fd, to, length, offset)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwrite(fd: c_int, from: *const c_void, length: size_t, offset: off_t) -> ssize_t {
-    let segments = [Segment { at: from.cast_mut().cast(), length }];
+    let buffer = Buffer::Whole(Segment { at: from.cast_mut().cast(), length });
     // SAFETY: as `read`.
     unsafe {
-        at_offset(fd, Direction::Write, &segments, length, offset, || kernel_pwrite(fd, from, length, offset))
+        at_offset(fd, Direction::Write, buffer, length, offset, || kernel_pwrite(fd, from, length, offset))
     }
 }
 
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssi
         here(
             fd,
             Direction::Read,
-            segments.list(),
+            segments.buffer(),
             segments.bytes(),
             |offset| real::preadv(fd, to, count, offset),
             || real::readv(fd, to, count),
@@ -250,7 +250,7 @@ pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> 
         here(
             fd,
             Direction::Write,
-            segments.list(),
+            segments.buffer(),
             segments.bytes(),
             |offset| real::pwritev(fd, from, count, offset),
             || real::writev(fd, from, count),
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn preadv(fd: c_int, to: *const iovec, count: c_int, offse
     // SAFETY: as `read`.
     unsafe {
         let segments = Segments::copy(fd, to, count);
-        at_offset(fd, Direction::Read, segments.list(), segments.bytes(), offset, || {
+        at_offset(fd, Direction::Read, segments.buffer(), segments.bytes(), offset, || {
             real::preadv(fd, to, count, offset)
         })
     }
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn pwritev(fd: c_int, from: *const iovec, count: c_int, of
     // SAFETY: as `read`.
     unsafe {
         let segments = Segments::copy(fd, from, count);
-        at_offset(fd, Direction::Write, segments.list(), segments.bytes(), offset, || {
+        at_offset(fd, Direction::Write, segments.buffer(), segments.bytes(), offset, || {
             real::pwritev(fd, from, count, offset)
         })
     }

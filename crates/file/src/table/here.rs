@@ -5,7 +5,7 @@
 //! [`crate::offset::Position`]'s to say: a call takes it over or finds it the kernel's, and what the kernel has
 //! served is told here afterwards.
 
-use super::{CANDIDATE, Direction, Segment, entry, file_of, note_passed, serve_at, served, served_at, total};
+use super::{Buffer, CANDIDATE, Direction, entry, file_of, note_passed, serve, served, served_at, target};
 use crate::open_file::OpenFile;
 use crate::process;
 use crate::sys;
@@ -111,9 +111,9 @@ fn led_to(fd: i32) -> Result<&'static OpenFile, KernelCall> {
 /// Begins a read or write at the file's own position.
 ///
 /// # Safety
-/// As [`serve_at`].
+/// As [`super::serve_at`].
 #[inline(always)]
-pub unsafe fn serve_here(fd: i32, direction: Direction, segments: &[Segment]) -> Here {
+pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> Here {
     let kernel = |call| Here::Kernel(KernelPosition { call, fd });
     if !process::settings().positions_at_user_level {
         return kernel(KernelCall::Free);
@@ -122,7 +122,12 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, segments: &[Segment]) ->
         Ok(file) => file,
         Err(call) => return kernel(call),
     };
-    let wanted = total(segments);
+    let serve_at = |at: u64, length| {
+        // SAFETY: the caller's promise.
+        target(fd)
+            .and_then(|target| unsafe { serve(target, direction, buffer, length, at as i64, false) }.ok())
+    };
+    let wanted = buffer.bytes();
     if wanted.is_some_and(|wanted| wanted <= process::settings().threshold) {
         if file.position.ours().is_none() && file.wants_position() && warming(fd).is_over() {
             file.take_position();
@@ -147,8 +152,7 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, segments: &[Segment]) ->
             }
             Direction::Read => {
                 // Near the end: as much as there is; a longer file shows at the next call.
-                // SAFETY: the caller's promise.
-                if let Some(done) = unsafe { serve_at(fd, direction, segments, at as i64) } {
+                if let Some(done) = serve_at(at, length) {
                     if !file.position.advance(at, at + done as u64) {
                         continue;
                     }
@@ -163,8 +167,7 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, segments: &[Segment]) ->
                 if file.passes_writes() {
                     return Here::Ours(Ours { offset: at as i64, fd, passed: true });
                 }
-                // SAFETY: the caller's promise.
-                if let Some(done) = unsafe { serve_at(fd, direction, segments, at as i64) } {
+                if let Some(done) = serve_at(at, length) {
                     return Here::Served(done);
                 }
             }
