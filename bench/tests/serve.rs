@@ -7,6 +7,7 @@ use bywash_bench::error::Error;
 use bywash_bench::interrupt;
 use bywash_bench::row::Row;
 use bywash_bench::serve;
+use bywash_bench::serve::bound::Bound;
 use bywash_bench::serve::client::{self, CLIENT, Target};
 use bywash_bench::serve::contest::{self, Contender, Home, House};
 use bywash_bench::serve::medium::{Media, Medium};
@@ -24,6 +25,15 @@ use std::time::{Duration, Instant};
 
 const BENCH: &str = "bench";
 const BYTES: u64 = 4 << 20;
+/// Every bound; what they have moved is looked at as with everybody else.
+const BOUNDS: [Bound; 6] = [
+    Bound::Copy { past_caches: false, on_one_core: false },
+    Bound::Copy { past_caches: true, on_one_core: false },
+    Bound::Copy { past_caches: false, on_one_core: true },
+    Bound::Copy { past_caches: true, on_one_core: true },
+    Bound::HandOver { is_staged: false },
+    Bound::HandOver { is_staged: true },
+];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -108,6 +118,7 @@ fn every_way_of_ours_does_as_many_requests_as_asked_for(program: &Program, folde
     ];
     let mut all: Vec<Contender> = ways.map(|way| Contender::Ours(Home::Fast, way)).into();
     all.extend([Home::Slow, Home::Disk].map(|home| Contender::Ours(home, OurWay::Channel)));
+    all.extend(BOUNDS.map(Contender::Bound));
     for direction in [Direction::Write, Direction::Read] {
         for (block, depth) in [(512, 1), (4096, 8), (64 << 10, 3)] {
             let workload = house.workload(direction, block, depth);
@@ -116,14 +127,16 @@ fn every_way_of_ours_does_as_many_requests_as_asked_for(program: &Program, folde
             for run in contest.runs() {
                 let figures = match &run.figures {
                     Ok(figures) => &figures[0],
-                    // The folder may be on a tmpfs, which is no disk.
+                    // The folder may be on a tmpfs, which is no disk; and nothing is handed over on one core.
                     Err(error) => {
                         assert!(error.is_absence(), "{}: {error}", run.name);
                         continue;
                     }
                 };
                 assert_eq!((figures.requests, figures.bytes), (200, 200 * block as u64), "{}", run.name);
-                assert!(figures.used.server_seconds.is_some() && figures.rates.len() == 1, "{}", run.name);
+                assert_eq!(figures.rates.len(), 1, "{}", run.name);
+                let is_bound = run.name.starts_with("bound: ");
+                assert_eq!(figures.used.server_seconds.is_none(), is_bound, "{}", run.name);
             }
         }
     }

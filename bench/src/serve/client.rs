@@ -11,6 +11,7 @@
 //! So what starts, opens and maps things is not measured, and all begin together. What was moved is looked at behind it
 //! ([`super::moved`]).
 
+use super::bound::Bound;
 use super::engine::{Engine, drive};
 use super::histogram::Histogram;
 use super::moved::Sample;
@@ -55,6 +56,15 @@ pub enum Target {
     },
     /// Our server.
     Ours(Ours),
+    /// A volume of our server, by nothing more than a bound consists of.
+    Bound {
+        /// Socket that the server listens on.
+        socket: PathBuf,
+        /// The volume's name.
+        volume: String,
+        /// The bound.
+        bound: Bound,
+    },
 }
 
 impl Target {
@@ -64,6 +74,7 @@ impl Target {
             Target::Uring { path, is_direct } => Box::new(Uring::open(path, *is_direct, workload)?),
             Target::VhostUser { socket } => Box::new(VhostUser::connect(socket, workload)?),
             Target::Ours(ours) => ours.open(workload)?,
+            Target::Bound { socket, volume, bound } => bound.open(socket, volume, workload)?,
         })
     }
 }

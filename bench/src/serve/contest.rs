@@ -1,5 +1,6 @@
 //! The same workload by our ways and by the peers, in turns.
 
+use super::bound::Bound;
 use super::client::{self, Figures, Target};
 use super::export::Exported;
 use super::ours::{Ours, Waiting, Way};
@@ -155,6 +156,18 @@ impl<'a> House<'a> {
         let on: &[usize] = if cores() > 1 { &[CLIENT_CORE] } else { &[] };
         client::run(program, &[target], workload, Some(exported.id()), on)
     }
+
+    /// Carries `workload` out by a bound, whose clients have a volume of our memory each. The server has no part in it.
+    fn run_bound(&self, bound: Bound, workload: &Workload, clients: usize) -> Result<Figures, Error> {
+        let cores = bound.cores(clients)?;
+        let target = |number| Target::Bound {
+            socket: self.usual.socket().to_owned(),
+            volume: volume(Home::Fast.device(), number),
+            bound,
+        };
+        let targets: Vec<Target> = (0..clients).map(target).collect();
+        client::run(self.stage.program, &targets, workload, None, &cores)
+    }
 }
 
 /// How long a run goes on.
@@ -192,6 +205,8 @@ pub enum Contender {
     Export,
     /// Somebody else's.
     Peer(Peer),
+    /// Our memory, by what no way to it can be faster than.
+    Bound(Bound),
 }
 
 impl Contender {
@@ -201,6 +216,7 @@ impl Contender {
             Contender::Ours(_, way) => way.name().into(),
             Contender::Export => EXPORT.into(),
             Contender::Peer(peer) => peer.name(),
+            Contender::Bound(bound) => bound.name().into(),
         }
     }
 
@@ -212,6 +228,7 @@ impl Contender {
         match self {
             Contender::Peer(peer) => peer.run(&house.stage, workload, clients),
             Contender::Export => house.run_export(workload),
+            Contender::Bound(bound) => house.run_bound(bound, workload, clients),
             Contender::Ours(home, way) => {
                 // Nobody looks for requests where there are none.
                 let server = if way.is_mapped() { &house.usual } else { &house.spinning };
@@ -298,7 +315,8 @@ impl Contest {
     /// Our ways, by their names.
     pub fn ours(&self) -> impl Iterator<Item = &Runs> {
         let all = self.contenders.iter().zip(&self.runs);
-        all.filter(|(contender, _)| !matches!(contender, Contender::Peer(_))).map(|(_, runs)| runs)
+        let is_ours = |contender: &Contender| matches!(contender, Contender::Ours(..) | Contender::Export);
+        all.filter(move |(contender, _)| is_ours(contender)).map(|(_, runs)| runs)
     }
 
     /// The peers.
@@ -329,6 +347,29 @@ pub fn row(case: &str, metric: Metric, ours: &Runs, peer: &Runs, goal: Option<f6
     Row { note, ..row }
 }
 
+/// A row of one of our ways against the best of `bounds` by `metric`, with what binds. Our ways differ in how far above their
+/// bound they may be: the goal says it.
+///
+/// # Panics
+/// If a bound took no part in `contest`, or there is none.
+pub fn row_against(
+    case: &str,
+    metric: Metric,
+    ours: &Runs,
+    contest: &Contest,
+    bounds: &[Bound],
+    goal: f64,
+) -> Row {
+    let best = bounds.iter().map(|bound| (bound, contest.of(Contender::Bound(*bound))));
+    let best = best.min_by(|(_, one), (_, other)| metric.order(one, other));
+    let (bound, runs) = best.expect("a bound is named");
+    let row = row(case, metric, ours, runs, Some(goal));
+    match row.ratio {
+        Some(_) => Row { note: format!("{}; {}", bound.binds(), row.note), ..row },
+        None => row,
+    }
+}
+
 /// Whose CPU time a request took.
 fn cpu_of(runs: &Runs) -> String {
     let ns = |value: Option<f64>| value.map_or("-".into(), |ns| number::quantity(ns, "ns"));
@@ -343,4 +384,54 @@ fn cpu_of(runs: &Runs) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOW: Bound = Bound::Copy { past_caches: false, on_one_core: true };
+    const FAST: Bound = Bound::Copy { past_caches: true, on_one_core: true };
+
+    /// A contest of a way of ours and two bounds, by how many requests each did in a second.
+    fn contest(ours: u64, slow: u64, fast: Result<u64, Error>) -> Contest {
+        let runs = |contender: Contender, requests: Result<u64, Error>| Runs {
+            name: contender.name(),
+            figures: requests.map(|requests| {
+                vec![Figures { requests, bytes: requests, seconds: 1.0, ..Figures::default() }]
+            }),
+        };
+        let contenders =
+            vec![Contender::Ours(Home::Fast, Way::Channel), Contender::Bound(SLOW), Contender::Bound(FAST)];
+        let figures = [Ok(ours), Ok(slow), fast];
+        let runs = contenders.iter().zip(figures).map(|(contender, figures)| runs(*contender, figures));
+        Contest { runs: runs.collect(), contenders }
+    }
+
+    fn row_of(contest: &Contest) -> Row {
+        let ours = contest.of(Contender::Ours(Home::Fast, Way::Channel));
+        row_against("streams", Metric::Bandwidth, ours, contest, &[SLOW, FAST], 0.8)
+    }
+
+    #[test]
+    fn the_best_bound_binds() {
+        let row = row_of(&contest(700, 800, Ok(1000)));
+        assert_eq!((row.peer.as_str(), row.ratio, row.met), (FAST.name(), Some(0.7), Some(false)));
+        assert!(row.note.starts_with("one core copies the bytes of all clients; "), "{}", row.note);
+        let row = row_of(&contest(700, 800, Ok(600)));
+        assert_eq!((row.peer.as_str(), row.ratio, row.met), (SLOW.name(), Some(0.875), Some(true)));
+    }
+
+    #[test]
+    fn a_bound_that_fails_is_told_and_never_replaced_by_the_other() {
+        let row = row_of(&contest(700, 800, Err(Error::failed("a bound", "no memory".into()))));
+        assert_eq!((row.ratio, row.met, row.failed), (None, Some(false), true));
+        assert!(row.note.contains("no memory"), "{}", row.note);
+    }
+
+    #[test]
+    fn bounds_are_neither_ours_nor_rivals() {
+        let contest = contest(1, 2, Ok(3));
+        assert_eq!((contest.ours().count(), contest.peers().count()), (1, 0));
+    }
 }

@@ -6,12 +6,14 @@
 //!
 //! - [`workload`]: what is asked for; [`engine`]: what takes it, and the loop around it
 //! - [`calls`], [`uring`], [`vhost`], [`ours`]: the engines
+//! - [`bound`], `handover`: engines that no way can be faster than, against which goals are
 //! - [`client`]: the processes, and what they did; [`server`], [`export`]: our server in one; [`talk`]: how the bench talks to them
 //! - [`histogram`], [`processor`]: how long it took them, and whom; [`moved`]: whether it was done
 //! - [`medium`]: file systems that are made for this, and the disk; [`peer`](mod@peer): a way to one, to be run
 //! - [`contest`], [`sides`]: everybody in turns, and the rows of that
 //! - [`part`]: what is measured: [`goals`], [`limits`], [`requests`], [`paper`], [`check`], [`registered`]
 
+pub mod bound;
 pub mod calls;
 pub mod check;
 pub mod client;
@@ -19,6 +21,7 @@ pub mod contest;
 pub mod engine;
 pub mod export;
 pub mod goals;
+mod handover;
 pub mod histogram;
 pub mod limits;
 pub mod medium;

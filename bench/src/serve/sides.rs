@@ -115,6 +115,13 @@ impl Metric {
         }
     }
 
+    /// Order of two sides, the better one by the medians first. A side that has no figures comes before it, so that the
+    /// reason is told.
+    pub fn order(self, one: &Runs, other: &Runs) -> std::cmp::Ordering {
+        let score = |runs: &Runs| runs.median(self).map_or(f64::INFINITY, |value| self.ratio(value, 1.0));
+        score(other).total_cmp(&score(one))
+    }
+
     /// Ours against the peer's, larger = better for us.
     fn ratio(self, ours: f64, peer: f64) -> f64 {
         match self {

@@ -118,6 +118,15 @@ impl Map {
         self.extents as usize
     }
 
+    /// Entries of the index, and cache lines of extents.
+    pub(super) fn size(&self) -> (usize, usize) {
+        let lines = match &self.lines {
+            Lines::Narrow(lines) => lines.len(),
+            Lines::Wide(lines) => lines.len(),
+        };
+        (self.index.len(), lines)
+    }
+
     /// The extent that holds the byte at `offset`, which must be less than the length.
     #[inline(always)]
     pub(super) fn find(&self, offset: u64) -> (Cursor, Extent) {
@@ -322,6 +331,7 @@ mod tests {
         for count in [1, 2, 3, 10, 1000, 100_000] {
             let map = hold(&apart(std::iter::repeat_n(4096, count), 4096));
             assert_eq!((map.extents(), map.nodes.len()), (count, 0));
+            assert_eq!(map.size(), (map.index.len(), count.div_ceil(9)));
             assert!(map.index.len() as u64 <= 2 * BUCKETS * count.div_ceil(9) as u64);
         }
     }

@@ -115,6 +115,12 @@ impl Grant {
     pub fn extents(&self) -> usize {
         self.map.extents()
     }
+
+    /// Size of the two tables that a check looks into one after the other: entries of 4 bytes of an index, and cache lines
+    /// of 64 bytes with the extents.
+    pub fn table_size(&self) -> (usize, usize) {
+        self.map.size()
+    }
 }
 
 /// A place of the table.
