@@ -2,7 +2,8 @@
 //!
 //! - `case`: what is compared with what, and the table of it
 //! - `words`: what both sides do with every message
-//! - `wire`, `channel`, `futex`, `line`: the ways, behind the same calls
+//! - `wire`, `channel`, `futex`: the ways, behind the same calls
+//! - `line`, `handed`: what no way can be faster than
 //! - `iceoryx2`: the same work by a program that is built apart
 //! - `run`: two processes and the work that they do
 //! - `forward`: a third one in the middle; `neighbour`: a second pair beside the first
@@ -11,6 +12,7 @@ mod case;
 mod channel;
 mod forward;
 mod futex;
+mod handed;
 mod iceoryx2;
 mod line;
 mod neighbour;

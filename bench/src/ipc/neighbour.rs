@@ -4,7 +4,7 @@
 //! With four cores or more every process has one and polls. With fewer each pair has one core, and its ends sleep.
 
 use super::case::empty;
-use super::run::{Pattern, Second, Work, pin};
+use super::run::{PERIOD, Pattern, Second, Work, pin};
 use super::wire::Way;
 use super::words::{fill, sum};
 use crate::error::Error;
@@ -48,7 +48,7 @@ fn work(which: usize, cores: usize, messages: u64) -> Work {
         4.. => (Way::Trusted(Wait::Spin), [2 * which, 2 * which + 1]),
         _ => (Way::Trusted(Wait::Sleep), [which, which]),
     };
-    Work { way, pattern: Pattern::Stream, bytes: BYTES, messages, cores: own }
+    Work { way, pattern: Pattern::Stream, bytes: BYTES, messages, period: PERIOD, cores: own }
 }
 
 fn failed(error: std::io::Error) -> Error {

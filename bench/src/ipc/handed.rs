@@ -1,0 +1,211 @@
+//! Memory that one core writes and another one sums, with nothing between them but a cache line each way: what no transport
+//! can be faster than.
+//!
+//! ```text
+//!   sender    fills a buffer ── its turn ──►  the receiver sums it where it is, or copies it out first
+//!             waits for a buffer's turn before ◄── its turn
+//! ```
+//!
+//! Nothing is allocated, checked or described: the buffers come by turns. With few buffers the bytes go from cache to cache;
+//! with as many as a path has they may have to come from memory. Which is faster depends on the machine, so there is a
+//! bound of either kind.
+//!
+//! SYNC: turn. A buffer's bytes are written before its turn is stored and read behind its load; the receiver is through with
+//! them before it stores the turn back, behind whose load they are written again.
+
+use super::run::{Pattern, Spent, own_cpu, pin};
+use super::words::{fill, sum};
+use crate::error::Error;
+use crate::interrupt;
+use std::cell::UnsafeCell;
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+/// Buffers that stay in the caches.
+pub const FEW: usize = 4;
+
+/// What the receiver does with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taking {
+    /// It sums the words where they are.
+    InPlace,
+    /// It copies them out and sums the copy.
+    Copied,
+}
+
+/// A cache line with the number of the last message that was handed on. Aligned to two, which some processors fetch together.
+#[repr(align(128))]
+#[derive(Default)]
+struct Turn(AtomicU64);
+
+impl Turn {
+    fn hand_on(&self, number: u64) {
+        self.0.store(number, Ordering::Release);
+    }
+
+    fn wait_for(&self, number: u64) {
+        while self.0.load(Ordering::Acquire) < number {
+            spin_loop();
+        }
+    }
+}
+
+/// A buffer and who has it.
+struct Buffer {
+    sent: Turn,
+    taken: Turn,
+    bytes: UnsafeCell<Vec<u8>>,
+}
+
+// SAFETY: the bytes belong to the sender from the turn that was taken to the turn that is sent, and to the receiver from there
+// to the turn that is taken; see the head of this module.
+#[expect(unsafe_code, reason = "two threads have the bytes by turns")]
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    fn new(bytes: usize) -> Buffer {
+        Buffer { sent: Turn::default(), taken: Turn::default(), bytes: UnsafeCell::new(vec![0; bytes]) }
+    }
+
+    /// Fills it as message `number`, the next `room` ones behind which are in other buffers.
+    fn send(&self, number: u64, room: u64) -> u64 {
+        self.taken.wait_for(number.saturating_sub(room));
+        // SAFETY: the receiver has given it back, or never had it.
+        #[expect(unsafe_code, reason = "the turn says whose the bytes are")]
+        let sum = fill(unsafe { &mut *self.bytes.get() }, number);
+        self.sent.hand_on(number);
+        sum
+    }
+
+    /// Sums message `number`; `copy` has room for a copy, if there is to be one.
+    fn take(&self, number: u64, copy: Option<&mut Vec<u8>>) -> u64 {
+        self.sent.wait_for(number);
+        // SAFETY: the sender has handed it on, and waits for the turn below.
+        #[expect(unsafe_code, reason = "the turn says whose the bytes are")]
+        let bytes = unsafe { &*self.bytes.get() };
+        let Some(copy) = copy else {
+            let sum = sum(bytes);
+            self.taken.hand_on(number);
+            return sum;
+        };
+        copy.copy_from_slice(bytes);
+        self.taken.hand_on(number);
+        sum(copy)
+    }
+}
+
+/// The buffers of one direction.
+struct Buffers(Vec<Buffer>);
+
+impl Buffers {
+    fn new(count: usize, bytes: usize) -> Buffers {
+        Buffers((0..count).map(|_| Buffer::new(bytes)).collect())
+    }
+
+    fn room(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn of(&self, number: u64) -> &Buffer {
+        &self.0[(number % self.room()) as usize]
+    }
+
+    fn send(&self, number: u64) -> u64 {
+        self.of(number).send(number, self.room())
+    }
+
+    fn take(&self, number: u64, copy: Option<&mut Vec<u8>>) -> u64 {
+        self.of(number).take(number, copy)
+    }
+}
+
+/// Hands `messages` of `bytes` bytes from one core to the other, in as many buffers as said: as a stream, or each answered by
+/// one as large.
+///
+/// # Errors
+/// [`Error::Failed`] if both have not summed the same, and [`Error::Interrupted`].
+pub fn run(
+    pattern: Pattern,
+    bytes: usize,
+    messages: u64,
+    buffers: usize,
+    taking: Taking,
+) -> Result<Spent, Error> {
+    interrupt::check()?;
+    let answers = pattern == Pattern::PingPong;
+    let there = Buffers::new(buffers, bytes);
+    let back = Buffers::new(if answers { buffers } else { 0 }, bytes);
+    let room = || (taking == Taking::Copied).then(|| vec![0; bytes]);
+    let begun = AtomicBool::new(false);
+    // Every buffer is touched once before the clock starts.
+    let (first, last) = (buffers as u64 + 1, buffers as u64 + messages);
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            pin(1);
+            begun.store(true, Ordering::Release);
+            let mut copy = room();
+            let mut received = 0u64;
+            for number in 1..=last {
+                received = received.wrapping_add(there.take(number, copy.as_mut()));
+                if answers {
+                    received = received.wrapping_sub(back.send(number));
+                }
+            }
+            received
+        });
+        pin(0);
+        while !begun.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        let mut copy = room();
+        let mut sent = 0u64;
+        let mut exchange = |number| {
+            sent = sent.wrapping_add(there.send(number));
+            if answers {
+                sent = sent.wrapping_sub(back.take(number, copy.as_mut()));
+            }
+        };
+        (1..first).for_each(&mut exchange);
+        let (before, begin) = (own_cpu(), Instant::now());
+        (first..=last).for_each(&mut exchange);
+        if !answers {
+            there.of(last).taken.wait_for(last);
+        }
+        let spent = Spent { wall: begin.elapsed().as_secs_f64(), cpu: own_cpu() - before };
+        match receiver.join().is_ok_and(|received| received == sent) {
+            true => Ok(spent),
+            false => Err(Error::failed("a bare hand-over", "the sums differ".into())),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_arrives_whatever_the_buffers() {
+        for pattern in [Pattern::Stream, Pattern::PingPong] {
+            for (buffers, taking) in [(1, Taking::InPlace), (3, Taking::Copied), (FEW, Taking::InPlace)] {
+                let spent = run(pattern, 4096, 50, buffers, taking).unwrap();
+                assert!(spent.wall > 0.0 && spent.cpu > 0.0, "{pattern:?}, {buffers}: {spent:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_arrives_is_what_was_sent() {
+        let buffers = Buffers::new(2, 64);
+        let sent = buffers.send(1);
+        let mut copy = vec![0; 64];
+        assert_eq!(buffers.take(1, Some(&mut copy)), sent);
+        let sent = buffers.send(2);
+        // SAFETY: this thread is both sender and receiver.
+        #[expect(unsafe_code, reason = "a buffer is spoilt while it is handed on")]
+        let bytes = unsafe { &mut *buffers.of(2).bytes.get() };
+        bytes[8] ^= 1;
+        assert_ne!(buffers.take(2, None), sent);
+    }
+}
