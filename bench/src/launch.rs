@@ -96,7 +96,10 @@ impl Launcher {
     pub fn begin(&self, side: Side) -> Result<Run<'_>, Error> {
         let here = Path::new("a session");
         let session = match side {
-            Side::Counted => Some(Session::create().map_err(|error| Error::io("make", here, error))?),
+            Side::Counted => {
+                let made = Session::create().map_err(|error| std::io::Error::from_raw_os_error(error.0));
+                Some(made.map_err(|error| Error::io("make", here, error))?)
+            }
             Side::Kernel | Side::Bywash | Side::Native => None,
         };
         let inherited = session.as_ref().map(inherited_handle).transpose()?;

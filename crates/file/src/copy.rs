@@ -11,6 +11,7 @@
 
 use bywash_sync::{AtomicU8, Ordering::Relaxed};
 use core::arch::global_asm;
+use core::arch::x86_64::__cpuid;
 
 /// A copy met a page that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +148,23 @@ unsafe extern "C" {
 /// Finds out what the processor can; to be called before the first copy, or copies are narrower.
 pub(crate) fn prepare() {
     // SAFETY: a byte of ours, written as an atomic; the routine reads it by one instruction.
-    unsafe { bywash_wide_copy.store(std::arch::is_x86_feature_detected!("avx").into(), Relaxed) };
+    unsafe { bywash_wide_copy.store(has_avx().into(), Relaxed) };
+}
+
+/// Whether the processor has AVX, and the kernel keeps its registers (Intel's Software Developer's Manual, volume 1,
+/// 14.3).
+fn has_avx() -> bool {
+    const OSXSAVE_AND_AVX: u32 = 1 << 27 | 1 << 28;
+    const SSE_AND_AVX_STATE: u32 = 1 << 1 | 1 << 2;
+    if __cpuid(1).ecx & OSXSAVE_AND_AVX != OSXSAVE_AND_AVX {
+        return false;
+    }
+    let state: u32;
+    // SAFETY: the instruction is there where OSXSAVE is; it reads register 0 and writes eax and edx.
+    unsafe {
+        core::arch::asm!("xgetbv", in("ecx") 0, out("eax") state, out("edx") _, options(nomem, nostack, preserves_flags));
+    }
+    state & SSE_AND_AVX_STATE == SSE_AND_AVX_STATE
 }
 
 /// Copies `length` bytes; a fault on either side is an error and not a signal, as long as the handler is

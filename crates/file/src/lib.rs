@@ -24,6 +24,8 @@
 //! - `stack`: whether what a signal handler interrupted can still go on
 //! - [`filesystem`], `usage`, [`clock`], [`sys`]: facts, bookkeeping, time, system calls
 
+#![cfg_attr(not(any(test, loom)), no_std)]
+
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("bywash-file is written for x86-64: its guarded copy and its system calls are in assembly");
 

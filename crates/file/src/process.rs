@@ -87,15 +87,21 @@ pub struct Hooks {
     pub memory_bytes: fn() -> u64,
 }
 
+// What is written at every start lies among data that is written then anyway, and not on a page of its own.
+
 /// Written only while the process has one thread that knows of us: at the start and in a forked child.
 struct Once<T>(UnsafeCell<T>);
 // SAFETY: see the type.
 unsafe impl<T> Sync for Once<T> {}
 
+#[unsafe(link_section = ".data")]
 static SETTINGS: Once<Settings> = Once(UnsafeCell::new(Settings::new()));
+#[unsafe(link_section = ".data")]
 static RECORD: Once<Option<Record>> = Once(UnsafeCell::new(None));
+#[unsafe(link_section = ".data")]
 static HOOKS: Once<Option<Hooks>> = Once(UnsafeCell::new(None));
 /// RLIMIT_FSIZE: no write may reach beyond.
+#[unsafe(link_section = ".data")]
 static FILE_SIZE_MAX: AtomicU64 = AtomicU64::new(u64::MAX);
 /// Not begun, or stepped aside for good.
 const ASIDE: u8 = 0;
@@ -103,7 +109,9 @@ const ASIDE: u8 = 0;
 const DORMANT: u8 = 1;
 /// Files get data paths.
 const READY: u8 = 2;
+#[unsafe(link_section = ".data")]
 static STATE: AtomicU8 = AtomicU8::new(ASIDE);
+#[unsafe(link_section = ".data")]
 static WANTS_FILES: AtomicBool = AtomicBool::new(false);
 /// One page that a child finds wiped: 1 here, 0 there.
 static ALIVE: bywash_sync::AtomicPtr<AtomicU8> = bywash_sync::AtomicPtr::new(core::ptr::null_mut());

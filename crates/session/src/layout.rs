@@ -15,7 +15,7 @@
 //! find and check lengths before they believe them. The memory is made by `memfd_create` (or a file) at
 //! its full size, sealed against resizing, and sparse: a record that nobody claims takes no memory.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// `BYWASHSE`, little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BYWASHSE");
@@ -125,7 +125,7 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::mem::offset_of;
+    use core::mem::offset_of;
 
     #[test]
     fn golden_offsets() {

@@ -16,16 +16,22 @@
 //! let all = session.records();
 //! assert_eq!(all[0].counter(Counter::UserReads), 3);
 //! assert_eq!(all[0].program(), "/bin/demo");
-//! # Ok::<(), std::io::Error>(())
+//! # Ok::<(), bywash_session::Error>(())
 //! ```
 //!
 //! - [`layout`]: what stands where in the memory, and its version
 //! - [`counters`]: what is counted
 //! - [`memory`]: the mapping, claiming a record, reading them all
+//!
+//! There is no standard library in it, since there is none in the preloaded one.
+
+#![no_std]
+
+extern crate alloc;
 
 pub mod counters;
 pub mod layout;
 pub mod memory;
 
 pub use counters::{Counter, FallbackReason};
-pub use memory::{FileUse, Record, RecordView, Session, Shard, Unserved};
+pub use memory::{Error, FileUse, Record, RecordView, Session, Shard, Unserved};

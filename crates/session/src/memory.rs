@@ -9,10 +9,13 @@ use crate::layout::{
     FILE_SLOTS, FileSlot, HEADER_BYTES, Header, MAGIC, PATH_BYTES, PROGRAM_BYTES, RECORD_BYTES, RECORDS_MAX,
     RecordLayout, SESSION_BYTES, SHARDS, ShardLayout, VERSION,
 };
-use std::ffi::{CStr, CString};
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{
+use alloc::ffi::CString;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ffi::{CStr, c_int};
+use core::fmt;
+use core::sync::atomic::{
     AtomicU8, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
@@ -22,9 +25,42 @@ const FREE: u32 = 0;
 const COUNTING: u32 = 1;
 const UNSERVED: u32 = 2;
 
+/// Why a session cannot be made or opened: an error number of the kernel's (errno(3)), or EPROTO for a file that is no
+/// session or one of another version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Error(pub c_int);
+
+impl Error {
+    fn last() -> Error {
+        // SAFETY: the C library's own errno of this thread.
+        Error(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            libc::EPROTO => to.write_str("it is no session of this version"),
+            number => write!(to, "the kernel answers with error {number} (errno(3))"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// A descriptor, closed when it goes.
+struct Descriptor(c_int);
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is this value's alone.
+        unsafe { libc::close(self.0) };
+    }
+}
+
 /// A session's memory, open in this process.
 pub struct Session {
-    fd: OwnedFd,
+    fd: Descriptor,
     header: &'static Header,
 }
 
@@ -33,24 +69,24 @@ impl Session {
     ///
     /// # Errors
     /// What the kernel says when memory or descriptors are short.
-    pub fn create() -> io::Result<Session> {
+    pub fn create() -> Result<Session, Error> {
         // SAFETY: the name is a C string; the descriptor that comes back is ours alone.
         let fd = unsafe {
             let raw =
                 libc::memfd_create(c"bywash-session".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
             if raw < 0 {
-                return Err(io::Error::last_os_error());
+                return Err(Error::last());
             }
-            OwnedFd::from_raw_fd(raw)
+            Descriptor(raw)
         };
         // SAFETY: plain calls on a descriptor that we own.
         unsafe {
-            if libc::ftruncate(fd.as_raw_fd(), SESSION_BYTES as libc::off_t) != 0 {
-                return Err(io::Error::last_os_error());
+            if libc::ftruncate(fd.0, SESSION_BYTES as libc::off_t) != 0 {
+                return Err(Error::last());
             }
             let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-            if libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) != 0 {
-                return Err(io::Error::last_os_error());
+            if libc::fcntl(fd.0, libc::F_ADD_SEALS, seals) != 0 {
+                return Err(Error::last());
             }
         }
         let session = Session { header: map_header(&fd)?, fd };
@@ -63,8 +99,8 @@ impl Session {
     /// Opens the session that `path` names. Allocates nothing.
     ///
     /// # Errors
-    /// The kernel's error, or `InvalidData` when the file is no session or of another version.
-    pub fn open(path: &CStr) -> io::Result<Session> {
+    /// The kernel's error, or EPROTO when the file is no session or of another version.
+    pub fn open(path: &CStr) -> Result<Session, Error> {
         // SAFETY: `path` is a C string; the descriptor that comes back is ours alone.
         let fd = unsafe {
             let raw = libc::syscall(
@@ -75,32 +111,33 @@ impl Session {
                 0,
             );
             if raw < 0 {
-                return Err(io::Error::last_os_error());
+                return Err(Error::last());
             }
-            OwnedFd::from_raw_fd(raw as i32)
+            Descriptor(raw as c_int)
         };
         // SAFETY: an all-zero stat is a valid value, which fstat overwrites.
         let length = unsafe {
-            let mut stat: libc::stat = std::mem::zeroed();
-            if libc::fstat(fd.as_raw_fd(), &raw mut stat) != 0 {
-                return Err(io::Error::last_os_error());
+            let mut stat: libc::stat = core::mem::zeroed();
+            if libc::fstat(fd.0, &raw mut stat) != 0 {
+                return Err(Error::last());
             }
             stat.st_size
         };
         if length != SESSION_BYTES as libc::off_t {
-            return Err(io::ErrorKind::InvalidData.into());
+            return Err(Error(libc::EPROTO));
         }
         let header = map_header(&fd)?;
         // SYNC: session-magic (acquire).
         if header.magic.load(Acquire) != MAGIC || header.version.load(Relaxed) != VERSION {
-            return Err(io::ErrorKind::InvalidData.into());
+            return Err(Error(libc::EPROTO));
         }
         Ok(Session { fd, header })
     }
 
     /// The path under which other processes of this user open the session while this one lives.
     pub fn path(&self) -> CString {
-        let path = format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd());
+        // SAFETY: no arguments, no errors.
+        let path = format!("/proc/{}/fd/{}", unsafe { libc::getpid() }, self.fd.0);
         CString::new(path).unwrap_or_default()
     }
 
@@ -147,7 +184,7 @@ impl Session {
         let session = Session::open(path).ok()?;
         let result = then(&session);
         // SAFETY: `open` mapped the header, and no reference to it is left once `session` goes.
-        unsafe { libc::munmap(std::ptr::from_ref(session.header).cast_mut().cast(), HEADER_BYTES) };
+        unsafe { libc::munmap(core::ptr::from_ref(session.header).cast_mut().cast(), HEADER_BYTES) };
         result
     }
 
@@ -179,7 +216,7 @@ impl Session {
         let layout = self.map_record(index).ok()?;
         let result = then(layout);
         // SAFETY: the mapping was made above, and none of the callers keeps the reference.
-        unsafe { libc::munmap(std::ptr::from_ref(layout).cast_mut().cast(), RECORD_BYTES) };
+        unsafe { libc::munmap(core::ptr::from_ref(layout).cast_mut().cast(), RECORD_BYTES) };
         Some(result)
     }
 
@@ -188,7 +225,7 @@ impl Session {
         self.header.claimed.load(Relaxed) >= RECORDS_MAX
     }
 
-    fn map_record(&self, index: u32) -> io::Result<&'static RecordLayout> {
+    fn map_record(&self, index: u32) -> Result<&'static RecordLayout, Error> {
         let offset = HEADER_BYTES + index as usize * RECORD_BYTES;
         let at = map(&self.fd, offset, RECORD_BYTES)?;
         // SAFETY: RECORD_BYTES were mapped shared, page-aligned; the layout consists of atomics only, for
@@ -197,24 +234,24 @@ impl Session {
     }
 }
 
-fn map_header(fd: &OwnedFd) -> io::Result<&'static Header> {
+fn map_header(fd: &Descriptor) -> Result<&'static Header, Error> {
     // SAFETY: HEADER_BYTES are mapped shared and never unmapped; atomics only.
     Ok(unsafe { &*map(fd, 0, HEADER_BYTES)?.cast::<Header>() })
 }
 
-fn map(fd: &OwnedFd, offset: usize, length: usize) -> io::Result<*mut u8> {
+fn map(fd: &Descriptor, offset: usize, length: usize) -> Result<*mut u8, Error> {
     // SAFETY: a new mapping at an address of the kernel's choice.
     let at = unsafe {
         libc::mmap(
-            std::ptr::null_mut(),
+            core::ptr::null_mut(),
             length,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED,
-            fd.as_raw_fd(),
+            fd.0,
             offset as libc::off_t,
         )
     };
-    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at.cast()) }
+    if at == libc::MAP_FAILED { Err(Error::last()) } else { Ok(at.cast()) }
 }
 
 /// The record of one process, while it counts.
@@ -229,7 +266,7 @@ impl Record {
         // SAFETY: fresh zeroed memory of the record's size, never unmapped.
         unsafe {
             let at = libc::mmap(
-                std::ptr::null_mut(),
+                core::ptr::null_mut(),
                 RECORD_BYTES,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,

@@ -20,11 +20,15 @@
 //! - `lookups`: `dlsym`
 //! - `aliases`: the second names of the C library's functions
 //! - `real`: the C library's own functions
+//! - `freestanding`: what a library without the standard library has to bring along
 //!
 //! Every exported function has the name, arguments and meaning of the libc function it stands before; its
 //! safety contract is that function's.
 #![allow(clippy::missing_safety_doc)]
 #![cfg_attr(test, allow(dead_code))]
+// Cargo compiles what it tests for unwinding, which only the standard library can do; that copy is not the one that is
+// preloaded.
+#![cfg_attr(panic = "abort", no_std)]
 
 mod passing_on;
 
@@ -33,6 +37,8 @@ mod contents;
 mod data;
 mod descriptors;
 mod exec;
+#[cfg(panic = "abort")]
+mod freestanding;
 mod jumps;
 mod lookups;
 mod masks;

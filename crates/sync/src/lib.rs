@@ -14,6 +14,8 @@
 //! (membarrier(2), `MEMBARRIER_CMD_PRIVATE_EXPEDITED`). [`light_shared_fence`] and [`heavy_shared_fence`]
 //! are such a pair between processes.
 
+#![cfg_attr(not(loom), no_std)]
+
 #[cfg(not(loom))]
 pub use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,

@@ -94,7 +94,7 @@ impl Run<'_> {
     /// # Errors
     /// When the program cannot be started or a session cannot be made.
     pub fn finish(&self) -> io::Result<(Outcome, Counts)> {
-        let session = Session::create()?;
+        let session = Session::create().map_err(|error| io::Error::from_raw_os_error(error.0))?;
         let mut said = tempfile::tempfile()?;
         let mut command = Command::new(self.program);
         command

@@ -96,7 +96,7 @@ fn line(record: &RecordView) -> String {
 
 /// A session's file begins with the header of a session that was made the usual way.
 fn lay_out(path: &Path) -> std::io::Result<()> {
-    let made = Session::create()?;
+    let made = Session::create().map_err(|error| std::io::Error::from_raw_os_error(error.0))?;
     let mut header = vec![0; HEADER_BYTES];
     File::open(Path::new(std::ffi::OsStr::from_bytes(made.path().as_bytes())))?.read_exact(&mut header)?;
     let mut file = File::create_new(path)?;

@@ -89,7 +89,7 @@ fn library() -> Finding {
 fn session() -> Finding {
     const NAME: &str = "counting (--stats)";
     let tried = Session::create().and_then(|session| Session::open(&session.path()).map(|_| ()));
-    match tried {
+    match tried.map_err(|error| std::io::Error::from_raw_os_error(error.0)) {
         Ok(()) => usable(NAME, "shared memory, opened through /proc"),
         Err(error) => unusable(
             NAME,

@@ -48,7 +48,8 @@ pub fn main(arguments: &RunArgs) -> Result<i32, Failure> {
     let reserved = process::reserve_standard_descriptors()
         .map_err(|source| Failure::Supervise { what: "open /dev/null", source })?;
     let file = arguments.report.as_deref().map(ReportFile::open).transpose()?;
-    let session = Session::create().map_err(Failure::Session)?;
+    let session =
+        Session::create().map_err(|error| Failure::Session(std::io::Error::from_raw_os_error(error.0)))?;
     variables.push(("BYWASH_SESSION", Some(OsStr::from_bytes(session.path().as_bytes()).into())));
 
     let off = arguments.off || std::env::var_os("BYWASH_OFF").is_some_and(|value| value == "1");
