@@ -68,7 +68,7 @@ device: leave the machine alone while it measures. Exit status: 0 measured, 1 a 
 
 const IPC_EXAMPLES: &str = "Examples:
   bywash bench ipc --quick              does everything work? (some seconds)
-  bywash bench ipc --html ipc.html      everything (about three minutes)
+  bywash bench ipc --html ipc.html      everything (about five minutes)
   bywash bench ipc '64 KiB, trusted'    one case
 
 Two processes, each on a core of its own; the sender writes every word of a message and the receiver sums every

@@ -60,7 +60,7 @@ const HANDED_GOAL: f64 = 0.8;
 /// Ratio to AF_UNIX that follows from what is copied: it copies into the kernel and out again, so that each core goes over
 /// the bytes twice where a container has them gone over once.
 const TWO_COPIES_GOAL: f64 = 2.0;
-/// Seconds that the slowest side of a pair takes, about.
+/// Seconds that the slowest side of a pair takes, about; every other one takes a quarter of them at least.
 const SECONDS: f64 = 0.4;
 const SECONDS_QUICK: f64 = 0.05;
 /// Messages of the run that finds out how many are needed.
@@ -230,20 +230,25 @@ impl Case {
         }
     }
 
-    /// What a run's seconds mean.
-    fn value(&self, seconds: f64, messages: u64) -> f64 {
+    /// The figure that follows from the seconds of a message, or of one and its answer.
+    fn value(&self, seconds: f64) -> f64 {
         match self.metric {
-            Metric::Latency => seconds * 1e9 / (2.0 * messages as f64),
-            Metric::Throughput => (self.bytes as u64 * messages) as f64 / seconds,
-            Metric::Cpu => seconds * 1e6 / messages as f64,
+            Metric::Latency => seconds * 1e9 / 2.0,
+            Metric::Throughput => self.bytes as f64 / seconds,
+            Metric::Cpu => seconds * 1e6,
         }
     }
 
-    /// Messages of a run: those of a side that takes so long for one.
-    fn messages(&self, slowest: f64, quick: bool) -> u64 {
-        let wanted = if quick { SECONDS_QUICK } else { SECONDS };
-        let each = if self.metric == Metric::Cpu { self.period.as_secs_f64() } else { slowest };
-        ((wanted / each) as u64).clamp(4, 5_000_000)
+    /// Messages of a run of a side that takes `own` seconds for one, beside others of which the slowest takes `slowest`: as
+    /// many as that one has time for, and more where this side would be done before its run says anything.
+    fn messages(&self, own: f64, slowest: f64, quick: bool) -> u64 {
+        let (wanted, least) =
+            if quick { (SECONDS_QUICK, SECONDS_QUICK / 4.0) } else { (SECONDS, SECONDS / 4.0) };
+        let messages = match self.metric {
+            Metric::Cpu => wanted / self.period.as_secs_f64(),
+            Metric::Latency | Metric::Throughput => (wanted / slowest).max(least / own),
+        };
+        (messages as u64).clamp(4, 5_000_000)
     }
 
     /// Measures it, in `pairs` rounds in which each side has its turn.
@@ -256,19 +261,20 @@ impl Case {
         let own = std::iter::once(Side::Way(self.ours));
         let sides: Vec<Side> = own.chain(peers.iter().map(|peer| peer.1)).collect();
         let trial = if self.bytes >= MIB { TRIAL / 16 } else { TRIAL };
-        let mut slowest = 0f64;
+        let mut times = vec![self.period.as_secs_f64(); sides.len()];
         // Paced messages take as long as they are told to.
         if self.metric != Metric::Cpu {
-            for side in &sides {
-                slowest = slowest.max(self.run(*side, trial)?.wall / trial as f64);
+            for (time, side) in times.iter_mut().zip(&sides) {
+                *time = self.run(*side, trial)?.wall / trial as f64;
             }
         }
-        let messages = self.messages(slowest, quick);
+        let slowest = times.iter().copied().fold(0.0, f64::max);
         let mut runs: Vec<Vec<Spent>> = vec![Vec::new(); sides.len()];
         for pair in 0..pairs {
             for turn in 0..sides.len() {
                 let turn = if pair % 2 == 0 { turn } else { sides.len() - 1 - turn };
-                runs[turn].push(self.run(sides[turn], messages)?);
+                let messages = self.messages(times[turn], slowest, quick);
+                runs[turn].push(self.run(sides[turn], messages)?.of_one(messages));
             }
         }
         let (ours, others) = runs.split_at(1);
@@ -285,9 +291,9 @@ impl Case {
                 Summary::of(&times).map(|summary| summary.median)
             };
             let value = |runs: &[Spent]| {
-                median(runs, &|spent| self.seconds(spent)).map(|seconds| self.value(seconds, messages))
+                median(runs, &|spent| self.seconds(spent)).map(|seconds| self.value(seconds))
             };
-            let cpu = |runs: &[Spent]| median(runs, &|spent| spent.cpu / messages as f64);
+            let cpu = |runs: &[Spent]| median(runs, &|spent| spent.cpu);
             let note = match side.binds() {
                 Some(what) => format!("{what}; bywash {}", self.ours.waits()),
                 None => format!("bywash {}; the rival {}", self.ours.waits(), side.waits()),
@@ -436,6 +442,20 @@ mod tests {
             );
             assert!(case.peers.iter().any(|peer| peer.0 == "bare futex"), "{}", case.name);
         }
+    }
+
+    /// A side that takes a thousandth of the slowest one's time is not measured by what it does in a thousandth of a run.
+    #[test]
+    fn a_fast_side_has_more_messages_than_a_slow_one() {
+        let cases = cases();
+        let case = cases.iter().find(|case| case.name == "64 KiB, trusted").unwrap();
+        assert_eq!(case.messages(1e-3, 1e-3, false), 400);
+        assert_eq!(case.messages(1e-6, 1e-3, false), 100_000);
+        assert_eq!(case.messages(1e-12, 1.0, false), 5_000_000);
+        let one = Spent { wall: 3.0, cpu: 6.0 }.of_one(300);
+        assert_eq!((one.wall, one.cpu, case.value(one.wall)), (0.01, 0.02, (64 << 10) as f64 / 0.01));
+        let paced = cases.iter().find(|case| case.name == "64 B at 100 Hz, blocking").unwrap();
+        assert_eq!(paced.messages(1e-6, 1e-3, false), 40);
     }
 
     /// The tests' own program has nothing beside it.

@@ -52,6 +52,14 @@ pub struct Spent {
     /// Processor time of both processes. Where messages are paced, without what the first one does between them.
     pub cpu: f64,
 }
+
+impl Spent {
+    /// The times of one message of so many.
+    pub fn of_one(self, messages: u64) -> Spent {
+        Spent { wall: self.wall / messages as f64, cpu: self.cpu / messages as f64 }
+    }
+}
+
 /// Messages before the clock starts.
 pub const WARM_UP: u64 = 64;
 /// Bytes of the message that ends a stream.
