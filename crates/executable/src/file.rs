@@ -35,7 +35,16 @@ pub struct Interpreter(pub(crate) [u8; SCRIPT_BYTES]);
 
 /// Looks at an open file.
 pub fn kind(file: &Descriptor) -> Kind {
-    let mut window = Window { file, bytes: [0; WINDOW_BYTES], start: 0, length: 0 };
+    let mut window = Window {
+        file,
+        head: [0; WINDOW_BYTES],
+        head_length: 0,
+        bytes: [0; WINDOW_BYTES],
+        start: 0,
+        length: 0,
+    };
+    // A file that cannot be read (a folder, a disk that fails) tells nothing.
+    window.head_length = file.read_at(&mut window.head, 0).unwrap_or(0);
     let head = window.up_to(0, SCRIPT_BYTES);
     if head.starts_with(b"#!") {
         return interpreter(&head[2..]).map_or(Kind::Servable, Kind::Script);
@@ -175,9 +184,11 @@ impl Table {
     }
 }
 
-/// The part of the file that was read last.
+/// The beginning of the file, which is come back to, and the part that was read last.
 struct Window<'a> {
     file: &'a Descriptor,
+    head: [u8; WINDOW_BYTES],
+    head_length: usize,
     bytes: [u8; WINDOW_BYTES],
     start: u64,
     length: usize,
@@ -187,9 +198,11 @@ impl Window<'_> {
     /// The `most` bytes (at most [`WINDOW_BYTES`]) from `at` on, or those that there are.
     fn up_to(&mut self, at: u64, most: usize) -> &[u8] {
         let end = at.saturating_add(most as u64);
+        if end <= self.head_length as u64 || at == 0 {
+            return &self.head[(at as usize)..self.head_length.min(end as usize)];
+        }
         if at < self.start || end > self.start + self.length as u64 {
             self.start = at;
-            // A file that cannot be read (a folder, a disk that fails) tells nothing.
             self.length = self.file.read_at(&mut self.bytes, at).unwrap_or(0);
         }
         let from = (at - self.start) as usize;

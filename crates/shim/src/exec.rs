@@ -83,7 +83,7 @@ fn with_words<R>(count: usize, then: impl FnOnce(Option<&mut [*const c_char]>) -
 const WORDS_MAX: usize = 16_384;
 
 /// Executes by `execute`, which gets the environment for the program and answers -1 when there is no such
-/// program, or else (of a spawned one) its process id.
+/// program, or else (of a spawned one) its process id. `replaces`: the calling process becomes the program.
 ///
 /// # Safety
 /// As the C library's function that `execute` calls.
@@ -91,7 +91,7 @@ unsafe fn execute(
     target: &Target<'_>,
     environment: List,
     execute: impl FnOnce(List) -> pid_t,
-    pid: pid_t,
+    replaces: bool,
 ) -> pid_t {
     // SAFETY: the program's promise for its environment.
     let Some((place, preloaded)) = (unsafe { find(environment, VARIABLE) }) else {
@@ -102,7 +102,8 @@ unsafe fn execute(
     }
     let Some(finding) = examine(target, preloaded) else { return execute(environment) };
     // An exec that succeeds does not come back, so its note is made before it.
-    let noted = (pid != 0).then(|| note(&finding, pid)).flatten();
+    // SAFETY: no arguments, no errors.
+    let noted = replaces.then(|| note(&finding, unsafe { libc::getpid() })).flatten();
     let result = if finding.reason.forbids_preloading() {
         // SAFETY: the list that was looked through above.
         unsafe { without_library(environment, place, preloaded, execute) }
@@ -111,7 +112,7 @@ unsafe fn execute(
     };
     match noted {
         Some(index) => retract(index),
-        None if pid == 0 && result > 0 => drop(note(&finding, result)),
+        None if !replaces && result > 0 => drop(note(&finding, result)),
         None => {}
     }
     result
@@ -179,8 +180,8 @@ fn keeping_errno<R>(work: impl FnOnce() -> R) -> R {
 /// As [`execute`].
 unsafe fn replace(target: &Target<'_>, environment: List, exec: impl FnOnce(List) -> c_int) -> c_int {
     before_exec();
-    // SAFETY: promised by the caller; `getpid` has no errors.
-    let result = unsafe { execute(target, environment, exec, libc::getpid()) };
+    // SAFETY: promised by the caller.
+    let result = unsafe { execute(target, environment, exec, true) };
     signals::exec_failed();
     result
 }
@@ -313,7 +314,7 @@ unsafe fn spawn(
         if error == 0 { child } else { -1 }
     };
     // SAFETY: promised by the caller.
-    unsafe { execute(target, environment.cast(), begin, 0) };
+    unsafe { execute(target, environment.cast(), begin, false) };
     if error == 0 && !pid.is_null() {
         // SAFETY: the program's own variable for the process id.
         unsafe { *pid = child };

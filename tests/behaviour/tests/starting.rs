@@ -103,6 +103,15 @@ fn reads_at_offsets_are_served_from_a_file_that_was_opened_before_anything_was_s
 }
 
 #[test]
+fn a_program_is_looked_at_by_few_calls_before_it_is_executed() {
+    let added = added(&["/bin/sh", "-c", "/bin/true; exit 0"]);
+    let count = |name| added.get(name).copied().unwrap_or(0);
+    // Its beginning, the list of the libraries that it needs, and the name of the first one.
+    assert!((1..=3).contains(&count("pread64")), "{added:?}");
+    assert_eq!(count("getpid"), 0, "{added:?}");
+}
+
+#[test]
 fn no_library_is_loaded_with_it_but_the_c_library() {
     let output = Command::new("readelf").arg("-dW").arg(library().unwrap()).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
