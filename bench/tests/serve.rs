@@ -10,6 +10,7 @@ use bywash_bench::serve;
 use bywash_bench::serve::bound::Bound;
 use bywash_bench::serve::client::{self, CLIENT, Target};
 use bywash_bench::serve::contest::{self, Contender, Home, House};
+use bywash_bench::serve::goals;
 use bywash_bench::serve::medium::{Media, Medium};
 use bywash_bench::serve::ours::Way as OurWay;
 use bywash_bench::serve::peer::{PEERS, Peer, Stage, Way};
@@ -49,6 +50,7 @@ fn main() {
     let folder = tempfile::tempdir().expect("a folder");
     every_peer_does_as_many_requests_as_asked_for(&program, &folder);
     every_way_of_ours_does_as_many_requests_as_asked_for(&program, &folder);
+    memory_is_held_against_bounds_and_not_against_what_one_machine_had(&program, &folder);
     what_fails_in_a_client_is_told(&program, &folder);
     clients_of_a_killed_bench_end(&program, &folder);
     nothing_is_left_of_an_interrupted_bench_and_of_a_killed_one(&program);
@@ -150,6 +152,31 @@ fn every_way_of_ours_does_as_many_requests_as_asked_for(program: &Program, folde
     drop(house);
     let ended = || !Path::new(&format!("/proc/{server}")).exists();
     assert!(within(Duration::from_secs(5), ended), "the server is still there");
+}
+
+/// A ratio to pwrite(2) on a tmpfs follows from what a system call costs beside a copy, which differs between makers.
+fn memory_is_held_against_bounds_and_not_against_what_one_machine_had(
+    program: &Program,
+    folder: &tempfile::TempDir,
+) {
+    let workspace = Workspace::create(Some(folder.path())).expect("a workspace");
+    let bytes = contest::medium_bytes(true);
+    let media = Media::make(workspace.run(), &[Medium::Tmpfs], bytes).expect("no interruption");
+    let house =
+        House::open(Stage { media: &media, program, folder: workspace.run() }, true, 1).expect("servers");
+    let has_two_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+    let parts = goals::parts().into_iter().filter(|part| ["serve/tmpfs", "serve/qemu"].contains(&part.bench));
+    let rows: Vec<Row> = parts.flat_map(|part| part.rows(&house).expect("no interruption")).collect();
+    let ways = rows.iter().map(|row| &row.case).collect::<std::collections::HashSet<_>>();
+    for way in ways {
+        let of_way = || rows.iter().filter(|row| row.case == *way);
+        let bound = of_way().find(|row| row.peer.starts_with("bound: ")).expect("a bound");
+        assert!(bound.goal.is_some_and(|goal| goal < 1.0), "{way}: {bound:?}");
+        assert!(!has_two_cores || bound.ratio.is_some_and(|ratio| ratio > 0.0), "{way}: {bound:?}");
+        let mut others = of_way().filter(|row| !row.peer.starts_with("bound: "));
+        assert!(others.all(|row| row.goal.is_none_or(|goal| goal <= 1.0)), "{way}");
+    }
+    assert!(rows.len() > 20, "{}", rows.len());
 }
 
 fn what_fails_in_a_client_is_told(program: &Program, folder: &tempfile::TempDir) {
