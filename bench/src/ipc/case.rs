@@ -95,6 +95,8 @@ pub fn cases() -> Vec<Case> {
     let every = |period, case: Case| Case { period, ..case };
     let futex: Peer = ("bare futex", Side::Way(Way::Futex), None);
     let sleepers = vec![goal(pipe, PACED_GOAL), futex, unix];
+    let looped: Peer = ("pipe, event loop", Side::Way(Way::PipeLoop), Some(PACED_GOAL));
+    let loops = vec![looped, pipe, futex];
     let sleep = Way::Trusted(Wait::Sleep);
     let adaptive = Way::Trusted(Wait::Adaptive);
     let checked = Way::Checked(Wait::Spin);
@@ -128,6 +130,8 @@ pub fn cases() -> Vec<Case> {
         throughput("4 KiB, requests at depth 256", Way::Requests(Wait::Spin), 4 * KIB, vec![unix, pipe]),
         paced("64 B at 1 kHz, blocking", sleep, 64, sleepers.clone()),
         paced("64 B at 1 kHz, adaptive", adaptive, 64, sleepers.clone()),
+        paced("64 B at 1 kHz, event loop", Way::TrustedLoop, 64, loops.clone()),
+        paced_requests("64 B and an answer at 1 kHz, event loop", Way::TrustedLoop, 64, loops),
         every(10 * PERIOD, paced("64 B at 100 Hz, blocking", sleep, 64, sleepers.clone())),
         every(10 * PERIOD, paced("64 B at 100 Hz, adaptive", adaptive, 64, sleepers.clone())),
         every(PERIOD / 10, paced("64 B at 10 kHz, blocking", sleep, 64, sleepers.clone())),
@@ -429,17 +433,16 @@ mod tests {
         for ours in [
             Way::Trusted(Wait::Sleep),
             Way::Trusted(Wait::Adaptive),
+            Way::TrustedLoop,
             Way::Answers(Wait::Sleep),
             Way::Answers(Wait::Adaptive),
         ] {
             assert!(paced.iter().any(|case| case.ours == ours), "{ours:?}");
         }
         for case in paced {
-            assert!(
-                case.peers.iter().any(|peer| peer.0 == "pipe" && peer.2 == Some(PACED_GOAL)),
-                "{}",
-                case.name
-            );
+            let rival = if case.ours == Way::TrustedLoop { "pipe, event loop" } else { "pipe" };
+            let is_wanted = |peer: &Peer| peer.0 == rival && peer.2 == Some(PACED_GOAL);
+            assert!(case.peers.iter().any(is_wanted), "{}", case.name);
             assert!(case.peers.iter().any(|peer| peer.0 == "bare futex"), "{}", case.name);
         }
     }

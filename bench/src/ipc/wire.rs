@@ -5,18 +5,22 @@ use super::words::{fill, sum};
 use crate::error::Error;
 use crate::interrupt;
 use bywash_container::{Options, Path, Wait};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// A way, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Containers that are looked at where they are; an end that waits does it so.
     Trusted(Wait),
+    /// As [`Way::Trusted`], for an end that an event loop calls: it takes what is there, arms the path and sleeps in poll(2).
+    TrustedLoop,
     /// Containers that are copied out first.
     Checked(Wait),
     /// Requests over a channel, each answered in its buffer.
@@ -31,6 +35,8 @@ pub enum Way {
     Pipe,
     /// A pipe for each direction, which both ends read and write with O_NONBLOCK in a loop.
     PipePolled,
+    /// A pipe for each direction, whose receiver takes what is there and sleeps in poll(2).
+    PipeLoop,
     /// Shared memory and a bare futex, for messages of 64 bytes.
     Futex,
 }
@@ -46,6 +52,7 @@ pub const WAYS: &[(&str, Way)] = &[
     ("trusted-spin", Way::Trusted(Wait::Spin)),
     ("trusted-sleep", Way::Trusted(Wait::Sleep)),
     ("trusted-adaptive", Way::Trusted(Wait::Adaptive)),
+    ("trusted-loop", Way::TrustedLoop),
     ("checked-spin", Way::Checked(Wait::Spin)),
     ("answers-spin", Way::Answers(Wait::Spin)),
     ("answers-sleep", Way::Answers(Wait::Sleep)),
@@ -56,6 +63,7 @@ pub const WAYS: &[(&str, Way)] = &[
     ("unix-polled", Way::UnixPolled),
     ("pipe", Way::Pipe),
     ("pipe-polled", Way::PipePolled),
+    ("pipe-loop", Way::PipeLoop),
     ("futex", Way::Futex),
 ];
 
@@ -113,6 +121,7 @@ impl Way {
                     Wait::Adaptive => "spins, then sleeps",
                 }
             }
+            Way::TrustedLoop | Way::PipeLoop => "sleeps in poll(2)",
             Way::Unix(_) | Way::Pipe => "sleeps in the kernel",
             Way::UnixPolled | Way::PipePolled => "polls by system calls",
             Way::Futex => "sleeps on a futex",
@@ -133,7 +142,7 @@ impl Way {
     /// # Errors
     /// What the kernel says.
     pub fn ends(self) -> Result<Ends, Error> {
-        if matches!(self, Way::Pipe | Way::PipePolled) {
+        if matches!(self, Way::Pipe | Way::PipePolled | Way::PipeLoop) {
             let there = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(kernel)?;
             let back = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(kernel)?;
             return Ok(Ends { ours: (back.0, there.1), theirs: (there.0, back.1) });
@@ -177,6 +186,7 @@ impl Way {
             |options: Options, ends: (OwnedFd, OwnedFd)| Path::over(ends.1, &options).map_err(container);
         Ok(match self {
             Way::Trusted(wait) => Box::new(Trusted(path(trusted(options(wait)), ends)?)),
+            Way::TrustedLoop => Box::new(Looped(Trusted(path(trusted(options(Wait::Sleep)), ends)?))),
             Way::Checked(wait) => {
                 Box::new(Checked { path: path(options(wait), ends)?, copy: vec![0; bytes] })
             }
@@ -194,12 +204,13 @@ impl Way {
             }
             Way::Pipe => Box::new(Stream::new(ends, bytes)),
             Way::Futex => Box::new(super::futex::Futex::open(&ends.0, second)?),
-            Way::UnixPolled | Way::PipePolled => {
+            Way::UnixPolled | Way::PipePolled | Way::PipeLoop => {
                 for end in [&ends.0, &ends.1] {
                     let flags = fcntl_getfl(end).map_err(kernel)?;
                     fcntl_setfl(end, flags | OFlags::NONBLOCK).map_err(kernel)?;
                 }
-                Box::new(Polled(Stream::new(ends, bytes)))
+                let stream = Stream::new(ends, bytes);
+                if self == Way::PipeLoop { Box::new(LoopedPipe(stream)) } else { Box::new(Polled(stream)) }
             }
         })
     }
@@ -237,6 +248,40 @@ impl Wire for Trusted {
         let message = self.0.receive().map_err(container)?;
         check_length(message.len(), bytes)?;
         Ok(sum(&message.first().map().map_err(container)?))
+    }
+}
+
+/// A path's end in an event loop of its own.
+struct Looped(Trusted);
+
+impl Wire for Looped {
+    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
+        self.0.send(bytes, seed)
+    }
+
+    fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
+        let path = &self.0.0;
+        loop {
+            if let Some(message) = path.try_receive().map_err(container)? {
+                check_length(message.len(), bytes)?;
+                return Ok(sum(&message.first().map().map_err(container)?));
+            }
+            if !path.arm().map_err(container)? {
+                sleep_until_readable(path)?;
+            }
+        }
+    }
+}
+
+/// Sleeps until something can be read, as an event loop does.
+fn sleep_until_readable(descriptor: &impl AsFd) -> Result<(), Error> {
+    loop {
+        interrupt::check()?;
+        match poll(&mut [PollFd::new(descriptor, PollFlags::IN)], None) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(kernel(error)),
+        }
     }
 }
 
@@ -306,6 +351,33 @@ impl Wire for Polled {
     }
 }
 
+/// Two pipes in an event loop of their own.
+struct LoopedPipe(Stream);
+
+impl Wire for LoopedPipe {
+    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
+        let Stream { to, buffer, .. } = &mut self.0;
+        let sum = fill(&mut buffer[..bytes], seed);
+        poll_until_done(bytes, |done| to.write(&buffer[done..bytes]))?;
+        Ok(sum)
+    }
+
+    fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
+        let Stream { from, buffer, .. } = &mut self.0;
+        let mut done = 0;
+        while done < bytes {
+            match from.read(&mut buffer[done..bytes]) {
+                Ok(0) => return Err(kernel(ErrorKind::UnexpectedEof)),
+                Ok(moved) => done += moved,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => sleep_until_readable(from)?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(kernel(error)),
+            }
+        }
+        Ok(sum(&buffer[..bytes]))
+    }
+}
+
 /// Calls `attempt`, which is told how many bytes were moved before, until all `bytes` are.
 fn poll_until_done(
     bytes: usize,
@@ -348,6 +420,28 @@ mod tests {
             assert_eq!(received, sender.join().unwrap());
             let error = here.receive(8).unwrap_err().to_string();
             assert!(error.contains("end of file"), "{error}");
+        }
+    }
+
+    #[test]
+    fn ends_in_event_loops_sleep_until_something_comes() {
+        for way in [Way::TrustedLoop, Way::PipeLoop] {
+            let ends = way.ends().unwrap();
+            let theirs = ends.theirs;
+            let sender = std::thread::spawn(move || {
+                let mut there = way.open(theirs, 64, true, "").unwrap();
+                let sent = (0..20).map(|seed| {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                    there.send(64, seed).unwrap()
+                });
+                let sum = sent.fold(0u64, u64::wrapping_add);
+                assert_eq!(there.receive(64).unwrap(), super::super::words::sum_of(8, 7));
+                sum
+            });
+            let mut here = way.open(ends.ours, 64, false, "").unwrap();
+            let received = (0..20).map(|_| here.receive(64).unwrap()).fold(0u64, u64::wrapping_add);
+            here.send(64, 7).unwrap();
+            assert_eq!(received, sender.join().unwrap(), "{way:?}");
         }
     }
 
