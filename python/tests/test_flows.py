@@ -79,8 +79,8 @@ def test_what_it_would_do(here, there):
     assert not there.exists()
     one, other = bywash.Flow(here, "null:", stages=("exec:cat",)).plan()
     assert one.sink == other.source == "exec:cat"
-    [forced] = bywash.Flow(here, there, via="mapped").plan()
-    assert [choice.mover for choice in forced.movers] == ["mapped"]
+    [forced] = bywash.Flow(here, there, via="sendfile").plan()
+    assert [choice.mover for choice in forced.movers] == ["sendfile"]
 
 
 def test_by_reference(here):

@@ -25,8 +25,6 @@ pub enum Mover {
     Sendfile,
     /// Pages go through a pipe (splice(2)).
     Splice,
-    /// The source is mapped, and written from where it is mapped.
-    Mapped,
     /// Blocks are read into a buffer and written from it (read(2), write(2)).
     Buffer,
     /// As `buffer`, and the page cache keeps nothing of it (RWF_DONTCACHE).
@@ -51,12 +49,11 @@ pub enum Mover {
     XdpRedirect,
 }
 
-const NAMES: [(&str, Mover); 16] = [
+const NAMES: [(&str, Mover); 15] = [
     ("reflink", Mover::Reflink),
     ("copy-range", Mover::CopyRange),
     ("sendfile", Mover::Sendfile),
     ("splice", Mover::Splice),
-    ("mapped", Mover::Mapped),
     ("buffer", Mover::Buffer),
     ("dontcache", Mover::Dontcache),
     ("direct", Mover::Direct),
@@ -327,12 +324,9 @@ fn ranking(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
         (false, Kind::Stream) if source.kind.is_storage() => vec![
             by_ring,
             (Buffer, "one copy out of the page cache, and the source may change while it travels"),
-            (Mapped, "sent from the page cache, as it is at that moment"),
             (Zerocopy, "not copied where the network card can fetch it"),
         ],
-        _ => {
-            vec![(Buffer, "one copy, and the source may change while it travels"), (Mapped, "one copy less")]
-        }
+        _ => vec![(Buffer, "one copy, and the source may change while it travels")],
     }
 }
 
@@ -369,7 +363,6 @@ fn between_files(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
         ranked.extend(through_cache);
         ranked.extend(past_cache.map(|(mover, _)| (mover, "for what is to be durable or large")));
     }
-    ranked.push((Mapped, "one copy out of the page cache"));
     ranked
 }
 
@@ -425,7 +418,6 @@ fn obstacle(mover: Mover, facts: &Facts, wishes: &Wishes) -> Option<String> {
             no("the kernel refuses it for a sink that is appended to")
         }
         Mover::Sendfile if !source.kind.is_storage() => no("it reads from files and block devices alone"),
-        Mover::Mapped if source.kind != Kind::File => no("only a file can be mapped as a source"),
         Mover::Splice | Mover::Sendfile if !(is_descriptor(source.kind) && is_descriptor(sink.kind)) => {
             no("one of the ends is not a descriptor of the kernel's")
         }
@@ -503,7 +495,6 @@ fn block_for(mover: Mover, facts: &Facts) -> usize {
         Mover::CopyRange => 16 * MIB,
         Mover::Sendfile if facts.sink.kind.is_storage() => 16 * MIB,
         Mover::Splice => facts.machine.pipe_bytes_max.min(MIB),
-        Mover::Mapped => 2 * MIB,
         _ => MIB,
     }
 }
@@ -685,7 +676,7 @@ mod tests {
     fn a_mover_that_is_asked_for_is_taken_or_refused() {
         let files = facts(file("ext4", 1), file("ext4", 1));
         let via = |mover| Wishes { via: Some(mover), ..Wishes::default() };
-        assert_eq!(chosen(&files, &via(Mover::Mapped)), Mover::Mapped);
+        assert_eq!(chosen(&files, &via(Mover::Sendfile)), Mover::Sendfile);
         let refused = plan(&files, &via(Mover::Zerocopy)).unwrap_err().to_string();
         assert!(refused.contains("zerocopy cannot move this flow: it sends into sockets alone"), "{refused}");
     }

@@ -51,12 +51,7 @@ const HOLE_BYTES: usize = 4096;
 const ACKNOWLEDGE_LOOK: Duration = Duration::from_millis(2);
 
 impl Writing {
-    /// Writes what fits, up to all of `block`.
-    pub(crate) fn write(&self, block: &[u8]) -> Result<usize, Errno> {
-        self.write_once(block, SendFlags::empty())
-    }
-
-    /// As [`Writing::write`]; `flags` are for sockets.
+    /// Writes what fits, up to all of `block`; `flags` are for sockets.
     fn write_once(&self, block: &[u8], flags: SendFlags) -> Result<usize, Errno> {
         match (self.position, self.kind) {
             (Some(position), _) => rustix::io::pwrite(&self.descriptor, block, position),

@@ -8,7 +8,6 @@ mod buffer;
 mod copy_range;
 mod direct;
 mod dontcache;
-mod mapped;
 mod race;
 mod reflink;
 mod sendfile;
@@ -242,7 +241,6 @@ pub(crate) fn run(mover: Mover, job: &mut Job<'_>, from: &mut Reading, to: &mut 
         Mover::CopyRange => copy_range::run(job, from, to),
         Mover::Sendfile => sendfile::run(job, from, to),
         Mover::Splice => splice::run(job, from, to),
-        Mover::Mapped => mapped::run(job, from, to),
         Mover::Buffer => buffer::run(job, from, to),
         Mover::Dontcache => dontcache::run(job, from, to),
         Mover::Direct => direct::run(job, from, to),
@@ -263,7 +261,7 @@ pub(crate) fn copies(mover: Mover, from: Kind, to: Kind) -> u32 {
         Mover::Xdp => 3,
         // Pages are handed on; only into a page cache they are copied.
         Mover::Splice | Mover::Sendfile => u32::from(to_storage),
-        Mover::CopyRange | Mover::Mapped => 1,
+        Mover::CopyRange => 1,
         Mover::Zerocopy => u32::from(from_storage),
         _ => 2,
     }

@@ -13,7 +13,7 @@ fn a_full_disk() {
     let full = Mounted::make("ext4", 8 << 20);
     full.place.file("from", noise(16 << 20));
     let folder = full.path();
-    for mover in ["splice", "sendfile", "buffer", "mapped", "dontcache", "direct"] {
+    for mover in ["splice", "sendfile", "buffer", "dontcache", "direct"] {
         let failed = flow(&full.place, &["--via", mover, "from", &format!("{folder}/to")]);
         assert_eq!(failed.status.code(), Some(1));
         let said = stderr(&failed);
@@ -30,7 +30,7 @@ fn a_full_disk() {
 #[test]
 fn a_source_that_gets_shorter() {
     let place = Place::new();
-    for mover in ["splice", "copy-range", "sendfile", "buffer", "mapped", "dontcache", "direct"] {
+    for mover in ["splice", "copy-range", "sendfile", "buffer", "dontcache", "direct"] {
         let from = place.file("from", noise(8 << 20));
         let copying = Beside::flow(&place, &["--rate", "8M", "--via", mover, "from", "to"]);
         std::thread::sleep(std::time::Duration::from_millis(300));

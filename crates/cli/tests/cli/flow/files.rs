@@ -8,7 +8,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Stdio;
 
-const MOVERS: [&str; 7] = ["copy-range", "sendfile", "splice", "mapped", "buffer", "dontcache", "direct"];
+const MOVERS: [&str; 6] = ["copy-range", "sendfile", "splice", "buffer", "dontcache", "direct"];
 
 /// On the disk: in memory some movers are not to be had.
 fn on_disk() -> Place {

@@ -13,9 +13,8 @@ use std::process::Stdio;
 fn through_tcp_by_every_mover() {
     let place = Place::new();
     let from = place.file("from", noise((7 << 20) + 11));
-    let sending: [&[&str]; 6] = [
+    let sending: [&[&str]; 5] = [
         &["--via", "buffer"],
-        &["--via", "mapped"],
         &["--via", "uring"],
         &["--via", "zerocopy"],
         &["--via", "splice", "--by", "reference"],
@@ -38,7 +37,7 @@ fn through_tcp_by_every_mover() {
 fn a_stream_takes_little_memory_whatever_its_size() {
     let place = Place::new();
     let from = place.file("from", noise(40 << 20));
-    for via in ["buffer", "mapped", "uring", "zerocopy"] {
+    for via in ["buffer", "uring", "zerocopy"] {
         let port = free_port();
         let receiver = Beside::flow(&place, &[&format!("tcp-listen:127.0.0.1:{port}"), "to"]);
         wait_for_port(port);
