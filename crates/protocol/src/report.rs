@@ -129,6 +129,24 @@ pub struct User {
     pub clients: u64,
     /// What was done over their channels.
     pub counts: Counts,
+    /// Threads that are stuck with something that the user's clients have passed.
+    #[serde(default)]
+    pub stuck: u64,
+}
+
+/// A volume that is exported to virtual machines by vhost-user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Export {
+    /// The volume's name.
+    pub volume: String,
+    /// Frontends that were connected, since the server began.
+    pub frontends: u64,
+    /// Requests of guests.
+    pub requests: u64,
+    /// Threads that are still closing what frontends have passed that have gone or were cut off.
+    pub leaving: u64,
+    /// Frontends from which the disk was taken back because their thread was stuck with something that they had passed.
+    pub taken_back: u64,
 }
 
 /// Everything.
@@ -153,6 +171,9 @@ pub struct Status {
     /// Users who have or had clients.
     #[serde(default)]
     pub users: Vec<User>,
+    /// Volumes that virtual machines can have.
+    #[serde(default)]
+    pub exports: Vec<Export>,
 }
 
 impl Counts {

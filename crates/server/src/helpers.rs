@@ -125,6 +125,13 @@ impl Helpers {
         self.give(uid, CLOSING_LIMIT, move || drop(what));
     }
 
+    /// Counts the threads that are stuck, by user.
+    pub(crate) fn stuck(&self) -> HashMap<u32, u64> {
+        let (state, now) = (self.0.0.lock(), Instant::now());
+        let users = state.users.iter().map(|(uid, user)| (*uid, user.stuck(now)));
+        users.filter(|(_, threads)| *threads > 0).collect()
+    }
+
     /// Refuses a user whose threads cannot take more, with the reason.
     ///
     /// # Errors
@@ -139,7 +146,7 @@ impl Helpers {
                 }
             };
         };
-        match user.running.values().filter(|until| **until < now).count() {
+        match user.stuck(now) {
             0 => Ok(()),
             stuck => Err(format!(
                 "{stuck} of the threads that close what user {uid} has passed are stuck: a file or socket does not let \
@@ -204,6 +211,11 @@ impl std::fmt::Debug for Helpers {
 impl User {
     fn new() -> User {
         User { waiting: VecDeque::new(), threads: 0, idle: 0, running: HashMap::new(), more: Arc::default() }
+    }
+
+    /// Counts the tasks that take longer than they may.
+    fn stuck(&self, now: Instant) -> u64 {
+        self.running.values().filter(|until| **until < now).count() as u64
     }
 
     /// Whether a thread more would have something to do.

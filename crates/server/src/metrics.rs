@@ -212,7 +212,11 @@ mod tests {
             clients_refused: 0,
             devices: vec![device],
             clients: vec![client.clone(), Client { client: 8, name: "c".into(), ..client }],
-            users: vec![User { uid: Some(1000), clients: 2, counts }, User { uid: None, ..User::default() }],
+            users: vec![
+                User { uid: Some(1000), clients: 2, counts, stuck: 0 },
+                User { uid: None, ..User::default() },
+            ],
+            exports: Vec::new(),
         };
         let text = text(&status);
         // Who connects often, by whatever name, adds nothing.

@@ -9,7 +9,7 @@ use crate::identity::{Identities, check_before_made, volume_block};
 use crate::limits::LimitsFile;
 use bywash_device::{Device, Spec};
 use bywash_link::{Listener, SocketFile};
-use bywash_protocol::report::Status;
+use bywash_protocol::report::{Export, Status};
 use bywash_volume::{Bytes, Contents, Store};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::{HashMap, HashSet};
@@ -129,6 +129,11 @@ impl Server {
         Watch(self.house.clone())
     }
 
+    /// Has the status tell of volumes that this process exports to virtual machines. The first call counts.
+    pub fn tell_of_exports(&self, tell: impl Fn() -> Vec<Export> + Send + Sync + 'static) {
+        let _ = self.house.exports.0.set(Box::new(tell));
+    }
+
     /// Whether it serves: its threads are there.
     pub fn is_running(&self) -> bool {
         let runs = |thread: &JoinHandle<()>| !thread.is_finished();
@@ -238,6 +243,7 @@ pub(crate) fn house(
         helpers,
         limits,
         users: Default::default(),
+        exports: Default::default(),
         began: Instant::now(),
         asks_refused: Default::default(),
         clients_refused: Default::default(),

@@ -176,9 +176,31 @@ impl Export {
 
     /// What it has done so far.
     pub fn stats(&self) -> Stats {
-        let serving = self.shared.counters.is_serving.load(Ordering::Relaxed);
-        let threads = self.shared.threads.load(Ordering::Relaxed) as u64;
-        Stats { leaving: threads.saturating_sub(serving), ..self.shared.counters.read() }
+        self.shared.stats()
+    }
+
+    /// A handle for those who ask what it has done from other threads, or after it has ended.
+    pub fn watch(&self) -> Watch {
+        Watch(self.shared.clone())
+    }
+}
+
+/// Asks a disk what it has done.
+#[derive(Clone, Debug)]
+pub struct Watch(Arc<Shared>);
+
+impl Watch {
+    /// What it has done so far.
+    pub fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+}
+
+impl Shared {
+    fn stats(&self) -> Stats {
+        let serving = self.counters.is_serving.load(Ordering::Relaxed);
+        let threads = self.threads.load(Ordering::Relaxed) as u64;
+        Stats { leaving: threads.saturating_sub(serving), ..self.counters.read() }
     }
 }
 

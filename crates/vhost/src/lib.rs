@@ -44,7 +44,7 @@
 //!
 //! # What is here
 //!
-//! - [`Export`], [`Options`], [`Event`], [`Stats`]: serving a disk
+//! - [`Export`], [`Options`], [`Event`], [`Watch`], [`Stats`]: serving a disk
 //! - [`Medium`], [`Geometry`], [`Request`], [`Operation`], [`Piece`], [`Owner`], [`Done`], [`Failure`], [`Full`]: what a
 //!   disk is made of
 //! - [`OnVolume`]: a volume of a device server as a medium
@@ -68,7 +68,7 @@ mod ring;
 mod stats;
 
 pub use error::Error;
-pub use export::{Event, Export, Options, QUEUES_MAX, STUCK_MAX};
+pub use export::{Event, Export, Options, QUEUES_MAX, STUCK_MAX, Watch};
 pub use medium::{Done, Failure, Full, Geometry, Medium, Operation, Owner, Piece, Request};
 pub use on_volume::OnVolume;
 pub use stats::Stats;

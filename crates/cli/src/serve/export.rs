@@ -7,7 +7,8 @@ use crate::cli::serve::ExportArg;
 use crate::error::Failure;
 use bywash_client::{Access, Code, Options, Queue};
 use bywash_link::SocketFile;
-use bywash_vhost::{Event, Export, OnVolume};
+use bywash_protocol::report;
+use bywash_vhost::{Event, Export, OnVolume, Stats, Watch};
 use std::path::Path;
 
 /// Bytes of an export's arena: requests of virtual machines are large.
@@ -17,7 +18,18 @@ const ARENA: usize = 32 << 20;
 pub struct Exported {
     /// Goes before the socket that is bound to it.
     _name: SocketFile,
-    _export: Export,
+    volume: String,
+    export: Export,
+}
+
+/// What the status tells of some volumes.
+pub fn telling(exports: &[Exported]) -> impl Fn() -> Vec<report::Export> + Send + Sync + use<> {
+    let all: Vec<_> = exports.iter().map(|one| (one.volume.clone(), one.export.watch())).collect();
+    let tell = |(volume, watch): &(String, Watch)| {
+        let Stats { frontends, requests, leaving, stuck: taken_back, .. } = watch.stats();
+        report::Export { volume: volume.clone(), frontends, requests, leaving, taken_back }
+    };
+    move || all.iter().map(tell).collect()
 }
 
 /// Exports a volume of the server at `socket`.
@@ -49,5 +61,5 @@ pub fn start(socket: &Path, argument: &ExportArg) -> Result<Exported, Failure> {
     };
     let export = Export::start(listener, medium, bywash_vhost::Options::new().name(name), report)
         .map_err(|error| failed(error.to_string()))?;
-    Ok(Exported { _name: name_of_socket, _export: export })
+    Ok(Exported { _name: name_of_socket, volume: volume.clone(), export })
 }

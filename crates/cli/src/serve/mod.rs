@@ -56,6 +56,7 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
     let server = Server::start(options)?;
     let exports = arguments.exports.iter().map(|argument| export::start(&arguments.socket, argument));
     let exports = exports.collect::<Result<Vec<_>, _>>()?;
+    server.tell_of_exports(export::telling(&exports));
     let told = arguments.metrics.as_ref().map(|place| metrics::start(place, server.watch())).transpose()?;
     tell(&server, arguments, told.as_ref())?;
     // Who has started this as a service waits for it; nobody else hears it.

@@ -4,7 +4,7 @@ use crate::cli::serve::StatusArgs;
 use crate::error::Failure;
 use crate::signals::Signals;
 use bywash_flow::size::Bytes;
-use bywash_protocol::report::{Counts, Status};
+use bywash_protocol::report::{Counts, Export, Status};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -112,6 +112,36 @@ fn write_table(out: &mut String, status: &Status, before: Option<(&Status, f64)>
             let way = if grant.is_mapped { ", mapped" } else { "" };
             writeln!(out, "    {volume}, {}, {}{way}", Bytes(grant.bytes), grant.access)?;
         }
+    }
+    write_exports(out, status)?;
+    write_stuck(out, status)
+}
+
+/// Volumes that virtual machines can have.
+fn write_exports(out: &mut String, status: &Status) -> std::fmt::Result {
+    if !status.exports.is_empty() {
+        writeln!(
+            out,
+            "\n{:<24} {:>10} {:>12} {:>15} {:>11}",
+            "exported volume", "frontends", "requests", "closing threads", "taken back"
+        )?;
+    }
+    for Export { volume, frontends, requests, leaving, taken_back } in &status.exports {
+        writeln!(out, "{volume:<24} {frontends:>10} {requests:>12} {leaving:>15} {taken_back:>11}")?;
+    }
+    Ok(())
+}
+
+/// Users whose threads do not come back.
+fn write_stuck(out: &mut String, status: &Status) -> std::fmt::Result {
+    let stuck = status.users.iter().filter(|user| user.stuck > 0);
+    for (number, user) in stuck.enumerate() {
+        if number == 0 {
+            writeln!(out)?;
+        }
+        let name = user.uid.map_or("others".to_owned(), |uid| uid.to_string());
+        let (threads, is) = (user.stuck, if user.stuck == 1 { "thread is" } else { "threads are" });
+        writeln!(out, "user {name}: {threads} {is} STUCK with what the user's clients have passed")?;
     }
     Ok(())
 }

@@ -34,9 +34,11 @@ pub(crate) use users::Users;
 use crate::core::order::Orders;
 use crate::helpers::Helpers;
 use crate::limits::LimitsFile;
+use bywash_protocol::report::Export;
 use bywash_sync::AtomicU64;
 use bywash_volume::{DeviceNumber, Store};
 use registry::ByName;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 /// What the threads of the server share.
@@ -50,11 +52,29 @@ pub(crate) struct House {
     pub(crate) limits: LimitsFile,
     /// What was done for clients that have ended.
     pub(crate) users: Users,
+    /// What tells of volumes that this process exports.
+    pub(crate) exports: Exports,
     pub(crate) began: Instant,
     /// Asks that were refused.
     pub(crate) asks_refused: AtomicU64,
     /// Clients that were turned away or thrown out.
     pub(crate) clients_refused: AtomicU64,
+}
+
+/// A function that tells of the volumes that are exported to virtual machines, once they are.
+#[derive(Default)]
+pub(crate) struct Exports(pub(crate) OnceLock<Box<dyn Fn() -> Vec<Export> + Send + Sync>>);
+
+impl Exports {
+    fn tell(&self) -> Vec<Export> {
+        self.0.get().map(|tell| tell()).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for Exports {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("exports")
+    }
 }
 
 /// A device that volumes are on.

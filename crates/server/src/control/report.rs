@@ -83,7 +83,8 @@ pub(crate) fn status(house: &House) -> Result<Status, Stopped> {
         asks_refused: house.asks_refused.load(Relaxed),
         clients_refused: house.clients_refused.load(Relaxed),
         devices: devices.collect(),
-        users: users::all(ended, &clients),
+        users: users::all(ended, &clients, &house.helpers.stuck()),
+        exports: house.exports.tell(),
         clients,
     })
 }

@@ -4,7 +4,7 @@
 //! or comes after the client was added here. [`Users::look`] finds a report and the sums that belong together.
 
 use bywash_protocol::report::{Client, Counts, User};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Most users that are told apart; clients of others are counted together.
@@ -56,16 +56,28 @@ impl Users {
     }
 }
 
-/// Users with what was done for their clients: those that have ended, and those that are there.
-pub(crate) fn all(ended: BTreeMap<Option<u32>, Counts>, clients: &[Client]) -> Vec<User> {
+/// Users with what was done for their clients, those that have ended and those that are there, and with their threads that
+/// are stuck.
+pub(crate) fn all(
+    ended: BTreeMap<Option<u32>, Counts>,
+    clients: &[Client],
+    stuck: &HashMap<u32, u64>,
+) -> Vec<User> {
     let mut users: BTreeMap<Option<u32>, User> =
-        ended.into_iter().map(|(uid, counts)| (uid, User { uid, clients: 0, counts })).collect();
+        ended.into_iter().map(|(uid, counts)| (uid, User { uid, clients: 0, counts, stuck: 0 })).collect();
+    let mut of = |uid: u32, change: &dyn Fn(&mut User)| {
+        let is_told_apart = users.contains_key(&Some(uid)) || users.len() < USERS_MAX;
+        let uid = is_told_apart.then_some(uid);
+        change(users.entry(uid).or_insert_with(|| User { uid, ..User::default() }));
+    };
     for client in clients {
-        let is_told_apart = users.contains_key(&Some(client.uid)) || users.len() < USERS_MAX;
-        let uid = is_told_apart.then_some(client.uid);
-        let user = users.entry(uid).or_insert_with(|| User { uid, ..User::default() });
-        user.clients += 1;
-        user.counts.add(&client.counts);
+        of(client.uid, &|user| {
+            user.clients += 1;
+            user.counts.add(&client.counts);
+        });
+    }
+    for (uid, threads) in stuck {
+        of(*uid, &|user| user.stuck += threads);
     }
     users.into_values().collect()
 }
