@@ -117,6 +117,13 @@ impl Words {
         unsafe { &*self.base.add(index) }
     }
 
+    /// Makes all of them zero.
+    pub fn clear(&self) {
+        // SAFETY: as many words as are mapped, atomic ones, which this value keeps.
+        let words = unsafe { std::slice::from_raw_parts(self.base.cast_const(), self.count) };
+        words.iter().for_each(|word| word.store(0, Relaxed));
+    }
+
     /// Writes one.
     pub fn set(&self, index: usize, word: u64) {
         self.at(index).store(word, Relaxed);

@@ -3,6 +3,7 @@
 //! - [`Child`]: a process that can be killed at any moment; [`Belongings`]: what may not be left behind then
 //! - [`Words`], [`accept`], [`send`], [`receive`], [`memory`]: what a liar writes and says
 //! - [`Lingering`], [`SilentFile`]: descriptors that hold up whoever closes them
+//! - [`as_user`]: somebody else
 //! - [`Random`], [`fill`], [`check`]: numbers and contents by a seed
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -11,8 +12,10 @@ mod blocking;
 mod liar;
 mod processes;
 mod random;
+mod users;
 
 pub use blocking::{Lingering, SilentFile};
 pub use liar::{FIXED, LIMIT, Words, accept, memory, receive, send, timed, watch};
 pub use processes::{Belongings, Child, alone, inherited_sockets, memfd_mappings, memfds, role};
 pub use random::{Random, SIZE_MIN, WAITS, check, fill, rounds, wait_by_name};
+pub use users::as_user;

@@ -5,10 +5,11 @@ use crate::process::Serving;
 use bywash_channel::{Client, Options as ChannelOptions, Submission, Wait};
 use bywash_disks::FileSystem;
 use bywash_link::{Messages, connect, socket_pair};
-use bywash_peers::Lingering;
-use bywash_protocol::layout::{Opcode, Status};
+use bywash_peers::{Lingering, as_user};
+use bywash_protocol::layout::{Opcode, Status as Outcome};
+use bywash_protocol::report::Status;
 use bywash_protocol::{Access, Answer, Ask, Code, MESSAGE_BYTES_MAX, VERSION};
-use rustix::process::{Gid, Uid};
+use rustix::fs::{Gid, Uid};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
@@ -36,14 +37,7 @@ pub fn serving(device: &str, limits: &str) -> Option<Serving> {
 
 /// Does something as the attackers' user, in a thread of its own.
 pub fn as_attacker<T: Send>(act: impl FnOnce() -> T + Send) -> T {
-    let attack = || {
-        let (user, group) = (Uid::from_raw(ATTACKER), Gid::from_raw(ATTACKER));
-        rustix::thread::set_thread_groups(&[]).unwrap();
-        rustix::thread::set_thread_res_gid(group, group, group).unwrap();
-        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
-        act()
-    };
-    thread::scope(|scope| scope.spawn(attack).join().unwrap())
+    as_user(ATTACKER, act).unwrap()
 }
 
 /// Passes a lingering socket on; false: the kernel did not take it.
@@ -153,6 +147,13 @@ fn a_descriptor_that_blocks_when_it_is_closed_stops_its_user_alone() {
         }
         thread::sleep(Duration::from_millis(100));
     }
+    // The administrator sees it.
+    let (answer, report) = ask(&victim.messages, &Ask::Status {}, &[]);
+    assert_eq!(answer, Answer::Report {});
+    let status: Status =
+        serde_json::from_reader(std::fs::File::from(report.into_iter().next().unwrap())).unwrap();
+    let stuck: Vec<_> = status.users.iter().filter(|user| user.stuck > 0).collect();
+    assert!(matches!(&stuck[..], [user] if user.uid == Some(ATTACKER)), "{stuck:?}");
     // When the peers have gone the sockets let themselves be closed, and nothing is held against anybody.
     drop((sent, kept));
     while !matches!(come(), Answer::Welcome { .. }) {
@@ -355,7 +356,7 @@ fn the_reserve_of_a_file_system_is_not_taken_through_the_server() {
     let Answer::Granted(granted) = granted.0 else { panic!("{granted:?}") };
     let refused =
         (0..BYTES).step_by(64 << 10).find_map(|at| peer.write(granted.grant, at, &[1; 64 << 10]).err());
-    assert_eq!(refused, Some(Status::NoSpace));
+    assert_eq!(refused, Some(Outcome::NoSpace));
     let left = free().0;
     // The kernel does not fail the file's own maps.
     assert!(left + (256 << 10) >= all - available, "{left} bytes left of {}", all - available);

@@ -146,6 +146,49 @@ fn descriptors_of_the_server_are_shared_by_users() {
     check_victim(&serving, &mut victim, grant, 1);
 }
 
+/// Channels whose clients say nothing, over many connections at once: each occupies a thread of its user's for as long as a
+/// greeting may take, and the others of that user's wait. Everybody else's are made at once.
+#[test]
+fn slow_greetings_of_channels_occupy_their_users_threads_alone() {
+    /// Greetings that are begun: three times as many as a user has threads.
+    const SLOW: usize = 48;
+    /// Threads of a user, of which there are two here.
+    const THREADS: usize = 16;
+    let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
+    let socket = serving.socket();
+    let mut victim = serving.peer().with_channel();
+    let grant = victim.open("log", Access::ReadWrite).unwrap().grant;
+    check_victim(&serving, &mut victim, grant, 0);
+    let before = serving.process().descriptors;
+    let begun = Instant::now();
+    let slow: Vec<_> = as_attacker(|| {
+        let begin = |_| {
+            let peer = Peer::connect(&socket);
+            let (here, there) = socket_pair().unwrap();
+            let ask = Ask::Channel {}.to_bytes().unwrap();
+            peer.messages.send(&ask, &[there.as_fd()], LIMIT).unwrap();
+            (peer, here)
+        };
+        (0..SLOW).map(begin).collect()
+    });
+    for round in 1..6 {
+        check_victim(&serving, &mut victim, grant, round);
+    }
+    let helpers = serving.threads("helper").len();
+    assert!((THREADS..=2 * THREADS).contains(&helpers), "{helpers} threads for {SLOW} greetings");
+    assert!(begun.elapsed() < Duration::from_secs(10), "the greetings are over, and nothing was seen");
+    // Who breaks off frees its thread then, and not when the time of a greeting is over.
+    drop(slow);
+    let began = Instant::now();
+    as_attacker(|| drop(Peer::connect(&socket).with_channel()));
+    assert!(began.elapsed() < BOUND, "the next greeting took {:?}", began.elapsed());
+    while serving.process().descriptors > before {
+        let now = serving.process().descriptors;
+        assert!(began.elapsed() < LIMIT, "{before} descriptors before, and now {now}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Times that the victim's requests take, in order.
 fn latencies(victim: &mut Peer, grant: u64, time: Duration) -> Vec<Duration> {
     let end = Instant::now() + time;

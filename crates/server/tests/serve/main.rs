@@ -11,6 +11,7 @@ mod hostile;
 mod idle;
 mod kill;
 mod limits;
+mod memory;
 mod peer;
 mod process;
 mod registered;

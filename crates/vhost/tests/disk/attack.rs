@@ -2,14 +2,16 @@
 //! next frontend and the end of the export come in time.
 
 use crate::driver::{Driver, WRITE};
-use crate::frontend::{Served, check_next};
-use bywash_peers::{Lingering, SilentFile, memory, send};
-use bywash_vhost::{Error, Event, STUCK_MAX};
+use crate::frontend::{Served, check_disk, check_next};
+use crate::held::Held;
+use bywash_peers::{Child, Lingering, SilentFile, as_user, memory, role, send};
+use bywash_vhost::{Error, Event, Export, Options, STUCK_MAX, Stats};
 use rustix::fs::{OFlags, fcntl_setfl};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::thread;
@@ -94,10 +96,10 @@ fn table() -> Vec<u8> {
 }
 
 /// Passes a lingering socket to the export. A frontend that is cut off before it has sent all comes again.
-fn pass_lingering(served: &Served, pass: Way) -> (Raw, Lingering) {
+fn pass_lingering(socket: &Path, pass: Way) -> (Raw, Lingering) {
     for _ in 0..1000 {
         let mut lingering = Lingering::new();
-        let frontend = Raw::connect(&served.socket());
+        let frontend = Raw::connect(socket);
         if lingering.pass(|bad| pass(&frontend, bad)) {
             return (frontend, lingering);
         }
@@ -109,6 +111,88 @@ fn check_next_in_time(served: &Served, control: &crate::held::Control, what: &st
     let began = Instant::now();
     check_next(served, control);
     assert!(began.elapsed() < BOUND, "after {what} the next one waited for {:?}", began.elapsed());
+}
+
+/// User of hostile frontends, which need not exist.
+const ATTACKER: u32 = 54_321;
+
+/// A disk in a process of its own, at a socket in the folder that its role names; what it has done is in a file there.
+#[test]
+fn a_disk() {
+    let Some(role) = role() else { return };
+    let folder = Path::new(&role);
+    let socket = folder.join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    std::fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
+    let (medium, control) = Held::new(64);
+    control.flow(true);
+    let export = Export::start(listener, medium, Options::new(), |_| {}).unwrap();
+    loop {
+        let Stats { frontends, stuck, leaving, .. } = export.stats();
+        std::fs::write(folder.join("new"), format!("{frontends} {stuck} {leaving}")).unwrap();
+        std::fs::rename(folder.join("new"), folder.join("stats")).unwrap();
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Frontends, those that were stuck, and threads that are still closing something, of the disk in a folder.
+fn stats_in(folder: &Path) -> Option<[u64; 3]> {
+    let text = std::fs::read_to_string(folder.join("stats")).ok()?;
+    let numbers: Vec<u64> = text.split(' ').map(|number| number.parse().unwrap()).collect();
+    numbers.try_into().ok()
+}
+
+fn until<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + BOUND;
+    loop {
+        match there() {
+            Some(found) => return found,
+            None => assert!(Instant::now() < end, "{what}"),
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Every way to pass a descriptor that blocks, against a disk of another user's process: the next frontend has the disk in
+/// time, and the process has no thread and no descriptor more when the attackers have gone.
+#[test]
+fn another_users_frontends_hold_up_their_own_threads_alone() {
+    if as_user(ATTACKER, || ()).is_none() {
+        return println!("left out: only root can attack as another user");
+    }
+    let attack = |what: &str, pass: Way| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let child = Child::start("attack::a_disk", folder.path().to_str().unwrap(), Vec::new());
+        let socket = folder.path().join("socket");
+        until("the disk is not there", || stats_in(folder.path()));
+        let count = |of: &str| std::fs::read_dir(format!("/proc/{}/{of}", child.pid())).unwrap().count();
+        let had = ["fd", "task"].map(count);
+        let attackers = [true, false].map(|stays| {
+            let attacked = as_user(ATTACKER, || {
+                let (frontend, lingering) = pass_lingering(&socket, pass);
+                (stays.then_some(frontend), lingering)
+            });
+            let began = Instant::now();
+            check_disk(&socket);
+            assert!(began.elapsed() < BOUND, "after {what} the next one waited for {:?}", began.elapsed());
+            attacked
+        });
+        drop(attackers);
+        let end = Instant::now() + BOUND;
+        while ["fd", "task"].map(count) != had {
+            let has = ["fd", "task"].map(count);
+            assert!(Instant::now() < end, "after {what}: {had:?} descriptors and threads, and now {has:?}");
+            thread::sleep(Duration::from_millis(10));
+        }
+        stats_in(folder.path()).unwrap()[1]
+    };
+    let attack = &attack;
+    let stuck: u64 = thread::scope(|scope| {
+        let all = WAYS.map(|(what, pass)| scope.spawn(move || attack(what, pass)));
+        all.into_iter().map(|one| one.join().unwrap()).sum()
+    });
+    assert!(stuck > 0, "no frontend's thread was ever stuck, which proves nothing");
 }
 
 #[test]
@@ -123,7 +207,7 @@ fn a_descriptor_that_blocks_when_it_is_closed_costs_its_frontend_alone() {
             scope.spawn(move || {
                 let (served, control) = Served::held(64);
                 for stays in [true, false] {
-                    let (frontend, _lingering) = pass_lingering(&served, pass);
+                    let (frontend, _lingering) = pass_lingering(&served.socket(), pass);
                     let _stays = stays.then_some(frontend);
                     check_next_in_time(&served, &control, what);
                 }
@@ -229,7 +313,7 @@ fn nobody_is_let_in_beside_too_many_threads_that_are_stuck() {
     // Not each of them gets stuck: now and then the kernel closes the socket here last.
     while served.export.stats().leaving < STUCK_MAX as u64 {
         assert!(Instant::now() < end, "{:?}", served.export.stats());
-        kept.push(pass_lingering(&served, pass).1);
+        kept.push(pass_lingering(&served.socket(), pass).1);
         thread::sleep(Duration::from_millis(30));
     }
     let _waiting = UnixStream::connect(served.socket()).unwrap();

@@ -7,7 +7,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -60,7 +60,12 @@ type Deed = fn(&mut Driver);
 /// All that a disk can be asked for works for whoever comes next.
 pub fn check_next(served: &Served, control: &Control) {
     control.flow(true);
-    let mut driver = Driver::attach(&served.socket(), 0);
+    check_disk(&served.socket());
+}
+
+/// All that the disk at a socket can be asked for works, where it does things at once.
+pub fn check_disk(socket: &Path) {
+    let mut driver = Driver::attach(socket, 0);
     driver.fill(0, 7);
     driver.ask(0, WRITE, 3);
     driver.wait(1);

@@ -1,0 +1,146 @@
+//! Memory that clients have the server map and touch: all of a user's is charged before, and given back behind.
+
+use crate::attack::{as_attacker, check_victim, serving};
+use crate::peer::{LIMIT, Peer};
+use crate::process::Serving;
+use bywash_channel::{Client, Error, Options as ChannelOptions, Submission, Wait};
+use bywash_link::socket_pair;
+use bywash_peers::{FIXED, memory, send};
+use bywash_protocol::layout::Opcode;
+use bywash_protocol::{Access, Answer, Ask, Code, Refused};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Memory that all channels of a user may have.
+const CHARGED_MAX: u64 = 64 << 20;
+/// Memory of one arena, of which two fit, with their rings.
+const ARENA: usize = 24 << 20;
+/// Bytes that are read at a time, all that the volume has.
+const PIECE: usize = 1 << 20;
+/// Memory that a server takes for clients besides what they pass.
+const SLACK: u64 = 4 << 20;
+
+/// Memory of others that the server has touched and has mapped.
+fn touched(serving: &Serving) -> u64 {
+    let process = serving.process();
+    process.resident - process.anonymous
+}
+
+/// A client with an arena of which no page has memory yet.
+fn sparse(socket: &Path) -> Result<Peer, Refused> {
+    let mut peer = Peer::connect(socket);
+    let (here, there) = socket_pair().unwrap();
+    let options = ChannelOptions::new().depth(64).arena_bytes(ARENA).wait(Wait::Adaptive);
+    let making = thread::spawn(move || Client::over(here, &options));
+    let asked = peer.ask_with(Ask::Channel {}, &[there.as_fd()]);
+    drop(there);
+    // Its end is made even where the server does not want it afterwards.
+    let channel: Result<Client, Error> = making.join().unwrap();
+    asked?;
+    peer.channel = Some(channel.unwrap());
+    Ok(peer)
+}
+
+/// Has the server write to all of an arena.
+fn fill(peer: &mut Peer) {
+    let grant = peer.open("log", Access::Read).unwrap().grant;
+    let channel = peer.channel.as_mut().unwrap();
+    let mut kept = Vec::new();
+    while let Ok(buffer) = channel.alloc(PIECE) {
+        let arguments = [grant, 0, PIECE as u64, 0, 0, 0];
+        let submission = Submission::new(Opcode::Read as u8).arguments(arguments);
+        channel.submit(submission.buffer(buffer)).unwrap();
+        let done = channel.reap_within(LIMIT).unwrap();
+        assert_eq!(done.status, 0);
+        kept.push(done.buffer.unwrap());
+    }
+    assert!(kept.len() * PIECE > ARENA / 2, "{} pieces", kept.len());
+}
+
+/// Arenas without memory, of which the server touches every page, over more connections than the user's limit lets have
+/// them: the server has no more of them than the limit, and nothing when the clients have gone.
+#[test]
+fn sparse_arenas_are_charged_before_they_are_touched() {
+    let Some(serving) = serving("fast=mem:16M,pages=4K", "[default]\narena = \"64M\"") else { return };
+    let socket = serving.socket();
+    let mut victim = serving.peer().with_channel();
+    let grant = victim.open("log", Access::ReadWrite).unwrap().grant;
+    victim.write(grant, 0, &vec![1; PIECE]).unwrap();
+    check_victim(&serving, &mut victim, grant, 1);
+    let before = touched(&serving);
+    let (peers, refused) = as_attacker(|| {
+        let (mut peers, mut refused) = (Vec::new(), Vec::new());
+        for _ in 0..6 {
+            match sparse(&socket) {
+                Ok(mut peer) => {
+                    fill(&mut peer);
+                    peers.push(peer);
+                }
+                Err(why) => refused.push(why),
+            }
+        }
+        (peers, refused)
+    });
+    assert_eq!((peers.len(), refused.len()), (2, 4));
+    for why in refused {
+        assert_eq!(why.code, Code::Limit);
+        assert!(why.message.contains(&CHARGED_MAX.to_string()), "{}", why.message);
+    }
+    let has = touched(&serving) - before;
+    assert!(has > ARENA as u64, "the server has touched {has} bytes only, which proves nothing");
+    assert!(has <= CHARGED_MAX + SLACK, "the server has touched {has} bytes of a user's");
+    check_victim(&serving, &mut victim, grant, 2);
+    drop(peers);
+    let end = Instant::now() + LIMIT;
+    while touched(&serving) > before + SLACK {
+        assert!(Instant::now() < end, "{} bytes are still there", touched(&serving) - before);
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// An arena larger than any memory, offered over many connections at once: refused, and not a page of it is touched.
+#[test]
+fn an_arena_beyond_all_limits_is_refused_untouched() {
+    const BYTES: usize = 1 << 40;
+    let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
+    let socket = serving.socket();
+    let mut victim = serving.peer().with_channel();
+    let grant = victim.open("log", Access::ReadWrite).unwrap().grant;
+    check_victim(&serving, &mut victim, grant, 1);
+    let before = serving.process();
+    as_attacker(|| {
+        // Rings of eight entries, as crates/channel/src/layout.rs has them.
+        let (control, arena) = (memory(4096, FIXED), memory(BYTES, FIXED));
+        let mut hello = b"bywash c".to_vec();
+        hello.extend([1u32, 1].iter().flat_map(|word| word.to_le_bytes()));
+        hello.extend((BYTES as u64).to_le_bytes());
+        hello.extend([8u32; 2].iter().flat_map(|word| word.to_le_bytes()));
+        let offered: Vec<_> = (0..16)
+            .map(|_| {
+                let peer = Peer::connect(&socket);
+                let (here, there) = socket_pair().unwrap();
+                assert!(send(&here, &hello, &[control.as_raw_fd(), arena.as_raw_fd()]));
+                let ask = Ask::Channel {}.to_bytes().unwrap();
+                peer.messages.send(&ask, &[there.as_fd()], LIMIT).unwrap();
+                (peer, here)
+            })
+            .collect();
+        for (peer, _) in &offered {
+            match Answer::of_bytes(&peer.messages.receive(LIMIT).unwrap().bytes).unwrap() {
+                Answer::Refused(refused) => assert_eq!(refused.code, Code::Unfit, "{refused}"),
+                answer => panic!("{answer:?}"),
+            }
+        }
+    });
+    let now = serving.process();
+    assert!(now.resident <= before.resident + SLACK, "{before:?}, and now {now:?}");
+    // Each connection has a page for its notices until it is closed.
+    let end = Instant::now() + LIMIT;
+    while serving.process().mappings > before.mappings {
+        assert!(Instant::now() < end, "{before:?}, and now {:?}", serving.process());
+        thread::sleep(Duration::from_millis(10));
+    }
+    check_victim(&serving, &mut victim, grant, 2);
+}
