@@ -176,7 +176,7 @@ impl Disk {
 
     /// A frontend connects; the guest's memory is all zeros.
     pub fn connect(&self) -> Frontend {
-        (0..self.words.count).for_each(|index| self.words.set(index, 0));
+        self.words.clear();
         let socket = UnixStream::connect(self.folder.path().join("socket")).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
         let mut frontend = Frontend(socket);

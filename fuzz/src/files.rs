@@ -231,7 +231,7 @@ pub(crate) fn prepare(control_bytes: usize) {
 pub fn control(end: usize) -> &'static OwnedFd {
     let (controls, bytes) = CONTROL.get().expect("it is made before the first input");
     let words = Words::map(&controls[end], *bytes);
-    (0..words.count).for_each(|index| words.set(index, 0));
+    words.clear();
     &controls[end]
 }
 

@@ -175,9 +175,8 @@ impl Room {
     fn take() -> Arc<Room> {
         let free = ALL.with(|rooms| rooms.iter().find(|room| Arc::strong_count(room) == 1).cloned());
         let room = free.expect("fewer clients than rooms");
-        for words in [&room.control, &room.arena] {
-            (0..words.count).for_each(|index| words.set(index, 0));
-        }
+        room.control.clear();
+        room.arena.clear();
         room
     }
 }
