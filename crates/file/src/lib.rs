@@ -49,6 +49,8 @@ pub mod warming;
 #[cfg(not(loom))]
 pub mod account;
 #[cfg(not(loom))]
+pub mod buffer;
+#[cfg(not(loom))]
 pub mod clock;
 #[cfg(not(loom))]
 pub mod copy;

@@ -11,6 +11,7 @@
 //! Called by [`crate::table`], which holds the hazard. Open files live in a pool that is never unmapped.
 
 use crate::account;
+use crate::buffer::Buffer;
 use crate::copy::{Fault, guarded_word};
 use crate::filesystem::Kind;
 use crate::gate::Gate;
@@ -58,15 +59,6 @@ const SHARED: u32 = 8;
 const LEFT_OVER: u32 = 16;
 /// The kernel serves everything.
 const DISABLED: u32 = 32;
-
-/// What a copy out of a mapping looks at before it begins.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Check {
-    /// If the last byte is zero nothing is copied.
-    LastByte,
-    /// The end is proved already.
-    Nothing,
-}
 
 /// Why a read is the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,19 +256,21 @@ impl OpenFile {
     }
 
     /// Serves a read of `wanted > 0` bytes at `offset` and answers how many there were, or says why the kernel
-    /// must. `copy` gets where they are in the mapping and how many to copy. `may_pass`: a read that is noted as
-    /// [`Refusal::Passed`] is wanted as such.
+    /// must. `may_pass`: a read that is noted as [`Refusal::Passed`] is wanted as such.
     ///
     /// The usual case comes first and alone: all groups are warm and nothing is near the end.
+    ///
+    /// # Safety
+    /// As [`Buffer::fill`]; the caller's hazard names the file.
     #[inline(always)]
-    pub fn read(
+    pub unsafe fn read(
         &self,
         thread: &Thread,
         fd: i32,
         offset: u64,
         wanted: usize,
         may_pass: bool,
-        copy: impl Fn(*const u8, usize, Check) -> Result<bool, Fault> + Copy,
+        buffer: Buffer<'_>,
     ) -> Result<usize, Refusal> {
         let spot = self.locate(offset, wanted);
         if !is_warm(spot, wanted) {
@@ -296,24 +290,29 @@ impl OpenFile {
             }
             let mark = self.mark_writes()?;
             let from: *const u8 = window.base.load(Relaxed).wrapping_add(start);
-            if copy(from, wanted, Check::LastByte).map_err(|Fault| Why::Fault)? {
+            // SAFETY: promised by the caller; faults are caught, and the mapping is kept by the hazard.
+            if unsafe { buffer.fill_unless_zero_ends(from, wanted) }.map_err(|Fault| Why::Fault)? {
                 thread.account.earn(began);
                 self.check_writes(mark)?;
                 return Ok(wanted);
             }
         }
-        Ok(self.read_by_choice(thread, fd, offset, wanted, copy)?)
+        // SAFETY: as above.
+        Ok(unsafe { self.read_by_choice(thread, fd, offset, wanted, buffer) }?)
     }
 
     /// Serves a read of any kind as [`OpenFile::read`] does.
+    ///
+    /// # Safety
+    /// As [`OpenFile::read`].
     #[inline(never)]
-    fn read_by_choice(
+    unsafe fn read_by_choice(
         &self,
         thread: &Thread,
         fd: i32,
         offset: u64,
         wanted: usize,
-        copy: impl Fn(*const u8, usize, Check) -> Result<bool, Fault> + Copy,
+        buffer: Buffer<'_>,
     ) -> Result<usize, Why> {
         if self.has(DISABLED) {
             return Err(Why::Mode);
@@ -336,16 +335,21 @@ impl OpenFile {
         let base = self.mapping(window, start, length, fd, end)?;
         let mark = self.mark_writes()?;
         let from: *const u8 = base.wrapping_add(start);
+        // SAFETY: promised by the caller; the mapping is kept by the hazard.
+        let fill = || unsafe { buffer.fill(from, length) }.map_err(|Fault| Why::Fault);
+        // SAFETY: as above.
+        let fill_unless_zero_ends =
+            || unsafe { buffer.fill_unless_zero_ends(from, length) }.map_err(|Fault| Why::Fault);
         if length < wanted {
             if !self.ends_at(fd, end) {
                 return Err(Why::End);
             }
-            copy(from, length, Check::Nothing).map_err(|Fault| Why::Fault)?;
-        } else if !copy(from, length, Check::LastByte).map_err(|Fault| Why::Fault)? {
+            fill()?;
+        } else if !fill_unless_zero_ends()? {
             if !self.proves_end_of_zeroes(fd, window, base, start + length, end) {
                 return Err(Why::End);
             }
-            copy(from, length, Check::Nothing).map_err(|Fault| Why::Fault)?;
+            fill()?;
         }
         if is_mapped {
             thread.account.earn(began);

@@ -16,10 +16,10 @@
 //! shared position of the descriptors that were known. Before the table is set up, candidates are noted in one word
 //! ([`noted`]).
 
-use crate::copy::{copy_unless_zero_ends, guarded_byte, guarded_copy};
+use crate::buffer::Buffer;
 use crate::filesystem;
 use crate::gate::Gate;
-use crate::open_file::{self, Check, Description, OpenFile, Refusal};
+use crate::open_file::{self, Description, OpenFile, Refusal};
 use crate::pool::{InChild, Pool};
 use crate::process::{self, LOCK};
 use crate::stack;
@@ -276,41 +276,6 @@ pub fn with(fd: i32, what: impl FnOnce(&'static OpenFile, &Thread)) {
     }
 }
 
-/// One piece of a program's buffer.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Segment {
-    /// Where.
-    pub at: *mut u8,
-    /// Bytes.
-    pub length: usize,
-}
-
-/// A program's buffer.
-#[derive(Clone, Copy, Debug)]
-pub enum Buffer<'a> {
-    /// In one piece, as `pread` has it.
-    Whole(Segment),
-    /// In several, as `preadv` has it.
-    Pieces(&'a [Segment]),
-}
-
-impl Buffer<'_> {
-    /// The bytes of all pieces; `None` when the kernel would refuse them or they are too many for us.
-    #[inline(always)]
-    fn bytes(self) -> Option<usize> {
-        const SEGMENTS_MAX: usize = 64;
-        let sum = match self {
-            Buffer::Whole(piece) => piece.length,
-            Buffer::Pieces(pieces) if pieces.len() > SEGMENTS_MAX => return None,
-            Buffer::Pieces(pieces) => {
-                pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.length))?
-            }
-        };
-        (sum <= i32::MAX as usize).then_some(sum)
-    }
-}
-
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -442,37 +407,11 @@ unsafe fn transfer(
     may_pass: bool,
 ) -> Result<usize, Refusal> {
     let Target { fd, file, .. } = target;
-    let each = move |mut at: *mut u8, mut left: usize| {
-        let mut piece = |piece: Segment| {
-            let length = piece.length.min(left);
-            let (to, from) = match direction {
-                Direction::Read => (piece.at, at),
-                Direction::Write => (at, piece.at),
-            };
-            at = at.wrapping_add(length);
-            left -= length;
-            // SAFETY: faults are caught; the mapped side is kept by the hazard.
-            unsafe { guarded_copy(to, from, length) }
-        };
-        match buffer {
-            Buffer::Whole(whole) => piece(whole),
-            Buffer::Pieces(pieces) => pieces.iter().try_for_each(|each| piece(*each)),
-        }
-    };
-    match direction {
-        Direction::Read => file.read(thread, fd, offset, length, may_pass, move |from, length, check| {
-            // SAFETY: as above.
-            unsafe {
-                match (buffer, check) {
-                    (Buffer::Whole(whole), Check::LastByte) => copy_unless_zero_ends(whole.at, from, length),
-                    (_, Check::LastByte) if guarded_byte(from.wrapping_add(length - 1))? == 0 => Ok(false),
-                    _ => each(from.cast_mut(), length).map(|()| true),
-                }
-            }
-        }),
-        Direction::Write => {
-            file.write(fd, offset, length, |to| each(to, length))?;
-            Ok(length)
+    // SAFETY: promised by the caller.
+    unsafe {
+        match direction {
+            Direction::Read => file.read(thread, fd, offset, length, may_pass, buffer),
+            Direction::Write => Ok(file.write(fd, offset, length, buffer).map(|()| length)?),
         }
     }
 }

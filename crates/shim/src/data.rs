@@ -1,9 +1,10 @@
 //! `read`, `write` and their kin.
 
 use crate::{real, signals};
+use bywash_file::buffer::{Buffer, Segment};
 use bywash_file::copy::guarded_copy;
 use bywash_file::process;
-use bywash_file::table::{self, At, Buffer, Direction, Here, Segment};
+use bywash_file::table::{self, At, Direction, Here};
 use bywash_session::Counter;
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -8,6 +8,7 @@
 
 use super::warming::is_seen;
 use super::{MAPPED_WRITES, MARKED_BYTES_MAX, OpenFile, now_ms};
+use crate::buffer::Buffer;
 use crate::copy::Fault;
 use crate::groups;
 use crate::pages;
@@ -24,14 +25,11 @@ impl OpenFile {
     /// proved the file was cut under the copy, and the kernel must write the same bytes: the result is that
     /// of a truncation followed by the write. Nothing is cleared, because what lies behind the known end may
     /// be another process's by now.
+    ///
+    /// # Safety
+    /// As [`Buffer::copy_to`]; the caller's hazard names the file.
     #[inline(always)]
-    pub fn write(
-        &self,
-        fd: i32,
-        offset: u64,
-        length: usize,
-        copy: impl Fn(*mut u8) -> Result<(), Fault>,
-    ) -> Result<(), Why> {
+    pub unsafe fn write(&self, fd: i32, offset: u64, length: usize, buffer: Buffer<'_>) -> Result<(), Why> {
         let end = offset + length as u64;
         if end > process::file_size_max() {
             return Err(Why::Growth);
@@ -50,7 +48,8 @@ impl OpenFile {
         let base = self.mapping(window, start, length, fd, end)?;
         let mut proved = Err(Fault);
         self.alone_in_gate(|| {
-            proved = copy(base.wrapping_add(start)).map(|()| {
+            // SAFETY: promised by the caller; the mapping is kept by the hazard.
+            proved = unsafe { buffer.copy_to(base.wrapping_add(start), length) }.map(|()| {
                 // The copy is in memory before the size is looked at.
                 full_fence();
                 self.proves_end_behind(fd, window, base, start + length, end)

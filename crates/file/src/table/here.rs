@@ -5,7 +5,8 @@
 //! [`crate::offset::Position`]'s to say: a call takes it over or finds it the kernel's, and what the kernel has
 //! served is told here afterwards.
 
-use super::{Buffer, CANDIDATE, Direction, entry, file_of, note_passed, serve, served, served_at, target};
+use super::{CANDIDATE, Direction, entry, file_of, note_passed, serve, served, served_at, target};
+use crate::buffer::Buffer;
 use crate::open_file::OpenFile;
 use crate::process;
 use crate::sys;
