@@ -24,7 +24,7 @@ pub enum Buffer<'a> {
 impl Buffer<'_> {
     /// The bytes of all pieces; `None` when the kernel would refuse them or they are too many for us.
     #[inline(always)]
-    pub(crate) fn bytes(self) -> Option<usize> {
+    pub fn bytes(self) -> Option<usize> {
         const SEGMENTS_MAX: usize = 64;
         let sum = match self {
             Buffer::Whole(piece) => piece.length,
@@ -40,7 +40,7 @@ impl Buffer<'_> {
     ///
     /// # Safety
     /// As [`guarded_copy`] for each piece.
-    pub(crate) unsafe fn fill(self, from: *const u8, length: usize) -> Result<(), Fault> {
+    pub unsafe fn fill(self, from: *const u8, length: usize) -> Result<(), Fault> {
         // SAFETY: promised by the caller.
         self.each(length, |piece, at, length| unsafe { guarded_copy(piece, from.wrapping_add(at), length) })
     }
@@ -50,7 +50,7 @@ impl Buffer<'_> {
     /// # Safety
     /// As [`Buffer::fill`].
     #[inline(always)]
-    pub(crate) unsafe fn fill_unless_zero_ends(self, from: *const u8, length: usize) -> Result<bool, Fault> {
+    pub unsafe fn fill_unless_zero_ends(self, from: *const u8, length: usize) -> Result<bool, Fault> {
         // SAFETY: promised by the caller.
         unsafe {
             match self {
@@ -65,7 +65,7 @@ impl Buffer<'_> {
     ///
     /// # Safety
     /// As [`guarded_copy`] for each piece.
-    pub(crate) unsafe fn copy_to(self, to: *mut u8, length: usize) -> Result<(), Fault> {
+    pub unsafe fn copy_to(self, to: *mut u8, length: usize) -> Result<(), Fault> {
         // SAFETY: promised by the caller.
         self.each(length, |piece, at, length| unsafe { guarded_copy(to.wrapping_add(at), piece, length) })
     }

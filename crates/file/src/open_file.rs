@@ -63,7 +63,7 @@ const DISABLED: u32 = 32;
 /// Why a read is the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nothing of its group is mapped, which was noted already ([`OpenFile::passes_cold`]).
+    /// Nothing of its group is mapped, which was noted already (`OpenFile::passes_cold`).
     Passed,
     /// The kernel serves it, and what it answers is to be noted.
     Kernel(Why),

@@ -14,7 +14,7 @@
 //!
 //! In a forked child the table is empty (the kernel wipes it); `reset_child` makes candidates with a
 //! shared position of the descriptors that were known. Before the table is set up, candidates are noted in one word
-//! ([`noted`]).
+//! (`noted`).
 
 use crate::buffer::Buffer;
 use crate::filesystem;
