@@ -453,7 +453,8 @@ impl World {
                 clients_refused: 0,
                 devices: vec![],
                 clients: vec![],
-                users: Vec::new(),
+                users: vec![],
+                exports: vec![],
             }),
             Ask::Create { volume, bytes, .. } => {
                 self.state().volumes.insert(volume, Volume::memory(bytes));
