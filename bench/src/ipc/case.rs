@@ -173,7 +173,7 @@ impl Side {
         }
     }
 
-    /// What binds, for notes, where this side is a bound.
+    /// Returns the note of a row whose rival is a bound, which says what work binds, or `None` for another rival.
     fn binds(self) -> Option<&'static str> {
         match self {
             Side::Handed { taking: Taking::InPlace, .. } => {

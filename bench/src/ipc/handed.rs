@@ -26,7 +26,7 @@ use std::time::Instant;
 /// Buffers that stay in the caches.
 pub const FEW: usize = 4;
 
-/// What the receiver does with a message.
+/// A receiver's way to take a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taking {
     /// It sums the words where they are.

@@ -27,14 +27,14 @@ use std::path::Path;
 pub enum Bound {
     /// A copy between the client's buffer and the mapped volume.
     Copy {
-        /// Whether writes go past the caches, which for large ones may be faster.
+        /// Writes go past the caches, which for large ones may be faster.
         past_caches: bool,
-        /// Whether all clients copy on the core that our server has, as our server does for them.
+        /// All clients copy on the core that our server has, as our server does for them.
         on_one_core: bool,
     },
     /// A cache line to another core, its copy between a shared buffer and the mapped volume, and a cache line back.
     HandOver {
-        /// Whether the client copies between memory of its own and the shared buffer besides.
+        /// The client copies between memory of its own and the shared buffer besides.
         is_staged: bool,
     },
 }
@@ -54,7 +54,7 @@ impl Bound {
         }
     }
 
-    /// What binds, for notes.
+    /// Returns the note of a row that is held against this bound: which work binds.
     pub fn binds(self) -> &'static str {
         match self {
             Bound::Copy { on_one_core: false, .. } => "the client copies the bytes",

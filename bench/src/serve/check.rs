@@ -188,7 +188,7 @@ struct Line([u64; 8]);
 
 /// The loads that a check makes at least, from tables as large as those of the grant.
 struct Loads {
-    /// Of each entry, the line that it leads to: each as often as any other, in no order.
+    /// Number of a line for each entry; every line stands here as often as any other, in random order.
     index: Vec<u32>,
     lines: Vec<Line>,
     /// An entry stands for 1 << shift bytes.

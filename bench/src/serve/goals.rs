@@ -1,4 +1,4 @@
-//! What is asked for, against the kernel's ways to the same memory, against qemu-storage-daemon, and against bounds.
+//! The cases that have goals: against the kernel's ways to the same memory, qemu-storage-daemon, and bounds.
 //!
 //! A ratio to the kernel's way is a goal where a paper has promised it: to a file system on a device. How much dearer than a
 //! copy pwrite(2) to a tmpfs is, and qemu-storage-daemon, is a matter of the machine; there the goals are against
