@@ -1,0 +1,207 @@
+//! Reads of an open file from its mapping.
+//!
+//! The size is proved before anything is copied ([`OpenFile::fill`]): bytes behind the end of a file's last page are
+//! zeroes without a fault, so the copy alone could not tell that the file was cut.
+//!
+//! Called by [`crate::table`], which holds the hazard.
+
+use super::warming::{is_warm, note_mapped};
+use super::{DISABLED, OpenFile, Refusal, each_page};
+use crate::account;
+use crate::buffer::Buffer;
+use crate::copy::{Fault, guarded_word};
+use crate::pages::{self, PAGE_BYTES};
+use crate::policy::{self, Choice};
+use crate::process;
+use crate::threads::Thread;
+use crate::window::Window;
+use bywash_session::{Counter, FallbackReason as Why};
+use bywash_sync::Ordering::Relaxed;
+
+impl OpenFile {
+    /// Serves a read of `wanted > 0` bytes at `offset` and answers how many there were, or says why the kernel
+    /// must. `may_pass`: a read that is noted as [`Refusal::Passed`] is wanted as such.
+    ///
+    /// The usual case comes first and alone: all groups are warm and nothing is near the end.
+    ///
+    /// # Safety
+    /// As [`Buffer::fill`]; the caller's hazard names the file.
+    #[inline(always)]
+    pub unsafe fn read(
+        &self,
+        thread: &Thread,
+        fd: i32,
+        offset: u64,
+        wanted: usize,
+        may_pass: bool,
+        buffer: Buffer<'_>,
+    ) -> Result<usize, Refusal> {
+        let spot = self.locate(offset, wanted);
+        if !is_warm(spot, wanted) {
+            if may_pass && self.passes_cold(thread, offset, wanted) {
+                return Err(Refusal::Passed);
+            }
+        } else if let Some((window, start)) = spot
+            && offset + wanted as u64 <= self.size()
+            && wanted <= process::settings().threshold
+            && window.is_mapped(start + wanted)
+            && !self.has(DISABLED)
+        {
+            let began = thread.account.begin_mapped_read();
+            window.used();
+            if wanted >= policy::STREAM_READ_BYTES {
+                self.continues(offset, wanted);
+            }
+            let mark = self.mark_writes()?;
+            // SAFETY: promised by the caller.
+            unsafe { self.fill(fd, window, start, offset, wanted, buffer) }?;
+            thread.account.earn(began);
+            self.check_writes(mark)?;
+            return Ok(wanted);
+        }
+        // SAFETY: as above.
+        Ok(unsafe { self.read_by_choice(thread, fd, offset, wanted, buffer) }?)
+    }
+
+    /// Serves a read of any kind as [`OpenFile::read`] does.
+    ///
+    /// # Safety
+    /// As [`OpenFile::read`].
+    #[inline(never)]
+    unsafe fn read_by_choice(
+        &self,
+        thread: &Thread,
+        fd: i32,
+        offset: u64,
+        wanted: usize,
+        buffer: Buffer<'_>,
+    ) -> Result<usize, Why> {
+        if self.has(DISABLED) {
+            return Err(Why::Mode);
+        }
+        let length = self.bytes_there(offset, wanted);
+        let end = offset + length as u64;
+        let spot = self.locate(offset, length);
+        let warm = is_warm(spot, length);
+        let touched = warm || each_page(spot, length, pages::is_seen);
+        let request = self.request(offset, length, touched, policy::STREAM_READ_BYTES);
+        if let Choice::Kernel(why) = policy::read_way(&request) {
+            return Err(why);
+        }
+        let Some((window, start)) = spot else { return Err(Why::Window) };
+        let is_mapped = warm || each_page(spot, length, pages::is_mapped);
+        if !is_mapped && !thread.account.can_pay() {
+            return Err(Why::Warming);
+        }
+        let began = if is_mapped { thread.account.begin_mapped_read() } else { account::now() };
+        let base = self.mapping(window, start, length, fd, end)?;
+        let mark = self.mark_writes()?;
+        // SAFETY: promised by the caller; the mapping is kept by the hazard.
+        unsafe {
+            if length == wanted {
+                self.fill(fd, window, start, offset, length, buffer)?;
+            } else if self.ends_at(fd, end) {
+                buffer.fill(base.wrapping_add(start), length).map_err(|Fault| Why::Fault)?;
+            } else {
+                return Err(Why::End);
+            }
+        }
+        if is_mapped {
+            thread.account.earn(began);
+        } else {
+            note_mapped(window, start, length);
+            thread.account.pay_since(began, 0);
+        }
+        self.check_writes(mark)?;
+        Ok(length)
+    }
+
+    /// Fills the buffer with the `length` bytes at `offset`, which begin at `start` in the mapped window, if the file still
+    /// reaches to their end: a last byte that is not zero proves it.
+    ///
+    /// # Errors
+    /// The file ends before, or its pages are gone.
+    ///
+    /// # Safety
+    /// As [`OpenFile::read`].
+    #[inline(always)]
+    unsafe fn fill(
+        &self,
+        fd: i32,
+        window: &Window,
+        start: usize,
+        offset: u64,
+        length: usize,
+        buffer: Buffer<'_>,
+    ) -> Result<(), Why> {
+        let base = window.base.load(Relaxed);
+        let from: *const u8 = base.wrapping_add(start);
+        // SAFETY: promised by the caller; faults are caught, and the mapping is kept by the hazard.
+        unsafe {
+            if !buffer.fill_unless_zero_ends(from, length).map_err(|Fault| Why::Fault)? {
+                if !self.proves_end_of_zeroes(fd, window, base, start + length, offset + length as u64) {
+                    return Err(Why::End);
+                }
+                buffer.fill(from, length).map_err(|Fault| Why::Fault)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a read that must see each write of the file whole, if reads of this file must: answers what
+    /// [`OpenFile::check_writes`] wants to know behind the copy.
+    #[inline(always)]
+    fn mark_writes(&self) -> Result<Option<u32>, Why> {
+        if self.reads_are_atomic() { self.gate().mark().ok_or(Why::Contended).map(Some) } else { Ok(None) }
+    }
+
+    /// Refuses if a write began or ended since the mark.
+    #[inline(always)]
+    fn check_writes(&self, mark: Option<u32>) -> Result<(), Why> {
+        match mark {
+            Some(mark) if !self.gate().unchanged(mark) => Err(Why::Contended),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes that a read of `wanted` bytes at `offset` finds, by the size that is known: fewer near the end. At
+    /// and behind it, where the kernel knows best, all.
+    #[inline(always)]
+    fn bytes_there(&self, offset: u64, wanted: usize) -> usize {
+        match self.size().saturating_sub(offset) {
+            0 => wanted,
+            there => (wanted as u64).min(there) as usize,
+        }
+    }
+
+    /// Whether the file ends at `end` just now, which only the kernel knows.
+    #[cold]
+    fn ends_at(&self, fd: i32, end: u64) -> bool {
+        process::count(Counter::SizeChecks, 1);
+        self.refresh_size(fd) == Some(end)
+    }
+
+    /// Whether the file reaches to `end` just now, `end_in_window` in the window, where the byte before the end
+    /// is zero: a byte that is not zero lies behind it in the page, or the page behind is there, or the kernel
+    /// says so. (The rest of a file's last page is kept zero by the kernel; pages behind it fault.)
+    #[inline(never)]
+    fn proves_end_of_zeroes(
+        &self,
+        fd: i32,
+        window: &Window,
+        base: *mut u8,
+        end_in_window: usize,
+        end: u64,
+    ) -> bool {
+        let page_end = end_in_window.next_multiple_of(PAGE_BYTES);
+        if page_end - end_in_window >= 8 {
+            // SAFETY: the word lies in the mapped window, which the caller's hazard keeps.
+            match unsafe { guarded_word(base.wrapping_add(page_end - 8)) } {
+                Err(Fault) => return false,
+                Ok(0) => {}
+                Ok(_) => return true,
+            }
+        }
+        self.proves_end_behind(fd, window, base, end_in_window, end)
+    }
+}
