@@ -210,7 +210,11 @@ impl Way {
                     fcntl_setfl(end, flags | OFlags::NONBLOCK).map_err(kernel)?;
                 }
                 let stream = Stream::new(ends, bytes);
-                if self == Way::PipeLoop { Box::new(LoopedPipe(stream)) } else { Box::new(Polled(stream)) }
+                if self == Way::PipeLoop {
+                    Box::new(LoopedPipe(Polled(stream)))
+                } else {
+                    Box::new(Polled(stream))
+                }
             }
         })
     }
@@ -351,19 +355,16 @@ impl Wire for Polled {
     }
 }
 
-/// Two pipes in an event loop of their own.
-struct LoopedPipe(Stream);
+/// Two pipes in an event loop of their own, which sends as one that is polled does.
+struct LoopedPipe(Polled);
 
 impl Wire for LoopedPipe {
     fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
-        let Stream { to, buffer, .. } = &mut self.0;
-        let sum = fill(&mut buffer[..bytes], seed);
-        poll_until_done(bytes, |done| to.write(&buffer[done..bytes]))?;
-        Ok(sum)
+        self.0.send(bytes, seed)
     }
 
     fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
-        let Stream { from, buffer, .. } = &mut self.0;
+        let Stream { from, buffer, .. } = &mut self.0.0;
         let mut done = 0;
         while done < bytes {
             match from.read(&mut buffer[done..bytes]) {
