@@ -39,9 +39,11 @@ comma := ,
 # ---- building ---------------------------------------------------------------------------------------
 
 .PHONY: build page generated
+# Every process that is started loads the preloaded library: it is optimised as a whole, which makes it smaller.
 build: page
 	scripts/packages build
-	$(CARGO) build --release --locked -p bywash-cli -p bywash-shim -p bywash-capi $(if $(has_page),--features bywash-cli/page)
+	$(CARGO) build --release --locked -p bywash-cli -p bywash-capi $(if $(has_page),--features bywash-cli/page)
+	$(CARGO) rustc --release --locked -p bywash-shim -- -C lto=fat -C codegen-units=1
 	$(MAKE) --no-print-directory generated
 
 # What computes in it is compiled for browsers, for which the toolchain needs a target that is fetched where that can be

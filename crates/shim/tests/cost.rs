@@ -65,13 +65,24 @@ fn the_loader_has_little_to_write() {
     assert!(in_data < 20, "{in_data} addresses in the data of {data:x?}");
 }
 
-#[test]
-fn it_takes_little_of_the_address_space() {
+/// Sizes in memory of the library's segments.
+fn segments() -> Vec<u64> {
     let listed = readelf("-l");
     let loaded = listed.lines().filter_map(|line| line.trim_start().strip_prefix("LOAD "));
-    let bytes: u64 = loaded.map(|line| number(line.split_whitespace().nth(4).unwrap())).sum();
+    loaded.map(|line| number(line.split_whitespace().nth(4).unwrap())).collect()
+}
+
+#[test]
+fn it_takes_little_of_the_address_space() {
+    let bytes: u64 = segments().iter().sum();
     let most = if IS_OPTIMISED { 384 << 10 } else { 2 << 20 };
     assert!((1..most).contains(&bytes), "{bytes} bytes, {most} at most");
+}
+
+/// Every process maps each segment, every fork copies it and every exit removes it.
+#[test]
+fn it_is_a_segment_that_is_read_and_one_that_is_written() {
+    assert_eq!(segments().len(), 2, "{}", readelf("-l"));
 }
 
 /// Page faults of a program and its children: the median of some runs.
