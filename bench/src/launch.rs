@@ -28,7 +28,7 @@ pub enum Side {
     Bywash,
     /// The preloaded library, which counts what it does.
     Counted,
-    /// The kernel, with the program's own way to map files switched on.
+    /// The kernel, with the case's rival: the program's own way to map files, or an empty library.
     Native,
 }
 

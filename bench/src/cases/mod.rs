@@ -134,7 +134,7 @@ impl Metric {
     }
 }
 
-/// A program's own way to do without calls, as a rival.
+/// A rival beside the kernel alone: a program's own way to do without calls, or a bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Native {
     /// Its name in rows.
@@ -167,7 +167,7 @@ pub struct Case {
     pub places: &'static [Kind],
     /// How much.
     pub amount: Amount,
-    /// The program's own way to map files, run as a third side.
+    /// The rival that is run as a third side.
     pub native: Option<Native>,
     /// Whether `--quick` includes it.
     pub in_quick: bool,
