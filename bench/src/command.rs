@@ -7,7 +7,7 @@
 use crate::campaign::{self, Audience, Choice, PAIRS, PAIRS_QUICK};
 use crate::cases::{self, BENCHES};
 use crate::error::Error;
-use crate::row::{Report, Row};
+use crate::row::{Report, Row, Verdict};
 use crate::say::say;
 use crate::{flow, html, interrupt, ipc, markdown, plan, serve, table};
 use clap::{Args, Subcommand};
@@ -332,15 +332,17 @@ fn print(text: &str) {
 }
 
 fn verdict(report: &Report) -> String {
-    let count = |met| report.rows.iter().filter(|row| row.met == met).count();
+    let count = |verdict| report.rows.iter().filter(|row| row.verdict() == Some(verdict)).count();
+    let undecided = count(Verdict::Undecided);
     let failed = report.rows.iter().filter(|row| row.failed).count();
     let absent = report.rows.iter().filter(|row| row.ratio.is_none() && !row.failed).count();
     format!(
-        "{} rows: {} reached their goal, {} did not{}{}",
+        "{} rows: {} reached their goal, {} did not{}{}{}",
         report.rows.len(),
-        count(Some(true)),
-        count(Some(false)),
+        count(Verdict::Reached),
+        count(Verdict::Missed),
         if failed > 0 { format!(" ({failed} of them failed)") } else { String::new() },
+        if undecided > 0 { format!(", {undecided} are within their spread of it") } else { String::new() },
         if absent > 0 { format!(", {absent} could not be run here") } else { String::new() },
     )
 }

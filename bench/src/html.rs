@@ -4,7 +4,7 @@ use crate::curve;
 use crate::markdown;
 use crate::number;
 use crate::plot::{self, escape};
-use crate::row::{Report, Row};
+use crate::row::{Report, Row, Verdict};
 use std::fmt::Write;
 
 const STYLE: &str = "
@@ -28,7 +28,7 @@ pub fn render(report: &Report) -> String {
          <title>bywash bench</title><style>{STYLE}</style></head><body>\n<h1>bywash bench</h1>\n\
          <p class=\"about\">bywash {} on {}; load {:.2} when it began.</p>\n\
          <p>Each dot is the median of the ratios of interleaved pairs, its bar the quartiles; the tick is the \
-         goal. A ratio above 1 means more throughput, less time, or fewer bytes on the device, with bywash.</p>\n",
+         goal, whose number is green where the middle half of the ratios reached it and red where that stayed below. A ratio above 1 means more throughput, less time, or fewer bytes on the device, with bywash.</p>\n",
         escape(&report.version),
         escape(&report.machine.sentence()),
         report.machine.load_at_start
@@ -80,10 +80,10 @@ fn line(html: &mut String, row: &Row) {
         |value: Option<f64>| value.map_or_else(|| "-".into(), |value| number::quantity(value, &row.unit));
     let ratio = |value: Option<f64>| value.map_or_else(|| "-".into(), number::ratio);
     let metric = if row.metric == "throughput" { String::new() } else { format!(" ({})", row.metric) };
-    let goal_class = match row.met {
-        Some(true) => "number met",
-        Some(false) => "number missed",
-        None => "number",
+    let goal_class = match row.verdict() {
+        Some(Verdict::Reached) => "number met",
+        Some(Verdict::Missed) => "number missed",
+        Some(Verdict::Undecided) | None => "number",
     };
     let cells = [
         ("", format!("{}{metric}", row.case)),

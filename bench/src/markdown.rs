@@ -2,7 +2,7 @@
 
 use crate::curve;
 use crate::number;
-use crate::row::{Report, Row};
+use crate::row::{Report, Row, Verdict};
 use std::fmt::Write;
 
 /// The whole report.
@@ -131,11 +131,12 @@ fn goal_cell(row: &Row) -> String {
     row.goal.map_or("-".into(), |goal| format!("{}{}", number::ratio(goal), mark(row)))
 }
 
-/// Sign behind a number that says whether the row reached its goal; none for a row without one.
+/// Sign behind a number that says how the row stands to its goal; none for a row without one.
 fn mark(row: &Row) -> &'static str {
-    match row.met {
-        Some(true) => " ✓",
-        Some(false) => " ✗",
+    match row.verdict() {
+        Some(Verdict::Reached) => " ✓",
+        Some(Verdict::Missed) => " ✗",
+        Some(Verdict::Undecided) => " ≈",
         None => "",
     }
 }

@@ -36,7 +36,7 @@ pub struct Row {
     pub runs: u32,
     /// The ratio asked for.
     pub goal: Option<f64>,
-    /// Whether the ratio reached the goal; null without a goal or without a ratio.
+    /// Whether the median ratio reached the goal; null without a goal or without a ratio.
     pub met: Option<bool>,
     /// What a reader must know: calls served at user level, or why there is no number.
     pub note: String,
@@ -65,6 +65,17 @@ pub struct Row {
     /// Where it is on a curve, if it belongs to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
+}
+
+/// How a row stands to its goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The middle half of the ratios reached it.
+    Reached,
+    /// The middle half of the ratios stayed below it, or the case failed.
+    Missed,
+    /// The middle half of the ratios lies on both sides of it: the rounds do not tell.
+    Undecided,
 }
 
 /// A point of a curve: `ours` of its row over `x`.
@@ -110,6 +121,19 @@ impl Row {
             goal,
             ..self
         }
+    }
+
+    /// How the row stands to its goal; `None` without a goal or without a ratio.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let is_on_both_sides = match (self.goal, self.ratio_low, self.ratio_high) {
+            (Some(goal), Some(low), Some(high)) => low < goal && goal <= high,
+            _ => false,
+        };
+        self.met.map(|met| match (met, is_on_both_sides) {
+            (_, true) => Verdict::Undecided,
+            (true, false) => Verdict::Reached,
+            (false, false) => Verdict::Missed,
+        })
     }
 
     /// The row of what could not be measured, because `who` could not.
@@ -224,6 +248,22 @@ mod tests {
     fn golden_json() {
         let json = serde_json::to_string_pretty(&sample()).unwrap();
         assert_eq!(json.trim(), include_str!("../tests/report.golden.json").trim());
+    }
+
+    #[test]
+    fn a_goal_between_the_quartiles_is_neither_reached_nor_missed() {
+        let verdict = |low, median, high| {
+            let ratio = Summary { median, low, high };
+            Row::default().with_ratio(Some(ratio), Some(0.97)).verdict()
+        };
+        assert_eq!(verdict(0.98, 1.0, 1.1), Some(Verdict::Reached));
+        assert_eq!(verdict(0.97, 0.97, 0.97), Some(Verdict::Reached));
+        assert_eq!(verdict(0.9, 1.0, 1.1), Some(Verdict::Undecided));
+        assert_eq!(verdict(0.9, 0.95, 0.97), Some(Verdict::Undecided));
+        assert_eq!(verdict(0.9, 0.95, 0.96), Some(Verdict::Missed));
+        assert_eq!(Row::default().verdict(), None);
+        let failed = Row { failed: true, met: Some(false), goal: Some(1.0), ..Row::default() };
+        assert_eq!(failed.verdict(), Some(Verdict::Missed));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Rows on a terminal, one line each as they come.
 
 use crate::number;
-use crate::row::Row;
+use crate::row::{Row, Verdict};
 
 const CASE_COLUMNS: usize = 70;
 
@@ -22,9 +22,10 @@ pub fn line(row: &Row) -> String {
         (Some(low), Some(high)) => format!("{}-{}", number::ratio(low), number::ratio(high)),
         _ => "-".into(),
     };
-    let goal = match row.met {
-        Some(true) => format!("{} ok", ratio(row.goal)),
-        Some(false) => format!("{} NO", ratio(row.goal)),
+    let goal = match row.verdict() {
+        Some(Verdict::Reached) => format!("{} ok", ratio(row.goal)),
+        Some(Verdict::Missed) => format!("{} NO", ratio(row.goal)),
+        Some(Verdict::Undecided) => format!("{} ?", ratio(row.goal)),
         None => ratio(row.goal),
     };
     let line = format!(
