@@ -267,9 +267,13 @@ impl Link {
 
     /// As [`Link::drain`], but no more than so many messages.
     fn hear(&self, most: usize) -> Result<bool, Error> {
-        let mut read = 0;
-        let going_on = self.read(&mut lock(&self.inbox), &mut read, most);
-        if read > 0 {
+        self.hear_and_count(most, &mut 0)
+    }
+
+    /// As [`Link::hear`]; adds the messages that came to `read`.
+    fn hear_and_count(&self, most: usize, read: &mut usize) -> Result<bool, Error> {
+        let going_on = self.read(&mut lock(&self.inbox), read, most);
+        if *read > 0 {
             self.tell_tasks();
         }
         going_on
@@ -277,33 +281,50 @@ impl Link {
 
     fn read(&self, inbox: &mut VecDeque<Packet>, read: &mut usize, most: usize) -> Result<bool, Error> {
         while *read < most {
-            if self.mail.leaves_more && inbox.len() >= self.mail.ahead_max {
+            let room =
+                if self.mail.leaves_more { self.mail.ahead_max.saturating_sub(inbox.len()) } else { most };
+            let looks = match room.min(most - *read) {
                 // More is read when these have been taken.
-                return Ok(true);
-            }
-            match socket::receive(self.descriptor(), socket::BYTES_MAX) {
-                Ok(Some(received)) => {
-                    *read += 1;
-                    let (bytes, descriptors) = (received.bytes, received.descriptors);
-                    if bytes == [DOORBELL] && descriptors.is_empty() {
-                        match *read > DOORBELLS_MAX {
-                            true => return Err(self.accuse("rings the doorbell all the time")),
-                            false => continue,
-                        }
+                0 => return Ok(true),
+                1 => [Some(socket::receive(self.descriptor(), socket::BYTES_MAX)), None],
+                _ => socket::receive_two(self.descriptor()),
+            };
+            for look in looks.into_iter().flatten() {
+                match look {
+                    Ok(Some(received)) => {
+                        *read += 1;
+                        self.sort(received, inbox, *read)?;
                     }
-                    if !(self.mail.fits)(&bytes, descriptors.len()) || inbox.len() >= self.mail.ahead_max {
-                        return Err(self.accuse("sent a message that cannot be"));
-                    }
-                    inbox.push_back(Packet { bytes, descriptors });
+                    Ok(None) | Err(Errno::CONNRESET | Errno::NOTCONN) => return Ok(false),
+                    Err(Errno::AGAIN) => return Ok(true),
+                    Err(Errno::INTR) => {}
+                    Err(Errno::MSGSIZE) => return Err(self.accuse("sent a message that is too long")),
+                    Err(error) => return Err(Error::io("hear from the peer", error)),
                 }
-                Ok(None) | Err(Errno::CONNRESET | Errno::NOTCONN) => return Ok(false),
-                Err(Errno::AGAIN) => return Ok(true),
-                Err(Errno::INTR) => {}
-                Err(Errno::MSGSIZE) => return Err(self.accuse("sent a message that is too long")),
-                Err(error) => return Err(Error::io("hear from the peer", error)),
             }
         }
         Ok(true)
+    }
+
+    /// Puts what came as number `read` of a turn into the inbox, unless it is a doorbell.
+    fn sort(
+        &self,
+        received: socket::Received,
+        inbox: &mut VecDeque<Packet>,
+        read: usize,
+    ) -> Result<(), Error> {
+        let (bytes, descriptors) = (received.bytes, received.descriptors);
+        if bytes == [DOORBELL] && descriptors.is_empty() {
+            return match read > DOORBELLS_MAX {
+                true => Err(self.accuse("rings the doorbell all the time")),
+                false => Ok(()),
+            };
+        }
+        if !(self.mail.fits)(&bytes, descriptors.len()) || inbox.len() >= self.mail.ahead_max {
+            return Err(self.accuse("sent a message that cannot be"));
+        }
+        inbox.push_back(Packet { bytes, descriptors });
+        Ok(())
     }
 
     /// Whether there is mail that was read and not taken.
@@ -338,8 +359,14 @@ impl Link {
 
     /// Whether there is nobody at the other end any more.
     pub fn is_over(&self) -> Result<bool, Error> {
-        if !self.drain()? {
+        let mut read = 0;
+        if !self.hear_and_count(usize::MAX, &mut read)? {
             return Ok(true);
+        }
+        // Who sent something since the last look was alive. Who died since is found at the next one: its socket shows its
+        // end, or nothing more comes.
+        if read > 0 {
+            return Ok(false);
         }
         let Some(pidfd) = &self.pidfd else { return Ok(false) };
         let mut polled = [PollFd::new(pidfd, PollFlags::IN)];
@@ -404,6 +431,19 @@ mod tests {
             other.ring_doorbell();
         }
         assert!(matches!(link.drain(), Err(Error::Peer { .. })));
+    }
+
+    /// An event loop that is told of changes only (EPOLLET) hears of a doorbell and of the end behind it once.
+    #[test]
+    fn an_end_behind_a_doorbell_is_seen_at_once() {
+        let (here, there) = socket_pair().unwrap();
+        let other = thread::spawn(move || meet(there));
+        let (link, other) = (meet(here), other.join().unwrap());
+        other.ring_doorbell();
+        assert!(!link.is_over().unwrap());
+        other.ring_doorbell();
+        drop(other);
+        assert!(link.is_over().unwrap());
     }
 
     /// Of some thousand times the kernel said once that the peer had left before it gave out what it had sent.

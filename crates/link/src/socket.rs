@@ -81,27 +81,30 @@ pub(crate) fn send(
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
     assert!(descriptors.len() <= DESCRIPTORS_MAX, "more descriptors than a message can have");
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    if descriptors.is_empty() {
+        // Without a header, which the kernel would copy in, a doorbell costs less.
+        // SAFETY: the buffer is live and of the length that is said.
+        let sent = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+        return answer(sent).map(drop);
+    }
     let mut control = Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]);
     let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let payload = size_of_val(descriptors);
-    let payload = payload / size_of::<BorrowedFd<'_>>() * size_of::<RawFd>();
-    let header = empty_header(&mut iov, &mut control, if payload > 0 { space(payload) } else { 0 });
-    if payload > 0 {
-        // SAFETY: the control buffer has room for one message of `payload` bytes, as asserted above.
-        unsafe {
-            let message = libc::CMSG_FIRSTHDR(&header);
-            (*message).cmsg_level = libc::SOL_SOCKET;
-            (*message).cmsg_type = libc::SCM_RIGHTS;
-            (*message).cmsg_len = libc::CMSG_LEN(payload as u32) as usize;
-            let data = libc::CMSG_DATA(message).cast::<RawFd>();
-            for (number, descriptor) in descriptors.iter().enumerate() {
-                data.add(number).write_unaligned(descriptor.as_raw_fd());
-            }
+    let payload = descriptors.len() * size_of::<RawFd>();
+    let header = empty_header(&mut iov, &mut control, space(payload));
+    // SAFETY: the control buffer has room for one message of `payload` bytes, as asserted above.
+    unsafe {
+        let message = libc::CMSG_FIRSTHDR(&header);
+        (*message).cmsg_level = libc::SOL_SOCKET;
+        (*message).cmsg_type = libc::SCM_RIGHTS;
+        (*message).cmsg_len = libc::CMSG_LEN(payload as u32) as usize;
+        let data = libc::CMSG_DATA(message).cast::<RawFd>();
+        for (number, descriptor) in descriptors.iter().enumerate() {
+            data.add(number).write_unaligned(descriptor.as_raw_fd());
         }
     }
     // SAFETY: the header leads to live buffers of the lengths that it says.
-    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
-    answer(sent).map(drop)
+    answer(unsafe { libc::sendmsg(socket.as_raw_fd(), &header, flags) }).map(drop)
 }
 
 /// The message at the front of a socket's queue, which stays there.
@@ -161,7 +164,7 @@ pub fn let_descriptors_in(socket: impl AsFd, are_let_in: bool) -> Result<bool, E
 }
 
 /// Takes the next message, of so many bytes at most, without waiting; `None` at the end of the connection.
-pub(crate) fn receive(socket: BorrowedFd<'_>, bytes_max: usize) -> Result<Option<Received>, Errno> {
+pub(crate) fn receive(socket: BorrowedFd<'_>, bytes_max: usize) -> Look {
     let (mut was_reset, mut was_over) = (false, false);
     loop {
         match look(socket, bytes_max) {
@@ -177,17 +180,78 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, bytes_max: usize) -> Result<Option
     }
 }
 
-fn look(socket: BorrowedFd<'_>, bytes_max: usize) -> Result<Option<Received>, Errno> {
+fn look(socket: BorrowedFd<'_>, bytes_max: usize) -> Look {
     let mut bytes = vec![0u8; bytes_max];
     let mut control = Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]);
     let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut header = empty_header(&mut iov, &mut control, CONTROL_BYTES);
-    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header leads to live buffers of the lengths that it says.
-    let length = answer(unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) })?;
+    let length = answer(unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, RECEIVE_FLAGS) })?;
+    bytes.truncate(length);
+    // SAFETY: the kernel filled the header, and its control buffer is live.
+    unsafe { received(&header, bytes) }
+}
+
+const RECEIVE_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+
+/// A look at a socket's queue: a message, `None` at the end of the connection, or why there is neither.
+pub(crate) type Look = Result<Option<Received>, Errno>;
+
+/// Takes the next two messages without waiting and by one system call, as two calls of [`receive`] would: where one
+/// message is expected, the second look finds out that there is no more. The second one is not taken where there is no
+/// need to.
+pub(crate) fn receive_two(socket: BorrowedFd<'_>) -> [Option<Look>; 2] {
+    match look_twice(socket) {
+        // Said once, before what the peer had sent until then.
+        Err(Errno::CONNRESET) => [Some(receive(socket, BYTES_MAX)), None],
+        Err(error) => [Some(Err(error)), None],
+        // The end may be said before what came, so that it is asked for again.
+        Ok([Ok(None), Ok(Some(message))]) => [Some(Ok(Some(message))), None],
+        Ok([Ok(None), _]) => [Some(receive(socket, BYTES_MAX)), None],
+        Ok([first, Ok(None)]) => [Some(first), Some(receive(socket, BYTES_MAX))],
+        Ok([first, second]) => [Some(first), Some(second)],
+    }
+}
+
+fn look_twice(socket: BorrowedFd<'_>) -> Result<[Look; 2], Errno> {
+    let mut bytes = [const { [MaybeUninit::<u8>::uninit(); BYTES_MAX] }; 2];
+    let mut control = [const { Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]) }; 2];
+    let mut iov =
+        bytes.each_mut().map(|bytes| libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: BYTES_MAX });
+    let [first, second] = &mut iov;
+    let [control_of_first, control_of_second] = &mut control;
+    let mut headers = [
+        empty_header(first, control_of_first, CONTROL_BYTES),
+        empty_header(second, control_of_second, CONTROL_BYTES),
+    ]
+    .map(|msg_hdr| libc::mmsghdr { msg_hdr, msg_len: 0 });
+    // SAFETY: two headers, which lead to live buffers of the lengths that they say, and no time limit.
+    let count = unsafe {
+        libc::recvmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), 2, RECEIVE_FLAGS, std::ptr::null_mut())
+    };
+    let count = answer(count as isize)?;
+    let look = |number: usize| {
+        if number >= count {
+            return Err(Errno::AGAIN);
+        }
+        let length = headers[number].msg_len as usize;
+        let written = &bytes[number][..length];
+        // SAFETY: the kernel wrote so many bytes of this message, and nobody writes them any more.
+        let bytes = unsafe { std::slice::from_raw_parts(written.as_ptr().cast::<u8>(), length) };
+        // SAFETY: the kernel filled this header, and its control buffer is live.
+        unsafe { received(&headers[number].msg_hdr, bytes.to_vec()) }
+    };
+    Ok([look(0), look(1)])
+}
+
+/// The message that a header describes, with what it brought; `None` for an empty one.
+///
+/// # Safety
+/// The kernel has filled the header, and the control buffer that it leads to is live.
+unsafe fn received(header: &libc::msghdr, bytes: Vec<u8>) -> Look {
     let mut received = Received { bytes, descriptors: Vec::new(), credentials: None };
     // SAFETY: the kernel filled the control buffer up to `msg_controllen`, and these macros stay within it.
-    let mut message = unsafe { libc::CMSG_FIRSTHDR(&header) };
+    let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !message.is_null() {
         // SAFETY: a control message of the kernel's; its data has the length that it says.
         unsafe {
@@ -207,17 +271,16 @@ fn look(socket: BorrowedFd<'_>, bytes_max: usize) -> Result<Option<Received>, Er
                 }
                 _ => {}
             }
-            message = libc::CMSG_NXTHDR(&header, message);
+            message = libc::CMSG_NXTHDR(header, message);
         }
     }
     // The end, or an empty packet; what came with it is closed here.
-    if length == 0 {
+    if received.bytes.is_empty() {
         return Ok(None);
     }
     if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
         return Err(Errno::MSGSIZE);
     }
-    received.bytes.truncate(length);
     Ok(Some(received))
 }
 
@@ -275,6 +338,44 @@ mod tests {
         assert_eq!(received.credentials.unwrap().pid, std::process::id());
         drop(one);
         assert!(receive(other.as_fd(), BYTES_MAX).unwrap().is_none());
+    }
+
+    #[test]
+    fn two_looks_take_what_two_calls_would() {
+        let flags = SocketFlags::CLOEXEC;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let looks = || {
+            let seen = |received: Received| (received.bytes, received.descriptors.len());
+            receive_two(other.as_fd()).map(|look| look.map(|look| look.map(|message| message.map(seen))))
+        };
+        let message = |bytes: &[u8], descriptors| Some(Ok(Some((bytes.to_vec(), descriptors))));
+        assert_eq!(looks(), [Some(Err(Errno::AGAIN)), None]);
+        send(one.as_fd(), b"first", &[null.as_fd(), null.as_fd()]).unwrap();
+        send(one.as_fd(), b"second", &[]).unwrap();
+        send(one.as_fd(), b"third", &[null.as_fd()]).unwrap();
+        assert_eq!(looks(), [message(b"first", 2), message(b"second", 0)]);
+        assert_eq!(looks(), [message(b"third", 1), Some(Err(Errno::AGAIN))]);
+        rustix::net::send(&one, &[1; BYTES_MAX + 1], rustix::net::SendFlags::empty()).unwrap();
+        send(one.as_fd(), b"x", &[]).unwrap();
+        assert_eq!(looks(), [Some(Err(Errno::MSGSIZE)), message(b"x", 0)]);
+        // A peer that leaves with something unread has the end said as an error, once and first.
+        send(other.as_fd(), b"unread", &[]).unwrap();
+        send(one.as_fd(), b"last", &[]).unwrap();
+        drop(one);
+        assert_eq!(looks(), [message(b"last", 0), None]);
+        assert_eq!(looks(), [Some(Ok(None)), None]);
+    }
+
+    #[test]
+    fn two_looks_see_the_end_behind_the_last_message() {
+        let flags = SocketFlags::CLOEXEC;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        send(one.as_fd(), b"last", &[]).unwrap();
+        drop(one);
+        let [first, second] = receive_two(other.as_fd());
+        assert_eq!(first.unwrap().unwrap().unwrap().bytes, b"last");
+        assert!(second.unwrap().unwrap().is_none());
     }
 
     #[test]
