@@ -1,7 +1,8 @@
 //! From file to file and from device to device: what `bywash flow` chooses against each mover that it could be made to
 //! take, and against the programs that copy.
 //!
-//! All sides are processes, so that starting one is part of it, as it is for a user.
+//! All sides are processes, so that starting one is part of it, as it is for a user. Where a copy takes about as long as
+//! the start, further rows have the copy alone.
 
 use super::part::{Part, Stage, repeats};
 use super::process::{Process, command, this_program};
@@ -33,6 +34,8 @@ const GOAL_CPU: f64 = 1.0 / 1.1;
 pub const GOAL_CHOICE: f64 = 0.95;
 /// Speed against cp that a copy must have where the file system shares blocks.
 const GOAL_CP: f64 = 1.0;
+/// A copy of this size takes about as long as the start of its process.
+const START_COUNTS: u64 = 16 * MIB;
 /// From here on processor time may be preferred: what is measured is more than the start.
 const WITH_PREFERENCE: u64 = 256 * MIB;
 /// Durable, on the disk.
@@ -56,8 +59,8 @@ pub fn parts(folder: &Path, quick: bool) -> Vec<Part> {
     };
     let mut parts = Vec::new();
     for bytes in if quick { SIZES_QUICK.as_slice() } else { &SIZES } {
-        let headline = (Metric::Throughput, "cp", Some(goal_of_choice(*bytes)));
         for route in ROUTES {
+            let headline = (Metric::Throughput, "cp", goal_with_start(*bytes, route == Route::Raw));
             let measure = move |stage: &Stage<'_>, frame: &Frame| copy(stage, frame, route);
             parts.push(part(Bytes(*bytes).to_string(), route, *bytes, headline, Box::new(measure)));
         }
@@ -80,6 +83,11 @@ fn goal_of_choice(bytes: u64) -> f64 {
         67_108_864..LONG => 1.0 / 1.05,
         _ => 1.0 / 1.02,
     }
+}
+
+/// The goal of a row in which starting the process is a part: none where the same part has rows of the copy alone.
+fn goal_with_start(bytes: u64, is_raw: bool) -> Option<f64> {
+    (bytes != START_COUNTS || is_raw).then(|| goal_of_choice(bytes))
 }
 
 /// One size on one route.
@@ -106,7 +114,13 @@ fn copy(stage: &Stage<'_>, frame: &Frame, route: Route) -> Result<Vec<Row>, Erro
     let (ours, others) = (&runs[0], &runs[1..]);
     let (by_mover, others) = others.split_at(movers.len());
     let (preferring, by_program) = others.split_at(usize::from(with_preference));
-    let mut rows = rows_of(&frame, ours, by_mover, by_program);
+    let goal = goal_with_start(frame.bytes, ends.is_raw());
+    let mut rows = rows_of(&frame, goal, ours, by_mover, by_program);
+    if goal.is_none()
+        && let Some(empty) = ends.empty()?
+    {
+        rows.extend(without_start(stage, &frame, &ends, &empty, &movers)?);
+    }
     if let [preferring] = preferring {
         let all: Vec<&Runs> = by_mover.iter().collect();
         let frame = Frame { what: format!("{}, {PREFER_CPU}", frame.what), note: String::new(), ..frame };
@@ -117,15 +131,59 @@ fn copy(stage: &Stage<'_>, frame: &Frame, route: Route) -> Result<Vec<Row>, Erro
     Ok(rows)
 }
 
-fn rows_of(frame: &Frame, ours: &Runs, by_mover: &[Runs], by_program: &[Runs]) -> Vec<Row> {
+/// The copy alone: from every run is taken what the same program takes for an empty file just before.
+fn without_start(
+    stage: &Stage<'_>,
+    frame: &Frame,
+    ends: &Ends,
+    empty: &Ends,
+    movers: &[Mover],
+) -> Result<Vec<Row>, Error> {
+    fn apart<'a>(
+        name: impl Into<String>,
+        ends: [&'a Ends; 2],
+        run: impl Fn(&Ends) -> Result<Outcome, Error> + 'a,
+    ) -> Side<'a> {
+        let [empty, ends] = ends;
+        Side::new(name, move || {
+            empty.clear()?;
+            let start = run(empty)?;
+            Ok(run(ends)?.less(start))
+        })
+    }
+    let both = [empty, ends];
+    let mut sides = vec![apart("bywash", both, |ends| flow(ends, &[]))];
+    sides.push(apart("cp", both, |ends| timed(cp(ends)?)));
+    for mover in movers {
+        let via = mover.to_string();
+        sides.push(apart(via.clone(), both, move |ends| flow(ends, &["--via", &via])));
+    }
+    let runs = rounds::run(sides, &work(stage, frame, ends))?;
+    let note = format!("less what the same program takes for an empty file; {}", frame.note);
+    let frame = Frame { what: format!("{}, start-up apart", frame.what), note, ..frame.clone() };
+    let goal = Some(goal_of_choice(frame.bytes));
+    let movers: Vec<&Runs> = runs[2..].iter().collect();
+    let mut rows = vec![frame.row(Metric::Throughput, &runs[0], &runs[1], goal)];
+    rows.extend(frame.row_of_best(Metric::Throughput, &runs[0], &movers, BEST, goal));
+    Ok(rows)
+}
+
+/// Rows of what is chosen against each mover and each program; `goal` is that of throughput.
+fn rows_of(
+    frame: &Frame,
+    goal: Option<f64>,
+    ours: &Runs,
+    by_mover: &[Runs],
+    by_program: &[Runs],
+) -> Vec<Row> {
     let all: Vec<&Runs> = by_mover.iter().collect();
-    let goals = [(Metric::Throughput, goal_of_choice(frame.bytes)), (Metric::Cpu, GOAL_CPU)];
+    let goals = [(Metric::Throughput, goal), (Metric::Cpu, Some(GOAL_CPU))];
     let mut rows: Vec<Row> = goals
         .into_iter()
-        .filter_map(|(metric, goal)| frame.row_of_best(metric, ours, &all, BEST, Some(goal)))
+        .filter_map(|(metric, goal)| frame.row_of_best(metric, ours, &all, BEST, goal))
         .collect();
     for program in by_program {
-        let goal = (program.name == "cp").then(|| goal_of_choice(frame.bytes));
+        let goal = goal.filter(|_| program.name == "cp");
         rows.push(frame.row(Metric::Throughput, ours, program, goal));
         rows.push(frame.row(Metric::Cpu, ours, program, None));
     }
@@ -346,7 +404,7 @@ mod tests {
         };
         let movers = [runs("splice", 1.0), runs("buffer", 2.0)];
         let programs = [runs("cp", 1.0), runs("pv", 1.0)];
-        let rows = rows_of(&frame, &runs("bywash", 1.0), &movers, &programs);
+        let rows = rows_of(&frame, Some(goal_of_choice(1)), &runs("bywash", 1.0), &movers, &programs);
         let goals: Vec<(&str, &str, f64)> = rows
             .iter()
             .filter_map(|row| row.goal.map(|goal| (row.peer.as_str(), row.metric.as_str(), goal)))
@@ -359,6 +417,14 @@ mod tests {
             let name =
                 |row: &Row| (row.bench.clone(), row.case.clone(), row.metric.clone(), row.peer.clone());
             assert!(rows[..number].iter().all(|other| name(other) != name(row)), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_copy_that_takes_as_long_as_a_start_has_its_goal_without_it() {
+        assert_eq!(goal_with_start(START_COUNTS, false), None);
+        for (bytes, is_raw) in [(MIB, false), (START_COUNTS, true), (64 * MIB, false)] {
+            assert_eq!(goal_with_start(bytes, is_raw), Some(goal_of_choice(bytes)));
         }
     }
 

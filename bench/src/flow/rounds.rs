@@ -47,6 +47,16 @@ impl Outcome {
         self.lost += other.lost;
     }
 
+    /// What the run took longer than `other`: next to nothing if it did not.
+    pub fn less(self, other: Outcome) -> Outcome {
+        const LEAST_SECONDS: f64 = 1e-6;
+        Outcome {
+            seconds: (self.seconds - other.seconds).max(LEAST_SECONDS),
+            cpu_seconds: (self.cpu_seconds - other.cpu_seconds).max(LEAST_SECONDS),
+            lost: self.lost,
+        }
+    }
+
     fn over(self, count: u32) -> Outcome {
         let count = f64::from(count.max(1));
         Outcome {
@@ -315,6 +325,13 @@ mod tests {
             bytes: 1_000_000_000,
             note: String::new(),
         }
+    }
+
+    #[test]
+    fn what_a_run_took_longer() {
+        let outcome = |seconds, cpu_seconds| Outcome { seconds, cpu_seconds, lost: 0.5 };
+        assert_eq!(outcome(3.0, 2.0).less(outcome(1.0, 1.5)), outcome(2.0, 0.5));
+        assert_eq!(outcome(1.0, 2.0).less(outcome(1.5, 1.5)), outcome(1e-6, 0.5));
     }
 
     struct Checks {

@@ -102,6 +102,19 @@ impl Ends {
         Ok(ends)
     }
 
+    /// An empty file beside the source, and a sink for it; none beside devices, which have the size that they have.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn empty(&self) -> Result<Option<Ends>, Error> {
+        if self.is_raw() {
+            return Ok(None);
+        }
+        let [source, sink] = [&self.source, &self.sink].map(|path| path.with_extension("empty"));
+        File::create(&source).map_err(|error| Error::io("create", &source, error))?;
+        Ok(Some(Ends { source, sink, bytes: 0, devices: None, images: Vec::new() }))
+    }
+
     fn make_raw(place: &Place, bytes: u64) -> Result<Ends, Error> {
         if !rustix::process::geteuid().is_root() {
             return Err(Error::Unavailable("loop devices need root: run as root for this place".into()));
