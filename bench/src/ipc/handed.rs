@@ -6,9 +6,9 @@
 //!             waits for a buffer's turn before ◄── its turn
 //! ```
 //!
-//! Nothing is allocated, checked or described: the buffers come by turns. With few buffers the bytes go from cache to cache;
-//! with as many as a path has they may have to come from memory. Which is faster depends on the machine, so there is a
-//! bound of either kind.
+//! Nothing is allocated, checked or described: the buffers come by turns. Bytes that the other core has just touched are dear
+//! to fetch from its nearest caches, and those of many buffers have to come from memory: the number of buffers that is the
+//! fastest depends on the machine and on their size, so [`fastest`] tries several.
 //!
 //! SYNC: turn. A buffer's bytes are written before its turn is stored and read behind its load; the receiver is through with
 //! them before it stores the turn back, behind whose load they are written again.
@@ -23,8 +23,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// Buffers that stay in the caches.
-pub const FEW: usize = 4;
+/// Alignment of a buffer, in bytes: that of a large container.
+const ALIGNMENT: usize = 4096;
+/// Runs of each number of buffers that is tried.
+const TRIES: usize = 3;
 
 /// A receiver's way to take a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +58,9 @@ impl Turn {
 struct Buffer {
     sent: Turn,
     taken: Turn,
-    bytes: UnsafeCell<Vec<u8>>,
+    memory: UnsafeCell<Vec<u8>>,
+    /// Offset of the bytes in the memory.
+    start: usize,
 }
 
 // SAFETY: the bytes belong to the sender from the turn that was taken to the turn that is sent, and to the receiver from there
@@ -66,7 +70,10 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     fn new(bytes: usize) -> Buffer {
-        Buffer { sent: Turn::default(), taken: Turn::default(), bytes: UnsafeCell::new(vec![0; bytes]) }
+        let mut memory = vec![0; bytes + ALIGNMENT];
+        let start = memory.as_ptr().align_offset(ALIGNMENT);
+        memory.truncate(start + bytes);
+        Buffer { sent: Turn::default(), taken: Turn::default(), memory: UnsafeCell::new(memory), start }
     }
 
     /// Fills it as message `number`, the next `room` ones behind which are in other buffers.
@@ -74,7 +81,8 @@ impl Buffer {
         self.taken.wait_for(number.saturating_sub(room));
         // SAFETY: the receiver has given it back, or never had it.
         #[expect(unsafe_code, reason = "the turn says whose the bytes are")]
-        let sum = fill(unsafe { &mut *self.bytes.get() }, number);
+        let memory = unsafe { &mut *self.memory.get() };
+        let sum = fill(&mut memory[self.start..], number);
         self.sent.hand_on(number);
         sum
     }
@@ -84,7 +92,8 @@ impl Buffer {
         self.sent.wait_for(number);
         // SAFETY: the sender has handed it on, and waits for the turn below.
         #[expect(unsafe_code, reason = "the turn says whose the bytes are")]
-        let bytes = unsafe { &*self.bytes.get() };
+        let memory = unsafe { &*self.memory.get() };
+        let bytes = &memory[self.start..];
         let Some(copy) = copy else {
             let sum = sum(bytes);
             self.taken.hand_on(number);
@@ -119,6 +128,34 @@ impl Buffers {
     fn take(&self, number: u64, copy: Option<&mut Vec<u8>>) -> u64 {
         self.of(number).take(number, copy)
     }
+}
+
+/// The number of buffers, `most` at most, in which [`run`] is the fastest here.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn fastest(
+    pattern: Pattern,
+    bytes: usize,
+    messages: u64,
+    most: usize,
+    taking: Taking,
+) -> Result<usize, Error> {
+    let mut best = (f64::INFINITY, most);
+    for _ in 0..TRIES {
+        for count in counts(most) {
+            let wall = run(pattern, bytes, messages, count, taking)?.wall;
+            if wall < best.0 {
+                best = (wall, count);
+            }
+        }
+    }
+    Ok(best.1)
+}
+
+/// Numbers of buffers that are tried: `most`, and each a quarter of the one before.
+fn counts(most: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(most), |count| Some(count / 4)).take_while(|count| *count > 0)
 }
 
 /// Hands `messages` of `bytes` bytes from one core to the other, in as many buffers as said: as a stream, or each answered by
@@ -188,11 +225,19 @@ mod tests {
     #[test]
     fn everything_arrives_whatever_the_buffers() {
         for pattern in [Pattern::Stream, Pattern::PingPong] {
-            for (buffers, taking) in [(1, Taking::InPlace), (3, Taking::Copied), (FEW, Taking::InPlace)] {
+            for (buffers, taking) in [(1, Taking::InPlace), (3, Taking::Copied), (4, Taking::InPlace)] {
                 let spent = run(pattern, 4096, 50, buffers, taking).unwrap();
                 assert!(spent.wall > 0.0 && spent.cpu > 0.0, "{pattern:?}, {buffers}: {spent:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_fastest_number_of_buffers_is_one_of_those_tried() {
+        assert_eq!(counts(256).collect::<Vec<_>>(), [256, 64, 16, 4, 1]);
+        assert_eq!(counts(8).collect::<Vec<_>>(), [8, 2]);
+        let count = fastest(Pattern::Stream, 4096, 50, 16, Taking::InPlace).unwrap();
+        assert!(counts(16).any(|tried| tried == count), "{count}");
     }
 
     #[test]
@@ -204,8 +249,8 @@ mod tests {
         let sent = buffers.send(2);
         // SAFETY: this thread is both sender and receiver.
         #[expect(unsafe_code, reason = "a buffer is spoilt while it is handed on")]
-        let bytes = unsafe { &mut *buffers.of(2).bytes.get() };
-        bytes[8] ^= 1;
+        let memory = unsafe { &mut *buffers.of(2).memory.get() };
+        memory[buffers.of(2).start + 8] ^= 1;
         assert_ne!(buffers.take(2, None), sent);
     }
 }
