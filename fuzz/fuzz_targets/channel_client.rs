@@ -137,7 +137,7 @@ struct Victim {
     accused: [bool; 2],
 }
 
-fuzz_target!(|input: Input| watched(0, || {
+fuzz_target!(|input: Input| watched(|| {
     let (mut victim, mut server) = meet(&input);
     for step in input.steps {
         step.take(&mut victim, &mut server);

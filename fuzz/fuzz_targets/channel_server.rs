@@ -2,7 +2,7 @@
 //!
 //! What could go wrong: a request is believed whose buffer lies outside the arena, or whose tag is not one; requests
 //! come twice or out of order while nobody has lied; a client that was found to lie is heard again; a descriptor that
-//! came through the socket is never closed; a call does not return.
+//! came through the socket is never closed; memory is taken for the client; a call does not return.
 
 #![no_main]
 #![expect(clippy::unwrap_used, reason = "a fuzz target fails by panicking")]
@@ -10,9 +10,10 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 use bywash_channel::{Completer, Error, Request, Requests, Server, ServerOptions, Wait, socket_pair};
 use bywash_fuzz::{
-    ARENA, Few, Packet, Ring, Size, Steps, Value, Where, arena, control, hello, is_in_a_picture, watched,
+    ARENA, Few, Packet, Ring, Size, Steps, Value, Where, arena, hello, is_in_a_picture, offered_arena,
+    watched,
 };
-use bywash_peers::{Words, receive, send};
+use bywash_peers::{Words, offered, receive, send, taken};
 use libfuzzer_sys::fuzz_target;
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -29,10 +30,19 @@ const FENCES: u32 = 4;
 struct Input {
     fences: bool,
     sleeps: bool,
-    no_arena: bool,
+    arena: Arena,
     /// The peer keeps to the protocol, and no step of a liar is taken.
     honest: bool,
     steps: Steps<Step>,
+}
+
+/// What a client brings along.
+#[derive(Clone, Copy, Debug)]
+enum Arena {
+    None,
+    /// One whose second half has no memory.
+    Half,
+    Whole,
 }
 
 #[derive(Debug)]
@@ -75,6 +85,16 @@ enum Step {
     Completion(Where, Few),
     Index(Few),
     Say(Packet),
+}
+
+impl<'a> Arbitrary<'a> for Arena {
+    fn arbitrary(input: &mut Unstructured<'a>) -> Result<Arena> {
+        Ok(match input.arbitrary::<u8>()? % 4 {
+            0 => Arena::Whole,
+            2 => Arena::Half,
+            _ => Arena::None,
+        })
+    }
 }
 
 /// By one byte, so that inputs are short, and what gets far more often than what ends everything.
@@ -134,6 +154,8 @@ struct Client {
     /// What the server has completed.
     completed: VecDeque<(u64, u64)>,
     closed: bool,
+    arena: OwnedFd,
+    /// Bytes of it that have memory.
     arena_bytes: usize,
 }
 
@@ -146,7 +168,7 @@ struct Victim {
     accused: [bool; 2],
 }
 
-fuzz_target!(|input: Input| watched(CONTROL_BYTES, || {
+fuzz_target!(|input: Input| watched(|| {
     let (mut victim, mut client) = meet(&input);
     for step in input.steps {
         step.take(&mut victim, &mut client);
@@ -156,15 +178,22 @@ fuzz_target!(|input: Input| watched(CONTROL_BYTES, || {
             Step::TryNext.take(&mut victim, &mut client);
         }
     }
+    assert_eq!(taken(&client.arena), client.arena_bytes, "memory was taken for the client");
 }));
 
 fn meet(input: &Input) -> (Victim, Client) {
     let (here, there) = socket_pair().unwrap();
-    let control = control(0);
     let flags = CLIENT | if input.fences { FENCES } else { 0 };
-    let bytes = if input.no_arena { 0 } else { ARENA as u64 };
-    let files = [control.as_raw_fd(), arena().file.as_raw_fd()];
-    let files = if input.no_arena { &files[..1] } else { &files };
+    let (bytes, arena_bytes) = match input.arena {
+        Arena::None => (0, 0),
+        Arena::Half => (ARENA as u64, ARENA / 2),
+        Arena::Whole => (ARENA as u64, ARENA),
+    };
+    let (control, arena) = (offered(CONTROL_BYTES), offered_arena(arena_bytes));
+    // Nobody can map it for writing any more when the server has it.
+    let words = Words::map(&control, CONTROL_BYTES);
+    let files = [control.as_raw_fd(), arena.as_raw_fd()];
+    let files = if bytes == 0 { &files[..1] } else { &files };
     assert!(send(&there, &hello(b"bywash c", 1, flags, bytes, [DEPTH as u32; 2]), files));
     let wait = if input.sleeps { Wait::Sleep } else { Wait::Adaptive };
     let server = Server::over(here, &ServerOptions::new().wait(wait)).unwrap();
@@ -176,10 +205,9 @@ fn meet(input: &Input) -> (Victim, Client) {
         held: Vec::new(),
         accused: [false; 2],
     };
-    let control = Words::map(control, CONTROL_BYTES);
     let client = Client {
         socket: Some(there),
-        control,
+        control: words,
         honest: true,
         never_lies: input.honest,
         submitted: 0,
@@ -188,7 +216,8 @@ fn meet(input: &Input) -> (Victim, Client) {
         expected: VecDeque::new(),
         completed: VecDeque::new(),
         closed: false,
-        arena_bytes: bytes as usize,
+        arena,
+        arena_bytes,
     };
     (victim, client)
 }

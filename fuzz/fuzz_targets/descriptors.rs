@@ -13,7 +13,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use bywash_fuzz::served::{CHUNK, Good, SETTLING, Served, Volume};
 use bywash_fuzz::{Kind, Steps, Value, hello, settled};
 use bywash_link::{Messages, socket_pair};
-use bywash_peers::{FIXED, memory, send};
+use bywash_peers::{offered, send};
 use bywash_protocol::{Access, Answer, Ask};
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
@@ -67,8 +67,6 @@ impl<'a> Arbitrary<'a> for Step {
 struct World {
     served: Served,
     good: Good,
-    /// Sealed files, as a channel's memory has to be.
-    right: [OwnedFd; 2],
 }
 
 fn passed(kinds: &[Kind]) -> Vec<RawFd> {
@@ -79,8 +77,7 @@ impl World {
     fn new() -> World {
         let mut served = Served::start(&["fast=mem:8M,pages=4K"]);
         let good = Good::come(&mut served, &VOLUMES, &["good"]);
-        let right = [memory(CONTROL_BYTES, FIXED), memory(1 << 14, FIXED)];
-        World { served, good, right }
+        World { served, good }
     }
 
     /// Sends an ask with descriptors, and hears what becomes of it.
@@ -149,7 +146,8 @@ impl World {
         let (here, there) = socket_pair().unwrap();
         let is_right = control.is_none() && arena.is_none() && more.is_empty();
         let or = |kind: Option<Kind>, right: &OwnedFd| kind.map_or(right.as_raw_fd(), Kind::descriptor);
-        let mut files = vec![or(control, &self.right[0]), or(arena, &self.right[1])];
+        let right = [offered(CONTROL_BYTES), offered(1 << 14)];
+        let mut files = vec![or(control, &right[0]), or(arena, &right[1])];
         files.extend(passed(more));
         let bytes = if is_right { 1 << 14 } else { bytes.get() };
         let rings = [if is_right { 8 } else { u32::from(depth) }; 2];

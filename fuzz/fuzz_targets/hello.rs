@@ -10,8 +10,8 @@
 use arbitrary::Arbitrary;
 use bywash_channel::{Client, Server, ServerOptions, Submission};
 use bywash_container::{Error, HugePages, Options, Path, socket_pair};
-use bywash_fuzz::{ARENA, Kind, Value, hello, watched};
-use bywash_peers::{FIXED, memory, send};
+use bywash_fuzz::{ARENA, Kind, Value, hello, offered_arena, watched};
+use bywash_peers::{FIXED, memory, offered, send};
 use libfuzzer_sys::fuzz_target;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -72,9 +72,20 @@ enum Passed {
     /// Memory for the rings that the greeting asks for, larger or smaller by some bytes.
     Control {
         more: i8,
-        sealed: bool,
+        seals: Seals,
     },
+    /// An arena that a client offers.
+    Offered,
     Any(Kind),
+}
+
+/// What memory for rings is sealed against.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Seals {
+    Nothing,
+    Resizing,
+    /// As a client offers it.
+    ResizingAlone,
 }
 
 impl Entries {
@@ -110,7 +121,7 @@ impl Victim {
     }
 }
 
-fuzz_target!(|input: Input| watched(0, || {
+fuzz_target!(|input: Input| watched(|| {
     let (here, there) = socket_pair().unwrap();
     let victim = input.victim;
     let (bytes, rings) = input.said.bytes(victim);
@@ -118,9 +129,17 @@ fuzz_target!(|input: Input| watched(0, || {
     let mut files = Vec::new();
     for passed in input.passed.iter().take(20) {
         match passed {
-            Passed::Control { more, sealed } => {
+            Passed::Control { more, seals } => {
                 let bytes = victim.control_bytes(rings).saturating_add_signed(isize::from(*more));
-                made.push(memory(bytes, if *sealed { FIXED } else { 0 }));
+                made.push(match seals {
+                    Seals::Nothing => memory(bytes, 0),
+                    Seals::Resizing => memory(bytes, FIXED),
+                    Seals::ResizingAlone => offered(bytes),
+                });
+                files.extend(made.last().map(AsRawFd::as_raw_fd));
+            }
+            Passed::Offered => {
+                made.push(offered_arena(ARENA));
                 files.extend(made.last().map(AsRawFd::as_raw_fd));
             }
             Passed::Any(kind) => files.push(kind.descriptor()),

@@ -14,9 +14,9 @@ mod peer;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use bywash_container::{Cargo, Container, Error, HugePages, Message, Options, Path, Wait, socket_pair};
 use bywash_fuzz::{
-    ARENA, Few, Packet, Size, Steps, Value, Where, arena, control, hello, is_in_a_picture, seeded, watched,
+    ARENA, Few, Packet, Size, Steps, Value, Where, arena, hello, is_in_a_picture, seeded, watched,
 };
-use bywash_peers::{Words, receive, send};
+use bywash_peers::{Words, offered, receive, send};
 use libfuzzer_sys::fuzz_target;
 use peer::{
     CONTROL_BYTES, Contents, DEPTH, INLINE, PIECES, Peer, RETURNED, SHIPPED, Shipment, TICKETS, pick, same,
@@ -205,12 +205,12 @@ struct Hands {
     seed: u8,
 }
 
-fuzz_target!(|input: Input| watched(CONTROL_BYTES, || {
+fuzz_target!(|input: Input| watched(|| {
     let mut ends = [None, None];
     let mut hands = Hands::default();
     for step in input.steps {
         let number = usize::from(step.other);
-        let end = ends[number].get_or_insert_with(|| meet(number, input.ends[number]));
+        let end = ends[number].get_or_insert_with(|| meet(input.ends[number]));
         step.what.take(number, end, &mut hands);
         if step.receives {
             What::TryReceive.take(number, end, &mut hands);
@@ -241,16 +241,18 @@ fuzz_target!(|input: Input| watched(CONTROL_BYTES, || {
     }
 }));
 
-fn meet(number: usize, setup: Setup) -> End {
+fn meet(setup: Setup) -> End {
     let (here, there) = socket_pair().unwrap();
-    let ours = control(number);
+    let control = offered(CONTROL_BYTES);
+    // When the victim has it nobody can map it for writing any more.
+    let ours = Words::map(&control, CONTROL_BYTES);
     let (class, no_arena) = (setup.class, setup.no_arena || setup.class == Class::Sealed);
     let flag = |set: bool, flag: u32| if set { flag } else { 0 };
     let flags = flag(class == Class::Sealed, FLAG_SEALED)
         | flag(class == Class::Writable, FLAG_WRITABLE)
         | flag(setup.fences, FLAG_FENCES);
     let bytes = if no_arena { 0 } else { ARENA as u64 };
-    let files = [ours.as_raw_fd(), arena().file.as_raw_fd()];
+    let files = [control.as_raw_fd(), arena().file.as_raw_fd()];
     let greeting = hello(b"bywash p", 1, flags, bytes, [DEPTH as u32, TICKETS as u32]);
     assert!(send(&there, &greeting, &files[..if no_arena { 1 } else { 2 }]));
     let options = Options::new()
@@ -273,7 +275,7 @@ fn meet(number: usize, setup: Setup) -> End {
     let (_, files) = receive(&there);
     let mut files = files.into_iter();
     let theirs = Words::map(&files.next().unwrap(), CONTROL_BYTES);
-    let memory = (Words::map(ours, CONTROL_BYTES), theirs, files.next().map(File::from));
+    let memory = (ours, theirs, files.next().map(File::from));
     let peer = Peer::new(class, no_arena, setup.honest, there, memory);
     End { path: Some(path), peer, accused: false }
 }

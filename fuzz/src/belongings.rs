@@ -37,7 +37,7 @@ pub fn settled(limit: Duration, input: impl FnOnce()) {
     static INPUTS: AtomicU64 = AtomicU64::new(0);
     static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
     let number = INPUTS.fetch_add(1, Relaxed);
-    files::prepare(0);
+    files::prepare();
     let descriptors = open_descriptors().len();
     input();
     let end = Instant::now() + limit;
@@ -67,13 +67,13 @@ pub fn settled(limit: Duration, input: impl FnOnce()) {
     }
 }
 
-/// Runs one input, and panics if it leaves anything behind. Liars have control memory of so many bytes.
-pub fn watched(control_bytes: usize, input: impl FnOnce()) {
+/// Runs one input, and panics if it leaves anything behind.
+pub fn watched(input: impl FnOnce()) {
     static INPUTS: AtomicU64 = AtomicU64::new(0);
     static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
     let number = INPUTS.fetch_add(1, Relaxed);
     if number == 0 {
-        files::prepare(control_bytes);
+        files::prepare();
         // A sleep of no time would else take the 50 us that the kernel may add to any.
         // SAFETY: a number, about this thread.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };

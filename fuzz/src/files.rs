@@ -2,11 +2,11 @@
 
 use crate::picture::{ARENA, Picture, arena, other_arena};
 use arbitrary::Arbitrary;
-use bywash_peers::{FIXED, Words, memory};
+use bywash_peers::{FIXED, memory};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::LazyLock;
 
 /// Seals of a sealed container.
 const FROZEN: i32 = FIXED | libc::F_SEAL_WRITE;
@@ -217,22 +217,9 @@ impl Kind {
     }
 }
 
-/// Control memory of liars, and its bytes.
-static CONTROL: OnceLock<([OwnedFd; 2], usize)> = OnceLock::new();
-
-/// Makes what is made once, among it control memory of so many bytes.
-pub(crate) fn prepare(control_bytes: usize) {
+/// Makes what is made once.
+pub(crate) fn prepare() {
     descriptors(&[Kind::Null, Kind::Arena, Kind::OtherArena, Kind::Frozen]);
-    CONTROL.get_or_init(|| ([0; 2].map(|_| memory(control_bytes, FIXED)), control_bytes));
-}
-
-/// Control memory of the liar at one of two ends, all zero: the same one for every input, since the kernel takes long
-/// to make it and longer to take it away.
-pub fn control(end: usize) -> &'static OwnedFd {
-    let (controls, bytes) = CONTROL.get().expect("it is made before the first input");
-    let words = Words::map(&controls[end], *bytes);
-    words.clear();
-    &controls[end]
 }
 
 /// The numbers of several, as many as a message can have.

@@ -28,9 +28,9 @@ mod steps;
 mod value;
 
 pub use belongings::{settled, watched};
-pub use files::{Kind, SEALED_BYTES, control};
+pub use files::{Kind, SEALED_BYTES};
 pub use packet::{Packet, hello};
-pub use picture::{ARENA, arena, is_in_a_picture, other_arena, seeded};
+pub use picture::{ARENA, arena, is_in_a_picture, offered_arena, other_arena, seeded};
 pub use ring::{Ring, Where};
 pub use steps::Steps;
 pub use value::{Few, Size, Value};

@@ -1,7 +1,9 @@
 //! Memory whose contents tell where they were taken from: each word is its own place.
 
-use bywash_peers::{FIXED, Words, memory};
+use bywash_peers::{FIXED, OFFERED, Words, memory};
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::LazyLock;
 
 /// Bytes of an arena of a liar's.
@@ -49,6 +51,14 @@ impl Picture {
 pub fn arena() -> &'static Picture {
     static ARENA_OF_ALL: LazyLock<Picture> = LazyLock::new(|| Picture::new(1, ARENA, FIXED));
     &ARENA_OF_ALL
+}
+
+/// The arena of every liar once more, as a client offers it to a server, which takes the right to write to it from
+/// everybody else. What is behind so many bytes has no memory.
+pub fn offered_arena(bytes: usize) -> OwnedFd {
+    let file = File::from(memory(ARENA, OFFERED));
+    file.write_all_at(arena().part(0, bytes), 0).unwrap();
+    file.into()
 }
 
 /// An arena that a liar says it had from somebody else.

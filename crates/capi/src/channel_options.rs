@@ -190,8 +190,8 @@ pub unsafe extern "C" fn bywash_server_options_set_depth_max(
     allow(options, Ok(requests), ServerOptions::depth_max)
 }
 
-/// Sets how many bytes a client's arena may have. Default 64 MiB. It takes address space here, and memory where the
-/// client has touched none. A client that asks for more is BYWASH_ERROR_MISFIT, on both sides.
+/// Sets how many bytes a client's arena may have. Default 64 MiB. It takes address space here; its memory is the
+/// client's. A client that asks for more is BYWASH_ERROR_MISFIT, on both sides.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_server_options_set_arena_bytes_max(
     options: bywash_server_options,

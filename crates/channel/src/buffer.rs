@@ -128,6 +128,12 @@ impl Buffer {
         Extent { offset: (self.offset / GRANULE) as u32, length: self.length as u32 }
     }
 
+    /// Takes the memory of what goes along with a request.
+    #[inline]
+    pub(crate) fn take_memory(&self) -> Result<(), Error> {
+        self.pool.arena.take_memory(self.offset, self.length)
+    }
+
     pub(crate) fn is_of(&self, pool: &Arc<Pool>) -> bool {
         Arc::ptr_eq(&self.pool, pool)
     }

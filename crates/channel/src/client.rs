@@ -437,10 +437,12 @@ impl Submitter {
         Buffers(self.connection.pool.clone())
     }
 
-    /// Submits a request; it never waits.
+    /// Submits a request; it never waits. The memory of its buffer is taken before, where nobody has touched it yet, so
+    /// that the server takes none.
     ///
     /// # Errors
-    /// Why not, with what was given: [`Error::Full`] when as many requests are under way as the channel is deep.
+    /// Why not, with what was given: [`Error::Full`] when as many requests are under way as the channel is deep,
+    /// [`Error::Io`] when there is not so much memory.
     #[inline]
     pub fn submit(&mut self, submission: Submission) -> Result<Tag, NotSubmitted> {
         let Connection { meeting, pool, depth } = &*self.connection;
@@ -454,6 +456,9 @@ impl Submitter {
                 return Err(not_submitted(Error::Unfit("its buffer is of another channel"), submission));
             }
         };
+        if let Some(Err(error)) = submission.buffer.as_ref().map(Buffer::take_memory) {
+            return Err(not_submitted(error, submission));
+        }
         let Submission { opcode, flags, arguments, buffer, user_data } = submission;
         let size = buffer.as_ref().map_or(0, |buffer| buffer.capacity() as u64);
         let tag = match self.sent.put_sized(Kept { buffer, user_data }, size) {

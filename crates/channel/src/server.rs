@@ -8,8 +8,7 @@ use crate::layout::{
 };
 use crate::stats::{Counters, Stats};
 use bywash_link::{
-    Acceptor, Arena, Credentials, Error, FLAG_FENCES, File, Hello, Link, Mail, Meeting, SEALS_FIXED, Wait,
-    greet,
+    Acceptor, Arena, Credentials, Error, FLAG_FENCES, File, Hello, Link, Mail, Meeting, Wait, greet,
 };
 use bywash_ring::Shared;
 use bywash_sync::{AtomicBool, AtomicU64, Ordering};
@@ -51,8 +50,8 @@ impl ServerOptions {
         self
     }
 
-    /// Most bytes of a client's arena. Default 64 MiB. They take up address space here, and memory: what the client has
-    /// never touched, or has given back to the kernel, is taken anew at the expense of whoever touches it first.
+    /// Most bytes of a client's arena. Default 64 MiB. They take up address space here; their memory is the client's, at
+    /// whose expense it was taken: a request with memory that was not taken ends the channel.
     pub fn arena_bytes_max(mut self, bytes: usize) -> ServerOptions {
         self.arena_bytes_max = bytes;
         self
@@ -254,10 +253,18 @@ impl Memories {
         self.0.memory(request.as_ref())
     }
 
-    /// All of the client's arena, of which every request's memory is a part; none if it has no arena.
-    pub fn arena(&self) -> Option<Memory<'_>> {
+    /// Bytes of the client's arena, of which every request's memory is a part.
+    pub fn arena_bytes(&self) -> usize {
+        self.0.arena.as_ref().map_or(0, |arena| arena.file.bytes())
+    }
+
+    /// The longest part of the client's arena of which all memory has come with requests; none if that is none. No other
+    /// part can be touched without taking memory at this process's expense.
+    pub fn used(&self) -> Option<Memory<'_>> {
         let arena = self.0.arena.as_ref()?;
-        Some(Memory { base: arena.at(0)?, length: arena.file.bytes(), counters: &self.0.meeting.counters })
+        let used = arena.longest_backed();
+        let base = arena.at(used.start).filter(|_| !used.is_empty())?;
+        Some(Memory { base, length: used.len(), counters: &self.0.meeting.counters })
     }
 
     /// Reads what has come through the socket, for an event loop that does not ([`Requests::arm_unread`]). False: the
@@ -271,10 +278,9 @@ impl Memories {
 
     /// Bytes that the client's memory takes up: the arena and the rings.
     pub fn bytes(&self) -> usize {
-        let arena = self.0.arena.as_ref().map_or(0, |arena| arena.file.bytes());
         // A channel has no more entries than fit an `u32`.
         let (words, _) = control_words(self.0.taken.len() as u32);
-        arena + words * 8
+        self.arena_bytes() + words * 8
     }
 
     /// What both halves have done so far.
@@ -508,6 +514,10 @@ impl Requests {
             let what = format!("sent a buffer of {length} bytes at {offset} of an arena of {bytes} bytes");
             return Err(self.requests.accuse(meeting, what));
         }
+        if arena.as_ref().is_some_and(|arena| !arena.is_backed(offset, length)) {
+            let what = format!("sent a buffer of {length} bytes at {offset} without taking its memory first");
+            return Err(self.requests.accuse(meeting, what));
+        }
         meeting.counters.requests.add(1);
         Ok(Some(Request { ticket: Ticket { channel: *number, buffer, tag }, opcode, flags, arguments }))
     }
@@ -641,9 +651,7 @@ impl ServerOptions {
         if hello.arena_bytes == 0 {
             return Ok((control, None));
         }
-        let file = File::adopt(next()?, hello.arena_bytes as usize, SEALS_FIXED)
-            .map_err(|what| link.accuse(what))?;
-        let mapping = Some(file.map(true)?);
-        Ok((control, Some(Arena::adopt(file, mapping, true))))
+        let arena = Arena::adopt_for_both(next()?, hello.arena_bytes as usize)?;
+        Ok((control, Some(arena.map_err(|what| link.accuse(what))?)))
     }
 }

@@ -11,7 +11,8 @@
 
 use bywash_channel::{Client, Error, Options, Server, ServerOptions, Submission, Wait, socket_pair};
 use bywash_peers::{
-    Belongings, FIXED, Random, WAITS, Words, alone, memory, receive, rounds, send, timed, wait_by_name, watch,
+    Belongings, FIXED, OFFERED, Random, WAITS, Words, alone, memory, offered, receive, rounds, send, taken,
+    timed, wait_by_name, watch,
 };
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::Release;
@@ -50,7 +51,7 @@ fn small() -> Options {
 fn lies_in_the_set_up_are_errors() {
     let _watch = watch("lies_in_the_set_up_are_errors", Duration::from_secs(60));
     let _alone = alone();
-    let good = || vec![memory(CONTROL_BYTES, FIXED), memory(ARENA, FIXED)];
+    let good = || vec![offered(CONTROL_BYTES), offered(ARENA)];
     let honest = hello(CLIENT, ARENA as u64, [DEPTH; 2]);
     let with = |at: usize, byte: u8| {
         let mut bytes = honest.clone();
@@ -69,26 +70,40 @@ fn lies_in_the_set_up_are_errors() {
         ("two depths", hello(CLIENT, ARENA as u64, [DEPTH, 2]), good(), "rings of 4 and 2"),
         ("too large", hello(CLIENT, 1 << 40, [DEPTH; 2]), good(), "are allowed"),
         ("no memory", honest.clone(), vec![], "0 descriptors"),
-        ("no arena", honest.clone(), vec![memory(CONTROL_BYTES, FIXED)], "1 descriptors"),
-        ("no control memory", honest.clone(), vec![null(), memory(ARENA, FIXED)], "no memory"),
-        (
-            "short control memory",
-            honest.clone(),
-            vec![memory(CONTROL_BYTES - 8, FIXED), memory(ARENA, FIXED)],
-            "size",
-        ),
+        ("no arena", honest.clone(), vec![offered(CONTROL_BYTES)], "1 descriptors"),
+        ("no control memory", honest.clone(), vec![null(), offered(ARENA)], "no memory"),
+        ("short control memory", honest.clone(), vec![offered(CONTROL_BYTES - 8), offered(ARENA)], "size"),
         (
             "loose control memory",
             honest.clone(),
-            vec![memory(CONTROL_BYTES, 0), memory(ARENA, FIXED)],
+            vec![memory(CONTROL_BYTES, 0), offered(ARENA)],
             "not sealed",
         ),
-        ("a loose arena", honest.clone(), vec![memory(CONTROL_BYTES, FIXED), memory(ARENA, 0)], "not sealed"),
+        ("a loose arena", honest.clone(), vec![offered(CONTROL_BYTES), memory(ARENA, 0)], "not sealed"),
+        ("a short arena", honest.clone(), vec![offered(CONTROL_BYTES), offered(ARENA / 2)], "size"),
         (
-            "a short arena",
+            "rings without memory",
             honest.clone(),
-            vec![memory(CONTROL_BYTES, FIXED), memory(ARENA / 2, FIXED)],
-            "size",
+            vec![memory(CONTROL_BYTES, OFFERED), offered(ARENA)],
+            "not taken the memory",
+        ),
+        (
+            "rings whose memory can be taken away",
+            honest.clone(),
+            vec![memory(CONTROL_BYTES, FIXED), offered(ARENA)],
+            "let be sealed",
+        ),
+        (
+            "an arena whose memory can be taken away",
+            honest.clone(),
+            vec![offered(CONTROL_BYTES), memory(ARENA, FIXED)],
+            "let be sealed",
+        ),
+        (
+            "an arena that nobody can write to",
+            honest.clone(),
+            vec![offered(CONTROL_BYTES), memory(ARENA, OFFERED | libc::F_SEAL_FUTURE_WRITE)],
+            "sealed against writing",
         ),
     ];
     let before = Belongings::now();
@@ -131,13 +146,19 @@ struct Liar {
 }
 
 fn server_and_liar(wait: Wait) -> (Server, Liar) {
+    server_and_liar_with(wait, &offered(ARENA))
+}
+
+fn server_and_liar_with(wait: Wait, arena: &OwnedFd) -> (Server, Liar) {
     let (here, there) = socket_pair().unwrap();
-    let (control, arena) = (memory(CONTROL_BYTES, FIXED), memory(ARENA, FIXED));
+    let control = offered(CONTROL_BYTES);
+    // Nobody can map them for writing any more when the server has.
+    let words = Words::map(&control, CONTROL_BYTES);
     let bytes = hello(CLIENT, ARENA as u64, [DEPTH; 2]);
     assert!(send(&there, &bytes, &[control.as_raw_fd(), arena.as_raw_fd()]));
     let server = Server::over(here, &ServerOptions::new().wait(wait)).unwrap();
     receive(&there);
-    (server, Liar { socket: there, control: Words::map(&control, CONTROL_BYTES) })
+    (server, Liar { socket: there, control: words })
 }
 
 fn client_and_liar(wait: Wait) -> (Client, Liar) {
@@ -247,6 +268,59 @@ fn a_client_believes_no_completion() {
         refused
     });
     assert!(accused(&refused.unwrap().error, "does not take"));
+}
+
+/// A page that a server touches first would be taken at its expense, and outlive the channel at the client's pleasure.
+#[test]
+fn a_server_takes_no_memory_for_a_client() {
+    let _watch = watch("a_server_takes_no_memory_for_a_client", Duration::from_secs(60));
+    let _alone = alone();
+    let (hole, page) = (4096, 4096);
+    for (name, offset, length, is_taken) in [
+        ("a page", 0, page, true),
+        ("the end of one", page - 64, 64, true),
+        ("nothing of a hole", page, 0, true),
+        ("a hole", page, 64, false),
+        ("a page and a byte", 0, page + 1, false),
+        ("a page behind a hole", page + hole, ARENA - page - hole, true),
+        ("all", 0, ARENA, false),
+    ] {
+        let arena = memory(ARENA, OFFERED);
+        let words = Words::map(&arena, ARENA);
+        (0..ARENA / 4096).filter(|page| *page != 1).for_each(|page| words.set(page * 512, 7));
+        let (mut server, liar) = server_and_liar_with(Wait::Adaptive, &arena);
+        liar.request(0, 0, (length as u64) << 32 | (offset / 64) as u64);
+        match timed(name, || server.next_within(SHORT)) {
+            Ok(request) => {
+                assert!(is_taken, "{name}");
+                server.memory(&request).write(0, &vec![1; length]);
+            }
+            Err(error) => assert!(!is_taken && accused(&error, "without taking"), "{name}: {error}"),
+        }
+        assert_eq!(taken(&arena), ARENA - hole, "{name}");
+        // And nothing can be given back for the server to take again.
+        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: a system call on a descriptor of the test's.
+        assert_eq!(unsafe { libc::fallocate(arena.as_raw_fd(), punch, 0, ARENA as i64) }, -1, "{name}");
+        assert_eq!(taken(&arena), ARENA - hole, "{name}");
+    }
+}
+
+/// Whoever submits a buffer has taken its memory, and no other.
+#[test]
+fn a_client_takes_the_memory_of_what_it_submits() {
+    let _watch = watch("a_client_takes_the_memory_of_what_it_submits", Duration::from_secs(60));
+    let _alone = alone();
+    let (here, there) = socket_pair().unwrap();
+    assert!(send(&there, &hello(SERVER, 1 << 30, [DEPTH; 2]), &[]));
+    let mut client = Client::over(here, &small()).unwrap();
+    let (_, files) = receive(&there);
+    assert_eq!(taken(&files[0]), CONTROL_BYTES.next_multiple_of(4096));
+    let mut buffer = client.alloc(3 * 4096).unwrap();
+    assert_eq!(taken(&files[1]), 0);
+    assert!(buffer.resize(4096 + 1));
+    client.submit(Submission::new(1).buffer(buffer)).unwrap();
+    assert_eq!(taken(&files[1]), 2 * 4096);
 }
 
 /// Found by `fuzz/`: what came through the socket was forgotten once it had been complained of.

@@ -9,24 +9,14 @@ mod choices;
 mod liar;
 
 use bywash_container::{Error, Options, Path, socket_pair};
-use bywash_peers::{FIXED, Words, memory, send};
+use bywash_peers::{FIXED, Words, memory, send, taken};
 use choices::options;
 use liar::*;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::thread;
 
 /// The peer that brings an arena with this seal can punch no holes any more.
 const UNWRITABLE: i32 = FIXED | libc::F_SEAL_FUTURE_WRITE;
-
-/// Bytes of memory that a file has.
-fn taken(file: &OwnedFd) -> usize {
-    // SAFETY: the kernel fills a live structure.
-    unsafe {
-        let mut status: libc::stat = std::mem::zeroed();
-        assert_eq!(libc::fstat(file.as_raw_fd(), &mut status), 0);
-        status.st_blocks as usize * 512
-    }
-}
 
 /// Ships all of the liar's arena, and answers the victim's copy of it.
 fn copy_of_arena(path: &Path, liar: &Liar, number: usize) -> Vec<u8> {

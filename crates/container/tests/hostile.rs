@@ -13,7 +13,9 @@ mod choices;
 mod liar;
 
 use bywash_container::{Error, Listener, Message, Path, socket_pair};
-use bywash_peers::{Belongings, FIXED, LIMIT, Random, WAITS, alone, memory, rounds, send, timed, watch};
+use bywash_peers::{
+    Belongings, FIXED, LIMIT, OFFERED, Random, WAITS, alone, memory, offered, rounds, send, timed, watch,
+};
 use choices::options;
 use liar::*;
 use std::mem::size_of;
@@ -31,7 +33,7 @@ const SHORT: Duration = Duration::from_millis(5);
 fn lies_in_the_set_up_are_errors() {
     let _watch = watch("lies_in_the_set_up_are_errors", Duration::from_secs(60));
     let _alone = alone();
-    let good_control = || memory(CONTROL_BYTES, FIXED);
+    let good_control = || offered(CONTROL_BYTES);
     let good_arena = || memory(ARENA, FIXED);
     let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
     let plain_file = || {
@@ -81,6 +83,18 @@ fn lies_in_the_set_up_are_errors() {
         ("control too small", honest.clone(), vec![memory(CONTROL_BYTES - 8, FIXED), good_arena()], "size"),
         ("control of no size", honest.clone(), vec![memory(0, FIXED), good_arena()], "size"),
         ("control too large", honest.clone(), vec![memory(CONTROL_BYTES + 8, FIXED), good_arena()], "size"),
+        (
+            "control without memory",
+            honest.clone(),
+            vec![memory(CONTROL_BYTES, OFFERED), good_arena()],
+            "not taken the memory",
+        ),
+        (
+            "control whose memory can be taken away",
+            honest.clone(),
+            vec![memory(CONTROL_BYTES, FIXED), good_arena()],
+            "let be sealed",
+        ),
         (
             "control that cannot be written",
             honest.clone(),
@@ -381,7 +395,7 @@ fn an_arena_of_an_odd_size_does_no_harm() {
     let before = address_space();
     for _ in 0..ROUNDS {
         let (here, there) = socket_pair().unwrap();
-        let (control, arena) = (memory(CONTROL_BYTES, FIXED), memory(odd, FIXED));
+        let (control, arena) = (offered(CONTROL_BYTES), memory(odd, FIXED));
         let hello = Hello { arena_bytes: odd as u64, ..HONEST };
         assert!(send(&there, &hello.bytes(), &[control.as_raw_fd(), arena.as_raw_fd()]));
         // An error would do as well.
@@ -488,7 +502,7 @@ fn a_liar_that_connects_in_a_hurry_is_known() {
         assert_eq!(libc::connect(socket, (&raw const address).cast(), length), 0);
         OwnedFd::from_raw_fd(socket)
     };
-    let (control, arena) = (memory(CONTROL_BYTES, FIXED), memory(ARENA, FIXED));
+    let (control, arena) = (offered(CONTROL_BYTES), memory(ARENA, FIXED));
     assert!(send(&socket, &HONEST.bytes(), &[control.as_raw_fd(), arena.as_raw_fd()]));
     let path = listener.accept(&options("checked", "sleep")).unwrap();
     assert_eq!(path.peer().pid, std::process::id());

@@ -1,8 +1,10 @@
 //! Arenas: memory that one party cuts blocks from, mapped once by both.
 
-use crate::backing::Backing;
+use crate::backing::{self, Backing};
 use crate::error::Error;
 use crate::memory::{File, HUGE_PAGE, HugePages, Mapping, PAGE};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::ptr;
 
 /// Most bytes of an arena.
@@ -31,7 +33,8 @@ pub struct Arena {
 
 impl Arena {
     /// An arena of at least `bytes`, in whole pages, mapped for writing and sealed against resizing. Its memory is
-    /// taken as it is used, but with [`HugePages::Collapse`].
+    /// taken as it is used, but with [`HugePages::Collapse`], and for [`Writers::Both`] where the kernel could not tell
+    /// the peer what was taken (no cachestat(2), before Linux 6.5).
     ///
     /// # Errors
     /// What the kernel says, or [`Error::Option`].
@@ -49,11 +52,15 @@ impl Arena {
             file.populate()?;
             mapping.collapse();
         }
+        let must_take = writers == Writers::Both && !backing::is_told(&file);
+        if must_take {
+            mapping.populate(0, bytes)?;
+        }
         match writers {
-            Writers::Both => file.fix_size()?,
+            Writers::Both => file.offer()?,
             Writers::Owner => file.fix_writers()?,
         }
-        let is_taken = huge_pages != HugePages::No && !ordinary;
+        let is_taken = must_take || huge_pages != HugePages::No && !ordinary;
         let backing = if is_taken { Backing::full(bytes) } else { Backing::new(bytes, true) };
         Ok(Arena { file, mapping: Some(mapping), writable: true, backing })
     }
@@ -62,6 +69,42 @@ impl Arena {
     pub fn adopt(file: File, mapping: Option<Mapping>, writable: bool) -> Arena {
         let backing = Backing::new(file.bytes(), file.keeps_memory());
         Arena { file, mapping, writable, backing }
+    }
+
+    /// An arena of a peer's that both write, of which this end touches only what [`Arena::is_backed`]: it would take
+    /// the memory of every other page at its own expense, and that memory would stay as long as the peer likes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the kernel does not map it; inside, the reason why it is not what it should be.
+    pub fn adopt_for_both(descriptor: OwnedFd, bytes: usize) -> Result<Result<Arena, String>, Error> {
+        let (file, mapping) = match File::adopt_for_both(descriptor, bytes)? {
+            Ok(adopted) => adopted,
+            Err(what) => return Ok(Err(what)),
+        };
+        let backing = if backing::is_told(&file) {
+            Backing::new(bytes, true)
+        } else if file.is_whole()? {
+            Backing::full(bytes)
+        } else {
+            return Ok(Err("passed an arena of which it has not taken all memory, and the kernel tells this process not \
+                           which pages it has taken (cachestat(2), Linux 6.5; in a container, a seccomp profile that \
+                           allows it)"
+                .into()));
+        };
+        Ok(Ok(Arena { file, mapping: Some(mapping), writable: true, backing }))
+    }
+
+    /// Whether every page of a part of a peer's arena has memory, and keeps it.
+    ///
+    /// The test of a word for 64 pages; cachestat(2) for those of which that is not known yet.
+    #[inline]
+    pub fn is_backed(&self, offset: usize, length: usize) -> bool {
+        self.backing.is_backed(&self.file, offset, length)
+    }
+
+    /// The longest part of which that is known.
+    pub fn longest_backed(&self) -> Range<usize> {
+        self.backing.longest_run(self.file.bytes())
     }
 
     /// Takes the memory of a part of this end's own arena, so that a peer that reads it takes none.
@@ -84,7 +127,7 @@ impl Arena {
     pub fn copy_out(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
         assert!(self.contains(offset, to.len()), "the part lies outside of the arena");
         let from = self.at(offset).ok_or(Error::NotMapped("this is a forward path, which maps nothing"))?;
-        if !self.backing.is_backed(&self.file, offset, to.len()) {
+        if !self.is_backed(offset, to.len()) {
             return self.file.read_at(offset, to);
         }
         // SAFETY: within the mapping, as was asserted, and `to` is the caller's own. A peer may write there meanwhile:
@@ -144,6 +187,62 @@ mod tests {
         // Too small for any.
         let small = Arena::create(HUGE_PAGE / 2, HugePages::Collapse, Writers::Both).unwrap();
         assert_eq!(taken(&small.file), 0);
+    }
+
+    /// Both ends of an arena that both write.
+    fn both() -> (Arena, Arena) {
+        let own = Arena::create(BYTES, HugePages::No, Writers::Both).unwrap();
+        let passed = own.file.descriptor().try_clone_to_owned().unwrap();
+        let theirs = Arena::adopt_for_both(passed, BYTES).unwrap().unwrap();
+        (own, theirs)
+    }
+
+    #[test]
+    fn who_adopts_an_arena_knows_what_was_taken() {
+        let (own, theirs) = both();
+        assert!(!theirs.is_backed(0, 1) && theirs.longest_backed().is_empty());
+        own.take_memory(HUGE_PAGE + 1, 2 * PAGE).unwrap();
+        assert!(theirs.is_backed(HUGE_PAGE + PAGE, PAGE) && theirs.is_backed(HUGE_PAGE, 3 * PAGE));
+        assert!(!theirs.is_backed(0, BYTES));
+        assert_eq!(theirs.longest_backed(), HUGE_PAGE..HUGE_PAGE + 3 * PAGE);
+    }
+
+    /// As on Linux before 6.5, or in a container whose seccomp profile refuses the call: all memory is taken and
+    /// asked for when the arena is made.
+    #[test]
+    fn where_the_kernel_tells_nothing_all_memory_is_taken() {
+        let sparse = File::create("test", BYTES, HugePages::No).unwrap();
+        sparse.offer().unwrap();
+        let tried = std::thread::spawn(move || {
+            refuse_cachestat();
+            assert!(!backing::is_told(&sparse));
+            let passed = sparse.descriptor().try_clone_to_owned().unwrap();
+            let refused = Arena::adopt_for_both(passed, BYTES).unwrap().unwrap_err();
+            assert!(refused.contains("cachestat"), "{refused}");
+            let (own, theirs) = both();
+            assert_eq!(taken(&own.file), BYTES);
+            assert!(theirs.is_backed(0, BYTES));
+        });
+        tried.join().unwrap();
+    }
+
+    /// Has the kernel answer cachestat(2) with ENOSYS, for as long as this thread lives.
+    fn refuse_cachestat() {
+        let step = |code: u32, jt: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+        let mut program = [
+            // The number of the call, at the beginning of what is looked at.
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, backing::SYS_CACHESTAT as u32),
+            step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+            step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        ];
+        let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        // SAFETY: the kernel reads the program, which is live; both settings are of this thread alone.
+        let refused = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program, 0, 0) == 0
+        };
+        assert!(refused, "{}", std::io::Error::last_os_error());
     }
 
     /// Of the mapping that begins at `base`; see proc_pid_smaps(5).

@@ -8,12 +8,15 @@
 //! - Who receives reads a mapping only where the pages are known to have memory ([`Backing::is_backed`]), and uses
 //!   pread(2) elsewhere, which reads zeros from a hole and allocates nothing.
 //!
+//! Who writes to a peer's arena ([`crate::Arena::adopt_for_both`]) asks as well, and refuses what has no memory.
+//!
 //! Invariant: a page that is marked keeps its memory for ever. A seal against writing also forbids to punch holes
 //! (shmem_fallocate in mm/shmem.c), and pages that were swapped out come back at the expense of who had them. Without
 //! that seal no page of a peer's arena is ever marked.
 //!
-//! A marked range costs the test of a bit a page. An unmarked one costs one cachestat(2), which takes no lock that
-//! the peer could hold; lseek(2) with SEEK_HOLE would take that of the inode, for as long as the peer likes.
+//! A marked range costs the test of a word for 64 pages. An unmarked word costs one cachestat(2), which takes no lock
+//! that the peer could hold; lseek(2) with SEEK_HOLE would take that of the inode, for as long as the peer likes. A
+//! peer cannot make that dear: each call looks at 64 pages at most, and marks one at least or ends the exchange.
 
 use crate::error::Error;
 use crate::memory::{File, Mapping, PAGE};
@@ -24,7 +27,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 /// Number of cachestat(2), the same on every architecture.
-const SYS_CACHESTAT: libc::c_long = 451;
+pub(crate) const SYS_CACHESTAT: libc::c_long = 451;
 
 /// One bit for each page of an arena.
 #[derive(Debug)]
@@ -122,12 +125,35 @@ impl Backing {
 
     #[cold]
     fn is_backed_now(&self, file: &File, pages: Range<usize>) -> bool {
-        let is_backed = file.is_huge() || pages_with_memory(file, &pages) == Ok(pages.len());
-        if is_backed {
-            self.mark(&pages);
-        }
-        is_backed
+        (pages.start / 64..pages.end.div_ceil(64)).all(|word| {
+            let part = pages.start.max(word * 64)..pages.end.min((word + 1) * 64);
+            let is_backed = self.is_marked(&part)
+                || pages_with_memory(file, &part)
+                    .map_or_else(|_| file.is_huge(), |found| found == part.len());
+            if is_backed {
+                self.mark(&part);
+            }
+            is_backed
+        })
     }
+
+    /// The longest run of marked bytes among the first `bytes`.
+    pub(crate) fn longest_run(&self, bytes: usize) -> Range<usize> {
+        let (mut longest, mut start) = (0..0, 0);
+        for page in 0..bytes.div_ceil(PAGE) {
+            if !self.is_marked(&(page..page + 1)) {
+                start = page + 1;
+            } else if page + 1 - start > longest.len() {
+                longest = start..page + 1;
+            }
+        }
+        longest.start * PAGE..bytes.min(longest.end * PAGE)
+    }
+}
+
+/// Whether the kernel tells this process which pages have memory, page by page.
+pub(crate) fn is_told(file: &File) -> bool {
+    pages_with_memory(file, &(0..1)).is_ok()
 }
 
 /// Number of pages of a range that have memory, be it swapped out.
@@ -144,8 +170,9 @@ fn pages_with_memory(file: &File, pages: &Range<usize>) -> Result<usize, Errno> 
     }
 }
 
-/// Whether all of a file has memory, for one that nobody can write to. Where there is no cachestat(2) (before Linux 6.5)
-/// the kernel is asked for the first hole.
+/// Whether all of a file has memory, for one that nobody can punch holes into. Where there is no cachestat(2) (before
+/// Linux 6.5) the kernel is asked for the first hole, which it also takes a page for that was allocated and never
+/// touched.
 ///
 /// # Errors
 /// The error of lseek(2), where that is asked.
@@ -193,6 +220,10 @@ mod tests {
         // SAFETY: mapped for writing, and nobody else has it.
         unsafe { mapping.base().write(1) };
         assert!(theirs.is_backed(&file, 0, 4 * PAGE));
+        assert_eq!(theirs.longest_run(file.bytes()), 0..4 * PAGE);
+        theirs.mark(&(5..8));
+        assert_eq!(theirs.longest_run(file.bytes()), 0..4 * PAGE);
+        assert_eq!(theirs.longest_run(8 * PAGE - 7), 0..4 * PAGE);
         // Of what can lose its memory again nothing is believed.
         assert!(!Backing::new(file.bytes(), false).is_backed(&file, 0, 1));
         assert_eq!(is_whole(&file), Ok(false));

@@ -83,12 +83,39 @@ impl File {
         }
     }
 
+    /// Maps a file that a peer passed on for both to write, and seals it against everybody else: pages that have memory
+    /// keep it, since who cannot write to a file cannot punch holes into it either. A file can be adopted so once.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the kernel does not map it; inside, the reason why it is not what it should be.
+    pub fn adopt_for_both(
+        descriptor: OwnedFd,
+        bytes: usize,
+    ) -> Result<Result<(File, Mapping), String>, Error> {
+        let file = match File::adopt(descriptor, bytes, SEALS_FIXED) {
+            Ok(file) => file,
+            Err(what) => return Ok(Err(what)),
+        };
+        if file.keeps_memory() {
+            return Ok(Err("passed memory that is sealed against writing, as it is once it was used".into()));
+        }
+        let mapping = file.map(true)?;
+        // Behind the mapping, which the seal would not allow.
+        match fcntl_add_seals(&file.descriptor, FIXED | SealFlags::FUTURE_WRITE) {
+            Ok(()) => Ok(Ok((file, mapping))),
+            Err(Errno::PERM) => {
+                Ok(Err("passed memory that it does not let be sealed against writing".into()))
+            }
+            Err(error) => Err(Error::io("take the right to write to memory away", error)),
+        }
+    }
+
     /// Its size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes all of its memory now, and not as it is touched.
+    /// Takes all of its memory now, and not as it is touched. Until it is, lseek(2) finds holes there.
     ///
     /// # Errors
     /// What the kernel says, where there is not so much.
@@ -151,6 +178,11 @@ impl File {
         self.seal(FIXED, "fix the size of memory")
     }
 
+    /// Nobody can resize it, and a peer can still seal it against other writers; see [`File::adopt_for_both`].
+    pub fn offer(&self) -> Result<(), Error> {
+        self.seal(SealFlags::SHRINK | SealFlags::GROW, "fix the size of memory")
+    }
+
     /// Nobody can resize it, and nobody can write to it but through mappings that there are already.
     pub fn fix_writers(&self) -> Result<(), Error> {
         self.seal(FIXED | SealFlags::FUTURE_WRITE, "take the right to write to memory away")
@@ -176,37 +208,46 @@ impl File {
         fcntl_add_seals(&self.descriptor, seals).map_err(|error| Error::io(what, error))
     }
 
-    /// New memory of a fixed size for rings, mapped: so many words, all zero.
+    /// New memory of a fixed size for rings, mapped: so many words, all zero. Of what both write all memory is taken.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn create_words(words: usize, writers: Writers) -> Result<(File, Shared), Error> {
         let file = File::create("bywash-control", words * 8, HugePages::No)?;
-        let shared = file.map_words()?;
+        let mapping = file.map(true)?;
         match writers {
-            Writers::Both => file.fix_size()?,
+            Writers::Both => {
+                mapping.populate(0, mapping.bytes)?;
+                file.offer()?;
+            }
             Writers::Owner => file.fix_writers()?,
         }
+        let shared = file.words(mapping);
         Ok((file, shared))
     }
 
-    /// Maps the words of a file that cannot be shrunk.
-    fn map_words(&self) -> Result<Shared, Error> {
-        let mapping = Arc::new(self.map(true)?);
+    /// The words of a file that cannot be shrunk, in a mapping of all of it for writing.
+    fn words(&self, mapping: Mapping) -> Shared {
+        let mapping = Arc::new(mapping);
         let base: *const AtomicU64 = mapping.base().cast();
         // SAFETY: mapped for reading and writing, page-aligned, sealed against shrinking, and used through
         // `Shared` only; the mapping goes with the last of them.
-        Ok(unsafe { Shared::new(base, self.bytes / 8, mapping) })
+        unsafe { Shared::new(base, self.bytes / 8, mapping) }
     }
 
-    /// Words that a peer passed on, if they are what they should be: the outer error is of this end.
+    /// Words that a peer passed on, if they are what they should be and the peer has taken all of their memory, which they
+    /// keep: whoever touches a page first pays for it. A file can be adopted so once.
     ///
     /// # Errors
-    /// What the kernel says; or, inside, what the peer did wrong.
+    /// [`Error::Io`] if the kernel does not map them; inside, the reason why they are not what they should be.
     pub fn adopt_words(descriptor: OwnedFd, words: usize) -> Result<Result<Shared, String>, Error> {
-        match File::adopt(descriptor, words * 8, SEALS_FIXED) {
-            Ok(file) => file.map_words().map(Ok),
-            Err(what) => Ok(Err(what)),
+        let (file, mapping) = match File::adopt_for_both(descriptor, words * 8)? {
+            Ok(adopted) => adopted,
+            Err(what) => return Ok(Err(what)),
+        };
+        match file.is_whole()? {
+            true => Ok(Ok(file.words(mapping))),
+            false => Ok(Err("passed rings of which it has not taken the memory".into())),
         }
     }
 
@@ -466,6 +507,49 @@ mod tests {
         let mapping = file.map(true).unwrap();
         assert_eq!(mapping.base() as usize % HUGE_PAGE, 0);
         assert!(mapping.collapse() <= 3 * HUGE_PAGE);
+    }
+
+    #[test]
+    fn what_both_write_keeps_the_memory_that_it_has() {
+        let pass = |file: &File| file.descriptor().try_clone_to_owned().unwrap();
+        let adopt = |file: &File| File::adopt_for_both(pass(file), file.bytes()).unwrap();
+        let offered = || {
+            let file = File::create("test", 2 * PAGE, HugePages::No).unwrap();
+            let mapping = file.map(true).unwrap();
+            file.offer().unwrap();
+            (file, mapping)
+        };
+        let (file, own) = offered();
+        own.populate(0, PAGE).unwrap();
+        let (_, theirs) = adopt(&file).unwrap();
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        assert_eq!(fallocate(file.descriptor(), hole, 0, PAGE as u64), Err(Errno::PERM));
+        // SAFETY: advice on the pages of a live mapping, whose bytes nobody relies on.
+        assert_eq!(unsafe { libc::madvise(own.base().cast(), PAGE, libc::MADV_REMOVE) }, -1);
+        assert_eq!(fstat(file.descriptor()).unwrap().st_blocks * 512, PAGE as i64);
+        // Both still write, in what there was and in what there was not.
+        for (mapping, other, at) in [(&own, &theirs, 0), (&theirs, &own, PAGE)] {
+            // SAFETY: both are mapped, of one file that nobody else has.
+            unsafe { mapping.base().add(at).write_volatile(7) };
+            // SAFETY: as above.
+            assert_eq!(unsafe { other.base().add(at).read_volatile() }, 7);
+        }
+        assert!(adopt(&file).unwrap_err().contains("sealed against writing"), "it was adopted twice");
+        let (file, _own) = offered();
+        file.fix_size().unwrap();
+        assert!(adopt(&file).unwrap_err().contains("let be sealed"));
+    }
+
+    #[test]
+    fn rings_whose_memory_was_not_taken_are_not_adopted() {
+        let pass = |file: &File| file.descriptor().try_clone_to_owned().unwrap();
+        let (file, _words) = File::create_words(2 * PAGE / 8, Writers::Both).unwrap();
+        assert!(File::adopt_words(pass(&file), 2 * PAGE / 8).unwrap().is_ok());
+        let file = File::create("test", 2 * PAGE, HugePages::No).unwrap();
+        fallocate(file.descriptor(), FallocateFlags::empty(), 0, PAGE as u64).unwrap();
+        file.offer().unwrap();
+        let refused = File::adopt_words(pass(&file), 2 * PAGE / 8).unwrap();
+        assert!(refused.unwrap_err().contains("not taken"));
     }
 
     #[test]

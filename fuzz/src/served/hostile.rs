@@ -4,11 +4,10 @@ use super::{BLOCK, CHUNK, Served};
 use crate::{Few, Kind, Packet, Ring, Value, Where, hello};
 use arbitrary::{Arbitrary, Result, Unstructured};
 use bywash_link::{Messages, socket_pair};
-use bywash_peers::{FIXED, Words, memory, send};
+use bywash_peers::{Words, offered, send};
 use bywash_protocol::layout::FUA;
 use bywash_protocol::{Access, Answer, Ask, Code, VERSION};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -149,35 +148,19 @@ impl<'a> Arbitrary<'a> for Deed {
     }
 }
 
-/// Control memory and an arena: the same ones for many inputs, since the kernel takes long to make them and longer to
-/// take them away.
+/// Control memory and an arena, all zeros. The server that has them takes the right to write to them from everybody else,
+/// so that each client needs its own.
 struct Room {
     files: [OwnedFd; 2],
     control: Words,
     arena: Words,
 }
 
-/// Rooms that there are: one for each client of an input, and one for whoever comes before another has gone.
-const ROOMS: usize = 8;
-
-thread_local! {
-    static ALL: Vec<Arc<Room>> = (0..ROOMS).map(|_| Arc::new(Room::new())).collect();
-}
-
 impl Room {
     fn new() -> Room {
-        let files = [memory(CONTROL_BYTES, FIXED), memory(ARENA, FIXED)];
+        let files = [offered(CONTROL_BYTES), offered(ARENA)];
         let (control, arena) = (Words::map(&files[0], CONTROL_BYTES), Words::map(&files[1], ARENA));
         Room { files, control, arena }
-    }
-
-    /// One that nobody has, all zeros.
-    fn take() -> Arc<Room> {
-        let free = ALL.with(|rooms| rooms.iter().find(|room| Arc::strong_count(room) == 1).cloned());
-        let room = free.expect("fewer clients than rooms");
-        room.control.clear();
-        room.arena.clear();
-        room
     }
 }
 
@@ -185,7 +168,7 @@ impl Room {
 pub struct Hostile {
     messages: Messages,
     socket: Option<OwnedFd>,
-    room: Arc<Room>,
+    room: Room,
     known: Vec<Known>,
     /// It could administer: then it leaves alone what an administrator may do.
     is_administrator: bool,
@@ -198,11 +181,6 @@ pub struct Hostile {
     is_over: bool,
 }
 
-/// Makes what is made once, so that none of it is made during an input.
-pub(super) fn prepare() {
-    ALL.with(|_| ());
-}
-
 impl Hostile {
     /// It comes over a connection, and has its channel made.
     pub fn come(
@@ -213,7 +191,7 @@ impl Hostile {
     ) -> Hostile {
         let messages = served.greet(connection);
         let (here, there) = socket_pair().unwrap();
-        let room = Room::take();
+        let room = Room::new();
         let said = hello(b"bywash c", 1, CLIENT, ARENA as u64, [DEPTH as u32; 2]);
         assert!(send(&here, &said, &room.files.each_ref().map(AsRawFd::as_raw_fd)));
         assert_eq!(served.ask(&messages, &Ask::Channel {}, &[there.as_fd()]).unwrap().0, Answer::Done {});

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 /// Longest time that a call may take beyond what it was asked to wait.
 pub const LIMIT: Duration = Duration::from_secs(2);
 /// Seals against resizing.
-pub const FIXED: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+pub const FIXED: i32 = OFFERED | libc::F_SEAL_SEAL;
+/// Seals of memory that a channel's client offers, which its server seals further.
+pub const OFFERED: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 /// Memory with seals.
 pub fn memory(bytes: usize, seals: i32) -> OwnedFd {
@@ -24,6 +26,24 @@ pub fn memory(bytes: usize, seals: i32) -> OwnedFd {
             assert_eq!(libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals), 0);
         }
         file
+    }
+}
+
+/// Memory of which every page is taken, as a channel's client offers it: of a fixed size, and not sealed further.
+pub fn offered(bytes: usize) -> OwnedFd {
+    let file = memory(bytes, OFFERED);
+    // SAFETY: a system call on a live descriptor.
+    assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as i64) }, 0);
+    file
+}
+
+/// Bytes of memory that a file has.
+pub fn taken(file: &OwnedFd) -> usize {
+    // SAFETY: the kernel fills a live structure.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        assert_eq!(libc::fstat(file.as_raw_fd(), &mut status), 0);
+        status.st_blocks as usize * 512
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::choices::options;
 use bywash_container::{Options, Path, socket_pair};
-use bywash_peers::{FIXED, Words, memory, receive, send};
+use bywash_peers::{FIXED, Words, memory, offered, receive, send};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Release;
 
@@ -84,7 +84,9 @@ pub fn meet_with(class: &str, options: Options) -> (Path, Liar) {
 /// As [`meet_with`], where the liar brings this arena.
 pub fn meet_over(class: &str, options: Options, arena: OwnedFd) -> (Path, Liar) {
     let (here, there) = socket_pair().unwrap();
-    let control = memory(CONTROL_BYTES, FIXED);
+    let control = offered(CONTROL_BYTES);
+    // When the victim has it nobody can map it for writing any more.
+    let to_victim = Words::map(&control, CONTROL_BYTES);
     let hello = match class {
         "sealed" => Hello { flags: SEALED, arena_bytes: 0, ..HONEST },
         _ => HONEST,
@@ -96,7 +98,6 @@ pub fn meet_over(class: &str, options: Options, arena: OwnedFd) -> (Path, Liar) 
     let (greeting, from_hello) = receive(&there);
     assert_eq!(greeting[..8], *b"bywash p");
     let from_victim = Words::map(&from_hello[0], CONTROL_BYTES);
-    let to_victim = Words::map(&control, CONTROL_BYTES);
     (path, Liar { socket: there, to_victim, from_victim, arena, from_hello })
 }
 

@@ -7,6 +7,9 @@
 //!   its next command at each device ──► the device refers to what is pinned (some 10 us)
 //! ```
 //!
+//! What is pinned is the longest part of the arena of which all memory has come with requests; of others the kernel looks up
+//! the pages each time, as before.
+//!
 //! Invariant: the core never takes or lets go of pages. A helper pins them, and what is pinned is kept beside the client's
 //! channel until that goes, after every device has forgotten it, to a helper of the user's. Pinned memory is memory of the
 //! user's arenas, which limits count whether it is used or not.
@@ -70,7 +73,7 @@ impl Client {
         let channel = self.channel.as_mut()?;
         let Arena::Moved(moved) = &mut channel.arena else { return None };
         *moved += bytes;
-        let arena = channel.memories.arena()?.len() as u64;
+        let arena = channel.memories.arena_bytes() as u64;
         if *moved < MOVED_FACTOR * arena {
             return None;
         }
@@ -127,7 +130,8 @@ pub(super) fn have_pinned(
 
 #[expect(unsafe_code, reason = "the kernel is told where a client's arena is")]
 fn pin(arena: Arc<Memories>) -> Result<Pinned, Error> {
-    let (base, bytes) = arena.arena().map_or((std::ptr::null_mut(), 0), |all| (all.as_ptr(), all.len()));
+    // No more: to pin what nobody has touched would take memory at the server's expense.
+    let (base, bytes) = arena.used().map_or((std::ptr::null_mut(), 0), |used| (used.as_ptr(), used.len()));
     // SAFETY: the arena is mapped for reading and writing as long as `Memories` is there, and no reference leads there.
     unsafe { Region::new(base, bytes, arena) }.pin()
 }

@@ -1,12 +1,13 @@
 //! Clients that lie, break off, or ask for more than they may: refused, counted, and nobody else notices.
 
+use crate::by_hand::{ByHand, WORDS};
 use crate::peer::{LIMIT, Peer, Served, pattern};
 use bywash_channel::{Options as ChannelOptions, Submission, Wait};
 use bywash_link::{Messages, connect, socket_pair};
-use bywash_peers::{FIXED, Random, Words, memory, rounds, send};
+use bywash_peers::{Random, offered, rounds, send};
 use bywash_protocol::layout::{Opcode, PIECES_MAX, Piece, Status};
 use bywash_protocol::{Access, Answer, Ask, Code, MESSAGE_BYTES_MAX, VERSION};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -247,17 +248,9 @@ fn who_rings_all_the_time_is_not_heard() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let peer = served.peer();
-                let (control, arena) = (memory(WORDS * 8, FIXED), memory(1 << 16, FIXED));
-                let (here, there) = socket_pair().unwrap();
-                let mut hello = b"bywash c".to_vec();
-                for word in [1u32, 1, 1 << 16, 0, DEPTH as u32, DEPTH as u32] {
-                    hello.extend(word.to_le_bytes());
-                }
-                assert!(send(&here, &hello, &[control.as_raw_fd(), arena.as_raw_fd()]));
-                peer.ask_with(Ask::Channel {}, &[there.as_fd()]).unwrap();
+                let liar = ByHand::over(served.peer(), &offered(1 << 16), 1 << 16).unwrap();
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    send(&here, &[1], &[]);
+                    send(&liar.socket, &[1], &[]);
                 }
             });
         }
@@ -272,10 +265,6 @@ fn who_rings_all_the_time_is_not_heard() {
     });
 }
 
-/// Entries of a small channel's rings, and its control memory as crates/channel/src/layout.rs draws it.
-const DEPTH: usize = 4;
-const WORDS: usize = (32 + DEPTH * 8) + (32 + DEPTH * 2);
-
 #[test]
 fn a_ring_with_rubbish_ends_that_channel_alone() {
     let served = Served::memory();
@@ -286,16 +275,7 @@ fn a_ring_with_rubbish_ends_that_channel_alone() {
     for round in 0..rounds(100) {
         let peer = served.peer();
         let theirs = peer.open("log", Access::ReadWrite).unwrap().grant;
-        let (control, arena) = (memory(WORDS * 8, FIXED), memory(1 << 16, FIXED));
-        let words = Words::map(&control, WORDS * 8);
-        let (here, there) = socket_pair().unwrap();
-        // A client with this arena and these rings.
-        let mut hello = b"bywash c".to_vec();
-        for word in [1u32, 1, 1 << 16, 0, DEPTH as u32, DEPTH as u32] {
-            hello.extend(word.to_le_bytes());
-        }
-        assert!(send(&here, &hello, &[control.as_raw_fd(), arena.as_raw_fd()]));
-        peer.ask_with(Ask::Channel {}, &[there.as_fd()]).unwrap();
+        let liar = ByHand::over(peer, &offered(1 << 16), 1 << 16).unwrap();
         for _ in 0..50 {
             // Rubbish, near what could be right: a turn, a tag, a grant, a place.
             let word = match random.below(4) {
@@ -304,11 +284,11 @@ fn a_ring_with_rubbish_ends_that_channel_alone() {
                 2 => theirs,
                 _ => random.below(1 << 17),
             };
-            words.set(random.below(WORDS as u64) as usize, word);
+            liar.control.set(random.below(WORDS as u64) as usize, word);
         }
         good.write(grant, 0, &pattern(round, 4096)).unwrap();
         assert_eq!(good.read(grant, 0, 4096).unwrap(), pattern(round, 4096));
-        drop((peer, here));
+        drop(liar);
     }
     served.until("they are gone", |status| status.clients.len() == 1);
 }

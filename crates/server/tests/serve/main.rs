@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attack;
+mod by_hand;
 mod crowd;
 mod device;
 mod faults;

@@ -1,12 +1,15 @@
-//! Memory that clients have the server map and touch: all of a user's is charged before, and given back behind.
+//! Memory that clients have the server map and touch: all of a user's is charged before, and given back behind; and the
+//! kernel charges none of it to the server.
 
 use crate::attack::{as_attacker, check_victim, serving};
+use crate::by_hand::{ByHand, hello};
 use crate::peer::{LIMIT, Peer};
 use crate::process::Serving;
+use crate::registered::{can_be_taken_over, wait_until};
 use bywash_channel::{Client, Error, Options as ChannelOptions, Submission, Wait};
-use bywash_link::socket_pair;
-use bywash_peers::{FIXED, memory, send};
-use bywash_protocol::layout::Opcode;
+use bywash_link::{PAGE, socket_pair};
+use bywash_peers::{FIXED, OFFERED, Words, memory, send, taken};
+use bywash_protocol::layout::{Opcode, PIECE_BYTES, Status};
 use bywash_protocol::{Access, Answer, Ask, Code, Refused};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -22,13 +25,16 @@ const PIECE: usize = 1 << 20;
 /// Memory that a server takes for clients besides what they pass.
 const SLACK: u64 = 4 << 20;
 
+/// Time after which a channel that has answered nothing is taken for lost.
+const SILENCE: Duration = Duration::from_millis(200);
+
 /// Memory of others that the server has touched and has mapped.
 fn touched(serving: &Serving) -> u64 {
     let process = serving.process();
     process.resident - process.anonymous
 }
 
-/// A client with an arena of which no page has memory yet.
+/// A client with an arena of which no page has memory before it submits it.
 fn sparse(socket: &Path) -> Result<Peer, Refused> {
     let mut peer = Peer::connect(socket);
     let (here, there) = socket_pair().unwrap();
@@ -59,10 +65,10 @@ fn fill(peer: &mut Peer) {
     assert!(kept.len() * PIECE > ARENA / 2, "{} pieces", kept.len());
 }
 
-/// Arenas without memory, of which the server touches every page, over more connections than the user's limit lets have
-/// them: the server has no more of them than the limit, and nothing when the clients have gone.
+/// Arenas that get memory as they are used, of which the server touches every page, over more connections than the
+/// user's limit lets have them: the server has no more of them than the limit, and nothing when the clients have gone.
 #[test]
-fn sparse_arenas_are_charged_before_they_are_touched() {
+fn arenas_are_charged_before_they_are_touched() {
     let Some(serving) = serving("fast=mem:16M,pages=4K", "[default]\narena = \"64M\"") else { return };
     let socket = serving.socket();
     let mut victim = serving.peer().with_channel();
@@ -111,12 +117,8 @@ fn an_arena_beyond_all_limits_is_refused_untouched() {
     check_victim(&serving, &mut victim, grant, 1);
     let before = serving.process();
     as_attacker(|| {
-        // Rings of eight entries, as crates/channel/src/layout.rs has them.
         let (control, arena) = (memory(4096, FIXED), memory(BYTES, FIXED));
-        let mut hello = b"bywash c".to_vec();
-        hello.extend([1u32, 1].iter().flat_map(|word| word.to_le_bytes()));
-        hello.extend((BYTES as u64).to_le_bytes());
-        hello.extend([8u32; 2].iter().flat_map(|word| word.to_le_bytes()));
+        let hello = hello(BYTES as u64, 8);
         let offered: Vec<_> = (0..16)
             .map(|_| {
                 let peer = Peer::connect(&socket);
@@ -143,4 +145,66 @@ fn an_arena_beyond_all_limits_is_refused_untouched() {
         thread::sleep(Duration::from_millis(10));
     }
     check_victim(&serving, &mut victim, grant, 2);
+}
+
+/// Requests whose memory is not there yet, at every kind of device: the server takes none for them, which would count as its
+/// own and stay as long as the attacker keeps the arena.
+#[test]
+fn an_arena_without_memory_gets_none_from_the_server() {
+    const BYTES: usize = 1 << 20;
+    let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
+    serving.peer().create_as("slow", "disk", 1 << 20, 0, 0o666).unwrap();
+    let socket = serving.socket();
+    let mut victim = serving.peer().with_channel();
+    let grant = victim.open("log", Access::ReadWrite).unwrap().grant;
+    as_attacker(|| {
+        for volume in ["log", "slow"] {
+            for opcode in [Opcode::Read, Opcode::Write, Opcode::CompareAndWrite, Opcode::ReadMany] {
+                let arena = memory(BYTES, OFFERED);
+                let words = Words::map(&arena, BYTES);
+                words.set(0, 7);
+                let mut attacker = ByHand::over(Peer::connect(&socket), &arena, BYTES).unwrap();
+                let grant = attacker.peer.open(volume, Access::ReadWrite).unwrap().grant;
+                // What has memory is served.
+                let page = [grant, 0, PAGE as u64, 0, 0, 0];
+                let done = attacker.request(Opcode::Read, page, (0, PAGE), LIMIT);
+                assert_eq!((done, taken(&arena)), (Some(Status::Done), PAGE));
+                let (arguments, length) = match opcode {
+                    Opcode::ReadMany => ([1, 0, 0, 0, 0, 0], PIECE_BYTES),
+                    Opcode::CompareAndWrite => ([grant, 0, 512, 0, 0, 0], 1024),
+                    _ => ([grant, 0, BYTES as u64 / 2, 0, 0, 0], BYTES / 2),
+                };
+                let done = attacker.request(opcode, arguments, (BYTES / 2, length), SILENCE);
+                assert_eq!((done, taken(&arena)), (None, PAGE), "{opcode:?} at {volume}");
+            }
+        }
+    });
+    check_victim(&serving, &mut victim, grant, 1);
+}
+
+/// An arena of which half has memory is used until it is pinned: the other half still has none.
+#[test]
+fn pinning_an_arena_takes_no_memory() {
+    const BYTES: usize = 1 << 20;
+    const USED: usize = BYTES / 2;
+    let serving = Serving::start("fast=mem:8M,pages=4K", "");
+    let (some, large) = (serving.registered(USED as u64), serving.registered(BYTES as u64));
+    if serving.registered(0) == 0 || !can_be_taken_over() {
+        return eprintln!("skipped: io_uring of this kernel registers nothing for others");
+    }
+    serving.peer().create("log", "disk", BYTES as u64);
+    let arena = memory(BYTES, OFFERED);
+    let words = Words::map(&arena, BYTES);
+    (0..USED / 8).step_by(512).for_each(|at| words.set(at, 7));
+    let mut client = ByHand::over(serving.peer(), &arena, BYTES).unwrap();
+    let grant = client.peer.open("log", Access::ReadWrite).unwrap().grant;
+    let arguments = [grant, 0, USED as u64, 0, 0, 0];
+    wait_until("it is registered", || {
+        for opcode in [Opcode::Write, Opcode::Read] {
+            assert_eq!(client.request(opcode, arguments, (0, USED), LIMIT), Some(Status::Done));
+        }
+        // With the helper's ring and with the device's.
+        serving.registered(USED as u64) == some + 2
+    });
+    assert_eq!((taken(&arena), serving.registered(BYTES as u64)), (USED, large));
 }

@@ -11,7 +11,7 @@ const ARENA: u64 = 4 << 20;
 const PIECE: u64 = 64 << 10;
 
 /// Returns whether rings can take over what others have registered (Linux 6.13).
-fn can_be_taken_over() -> bool {
+pub fn can_be_taken_over() -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map_while(|text| text.parse().ok());
     (numbers.next(), numbers.next()) >= (Some(6u32), Some(13u32))

@@ -1,0 +1,79 @@
+//! A client that makes its rings and its arena by hand, so that it can also make them wrong.
+
+use crate::peer::Peer;
+use bywash_channel::socket_pair;
+use bywash_peers::{Words, offered, send};
+use bywash_protocol::layout::{Opcode, Status};
+use bywash_protocol::{Ask, Refused};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::{Duration, Instant};
+
+/// Entries of its rings.
+const DEPTH: usize = 4;
+/// Its control memory, as crates/ring/src/layout.rs and crates/channel/src/layout.rs draw it.
+const RING_HEAD: usize = 32;
+const REQUEST: usize = 8;
+const COMPLETION: usize = 2;
+const COMPLETIONS: usize = RING_HEAD + DEPTH * REQUEST;
+/// Words of its control memory.
+pub const WORDS: usize = COMPLETIONS + RING_HEAD + DEPTH * COMPLETION;
+
+/// The hello of a channel's client, as crates/link/src/hello.rs draws it.
+pub fn hello(arena_bytes: u64, depth: u32) -> Vec<u8> {
+    let mut hello = b"bywash c".to_vec();
+    hello.extend([1u32, 1].iter().flat_map(|word| word.to_le_bytes()));
+    hello.extend(arena_bytes.to_le_bytes());
+    hello.extend([depth; 2].iter().flat_map(|word| word.to_le_bytes()));
+    hello
+}
+
+/// The client, with its channel.
+pub struct ByHand {
+    pub peer: Peer,
+    pub socket: OwnedFd,
+    pub control: Words,
+    submitted: u64,
+}
+
+impl ByHand {
+    /// Offers an arena of so many bytes.
+    pub fn over(peer: Peer, arena: &OwnedFd, bytes: usize) -> Result<ByHand, Refused> {
+        let control = offered(WORDS * 8);
+        // When the server has them nobody can map them for writing any more.
+        let words = Words::map(&control, WORDS * 8);
+        let (here, there) = socket_pair().unwrap();
+        let files = [control.as_raw_fd(), arena.as_raw_fd()];
+        assert!(send(&here, &hello(bytes as u64, DEPTH as u32), &files));
+        peer.ask_with(Ask::Channel {}, &[there.as_fd()])?;
+        Ok(ByHand { peer, socket: here, control: words, submitted: 0 })
+    }
+
+    /// A request with so many bytes of the arena from `offset` on, and its status; none if there is none for so long.
+    pub fn request(
+        &mut self,
+        opcode: Opcode,
+        arguments: [u64; 6],
+        (offset, length): (usize, usize),
+        limit: Duration,
+    ) -> Option<Status> {
+        let (place, turn) = (self.submitted as usize % DEPTH, self.submitted / DEPTH as u64 + 1);
+        let entry = RING_HEAD + place * REQUEST;
+        self.control.set(entry + 1, (length as u64) << 32 | (offset / 64) as u64);
+        (0..6).for_each(|number| self.control.set(entry + 2 + number, arguments[number]));
+        self.control.at(entry).store((opcode as u64) << 32 | turn, Release);
+        self.submitted += 1;
+        let done = self.control.at(COMPLETIONS + RING_HEAD + place * COMPLETION);
+        let end = Instant::now() + limit;
+        while done.load(Acquire) & 0xffff_ffff != turn {
+            // The server sleeps, or is about to.
+            send(&self.socket, &[1], &[]);
+            if Instant::now() > end {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.control.set(COMPLETIONS, self.submitted);
+        Status::of((done.load(Acquire) >> 32) as u16)
+    }
+}
