@@ -1,55 +1,58 @@
-//! What only the server's administrator may ask: its own user, and root.
+//! Operations that the server allows only to its administrators: the user that it runs as, and root.
 
 use crate::client::Client;
 use crate::error::Error;
 use bywash_protocol::Ask;
 
-/// A volume that is to be made.
+/// Description of a volume to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewVolume {
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
-    /// The device that it is to be on.
+    /// Name of the device that the volume is created on.
     pub device: String,
-    /// How large, at least.
+    /// Least size, in bytes.
     pub bytes: u64,
-    /// Whose it is.
+    /// User id of the owner.
     pub owner: u32,
-    /// Its group.
+    /// Group id.
     pub group: u32,
-    /// Who may do what, as chmod(1) has it: bits to read and to write.
+    /// Permission bits as of chmod(2): read and write, for the owner, the group and all others.
     pub mode: u16,
 }
 
-/// Who may do what with a volume: what is none stays as it is.
+/// Changes to the permissions of a volume: a field that is `None` changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// Whose it is.
+    /// New owner, as a user id.
     pub owner: Option<u32>,
-    /// Its group.
+    /// New group, as a group id.
     pub group: Option<u32>,
-    /// Who may do what.
+    /// New permission bits, as in [`NewVolume::mode`].
     pub mode: Option<u16>,
-    /// Whether nobody may write it.
+    /// True to forbid writing to every user, false to allow it again.
     pub read_only: Option<bool>,
 }
 
-/// None of these is asked again when the server goes meanwhile: whether it was done is then unknown.
+/// Operations of an administrator. None of them is repeated when the server dies meanwhile: the operation may
+/// or may not have been carried out then.
 impl Client {
-    /// Makes a volume.
+    /// Creates a volume.
     ///
     /// # Errors
-    /// [`Error::Refused`], or what became of the server.
+    /// [`Error::Refused`] if the server refuses, for example because this program is no administrator;
+    /// [`Error::TimedOut`] if the server does not reply in time; [`Error::Gone`] or [`Error::Broken`] if the
+    /// connection ends; [`Error::Forked`] in a forked child; [`Error::Io`] if a system call fails.
     pub fn create(&self, volume: NewVolume) -> Result<(), Error> {
         let NewVolume { name, device, bytes, owner, group, mode } = volume;
         let what = format!("cannot make {name}");
         self.administer(&Ask::Create { volume: name, device, bytes, owner, group, mode }, || what.clone())
     }
 
-    /// Makes a volume larger or smaller; grants of a smaller one are taken back.
+    /// Makes a volume larger or smaller. Making it smaller revokes its grants.
     ///
     /// # Errors
-    /// As [`Client::create`].
+    /// Same as [`Client::create`].
     pub fn resize(&self, volume: &str, bytes: u64) -> Result<(), Error> {
         let ask = Ask::Resize { volume: volume.into(), bytes };
         self.administer(&ask, || format!("cannot resize {volume}"))
@@ -58,35 +61,35 @@ impl Client {
     /// Gives a volume another name.
     ///
     /// # Errors
-    /// As [`Client::create`].
+    /// Same as [`Client::create`].
     pub fn rename(&self, volume: &str, to: &str) -> Result<(), Error> {
         let ask = Ask::Rename { volume: volume.into(), to: to.into() };
         self.administer(&ask, || format!("cannot rename {volume}"))
     }
 
-    /// Changes who may do what with a volume; its grants are taken back.
+    /// Changes the permissions of a volume and revokes its grants.
     ///
     /// # Errors
-    /// As [`Client::create`].
+    /// Same as [`Client::create`].
     pub fn permit(&self, volume: &str, permissions: Permissions) -> Result<(), Error> {
         let Permissions { owner, group, mode, read_only } = permissions;
         let ask = Ask::Permit { volume: volume.into(), owner, group, mode, read_only };
         self.administer(&ask, || format!("cannot change who may use {volume}"))
     }
 
-    /// Removes a volume; its grants are taken back and its contents cleared.
+    /// Removes a volume: revokes its grants and clears its contents.
     ///
     /// # Errors
-    /// As [`Client::create`].
+    /// Same as [`Client::create`].
     pub fn remove(&self, volume: &str) -> Result<(), Error> {
         let ask = Ask::Remove { volume: volume.into() };
         self.administer(&ask, || format!("cannot remove {volume}"))
     }
 
-    /// Takes back all grants of a volume, and waits until no request by them is under way.
+    /// Revokes all grants of a volume, and waits until no request that uses one of them is in flight.
     ///
     /// # Errors
-    /// As [`Client::create`].
+    /// Same as [`Client::create`].
     pub fn revoke(&self, volume: &str) -> Result<(), Error> {
         let ask = Ask::Revoke { volume: volume.into() };
         self.administer(&ask, || format!("cannot take back the grants of {volume}"))

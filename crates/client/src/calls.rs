@@ -1,8 +1,10 @@
 //! Synchronous calls of several threads over one channel.
 //!
-//! A channel has one end to submit and one to reap. Submitting takes no time, so that is done under a lock. Waiting
-//! does: whoever waits first takes the reaper out, and reaps *for all* without the lock, putting what was completed
-//! into its place; when its own has come it puts the reaper back, and wakes somebody who waits to take it.
+//! A channel has one end that submits and one that reaps. Submitting never waits, so a thread submits under
+//! the lock. Reaping waits. The first thread that waits takes the reaper out of the shared state and reaps
+//! *for all* threads without the lock, storing each completion in the place of its call. When its own
+//! completion has arrived the thread puts the reaper back and wakes the waiting threads, one of which takes
+//! it.
 //!
 //! ```text
 //!     a call's place:   free ──► reserved ──► under way ──► done ──► reserved ──► free
@@ -12,11 +14,12 @@
 //!                                                 └──► abandoned ──► free, when it is completed after all
 //! ```
 //!
-//! Who waits for room, and has nothing under way itself, leaves the reaping to those who have: room comes when a place
-//! becomes free, and that everybody hears. Only what was abandoned nobody else would reap.
+//! A thread that waits for a free place or for memory, and has no request in flight, leaves the reaping to
+//! the threads that have one: each place that becomes free wakes all waiting threads. Such a thread reaps
+//! only if all requests in flight were abandoned, since no other thread would then reap them.
 //!
-//! Invariant: while somebody waits for a completion, either the reaper is out with a thread that will come back within its
-//! limit, or a waiting thread has been woken that takes it. So nobody hangs, whoever gives up.
+//! Invariant: while a thread waits for a completion, either the reaper is with a thread that returns it
+//! within its timeout, or a woken thread is about to take it. So no thread hangs, whichever thread gives up.
 
 use crate::error::Error;
 use crate::options::Interrupt;
@@ -26,25 +29,26 @@ use bywash_channel::{Buffer, Buffers, Client, Completion, Reaper, Submission, Su
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What is waited for, in errors.
+/// Operation that the errors of this module name.
 const WHAT: &str = "a request";
-/// How long one reaps for others alone before one looks again whether there is room.
+/// Greatest time that a thread without a request in flight reaps before it looks for room again.
 const SLICE: Duration = Duration::from_millis(10);
-/// How often a program is asked whether a wait shall end.
+/// Interval between two calls of the program's interrupt function while a thread waits.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// Where a call stands.
+/// State of a call's place. A place is the entry of a call in [`State::places`]; its index is the request's
+/// user data.
 #[derive(Debug)]
 enum Place {
     Free,
     Reserved,
     UnderWay,
-    /// Nobody waits for it any more.
+    /// The request is in flight, and its thread has given up waiting for it.
     Abandoned,
     Done(Completion),
 }
 
-/// A channel that threads call over.
+/// A channel that several threads make synchronous calls over.
 #[derive(Debug)]
 pub(crate) struct Calls {
     state: Mutex<State>,
@@ -57,22 +61,23 @@ pub(crate) struct Calls {
 #[derive(Debug)]
 struct State {
     submitter: Submitter,
-    /// Out with a thread that reaps, or here.
+    /// The end of the channel that reaps; `None` while a thread reaps with it.
     reaper: Option<Reaper>,
     places: Vec<Place>,
     free: Vec<u32>,
     waiting: usize,
-    /// Threads that wait for a completion of their own.
+    /// Number of threads that wait for the completion of a request of their own.
     owners: usize,
     abandoned: usize,
-    /// Why there is no channel any more.
+    /// Error that ended the channel, if it has ended.
     end: Option<Error>,
-    /// Memory that a device may still write to; it goes with the channel.
+    /// Memory that a device may still write to; freed with the channel.
     lost: Vec<Buffer>,
 }
 
 impl Calls {
-    /// Over a channel, with what one waits for an answer, and who may end that.
+    /// Makes synchronous calls over `channel`. `limit` is the timeout that errors name; `interrupt` may end a
+    /// wait.
     pub(crate) fn over(channel: Client, limit: Duration, interrupt: Option<Interrupt>) -> Calls {
         let (depth, buffers) = (channel.depth(), channel.buffers());
         let (submitter, reaper) = channel.split();
@@ -90,9 +95,9 @@ impl Calls {
         Calls { state: Mutex::new(state), changed: Condvar::new(), buffers, limit, interrupt }
     }
 
-    /// Submits a request with `bytes` of memory (0: none), which `fill` fills, waits until `end` for its completion, and has
-    /// `finish` do with it what is to be done. The second answer is whether the request had been submitted, and may have
-    /// been done, when there was an error.
+    /// Submits a request with `bytes` of memory from the arena (0: none), which `fill` fills; waits until
+    /// `end` for the completion and passes it to `finish`. With an error returns true if the request had been
+    /// submitted, so that it may have been carried out.
     pub(crate) fn call<R>(
         &self,
         submission: Submission,
@@ -128,7 +133,7 @@ impl Calls {
         }
     }
 
-    /// A place, and memory.
+    /// Waits until `end` for a free place, and for `bytes` of memory if that is not 0.
     fn reserve(&self, bytes: usize, end: Instant) -> Result<(u32, Option<Buffer>), Error> {
         let mut place = None;
         let reserved = self.drive(false, end, |state| {
@@ -141,7 +146,7 @@ impl Calls {
             }
             match self.buffers.alloc(bytes) {
                 Ok(buffer) => Ok(Some((place, Some(buffer)))),
-                // Others have it, and will give it back.
+                // Other calls hold the memory and will free it.
                 Err(bywash_link::Error::UsedUp { .. }) if state.in_use() > 1 => Ok(None),
                 Err(error) => Err(Error::of_link(error, WHAT, self.limit)),
             }
@@ -157,7 +162,7 @@ impl Calls {
         if let Some(end) = &state.end {
             return Err(end.clone());
         }
-        // Before it can be completed.
+        // The place must be in flight before a completion can arrive.
         state.places[place as usize] = Place::UnderWay;
         state.submitter.submit(submission).map(drop).map_err(|refused| {
             let error = Error::of_link(refused.error, WHAT, self.limit);
@@ -168,22 +173,23 @@ impl Calls {
         })
     }
 
-    /// Makes a place free of which nothing is under way.
+    /// Makes a place free that has no request in flight.
     fn release(&self, place: u32) {
         let mut state = lock(&self.state);
         state.set_free(place);
         self.hand_on(&state);
     }
 
-    /// Somebody who waits goes on, and reaps if nobody does.
+    /// Wakes the threads that wait, if any: one of them takes the reaper if no thread reaps.
     fn hand_on(&self, state: &State) {
         if state.waiting > 0 {
             self.changed.notify_all();
         }
     }
 
-    /// Makes `attempt`s until one answers something, reaping meanwhile, or waiting for who reaps. An owner has something
-    /// under way, and was counted.
+    /// Repeats `attempt` until it returns something, or the time `end`, or an error; between attempts reaps,
+    /// or waits for the thread that reaps. An owner is a thread with a request in flight; the caller has
+    /// counted it in `owners`.
     fn drive<R>(
         &self,
         is_owner: bool,
@@ -240,7 +246,7 @@ impl Calls {
                     };
                     match failed {
                         Some(error) if error.is_end() => state.end = Some(error),
-                        // Of this thread alone: the channel goes on.
+                        // The error concerns this thread alone, and the channel goes on.
                         Some(error) => break Err(error),
                         None => {}
                     }
@@ -261,12 +267,12 @@ impl Calls {
         outcome
     }
 
-    /// What a request has left behind whose device may still write to its memory.
+    /// Keeps the memory of a request whose device may still write to it.
     pub(crate) fn lose(&self, buffer: Buffer) {
         lock(&self.state).lost.push(buffer);
     }
 
-    /// Bytes of the arena that are not used again.
+    /// Returns the bytes of the arena that are never reused.
     pub(crate) fn lost_bytes(&self) -> usize {
         lock(&self.state).lost.iter().map(Buffer::capacity).sum()
     }
@@ -300,7 +306,7 @@ impl State {
 
     fn abandon(&mut self, place: u32) {
         match self.take_done(place) {
-            // It came between the last look and now.
+            // The completion arrived after the last look at the place.
             Some(done) => {
                 self.forget(done);
                 self.set_free(place);
@@ -312,7 +318,8 @@ impl State {
         }
     }
 
-    /// A completion that nobody waits for.
+    /// Disposes of a completion that no thread waits for: frees its memory, unless a device may still write
+    /// to it.
     fn forget(&mut self, done: Completion) {
         if memory_is_lost(done.status) {
             self.lost.extend(done.buffer);
@@ -320,7 +327,7 @@ impl State {
     }
 
     fn deliver(&mut self, done: Completion) {
-        // What this end gave to the channel itself, so that it is a place.
+        // The user data is the one that `call` set, so it is the index of a place.
         let place = done.user_data as u32;
         match self.places[place as usize] {
             Place::Abandoned => {

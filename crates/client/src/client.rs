@@ -1,4 +1,5 @@
-//! A connection to a device server, for all threads of a program.
+//! A connection to a device server that all threads of a program share, and its replacement after the server
+//! died.
 
 use crate::calls::Calls;
 use crate::error::Error;
@@ -19,10 +20,10 @@ use std::time::{Duration, Instant};
 /// Time between two attempts to connect again.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A program's connection to a device server. Clones are the same client; threads may share it.
+/// A program's connection to a device server. Clones are the same client, and threads may share it.
 ///
-/// Every call ends within the limit of the [`Options`], and where the client connects again within that and the time
-/// given for it.
+/// Every call ends within the timeout of the [`Options`]. Where the client connects again, the time allowed
+/// for that ([`Reconnect::Within`]) is added.
 #[derive(Clone, Debug)]
 pub struct Client(pub(crate) Arc<Shared>);
 
@@ -31,11 +32,11 @@ pub(crate) struct Shared {
     socket: PathBuf,
     pub(crate) options: Options,
     attached: Mutex<Arc<Attached>>,
-    /// Of what is in `attached`, to be looked at without the lock.
+    /// Generation of the connection in `attached`, readable without its lock.
     generation: AtomicU64,
 }
 
-/// One connection, and the channel of synchronous calls once there is one.
+/// One connection, and the channel of its synchronous calls once one of them has needed it.
 #[derive(Debug)]
 pub(crate) struct Attached {
     pub(crate) session: Arc<Session>,
@@ -46,7 +47,10 @@ impl Client {
     /// Connects to the server that listens at `socket`.
     ///
     /// # Errors
-    /// What the kernel says, or why the server does not let this program in.
+    /// [`Error::Option`] if the client's name is longer than 64 bytes; [`Error::Io`] if the socket cannot be
+    /// connected; [`Error::Refused`] if the server does not admit this program; [`Error::TimedOut`] if the
+    /// server does not reply in time; [`Error::Gone`] or [`Error::Broken`] if it closes the connection or
+    /// breaks the protocol.
     pub fn connect(socket: impl Into<PathBuf>, options: Options) -> Result<Client, Error> {
         let socket = socket.into();
         let end = Instant::now() + options.limit;
@@ -58,57 +62,62 @@ impl Client {
     /// Opens a volume by its name.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is none, or it may not be opened so; [`Error::NotMapped`] if it must be mapped and
-    /// cannot be; what became of the server.
+    /// [`Error::Refused`] if there is no such volume or the program has no right to open it so;
+    /// [`Error::NotMapped`] if [`crate::Choice::Mapped`] is set and the volume cannot be mapped; and the
+    /// errors of [`Client::status`].
     pub fn open(&self, volume: &str, access: Access) -> Result<Volume, Error> {
         Volume::open(self, Origin::Name(volume.into(), access))
     }
 
-    /// Opens a regular file or a block device that the program has opened: what may be done with it is what the
-    /// descriptor's access mode is.
+    /// Opens a volume over a regular file or a block device that the program has opened. The access mode of
+    /// the descriptor decides what the volume may be used for.
     ///
     /// # Errors
-    /// As [`Client::open`].
+    /// Same as [`Client::open`].
     pub fn open_descriptor(&self, file: impl Into<OwnedFd>) -> Result<Volume, Error> {
         Volume::open(self, Origin::Descriptor(file.into()))
     }
 
-    /// A queue of requests over a connection of its own, with the same options.
+    /// Makes a queue of requests, over a connection of its own that has the same options.
     ///
     /// # Errors
-    /// As [`Queue::connect`].
+    /// Same as [`Queue::connect`].
     pub fn queue(&self) -> Result<Queue, Error> {
         Queue::connect(self.0.socket.clone(), self.0.options.clone())
     }
 
-    /// The client's number, as reports name it.
+    /// Returns the number by which the server's reports name this client.
     pub fn number(&self) -> u64 {
         self.0.attached().session.client
     }
 
-    /// How often the client has connected again.
+    /// Returns the number of times that the client has connected again.
     pub fn reconnects(&self) -> u64 {
         self.0.generation()
     }
 
-    /// Bytes of the arena that are not used again, since a device that did not answer in time may still write there.
+    /// Returns the bytes of the current arena that are never reused, because a device that missed its timeout
+    /// may still write to them.
     pub fn lost_bytes(&self) -> usize {
         let calls = lock(&self.0.attached().calls).clone();
         calls.map_or(0, |calls| calls.lost_bytes())
     }
 
-    /// The volumes that this client may see.
+    /// Lists the volumes that this client may see.
     ///
     /// # Errors
-    /// What became of the server.
+    /// Same as [`Client::status`].
     pub fn volumes(&self) -> Result<Vec<report::Volume>, Error> {
         self.report(&Ask::Volumes {}, "cannot list the volumes")
     }
 
-    /// What the server does.
+    /// Reports the state of the server.
     ///
     /// # Errors
-    /// What became of the server.
+    /// [`Error::TimedOut`] if the server does not reply in time; [`Error::Gone`] or [`Error::Broken`] if the
+    /// connection ends and is not replaced; [`Error::Refused`] if the server refuses; [`Error::Forked`] in a
+    /// forked child; [`Error::Interrupted`] if the program ends the attempts to connect again; [`Error::Io`]
+    /// if a system call fails.
     pub fn status(&self) -> Result<report::Status, Error> {
         self.report(&Ask::Status {}, "cannot learn what the server does")
     }
@@ -117,13 +126,15 @@ impl Client {
         self.0.again(|attached, end| attached.session.ask_report(ask, end, || what.into()))
     }
 
-    /// Asks the server, as its administrator, to do something that may not be done twice: it is not asked again.
+    /// Sends an administrator's operation to the server. The operation must not be carried out twice, so it
+    /// is not repeated over another connection.
     pub(crate) fn administer(&self, ask: &Ask, what: impl Fn() -> String) -> Result<(), Error> {
         let end = Instant::now() + self.0.options.limit;
         let attached = self.0.attached();
         let attached = match attached.session.look_now() {
             Ok(()) => attached,
-            // It was gone before anything was asked.
+            // The server had closed the connection before the operation was sent, so sending it now is no
+            // repetition.
             Err(gone) => self.0.reconnect(&attached, gone)?,
         };
         attached.session.ask_done(ask, end, what)
@@ -131,19 +142,19 @@ impl Client {
 }
 
 impl Shared {
-    /// The connection that there is now.
+    /// Returns the current connection.
     pub(crate) fn attached(&self) -> Arc<Attached> {
         lock(&self.attached).clone()
     }
 
-    /// Which connection there is now.
+    /// Returns the generation of the current connection.
     #[inline(always)]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Calls `attempt` with a connection and the time until when it must be done; if the server goes meanwhile, connects
-    /// again and calls it again, should the options say so.
+    /// Calls `attempt` with a connection and a deadline. If the connection ends meanwhile and the options
+    /// allow it, connects again and repeats the attempt.
     pub(crate) fn again<R>(
         &self,
         mut attempt: impl FnMut(&Arc<Attached>, Instant) -> Result<R, Error>,
@@ -169,7 +180,8 @@ impl Shared {
         }
     }
 
-    /// Another connection in place of one that has ended with `why`, if the options say so: one for all who ask.
+    /// Returns a connection in place of one that has ended with `why`, if the options allow that. All callers
+    /// that find the same connection ended share one new connection.
     fn reconnect(&self, ended: &Arc<Attached>, why: Error) -> Result<Arc<Attached>, Error> {
         let Reconnect::Within(within) = self.options.reconnect else { return Err(why) };
         let mut current = lock(&self.attached);
@@ -185,7 +197,8 @@ impl Shared {
     }
 }
 
-/// Connects until that works or the time is over; else the error says what kept it from that.
+/// Connects, again and again until an attempt succeeds or the time `within` is over. The error then tells
+/// both `why` the last connection ended and why the last attempt failed.
 pub(crate) fn connect_again(
     socket: &std::path::Path,
     options: &Options,
@@ -211,7 +224,7 @@ pub(crate) fn connect_again(
 }
 
 impl Attached {
-    /// The channel of synchronous calls, which is made when it is first needed.
+    /// Returns the channel of synchronous calls, and makes it when it is first needed.
     pub(crate) fn calls(&self, options: &Options, end: Instant) -> Result<Arc<Calls>, Error> {
         let mut calls = lock(&self.calls);
         if let Some(calls) = &*calls {
@@ -223,7 +236,8 @@ impl Attached {
     }
 }
 
-/// Makes the channel of a connection.
+/// Makes the channel of a connection: performs its handshake over a socket pair whose other end the server
+/// receives.
 pub(crate) fn make_channel(
     session: &Session,
     options: &Options,
@@ -234,7 +248,8 @@ pub(crate) fn make_channel(
     let left = || end.saturating_duration_since(Instant::now());
     let (here, there) = socket_pair().map_err(link)?;
     let channel = options.channel(session.depth_max, session.arena_bytes_max)?.greeting_limit(left());
-    // Both ends wait for each other's hello, and the server shall find this one's when it gets the socket.
+    // Each end waits for the other's hello message. This end's must lie in the socket before the server
+    // receives it, so another thread performs the handshake.
     let greeting = thread::Builder::new()
         .name("bywash-greeting".into())
         .spawn(move || bywash_channel::Client::over(here, &channel))
@@ -244,19 +259,20 @@ pub(crate) fn make_channel(
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(limit.subsec_nanos()),
     };
-    // Or until it is seen that there will be none.
+    // Waits for this end's hello message, or for the end of the socket if the handshake has failed.
     let heard = poll(&mut [PollFd::new(&there, PollFlags::IN)], Some(&limit));
     let (ask, what) = (Ask::Channel {}, || "cannot make a channel".to_owned());
     let asked = match heard {
         Ok(_) => session.ask(&ask, &[there.as_fd()], end, what),
         Err(error) => Err(Error::io("wait for a greeting", error)),
     };
-    // If nobody has taken it, the greeting ends here.
+    // If the server has not taken this end of the pair, the handshake fails now instead of waiting for its
+    // timeout.
     drop(there);
     let greeted = greeting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(link);
     match (asked, greeted) {
         (Ok((Answer::Done {}, _)), greeted) => greeted,
-        // What was wrong with the options says more than that the server has heard nothing.
+        // An error in the options tells more than the server's complaint that it received no hello message.
         (_, Err(error @ Error::Option { .. })) => Err(error),
         (Ok((other, _)), _) => Err(unexpected(&ask, other, what)),
         (Err(error), _) => Err(error),
@@ -264,7 +280,7 @@ pub(crate) fn make_channel(
 }
 
 impl Shared {
-    /// Opens a grant, over the connection that there is.
+    /// Opens a grant over the connection `attached`.
     pub(crate) fn open(
         &self,
         attached: &Arc<Attached>,

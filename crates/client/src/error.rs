@@ -1,232 +1,234 @@
-//! What can go wrong between a program and its volumes.
+//! Errors of the client library.
 
 use bywash_protocol::{Access, Code, Refused};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why something was not done.
+/// Reason why an operation on a volume or a queue was not carried out.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The server did not answer in time. What was asked may still be done.
+    /// The server did not reply in time. The operation may still be carried out.
     #[error("{what} was not answered within {limit:?}; what was asked may still be done")]
     TimedOut {
-        /// What was asked.
+        /// Operation that was waited for.
         what: &'static str,
-        /// How long was waited.
+        /// Timeout of the call.
         limit: Duration,
     },
-    /// The server is gone: it ended, or cut the connection.
+    /// The server has ended or has closed the connection.
     #[error("the server is gone: {how}; connect again, or let the client do so (Options::reconnect)")]
     Gone {
-        /// How that was seen.
+        /// Way in which the client noticed that.
         how: String,
     },
-    /// The server did what no server that keeps to the protocol does. The connection is of no use any more.
+    /// The server violated the protocol. The connection is not used any more.
     #[error("the server broke the protocol: {what}; connect to one that you trust")]
     Broken {
-        /// What it did.
+        /// Description of the violation.
         what: String,
     },
-    /// The server went while a compare-and-write was under way, which cannot be asked again: had it been done, it
-    /// would now find what it wrote itself.
+    /// The server died while a compare-and-write was in flight. The request cannot be submitted again: if it
+    /// had been carried out, it would now compare with its own bytes.
     #[error(
         "the server went while it compared and wrote: whether it wrote is unknown; read the blocks to see"
     )]
     Unknown,
-    /// The server refused what it was asked over its socket.
+    /// The server refused an operation that was sent over its control socket.
     #[error("{what}: {refused}")]
     Refused {
-        /// What it was asked.
+        /// Description of the operation.
         what: String,
-        /// Why not.
+        /// The server's reason.
         refused: Box<Refused>,
     },
-    /// The grant does not allow it.
+    /// The grant does not include the right that the operation needs.
     #[error("{volume} was opened for {access}, which does not allow to {what} it; open it with that right")]
     Denied {
-        /// The volume.
+        /// Name of the volume.
         volume: Arc<str>,
-        /// What the grant allows.
+        /// Rights of the grant.
         access: Access,
-        /// What was asked.
+        /// Operation that was refused.
         what: &'static str,
     },
     /// The server does not know the grant.
     #[error("the server has no such grant of {volume}; open it again")]
     NoGrant {
-        /// The volume.
+        /// Name of the volume.
         volume: Arc<str>,
     },
-    /// The grant was taken back. What was under way was not done, or not for certain.
+    /// The grant was revoked. Requests that were in flight were not carried out, or possibly not.
     #[error("the grant of {volume} was taken back; open it again, if that is still allowed")]
     Revoked {
-        /// The volume.
+        /// Name of the volume.
         volume: Arc<str>,
     },
-    /// Beyond the end.
+    /// The range extends beyond the end of the volume.
     #[error("{length} bytes at {offset} are not all within {volume}, which has {bytes}")]
     OutOfBounds {
-        /// The volume.
+        /// Name of the volume.
         volume: Arc<str>,
-        /// Where.
+        /// Offset of the range, in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length of the range, in bytes.
         length: u64,
-        /// Bytes that it has.
+        /// Size of the volume, in bytes.
         bytes: u64,
     },
-    /// No whole blocks.
+    /// Offset or length of the range is no multiple of the volume's block.
     #[error("{length} bytes at {offset}: both must be multiples of {block}, the block of {volume}")]
     Misaligned {
-        /// The volume.
+        /// Name of the volume.
         volume: Arc<str>,
-        /// Where.
+        /// Offset of the range, in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length of the range, in bytes.
         length: u64,
-        /// Bytes of a block.
+        /// Size of a block, in bytes.
         block: u32,
     },
-    /// What is compared with is not as long as what is written.
+    /// Two lengths of one request differ: the bytes to compare with and those to write, or the ranges of
+    /// [`crate::Queue::read_many`] and their memory.
     #[error("{expected} bytes are to be compared and {written} to be written: give as many of each")]
     Lengths {
-        /// Bytes to compare with.
+        /// Number of bytes to compare with; of `read_many`, the sum of the ranges.
         expected: usize,
-        /// Bytes to be written.
+        /// Number of bytes to write; of `read_many`, the size of the memory.
         written: usize,
     },
-    /// The server finds the request malformed.
+    /// The server found the request malformed.
     #[error("the server finds the request to {what} {volume} malformed: the device may want other lengths")]
     Malformed {
-        /// What was asked.
+        /// Operation of the request.
         what: &'static str,
-        /// The volume.
+        /// Name of the volume.
         volume: Arc<str>,
     },
-    /// The device failed.
+    /// The device failed to carry out the request.
     #[error("the device failed to {what} {volume}")]
     DeviceFailed {
-        /// What was asked.
+        /// Operation of the request.
         what: &'static str,
-        /// The volume.
+        /// Name of the volume.
         volume: Arc<str>,
     },
-    /// The device did not answer the server in time. It may still do what it was asked; the memory that it may write
-    /// to is not used again.
+    /// The device did not complete the server's command in time. It may still carry the command out; the
+    /// memory that it may write to is not reused.
     #[error("the device did not {what} {volume} in time; it may still do it")]
     DeviceTimedOut {
-        /// What was asked.
+        /// Operation of the request.
         what: &'static str,
-        /// The volume.
+        /// Name of the volume.
         volume: Arc<str>,
     },
-    /// The device has no room.
+    /// The device has no free space for the request.
     #[error("the device has no room to {what} {volume}")]
     NoSpace {
-        /// What was asked.
+        /// Operation of the request.
         what: &'static str,
-        /// The volume.
+        /// Name of the volume.
         volume: Arc<str>,
     },
-    /// The bytes were not what was expected, and nothing was written.
+    /// The bytes of a compare-and-write were not the expected ones, and nothing was written.
     #[error("the bytes of {volume} are not what was expected; nothing was written")]
     Differs {
-        /// The volume.
+        /// Name of the volume.
         volume: Arc<str>,
     },
-    /// The device has the range in too many pieces for one request. Calls that wait cut it by themselves.
+    /// The range consists of too many extents of the device for one request. Calls of [`crate::Volume`]
+    /// divide such a range themselves.
     #[error("{volume} has these bytes in too many pieces; {bytes} at {offset} can be had in one request")]
     Scattered {
-        /// The volume.
+        /// Name of the volume.
         volume: Arc<str>,
-        /// Where the range begins.
+        /// Offset of the range, in bytes.
         offset: u64,
-        /// How many bytes of it one request can have.
+        /// Number of bytes from `offset` on that one request can cover.
         bytes: u64,
     },
-    /// The device does not do that.
+    /// The device does not support the operation.
     #[error("the device of {volume} cannot {what}")]
     NotSupported {
-        /// What was asked.
+        /// Operation of the request.
         what: &'static str,
-        /// The volume.
+        /// Name of the volume.
         volume: Arc<str>,
     },
     /// The volume cannot be mapped.
     #[error("{volume} cannot be mapped: {why}; go through the channel (Choice::Automatic)")]
     NotMapped {
-        /// The volume.
+        /// Name of the volume.
         volume: Arc<str>,
-        /// Why not.
+        /// Reason why it cannot.
         why: String,
     },
-    /// So many bytes can never be had of the arena.
+    /// The arena is too small ever to allocate so many bytes.
     #[error("{asked} bytes were asked for, and the arena can give {most} at most; make it larger")]
     TooLarge {
         /// Bytes asked for.
         asked: usize,
-        /// Bytes that can be had.
+        /// Greatest number of bytes that the arena can allocate at once.
         most: usize,
     },
-    /// There is not so much free in the arena now.
+    /// The arena has too little free memory now.
     #[error("{asked} bytes were asked for: {arena}; reap what is done, or free something first")]
     UsedUp {
         /// Bytes asked for.
         asked: usize,
-        /// Holders of the arena's bytes.
+        /// Owners of the arena's bytes.
         arena: Box<bywash_channel::ArenaUse>,
     },
-    /// As many requests are under way as may be.
+    /// As many requests are in flight as the depth allows.
     #[error("{depth} requests are under way, as many as may be; reap completions first")]
     Full {
-        /// How many.
+        /// Depth of the queue.
         depth: u32,
     },
-    /// Requests of it are under way, or were not reaped.
+    /// Requests of the volume are in flight, or have completed and were not reaped.
     #[error("requests of the volume are under way, or were not reaped; reap them, then close it")]
     Busy,
-    /// Nothing is under way that could be waited for.
+    /// No request is in flight that a call could wait for.
     #[error("nothing is under way; submit something first")]
     Idle,
-    /// A request of many pieces has too many, or none.
+    /// A request of several pieces has none or too many.
     #[error("{asked} pieces in one request: there are 1 to {most}")]
     Pieces {
-        /// How many were given.
+        /// Number of pieces given.
         asked: usize,
-        /// How many there can be.
+        /// Greatest number of pieces allowed.
         most: usize,
     },
-    /// Something of another client, or of another queue.
+    /// A volume or a buffer belongs to another client or queue, or was closed.
     #[error("the {what} is of another {of}, or was closed")]
     Foreign {
-        /// What.
+        /// Kind of thing: a volume or a buffer.
         what: &'static str,
-        /// Of what.
+        /// Kind of owner that the thing does not belong to: this client or this queue.
         of: &'static str,
     },
-    /// An option has a value that cannot be.
+    /// An option has a value that is not allowed.
     #[error("{option} is {value}, and must be {allowed}")]
     Option {
-        /// Its name.
+        /// Name of the option.
         option: &'static str,
-        /// What was given.
+        /// Value given.
         value: Box<str>,
-        /// What can be given.
+        /// Description of the values that are allowed.
         allowed: Box<str>,
     },
-    /// The program has ended the wait ([`crate::Options::interrupted_by`]).
+    /// The program ended the wait ([`crate::Options::interrupted_by`]).
     #[error("the program has ended the wait; what was asked may still be done")]
     Interrupted,
-    /// The process was forked off the one that connected.
+    /// This process was forked off the one that connected.
     #[error("this connection belongs to the process that made it, and this one was forked off; connect anew")]
     Forked,
-    /// A call of the kernel failed.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was to be done.
+        /// Operation that needed the system call.
         what: String,
-        /// What the kernel said.
+        /// Error of the system call.
         source: Arc<io::Error>,
     },
 }
@@ -240,7 +242,8 @@ impl Error {
         Error::Broken { what: what.into() }
     }
 
-    /// Of the connection below, while `what` was waited for.
+    /// Converts an error of the connection. `what` names the operation that was waited for, and `limit` its
+    /// timeout.
     pub(crate) fn of_link(error: bywash_link::Error, what: &'static str, limit: Duration) -> Error {
         use bywash_link::Error as Link;
         match error {
@@ -260,12 +263,12 @@ impl Error {
         }
     }
 
-    /// Whether the connection is over, so that only another one can help.
+    /// Returns true if the connection has ended, so that only a new one can help.
     pub(crate) fn is_end(&self) -> bool {
         matches!(self, Error::Gone { .. } | Error::Broken { .. })
     }
 
-    /// What kind of refusal it is, if the server refused what it was asked over its socket.
+    /// Returns the kind of refusal, if the server refused an operation over its control socket.
     pub fn code(&self) -> Option<Code> {
         match self {
             Error::Refused { refused, .. } => Some(refused.code),
@@ -278,7 +281,7 @@ impl Error {
 mod tests {
     use super::*;
 
-    /// Errors go through every completion of a queue.
+    /// Every completion of a queue has room for an error, so errors must be small.
     #[test]
     fn errors_are_small() {
         assert!(size_of::<Error>() <= 56, "{}", size_of::<Error>());

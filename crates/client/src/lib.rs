@@ -1,14 +1,15 @@
-//! Volumes of a device server, from a program.
+//! Client library of a device server: opens its volumes, and reads and writes them.
 //!
 //! ```text
 //!     Volume ──── is it mapped? ──── yes ──► copy, fence, look at the grant's word       no server on the way
 //!     Queue             └─────────── no ───► buffer of the arena, request, completion    no system call on the way
 //! ```
 //!
-//! A [`Client`] connects to a server and opens [`Volume`]s, by name or by a descriptor. A volume is read and written at
-//! positions, by calls that wait. A [`Queue`] has many requests under way at a time. Both go the shortest way that the medium
-//! has ([`Path`]), and say which; rights are decided when a volume is opened, and held against every request by the
-//! server, or by the processor where the medium's memory is mapped.
+//! A [`Client`] connects to a server and opens [`Volume`]s, by name or by a file descriptor. A volume is read
+//! and written at byte offsets by calls that block until they are done. A [`Queue`] keeps many requests in
+//! flight. Both take the shortest path that the medium offers and report which one that is ([`Path`]). Access
+//! rights are decided when a volume is opened. They are enforced on every request, by the server or, where
+//! the medium's memory is mapped, by the processor.
 //!
 //! ```no_run
 //! use bywash_client::{Access, Client, Options};
@@ -32,18 +33,21 @@
 //! # Ok::<_, bywash_client::Error>(())
 //! ```
 //!
-//! *Whose memory.* Any of the program's: it is copied through the arena, or once where the volume is mapped. A [`Buffer`]
-//! of a queue's arena is not copied on its way. *Order, durability.* As [`bywash_protocol::layout`] says. *When the server
-//! dies* every call ends with an error within the limit, or another server is connected to ([`Reconnect`]).
+//! *Memory.* A request may use any memory of the program. Its bytes are copied through the arena, or once
+//! where the volume is mapped. A [`Buffer`] of a queue's arena is sent to the server without a copy. *Order,
+//! durability.* Both are as specified in [`bywash_protocol::layout`]. *Death of the server.* Every call ends
+//! with an error within the timeout, or the client connects to another server ([`Reconnect`]).
 //!
 //! - [`Client`], [`Options`], [`Choice`], [`Reconnect`], [`Wait`]: the connection
-//! - [`Volume`], [`ReadPiece`], [`WritePiece`], [`Lent`]: calls that wait
-//! - [`Queue`], [`VolumeId`], [`Range`], [`Buffer`], [`Room`], [`Completion`], [`QueueDispatcher`]: calls that do not
+//! - [`Volume`], [`ReadPiece`], [`WritePiece`], [`Lent`]: calls that block
+//! - [`Queue`], [`VolumeId`], [`Range`], [`Buffer`], [`Room`], [`Completion`], [`QueueDispatcher`]: calls
+//!   that do not
 //! - [`NewVolume`], [`Permissions`], [`report`]: for administrators
-//! - [`Error`]: what can go wrong
+//! - [`Error`]: every error of this crate
 //!
-//! Inside: `session` is what is said over the control socket, `mapped` the memory of grants and when an access counts, `calls`
-//! how threads share a channel, `request` what a request says.
+//! Modules: `session` speaks over the control socket, `mapped` holds the memory of grants and decides when an
+//! access counts, `calls` lets threads share a channel, `request` encodes requests and decodes their
+//! completions.
 
 mod administer;
 mod calls;

@@ -1,5 +1,5 @@
-//! A grant's memory, mapped here: chunks side by side in one range of addresses; and the page that says which grants
-//! were taken back.
+//! The memory of a grant, mapped into this process: its chunks lie side by side in one address range. And the
+//! page that tells which grants are revoked.
 //!
 //! ```text
 //!     base                                                     base + bytes
@@ -7,24 +7,25 @@
 //!       a descriptor  a descriptor                a descriptor
 //! ```
 //!
-//! The processor holds every access against the right that a chunk was mapped with; the bounds are held here, for the
-//! program's own sake. Others write the same memory at any time, so that no reference leads into it: bytes are copied
-//! in and out.
+//! The processor checks every access against the rights that a chunk was mapped with. The bounds are checked
+//! here, in the program's own interest. Other threads and processes write the same memory at any time, so no
+//! reference points into it: bytes are copied in and out.
 //!
-//! *An access counts only if the grant is still valid behind it* (see [`bywash_protocol::notices`]). The server stores
-//! the word that takes the grant back, and only then copies the memory to where it is from then on. So
+//! *An access counts only if the grant is still valid after it* (see [`bywash_protocol::notices`]). To revoke
+//! a grant, the server stores the grant's word, and only then copies the memory to its new location. So
 //!
 //! ```text
 //!     a write here     store the bytes      | light fence | load the word
 //!     the server       store the word       | heavy fence | load the bytes, to copy them
 //! ```
 //!
-//! of which at least one sees what the other stored: if the word is still the old one, the copy has the bytes. The
-//! server's fence reaches the processors of every process that has asked for it ([`bywash_sync::heavy_shared_fence`]), so
-//! that a light one here keeps the compiler in order and nobody else. Where the kernel has no such fence the light one
-//! is a full one, the dearest there is: so a queue has one for all that it does between two reaps. For a read it is
-//! enough that the bytes were loaded before the word was: then they were those of a time at which the grant was valid,
-//! and nobody had been shown other memory in its place.
+//! and at least one of the two sees what the other stored: if the client still loads the old word, the
+//! server's copy contains the bytes. The server's fence reaches the processors of every process that has
+//! registered for such fences ([`bywash_sync::prepare_shared_fences`]). The light fence here then only has to
+//! keep the compiler from reordering. Where the kernel has no such fence, the light one is a full fence, the
+//! most expensive kind; so a queue makes one for all that it does between two reaps. A read only needs its
+//! bytes loaded before the word: a valid word then proves that the bytes were the volume's while the grant
+//! was valid, before any other memory replaced them.
 
 use bywash_link::{File, HUGE_PAGE, Maker, Mapping, PAGE};
 use bywash_protocol::notices;
@@ -34,51 +35,64 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::os::fd::OwnedFd;
 use std::ptr;
 
-/// A grant's memory.
+/// The memory of a grant, mapped at consecutive addresses.
 #[derive(Debug)]
 pub(crate) struct Mapped {
-    /// All that was reserved, which is more.
+    /// Start and size in bytes of the whole reserved address range, which contains the range at `base`.
     reserved: (*mut u8, usize),
     base: *mut u8,
     bytes: usize,
-    /// Bytes from the beginning that have chunks behind them.
+    /// Number of bytes from `base` on that chunks are mapped at.
     filled: usize,
     reads: bool,
     writes: bool,
     maker: Maker,
 }
 
-// SAFETY: an address range that belongs to this value alone, into which no reference leads.
+// SAFETY: both pointers name address space that this value alone reserved, and that only its `drop` unmaps. A
+// mapping belongs to the process and to no thread, so any thread may use this value or drop it.
 unsafe impl Send for Mapped {}
-// SAFETY: as above; several threads that copy in and out at a time are what the memory is for: who wants an order
-// among them makes one.
+// SAFETY: no method changes a field through `&self`; `add` takes `&mut self`. The mapped bytes are another
+// matter: threads of this process, other processes and the server copy them in and out at the same time, and
+// nothing orders the copies. Three invariants keep such copies harmless in practice. Only raw pointers reach
+// the bytes (`copy_nonoverlapping`, `write_bytes`), so the compiler cannot assume that they stay the same.
+// Each byte of a copy is the old one or the new one, and every value of a byte is valid. Each method copies a
+// byte once and decides nothing by its value. By Rust's memory model two such copies of the same bytes, one
+// of them a write, are still a data race, like all plain copies of memory that others write: this code relies
+// on the compiled copies behaving as described. A caller that needs an order among accesses must provide it.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Addresses for so many bytes, with nothing behind them yet.
+    /// Reserves addresses for `bytes` bytes, at which nothing is mapped yet.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Errno::NOMEM`] if the size exceeds the address space; else the error of mmap(2).
     pub(crate) fn reserve(bytes: u64, reads: bool, writes: bool) -> Result<Mapped, Errno> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
         let room = bytes.checked_next_multiple_of(PAGE).and_then(|room| room.checked_add(HUGE_PAGE));
         let room = room.ok_or(Errno::NOMEM)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping that nobody can touch, at an address of the kernel's choice.
+        // SAFETY: a new mapping without any access right, at an address that the kernel chooses, overlaps no
+        // other one.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), room, ProtFlags::empty(), flags)? };
         let start = start.cast::<u8>();
         let base = start.wrapping_add(start.align_offset(HUGE_PAGE));
         Ok(Mapped { reserved: (start, room), base, bytes, filled: 0, reads, writes, maker: Maker::this() })
     }
 
-    /// Puts the next chunk in its place: `bytes` from the beginning of a file, whole pages but for the last. The outer
-    /// error is the kernel's; the inner one says what is wrong with the file.
+    /// Maps the next chunk behind those that [`Mapped::add`] has mapped before: the first `bytes` bytes of
+    /// the file `chunk`. Only the last chunk's size may be no multiple of the page size.
     ///
     /// # Errors
-    /// As said.
+    /// The outer error is that of fstat(2) or mmap(2). The inner one tells why the file is no valid chunk:
+    /// too short, not sealed against shrinking, or no memory.
+    ///
+    /// # Panics
+    /// If the chunk does not fit behind the earlier ones.
     pub(crate) fn add(&mut self, chunk: OwnedFd, bytes: usize) -> Result<Result<(), String>, Errno> {
         assert!(self.filled.is_multiple_of(PAGE) && bytes <= self.bytes - self.filled, "a chunk too many");
-        // What cannot shrink and is as large now stays so: no access to it can fault.
+        // A file that is sealed against shrinking keeps at least the size that it has now, so no access hits
+        // its end.
         let has = rustix::fs::fstat(&chunk)?.st_size as u64;
         if has < bytes as u64 {
             return Ok(Err(format!("passed a chunk of {has} bytes, which should have {bytes}")));
@@ -92,32 +106,34 @@ impl Mapped {
         protection.set(ProtFlags::WRITE, self.writes);
         let at = self.base.wrapping_add(self.filled);
         let (length, flags) = (bytes.next_multiple_of(PAGE), MapFlags::SHARED | MapFlags::FIXED);
-        // SAFETY: within the range that was reserved for it, of which nobody knows yet.
+        // SAFETY: the pages lie in the reserved range, which this value owns, behind `filled`: nobody has
+        // their address yet.
         unsafe { mmap(at.cast(), length, protection, flags, file.descriptor(), 0)? };
         self.filled += bytes;
         Ok(Ok(()))
     }
 
-    /// Bytes that have chunks behind them.
+    /// Returns the number of bytes, from the first on, that chunks are mapped at.
     pub(crate) fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Where the first byte is.
+    /// Returns the address of the first byte.
     pub(crate) fn base(&self) -> *mut u8 {
         self.base
     }
 
-    /// Whether this process made it: a child that was forked off has the memory and is not the client.
+    /// Returns true in the process that mapped this memory. A forked child inherits the mapping but is not
+    /// the client.
     #[inline(always)]
     pub(crate) fn is_here(&self) -> bool {
         self.maker.is_here()
     }
 
-    /// Where a range of it is.
+    /// Returns the address of the range of `length` bytes at `offset`.
     ///
     /// # Panics
-    /// If that goes beyond what is there.
+    /// If the range extends beyond the mapped chunks.
     #[inline(always)]
     fn at(&self, offset: u64, length: usize) -> *mut u8 {
         let fits = offset <= self.filled as u64 && length <= self.filled - offset as usize;
@@ -125,56 +141,61 @@ impl Mapped {
         self.base.wrapping_add(offset as usize)
     }
 
-    /// Copies out.
+    /// Copies `length` bytes at `offset` from this memory to `to`.
     ///
     /// # Safety
-    /// `to` has room for as many bytes, and none of it is in this memory.
+    /// `to` must be valid for writing `length` bytes, and must not overlap this memory.
     ///
     /// # Panics
-    /// If the range goes beyond what is there, or this memory may not be read.
+    /// If the range extends beyond the mapped chunks, or this memory is not mapped for reading.
     #[inline(always)]
     pub(crate) unsafe fn read(&self, offset: u64, to: *mut u8, length: usize) {
         assert!(self.reads, "the right was looked at before");
         let from = self.at(offset, length);
-        // SAFETY: mapped for reading and never shorter, as `add` has seen to; the caller's promise for the rest. Others
-        // may write it meanwhile: then the copy has some bytes of each, and stays so.
+        // SAFETY: `at` keeps the range within chunks that `add` mapped for reading, from files that cannot
+        // shrink; the caller guarantees `to`. Other threads or processes may write these bytes meanwhile (see
+        // `Sync` above): the copy may then mix old and new bytes, and nobody changes the copy afterwards.
         unsafe { ptr::copy_nonoverlapping(from.cast_const(), to, length) };
     }
 
-    /// Copies in.
+    /// Copies `length` bytes from `from` into this memory at `offset`.
     ///
     /// # Safety
-    /// There are as many bytes at `from`, and none of them is in this memory.
+    /// `from` must be valid for reading `length` bytes, and must not overlap this memory.
     ///
     /// # Panics
-    /// If the range goes beyond what is there, or this memory may not be written.
+    /// If the range extends beyond the mapped chunks, or this memory is not mapped for writing.
     #[inline(always)]
     pub(crate) unsafe fn write_from(&self, offset: u64, from: *const u8, length: usize) {
         assert!(self.writes, "the right was looked at before");
         let to = self.at(offset, length);
-        // SAFETY: mapped for writing and never shorter, as `add` has seen to; the caller's promise for the rest.
+        // SAFETY: `at` keeps the range within chunks that `add` mapped for writing, from files that cannot
+        // shrink; the caller guarantees `from`. Other threads or processes may access these bytes meanwhile
+        // (see `Sync` above).
         unsafe { ptr::copy_nonoverlapping(from, to, length) };
     }
 
-    /// As [`Mapped::write_from`], of a slice.
+    /// Copies a slice into this memory at `offset`, like [`Mapped::write_from`].
     ///
     /// # Panics
-    /// As there.
+    /// Same as [`Mapped::write_from`].
     #[inline(always)]
     pub(crate) fn write(&self, offset: u64, from: &[u8]) {
-        // SAFETY: no slice can be in this memory, since no reference leads there.
+        // SAFETY: a slice is valid for reading its length, and cannot overlap this memory, since no reference
+        // points into it.
         unsafe { self.write_from(offset, from.as_ptr(), from.len()) };
     }
 
-    /// Makes zeros of a range.
+    /// Sets a range to zeros.
     ///
     /// # Panics
-    /// As [`Mapped::write_from`].
+    /// Same as [`Mapped::write_from`].
     pub(crate) fn write_zeroes(&self, offset: u64, length: u64) {
         assert!(self.writes, "the right was looked at before");
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let to = self.at(offset, length);
-        // SAFETY: as in `write_from`.
+        // SAFETY: `at` keeps the range within chunks mapped for writing, from files that cannot shrink, as in
+        // `write_from`.
         unsafe { ptr::write_bytes(to, 0, length) };
     }
 }
@@ -182,27 +203,28 @@ impl Mapped {
 impl Drop for Mapped {
     fn drop(&mut self) {
         let (start, bytes) = self.reserved;
-        // SAFETY: the range is this value's, and whoever uses it keeps this value. In a forked child it is the child's
-        // own copy of the range that goes.
+        // SAFETY: this value reserved the range and unmaps it once; every user of the memory keeps this value
+        // alive. In a forked child this unmaps the child's own copy of the mapping.
         let unmapped = unsafe { munmap(start.cast(), bytes) };
         debug_assert!(unmapped.is_ok());
     }
 }
 
-/// The page that says which grants were taken back.
+/// The page in which the server tells which grants it has revoked, mapped for reading.
 #[derive(Debug)]
 pub(crate) struct Notices {
     page: Mapping,
     count: usize,
-    /// Whether the server's fences reach this process.
+    /// True if the server's fences reach the threads of this process.
     has_fences: bool,
 }
 
 impl Notices {
-    /// Maps what the server passed.
+    /// Maps the page that the server passed, which has one word for each of `grants_max` places.
     ///
     /// # Errors
-    /// Inside, what is wrong with it; outside, what the kernel says.
+    /// The outer error is [`bywash_link::Error::Io`] if mmap(2) fails. The inner one tells why the file is no
+    /// valid page.
     pub(crate) fn adopt(
         page: OwnedFd,
         grants_max: u32,
@@ -216,37 +238,41 @@ impl Notices {
         }
     }
 
-    /// Whether a grant can have a word here.
+    /// Returns true if the page has a word for `grant`.
     pub(crate) fn has_place_for(&self, grant: u64) -> bool {
         notices::place_of(grant) < self.count
     }
 
-    /// Between bytes that were stored to a grant's memory and the look whether it is still valid.
+    /// Orders the bytes that were stored to a grant's memory before the load of its word by
+    /// [`Notices::is_valid`].
     #[inline(always)]
     pub(crate) fn fence_behind_writes(&self) {
-        // SYNC: notices. The other fence is the server's, behind its store of the word.
+        // SYNC: notices. The server makes the other fence, after its store of the word.
         light_shared_fence(self.has_fences);
     }
 
-    /// Whether a grant is still valid. What was done before counts as done only if one of the fences came in between.
+    /// Returns true if a grant is still valid. Accesses before this call count only if one of the two fences
+    /// ([`Notices::fence_behind_writes`], [`fence_behind_reads`]) was made between them and this call.
     ///
     /// # Panics
-    /// If there is no word for it.
+    /// If the page has no word for `grant`.
     #[inline(always)]
     pub(crate) fn is_valid(&self, grant: u64) -> bool {
         let place = notices::place_of(grant);
         assert!(place < self.count, "its place was looked at when the grant was given");
         let word = self.page.base().cast::<AtomicU64>().wrapping_add(place);
-        // SAFETY: within the page, which is mapped for reading, aligned, sealed against shrinking and used by atomics
-        // alone; a load of so many bytes needs no right to write.
+        // SAFETY: the word is aligned and lies within the page, as was asserted; the page is mapped for
+        // reading and sealed against shrinking. All processes access it by atomics alone, and an atomic load
+        // of 8 bytes needs no right to write.
         let word = unsafe { (*word).load(Ordering::Acquire) };
         notices::is_valid(grant, word)
     }
 }
 
-/// Between bytes that were loaded from a grant's memory and the look whether it is still valid.
+/// Orders the bytes that were loaded from a grant's memory before the load of its word by
+/// [`Notices::is_valid`].
 #[inline(always)]
 pub(crate) fn fence_behind_reads() {
-    // SYNC: notices. The word is loaded behind the bytes.
+    // SYNC: notices. The word is loaded after the bytes.
     read_fence();
 }

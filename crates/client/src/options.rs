@@ -1,4 +1,4 @@
-//! How a client is made.
+//! Options of a client, and their check against the limits of its server.
 
 use crate::error::Error;
 use bywash_channel::{DEPTH_MAX, Wait};
@@ -6,33 +6,34 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requests under way at a time, if nobody says and the server allows as many.
+/// Default depth, where the server allows as many requests in flight.
 const DEPTH: u32 = 256;
-/// Bytes of an arena, likewise.
+/// Default size of the arena in bytes, where the server allows as many.
 const ARENA_BYTES: usize = 16 << 20;
-/// Most bytes of a client's name.
+/// Greatest length of a client's name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Which way to a volume is wanted.
+/// Path to a volume that the program chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// Mapped where the medium is memory that can be mapped, else through the channel. [`Path`] says what it came to.
+    /// Maps the volume where its medium is memory that can be mapped, else uses the channel. [`Path`] tells
+    /// which.
     #[default]
     Automatic,
-    /// Mapped, or not at all.
+    /// Maps the volume; opening fails where that is impossible.
     Mapped,
-    /// Through the channel, always.
+    /// Uses the channel, even if the volume could be mapped.
     Channel,
 }
 
-/// Which way a volume's bytes go.
+/// Path that the bytes of a volume take between program and medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// Its memory is mapped here: no server is on the way.
+    /// The volume's memory is mapped into this process: the server takes no part in an access.
     Mapped,
-    /// Through the channel to the server.
+    /// Requests go through the channel to the server.
     Channel {
-        /// Why it is not mapped.
+        /// Reason why the volume is not mapped.
         why: String,
     },
 }
@@ -47,24 +48,24 @@ impl fmt::Display for Path {
 }
 
 impl Path {
-    /// Whether it is mapped.
+    /// Returns true if the volume is mapped.
     pub fn is_mapped(&self) -> bool {
         *self == Path::Mapped
     }
 }
 
-/// What is done when the server is gone.
+/// Reaction of a client or queue to the death of its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reconnect {
-    /// Every request that was under way ends with [`Error::Gone`], and so does what comes later.
+    /// Every request in flight ends with [`Error::Gone`], and so does every later one.
     #[default]
     No,
-    /// For so long it is tried to connect again; then the volumes are opened again, and what was not completed is
-    /// submitted again.
+    /// Tries to connect again for this time. Then opens the volumes again, and submits again every request
+    /// that was not completed.
     Within(Duration),
 }
 
-/// Asks a program whether a wait shall end.
+/// The program's function that ends a wait by returning true.
 #[derive(Clone)]
 pub(crate) struct Interrupt(Arc<dyn Fn() -> bool + Send + Sync>);
 
@@ -80,7 +81,7 @@ impl fmt::Debug for Interrupt {
     }
 }
 
-/// How a client is made.
+/// Options of a [`crate::Client`] or a [`crate::Queue`].
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) name: String,
@@ -116,80 +117,85 @@ impl Default for Options {
 }
 
 impl Options {
-    /// As the program is called, 10 s of patience, a depth of 256 and an arena of 16 MiB or what the server allows.
+    /// Returns the default options: the program's name, a timeout of 10 s, and a depth of 256 and an arena of
+    /// 16 MiB, or less if the server allows only less.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// What the server's reports call this client: 64 bytes at most.
+    /// Sets the name of this client in the server's reports: at most 64 bytes.
     pub fn name(mut self, name: impl Into<String>) -> Options {
         self.name = name.into();
         self
     }
 
-    /// How long the server may take to answer. Default 10 s.
+    /// Sets the timeout: the greatest time that the server may take to reply. Default 10 s.
     pub fn limit(mut self, limit: Duration) -> Options {
         self.limit = limit;
         self
     }
 
-    /// Requests under way at a time: a power of two.
+    /// Sets the depth, the greatest number of requests in flight: a power of two.
     pub fn depth(mut self, requests: u32) -> Options {
         self.depth = Some(requests);
         self
     }
 
-    /// Bytes of the arena that goes with the channel.
+    /// Sets the size of the channel's arena, in bytes.
     pub fn arena_bytes(mut self, bytes: usize) -> Options {
         self.arena_bytes = Some(bytes);
         self
     }
 
-    /// How completions are waited for.
+    /// Sets whether to spin or to sleep while waiting for completions.
     pub fn wait(mut self, wait: Wait) -> Options {
         self.wait = wait;
         self
     }
 
-    /// What is done when the server is gone.
+    /// Sets the reaction to the death of the server.
     pub fn reconnect(mut self, reconnect: Reconnect) -> Options {
         self.reconnect = reconnect;
         self
     }
 
-    /// Which way to volumes is wanted.
+    /// Sets the path that opened volumes take.
     pub fn choice(mut self, choice: Choice) -> Options {
         self.choice = choice;
         self
     }
 
-    /// Asked some twenty times a second while a call of a volume waits, by the thread that waits, which has no lock of
-    /// the connection's but that for connecting again; when it answers true the call ends with [`Error::Interrupted`].
-    /// So a program that hears of signals between its own steps can end a wait.
+    /// Sets a function by which the program can end a wait. While a call of a volume waits, the waiting
+    /// thread calls the function some twenty times a second, holding no lock of the connection except the one
+    /// for connecting again. When the function returns true, the call ends with [`Error::Interrupted`]. A
+    /// program that notices signals only between its own steps can so end a wait. A queue ignores this
+    /// option.
     pub fn interrupted_by(mut self, ends_it: impl Fn() -> bool + Send + Sync + 'static) -> Options {
         self.interrupt = Some(Interrupt(Arc::new(ends_it)));
         self
     }
 
-    /// Buffers of the arena can be borrowed where they are ([`crate::Buffer::map`]), so that nothing is copied.
+    /// Lets the program borrow buffers of the arena in place ([`crate::Buffer::map`]), so that nothing is
+    /// copied.
     ///
     /// # Safety
-    /// The server must keep to the protocol: it must not touch a buffer but while a request with it is under way.
+    /// The server must keep to the protocol: it may touch a buffer only while a request with that buffer is
+    /// in flight.
     pub unsafe fn trusted(mut self) -> Options {
         self.trusted = true;
         self
     }
 
-    /// Bytes of the arena of a channel to a server that allows so many.
+    /// Returns the size of the arena, in bytes, for a server that allows `arena_bytes_max`.
     pub(crate) fn arena(&self, arena_bytes_max: u64) -> usize {
         let most = usize::try_from(arena_bytes_max).unwrap_or(usize::MAX);
         self.arena_bytes.unwrap_or_else(|| ARENA_BYTES.min(most))
     }
 
-    /// How the channel is made to a server that allows so much.
+    /// Returns the options of the channel to a server with these limits.
     ///
     /// # Errors
-    /// What it does not allow.
+    /// [`Error::Option`] if the depth or the arena exceeds the server's limit.
     pub(crate) fn channel(
         &self,
         depth_max: u32,
@@ -210,14 +216,17 @@ impl Options {
         }
         let options = bywash_channel::Options::new().depth(depth).arena_bytes(arena_bytes).wait(self.wait);
         match self.trusted {
-            // SAFETY: whoever called `trusted` of these options has promised the same.
+            // SAFETY: the caller of `trusted` guarantees that the server touches a buffer only while its
+            // request is in flight.
             true => Ok(unsafe { options.trusted() }),
             false => Ok(options),
         }
     }
 
+    /// Checks the client's name.
+    ///
     /// # Errors
-    /// What cannot be.
+    /// [`Error::Option`] if the name is longer than 64 bytes.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.name.len() <= NAME_BYTES_MAX {
             return Ok(());

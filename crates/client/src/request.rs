@@ -1,11 +1,11 @@
-//! What a request says over the channel, and what its completion means.
+//! The encoding of a request for the channel, and the meaning of its completion.
 
 use crate::error::Error;
 use crate::session::Grant;
 use bywash_channel::Submission;
 use bywash_protocol::layout::{FUA, Opcode, Status};
 
-/// A request of one range.
+/// A request of one range, or of several pieces, without its grant and its memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) opcode: Opcode,
@@ -20,7 +20,8 @@ impl Shape {
         Shape { opcode, flags: if durable { FUA } else { 0 }, offset, length }
     }
 
-    /// To be submitted, for a grant; of many pieces the length is their number, and the pieces name the grants.
+    /// Encodes the request for a grant. A request of several pieces has their number as its length, and its
+    /// pieces name the grants.
     #[inline(always)]
     pub(crate) fn submission(&self, grant: u64) -> Submission {
         let arguments = match self.opcode {
@@ -32,7 +33,7 @@ impl Shape {
     }
 }
 
-/// What is asked, as errors say it.
+/// Returns the operation's name for error messages.
 pub(crate) fn name(opcode: Opcode) -> &'static str {
     match opcode {
         Opcode::Read | Opcode::ReadMany => "read",
@@ -44,11 +45,12 @@ pub(crate) fn name(opcode: Opcode) -> &'static str {
     }
 }
 
-/// What a completion says. `refused` answers the grant that a refusal is about: of many pieces, that of the piece with
-/// the number; and the range.
+/// Decodes a completion. `refused` returns the grant and the range that a refusal concerns, given the number
+/// of the piece in a request of several pieces.
 ///
 /// # Errors
-/// What the server said was wrong; [`Error::Broken`] if that cannot be.
+/// The variant of [`Error`] for the completion's status; [`Error::Broken`] if the status, the value or the
+/// piece's number is impossible.
 #[inline(always)]
 pub(crate) fn outcome<'a>(
     shape: &Shape,
@@ -86,7 +88,7 @@ fn what_was_wrong<'a>(
         Status::Denied | Status::NoGrant | Status::Revoked | Status::OutOfBounds | Status::Malformed
     );
     let about = match (is_many, is_refusal) {
-        // What the device did not do, it did not do for all of them.
+        // A failure of the device names no piece, so it concerns the whole request.
         (true, false) => None,
         (true, true) => match refused(value) {
             Some(about) => Some(about),
@@ -111,7 +113,7 @@ fn what_was_wrong<'a>(
     }
 }
 
-/// What was wrong with a request of several volumes, of which it is not known which one it was.
+/// Makes the error of a request to several volumes for which the server did not tell which of them failed.
 fn of_several(status: Status, what: &'static str, value: u64) -> Error {
     let volume = "one of several volumes".into();
     match status {
@@ -124,7 +126,7 @@ fn of_several(status: Status, what: &'static str, value: u64) -> Error {
     }
 }
 
-/// Whether the device may still write into the memory of a request that ended so.
+/// Returns true if, with this status, the device may still write into the request's memory.
 #[inline(always)]
 pub(crate) fn memory_is_lost(status: u16) -> bool {
     status == Status::TimedOut as u16

@@ -1,10 +1,11 @@
-//! One connection to a server's control socket: what is asked and answered, and the grants that were opened over it.
+//! One connection to a server's control socket: its messages, and the grants that were opened over it.
 //!
-//! Answers come in the order of what was asked. So an ask that was not answered in time leaves an answer behind that is
-//! *owed*: it is taken, and thrown away, before the answer to a later one. What was granted too late is given back.
+//! The server replies in the order of the messages that it receives. A message whose reply did not arrive in
+//! time leaves a reply behind that is *owed*. An owed reply is received and dropped before the reply to a
+//! later message; a grant in it is given back.
 //!
-//! Invariant: nothing that the server says is believed: numbers are held against what can be, files against what they
-//! should be, before anything is mapped.
+//! Invariant: nothing that the server says is trusted. Numbers are checked against their ranges, and files
+//! against the size and the seals that they must have, before anything is mapped.
 
 use crate::error::Error;
 use crate::mapped::{Mapped, Notices, fence_behind_reads};
@@ -17,33 +18,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most grants of a client that a server can have a page for: 8 MiB.
+/// Greatest number of grants of a client that a server's page can have words for: 8 MiB.
 const GRANTS_MAX: u32 = 1 << 20;
-/// Largest block.
+/// Greatest size of a volume's block, in bytes.
 const BLOCK_MAX: u32 = 1 << 24;
-/// Answers that may be owed before nothing more is asked.
+/// Greatest number of owed replies; with so many, nothing more is sent.
 const OWED_MAX: usize = 64;
-/// Accesses to mapped memory, or looks for completions, after which it is asked whether the server is still there.
+/// Number of accesses to mapped memory, or of polls of the channel, between two checks that the server is
+/// alive.
 const LOOK_EVERY: u64 = 1024;
-/// Most bytes of a report.
+/// Greatest size of a report, in bytes.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 
-/// Locks; a panic in between leaves nothing half done.
+/// Locks a mutex and ignores poisoning: a panic of its holder leaves no state half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a volume was opened, and is opened again.
+/// Way in which a volume was opened, kept so that it can be opened again.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// By its name.
+    /// By name, with these rights.
     Name(Arc<str>, Access),
-    /// By a descriptor.
+    /// By a file descriptor of the program.
     Descriptor(OwnedFd),
 }
 
 impl Origin {
-    /// For people.
+    /// Returns the volume's name, for error messages.
     pub(crate) fn name(&self) -> Arc<str> {
         match self {
             Origin::Name(name, _) => name.clone(),
@@ -52,34 +54,37 @@ impl Origin {
     }
 }
 
-/// Answers that are still to come; whoever has it may ask.
+/// The right to send over the control socket, with the number of replies that are owed. One thread holds it
+/// at a time.
 #[derive(Debug, Default)]
 struct Talk {
     owed: usize,
 }
 
-/// A connection.
+/// A connection to a server's control socket.
 #[derive(Debug)]
 pub(crate) struct Session {
     messages: Messages,
+    /// `None` while a thread holds the right to send.
     talk: Mutex<Option<Talk>>,
     free: Condvar,
-    /// Grants that are to be given back.
+    /// Numbers of grants to give back to the server.
     dropped: Mutex<Vec<u64>>,
     is_over: AtomicBool,
     notices: Notices,
     looks: Counter,
     limit: Duration,
     maker: Maker,
-    /// Which connection of its client's it is.
+    /// Number of times that the client had connected before it made this connection.
     pub(crate) generation: u64,
-    /// The client's number, as reports name it.
+    /// The number by which the server's reports name the client.
     pub(crate) client: u64,
     pub(crate) depth_max: u32,
     pub(crate) arena_bytes_max: u64,
 }
 
-/// Asks over messages, in an order that the caller keeps; answers what came with the answer.
+/// Sends `ask`, and returns its reply with the descriptors that were attached. Takes owed replies first and
+/// adds the grants in them to `late`. The caller makes sure that no other thread sends meanwhile.
 fn ask_over(
     messages: &Messages,
     talk: &mut Talk,
@@ -110,10 +115,13 @@ fn ask_over(
 }
 
 impl Session {
-    /// Connects and presents the client.
+    /// Connects to `socket` and performs the handshake: sends the client's name, receives the server's limits
+    /// and maps its page of notices.
     ///
     /// # Errors
-    /// What the kernel says, why the server refused, or what it did wrong.
+    /// [`Error::Option`] if the client's name is too long; [`Error::Io`] if a system call fails;
+    /// [`Error::TimedOut`] after `end`; [`Error::Refused`] if the server does not admit the client;
+    /// [`Error::Gone`] if it closes the connection; [`Error::Broken`] if its reply violates the protocol.
     pub(crate) fn connect(
         socket: &std::path::Path,
         options: &Options,
@@ -159,11 +167,13 @@ impl Session {
         })
     }
 
-    /// Asks, waits for the answer until `end`, and answers it with what came along. Refusals are errors, of which
-    /// `what` says what was wanted.
+    /// Sends `ask`, waits for the reply until `end`, and returns it with the descriptors that were attached.
+    /// A refusal becomes an error, for which `what` describes the operation.
     ///
     /// # Errors
-    /// The refusal; what became of the server; [`Error::TimedOut`].
+    /// [`Error::Refused`] if the server refuses; [`Error::TimedOut`] if the reply does not arrive until
+    /// `end`, or too many replies are owed; [`Error::Gone`] or [`Error::Broken`] if the connection ends;
+    /// [`Error::Forked`] in a forked child; [`Error::Io`] if a system call fails.
     pub(crate) fn ask(
         &self,
         ask: &Ask,
@@ -199,10 +209,10 @@ impl Session {
         }
     }
 
-    /// As [`Session::ask`], where the answer is that it was done.
+    /// Like [`Session::ask`], for an operation whose reply carries nothing.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Session::ask`].
     pub(crate) fn ask_done(&self, ask: &Ask, end: Instant, what: impl Fn() -> String) -> Result<(), Error> {
         match self.ask(ask, &[], end, &what)? {
             (Answer::Done {}, _) => Ok(()),
@@ -210,10 +220,10 @@ impl Session {
         }
     }
 
-    /// As [`Session::ask`], where the answer is a report.
+    /// Like [`Session::ask`], for an operation whose reply is a report.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Session::ask`]; [`Error::Broken`] if the report cannot be read.
     pub(crate) fn ask_report<T: serde::de::DeserializeOwned>(
         &self,
         ask: &Ask,
@@ -233,16 +243,16 @@ impl Session {
         }
     }
 
-    /// The right to ask, if it can be had in time.
+    /// Takes the right to send, waiting for it until `end`.
     fn take_talk(&self, end: Instant) -> Option<Talk> {
         let left = end.saturating_duration_since(Instant::now());
         let waited = self.free.wait_timeout_while(lock(&self.talk), left, |talk| talk.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.take()
     }
 
-    /// Gives back what was dropped, without waiting for the answers.
+    /// Gives the dropped grants back to the server, without waiting for the replies.
     fn give_back(&self, talk: &mut Talk) {
-        // Answers that are there already.
+        // Replies that have arrived already make room for more that are owed.
         while talk.owed > 0 {
             let Ok(Some(packet)) = self.messages.try_receive() else { break };
             talk.owed -= 1;
@@ -257,20 +267,20 @@ impl Session {
                 .is_ok_and(|bytes| self.messages.send(&bytes, &[], Duration::ZERO).is_ok());
             match sent {
                 true => talk.owed += 1,
-                // With the next ask, or when the connection ends.
+                // The next message gives this grant back, or the end of the connection does.
                 false => return lock(&self.dropped).push(grant),
             }
         }
     }
 
-    /// A grant is not used any more. Never waits.
+    /// Notes that a grant is no longer used, and gives it back if no other thread is sending. Never waits.
     fn drop_grant(&self, grant: u64) {
         if !self.maker.is_here() {
             return;
         }
         lock(&self.dropped).push(grant);
         let talk = lock(&self.talk).take();
-        // Else whoever is asking just now, or asks next, gives it back.
+        // A thread that holds the right to send gives the grant back with its next message.
         if let Some(mut talk) = talk {
             self.give_back(&mut talk);
             *lock(&self.talk) = Some(talk);
@@ -278,13 +288,13 @@ impl Session {
         }
     }
 
-    /// See [`Notices::fence_behind_writes`].
+    /// Same as [`Notices::fence_behind_writes`].
     #[inline(always)]
     pub(crate) fn fence_behind_writes(&self) {
         self.notices.fence_behind_writes();
     }
 
-    /// Whether the server is gone. A system call.
+    /// Returns true if the server has closed the connection. Makes a system call.
     pub(crate) fn is_over(&self) -> bool {
         if self.is_over.load(Ordering::Relaxed) {
             return true;
@@ -298,14 +308,15 @@ impl Session {
         is_over
     }
 
-    /// An error if the server is known to be gone, which is asked each so many times that something was done.
+    /// Counts `times` accesses, and checks after each [`LOOK_EVERY`] of them that the server is alive.
+    /// Returns [`Error::Gone`] if it is not.
     #[inline(always)]
     pub(crate) fn look(&self, times: u64) -> Result<(), Error> {
         self.looks.add(times);
         if self.looks.get() % LOOK_EVERY < times { self.look_now() } else { Ok(()) }
     }
 
-    /// An error if the server is gone.
+    /// Returns [`Error::Gone`] if the server has closed the connection.
     #[cold]
     pub(crate) fn look_now(&self) -> Result<(), Error> {
         match self.is_over() {
@@ -314,10 +325,11 @@ impl Session {
         }
     }
 
-    /// Opens a grant.
+    /// Opens a volume, and maps its memory if `choice` and the server allow it.
     ///
     /// # Errors
-    /// As [`Session::ask`]; [`Error::NotMapped`].
+    /// Same as [`Session::ask`]; [`Error::NotMapped`] if `choice` is [`Choice::Mapped`] and the volume cannot
+    /// be mapped; [`Error::Broken`] if the grant violates the protocol.
     pub(crate) fn open(
         self: &Arc<Session>,
         origin: &Origin,
@@ -375,7 +387,8 @@ impl Session {
         Ok(grant)
     }
 
-    /// Maps a grant's memory; inside, why that is not to be had.
+    /// Maps the memory of a grant. The inner error is the reason why it cannot be mapped; the outer one is an
+    /// error of [`Session::ask`], or [`Error::Broken`] if the chunks violate the protocol.
     fn map(&self, granted: &Granted, name: &str, end: Instant) -> Result<Result<Mapped, String>, Error> {
         let Granted { grant, bytes, access, .. } = *granted;
         let kernel = |error| format!("its memory cannot be mapped here: {error}");
@@ -417,7 +430,7 @@ impl Session {
     }
 }
 
-/// The server answered something else than what it should.
+/// Makes the error for a reply of another kind than `ask` has: its refusal, or a violation of the protocol.
 #[cold]
 pub(crate) fn unexpected(ask: &Ask, answer: Answer, what: impl Fn() -> String) -> Error {
     match answer {
@@ -426,9 +439,9 @@ pub(crate) fn unexpected(ask: &Ask, answer: Answer, what: impl Fn() -> String) -
     }
 }
 
-/// What a report's file says.
+/// Reads the file of a report.
 fn read_report(file: &OwnedFd) -> Result<Vec<u8>, Error> {
-    // Whatever has no seals is no memory: to read it could take for ever.
+    // A file without seals is no memory, and reading such a file could block for ever.
     if rustix::fs::fcntl_get_seals(file).is_err() {
         return Err(Error::broken("it passed a report in a descriptor that is no memory"));
     }
@@ -448,14 +461,15 @@ fn read_report(file: &OwnedFd) -> Result<Vec<u8>, Error> {
     Ok(report)
 }
 
-/// What is needed of a grant.
+/// Right that a request needs of its grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     Read,
     Write,
 }
 
-/// A grant, and its memory if that is mapped. It is given back when it is dropped.
+/// A right to a volume, and the volume's memory if that is mapped. Dropping it gives the grant back to the
+/// server.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) session: Arc<Session>,
@@ -466,22 +480,24 @@ pub(crate) struct Grant {
     pub(crate) access: Access,
     pub(crate) device: Arc<str>,
     pub(crate) memory: Option<Mapped>,
-    /// Its medium is memory of the server's, mapped or not: that goes with the server.
+    /// True if the medium is memory of the server, mapped here or not, whose contents are lost when the
+    /// server ends.
     pub(crate) is_volatile: bool,
-    /// Why it is not mapped.
+    /// Reason why the volume is not mapped.
     why: String,
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        // The memory first: what was given back may be given to somebody else.
+        // The memory is unmapped before the grant is given back: afterwards the server may give it to another
+        // client.
         self.memory = None;
         self.session.drop_grant(self.number);
     }
 }
 
 impl Grant {
-    /// Which way its bytes go.
+    /// Returns the path that the volume's bytes take.
     pub(crate) fn path(&self) -> Path {
         match self.memory {
             Some(_) => Path::Mapped,
@@ -489,10 +505,11 @@ impl Grant {
         }
     }
 
-    /// Whether a range can be read or written.
+    /// Checks that a range may be read or written: the right to it, its alignment and its bounds.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`Error::Denied`] without the right; [`Error::Misaligned`] if offset or length is no multiple of the
+    /// block; [`Error::OutOfBounds`] if the range extends beyond the volume.
     #[inline(always)]
     pub(crate) fn check(
         &self,
@@ -507,7 +524,7 @@ impl Grant {
         }
     }
 
-    /// As [`Grant::check`], without the reason.
+    /// Like [`Grant::check`], but without the reason.
     #[inline(always)]
     pub(crate) fn allows(&self, need: Need, offset: u64, length: u64) -> bool {
         self.has_right(need) && self.is_aligned(offset, length) && self.has(offset, length)
@@ -531,7 +548,7 @@ impl Grant {
         offset <= self.bytes && length <= self.bytes - offset
     }
 
-    /// Why it is not allowed.
+    /// Makes the error that tells why [`Grant::allows`] has returned false.
     #[cold]
     fn refusal(&self, need: Need, what: &'static str, offset: u64, length: u64) -> Error {
         let volume = self.name.clone();
@@ -542,37 +559,39 @@ impl Grant {
         }
     }
 
-    /// Behind a read of mapped memory: whether it counts.
+    /// Checks after a read of mapped memory that the read counts.
     ///
     /// # Errors
-    /// [`Error::Revoked`]; [`Error::Gone`]; [`Error::Forked`].
+    /// [`Error::Revoked`] if the grant was revoked; [`Error::Gone`] if the server is known to have ended,
+    /// which one in [`LOOK_EVERY`] calls finds out.
     #[inline(always)]
     pub(crate) fn confirm_read(&self) -> Result<(), Error> {
         fence_behind_reads();
         self.confirm()
     }
 
-    /// Behind a write of mapped memory: whether it counts.
+    /// Checks after a write to mapped memory that the write counts.
     ///
     /// # Errors
-    /// As [`Grant::confirm_read`].
+    /// Same as [`Grant::confirm_read`].
     #[inline(always)]
     pub(crate) fn confirm_write(&self) -> Result<(), Error> {
         self.session.fence_behind_writes();
         self.confirm()
     }
 
-    /// As the two above, where their fence has been already.
+    /// Checks that earlier accesses count, after the fence that [`Grant::confirm_read`] or
+    /// [`Grant::confirm_write`] made.
     #[inline(always)]
     fn confirm(&self) -> Result<(), Error> {
         self.look()?;
         self.session.look(1)
     }
 
-    /// Whether it was taken back.
+    /// Checks that the grant is still valid.
     ///
     /// # Errors
-    /// [`Error::Revoked`].
+    /// [`Error::Revoked`] if it is not.
     #[inline(always)]
     pub(crate) fn look(&self) -> Result<(), Error> {
         match self.session.notices.is_valid(self.number) {

@@ -1,4 +1,4 @@
-//! A volume that is read and written by calls that wait.
+//! A volume that is read and written by calls that block until they are done.
 
 use crate::client::{Attached, Client, Shared};
 use crate::error::Error;
@@ -13,25 +13,29 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-/// Most bytes that go through the channel at a time; longer calls are several requests.
+/// Greatest number of bytes of one request over the channel; a longer call is several requests.
 const PART: usize = 1 << 20;
-/// And of the arena no more than this part, so that several threads have room.
+/// Divisor of the size of the arena: one request takes at most one such part, so that several threads have room.
 const PARTS_OF_ARENA: usize = 4;
 
-/// An open volume. Clones are the same volume, and threads may share it; the grant is given back with the last of them.
+/// An open volume. Clones are the same volume, and threads may share it; dropping the last clone gives the
+/// grant back.
 ///
-/// Offsets and lengths are bytes, and multiples of [`Volume::block`]: what is not is refused, since to read, change and
-/// write whole blocks behind a program's back would undo what others write to them meanwhile.
+/// Offsets and lengths are in bytes, and must be multiples of [`Volume::block`]; others are refused. If the
+/// library read, changed and wrote back whole blocks behind the program's back, it would undo writes that
+/// others make meanwhile.
 ///
-/// A call that is longer than 1 MiB, or than the arena allows, is several requests. No call is one step for those who read or
-/// write the same bytes meanwhile: they may find some blocks of each. A block is never torn through the channel; in
-/// mapped memory there is nobody to see to that.
+/// A call that is longer than 1 MiB, or than the arena allows, is several requests. No call is atomic with
+/// respect to others that access the same bytes at the same time: they may find some old and some new blocks.
+/// A single block is never torn through the channel. In mapped memory nothing prevents that.
 ///
-/// # When the server goes
+/// # When the server dies
 ///
-/// Where the client connects again ([`crate::Reconnect`]), what was not completed is asked again. That is right, since
-/// what is under way has no order: whatever somebody else has written since may come before it or behind. Compare-and-write
-/// is not like that, and ends with [`Error::Unknown`]. A volume of memory is empty after its server has gone. Who has it
+/// Where the client connects again ([`crate::Reconnect`]), requests that were not completed are submitted
+/// again. That is correct, since requests in flight have no order: a write by another client since then may
+/// count as earlier or as later. Compare-and-write is different, and ends with [`Error::Unknown`]. A volume
+/// in the server's memory is empty after its server has died. Accesses to a mapped volume do not involve the
+/// server, so only [`Volume::flush`], and one in 1024 other accesses, detects its death.
 /// mapped asks nobody, so that the end of the server is seen by [`Volume::flush`] and, elsewhere, by every 1024th access.
 #[derive(Clone, Debug)]
 pub struct Volume(Arc<Opened>);
@@ -40,39 +44,39 @@ pub struct Volume(Arc<Opened>);
 struct Opened {
     client: Arc<Shared>,
     origin: Origin,
-    /// The grant of the connection that there is now, once somebody asks for it.
+    /// The grant over the connection that an access has used last.
     grant: RwLock<Arc<Grant>>,
-    /// Held by who opens it again.
+    /// Held by the thread that opens the volume again over a new connection.
     opening: Mutex<()>,
 }
 
-/// A part of a volume that is read.
+/// One part of a [`Client::read_many`]: a range of a volume, and the memory that the bytes are read into.
 #[derive(Debug)]
 pub struct ReadPiece<'a> {
-    /// Of which volume.
+    /// Volume to read.
     pub volume: &'a Volume,
-    /// From which byte on.
+    /// Offset of the first byte in the volume, in bytes.
     pub offset: u64,
-    /// Where it goes; its length is how much is read.
+    /// Destination, whose length is the number of bytes to read.
     pub to: &'a mut [u8],
 }
 
-/// A part of a volume that is written.
+/// One part of a [`Client::write_many`]: the bytes to write, and their place in a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct WritePiece<'a> {
-    /// Of which volume.
+    /// Volume to write.
     pub volume: &'a Volume,
-    /// From which byte on.
+    /// Offset of the first byte in the volume, in bytes.
     pub offset: u64,
-    /// What is written.
+    /// Bytes to write.
     pub from: &'a [u8],
 }
 
-/// A volume's memory, where it is mapped.
+/// The mapped memory of a volume, for a program that accesses it by pointer.
 ///
-/// Others write it as well, the processor does not keep the two apart, and the server may take the grant back at any
-/// time. Then this memory still is what it was, and nobody else's any more: what matters is what
-/// [`Lent::confirm`] says *behind* the accesses.
+/// Other processes write this memory too. Nothing keeps concurrent accesses apart, and the server may revoke
+/// the grant at any time. The memory then stays mapped and keeps its bytes, but is no longer the volume's: an
+/// access has counted only if [`Lent::confirm`] succeeds *after* it.
 #[derive(Clone, Debug)]
 pub struct Lent(Arc<Grant>);
 
@@ -83,45 +87,50 @@ impl Volume {
         Ok(Volume(Arc::new(Opened { client, origin, grant: RwLock::new(grant), opening: Mutex::default() })))
     }
 
-    /// Its name.
+    /// Returns the name of the volume.
     pub fn name(&self) -> Arc<str> {
         self.0.origin.name()
     }
 
-    /// Its bytes.
+    /// Returns the size of the volume, in bytes.
     pub fn len(&self) -> u64 {
         self.0.last().bytes
     }
 
-    /// Whether it has none.
+    /// Returns true if the volume's size is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of a block.
+    /// Returns the size of a block, in bytes: the unit of offsets and lengths.
     pub fn block(&self) -> u32 {
         self.0.last().block
     }
 
-    /// What may be done with it.
+    /// Returns the rights that the volume was opened with.
     pub fn access(&self) -> Access {
         self.0.last().access
     }
 
-    /// The device it is on, by its name.
+    /// Returns the name of the device that the volume is on.
     pub fn device(&self) -> Arc<str> {
         self.0.last().device.clone()
     }
 
-    /// Which way its bytes go, and why they are not mapped if they are not.
+    /// Returns the path that the volume's bytes take, with the reason if the volume is not mapped.
     pub fn path(&self) -> Path {
         self.0.last().path()
     }
 
-    /// Reads as many bytes as `to` has.
+    /// Reads bytes from `offset` on until `to` is full.
     ///
     /// # Errors
-    /// What was wrong; then some of the bytes may have been read.
+    /// [`Error::Denied`], [`Error::Misaligned`] or [`Error::OutOfBounds`] if the grant does not allow this
+    /// range; [`Error::Revoked`] or [`Error::NoGrant`] if the grant is not valid any more;
+    /// [`Error::DeviceFailed`], [`Error::DeviceTimedOut`], [`Error::NoSpace`], [`Error::NotSupported`],
+    /// [`Error::Scattered`] or [`Error::Malformed`] if the device or the server cannot carry out a request;
+    /// [`Error::TooLarge`] or [`Error::UsedUp`] if the arena has no room; and the errors of
+    /// [`Client::status`]. After an error some of the bytes may have been read.
     #[inline]
     pub fn read_at(&self, to: &mut [u8], offset: u64) -> Result<(), Error> {
         let in_memory = self.0.mapped(Need::Read, "read", offset, to.len() as u64, |grant, memory| {
@@ -146,19 +155,19 @@ impl Volume {
         })
     }
 
-    /// Writes all bytes of `from`. They are durable after the next [`Volume::flush`].
+    /// Writes all bytes of `from` at `offset`. They are durable after the next [`Volume::flush`].
     ///
     /// # Errors
-    /// What was wrong; then some of the bytes may have been written.
+    /// Same as [`Volume::read_at`]. After an error some of the bytes may have been written.
     #[inline]
     pub fn write_at(&self, from: &[u8], offset: u64) -> Result<(), Error> {
         self.write(from, offset, false)
     }
 
-    /// As [`Volume::write_at`], and the bytes are durable when it returns.
+    /// Writes like [`Volume::write_at`], and makes the bytes durable before it returns.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Volume::write_at`].
     pub fn write_at_durable(&self, from: &[u8], offset: u64) -> Result<(), Error> {
         self.write(from, offset, true)
     }
@@ -186,12 +195,13 @@ impl Volume {
         })
     }
 
-    /// Everything whose writing had been completed before is durable, as far as the medium is. Of memory of the server's
-    /// that is so already, as long as the server is there: if it went, this says so once, whether the client connects
-    /// again or not.
+    /// Makes all writes durable that had completed before this call, as far as the medium is durable. Writes
+    /// to the server's memory need no flush as long as the server lives. If the server has died, the next
+    /// flush of such a volume reports that once, whether the client connects again or not.
     ///
     /// # Errors
-    /// What was wrong.
+    /// Same as [`Volume::read_at`]; [`Error::Gone`] if the volume was in the memory of a server that has
+    /// died.
     pub fn flush(&self) -> Result<(), Error> {
         let last = self.0.last();
         if last.is_volatile {
@@ -200,7 +210,7 @@ impl Volume {
             if let Err(error) = &outcome
                 && error.is_end()
             {
-                // From now on it is another medium, if there is one.
+                // From now on the volume is on another server's medium, if the client can connect to one.
                 drop(self.0.current());
             }
             return outcome;
@@ -210,26 +220,27 @@ impl Volume {
         })
     }
 
-    /// What these bytes are is of no matter any more: they may be anything until they are written again.
+    /// Tells the device that a range's contents are no longer needed. The bytes may read as anything until
+    /// they are written again.
     ///
     /// # Errors
-    /// What was wrong.
+    /// Same as [`Volume::read_at`].
     pub fn discard(&self, offset: u64, length: u64) -> Result<(), Error> {
         self.0.call_range(Opcode::Discard, false, offset, length)
     }
 
-    /// Changes bytes to zeros.
+    /// Sets the bytes of a range to zero.
     ///
     /// # Errors
-    /// What was wrong; then some of the bytes may have been changed.
+    /// Same as [`Volume::read_at`]. After an error some of the bytes may have been set.
     pub fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), Error> {
         self.zero(offset, length, false)
     }
 
-    /// As [`Volume::write_zeroes`], and the zeros are durable when it returns.
+    /// Writes zeros like [`Volume::write_zeroes`], and makes them durable before it returns.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Volume::write_zeroes`].
     pub fn write_zeroes_durable(&self, offset: u64, length: u64) -> Result<(), Error> {
         self.zero(offset, length, true)
     }
@@ -243,11 +254,13 @@ impl Volume {
         in_memory.unwrap_or_else(|| self.0.call_range(Opcode::WriteZeroes, durable, offset, length))
     }
 
-    /// Writes `new` if what is there is `expected`, as one step for all who do so through the server; answers whether it
-    /// was. Most devices do that with one block.
+    /// Writes `new` at `offset` if the bytes there equal `expected`, and returns whether they did. The
+    /// operation is atomic with respect to all others through the server. Most devices support it for one
+    /// block.
     ///
     /// # Errors
-    /// What was wrong; [`Error::Unknown`] if the server went meanwhile.
+    /// [`Error::Lengths`] if `expected` and `new` differ in length; [`Error::Unknown`] if the server dies
+    /// after the request was submitted; else the same as [`Volume::read_at`].
     pub fn compare_and_write(&self, offset: u64, expected: &[u8], new: &[u8]) -> Result<bool, Error> {
         if expected.len() != new.len() {
             return Err(Error::Lengths { expected: expected.len(), written: new.len() });
@@ -264,10 +277,10 @@ impl Volume {
         }
     }
 
-    /// Its memory, if it is mapped: for a program that wants to go there itself.
+    /// Returns the volume's mapped memory, for a program that accesses it by pointer.
     ///
     /// # Errors
-    /// [`Error::NotMapped`]; what became of the server.
+    /// [`Error::NotMapped`] if the volume is not mapped; else the same as [`Client::open`].
     pub fn map(&self) -> Result<Lent, Error> {
         let grant = self.0.current()?;
         match grant.path() {
@@ -278,26 +291,27 @@ impl Volume {
 }
 
 impl Lent {
-    /// Where its first byte is. To read or write there is not sound where others do so at the same time but by atomics,
-    /// and beyond what [`Volume::access`] says it ends the program.
+    /// Returns the address of the first byte. While others access the same bytes, only atomic accesses are
+    /// sound. An access that [`Volume::access`] does not allow ends the program with a signal.
     pub fn as_ptr(&self) -> *mut u8 {
         self.0.memory.as_ref().map_or(std::ptr::null_mut(), Mapped::base)
     }
 
-    /// Bytes.
+    /// Returns the size of the memory, in bytes.
     pub fn len(&self) -> usize {
         self.0.memory.as_ref().map_or(0, Mapped::filled)
     }
 
-    /// Whether there are none.
+    /// Returns true if the size is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the accesses of this thread before this call count.
+    /// Checks that all accesses that this thread made before this call count.
     ///
     /// # Errors
-    /// [`Error::Revoked`]: those since the last call may not; [`Error::Gone`] if the server is known to be gone.
+    /// [`Error::Revoked`] if the grant was revoked: accesses since the last successful call may not count.
+    /// [`Error::Gone`] if the server is known to have died.
     pub fn confirm(&self) -> Result<(), Error> {
         self.0.confirm_write()
     }
@@ -307,7 +321,9 @@ impl Client {
     /// Reads parts of several volumes by one request.
     ///
     /// # Errors
-    /// What was wrong with which; then nothing was read, or the device failed and some may have been.
+    /// [`Error::Pieces`] unless there are 1 to 32 pieces; [`Error::Foreign`] if a volume belongs to another
+    /// client; else the same as [`Volume::read_at`], naming the volume where that is known. Nothing was read
+    /// then, unless the device failed or a mapped grant was revoked meanwhile.
     pub fn read_many(&self, pieces: &mut [ReadPiece<'_>]) -> Result<(), Error> {
         let opened: Vec<&Opened> = pieces.iter().map(|piece| &*piece.volume.0).collect();
         let ranges: Vec<(u64, usize)> = pieces.iter().map(|piece| (piece.offset, piece.to.len())).collect();
@@ -324,15 +340,15 @@ impl Client {
     /// Writes parts of several volumes by one request.
     ///
     /// # Errors
-    /// What was wrong with which; then nothing was written, or the device failed and some may have been.
+    /// Same as [`Client::read_many`], for writing.
     pub fn write_many(&self, pieces: &[WritePiece<'_>]) -> Result<(), Error> {
         self.write_pieces(pieces, false)
     }
 
-    /// As [`Client::write_many`], and all of it is durable when it returns.
+    /// Writes like [`Client::write_many`], and makes all of it durable before it returns.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Client::write_many`].
     pub fn write_many_durable(&self, pieces: &[WritePiece<'_>]) -> Result<(), Error> {
         self.write_pieces(pieces, true)
     }
@@ -347,7 +363,7 @@ impl Client {
         })
     }
 
-    /// One request of several pieces. `each` moves the bytes of a piece.
+    /// Carries out one request of several pieces. `each` moves the bytes of the piece with the given number.
     fn many(
         &self,
         opcode: Opcode,
@@ -389,7 +405,8 @@ impl Client {
                 });
                 ends.enumerate()
             };
-            // Filled first, and then read: never both at a time.
+            // A write fills the buffer before the request, and a read takes from it afterwards: the two
+            // borrows never overlap.
             let each = RefCell::new(&mut each);
             let fill = |buffer: &mut Buffer| {
                 for (number, (grant, range)) in grants.iter().zip(ranges).enumerate() {
@@ -420,18 +437,19 @@ impl Client {
     }
 }
 
-/// What is to be done with the bytes of a piece.
+/// Memory between which and the program's slice the bytes of a piece are to be moved.
 enum Bytes<'a> {
-    /// They go to or from here, at this offset.
+    /// The mapped volume, at this offset: read from it or write to it.
     Mapped(&'a Mapped, u64),
-    /// They are asked for, from this place on.
+    /// The buffer of a request that is not submitted yet, at this offset: a write puts the piece's bytes
+    /// there.
     Filling(&'a mut Buffer, usize),
-    /// They have come.
+    /// The buffer of a request that has completed, at this offset: a read takes the piece's bytes from there.
     Done(&'a Buffer, usize),
 }
 
-/// Calls `each` with how much of a range is done already and how much comes next, at most `part`; less where the device
-/// has that in too many pieces.
+/// Calls `each` for consecutive parts of a range, with the offset in the range and the length of the part: at
+/// most `part` bytes, and fewer where the device has that range in too many extents ([`Error::Scattered`]).
 fn in_pieces(
     length: u64,
     part: u64,
@@ -441,7 +459,7 @@ fn in_pieces(
     let (mut at, mut next) = (0, part.min(length));
     loop {
         match each(at, next) {
-            // Each time it is less.
+            // Each attempt is smaller than the one before, so this ends.
             Err(Error::Scattered { bytes, .. })
                 if bytes > 0 && bytes < next && bytes.is_multiple_of(u64::from(block)) =>
             {
@@ -459,18 +477,18 @@ fn in_pieces(
     }
 }
 
-/// In a child that was forked off the memory is there, and is not the child's.
+/// Returns [`Error::Forked`] in a forked child, which inherits the mapping but is not the client.
 fn check_here(memory: &Mapped) -> Result<(), Error> {
     if memory.is_here() { Ok(()) } else { Err(Error::Forked) }
 }
 
 impl Opened {
-    /// The last grant that there was.
+    /// Returns the grant over the connection that an access has used last.
     fn last(&self) -> Arc<Grant> {
         self.grant.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The grant of a connection that is there.
+    /// Returns a grant over a connection whose server is alive.
     fn current(&self) -> Result<Arc<Grant>, Error> {
         self.client.again(|attached, end| {
             attached.session.look_now()?;
@@ -478,7 +496,7 @@ impl Opened {
         })
     }
 
-    /// The grant of a connection.
+    /// Returns the grant over the connection `attached`, opening it if necessary.
     fn of(&self, attached: &Arc<Attached>, end: Instant) -> Result<Arc<Grant>, Error> {
         let generation = attached.session.generation;
         let found = || Some(self.last()).filter(|grant| grant.session.generation == generation);
@@ -494,8 +512,8 @@ impl Opened {
         Ok(grant)
     }
 
-    /// Does something in mapped memory, again if the server went and the client connects again; none if the grant is not
-    /// mapped.
+    /// Calls `access` with the mapped memory, and again over a new connection if the server has died and the
+    /// client connects again. Returns `None` if the volume is not mapped.
     #[inline(always)]
     fn mapped(
         &self,
@@ -520,7 +538,7 @@ impl Opened {
         self.mapped_again(need, what, offset, length, access)
     }
 
-    /// As [`Opened::mapped`], where there is another connection, or has to be.
+    /// Like [`Opened::mapped`], for the case that the connection was replaced or has to be.
     #[cold]
     fn mapped_again(
         &self,
@@ -540,7 +558,7 @@ impl Opened {
         outcome.transpose()
     }
 
-    /// Calls `attempt` with a connection and its grant, and the time until when it must be done.
+    /// Calls `attempt` with a connection, its grant and a deadline, and again if the client connects again.
     fn again<R>(
         &self,
         mut attempt: impl FnMut(&Arc<Attached>, &Arc<Grant>, Instant) -> Result<R, Error>,
@@ -551,8 +569,8 @@ impl Opened {
         })
     }
 
-    /// Cuts a range to what goes through the channel at a time: `each` is called with what is done already, with how much
-    /// comes next, and where in the volume.
+    /// Cuts a range into the parts of single requests over the channel. Calls `each` with the part's offset
+    /// in the range, its length, and its offset in the volume.
     fn in_parts(
         &self,
         need: Need,
@@ -562,7 +580,7 @@ impl Opened {
         mut each: impl FnMut(usize, usize, u64) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let grant = self.last();
-        // All of it before any of it is done.
+        // The whole range is checked before any part of it is submitted.
         grant.check(need, what, offset, bytes as u64)?;
         let block = grant.block as usize;
         let arena = self.client.options.arena(grant.session.arena_bytes_max) / PARTS_OF_ARENA;
@@ -572,7 +590,7 @@ impl Opened {
         })
     }
 
-    /// A request without memory of its own.
+    /// Carries out a request that needs no memory: discard or write zeroes.
     fn call_range(&self, opcode: Opcode, durable: bool, offset: u64, length: u64) -> Result<(), Error> {
         let grant = self.last();
         grant.check(Need::Write, name(opcode), offset, length)?;
@@ -582,7 +600,7 @@ impl Opened {
         })
     }
 
-    /// One request, again if the server went and the client connects again.
+    /// Carries out one request through the channel, and submits it again if the client connects again.
     fn call(
         &self,
         need: Need,

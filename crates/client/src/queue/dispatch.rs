@@ -1,4 +1,4 @@
-//! Callbacks: a thread that reaps a queue and calls.
+//! A thread that reaps a queue and passes each completion to a callback.
 
 use super::{Completion, Queue};
 use crate::error::Error;
@@ -15,26 +15,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Completions that are taken out before the callback is called for them, so that others may submit meanwhile.
+/// Greatest number of completions taken before the callback runs for them; meanwhile other threads may
+/// submit.
 const AT_A_TIME: usize = 64;
-/// Longest sleep until it is looked again whether the server is there.
+/// Greatest time that the thread sleeps before it checks again that the server is alive.
 const SLEEP: Duration = Duration::from_millis(100);
 
-/// A thread that calls back for each request of a queue, until it is stopped or dropped.
+/// A thread that calls back for each completed request of a queue, until it is stopped or dropped.
 ///
-/// Requests are submitted through [`QueueDispatcher::with`], by any thread, the callback included. To drop it waits for the
-/// callback that is running, if one is; but not from within the callback itself, whose thread ends when it returns. In a
-/// forked child, which does not have the thread, nothing happens.
+/// Any thread, even the callback, submits requests through [`QueueDispatcher::with`]. Dropping the dispatcher
+/// waits for the callback that is running. Only when the callback itself drops it, the thread ends after the
+/// callback has returned. In a forked child, which does not have the thread, dropping it does nothing.
 #[derive(Debug)]
 pub struct QueueDispatcher {
     shared: Arc<Shared>,
-    /// There until it was joined.
+    /// The thread, until it was joined.
     thread: Option<JoinHandle<()>>,
     maker: Maker,
 }
 
 thread_local! {
-    /// What the dispatcher has whose thread this is.
+    /// Address of the [`Shared`] of the dispatcher that runs on this thread, null on all other threads.
     static OWN: Cell<*const ()> = const { Cell::new(null()) };
 }
 
@@ -42,16 +43,17 @@ thread_local! {
 struct Shared {
     queue: Mutex<Queue>,
     stop: AtomicBool,
-    /// Readable when the thread shall look.
+    /// Event descriptor that is readable when the thread must look at the queue or at `stop`.
     wake: OwnedFd,
 }
 
 impl Queue {
-    /// Calls `callback` for each request that is done, in a thread of its own; and once with the error that ends the
-    /// queue.
+    /// Starts a thread that calls `callback` for each completed request, and once with the error that ends
+    /// the queue.
     ///
     /// # Errors
-    /// [`Error::Io`] if there can be no thread; then the queue is gone, and its requests with it.
+    /// [`Error::Io`] if the thread or its event descriptor cannot be made; the queue and its requests are
+    /// then dropped.
     pub fn dispatch(
         self,
         callback: impl FnMut(Result<Completion, Error>) + Send + 'static,
@@ -74,7 +76,8 @@ impl Queue {
 impl Shared {
     fn run(&self, mut callback: impl FnMut(Result<Completion, Error>)) {
         let mut taken = Vec::with_capacity(AT_A_TIME);
-        // The queue's own descriptor goes when it connects again, maybe while this thread sleeps on it.
+        // The queue closes its own descriptor when it connects again, maybe while this thread sleeps, so it
+        // sleeps on a copy.
         let mut descriptor: Option<(u64, OwnedFd)> = None;
         while !self.stop.load(Relaxed) {
             let mut queue = lock(&self.queue);
@@ -101,20 +104,20 @@ impl Shared {
         let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(SLEEP.subsec_nanos()) };
         let mut polled = vec![PollFd::new(&self.wake, PollFlags::IN)];
         polled.extend(descriptor.map(|descriptor| PollFd::new(descriptor, PollFlags::IN)));
-        // Whatever it says, one looks again.
+        // Whether poll(2) fails or times out does not matter: the thread looks at the queue in any case.
         let _ = poll(&mut polled, Some(&limit));
         let _ = read(&self.wake, &mut [0u8; 8]);
     }
 
     fn wake(&self) {
-        // It is full when nobody has looked for 2^64 calls.
+        // A write fails only if the counter is full, and then the descriptor is readable already.
         let _ = write(&self.wake, &1u64.to_ne_bytes());
     }
 }
 
 impl QueueDispatcher {
-    /// Uses the queue: to submit, to open and to close volumes. What it completes at once is called back for by the thread.
-    /// Meanwhile nothing is reaped.
+    /// Calls `use_it` with the queue, to submit requests and to open and close volumes. The dispatcher's
+    /// thread calls back for requests that complete at once. Meanwhile it reaps nothing.
     pub fn with<R>(&self, use_it: impl FnOnce(&mut Queue) -> R) -> R {
         let mut queue = lock(&self.shared.queue);
         let before = queue.reconnects();
@@ -127,18 +130,19 @@ impl QueueDispatcher {
         answer
     }
 
-    /// Whether this is called by the callback itself.
+    /// Returns true if the calling thread is the one that runs this dispatcher's callback.
     pub fn is_own_callback(&self) -> bool {
         OWN.get() == Arc::as_ptr(&self.shared).cast()
     }
 
-    /// Waits for the callback that is running, if one is, and gives the queue back: nothing is called after that.
+    /// Waits for the callback that is running, if any, and returns the queue. The callback is not called any
+    /// more then.
     ///
     /// # Errors
-    /// The dispatcher, if it is its own callback that calls this, or a forked child.
+    /// Returns the dispatcher if its own callback or a forked child calls this.
     ///
     /// # Panics
-    /// As the callback did.
+    /// Panics if the callback has panicked, with the same payload.
     pub fn stop(mut self) -> Result<Queue, QueueDispatcher> {
         if self.is_own_callback() || !self.maker.is_here() {
             return Err(self);

@@ -1,4 +1,4 @@
-//! Requests of several ranges, of several volumes.
+//! Requests of several ranges, which may belong to several volumes.
 
 use super::memory::{Completion, Keep, NotSubmitted};
 use super::{Queue, VolumeId};
@@ -8,22 +8,24 @@ use crate::request::Shape;
 use crate::session::{Grant, Need};
 use bywash_protocol::layout::{Opcode, PIECE_BYTES, PIECES_MAX, Piece};
 
-/// A part of a volume.
+/// A range of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Of which volume.
+    /// Volume that the range belongs to.
     pub volume: VolumeId,
-    /// From which byte on.
+    /// Offset of the first byte, in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: usize,
 }
 
 impl Queue {
-    /// Reads parts of several volumes by one request, one behind the other into `room`, which has exactly as many bytes.
+    /// Reads several ranges by one request into `room`, one after the other. The size of `room` must be the
+    /// ranges' sum.
     ///
     /// # Errors
-    /// As [`Queue::read`].
+    /// Same as [`Queue::read`]; [`Error::Lengths`] if `room` has another size; [`Error::Pieces`] unless there
+    /// are 1 to 32 ranges.
     pub fn read_many(
         &mut self,
         ranges: &[Range],
@@ -41,7 +43,8 @@ impl Queue {
                 let mut at = 0;
                 let outcome = ranges.iter().try_for_each(|range| {
                     let (grant, memory) = self.mapped(range.volume)?;
-                    // SAFETY: room for as many bytes of the program's own, as the sum says.
+                    // SAFETY: the ranges' lengths sum up to the size of `room`, so `room[at..]` has at least
+                    // `range.length` bytes; the program's own memory does not overlap a mapped grant.
                     unsafe { memory.read(range.offset, room[at..].as_mut_ptr(), range.length) };
                     at += range.length;
                     grant.confirm_read()
@@ -60,10 +63,11 @@ impl Queue {
         self.send(0, shape, Some(buffer), Keep::Own(room), user_data)
     }
 
-    /// Writes copies of several slices to several volumes by one request.
+    /// Writes copies of several slices to several volumes by one request; each piece is volume, offset and
+    /// bytes.
     ///
     /// # Errors
-    /// As [`Queue::read`].
+    /// Same as [`Queue::read`]; [`Error::Pieces`] unless there are 1 to 32 pieces.
     pub fn write_many(
         &mut self,
         pieces: &[(VolumeId, u64, &[u8])],
@@ -92,7 +96,8 @@ impl Queue {
         self.send(0, shape, Some(buffer), Keep::Nothing, user_data)
     }
 
-    /// Whether a request of several can be submitted; true if all of them are mapped.
+    /// Checks that a request of several ranges can be submitted. Returns true if all their volumes are
+    /// mapped.
     fn begin_many(&self, ranges: impl ExactSizeIterator<Item = Range>, need: Need) -> Result<bool, Error> {
         if !(1..=PIECES_MAX).contains(&ranges.len()) {
             return Err(Error::Pieces { asked: ranges.len(), most: PIECES_MAX });
@@ -106,7 +111,8 @@ impl Queue {
         Ok(all_mapped)
     }
 
-    /// A buffer for pieces, and their bytes behind them.
+    /// Allocates a buffer with room for the descriptors of all pieces and `bytes` bytes behind them, and
+    /// fills in the descriptors.
     fn alloc_many(
         &self,
         ranges: impl ExactSizeIterator<Item = Range>,
@@ -120,7 +126,7 @@ impl Queue {
         Ok(buffer)
     }
 
-    /// Notes the pieces in the slot that the next request takes.
+    /// Stores the pieces in the slot that the next request takes.
     fn note_pieces(&mut self, ranges: impl Iterator<Item = Range>) {
         if let Some(slot) = self.free.last() {
             let pieces = &mut self.slots[*slot as usize].pieces;

@@ -1,82 +1,86 @@
-//! What goes into a queue with a request, and comes out with its completion.
+//! Memory that a request takes along, and the completion that returns it.
 
 use crate::error::Error;
 use std::ptr::NonNull;
 
-/// Memory of a queue's arena, which goes to the server and comes back without being copied.
+/// Memory of a queue's arena, which the server accesses without a copy.
 ///
-/// It is filled and read by copying, since a server that breaks the protocol could write there at any time; where the server
-/// is trusted ([`crate::Options::trusted`]) it can be borrowed. After the queue has connected again it is copied into the
-/// new arena when it is submitted next.
+/// The program fills and reads a buffer by copying, since a server that breaks the protocol could write to it
+/// at any time. Where the server is trusted ([`crate::Options::trusted`]) the program can borrow the bytes.
+/// After the queue has connected again, a buffer of the old arena is copied into the new one when it is next
+/// submitted.
 #[derive(Debug)]
 pub struct Buffer {
     pub(super) inner: bywash_channel::Buffer,
-    /// Of which connection's arena.
+    /// Generation of the connection whose arena the buffer belongs to.
     pub(super) generation: u64,
 }
 
 impl Buffer {
-    /// Bytes, as many as a request with it reads or writes.
+    /// Returns the number of bytes that a request with this buffer reads or writes.
     pub fn len(&self) -> usize {
         self.inner.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if that number is 0.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
     }
 
-    /// Bytes that it could hold.
+    /// Returns the greatest number of bytes that the buffer can hold.
     pub fn capacity(&self) -> usize {
         self.inner.capacity()
     }
 
-    /// Changes how many bytes a request with it reads or writes, up to [`Buffer::capacity`]; false if that is less.
+    /// Sets the number of bytes that a request with this buffer reads or writes. Returns false, and changes
+    /// nothing, if `length` exceeds [`Buffer::capacity`].
     pub fn resize(&mut self, length: usize) -> bool {
         self.inner.resize(length)
     }
 
-    /// Copies `from` to the bytes from `at` on, as much as there is room for; answers how much.
+    /// Copies `from` into the buffer at offset `at`, as far as it fits, and returns the number of bytes
+    /// copied.
     #[inline]
     pub fn write(&mut self, at: usize, from: &[u8]) -> usize {
         self.inner.write(at, from)
     }
 
-    /// Copies the bytes from `at` on to `to`, as many as there are; answers how many.
+    /// Copies bytes of the buffer from offset `at` on to `to`, as many as exist, and returns their number.
     #[inline]
     pub fn read(&self, at: usize, to: &mut [u8]) -> usize {
         self.inner.read(at, to)
     }
 
-    /// Where it is, for a system call or a device: valid for reading and writing as long as this value is there.
+    /// Returns the address of the bytes, for a system call or a device. It is valid for reading and writing
+    /// as long as this value lives.
     pub fn as_ptr(&self) -> *mut u8 {
         self.inner.as_ptr()
     }
 
-    /// What is inside, where it is.
+    /// Borrows the bytes in place.
     ///
     /// # Errors
-    /// If the server is not trusted.
+    /// [`bywash_channel::Error::NotMapped`] if the server is not trusted.
     pub fn map(&self) -> Result<&[u8], bywash_channel::Error> {
         self.inner.map()
     }
 
-    /// As [`Buffer::map`], to be changed in place.
+    /// Borrows the bytes in place, like [`Buffer::map`], for changing them.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Buffer::map`].
     pub fn map_mut(&mut self) -> Result<&mut [u8], bywash_channel::Error> {
         self.inner.map_mut()
     }
 }
 
-/// Memory that a request takes with it, and that comes back with the completion.
+/// Memory that a request takes along, and that its completion returns.
 #[derive(Debug)]
 pub enum Room {
-    /// Of the arena: not copied.
+    /// A buffer of the arena, which is not copied.
     Arena(Buffer),
-    /// The program's own: what is read is copied there, from the arena when it is reaped, from mapped memory when it is
-    /// submitted.
+    /// Memory of the program. Bytes that are read are copied to it: from the arena when the completion is
+    /// reaped, from mapped memory when the request is submitted.
     Own(Vec<u8>),
 }
 
@@ -93,7 +97,7 @@ impl From<Vec<u8>> for Room {
 }
 
 impl Room {
-    /// Where its bytes are, and how many.
+    /// Returns the address and the number of the bytes.
     #[inline(always)]
     pub(super) fn place(&mut self) -> (*mut u8, usize) {
         match self {
@@ -102,7 +106,7 @@ impl Room {
         }
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         match self {
             Room::Arena(buffer) => buffer.len(),
@@ -110,12 +114,12 @@ impl Room {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if the number of bytes is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies the bytes from `at` on to `to`, as many as there are; answers how many.
+    /// Copies bytes from offset `at` on to `to`, as many as exist, and returns their number.
     pub fn read(&self, at: usize, to: &mut [u8]) -> usize {
         match self {
             Room::Arena(buffer) => buffer.read(at, to),
@@ -129,26 +133,26 @@ impl Room {
     }
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Debug)]
 pub struct Completion {
-    /// What it was to be known by.
+    /// The user data that the request was submitted with.
     pub user_data: u64,
-    /// How it went.
+    /// Success, or the error of the request.
     pub outcome: Result<(), Error>,
-    /// The memory that it took along. A buffer of the arena does not come back if the device did not answer in time, or the
-    /// server went: somebody may still write there.
+    /// The memory that the request took along. A buffer of the arena is not returned if the device missed its
+    /// timeout or the server died, since either may still write to it.
     pub room: Option<Room>,
 }
 
-/// What was not submitted, and why.
+/// A request that was not submitted, and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct NotSubmitted {
-    /// Why.
+    /// Reason why the request was not submitted.
     #[source]
     pub error: Error,
-    /// The memory that was given, unharmed.
+    /// The memory that was given, unchanged.
     pub room: Option<Room>,
 }
 
@@ -171,23 +175,25 @@ impl From<NotSubmitted> for Error {
     }
 }
 
-/// Where bytes are to go that are read into memory that a program lends by its address alone.
+/// Address of memory that the program lends for a read, until the completion is reaped.
 #[derive(Debug)]
 pub(super) struct Place(pub(super) NonNull<u8>);
 
-// SAFETY: an address. Whoever lent what is there has promised that it stays, whichever thread reaps.
+// SAFETY: the value is only an address. The lender guarantees that the memory stays valid, on whichever
+// thread the queue reaps.
 unsafe impl Send for Place {}
 
-/// What a request leaves with the queue while it is under way.
+/// Part of a request's memory that the queue keeps while the request is in flight.
 #[derive(Debug, Default)]
 pub(super) enum Keep {
-    /// Nothing: its memory in the arena, if it has some, is the queue's own.
+    /// Nothing: the request has no memory, or a buffer of the arena that the queue allocated itself.
     #[default]
     Nothing,
-    /// Its memory in the arena is the program's.
+    /// Nothing either, but the request's buffer of the arena is the program's, and is returned with the
+    /// completion.
     Buffer,
-    /// What is read goes there.
+    /// The program's memory, to which the bytes of a read are copied.
     Own(Vec<u8>),
-    /// What is read goes there.
+    /// The address of lent memory, to which the bytes of a read are copied.
     Lent(Place),
 }

@@ -1,4 +1,5 @@
-//! Many requests under way at a time, from one thread, without a system call or an allocation on their way.
+//! A queue of requests in flight, used by one thread, with neither a system call nor an allocation per
+//! request.
 //!
 //! ```text
 //!                   ┌─ mapped:  copied at once ──► ready ──────────────┐
@@ -6,15 +7,17 @@
 //!                   └─ channel: slot, arena, ring ──► server ──► ring ─┘
 //! ```
 //!
-//! A request of a mapped volume is done where it is submitted; whether it counts is found out when it is reaped, or one
-//! before it: behind one fence, by one look at each grant, for all that are ready by then. One of another volume takes a
-//! slot, whose number the channel carries.
+//! A request to a mapped volume is carried out when it is submitted. Whether it counts is found out when it,
+//! or an earlier one, is reaped: one fence, and one look at each grant, serve all requests that are ready by
+//! then. A request to another volume takes a slot, whose number is the user data of its request over the
+//! channel.
 //!
-//! Invariant: a request that was submitted is either in `ready` or in a slot, until it is reaped; together they are
-//! no more than the depth.
+//! Invariant: a submitted request is either in `ready` or in a slot until it is reaped. Together these are
+//! never more than the depth.
 //!
-//! Inside: `volumes` opens and closes, `submit` has requests of one range, `many` those of several, `pieces` those of
-//! memory in pieces; `send` is what the channel carries, `ready` what is done, `reap` what comes out; `dispatch` calls back.
+//! Modules: `volumes` opens and closes, `submit` has the requests of one range, `many` those of several
+//! ranges, `pieces` those of scattered memory, `send` submits over the channel, `ready` holds the completed
+//! requests of mapped volumes, `reap` returns completions, `dispatch` passes them to a callback.
 
 mod dispatch;
 mod many;
@@ -47,15 +50,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use volumes::Opened;
 
-/// Requests that are submitted without waiting, and reaped when they are done.
+/// A queue of requests that are submitted without waiting, and reaped when they have completed.
 ///
-/// One thread uses it, over a connection to the server of its own: so nothing is locked, and what the server gives to each
-/// connection it gives to each such thread. Threads that want queues make one each.
+/// One thread uses a queue, over a connection of its own. So nothing is locked, and the server's fair share
+/// of each connection is the share of one such thread. Each thread that wants a queue makes one.
 ///
-/// Requests that are under way are done in any order. When the server goes and the queue connects again, those of the channel
-/// that were not completed are submitted again, as [`crate::Volume`] says; those of mapped memory that were not reaped end
-/// with [`Error::Gone`], since what they wrote went with the medium. When a grant is taken back, requests in mapped memory
-/// end with [`Error::Revoked`] but for those that were done when one that was submitted before them was reaped.
+/// Requests in flight are carried out in any order. When the server dies and the queue connects again,
+/// requests of the channel that were not completed are submitted again, as described at [`crate::Volume`].
+/// Requests to mapped memory that were not reaped end with [`Error::Gone`], since the server's memory, which
+/// they wrote, is gone. When a grant is revoked, requests to its mapped memory end with [`Error::Revoked`],
+/// except those that had been carried out when a request submitted before them was reaped.
 pub struct Queue {
     socket: PathBuf,
     options: Options,
@@ -64,13 +68,14 @@ pub struct Queue {
     volumes: Vec<Option<Opened>>,
     slots: Box<[Slot]>,
     free: Vec<u32>,
-    /// Requests that are done, but for a look whether they count.
+    /// Requests to mapped volumes that are carried out, and others that need no channel, until they are
+    /// reaped.
     ready: Ready,
-    /// Whose turn it is: what is ready, or the channel.
+    /// True if the next reap looks at `ready` first, false if at the channel.
     is_ready_next: bool,
-    /// Memory that a device may still write to; it goes with its channel.
+    /// Memory that a device may still write to; freed with its channel.
     lost: Vec<bywash_channel::Buffer>,
-    /// Why nothing can be submitted any more.
+    /// Error that ended the queue, so that nothing more can be submitted.
     end: Option<Error>,
 }
 
@@ -78,9 +83,11 @@ impl Queue {
     /// Connects to the server that listens at `socket`.
     ///
     /// # Errors
-    /// As [`crate::Client::connect`]; an option that the server does not allow.
+    /// Same as [`crate::Client::connect`]; [`Error::Option`] also if the server does not allow the depth or
+    /// the arena.
     pub fn connect(socket: impl Into<PathBuf>, options: Options) -> Result<Queue, Error> {
-        // Who reaps says how long; to end it while it connects again would end the queue.
+        // The caller limits the time of each reap. Ending an attempt to connect again would end the queue, so
+        // there is no interrupt function.
         let options = Options { interrupt: None, ..options };
         let socket = socket.into();
         let end = Instant::now() + options.limit;
@@ -109,42 +116,43 @@ impl Queue {
         })
     }
 
-    /// The client's number, as reports name it.
+    /// Returns the number by which the server's reports name this client.
     pub fn number(&self) -> u64 {
         self.session.client
     }
 
-    /// Memory of the arena, to be submitted without being copied.
+    /// Allocates memory of the arena, which can be submitted without a copy.
     ///
     /// # Errors
-    /// [`Error::TooLarge`]; [`Error::UsedUp`].
+    /// [`Error::TooLarge`] if the arena can never allocate so much; [`Error::UsedUp`] if it cannot now.
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
         let inner = self.channel.alloc(bytes).map_err(|error| self.of_link(error))?;
         Ok(Buffer { inner, generation: self.session.generation })
     }
 
-    /// How long calls wait that are told nothing else, as the options say.
+    /// Returns the timeout that the options set, which calls without a timeout of their own use.
     pub fn limit(&self) -> Duration {
         self.options.limit
     }
 
-    /// Most requests that can be under way.
+    /// Returns the greatest number of requests in flight.
     pub fn depth(&self) -> usize {
         self.slots.len()
     }
 
-    /// Requests that were submitted and not reaped.
+    /// Returns the number of requests that were submitted and not yet reaped.
     #[inline]
     pub fn under_way(&self) -> usize {
         self.in_channel() + self.ready.len()
     }
 
-    /// How often the queue has connected again. Each time its descriptor is another one.
+    /// Returns the number of times that the queue has connected again. Each time its file descriptor changes.
     pub fn reconnects(&self) -> u64 {
         self.session.generation
     }
 
-    /// Bytes of the arena that are not used again, since a device that did not answer in time may still write there.
+    /// Returns the bytes of the arena that are never reused, because a device that missed its timeout may
+    /// still write to them.
     pub fn lost_bytes(&self) -> usize {
         self.lost.iter().map(bywash_channel::Buffer::capacity).sum()
     }

@@ -1,4 +1,4 @@
-//! Requests between a mapped volume and pieces of memory that others may write, such as a guest's.
+//! Requests between a mapped volume and scattered memory that others may write too, such as a guest's.
 
 use super::memory::NotSubmitted;
 use super::ready::Outcome;
@@ -8,19 +8,20 @@ use crate::request::Shape;
 use crate::session::Need;
 use bywash_protocol::layout::Opcode;
 
-/// Where a piece of memory begins, and how many bytes it has.
+/// Address of a piece of memory, and its size in bytes.
 type Piece = (*mut u8, usize);
 
 impl Queue {
-    /// Reads bytes of a mapped volume into pieces of memory, one after the other. They are there when this returns; whether
-    /// they count is what the completion says.
+    /// Reads a range of a mapped volume into pieces of memory, one after the other. The bytes are copied when
+    /// this returns; the completion tells whether they count.
     ///
     /// # Safety
-    /// The pieces are mapped for writing until this returns, and no reference leads there. Others may read and write them
-    /// meanwhile, and get what they get.
+    /// Until this returns, every piece must be valid for writing, must not overlap the mapped memory of a
+    /// volume, and no reference may point into it. Others may read and write the pieces meanwhile, and may
+    /// then see old and new bytes mixed.
     ///
     /// # Errors
-    /// As [`Queue::read`]; [`crate::Error::NotMapped`].
+    /// Same as [`Queue::read`]; [`crate::Error::NotMapped`] if the volume is not mapped.
     #[inline]
     pub unsafe fn read_to_pieces(
         &mut self,
@@ -33,7 +34,8 @@ impl Queue {
         let memory = self.memory(volume, Need::Read, &shape)?;
         let mut at = offset;
         for (to, length) in pieces {
-            // SAFETY: the caller's promise; what the caller can name is in no mapped grant.
+            // SAFETY: the caller guarantees that the piece is valid for writing and does not overlap a mapped
+            // grant.
             unsafe { memory.read(at, to, length) };
             at += length as u64;
         }
@@ -41,15 +43,15 @@ impl Queue {
         Ok(())
     }
 
-    /// Writes what is in pieces of memory, one after the other, to a mapped volume. It was copied when this returns; whether
-    /// it counts is what the completion says. It is durable as far as the medium is.
+    /// Writes pieces of memory, one after the other, to a range of a mapped volume. The bytes are copied when
+    /// this returns; the completion tells whether they count. They are as durable as the medium is.
     ///
     /// # Safety
-    /// The pieces are mapped for reading until this returns. Others may write them meanwhile, and what is written then is
-    /// what comes of it.
+    /// Until this returns, every piece must be valid for reading, and must not overlap the mapped memory of a
+    /// volume. Others may write the pieces meanwhile; the volume then gets old and new bytes mixed.
     ///
     /// # Errors
-    /// As [`Queue::read_to_pieces`].
+    /// Same as [`Queue::read_to_pieces`].
     #[inline]
     pub unsafe fn write_from_pieces(
         &mut self,
@@ -62,7 +64,8 @@ impl Queue {
         let memory = self.memory(volume, Need::Write, &shape)?;
         let mut at = offset;
         for (from, length) in pieces {
-            // SAFETY: the caller's promise; what the caller can name is in no mapped grant.
+            // SAFETY: the caller guarantees that the piece is valid for reading and does not overlap a mapped
+            // grant.
             unsafe { memory.write_from(at, from.cast_const(), length) };
             at += length as u64;
         }
@@ -70,7 +73,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The memory of a volume, if a request of it can be submitted.
+    /// Returns the memory of a volume, if a request to it can be submitted and the volume is mapped.
     #[inline(always)]
     fn memory(&self, volume: VolumeId, need: Need, shape: &Shape) -> Result<&Mapped, NotSubmitted> {
         match self.begin(volume, need, shape).and_then(|grant| grant.memory.as_ref()) {
@@ -86,7 +89,7 @@ impl Queue {
     }
 }
 
-/// How many bytes pieces have; as many as cannot be if that is no number.
+/// Returns the sum of the pieces' sizes, in bytes; `u64::MAX` if the sum is larger, which no volume has.
 #[inline(always)]
 fn bytes(pieces: impl Iterator<Item = Piece>) -> u64 {
     pieces.fold(0, |sum: u64, (_, length)| sum.saturating_add(length as u64))

@@ -1,31 +1,32 @@
-//! Requests that are done, in their order, until they are reaped.
+//! Requests that are carried out, in the order in which they were, until they are reaped.
 //!
 //! ```text
 //!     entries   | user data, outcome |   ...      24 bytes each: all that most requests have
 //!     extras    | room, error        |   ...      at the same place, looked at only where the entry says so
 //! ```
 //!
-//! Invariant: there are no more than there are places, since the queue has no more under way than its depth. What goes
-//! in and out costs some ten instructions; `benches/speed.rs` has it within "mapped, queue".
+//! Invariant: the ring never holds more requests than it has places, since no more than the depth are in
+//! flight. Adding and removing one costs some ten instructions; `benches/speed.rs` measures it within
+//! "mapped, queue".
 
 use super::memory::{Completion, Room};
 use crate::error::Error;
 
-/// How a request was done.
+/// Kind of a request that is carried out, which decides what must be checked before it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// In mapped memory of this volume; it counts if the grant is valid behind it.
+    /// A read of the mapped memory of the volume with this index; counts if the grant is valid after it.
     Read(u32),
-    /// As above.
+    /// A write to the mapped memory of the volume with this index; counts if the grant is valid after it.
     Written(u32),
-    /// It counts if the server is still there as well.
+    /// A flush of the mapped volume with this index; counts if the grant is valid and the server is alive.
     Flushed(u32),
-    /// So that it counts, or with the error that is kept with it.
+    /// A request whose result is known: the error that is kept with it, or success.
     Known,
 }
 
 impl Outcome {
-    /// The volume whose grant decides whether it counts.
+    /// Returns the index of the volume whose grant decides whether the request counts.
     #[inline(always)]
     pub(super) fn volume(self) -> Option<u32> {
         match self {
@@ -42,26 +43,28 @@ struct Entry {
     has_extra: bool,
 }
 
-/// What goes along with some requests.
+/// The memory and the error of a request, which most requests do not have.
 #[derive(Debug, Default)]
 struct Extra {
     room: Option<Room>,
     error: Option<Box<Error>>,
 }
 
-/// A ring with a place for each request that can be under way.
+/// A ring of the requests that are carried out and not reaped, with a place for each request that can be in
+/// flight.
 #[derive(Debug)]
 pub(super) struct Ready {
     entries: Box<[Entry]>,
     extras: Box<[Extra]>,
-    /// How many were ever taken out, looked at, and put in, as whose places they are at.
+    /// Numbers of requests ever removed, ever confirmed, and ever added. Each wraps, and gives a place in the
+    /// ring.
     first: usize,
     unconfirmed: usize,
     end: usize,
 }
 
 impl Ready {
-    /// With room for `depth` requests.
+    /// Makes a ring with room for `depth` requests, rounded up to a power of two.
     pub(super) fn new(depth: usize) -> Ready {
         let places = depth.next_power_of_two();
         Ready {
@@ -83,7 +86,7 @@ impl Ready {
         number & (self.entries.len() - 1)
     }
 
-    /// Puts in a request that was done.
+    /// Adds a request that is carried out.
     #[inline(always)]
     pub(super) fn push(&mut self, user_data: u64, outcome: Outcome, room: Option<Room>) {
         debug_assert!(self.len() < self.entries.len(), "no more are under way than the depth");
@@ -96,7 +99,7 @@ impl Ready {
         self.end = self.end.wrapping_add(1);
     }
 
-    /// Puts in a request of which it is known how it went.
+    /// Adds a request whose result is known.
     pub(super) fn push_known(&mut self, completion: Completion) {
         let Completion { user_data, outcome, room } = completion;
         self.push(user_data, Outcome::Known, room);
@@ -105,8 +108,8 @@ impl Ready {
         }
     }
 
-    /// Takes the first one out if it was looked at, counts, and has no memory to give back; answers its user data. Such
-    /// ones are most, and a completion is large: who knows that there is nothing in it does not move it about.
+    /// Removes the first request if it is confirmed, has succeeded and has no memory to return, and returns
+    /// its user data. Most requests are like that. A completion is large, and this path does not build one.
     #[inline(always)]
     pub(super) fn pop_plain(&mut self) -> Option<u64> {
         if self.first == self.unconfirmed {
@@ -120,7 +123,7 @@ impl Ready {
         Some(user_data)
     }
 
-    /// Takes the first one out if it was looked at.
+    /// Removes the first request if it is confirmed.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<Completion> {
         if self.first == self.unconfirmed {
@@ -140,30 +143,30 @@ impl Ready {
         Some(Completion { user_data, outcome, room })
     }
 
-    /// Whether the first one must be looked at before it is taken out.
+    /// Returns true if the first request must be confirmed before it can be removed.
     #[inline(always)]
     pub(super) fn is_unconfirmed(&self) -> bool {
         self.first == self.unconfirmed && self.unconfirmed != self.end
     }
 
-    /// All of them were looked at.
+    /// Marks all requests as confirmed.
     #[inline(always)]
     pub(super) fn set_confirmed(&mut self) {
         self.unconfirmed = self.end;
     }
 
-    /// How the request was done that has `before` others before it.
+    /// Returns the kind of the request that has `before` others before it.
     #[inline(always)]
     pub(super) fn outcome(&self, before: usize) -> Outcome {
         self.entries[self.place(self.first.wrapping_add(before))].outcome
     }
 
-    /// How they were done, in their order.
+    /// Returns the kinds of all requests, in their order.
     pub(super) fn outcomes(&self) -> impl Iterator<Item = Outcome> {
         (0..self.len()).map(|before| self.outcome(before))
     }
 
-    /// The request with `before` others before it has failed.
+    /// Marks the request that has `before` others before it as failed.
     #[cold]
     pub(super) fn fail(&mut self, before: usize, error: Error) {
         let place = self.place(self.first.wrapping_add(before));
@@ -172,7 +175,7 @@ impl Ready {
         self.extras[place].error = Some(Box::new(error));
     }
 
-    /// All have failed of which it was not known how they went.
+    /// Marks all requests as failed whose result is not known.
     pub(super) fn fail_unknown(&mut self, error: &Error) {
         for before in 0..self.len() {
             if self.outcome(before) != Outcome::Known {
@@ -194,7 +197,7 @@ mod tests {
     #[test]
     fn they_come_out_in_their_order_with_what_is_theirs() {
         let mut ready = Ready::new(3);
-        // Around the ring, at each place.
+        // Three requests a turn make every request meet every place of the ring.
         for turn in 0..9u64 {
             ready.push(turn, Outcome::Written(0), None);
             ready.push(turn + 100, Outcome::Read(1), Some(Room::Own(vec![turn as u8])));

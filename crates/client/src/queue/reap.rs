@@ -1,4 +1,4 @@
-//! What comes out of a queue, and what is done when the server goes.
+//! Reaping the completions of a queue, and its reaction to the death of the server.
 
 use super::Queue;
 use super::memory::{Buffer, Completion, Keep, Room};
@@ -17,13 +17,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl Queue {
-    /// The next request that is done, without waiting: `None` when there is none.
+    /// Reaps the next completed request without waiting; `None` if there is none.
     ///
     /// # Errors
-    /// [`Error::Gone`] and its kin when the server is gone, and everything that was under way has been reaped.
+    /// The error that has ended the queue, such as [`Error::Gone`], once all requests in flight have been
+    /// reaped.
     #[inline]
     pub fn try_reap(&mut self) -> Result<Option<Completion>, Error> {
-        // In turns, so that neither keeps the other from being reaped.
+        // The two sources take turns, so that neither delays the other for ever.
         self.is_ready_next = !self.is_ready_next || self.in_channel() == 0;
         if self.is_ready_next
             && let Some(user_data) = self.ready.pop_plain()
@@ -33,7 +34,8 @@ impl Queue {
         self.try_reap_other()
     }
 
-    /// As [`Queue::try_reap`], where the next one of what is ready has to be looked at, or has memory to give back.
+    /// Like [`Queue::try_reap`], if the first ready request has to be confirmed first, or has memory or an
+    /// error.
     #[inline(never)]
     fn try_reap_other(&mut self) -> Result<Option<Completion>, Error> {
         if self.is_ready_next
@@ -44,13 +46,13 @@ impl Queue {
         self.try_reap_channel()
     }
 
-    /// As [`Queue::try_reap`], where it is the channel's turn, or nothing is ready.
+    /// Like [`Queue::try_reap`], if it is the channel's turn or nothing is ready.
     #[inline(never)]
     fn try_reap_channel(&mut self) -> Result<Option<Completion>, Error> {
         if self.in_channel() > 0 {
             match self.channel.try_reap() {
                 Ok(Some(done)) => return Ok(Some(self.finish(done))),
-                // Who never waits finds out here that nobody is there.
+                // A program that never waits finds out here that the server is gone.
                 Ok(None) => {
                     if let Err(error) = self.session.look(1) {
                         self.over(error);
@@ -66,20 +68,21 @@ impl Queue {
         if self.in_channel() == 0 { self.check_end().map(|()| None) } else { Ok(None) }
     }
 
-    /// The next request that is done, waiting for it as long as the options say.
+    /// Reaps the next completed request, waiting for it up to the options' timeout.
     ///
     /// # Errors
-    /// As [`Queue::reap_within`].
+    /// Same as [`Queue::reap_within`].
     #[inline]
     pub fn reap(&mut self) -> Result<Completion, Error> {
         self.reap_within(self.options.limit)
     }
 
-    /// The next request that is done, waiting for it no longer than `limit` (and for a server that is gone as long as the
-    /// options say).
+    /// Reaps the next completed request, waiting for it up to `limit`; and, if the server dies, for the time
+    /// that [`crate::Reconnect`] allows.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::Idle`] when nothing is under way; as [`Queue::try_reap`].
+    /// [`Error::TimedOut`] if none completes in time; [`Error::Idle`] if no request is in flight; else the
+    /// same as [`Queue::try_reap`].
     #[inline]
     pub fn reap_within(&mut self, limit: Duration) -> Result<Completion, Error> {
         match self.try_reap() {
@@ -89,7 +92,7 @@ impl Queue {
         }
     }
 
-    /// As [`Queue::reap_within`], where nothing is done yet.
+    /// Like [`Queue::reap_within`], if no request has completed yet.
     #[inline(never)]
     fn wait(&mut self, limit: Duration) -> Result<Completion, Error> {
         let end = Instant::now().checked_add(limit);
@@ -111,19 +114,20 @@ impl Queue {
                 }
                 Err(error) => self.over_by(error),
             }
-            // A server that goes again and again keeps nobody for ever.
+            // A server that dies again and again must not keep the caller waiting for ever.
             if left.is_zero() {
                 return Err(Error::TimedOut { what: "a request", limit });
             }
         }
     }
 
-    /// Waits until so many requests can be reaped, or all that are under way if these are fewer, but no longer than `limit`:
-    /// a thread that sleeps is woken once for all of them. Who waits for half of what is under way keeps the server busy
-    /// meanwhile.
+    /// Waits until at least `least` requests can be reaped, or all that are in flight if they are fewer, but
+    /// no longer than `limit`. A sleeping thread is then woken once for all of them. A program that waits for
+    /// half of its requests in flight keeps the server busy with the other half.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; what has been done by then can be reaped. A server that is gone is told of by reaping.
+    /// [`Error::TimedOut`] if fewer complete in time; those can be reaped. The death of the server is no
+    /// error here: reaping reports it.
     pub fn wait_for(&mut self, least: usize, limit: Duration) -> Result<(), Error> {
         let end = Instant::now().checked_add(limit);
         loop {
@@ -142,10 +146,10 @@ impl Queue {
         }
     }
 
-    /// Calls back for each request that is done, up to so many, without waiting; answers for how many.
+    /// Calls `callback` for up to `most` completed requests, without waiting, and returns their number.
     ///
     /// # Errors
-    /// As [`Queue::try_reap`].
+    /// Same as [`Queue::try_reap`].
     pub fn reap_each(&mut self, most: usize, mut callback: impl FnMut(Completion)) -> Result<usize, Error> {
         for reaped in 0..most {
             match self.try_reap()? {
@@ -156,12 +160,12 @@ impl Queue {
         Ok(most)
     }
 
-    /// For event loops: after `Ok(false)` the descriptor of [`AsFd`](std::os::fd::AsFd) becomes readable when something is
-    /// done or the server is gone. `Ok(true)`: something is done already. The descriptor is another one after
-    /// [`Queue::reconnects`] has changed.
+    /// Prepares to wait in an event loop. After `Ok(false)` the descriptor of [`AsFd`](std::os::fd::AsFd)
+    /// becomes readable when a request completes or the server dies. `Ok(true)` means that a request can be
+    /// reaped already. The descriptor changes when [`Queue::reconnects`] does.
     ///
     /// # Errors
-    /// As [`Queue::try_reap`].
+    /// Same as [`Queue::try_reap`].
     pub fn arm(&mut self) -> Result<bool, Error> {
         if self.ready.len() == 0 {
             self.check_end()?;
@@ -173,14 +177,14 @@ impl Queue {
         if self.ready.len() == 0 { self.arm_anew() } else { Ok(true) }
     }
 
-    /// As [`Queue::arm`], after the queue has connected again with nothing done yet.
+    /// Like [`Queue::arm`], after the queue has connected again and nothing has completed yet.
     #[cold]
     fn arm_anew(&mut self) -> Result<bool, Error> {
         self.check_end()?;
         self.channel.arm().map_err(|error| self.of_link(error))
     }
 
-    /// The next one of what is ready.
+    /// Reaps the first ready request, confirming all ready ones before if necessary.
     #[inline(always)]
     fn take_ready(&mut self) -> Option<Completion> {
         if self.ready.is_unconfirmed() {
@@ -189,7 +193,7 @@ impl Queue {
         self.ready.pop()
     }
 
-    /// Finds out of all that is ready whether it counts.
+    /// Finds out which of the ready requests count, and marks the others as failed.
     #[inline(always)]
     fn confirm(&mut self) {
         let (mut is_fenced, mut is_flush) = (false, false);
@@ -221,10 +225,10 @@ impl Queue {
         self.ready.set_confirmed();
     }
 
-    /// Whether the grant of a volume is valid.
+    /// Checks that the grant of a volume is valid.
     #[inline]
     fn look_at(&self, volume: u32) -> Result<(), Error> {
-        // What is ready keeps its volume open: see `close` and `over`.
+        // A ready request keeps its volume open: see `close` and `over`.
         let grant = self.grant_at(volume).ok_or(Error::Foreign { what: "volume", of: "queue" })?;
         grant.look()
     }
@@ -234,10 +238,10 @@ impl Queue {
         self.volumes.get(index as usize)?.as_ref()?.grant.as_ref().ok()
     }
 
-    /// Takes a request out of its slot that the channel has completed.
+    /// Frees the slot of a request that the channel has completed, and returns its completion.
     #[inline]
     fn finish(&mut self, done: bywash_channel::Completion) -> Completion {
-        // What this end gave to the channel itself, so that it is a slot.
+        // The user data is the one that `send` set, so it is the number of a slot.
         let number = done.user_data as u32;
         let slot = &self.slots[number as usize];
         let refused = |piece: u64| {
@@ -274,7 +278,8 @@ impl Queue {
             (Keep::Lent(place), Some(buffer)) => {
                 if outcome.is_ok() {
                     let length = length.min(buffer.len());
-                    // SAFETY: room for as many bytes, as who lent it has promised until now; the buffer has them.
+                    // SAFETY: the lender guarantees that `length` bytes are writable until now; the buffer
+                    // has at least `length`.
                     unsafe {
                         ptr::copy_nonoverlapping(buffer.as_ptr().cast_const(), place.0.as_ptr(), length)
                     };
@@ -292,26 +297,28 @@ impl Queue {
         Completion { user_data, outcome, room }
     }
 
-    /// The channel has ended.
+    /// Ends the connection after an error of the channel.
     #[cold]
     fn over_by(&mut self, error: bywash_link::Error) {
         let error = self.of_link(error);
         self.over(error);
     }
 
-    /// The server is gone. What is under way is submitted over another connection, or ends with the error.
+    /// Reacts to the end of the connection: submits requests in flight over a new one, or ends them with the
+    /// error.
     #[cold]
     pub(super) fn over(&mut self, error: Error) {
-        // What it had completed counts.
+        // Requests that the server completed before it ended count.
         while self.in_channel() > 0 {
             let Ok(Some(done)) = self.channel.try_reap() else { break };
             let completion = self.finish(done);
             self.ready.push_known(completion);
         }
-        // What was done in mapped memory went with the server.
+        // Requests to mapped memory are lost with the server, whose memory it was.
         self.ready.fail_unknown(&error);
         let unanswered = self.channel.take_unanswered();
-        // A device may still write to these; their arena goes with the channel.
+        // A device may still write to these buffers. No request uses their arena again: either the channel is
+        // replaced, or the queue has ended.
         self.lost.clear();
         match self.reconnect(&error) {
             Ok(()) => unanswered.into_iter().for_each(|one| self.send_again(one)),
@@ -325,7 +332,7 @@ impl Queue {
         }
     }
 
-    /// Another connection, if the options say so, with all volumes that can be opened again.
+    /// Connects again, if the options allow it, and opens all volumes again that can be opened.
     fn reconnect(&mut self, why: &Error) -> Result<(), Error> {
         let Reconnect::Within(within) = self.options.reconnect else { return Err(why.clone()) };
         let end = Instant::now() + within;
@@ -334,7 +341,7 @@ impl Queue {
             let generation = self.session.generation + 1;
             let session = connect_again(&self.socket, &self.options, generation, left, why)?;
             match self.take_over(session, end) {
-                // It went again.
+                // The new server has died as well.
                 Err(error) if error.is_end() && Instant::now() < end => {}
                 outcome => return outcome,
             }
@@ -344,7 +351,7 @@ impl Queue {
     fn take_over(&mut self, session: Session, end: Instant) -> Result<(), Error> {
         let session = Arc::new(session);
         let channel = make_channel(&session, &self.options, end.max(Instant::now() + self.options.limit))?;
-        // One after the other, each within the limit.
+        // The volumes are opened one after the other, each with the whole timeout.
         for opened in self.volumes.iter_mut().flatten() {
             let Opened { origin, grant, .. } = opened;
             *grant = session.open(origin, self.options.choice, Instant::now() + self.options.limit);
@@ -358,7 +365,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Submits once more what was not completed.
+    /// Submits a request again that was not completed.
     fn send_again(&mut self, unanswered: Unanswered) {
         let number = unanswered.user_data as u32;
         if let Err(error) = self.try_send_again(number, unanswered.contents) {
@@ -399,7 +406,7 @@ impl Queue {
         self.channel.submit(submission).map(drop).map_err(|refused| self.of_link(refused.error))
     }
 
-    /// Ends a request with an error.
+    /// Ends the request in slot `number` with an error.
     fn fail(&mut self, number: u32, error: Error) {
         let slot = &mut self.slots[number as usize];
         let room = match std::mem::take(&mut slot.keep) {

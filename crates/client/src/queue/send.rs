@@ -1,4 +1,4 @@
-//! What the channel carries: a request takes a slot, whose number comes back with its completion.
+//! Submission over the channel: a request takes a slot, whose number its completion carries as user data.
 
 use super::memory::{Buffer, Keep, NotSubmitted, Room};
 use super::ready::Outcome;
@@ -8,14 +8,14 @@ use crate::error::Error;
 use crate::request::Shape;
 use bywash_protocol::layout::Opcode;
 
-/// A request that the channel carries.
+/// A request over the channel.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) user_data: u64,
     pub(super) shape: Shape,
     pub(super) volume: u32,
     pub(super) keep: Keep,
-    /// Of a request of several: which volumes, from where on, how many bytes.
+    /// In a request of several ranges: index of the volume, offset and length in bytes of each.
     pub(super) pieces: Vec<(u32, u64, usize)>,
 }
 
@@ -35,7 +35,8 @@ impl Queue {
         self.channel.alloc(bytes).map_err(|error| self.of_link(error))
     }
 
-    /// Submits a request with a buffer of the program's.
+    /// Submits a request with a buffer of the program, copying it first if it belongs to an arena before the
+    /// current one.
     #[inline]
     pub(super) fn send_buffer(
         &mut self,
@@ -54,7 +55,7 @@ impl Queue {
         self.send(volume.index, shape, Some(buffer.inner), Keep::Buffer, user_data)
     }
 
-    /// What goes back to the program.
+    /// Returns the memory of a request that belongs to the program.
     #[cold]
     pub(super) fn room_of(&self, keep: Keep, buffer: Option<bywash_channel::Buffer>) -> Option<Room> {
         let generation = self.session.generation;
@@ -65,7 +66,7 @@ impl Queue {
         }
     }
 
-    /// A buffer of the arena that there is now, with what was in one of an arena before.
+    /// Copies a buffer of an earlier arena into a new buffer of the current one.
     #[cold]
     pub(super) fn copied(&self, old: &Buffer) -> Result<Buffer, Error> {
         let mut new = self.alloc(old.len())?;
@@ -75,7 +76,7 @@ impl Queue {
         Ok(new)
     }
 
-    /// Submits a request through the channel.
+    /// Submits a request over the channel.
     #[inline]
     pub(super) fn send(
         &mut self,

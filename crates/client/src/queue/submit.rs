@@ -1,4 +1,4 @@
-//! Requests of one range: done at once where the volume is mapped, else sent through the channel.
+//! Requests of one range: carried out at once where the volume is mapped, else submitted over the channel.
 
 use super::memory::{Buffer, Keep, NotSubmitted, Place, Room};
 use super::ready::Outcome;
@@ -11,10 +11,15 @@ use bywash_protocol::layout::Opcode;
 use std::ptr::NonNull;
 
 impl Queue {
-    /// Reads as many bytes as there is room for.
+    /// Reads from `offset` on as many bytes as `room` has.
     ///
     /// # Errors
-    /// Why it was not submitted, with what was given: [`Error::Full`] among others.
+    /// Each error comes with the memory that was given. [`Error::Full`] if as many requests are in flight as
+    /// the depth allows; [`Error::Foreign`] if the volume or the buffer is not this queue's;
+    /// [`Error::Denied`], [`Error::Misaligned`] or [`Error::OutOfBounds`] if the grant does not allow the
+    /// range; [`Error::TooLarge`] or [`Error::UsedUp`] if the arena has no room; [`Error::Forked`] in a
+    /// forked child; [`Error::Io`] if a system call fails; [`Error::Gone`] or another error that has ended
+    /// the connection.
     #[inline]
     pub fn read(
         &mut self,
@@ -45,14 +50,14 @@ impl Queue {
         }
     }
 
-    /// Reads bytes into memory that the program lends until the completion is reaped.
+    /// Reads `length` bytes into memory that the program lends until the completion is reaped.
     ///
     /// # Safety
-    /// There must be room for `length` bytes at `to`, which nobody else touches, until the request was reaped or the queue
-    /// is gone.
+    /// The `length` bytes at `to` must be valid for writing, nobody else may access them, and they must not
+    /// overlap the mapped memory of a volume, until the request was reaped or the queue was dropped.
     ///
     /// # Errors
-    /// As [`Queue::read`].
+    /// Same as [`Queue::read`].
     pub unsafe fn read_to(
         &mut self,
         volume: VolumeId,
@@ -66,7 +71,8 @@ impl Queue {
             return Err(self.refuse(volume, Need::Read, &shape, None));
         };
         if let Some(memory) = &grant.memory {
-            // SAFETY: the caller's promise; nothing that can be lent is in a mapped grant.
+            // SAFETY: the caller guarantees `length` writable bytes at `to`, which do not overlap a mapped
+            // grant.
             unsafe { memory.read(offset, to.as_ptr(), length) };
             self.is_done(user_data, Outcome::Read(volume.index), None);
             return Ok(());
@@ -75,11 +81,11 @@ impl Queue {
         self.send(volume.index, shape, Some(buffer), Keep::Lent(Place(to)), user_data)
     }
 
-    /// Writes what is in a buffer of the arena, which comes back with the completion. Nothing is copied but into mapped
-    /// memory. With `durable` it is durable when it is completed.
+    /// Writes the bytes of a buffer of the arena, which the completion returns. They are copied only if the
+    /// volume is mapped. With `durable` they are durable when the request completes.
     ///
     /// # Errors
-    /// As [`Queue::read`].
+    /// Same as [`Queue::read`].
     #[inline]
     pub fn write(
         &mut self,
@@ -94,7 +100,8 @@ impl Queue {
             return Err(self.refuse(volume, Need::Write, &shape, Some(buffer.into())));
         };
         if let Some(memory) = &grant.memory {
-            // SAFETY: as many bytes of the arena, which is in no mapped grant.
+            // SAFETY: the buffer has `buffer.len()` bytes of the arena, which does not overlap a mapped
+            // grant.
             unsafe { memory.write_from(offset, buffer.as_ptr(), buffer.len()) };
             self.is_done(user_data, Outcome::Written(volume.index), Some(buffer.into()));
             return Ok(());
@@ -102,10 +109,10 @@ impl Queue {
         self.send_buffer(volume, shape, buffer, user_data)
     }
 
-    /// Writes a copy of `from`.
+    /// Writes a copy of `from`. With `durable` the bytes are durable when the request completes.
     ///
     /// # Errors
-    /// As [`Queue::read`]; [`Error::UsedUp`] if the arena has no room for the copy now.
+    /// Same as [`Queue::read`].
     #[inline]
     pub fn write_from(
         &mut self,
@@ -129,13 +136,14 @@ impl Queue {
         self.send(volume.index, shape, Some(buffer), Keep::Nothing, user_data)
     }
 
-    /// As [`crate::Volume::flush`]: of what had been completed, and reaped, before.
+    /// Makes all writes to a volume durable that had completed, and were reaped, before this call. Like
+    /// [`crate::Volume::flush`].
     ///
     /// # Errors
-    /// As [`Queue::read`].
+    /// Same as [`Queue::read`].
     pub fn flush(&mut self, volume: VolumeId, user_data: u64) -> Result<(), NotSubmitted> {
         let shape = Shape::new(Opcode::Flush, false, 0, 0);
-        // Any right will do.
+        // A flush needs no particular right, so any that the grant has will pass the check.
         let need = if self.grant(volume)?.access.reads() { Need::Read } else { Need::Write };
         if self.check(volume, need, &shape)?.memory.is_some() {
             self.is_done(user_data, Outcome::Flushed(volume.index), None);
@@ -144,10 +152,10 @@ impl Queue {
         self.send(volume.index, shape, None, Keep::Nothing, user_data)
     }
 
-    /// As [`crate::Volume::discard`].
+    /// Tells the device that a range's contents are no longer needed, like [`crate::Volume::discard`].
     ///
     /// # Errors
-    /// As [`Queue::read`].
+    /// Same as [`Queue::read`].
     pub fn discard(
         &mut self,
         volume: VolumeId,
@@ -160,10 +168,11 @@ impl Queue {
         self.send(volume.index, shape, None, Keep::Nothing, user_data)
     }
 
-    /// As [`crate::Volume::write_zeroes`].
+    /// Sets a range to zeros, like [`crate::Volume::write_zeroes`]. With `durable` they are durable on
+    /// completion.
     ///
     /// # Errors
-    /// As [`Queue::read`].
+    /// Same as [`Queue::read`].
     pub fn write_zeroes(
         &mut self,
         volume: VolumeId,
@@ -181,10 +190,11 @@ impl Queue {
         self.send(volume.index, shape, None, Keep::Nothing, user_data)
     }
 
-    /// As [`crate::Volume::compare_and_write`]; if something else was there the outcome is [`Error::Differs`].
+    /// Writes `new` if the bytes at `offset` equal `expected`, like [`crate::Volume::compare_and_write`]. If
+    /// they differ the request completes with [`Error::Differs`].
     ///
     /// # Errors
-    /// As [`Queue::read`].
+    /// Same as [`Queue::read`]; [`Error::Lengths`] if `expected` and `new` differ in length.
     pub fn compare_and_write(
         &mut self,
         volume: VolumeId,
@@ -204,7 +214,7 @@ impl Queue {
         self.send(volume.index, shape, Some(buffer), Keep::Nothing, user_data)
     }
 
-    /// The grant, if a request of it can be submitted.
+    /// Returns the volume's grant, if this request can be submitted.
     #[inline(always)]
     pub(super) fn begin(&self, volume: VolumeId, need: Need, shape: &Shape) -> Option<&Grant> {
         let grant = self.granted(volume)?;
@@ -215,7 +225,7 @@ impl Queue {
         can_be.then_some(grant)
     }
 
-    /// As [`Queue::begin`], with the reason why not.
+    /// Like [`Queue::begin`], but with the reason if the request cannot be submitted.
     pub(super) fn check(&self, volume: VolumeId, need: Need, shape: &Shape) -> Result<&Grant, Error> {
         self.check_end()?;
         let grant = self.grant(volume)?;
@@ -229,7 +239,7 @@ impl Queue {
         }
     }
 
-    /// Gives back the memory of a request that [`Queue::begin`] did not let through.
+    /// Makes the error for a request that [`Queue::begin`] did not allow, and returns its memory.
     #[cold]
     fn refuse(&self, volume: VolumeId, need: Need, shape: &Shape, room: Option<Room>) -> NotSubmitted {
         let error = self.check(volume, need, shape).err();

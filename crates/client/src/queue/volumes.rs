@@ -1,6 +1,6 @@
-//! The volumes of a queue: opened, looked at, closed.
+//! The open volumes of a queue: opening, closing, and their properties.
 //!
-//! Invariant: a volume is open as long as a request of it is under way.
+//! Invariant: a volume stays open while a request to it is in flight.
 
 use super::{Queue, Slot};
 use crate::error::Error;
@@ -12,21 +12,22 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// A volume that a queue has opened.
+/// Identifies an open volume of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VolumeId {
     pub(super) index: u32,
-    /// Of all that were ever opened in this process: neither of another queue nor of one that was closed.
+    /// Number of the volume among all that this process has opened, so that the id fits neither another queue
+    /// nor a volume that was opened later at the same index.
     tag: u32,
 }
 
 impl VolumeId {
-    /// As a number, for programs in other languages.
+    /// Returns the id as a number, for programs in other languages.
     pub fn to_word(self) -> u64 {
         u64::from(self.tag) << 32 | u64::from(self.index)
     }
 
-    /// Of such a number; one that is none is found out when it is used.
+    /// Makes an id of a number from [`VolumeId::to_word`]. An invalid number is detected when the id is used.
     pub fn of_word(word: u64) -> VolumeId {
         VolumeId { index: word as u32, tag: (word >> 32) as u32 }
     }
@@ -36,7 +37,7 @@ impl VolumeId {
 pub(super) struct Opened {
     tag: u32,
     pub(super) origin: Origin,
-    /// Or why it could not be opened when the queue had connected again.
+    /// The grant, or the reason why the volume could not be opened after the queue had connected again.
     pub(super) grant: Result<Grant, Error>,
 }
 
@@ -44,21 +45,21 @@ impl Queue {
     /// Opens a volume by its name.
     ///
     /// # Errors
-    /// As [`crate::Client::open`].
+    /// Same as [`crate::Client::open`].
     pub fn open(&mut self, volume: &str, access: Access) -> Result<VolumeId, Error> {
         self.open_origin(Origin::Name(volume.into(), access))
     }
 
-    /// Opens a regular file or a block device that the program has opened.
+    /// Opens a volume over a regular file or a block device that the program has opened.
     ///
     /// # Errors
-    /// As [`crate::Client::open_descriptor`].
+    /// Same as [`crate::Client::open_descriptor`].
     pub fn open_descriptor(&mut self, file: impl Into<OwnedFd>) -> Result<VolumeId, Error> {
         self.open_origin(Origin::Descriptor(file.into()))
     }
 
     fn open_origin(&mut self, origin: Origin) -> Result<VolumeId, Error> {
-        // From 1 on, so that no number is 0.
+        // Tags begin at 1, so that no id is the number 0.
         static TAGS: AtomicU32 = AtomicU32::new(1);
         self.check_end()?;
         let end = Instant::now() + self.options.limit;
@@ -88,7 +89,8 @@ impl Queue {
     /// Closes a volume.
     ///
     /// # Errors
-    /// [`Error::Busy`] while requests of it are under way, or not reaped.
+    /// [`Error::Busy`] while requests to it are in flight or were not reaped; [`Error::Foreign`] if the queue
+    /// has no such volume; the error of opening it again if that failed.
     pub fn close(&mut self, volume: VolumeId) -> Result<(), Error> {
         self.grant(volume)?;
         let is_free = |slot: u32| self.free.contains(&slot);
@@ -109,32 +111,33 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether a volume is mapped now. It may not be any more when [`Queue::reconnects`] has changed.
+    /// Returns true if a volume is mapped now. That may change when [`Queue::reconnects`] does.
     #[inline]
     pub fn is_mapped(&self, volume: VolumeId) -> bool {
         self.granted(volume).is_some_and(|grant| grant.memory.is_some())
     }
 
-    /// Bytes of a volume.
+    /// Returns the size of a volume, in bytes.
     ///
     /// # Errors
-    /// [`Error::Foreign`]; why it could not be opened again.
+    /// [`Error::Foreign`] if the queue has no such volume; the error of opening it again, if that failed
+    /// after the queue had connected again.
     pub fn len(&self, volume: VolumeId) -> Result<u64, Error> {
         self.grant(volume).map(|grant| grant.bytes)
     }
 
-    /// Bytes of a volume's block.
+    /// Returns the size of a volume's block, in bytes.
     ///
     /// # Errors
-    /// As [`Queue::len`].
+    /// Same as [`Queue::len`].
     pub fn block(&self, volume: VolumeId) -> Result<u32, Error> {
         self.grant(volume).map(|grant| grant.block)
     }
 
-    /// Which way a volume's bytes go, and why they are not mapped if they are not.
+    /// Returns the path that a volume's bytes take, with the reason if the volume is not mapped.
     ///
     /// # Errors
-    /// As [`Queue::len`].
+    /// Same as [`Queue::len`].
     pub fn path(&self, volume: VolumeId) -> Result<Path, Error> {
         self.grant(volume).map(Grant::path)
     }
@@ -144,13 +147,13 @@ impl Queue {
         self.volumes.get(volume.index as usize)?.as_ref().filter(|opened| opened.tag == volume.tag)
     }
 
-    /// A volume's grant, if it has one now.
+    /// Returns a volume's grant, if it has one now.
     #[inline(always)]
     pub(super) fn granted(&self, volume: VolumeId) -> Option<&Grant> {
         self.opened(volume)?.grant.as_ref().ok()
     }
 
-    /// As [`Queue::granted`], with the reason.
+    /// Like [`Queue::granted`], but with the reason if there is no grant.
     pub(super) fn grant(&self, volume: VolumeId) -> Result<&Grant, Error> {
         let opened = self.opened(volume).ok_or(Error::Foreign { what: "volume", of: "queue" })?;
         opened.grant.as_ref().map_err(Error::clone)
