@@ -1,10 +1,10 @@
-//! What a request costs its client, in ns, on either way to a `mem:` device.
+//! Benchmark of the client's cost per request, in ns, on both paths to a `mem:` device.
 //!
 //!     cargo bench -p bywash-client [-- --quick]
 //!
-//! The server runs in a thread of the same program; with fewer than two free cores it and its client take turns, and
-//! what the channel takes says little. Each figure is the median of rounds in which all are taken, with the quartiles.
-//! *copy* is what it takes to copy as many bytes to as large a memory, and nothing else.
+//! The server runs in a thread of the same program. With fewer than two free cores the server and its client
+//! take turns, and the figures of the channel say little. Each figure is the median, with the quartiles, of
+//! rounds that each run every case. The case *copy* only copies as many bytes to memory of the volume's size.
 
 use bywash_client::{Access, Choice, Client, NewVolume, Options, Queue, VolumeId, Wait};
 use bywash_server::Server;
@@ -13,19 +13,19 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 const VOLUME: u64 = 8 << 20;
-/// Requests that are submitted before they are reaped.
+/// Number of requests submitted before they are reaped.
 const BATCH: u64 = 32;
 
 type Outcome = Result<(), Box<dyn Error>>;
-/// A name, and what does so many requests of so many bytes.
+/// Name of a case, and a function that carries out a number of requests of a number of bytes each.
 type Case<'a> = (&'a str, Box<dyn FnMut(u64, usize) -> Outcome + 'a>);
 
-/// Where the next request goes: each block in turn.
+/// Returns the offset of a request, so that successive requests go to successive blocks, around the volume.
 fn offset(number: u64, bytes: usize) -> u64 {
     number * bytes as u64 % VOLUME
 }
 
-/// Requests in batches.
+/// Submits requests in batches of [`BATCH`], and reaps each batch before the next.
 fn batches(queue: &mut Queue, count: u64, mut submit: impl FnMut(&mut Queue, u64) -> Outcome) -> Outcome {
     for first in (0..count).step_by(BATCH as usize) {
         for number in first..count.min(first + BATCH) {
@@ -38,7 +38,7 @@ fn batches(queue: &mut Queue, count: u64, mut submit: impl FnMut(&mut Queue, u64
     Ok(())
 }
 
-/// So many requests under way at a time, of buffers that go around.
+/// Keeps up to [`BATCH`] writes in flight, whose buffers of the arena are reused.
 fn streamed(queue: &mut Queue, volume: VolumeId, count: u64, bytes: usize) -> Outcome {
     let mut spare = Vec::new();
     for _ in 0..BATCH {
@@ -183,7 +183,7 @@ fn main() -> Outcome {
             for (case, figures) in cases.iter_mut().zip(&mut figures) {
                 let begun = Instant::now();
                 (case.1)(requests, bytes)?;
-                // The first one warms up.
+                // The first round only warms up caches and page tables.
                 if round > 0 {
                     figures.push(begun.elapsed().as_nanos() as f64 / requests as f64);
                 }

@@ -1,4 +1,5 @@
-//! The client against the server itself: both ways, rights that change, a server that is stopped.
+//! Tests of the client against the real server: both paths, revoked grants, changed permissions, a server
+//! that stops.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The program that the guide shows.
+/// The example program that the guide shows.
 #[expect(dead_code, reason = "it begins in the middle here")]
 #[path = "../examples/log.rs"]
 mod log;
@@ -48,7 +49,7 @@ impl Bench {
         self.server.take().unwrap().stop();
     }
 
-    /// A client, after volumes `fast` and `slow` were made.
+    /// Connects a client and creates the volumes `fast`, in memory, and `slow`, in a file, unless they exist.
     fn client(&self, options: Options) -> Client {
         let client = Client::connect(self.socket(), options).unwrap();
         for (name, device) in [("fast", "memory"), ("slow", "disk")] {
@@ -75,7 +76,7 @@ fn both_ways_lead_to_the_same_bytes() {
     let slow = client.open("slow", Access::ReadWrite).unwrap();
     assert_eq!(mapped.path(), Path::Mapped);
     assert!(!channel.path().is_mapped() && !slow.path().is_mapped(), "{:?}", slow.path());
-    // Across chunks, and longer than a part.
+    // The contents cross chunk boundaries, and are longer than one request over the channel.
     let contents: Vec<u8> = (0..3 << 20).map(|at: usize| (at / 333) as u8).collect();
     for (writer, reader) in [(&mapped, &channel), (&channel, &mapped), (&slow, &slow)] {
         let block = u64::from(writer.block().max(reader.block()));
@@ -137,7 +138,8 @@ fn a_queue_keeps_many_requests_under_way() {
     }
 }
 
-/// Whoever writes meanwhile hears of it, and what he was told is done is there.
+/// A program that writes while its grant is revoked gets an error, and all writes reported as done are in the
+/// volume.
 #[test]
 fn grants_are_taken_back_on_either_way() {
     let bench = Bench::new();
@@ -169,7 +171,7 @@ fn grants_are_taken_back_on_either_way() {
             let mut there = vec![0; block];
             client.open(name, Access::Read).unwrap().read_at(&mut there, 0).unwrap();
             let first = u64::from_le_bytes(there[..8].try_into().unwrap());
-            // The one that was refused may have been written, or a part of it where nobody holds blocks together.
+            // The write that failed may nevertheless be in the volume; of a mapped block, only a part may be.
             assert!([confirmed, confirmed + 1].contains(&first), "{first}, and {confirmed} was done");
         }
     }
@@ -228,7 +230,7 @@ fn a_file_is_passed() {
     assert!(bytes.iter().all(|byte| *byte == 7));
 }
 
-/// A device takes 3 s; the program has enough of it sooner, and then goes on with the same connection.
+/// A device needs 3 s for a request. The program ends its wait earlier and goes on using the same connection.
 #[test]
 fn a_program_ends_a_wait() {
     let bench = Bench::new();

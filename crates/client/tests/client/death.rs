@@ -1,7 +1,7 @@
-//! The server goes: politely, or killed in the middle by SIGKILL; and comes back.
+//! Tests of a server that ends, or is killed by SIGKILL at an arbitrary moment, and is started again.
 //!
-//! What could go wrong: somebody waits for ever; a request is lost, or completed twice; a write that was said to be
-//! done is not there; memory that a program lent is not given back.
+//! Failures that this looks for: a call waits for ever; a request is lost, or completes twice; a write that
+//! was reported as done is not in the volume; lent memory is not returned.
 //!
 //! `BYWASH_STRESS_ROUNDS=1000` kills more often, and `BYWASH_STRESS_SEED` repeats a run.
 
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest time from a death until it is known.
+/// Greatest time until a client notices a server's death.
 const SOON: Duration = Duration::from_secs(4);
 
-/// Not a test by itself: a server in a process of its own, for a socket and a file.
+/// Runs a server in a process of its own, given a socket and a file. Does nothing when run as a test.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -29,7 +29,7 @@ fn child() {
     }
 }
 
-/// A server in a process of its own, which has begun to listen.
+/// Starts a server in a process of its own, and waits until it listens.
 fn start(folder: &Path) -> Child {
     let (socket, file) = (folder.join("socket"), folder.join("slow"));
     let role = format!("{} {}", socket.display(), file.display());
@@ -66,7 +66,7 @@ fn without_reconnecting_everything_ends_with_an_error() {
         thread::sleep(Duration::from_millis(20));
         bench.kill();
         assert!(is_gone(&waiting.join().unwrap().unwrap_err()));
-        // Told of by reaping.
+        // Waiting returns without an error; reaping reports the server's death.
         queue.wait_for(4, SOON).unwrap();
         let mut ends: Vec<_> = (0..4).map(|_| queue.reap().unwrap()).collect();
         ends.sort_by_key(|done| done.user_data);
@@ -76,7 +76,7 @@ fn without_reconnecting_everything_ends_with_an_error() {
                 (Err(Error::Gone { .. }), Some(Room::Own(bytes))) => {
                     assert_eq!((done.user_data, bytes), (2, &vec![9; 512]));
                 }
-                // Somebody may still write to the buffer.
+                // A buffer of the arena is not returned, since the server may still write to it.
                 (Err(Error::Gone { .. }), None) => assert!([1, 4].contains(&done.user_data)),
                 other => panic!("{other:?}"),
             }
@@ -100,7 +100,7 @@ fn who_only_looks_finds_out_as_well() {
     let client = Client::connect(&bench.socket, options(Choice::Mapped)).unwrap();
     let volume = client.open("fast", Access::ReadWrite).unwrap();
     bench.kill();
-    // Mapped memory is still there, and the server is asked for now and then.
+    // The mapped memory stays accessible. The client checks now and then that the server is alive.
     let ended = (0..5000).find_map(|_| volume.write_at(&[1; 512], 0).err());
     assert!(is_gone(&ended.unwrap()));
     let ended = (0..5000).find_map(|number| {
@@ -138,7 +138,7 @@ fn a_client_connects_again_and_asks_again() {
             let mut bytes = [0; 1024];
             slow.read_at(&mut bytes, 0).unwrap();
             assert_eq!((bytes[0], bytes[512]), (round, round + 10));
-            // What was in memory went, and that is said once.
+            // The bytes in the server's memory are lost, which one flush reports.
             assert!(is_gone(&fast.flush().unwrap_err()));
             assert_eq!(client.reconnects(), flushes + u64::from(round));
             fast.flush().unwrap();
@@ -181,13 +181,14 @@ fn a_queue_submits_again_what_was_not_completed() {
     for done in ends {
         match done.user_data {
             2 => assert!(matches!(done.outcome, Err(Error::Unknown))),
-            // In mapped memory it was done, and confirmed if it was reaped before the death was noticed.
+            // A request to mapped memory was carried out. It succeeds if it was reaped before the death was
+            // noticed.
             5 => assert!(done.outcome.is_ok() || matches!(done.outcome, Err(Error::Gone { .. }))),
             _ => done.outcome.unwrap(),
         }
         match (done.user_data, done.room) {
             (0, Some(Room::Arena(buffer))) => {
-                // One of the new arena, with what was in the old one.
+                // The returned buffer belongs to the new arena, and has the bytes of the old one.
                 let mut bytes = [0; 512];
                 buffer.read(0, &mut bytes);
                 assert_eq!(bytes, [1; 512]);
@@ -199,7 +200,7 @@ fn a_queue_submits_again_what_was_not_completed() {
         }
     }
     queue.reap().unwrap().outcome.unwrap();
-    // Of an arena that is gone: it is copied.
+    // The buffer belongs to the arena of the old connection, so it is copied into the new arena.
     queue.write(slow, 4608, kept, false, 7).unwrap();
     queue.reap().unwrap().outcome.unwrap();
     let (slow, fast) = (bench.world.contents("slow"), bench.world.contents("fast"));
@@ -244,8 +245,8 @@ fn nobody_comes_back() {
     assert!(begun.elapsed() >= given && begun.elapsed() < SOON);
 }
 
-/// A server is killed at any moment, again and again, and started again; a queue and a thread that waits go on as if
-/// nothing had happened.
+/// A server is killed at arbitrary moments, and started again each time. A queue, and a thread with calls
+/// that wait, go on as if nothing had happened.
 #[test]
 fn a_server_is_killed_in_the_middle() {
     let folder = tempfile::tempdir().unwrap();
@@ -260,7 +261,7 @@ fn a_server_is_killed_in_the_middle() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Its own part of the volume.
+            // This thread and the other one use different blocks of the volume.
             for number in 0u64.. {
                 let (at, byte) = (number % 8 * 512, number as u8);
                 volume.write_at(&[byte; 512], at).unwrap();

@@ -1,7 +1,9 @@
-//! Servers that lie over the control socket, and over the channel.
+//! Tests of the client against malicious servers, which break the protocol of the control socket and of the
+//! channel.
 //!
-//! What could go wrong: a lie is believed, and memory is mapped that can be taken away, is too small, or lies where
-//! something else is; rubbish makes the client wait for ever, or panic; descriptors or mappings are left behind.
+//! Failures that this looks for: the client trusts a false statement, and maps memory that can shrink, is too
+//! small, or overlaps another mapping; malformed messages make the client wait for ever or panic; file
+//! descriptors or mappings leak.
 
 use crate::options;
 use bywash_channel::{Server, ServerOptions};
@@ -16,10 +18,11 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What a liar answers: bytes, and descriptors.
+/// Reply of a malicious server: bytes, and file descriptors.
 type Said = (Vec<u8>, Vec<OwnedFd>);
 
-/// A server that answers one client by a function, until that leaves or the function says no more.
+/// A malicious server, which replies to one client by calling a function until the client disconnects or the
+/// function returns `None`.
 struct Liar {
     socket: PathBuf,
     thread: JoinHandle<()>,
@@ -73,7 +76,8 @@ fn granted() -> Granted {
     }
 }
 
-/// Mappings of what liars pass; only one of these tests runs at a time.
+/// Returns the number of mappings of files that malicious servers passed. Only one of these tests runs at a
+/// time.
 fn mapped() -> usize {
     std::fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:hostile").count()
 }
@@ -117,7 +121,7 @@ fn lies_in_the_welcome_are_errors() {
     }
 }
 
-/// Answers as one should, but for one ask.
+/// Replies correctly to hello and close messages, and by `lie` to all others.
 fn lie_about(
     mut lie: impl FnMut(&Ask, Vec<OwnedFd>) -> Option<Said> + Send + 'static,
 ) -> impl FnMut(Ask, Vec<OwnedFd>) -> Option<Said> + Send + 'static {
@@ -202,7 +206,7 @@ fn lies_about_chunks_are_errors() {
         drop(client);
         liar.end();
     }
-    // Another size when some are there already, of which so many are more than there are bytes.
+    // The second reply names another chunk size, by which the two chunks mapped already would have 2^64 bytes.
     let mut answers = vec![
         (chunks(1 << 63, 1), vec![whole()]),
         (chunks(4096, 25), vec![memory(4096, FIXED), memory(4096, FIXED)]),
@@ -216,7 +220,7 @@ fn lies_about_chunks_are_errors() {
     assert!(error.to_string().contains("chunks of 9223372036854775808 bytes from 2 on"), "{error}");
     drop(client);
     liar.end();
-    // And what is no lie is mapped: the last chunk may have more than is left.
+    // A correct reply is mapped. The last chunk may be larger than the rest of the volume.
     let liar = Liar::start(lie_about(move |ask, _| match ask {
         Ask::Open { .. } => Some((said(&Answer::Granted(granted())), vec![])),
         _ => Some((chunks(65536, 2), vec![whole(), whole()])),
@@ -283,7 +287,7 @@ fn a_server_that_says_nothing_is_not_waited_for() {
     let error = timed("silence", || Client::connect(&liar.socket, short).unwrap_err());
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     liar.end();
-    // It lets the client in, and never makes a channel.
+    // The server replies to the hello message, and then to the request for a channel without making one.
     for answer in [said(&Answer::Done {}), said(&Answer::Report {}), b"x".to_vec()] {
         let liar = Liar::start(lie_about(move |_, _| Some((answer.clone(), vec![]))));
         let short = options(Choice::Automatic).limit(Duration::from_millis(200));
@@ -292,7 +296,8 @@ fn a_server_that_says_nothing_is_not_waited_for() {
     }
 }
 
-/// Completions with any status and value, for requests of any kind; and data of its own.
+/// Completions with arbitrary statuses and values, for requests of every kind, and with bytes that the server
+/// changed.
 #[test]
 fn completions_with_rubbish_are_errors_or_done() {
     let _alone = alone();
@@ -343,7 +348,7 @@ fn completions_with_rubbish_are_errors_or_done() {
             };
             match submitted {
                 Ok(()) => drop(timed("a completion", || queue.reap()).unwrap()),
-                // The arena is used up by requests whose device did not answer, as it says.
+                // Requests with the status "timed out" keep their memory, so in time the arena has none left.
                 Err(refused) => assert!(matches!(refused.error, Error::UsedUp { .. }), "{round}: {refused}"),
             }
         }

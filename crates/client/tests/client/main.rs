@@ -1,4 +1,4 @@
-//! The client against a server that is as simple as can be, and against some that lie.
+//! Tests of the client against a minimal server and against malicious servers.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A server with a volume of memory, `fast`, and one of a file, `slow`, of as many bytes.
+/// A server with two volumes of [`BYTES`] bytes: `fast`, in memory, and `slow`, in a file.
 struct Bench {
     world: World,
     running: Option<Running>,
@@ -46,14 +46,14 @@ impl Bench {
     }
 }
 
-/// A child that was forked off has the server's sockets until it starts its program: no server goes meanwhile, since it
-/// would seem to be there still.
+/// Locks out a server's death while a child is being forked. Until the child starts its program it holds
+/// copies of the server's sockets, so that a server which dies meanwhile would seem to be alive.
 fn forking() -> MutexGuard<'static, ()> {
     static FORKING: Mutex<()> = Mutex::new(());
     FORKING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until something is so.
+/// Waits until `is_so` returns true.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + Duration::from_secs(10);
     while !is_so() {

@@ -1,5 +1,5 @@
-//! A device server as simple as can be: every request is held against its grant, one after the other, and carried out by
-//! pread(2) and pwrite(2). What it does wrong on demand is in [`Knobs`].
+//! A minimal device server: checks each request against its grant, one after the other, and carries it out by
+//! pread(2) and pwrite(2). [`Knobs`] make it misbehave on demand.
 
 use bywash_channel::{Memory, Request, Server, ServerOptions};
 use bywash_link::{Error, HugePages, Listener, Messages};
@@ -22,16 +22,16 @@ pub const BLOCK: u32 = 512;
 pub const CHUNK: u64 = 64 << 10;
 const GRANTS_MAX: u32 = 64;
 const DEPTH_MAX: u32 = 1024;
-/// How long a thread of the server does not look whether it shall stop.
+/// Greatest time until a thread of the server notices that it must stop.
 const TICK: Duration = Duration::from_millis(5);
 
-/// A volume: its chunks.
+/// A volume, made of chunks or of one file.
 struct Volume {
     chunks: Vec<File>,
     chunk_bytes: u64,
     bytes: u64,
     read_only: bool,
-    /// None: it can be mapped.
+    /// Reason why the volume cannot be mapped; `None` if it can be.
     not_mapped: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl Volume {
     }
 }
 
-/// A grant of a connection.
+/// A grant that a connection has opened.
 #[derive(Clone)]
 struct Grant {
     number: u64,
@@ -83,33 +83,33 @@ struct Grant {
     is_valid: bool,
 }
 
-/// What one connection has.
+/// The grants of one connection, and its page of notices.
 #[derive(Default)]
 struct Connection {
     tags: u64,
     grants: BTreeMap<u64, Grant>,
-    /// Places that are gone: `Revoked`, not `NoGrant`.
+    /// The page of notices, with one word for each place of a grant.
     page: Option<File>,
 }
 
-/// What the server does wrong.
+/// Ways in which the server misbehaves on demand, and counts of its work.
 #[derive(Default)]
 pub struct Knobs {
-    /// Requests are taken and not completed.
+    /// True to hold requests without completing them.
     pub hold: AtomicBool,
-    /// Asks are answered so many milliseconds later.
+    /// Delay of each reply over the control socket, in ms.
     pub slow_ms: AtomicU64,
-    /// Status of every request, without it being done.
+    /// Status with which every request completes without being carried out; 0 to carry requests out.
     pub status: AtomicU16,
-    /// Most bytes of one request; none, if 0.
+    /// Greatest number of bytes of one request; 0 for no limit.
     pub bytes_max: AtomicU64,
-    /// Added to every value.
+    /// Number added to the value of every completion.
     pub value: AtomicU64,
-    /// The server ends when it has completed so many requests more, if not 0.
+    /// Number of requests after which the server ends, plus 1; 0 for never.
     pub requests_left: AtomicU64,
-    /// Requests that were completed.
+    /// Number of completed requests.
     pub completed: AtomicU64,
-    /// Connections that were let in.
+    /// Number of accepted connections.
     pub connections: AtomicU64,
 }
 
@@ -119,7 +119,7 @@ struct State {
     connections: BTreeMap<u64, Connection>,
 }
 
-/// The volumes, which outlive a server.
+/// The volumes, which survive the death of a server.
 #[derive(Clone, Default)]
 pub struct World {
     state: Arc<Mutex<State>>,
@@ -131,13 +131,13 @@ impl World {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// With a volume of memory.
+    /// Adds a volume in memory.
     pub fn memory(self, name: &str, bytes: u64) -> World {
         self.state().volumes.insert(name.into(), Volume::memory(bytes));
         self
     }
 
-    /// With a volume that is a file.
+    /// Adds a volume that is a file.
     pub fn file(self, name: &str, path: &Path, bytes: u64) -> World {
         let mut options = File::options();
         let file = options.read(true).write(true).create(true).truncate(false).open(path).unwrap();
@@ -146,7 +146,7 @@ impl World {
         self
     }
 
-    /// A volume's contents, as the server has them.
+    /// Returns a volume's contents, as the server sees them.
     pub fn contents(&self, name: &str) -> Vec<u8> {
         let state = self.state();
         let volume = &state.volumes[name];
@@ -155,12 +155,13 @@ impl World {
         bytes
     }
 
-    /// Grants that are open.
+    /// Returns the number of open grants.
     pub fn grants(&self) -> usize {
         self.state().connections.values().map(|connection| connection.grants.len()).sum()
     }
 
-    /// Takes the grants of a volume back: the word, a fence, and fresh chunks with what was in the old ones.
+    /// Revokes the grants of a volume: stores their words, makes a heavy fence, and copies the contents into
+    /// new chunks.
     pub fn revoke(&self, name: &str) {
         let mut state = self.state();
         for connection in state.connections.values_mut() {
@@ -293,13 +294,13 @@ impl World {
         })
     }
 
-    /// A descriptor for each chunk, with the grant's right.
+    /// Opens a descriptor for each chunk from `from` on, with the grant's rights.
     fn chunks(&self, connection: u64, grant: u64, from: u32) -> (Answer, Vec<OwnedFd>) {
         let state = self.state();
         let grant = &state.connections[&connection].grants[&grant];
         let volume = &state.volumes[&grant.volume];
         let right = if grant.access.writes() { OFlags::RDWR } else { OFlags::RDONLY };
-        // Fewer than would fit, so that it takes more than one message.
+        // At most three chunks a reply, so that a volume takes several messages.
         let files = volume.chunks.iter().skip(from as usize).take(3).map(|file| {
             let name = format!("/proc/self/fd/{}", file.as_raw_fd());
             rustix::fs::open(name, right | OFlags::CLOEXEC, Mode::empty()).unwrap()
@@ -332,14 +333,14 @@ fn told(what: &impl serde::Serialize) -> (Answer, Vec<OwnedFd>) {
     (Answer::Report {}, vec![file.into()])
 }
 
-/// A server, until it is dropped: then it is gone at once, as one that was killed.
+/// A running server. Dropping it ends it at once, like one that was killed.
 pub struct Running {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Running {
-    /// Serves a world at a name.
+    /// Serves a world at the path `socket`.
     pub fn start(world: &World, socket: &Path) -> Running {
         let _ = std::fs::remove_file(socket);
         let listener = Listener::bind(socket).unwrap();
@@ -371,7 +372,7 @@ impl Drop for Running {
 }
 
 impl World {
-    /// Talks to one client until it leaves, or the server stops.
+    /// Serves one client's control socket until the client disconnects or the server stops.
     fn talk(&self, socket: OwnedFd, stop: &Arc<AtomicBool>) {
         let messages = Messages::over(socket, MESSAGE_BYTES_MAX);
         let number = self.knobs.connections.fetch_add(1, Relaxed) + 1;
@@ -496,7 +497,7 @@ impl World {
         }
     }
 
-    /// Serves a channel until it ends, or the server stops.
+    /// Serves a channel until the channel ends or the server stops.
     fn serve(&self, connection: u64, socket: OwnedFd, stop: &AtomicBool, over: &AtomicBool) {
         let Ok(mut server) = Server::over(socket, &ServerOptions::new().depth_max(DEPTH_MAX)) else { return };
         let mut held = Vec::new();
@@ -531,7 +532,7 @@ impl World {
             }
             wrong => (wrong, 0),
         };
-        // A client that is gone does not mind.
+        // An error means that the client has disconnected, which is no failure of the test.
         let _ = server.complete(request, status, value + self.knobs.value.load(Relaxed));
         self.knobs.completed.fetch_add(1, Relaxed);
         let left = self.knobs.requests_left.load(Relaxed);

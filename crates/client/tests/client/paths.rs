@@ -1,4 +1,5 @@
-//! Whatever is done to a volume, by whichever way, is what would be done to a vector.
+//! Property tests: any sequence of operations on a volume, on every path, has the same effect as on a vector
+//! of bytes.
 
 use crate::model::BLOCK;
 use crate::{BYTES, Bench, options};
@@ -39,7 +40,7 @@ fn operation() -> impl Strategy<Value = (Operation, u64, u64, u8)> {
         ReadMany,
         WriteMany,
     ]);
-    // Small ones, across chunks, and longer than a part.
+    // The lengths are a few blocks, or many, so that ranges cross chunk boundaries.
     let blocks = prop_oneof![1..8u64, 100..300u64];
     (one, 0..BLOCKS, blocks, 1..=255u8).prop_map(|(one, at, blocks, byte)| {
         let blocks = blocks.min(BLOCKS - at);
@@ -47,7 +48,7 @@ fn operation() -> impl Strategy<Value = (Operation, u64, u64, u8)> {
     })
 }
 
-/// A volume and what it must be.
+/// A volume, and the contents that it must have.
 struct Checked {
     client: Client,
     volume: bywash_client::Volume,
@@ -79,7 +80,7 @@ impl Checked {
                 expected[range].fill(0);
             }
             Operation::Discard => {
-                // The model makes zeros of it.
+                // The model server sets discarded bytes to zero.
                 volume.discard(offset, length).unwrap();
                 expected[range].fill(0);
             }
@@ -109,7 +110,7 @@ impl Checked {
                     WritePiece { volume, offset, from: &contents },
                     WritePiece { volume, offset: last as u64, from: &[byte; BLOCK_BYTES] },
                 ];
-                // In the order of the pieces or not, where they overlap: so they do not.
+                // Pieces that overlap are written in no particular order, so overlapping ones are left out.
                 if range.end <= last {
                     client.write_many(&pieces).unwrap();
                     expected[range].copy_from_slice(&contents);
@@ -120,7 +121,8 @@ impl Checked {
     }
 }
 
-/// The same through a queue, one after the other, with each kind of memory in turn.
+/// Carries out the operation through a queue, one at a time, with a buffer of the arena or own memory by
+/// turns.
 fn step_queued(
     queue: &mut Queue,
     volume: bywash_client::VolumeId,
@@ -205,7 +207,7 @@ fn step_queued(
     assert_eq!(done.user_data, 5);
 }
 
-/// The ways there are: which volume, how it is opened, whether it is mapped then.
+/// Paths to test: name of the volume, choice of the path, and true if the volume must then be mapped.
 const WAYS: [(&str, Choice, bool); 3] =
     [("fast", Choice::Automatic, true), ("fast", Choice::Channel, false), ("slow", Choice::Automatic, false)];
 
@@ -329,7 +331,7 @@ fn memory_that_is_lent_is_read_into() {
         queue.reap().unwrap().outcome.unwrap();
         let mut bytes = vec![0; 512];
         let place = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap();
-        // SAFETY: the bytes stay there, and nobody touches them, until the request was reaped.
+        // SAFETY: `bytes` lives, and nobody else accesses it, until the request was reaped.
         unsafe { queue.read_to(volume, 512, place, 512, 2) }.unwrap();
         let done = queue.reap().unwrap();
         done.outcome.unwrap();
@@ -347,10 +349,10 @@ fn pieces_go_straight_to_mapped_memory_and_nowhere_else() {
     let mut from: Vec<u8> = (0..1024).map(|at| (at / 7) as u8).collect();
     let mut to = vec![0; 1024];
     let (from_start, to_start) = (from.as_mut_ptr(), to.as_mut_ptr());
-    // Each in two pieces, cut elsewhere.
+    // Both ranges are in two pieces, which are cut at different offsets.
     let written = [(from_start, 100), (from_start.wrapping_add(100), 924)];
     let read = [(to_start, 1000), (to_start.wrapping_add(1000), 24)];
-    // SAFETY: the vectors stay, and nobody else touches them until the last request was submitted.
+    // SAFETY: the vectors live, and nobody else accesses them, until the last request was submitted.
     unsafe {
         queue.write_from_pieces(fast, 512, written.into_iter(), 1).unwrap();
         queue.read_to_pieces(fast, 512, read.into_iter(), 2).unwrap();
@@ -365,8 +367,8 @@ fn pieces_go_straight_to_mapped_memory_and_nowhere_else() {
         assert_eq!(done.user_data, number);
     }
     assert!(from == to);
-    // Behind them is the same look as behind all others.
-    // SAFETY: as above.
+    // A request of pieces is confirmed when it is reaped, like all others. SAFETY: the vector `from` lives,
+    // and nobody else accesses it, until the request was submitted.
     unsafe { queue.write_from_pieces(fast, 0, written.into_iter(), 5) }.unwrap();
     bench.world.revoke("fast");
     assert!(matches!(queue.reap().unwrap().outcome, Err(Error::Revoked { .. })));

@@ -1,7 +1,7 @@
-//! Grants that are taken back while they are used.
+//! Tests of grants that are revoked while they are in use.
 //!
-//! What could go wrong: a write is said to be done that went to memory which is the volume's no more; a read is said to
-//! be of a volume that has changed since.
+//! Failures that this looks for: a write is reported as done although it went to memory that was not the
+//! volume's any more; a read returns bytes of a volume that has changed since.
 
 use crate::{BYTES, Bench, options};
 use bywash_client::{Access, Choice, Client, Error, Queue, WritePiece};
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-/// A block that says which one it is in each of its words.
+/// Returns a block whose 64 words all hold its number.
 fn block(number: u64) -> Vec<u8> {
     number.to_le_bytes().repeat(64)
 }
 
-/// The number of the block at an offset.
+/// Returns the number in the word at offset `at`.
 fn number_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
@@ -31,7 +31,7 @@ fn what_was_confirmed_is_in_what_others_see() {
             let writer = scope.spawn(|| {
                 let mut confirmed = 0;
                 loop {
-                    // Blocks in turn, so that the last ones are all over the volume.
+                    // The blocks are written in turn, so that the last ones are spread over the whole volume.
                     let at = (confirmed + 1) % (BYTES / 512) * 512;
                     match volume.write_at(&block(confirmed + 1), at) {
                         Ok(()) => confirmed += 1,
@@ -53,7 +53,7 @@ fn what_was_confirmed_is_in_what_others_see() {
         for number in oldest..=confirmed {
             let at = (number % (BYTES / 512) * 512) as usize;
             let there = number_at(&contents, at);
-            // One that was not confirmed may have been written over it.
+            // The write that failed with the revocation may have overwritten it.
             assert!(there == number || there == confirmed + 1, "block {number} of {confirmed} is {there}");
         }
         assert!(matches!(volume.read_at(&mut [0; 512], 0), Err(Error::Revoked { .. })));
@@ -77,7 +77,7 @@ fn a_queue_finds_out_when_it_reaps() {
     write(&mut queue, 3);
     queue.read(volume, 0, vec![0; 512], 4).unwrap();
     queue.flush(volume, 5).unwrap();
-    // It was looked at with the first one.
+    // Request 1 was confirmed together with request 0, before the grant was revoked.
     let done = queue.reap().unwrap();
     assert_eq!(done.user_data, 1);
     done.outcome.unwrap();
@@ -86,7 +86,7 @@ fn a_queue_finds_out_when_it_reaps() {
         assert_eq!(done.user_data, number);
         assert!(matches!(done.outcome, Err(Error::Revoked { .. })));
     }
-    // Opened again it is another grant.
+    // Opening the volume again gives a new grant, which is valid.
     let again = queue.open("fast", Access::ReadWrite).unwrap();
     queue.read(again, 0, vec![0; 1024], 6).unwrap();
     let done = queue.reap().unwrap();
@@ -108,7 +108,7 @@ fn the_channel_says_so_too() {
         let other = client.open(name, Access::ReadWrite).unwrap();
         let (good, bad) = (&other, &volume);
         let pieces = [good, bad].map(|volume| WritePiece { volume, offset: 512, from: &[7; 512] });
-        // All or nothing: the good one is not written either.
+        // The request is refused as a whole: the piece with the valid grant is not written either.
         let Err(Error::Revoked { .. }) = client.write_many(&pieces) else { panic!("it was done") };
         let mut bytes = vec![1; 1024];
         other.read_at(&mut bytes, 0).unwrap();

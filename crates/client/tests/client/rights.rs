@@ -1,4 +1,4 @@
-//! What is refused, and how that is said.
+//! Tests of refused operations and of the errors that report them.
 
 use crate::model::BLOCK;
 use crate::{BYTES, Bench, forking, options, until};
@@ -38,7 +38,7 @@ fn what_is_no_whole_block_or_beyond_the_end_is_refused_on_both_ways() {
             assert_eq!(refused.room.unwrap().len(), length);
         }
         assert!(matches!(volume.compare_and_write(0, &[0; 512], &[0; 1024]), Err(Error::Lengths { .. })));
-        // Nothing at the end is nothing.
+        // An empty range is allowed everywhere in the volume, even at its end.
         queue.read(queued, BYTES, vec![], 3).unwrap();
         queue.write_from(queued, 0, &[], false, 3).unwrap();
         for _ in 0..2 {
@@ -70,14 +70,14 @@ fn rights_are_those_of_the_grant() {
         reading.read_at(&mut bytes, 0).unwrap();
         assert_eq!(bytes, [3; 512]);
     }
-    // The processor says so too: there is no right to write in the mapping.
+    // The processor enforces the right too: the mapping is not writable.
     let client = Client::connect(&bench.socket, options(Choice::Mapped)).unwrap();
     let volume = client.open("fast", Access::Read).unwrap();
     let lent = volume.map().unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| line.starts_with(&format!("{:x}-", lent.as_ptr() as usize))).unwrap();
     assert!(line.contains(" r--s ") && lent.len() as u64 == BYTES, "{line}");
-    // SAFETY: mapped for reading, and nobody writes there now.
+    // SAFETY: the byte is mapped for reading while `lent` lives, and nobody writes it now.
     assert_eq!(unsafe { lent.as_ptr().read_volatile() }, 3);
     lent.confirm().unwrap();
 }
@@ -107,7 +107,7 @@ fn what_cannot_be_opened_says_why() {
 fn what_is_dropped_is_given_back() {
     let bench = Bench::new();
     let client = Client::connect(&bench.socket, options(Choice::Automatic)).unwrap();
-    // More than there can be at a time.
+    // These are more grants than can be open at a time.
     for _ in 0..200 {
         client.open("fast", Access::ReadWrite).unwrap();
     }
@@ -142,7 +142,7 @@ fn things_of_others_are_refused() {
     assert!(matches!(one.flush(of_other, 0).unwrap_err().error, Error::Foreign { .. }));
     let slow = one.open("slow", Access::ReadWrite).unwrap();
     let buffer = other.alloc(512).unwrap();
-    // Two first connections: their arenas are told apart all the same.
+    // Both queues are on their first connection, and their arenas must be distinguished all the same.
     let refused = one.write(slow, 0, buffer, false, 0).unwrap_err();
     assert!(refused.room.is_some(), "{refused}");
     assert!(refused.to_string().contains("another"), "{refused}");
@@ -178,7 +178,7 @@ fn refusals_of_requests_name_what_was_wrong() {
         let error = done.outcome.unwrap_err().to_string();
         assert!(error.contains(says) && done.room.is_some(), "{error}");
     }
-    // Of several it is a refusal that names the piece; what the device says is of all of them.
+    // A refusal of a request of several pieces names the piece; a failure of the device concerns all of them.
     bench.world.knobs.value.store(1, Relaxed);
     for (status, says) in [(13, "does not allow to read it"), (5, "to read one of several volumes")] {
         bench.world.knobs.status.store(status, Relaxed);
@@ -196,7 +196,7 @@ fn refusals_of_requests_name_what_was_wrong() {
     }
     bench.world.knobs.value.store(0, Relaxed);
     bench.world.knobs.status.store(0, Relaxed);
-    // The memory of the two requests that the device did not answer in time is not used again.
+    // The memory of the two requests that the device did not complete in time is not reused.
     assert!(client.lost_bytes() >= 512 && queue.lost_bytes() >= 512);
     bench.world.knobs.value.store(1, Relaxed);
     let error = volume.read_at(&mut [0; 512], 0).unwrap_err().to_string();
@@ -219,7 +219,7 @@ fn calls_end_within_their_limit() {
     assert!(matches!(queue.reap(), Err(Error::TimedOut { .. })));
     assert!(begun.elapsed() >= limit && begun.elapsed() < 20 * limit);
     bench.world.knobs.hold.store(false, Relaxed);
-    // It was late, and is done: the channel goes on.
+    // The server completes the request after its timeout, and the channel goes on.
     assert_eq!(queue.reap().unwrap().user_data, 7);
     volume.read_at(&mut [0; 512], 0).unwrap();
     bench.world.knobs.slow_ms.store(250, Relaxed);
@@ -228,7 +228,7 @@ fn calls_end_within_their_limit() {
     assert!(matches!(client.open("fast", Access::Read), Err(Error::TimedOut { .. })));
     assert!(begun.elapsed() < 20 * limit);
     bench.world.knobs.slow_ms.store(0, Relaxed);
-    // What comes too late is taken for nothing else, and what was granted too late is given back.
+    // A late reply is not taken for the reply to another message, and a late grant is given back.
     until("an answer in time", || client.volumes().is_ok());
     assert_eq!(client.volumes().unwrap().len(), 2);
     until("late grants given back", || client.status().is_ok() && bench.world.grants() == 2);
@@ -276,7 +276,7 @@ fn a_forked_child_is_not_the_client() {
     let volumes = [&mapped, &channel].map(|client| client.open("fast", Access::ReadWrite).unwrap());
     volumes.iter().for_each(|volume| volume.write_at(&[1; 512], 0).unwrap());
     let _forking = forking();
-    // SAFETY: the child uses what its one thread has, and leaves without unwinding.
+    // SAFETY: the child uses only what its single thread has, and calls `_exit` without unwinding.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = |outcome: Result<(), Error>| matches!(outcome, Err(Error::Forked));
@@ -285,14 +285,14 @@ fn a_forked_child_is_not_the_client() {
             .all(|volume| forked(volume.write_at(&[2; 512], 0)) && forked(volume.read_at(&mut [0; 512], 0)));
         let all = all && matches!(mapped.open("fast", Access::Read), Err(Error::Forked));
         drop(volumes);
-        // SAFETY: the end of the process.
+        // SAFETY: `_exit` ends the child's process without running its destructors.
         unsafe { libc::_exit(if all { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: waits for the child that was just made.
+    // SAFETY: `child` is the process that was just forked, and `status` is a live variable.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
-    // What the child dropped is still the parent's.
+    // Dropping the volumes in the child has not closed the parent's grants.
     for volume in &volumes {
         volume.flush().unwrap();
         let mut bytes = [0; 512];

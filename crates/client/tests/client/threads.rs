@@ -1,4 +1,4 @@
-//! Several threads of one client, and callbacks.
+//! Tests of several threads that share a client, and of callbacks.
 
 use crate::{BYTES, Bench, options};
 use bywash_client::{Access, Choice, Client, Error, QueueDispatcher, ReadPiece, Wait};
@@ -35,7 +35,8 @@ fn threads_share_a_client_whose_channel_is_shallower_than_they_are_many() {
     }
 }
 
-/// Room comes when another call has copied out what it got: whoever waits for it must not be waiting for a completion then.
+/// A call frees its memory after it has copied its bytes out. So a thread that waits for memory must not
+/// block in reaping a completion then.
 #[test]
 fn an_arena_that_is_too_small_for_all_is_shared() {
     let bench = Bench::new();
@@ -65,7 +66,7 @@ fn an_arena_that_is_too_small_for_all_is_shared() {
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
-/// What nobody waits for any more is reaped by those who want its room.
+/// The completions of abandoned requests are reaped by calls that wait for their room.
 #[test]
 fn what_was_abandoned_does_not_keep_its_room() {
     let bench = Bench::new();
@@ -97,7 +98,7 @@ fn who_gives_up_keeps_nobody_from_going_on() {
     let volume = client.open("slow", Access::ReadWrite).unwrap();
     volume.flush().unwrap();
     bench.world.knobs.hold.store(true, Relaxed);
-    // One after the other they give up, and hand the reaping on: also those for whom there was no room.
+    // The threads time out one after the other, and each hands the reaping on, even those that had no place.
     let outcomes: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..8u64)
             .map(|number| {
@@ -155,7 +156,7 @@ fn callbacks_come_for_every_request_of_either_way() {
             let done = done.unwrap();
             done.outcome.unwrap();
             count.fetch_add(1, Relaxed);
-            // The first of each hundred has another one submitted, from within.
+            // The callback submits a further request for the first of each hundred requests.
             if done.user_data.is_multiple_of(100) {
                 let dispatcher: &Arc<QueueDispatcher> = within.wait();
                 assert!(dispatcher.is_own_callback());
@@ -168,7 +169,7 @@ fn callbacks_come_for_every_request_of_either_way() {
     own.set(dispatcher.clone()).unwrap();
     for number in 0..200u64 {
         let volume = if number.is_multiple_of(2) { fast } else { slow };
-        // Two places are for what is submitted from within, which cannot wait there.
+        // Two places stay free for the requests of the callback, which cannot wait for a place.
         while dispatcher.with(|queue| queue.under_way() + 2 >= queue.depth()) {
             thread::sleep(Duration::from_micros(100));
         }
