@@ -1,31 +1,33 @@
-//! The descriptors of one chain, as they are in the guest's memory (virtio 1.2, 2.7.5).
+//! The descriptors of one chain, read from the guest's memory (virtio 1.2, 2.7.5).
 //!
-//! Invariant: no more descriptors come out than the ring has entries, wherever the guest makes them lead, so that a
-//! loop ends; each is read once. Called by `disk`, which has the number of the first from the ring or from the record
-//! of what was under way.
+//! Invariant: the iterator returns at most as many descriptors as the ring has entries, wherever the guest
+//! makes them point, so a loop ends. Each descriptor is read once. Called by `disk`, with the number of a
+//! first descriptor from the ring or from the record of requests in flight.
 
 use crate::memory::{self, Map};
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::GuestAddress;
 
-/// Bytes of a descriptor.
+/// Size of a descriptor, in bytes.
 const DESCRIPTOR_BYTES: u64 = 16;
 
-/// A chain. It ends where it makes no sense, with a descriptor that says that it goes on, or with none.
+/// Iterator over the descriptors of a chain. At an invalid descriptor the chain ends, with a last descriptor
+/// that has its "next" flag set, or with no descriptor at all.
 #[derive(Debug)]
 pub(crate) struct Chain<'a> {
     map: &'a Map,
     table: u64,
     entries: u64,
     next: Option<u16>,
-    /// How many more there may be.
+    /// Number of descriptors that may still be returned.
     left: u16,
-    /// It has been sent on to a table of its own, from which it cannot be sent on.
+    /// True once the chain continues in an indirect table, from which no further indirect table may be
+    /// reached.
     indirect: bool,
 }
 
 impl<'a> Chain<'a> {
-    /// The chain that begins with descriptor `head` of a ring's table.
+    /// Makes the chain that begins with descriptor `head` of a ring's table.
     pub(crate) fn new(map: &'a Map, table: u64, entries: u16, head: u16) -> Chain<'a> {
         Chain { map, table, entries: entries.into(), next: Some(head), left: entries, indirect: false }
     }
@@ -45,7 +47,8 @@ impl Iterator for Chain<'_> {
         let mut descriptor = self.read(number)?;
         if descriptor.refers_to_indirect_table() {
             let bytes = u64::from(descriptor.len());
-            // It stands alone, and its table is whole descriptors (2.7.5.3.1).
+            // An indirect descriptor must have no "next" flag, and its table must consist of whole
+            // descriptors (2.7.5.3.1).
             if self.indirect || descriptor.has_next() || !bytes.is_multiple_of(DESCRIPTOR_BYTES) {
                 return None;
             }

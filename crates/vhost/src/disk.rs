@@ -1,8 +1,9 @@
-//! A disk at work: chains become requests of the medium, and what is done goes back into the ring.
+//! A disk at work: turns chains into requests of the medium, and returns completed ones in the used ring.
 //!
-//! Invariant: a chain that was taken is given back exactly once, when its request is done, in whichever order that is;
-//! what keeps the guest's memory mapped lives as long. The medium has as many requests under way as the rings have
-//! entries at most. Called by `export` for each turn, and by `messages` when something changes.
+//! Invariant: each chain that was taken is returned exactly once, when its request has completed, in any
+//! order; the owner of the guest's memory mapping lives as long. The medium has at most as many requests in
+//! flight as the rings have entries. Called by `frontend` for each turn, and by `messages` when the frontend
+//! changes something.
 
 use crate::layout::{self, FAILED, FLUSHES, NAME_BYTES, OK, UNSUPPORTED};
 use crate::medium::{Geometry, Medium, Operation, Request};
@@ -16,12 +17,12 @@ use slab::Slab;
 use std::sync::Arc;
 use vm_memory::GuestAddress;
 
-/// Chains that are taken from a ring before the next one has its turn.
+/// Greatest number of chains that are taken from a ring before the next ring has its turn.
 const TURN_MAX: usize = 256;
-/// How long a medium is waited for before it is looked at anyway.
+/// Greatest time to wait for the medium's descriptor before the medium is reaped anyway.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// What a disk is like, for any guest.
+/// Properties of a disk that are the same for every guest.
 #[derive(Debug)]
 pub(crate) struct Face {
     pub(crate) name: [u8; NAME_BYTES],
@@ -29,30 +30,31 @@ pub(crate) struct Face {
     pub(crate) memory_bytes_max: u64,
 }
 
-/// A disk, and the guest that has it.
+/// A disk, and the state of the guest that uses it.
 #[derive(Debug)]
 pub(crate) struct Disk<M> {
     pub(crate) medium: M,
     pub(crate) geometry: Geometry,
     pub(crate) face: Face,
-    /// What the guest's driver has agreed to.
+    /// Feature bits that the guest's driver has accepted.
     pub(crate) agreed: u64,
     pub(crate) memory: Option<Memory>,
     pub(crate) rings: Vec<Ring>,
-    /// Event counters that are to be rung by whoever has given this disk free.
+    /// Event counters to ring, by the thread that has released this disk.
     bells: Vec<Arc<Event>>,
-    /// Objects of the frontend that were replaced and may still be in use.
+    /// Objects of the frontend that were replaced, and that requests in flight may still use.
     replaced: Vec<Passed>,
-    /// A request's token is its place here; there are no more than entries of rings.
+    /// Requests in flight. A request's token is its index here; there are no more than the rings have
+    /// entries.
     requests: Slab<UnderWay>,
     counters: Arc<Counters>,
-    /// There is more to do at once.
+    /// True if the next turn must follow at once.
     again: bool,
-    /// Something waits for a request to be done.
+    /// True if a chain waits until a request has completed.
     held: bool,
 }
 
-/// Something that a frontend has passed and that is not needed any more. To unmap it can take seconds.
+/// An object that a frontend has passed and that is no longer needed. Unmapping it can take seconds.
 #[derive(Debug)]
 pub(crate) enum Passed {
     Map(Arc<Map>),
@@ -66,7 +68,7 @@ impl Passed {
     }
 }
 
-/// A chain whose request is under way.
+/// A chain whose request is in flight.
 #[derive(Debug)]
 struct UnderWay {
     ring: usize,
@@ -74,7 +76,7 @@ struct UnderWay {
     operation: Operation,
     length: u64,
     status: GuestAddress,
-    /// Where it came from: the guest may have other memory by now.
+    /// The memory that the chain lies in; the guest may have other memory by the time the request completes.
     map: Arc<Map>,
 }
 
@@ -98,14 +100,15 @@ impl<M: Medium> Disk<M> {
         }
     }
 
-    /// Does what there is to do, within limits; answers whether there is more. Chains are read into `parts`.
+    /// Reaps the medium, takes chains from the rings up to a limit, and notifies the guest. Returns true if
+    /// more is to be done at once. `parts` is scratch space for the chains.
     pub(crate) fn turn(&mut self, parts: &mut Parts) -> bool {
         (self.again, self.held) = (false, false);
         self.reap();
         for ring in 0..self.rings.len() {
             self.take(ring, parts);
         }
-        // What was fast is done by now.
+        // The medium may have completed fast requests by now.
         if self.reap() > 0 && self.held {
             self.again = true;
         }
@@ -113,7 +116,7 @@ impl<M: Medium> Disk<M> {
         self.again
     }
 
-    /// Waits until everything is done that was taken from `ring`, or from all.
+    /// Waits until all chains have been returned that were taken from `ring`, or from any ring if `None`.
     pub(crate) fn drain(&mut self, ring: Option<usize>) {
         loop {
             self.reap();
@@ -129,7 +132,8 @@ impl<M: Medium> Disk<M> {
         }
     }
 
-    /// As before the first guest; answers all that the guest's frontend has passed.
+    /// Completes all requests and resets the disk to its state before the first guest. Returns every object
+    /// that the guest's frontend has passed.
     pub(crate) fn forget_guest(&mut self) -> Vec<Passed> {
         self.drain(None);
         self.bells.clear();
@@ -140,20 +144,20 @@ impl<M: Medium> Disk<M> {
         all
     }
 
-    /// Goes on with other memory, in which all rings are.
+    /// Replaces the guest's memory, in which all rings lie.
     pub(crate) fn set_memory(&mut self, memory: Memory) {
         if let Some(before) = self.memory.replace(memory) {
             self.replaced.push(Passed::Map(before.map().clone()));
         }
     }
 
-    /// Keeps a record that is not used any more until it can be dropped without the disk.
+    /// Keeps a replaced record until it can be dropped by a thread that does not have the disk.
     pub(crate) fn keep(&mut self, record: Record) {
         self.replaced.push(Passed::Record(record));
     }
 
-    /// Gives out the event counters that are to be rung, and what is not in use any more: both are for a thread that has
-    /// given this disk free, since either can take its time.
+    /// Hands over the event counters to ring, and the replaced objects that are no longer in use. The caller
+    /// rings and drops them after it has released this disk, since either can block.
     pub(crate) fn hand_out(&mut self, bells: &mut Vec<Arc<Event>>) -> Vec<Passed> {
         bells.append(&mut self.bells);
         match self.replaced.is_empty() {
@@ -162,7 +166,7 @@ impl<M: Medium> Disk<M> {
         }
     }
 
-    /// Stops a ring for good, and has its frontend told.
+    /// Stops an invalid ring for good, and has its frontend notified.
     fn give_up(&mut self, index: usize) {
         self.bells.extend(self.rings[index].give_up());
     }
@@ -172,7 +176,8 @@ impl<M: Medium> Disk<M> {
             return;
         }
         if let Some(descriptor) = self.medium.descriptor() {
-            // Whatever it says, the medium is looked at next.
+            // Whether poll(2) fails or times out does not matter: the caller reaps the medium next in any
+            // case.
             let _ = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&LOOK));
         }
     }
@@ -210,7 +215,8 @@ impl<M: Medium> Disk<M> {
         Ok(())
     }
 
-    /// Answers whether the chain is gone from the ring, and not put back for later.
+    /// Submits a chain's request, or completes it at once. Returns false if the chain was put back into the
+    /// ring for later.
     fn carry_out(
         &mut self,
         index: usize,
@@ -225,10 +231,11 @@ impl<M: Medium> Disk<M> {
         };
         let (operation, offset, length) = match what {
             What::Do { operation: Operation::Write, offset, length } if self.agreed & FLUSHES == 0 => {
-                // A guest that knows no flush takes every write for durable (5.2.6.2).
+                // A guest that has not negotiated flushes expects every completed write to be durable
+                // (5.2.6.2).
                 (Operation::WriteDurable, offset, length)
             }
-            // As little does it wait for zeros to become durable: it can write them.
+            // The medium cannot write zeros durably. Such a guest can write them as data instead.
             What::Do { operation: Operation::WriteZeroes, .. } if self.agreed & FLUSHES == 0 => {
                 return self.refuse(index, head, Some(status), UNSUPPORTED, map);
             }
@@ -248,7 +255,8 @@ impl<M: Medium> Disk<M> {
         }
         self.requests.remove(place);
         if self.medium.under_way() == 0 {
-            // It has nothing to wait for, and still does not take this one.
+            // The medium has nothing in flight and still does not take this request, so waiting would not
+            // help.
             return self.refuse(index, head, Some(status), FAILED, map);
         }
         self.rings[index].put_back(head);
@@ -285,12 +293,12 @@ impl<M: Medium> Disk<M> {
         self.rings[index].give_back(head, written, map).map(|()| true)
     }
 
-    /// Gives back what is done; answers how many chains that were.
+    /// Reaps the medium and returns the chains of the completed requests. Returns their number.
     fn reap(&mut self) -> usize {
         let Disk { medium, requests, rings, memory, counters, bells, .. } = self;
         let mut count = 0;
         medium.reap(&mut |done| {
-            // A medium that names something else than what it was given has nothing to tell.
+            // A medium that reports an unknown token is faulty, and the report is ignored.
             let Some(under_way) = requests.try_remove(done.token as usize) else { return };
             let UnderWay { ring, head, operation, length, status, map } = under_way;
             count += 1;
@@ -333,13 +341,14 @@ impl<M: Medium> Disk<M> {
         }
     }
 
-    /// What the guest may read of the disk.
+    /// Reads a part of the configuration space; `None` if it extends beyond the readable part.
     pub(crate) fn configuration(&self, offset: u32, bytes: u32) -> Option<Vec<u8>> {
         layout::part(&layout::configuration(&self.geometry, self.face.queues), offset, bytes)
     }
 }
 
-/// Answers how many bytes were written: it fails if the guest has left no room, and then nobody can be told.
+/// Writes a request's status, and returns the number of bytes written: 0 if the guest's memory does not
+/// contain the byte.
 fn write_status(at: GuestAddress, state: u8, map: &Map) -> u32 {
     memory::write_byte(map, at, state).into()
 }

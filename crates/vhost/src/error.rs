@@ -1,50 +1,50 @@
-//! What can go wrong with a disk as a whole; what becomes of a request is the guest's to know.
+//! Errors of a disk as a whole. The error of a single request is reported only to the guest.
 
 use std::io;
 
-/// Why a disk cannot be served, or a frontend was cut off.
+/// Reason why a disk cannot be served, or why a frontend was disconnected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An option has a value that it cannot have.
+    /// An option has a value that is not allowed.
     #[error("{option} cannot be {value}: give {allowed}")]
     Option {
-        /// Which.
+        /// Name of the option.
         option: &'static str,
-        /// What it was.
+        /// Value given.
         value: String,
-        /// What it can be.
+        /// Description of the values that are allowed.
         allowed: String,
     },
-    /// What there is cannot be a disk.
+    /// The medium cannot be a disk.
     #[error("the medium cannot be a disk: {0}")]
     Unfit(String),
-    /// The frontend said something that it must not, or that cannot be done.
+    /// The frontend sent a message that is not allowed, or that cannot be carried out.
     #[error("the frontend was cut off: {0}")]
     Frontend(String),
-    /// A frontend was cut off, or none can be accepted, since threads do not come back from receiving, mapping or closing
-    /// what frontends have passed.
+    /// A frontend was disconnected, or none can be accepted, because threads block in receiving, mapping or
+    /// closing objects that frontends have passed.
     #[error(
         "{threads} threads are stuck with what frontends have passed, of {} that may be: a file or socket does not let \
          itself be received or closed; end the program that passed it",
         crate::export::STUCK_MAX
     )]
     Stuck {
-        /// Threads that do not come back.
+        /// Number of blocked threads.
         threads: usize,
     },
-    /// The kernel refused something.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried.
+        /// Operation that needed the system call.
         what: &'static str,
-        /// The kernel's reason.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// The kernel refused `what`.
+    /// Makes the error of a system call that failed while doing `what`.
     pub(crate) fn io(what: &'static str, source: impl Into<io::Error>) -> Error {
         Error::Io { what, source: source.into() }
     }

@@ -1,4 +1,4 @@
-//! A disk that is served at a socket, by a thread of its own, to one frontend after another.
+//! A disk that is served at a socket to one frontend after another, by a thread of its own.
 //!
 //! ```text
 //!            ┌──────────── the export's thread ────────────┐
@@ -6,12 +6,12 @@
 //!                 └──► the frontend's thread: messages, kicks, what is done ──► gone ──► all done ──► closes, unmaps
 //! ```
 //!
-//! A frontend has the disk as long as it is connected. While another one waits, it is cut off when it says nothing, or only
-//! a part of a message, or when its thread is stuck with something that it has passed: then the disk is taken back, and the
-//! thread is left to itself.
+//! A frontend has the disk as long as it is connected. While another one waits, a frontend is disconnected if
+//! it sends nothing, or only a part of a message, or if its thread blocks on an object that it has passed. In
+//! the last case the disk is taken back, and the thread is abandoned.
 //!
-//! Invariant: the export's thread sleeps in poll(2), and touches nothing that a frontend has passed. A frontend that is
-//! gone, or that was cut off, leaves nothing under way behind. Called by whoever serves disks.
+//! Invariant: the export's thread sleeps only in poll(2), and touches no object that a frontend has passed.
+//! After a frontend was disconnected, none of its requests is in flight. Called by programs that serve disks.
 
 use crate::disk::{Disk, Face};
 use crate::error::Error;
@@ -29,24 +29,24 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Queues that a disk can have.
+/// Greatest number of queues of a disk.
 pub const QUEUES_MAX: u16 = 16;
-/// Most threads of frontends that have gone or were cut off; with more, nobody is accepted.
+/// Greatest number of threads of disconnected frontends; with more, no frontend is accepted.
 pub const STUCK_MAX: usize = 16;
-/// How long a thread is waited for that was told to stop.
+/// Greatest time to wait for the export's thread to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
-/// How long nobody is accepted after that could not be done, for want of descriptors, say; and how often a frontend is
-/// looked at while another one waits.
+/// Time without accepting after accepting has failed, for want of descriptors, for example; and interval at
+/// which a frontend is checked while another one waits.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// Longest time that a frontend may hold up its thread with something that it has passed, or with the rest of a
-/// message, while another frontend waits.
+/// Greatest time that a frontend's thread may block on an object that the frontend has passed, or on the rest
+/// of a message, while another frontend waits.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Longest time that it may do so when the export ends.
+/// The same time when the export ends.
 const PATIENCE_AT_END: Duration = Duration::from_secs(1);
-/// Longest time that a frontend may send nothing while another one waits.
+/// Greatest time that a frontend may send nothing while another one waits.
 const GREETING: Duration = Duration::from_secs(10);
 
-/// How a disk is served.
+/// Options of an export.
 #[derive(Clone, Debug)]
 pub struct Options {
     queues: u16,
@@ -61,24 +61,25 @@ impl Default for Options {
 }
 
 impl Options {
-    /// One queue, and guests of up to 64 GiB.
+    /// Returns the default options: one queue, and at most 64 GiB of guest memory.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// Most queues that a guest can use, up to [`QUEUES_MAX`]. They are served by one thread.
+    /// Sets the greatest number of queues that a guest can use: 1 to [`QUEUES_MAX`]. One thread serves them
+    /// all.
     pub fn queues(mut self, queues: u16) -> Options {
         self.queues = queues;
         self
     }
 
-    /// What the guest is told that the disk is called: up to 20 bytes, of ASCII.
+    /// Sets the name of the disk that the guest sees: up to 20 printable characters of ASCII without spaces.
     pub fn name(mut self, name: impl Into<String>) -> Options {
         self.name = name.into();
         self
     }
 
-    /// Most bytes of a guest's memory, which take up address space here.
+    /// Sets the greatest size of a guest's memory, in bytes. It takes up address space of this process.
     pub fn memory_bytes_max(mut self, bytes: u64) -> Options {
         self.memory_bytes_max = bytes;
         self
@@ -100,20 +101,20 @@ impl Options {
     }
 }
 
-/// What happens at a disk's socket.
+/// Event at a disk's socket.
 #[derive(Debug)]
 pub enum Event {
     /// A frontend has connected.
     Connected,
-    /// It has closed the connection.
+    /// The frontend has closed the connection.
     Gone,
-    /// It was cut off, or could not be accepted.
+    /// The frontend was disconnected, or could not be accepted.
     Failed(Error),
 }
 
-/// A disk that is being served; until this is dropped.
+/// A disk that is being served, until this value is dropped.
 ///
-/// One frontend has it at a time. Others that connect wait until that one is gone.
+/// One frontend has the disk at a time. Others that connect wait until it has disconnected.
 #[derive(Debug)]
 pub struct Export {
     shared: Arc<Shared>,
@@ -124,21 +125,23 @@ pub struct Export {
 /// State that the threads of an export share with its owner.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Readable from when it is time to stop.
+    /// Readable from the time at which all threads must stop.
     pub(crate) stop: OwnedFd,
     pub(crate) thread_name: String,
-    /// Threads of frontends that are there, of those that have gone and of those that were cut off.
+    /// Number of frontends' threads: of connected and of disconnected frontends.
     pub(crate) threads: AtomicUsize,
     counters: Arc<Counters>,
 }
 
 impl Export {
-    /// Serves `medium` to whoever connects to `listener`; `report` hears what happens, in the disk's own thread.
+    /// Serves `medium` to the frontends that connect to `listener`. Calls `report` for each event, on the
+    /// export's thread.
     ///
-    /// Who may connect is what the permissions of the socket's name say.
+    /// The permissions of the socket's name decide which users may connect.
     ///
     /// # Errors
-    /// What the kernel says, or why this cannot be a disk.
+    /// [`Error::Unfit`] if the medium's geometry allows no disk; [`Error::Option`] if an option has an
+    /// invalid value; [`Error::Io`] if a system call fails.
     pub fn start<M: Medium + 'static>(
         listener: UnixListener,
         medium: M,
@@ -146,12 +149,12 @@ impl Export {
         mut report: impl FnMut(Event) + Send + 'static,
     ) -> Result<Export, Error> {
         layout::check(&medium.geometry())?;
-        // The kernel keeps 15 bytes of it.
+        // The kernel keeps the first 15 bytes of a thread's name.
         let thread_name = format!("vhost {}", options.name);
         let face = options.check()?;
         listener.set_nonblocking(true).map_err(|error| Error::io("prepare a socket", error))?;
-        // Until a frontend is served, none of its descriptors is to be in a queue that is closed here. Linux before 6.16
-        // lets them in.
+        // Until a frontend is served, its messages must carry no descriptors, or closing the listener would
+        // close them. Linux before 6.16 cannot prevent that.
         bywash_link::let_descriptors_in(&listener, false)
             .map_err(|error| Error::io("keep descriptors out", io::Error::other(error)))?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -174,23 +177,23 @@ impl Export {
         Ok(Export { shared, ended, thread: Some(thread) })
     }
 
-    /// What it has done so far.
+    /// Returns the disk's counters.
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
 
-    /// A handle for those who ask what it has done from other threads, or after it has ended.
+    /// Returns a handle that reads the counters from other threads, and even after the export has ended.
     pub fn watch(&self) -> Watch {
         Watch(self.shared.clone())
     }
 }
 
-/// Asks a disk what it has done.
+/// Handle that reads a disk's counters.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Shared>);
 
 impl Watch {
-    /// What it has done so far.
+    /// Returns the disk's counters.
     pub fn stats(&self) -> Stats {
         self.0.stats()
     }
@@ -205,21 +208,22 @@ impl Shared {
 }
 
 impl Drop for Export {
-    /// Cuts off the frontend and waits until all that is under way is done: for ten seconds at most, after which the
-    /// thread is left to end when the medium lets it. A frontend's thread that is stuck is not waited for.
+    /// Disconnects the frontend, and waits until all requests in flight have completed, for ten seconds at
+    /// most. After that the thread is abandoned, and ends when the medium allows it. A frontend's blocked
+    /// thread is not waited for.
     fn drop(&mut self) {
-        // It cannot be full: this is the only time that it is written to.
+        // The counter cannot be full, since this is the only write to it.
         let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
-        // Nothing is ever sent: the thread drops its end.
+        // Nothing is ever sent over this channel: the thread drops its end when it stops.
         let left = self.ended.recv_timeout(STOP_LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
         if let Some(thread) = self.thread.take().filter(|_| !left) {
-            // A panic of the thread was printed where it happened.
+            // The panic hook has already printed a panic of the thread.
             let _ = thread.join();
         }
     }
 }
 
-/// The next frontend. None: it is time to stop.
+/// Accepts the next frontend. Returns `None` when the export has to stop.
 fn accept(listener: &UnixListener, shared: &Shared, report: &mut impl FnMut(Event)) -> Option<UnixStream> {
     let mut is_told = false;
     loop {
@@ -245,24 +249,25 @@ fn accept(listener: &UnixListener, shared: &Shared, report: &mut impl FnMut(Even
                 Ok(()) => return Some(socket),
                 Err(error) => error,
             },
-            // It has gone again, or somebody else was faster.
+            // The frontend has disconnected, or another process that shares the listener has accepted it.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => error,
         };
         report(Event::Failed(Error::io("accept a frontend", failure)));
-        // It would go on like that.
+        // Without a pause the same failure would repeat at once.
         if is_time_to_stop(shared, &PAUSE) {
             return None;
         }
     }
 }
 
-/// Waits for a while, or until it is time to stop.
+/// Waits up to `limit`, and returns true as soon as the export has to stop.
 fn is_time_to_stop(shared: &Shared, limit: &Timespec) -> bool {
     poll(&mut [PollFd::new(&shared.stop, PollFlags::IN)], Some(limit)).is_ok_and(|count| count > 0)
 }
 
-/// Serves one frontend until it has gone or was cut off; answers the disk, or none if the frontend's thread has panicked.
+/// Serves one frontend until it is disconnected. Returns the disk, or `None` if the frontend's thread has
+/// panicked.
 fn serve<M: Medium + 'static>(
     socket: UnixStream,
     disk: Box<Disk<M>>,
@@ -288,16 +293,16 @@ fn serve<M: Medium + 'static>(
     Some(disk)
 }
 
-/// A frontend's time with the disk, as the export sees it.
+/// One frontend's time with the disk, as the export's thread sees it.
 struct Turn<'a, M> {
     frontend: &'a Arc<Frontend<M>>,
     listener: &'a UnixListener,
     shared: &'a Arc<Shared>,
     began: Instant,
-    /// Moment of the frontend's thread, and since when it has been that.
+    /// The last value of [`Frontend::moment`], and the time since which it has not changed.
     moment: (u64, Instant),
     stopping: bool,
-    /// Why the frontend is cut off.
+    /// Reason why the frontend was disconnected.
     cut_off: Option<Error>,
 }
 
@@ -311,7 +316,8 @@ impl<'a, M: Medium + 'static> Turn<'a, M> {
         Turn { frontend, listener, shared, began, moment: (0, began), stopping: false, cut_off: None }
     }
 
-    /// Waits until the disk is back; answers it and how the frontend has ended.
+    /// Waits until the disk is back, and returns it with the frontend's result; `None` if its thread has
+    /// panicked.
     fn wait(mut self) -> Option<Outcome<M>> {
         let mut is_wanted = false;
         loop {
@@ -336,8 +342,8 @@ impl<'a, M: Medium + 'static> Turn<'a, M> {
         }
     }
 
-    /// Waits for the end, for the time to stop, or for another frontend to come; where one is there already, for a moment.
-    /// Answers which of these there is.
+    /// Waits for the frontend's end, for the order to stop, or for another frontend. If another one already
+    /// waits, waits only [`PAUSE`]. Returns which of the three has happened.
     fn look(&self, is_wanted: bool) -> (bool, bool, bool) {
         let stop = if self.stopping { PollFlags::empty() } else { PollFlags::IN };
         let mut waiting = [
@@ -345,7 +351,7 @@ impl<'a, M: Medium + 'static> Turn<'a, M> {
             PollFd::new(&self.shared.stop, stop),
             PollFd::new(self.listener, if is_wanted { PollFlags::empty() } else { PollFlags::IN }),
         ];
-        // What cannot be waited for is looked at again.
+        // An error of poll(2) needs no handling: the caller looks again.
         let _ = poll(&mut waiting, is_wanted.then_some(&PAUSE));
         let [ended, stop, another] = waiting.each_ref().map(|waiting| !waiting.revents().is_empty());
         let is_there = || {
@@ -355,7 +361,8 @@ impl<'a, M: Medium + 'static> Turn<'a, M> {
         (ended, stop, another || (is_wanted && is_there()))
     }
 
-    /// Cuts the frontend off if it has taken too long while others wait; answers the disk if that does not help.
+    /// Disconnects the frontend if it has taken too long while others wait. Returns the disk if even that
+    /// does not end its thread.
     fn press(&mut self) -> Option<Box<Disk<M>>> {
         let (moment, now) = (self.frontend.moment(), Instant::now());
         if moment != self.moment.0 {
@@ -372,7 +379,7 @@ impl<'a, M: Medium + 'static> Turn<'a, M> {
             self.cut_off =
                 Some(Error::Frontend(format!("{what} did not come in time, and another frontend waits")));
             self.frontend.shut_down();
-            // As long as it takes to see that.
+            // The thread gets this much time to notice that it was disconnected.
             self.moment.1 = now - patience.saturating_sub(PATIENCE_AT_END);
             return None;
         }

@@ -6,13 +6,15 @@
 //!                            └─ or taken back, when that thread is stuck ──────────────────────────────┘
 //! ```
 //!
-//! A descriptor that a frontend passes can lead to anything: a socket that lingers when it is closed, a file whose file
-//! system is a program. The kernel lets whoever receives, looks at, maps or closes it wait, with no limit. All of that
-//! is done by the frontend's own thread, and it is done while that thread does not have the disk.
+//! A descriptor that a frontend passes can refer to anything: a socket that lingers when it is closed, or a
+//! file whose file system is a program. The kernel can block a thread that receives, inspects, maps or closes
+//! such a descriptor, with no timeout. So only the frontend's own thread does that, and only while it does
+//! not have the disk.
 //!
-//! Invariant: [`Frontend::moment`] is odd while the thread does not have the disk, and changes when it takes it or gives it
-//! free. A thread whose moment stays odd is stuck with something of its frontend's alone, so that the disk can be taken out
-//! of the slot; the thread finds it gone, and ends as soon as it can. Called by `export`.
+//! Invariant: [`Frontend::moment`] is odd while the thread does not have the disk, and changes whenever the
+//! thread takes or releases it. A thread whose moment stays odd is blocked by its own frontend alone, so that
+//! the disk can be taken out of the slot. The thread then finds the slot empty, and ends as soon as it can.
+//! Called by `export`.
 
 use crate::disk::{Disk, Passed};
 use crate::error::Error;
@@ -30,34 +32,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use vhost::vhost_user::{BackendReqHandler, Error as Spoken};
 
-/// A disk between the export and a frontend's thread; nothing: the other one has it.
+/// Place of the disk: `None` once its thread has returned it, or the export has taken it back.
 type Slot<M> = Mutex<Option<Box<Disk<M>>>>;
 
-/// A disk that is free again, and how the frontend that had it has ended.
+/// A released disk, and the result of the frontend that had it.
 #[derive(Debug)]
 pub(crate) struct Outcome<M> {
     pub(crate) disk: Box<Disk<M>>,
     pub(crate) end: Result<(), Error>,
 }
 
-/// A frontend that has connected.
+/// A connected frontend.
 #[derive(Debug)]
 pub(crate) struct Frontend<M> {
     slot: Slot<M>,
     pub(crate) memory_bytes_max: u64,
-    /// Is shut down to have the thread wait for the frontend no longer. The thread takes it out in the end, since closing
-    /// it closes whatever the frontend has sent last.
+    /// Clone of the connection, to shut it down from the export's thread. The frontend's thread takes it out
+    /// at its end, since closing the last clone closes descriptors that the frontend has sent and that were
+    /// not received.
     socket: Mutex<Option<UnixStream>>,
-    /// Odd while the thread does not have the disk.
+    /// Count of times that the thread has taken or released the disk: odd while the thread does not have it.
     moment: AtomicU64,
     has_spoken: AtomicBool,
-    /// The disk and how the conversation ended, for the export.
+    /// The disk and the result of the conversation, for the export.
     outcome: Mutex<Option<Outcome<M>>>,
-    /// Readable when there is an outcome, or none will be.
+    /// Readable when `outcome` is set or never will be.
     ended: OwnedFd,
 }
 
-/// The disk in the hands of the frontend's thread.
+/// The locked disk, held by the frontend's thread.
 pub(crate) struct Held<'a, M> {
     slot: MutexGuard<'a, Option<Box<Disk<M>>>>,
     moment: &'a AtomicU64,
@@ -68,10 +71,10 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<M: Medium + 'static> Frontend<M> {
-    /// Serves the disk to whoever is at the other end of `socket`, in a thread.
+    /// Starts a thread that serves the disk to the frontend at the other end of `socket`.
     ///
     /// # Errors
-    /// The disk is free again where the kernel makes no event counter or no thread.
+    /// Returns the disk, with [`Error::Io`], if a descriptor, an event counter or a thread cannot be made.
     pub(crate) fn start(
         socket: UnixStream,
         disk: Box<Disk<M>>,
@@ -108,7 +111,7 @@ impl<M: Medium + 'static> Frontend<M> {
         }
     }
 
-    /// The thread: has the disk served, gives it back, and ends what the frontend has passed.
+    /// Body of the thread: serves the disk, returns it, and drops the objects that the frontend has passed.
     fn serve(self: Arc<Self>, socket: UnixStream, shared: &Shared) {
         let end = RingsAtEnd(&self.ended);
         let spoken = self.converse(socket, shared);
@@ -119,14 +122,14 @@ impl<M: Medium + 'static> Frontend<M> {
             rest
         });
         drop(end);
-        // From here on nobody waits for this thread, whatever these take.
+        // From here on no other thread waits for this one, so it does not matter if these drops block.
         drop(rest);
         let socket = lock(&self.socket).take();
         drop(socket);
     }
 
     fn converse(self: &Arc<Self>, socket: UnixStream, shared: &Shared) -> Result<(), Error> {
-        // Where the kernel can keep descriptors out, it has done so until now.
+        // Until now the kernel has kept descriptors out of this socket, where it can.
         bywash_link::let_descriptors_in(&socket, true)
             .map_err(|error| Error::io("let descriptors in", std::io::Error::other(error)))?;
         let heard = socket.try_clone().map_err(|error| Error::io("copy a descriptor", error))?;
@@ -157,13 +160,14 @@ impl<M: Medium + 'static> Frontend<M> {
         }
     }
 
-    /// The disk, for this frontend's thread; none: it was taken back.
+    /// Locks the disk for this frontend's thread; `None` if the export has taken it back.
     pub(crate) fn disk(&self) -> Option<Held<'_, M>> {
         let slot = lock(&self.slot);
         slot.is_some().then(|| Held::new(slot, &self.moment))
     }
 
-    /// Does what was left for when nobody has the disk: rings event counters, unmaps what is not in use any more.
+    /// Does the work that must not hold the disk: rings event counters, and drops objects that are no longer
+    /// in use.
     pub(crate) fn settle(&self) {
         let Some(mut disk) = self.disk() else { return };
         let mut bells = Vec::new();
@@ -173,27 +177,28 @@ impl<M: Medium + 'static> Frontend<M> {
         bells.iter().for_each(|bell| bell.ring());
     }
 
-    // What follows is the export's, and never waits.
+    // The export's thread calls the following methods, none of which waits.
 
-    /// Count of times that the thread has taken or given free the disk; odd: it does not have it.
+    /// Returns the count of times that the thread has taken or released the disk: odd while the thread does
+    /// not have it.
     pub(crate) fn moment(&self) -> u64 {
         self.moment.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a whole message has come.
+    /// Returns true if the frontend has sent a whole message.
     pub(crate) fn has_spoken(&self) -> bool {
         self.has_spoken.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection, so that nobody waits for the frontend any longer.
+    /// Shuts the connection down, so that the thread stops waiting for the frontend.
     pub(crate) fn shut_down(&self) {
         if let Some(socket) = &*lock(&self.socket) {
-            // It fails if the frontend has gone already.
+            // It fails if the frontend has already disconnected.
             let _ = socket.shutdown(std::net::Shutdown::Both);
         }
     }
 
-    /// Takes the disk from a thread that is stuck; none: the thread has it, or has given it back.
+    /// Takes the disk from a blocked thread; `None` if the thread has locked it, or has already returned it.
     pub(crate) fn take_back(&self) -> Option<Box<Disk<M>>> {
         match self.slot.try_lock() {
             Ok(mut slot) => slot.take(),
@@ -201,28 +206,29 @@ impl<M: Medium + 'static> Frontend<M> {
         }
     }
 
-    /// The disk and how the conversation ended; none: the thread has panicked.
+    /// Returns the disk and the result of the conversation; `None` if the thread has panicked.
     pub(crate) fn outcome(&self) -> Option<Outcome<M>> {
         lock(&self.outcome).take()
     }
 }
 
-/// Becomes readable when the conversation has ended.
+/// The descriptor becomes readable when the conversation has ended.
 impl<M> AsFd for Frontend<M> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }
 }
 
-/// Drops what a guest's frontend has passed in a thread of its own: to unmap a guest's memory can take seconds.
+/// Drops a frontend's objects in a thread of its own, since unmapping a guest's memory can take seconds.
 pub(crate) fn drop_aside(rest: Vec<Passed>, shared: &Arc<Shared>) {
     let counted = Counted::new(shared);
     let end = move || drop((rest, counted));
-    // Without a thread it is dropped here: these are memory and event counters, which take their time and do not block.
+    // If no thread can be made, they are dropped here. They are memory and event counters, whose drop takes
+    // time but does not block.
     let _ = thread::Builder::new().name(shared.thread_name.clone()).spawn(end);
 }
 
-/// Counts a thread of a frontend's as long as it is there.
+/// Counts a frontend's thread in `Shared::threads` as long as it lives.
 struct Counted(Arc<Shared>);
 
 impl Counted {
@@ -238,19 +244,19 @@ impl Drop for Counted {
     }
 }
 
-/// Rings an event counter of this process's when it is dropped, also by a panic.
+/// Rings an event counter of this process when dropped, even by a panic.
 struct RingsAtEnd<'a>(&'a OwnedFd);
 
 impl Drop for RingsAtEnd<'_> {
     fn drop(&mut self) {
-        // It cannot be full: this is the only time that it is written to.
+        // The counter cannot be full, since this is the only write to it.
         let _ = rustix::io::write(self.0, &1u64.to_ne_bytes());
     }
 }
 
 impl<'a, M> Held<'a, M> {
     fn new(slot: MutexGuard<'a, Option<Box<Disk<M>>>>, moment: &'a AtomicU64) -> Held<'a, M> {
-        // One thread alone counts.
+        // Only one thread changes the count, so a load and a store suffice.
         moment.store(moment.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         Held { slot, moment }
     }
@@ -276,7 +282,8 @@ impl<M> DerefMut for Held<'_, M> {
     }
 }
 
-/// Waits until there is something to do. Answers whether the frontend has spoken, and whether it is time to stop.
+/// Waits for a message, a kick, a completion or the order to stop. Returns whether a message has come, and
+/// whether to stop.
 fn sleep<M: Medium>(
     disk: &mut Disk<M>,
     frontend: &UnixStream,

@@ -1,4 +1,4 @@
-//! What a guest reads of its disk, and how it writes what it wants: virtio 1.2, section 5.2.
+//! The configuration space and the requests of a virtio block device, byte by byte: virtio 1.2, section 5.2.
 //!
 //! ```text
 //!   configuration, 60 bytes, little-endian (5.2.4)
@@ -14,37 +14,37 @@
 //!   writable:  data | status 1
 //! ```
 //!
-//! Where one descriptor ends and the next begins means nothing (2.7.4): the first 16 readable bytes are the head, the
-//! last writable byte is the status.
+//! The boundaries between descriptors have no meaning (2.7.4): the first 16 readable bytes are the head, and
+//! the last writable byte is the status.
 
 use crate::error::Error;
 use crate::medium::Geometry;
 use virtio_bindings::{virtio_blk as blk, virtio_config, virtio_ring};
 
-/// Bytes of a sector, whatever a block has (5.2.4).
+/// Size of a sector, in bytes, whatever the block size is (5.2.4).
 pub(crate) const SECTOR: u64 = 512;
-/// Bytes of a request's head.
+/// Size of a request's head, in bytes.
 pub(crate) const HEAD_BYTES: usize = 16;
-/// Bytes of a range.
+/// Size of a range, in bytes.
 pub(crate) const RANGE_BYTES: usize = 16;
-/// Bytes of a disk's name.
+/// Greatest length of a disk's name, in bytes.
 pub(crate) const NAME_BYTES: usize = blk::VIRTIO_BLK_ID_BYTES as usize;
-/// Bytes of the configuration.
+/// Size of the configuration, in bytes.
 const CONFIGURATION_BYTES: usize = 60;
-/// Bytes that a frontend may ask for: what is behind the configuration are zeros.
+/// Number of bytes that a frontend may read; those behind the configuration are zeros.
 const CONFIGURATION_BYTES_MAX: usize = 256;
 
-/// What became of a request, as the guest reads it.
+/// Statuses of a completed request.
 pub(crate) const OK: u8 = blk::VIRTIO_BLK_S_OK as u8;
 pub(crate) const FAILED: u8 = blk::VIRTIO_BLK_S_IOERR as u8;
 pub(crate) const UNSUPPORTED: u8 = blk::VIRTIO_BLK_S_UNSUPP as u8;
 
-/// The guest knows how to have writes made durable, and does.
+/// Feature bit: the driver flushes when it wants writes to be durable.
 pub(crate) const FLUSHES: u64 = 1 << blk::VIRTIO_BLK_F_FLUSH;
-/// Notifications say from where on they are wanted.
+/// Feature bit: each side tells the index from which on it wants to be notified.
 pub(crate) const EVENT_INDEX: u64 = 1 << virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
-/// What is offered to a guest, but for what is vhost-user's own.
+/// Returns the feature bits that a guest is offered, without those of vhost-user itself.
 pub(crate) fn features(geometry: &Geometry) -> u64 {
     let ring = [virtio_ring::VIRTIO_RING_F_EVENT_IDX, virtio_ring::VIRTIO_RING_F_INDIRECT_DESC];
     let disk = [
@@ -63,7 +63,7 @@ pub(crate) fn features(geometry: &Geometry) -> u64 {
     all.fold(0, |features, bit| features | 1 << bit)
 }
 
-/// Why a medium cannot be a disk, if it cannot.
+/// Checks that a medium of this geometry can be a disk; [`Error::Unfit`] if not.
 pub(crate) fn check(geometry: &Geometry) -> Result<(), Error> {
     let Geometry { bytes, block, transfer_max, range_max, pieces_max, .. } = *geometry;
     let block_bytes = u64::from(block);
@@ -83,10 +83,12 @@ pub(crate) fn check(geometry: &Geometry) -> Result<(), Error> {
     Err(Error::Unfit(reason))
 }
 
-/// Most segments of a request, and most bytes of each, so that together they are no more than the medium takes.
+/// Returns the greatest number of segments of a request and the greatest size of each, in bytes. Their
+/// product is at most what the medium takes.
 ///
-/// Bytes are whole pages: Linux takes no less for a segment. SeaBIOS keeps of their product the lower 16 bits, and reads
-/// nothing if those are zero; an odd number of pages and a number of segments that is no multiple of 16 see to that.
+/// The size is a multiple of a page, since Linux accepts no smaller unit for a segment. SeaBIOS uses only the
+/// lower 16 bits of the product, and reads nothing if they are zero. An odd number of pages, and a number of
+/// segments that is no multiple of 16, avoid that.
 fn segments(geometry: &Geometry) -> (u64, u64) {
     let pieces = geometry.pieces_max.min(u16::MAX.into()) as u64;
     let count = if pieces.is_multiple_of(16) { pieces - 1 } else { pieces };
@@ -94,12 +96,12 @@ fn segments(geometry: &Geometry) -> (u64, u64) {
     (count, (pages - u64::from(pages > 0 && pages.is_multiple_of(2))) * PAGE)
 }
 
-/// Bytes of a guest's page, at least.
+/// Least size of a guest's page, in bytes.
 const PAGE: u64 = 4096;
-/// A segment has less than 1 GiB: its bytes are a number of 32 bits.
+/// Greatest number of pages of a segment, whose size must be below 2^32 bytes.
 const SEGMENT_PAGES_MAX: u64 = (1 << 30) / PAGE;
 
-/// The configuration that a guest reads.
+/// Encodes the configuration that a guest reads.
 pub(crate) fn configuration(geometry: &Geometry, queues: u16) -> [u8; CONFIGURATION_BYTES] {
     let mut bytes = [0; CONFIGURATION_BYTES];
     let mut put = |at: usize, value: u64, length: usize| {
@@ -108,14 +110,14 @@ pub(crate) fn configuration(geometry: &Geometry, queues: u16) -> [u8; CONFIGURAT
     let block = u64::from(geometry.block);
     let blocks = |bytes: u64| (bytes / block).clamp(1, u16::MAX.into());
     let optimal = u64::from(geometry.optimal).max(block);
-    // In whole blocks, as a number of 32 bits.
+    // A number of whole blocks, in sectors, that fits into 32 bits.
     let range = (geometry.range_max.min(u64::from(u32::MAX) * SECTOR) / block) * block / SECTOR;
     put(0, geometry.bytes / SECTOR, 8);
     let (count, bytes_max) = segments(geometry);
     put(8, bytes_max, 4);
     put(12, count, 4);
     put(20, block, 4);
-    // How many blocks a physical one has, as an exponent of two.
+    // The number of blocks in a physical block, as an exponent of two.
     put(24, u64::from((optimal / block).ilog2().min(u8::MAX.into())), 1);
     put(26, blocks(optimal), 2);
     put(28, optimal / block, 4);
@@ -130,10 +132,11 @@ pub(crate) fn configuration(geometry: &Geometry, queues: u16) -> [u8; CONFIGURAT
     bytes
 }
 
-/// Ranges of a request to discard or to write zeros: each becomes a request of the medium.
+/// Greatest number of ranges in a request to discard or to write zeros; each becomes one request of the
+/// medium.
 pub(crate) const RANGES_MAX: usize = 1;
 
-/// A part of the configuration, if it is one.
+/// Returns a part of the configuration; `None` if it extends beyond the readable bytes.
 pub(crate) fn part(configuration: &[u8], offset: u32, bytes: u32) -> Option<Vec<u8>> {
     let (offset, bytes) = (offset as usize, bytes as usize);
     let end = offset.checked_add(bytes).filter(|end| *end <= CONFIGURATION_BYTES_MAX)?;
@@ -142,7 +145,7 @@ pub(crate) fn part(configuration: &[u8], offset: u32, bytes: u32) -> Option<Vec<
     Some(all[offset..end].to_vec())
 }
 
-/// What a request's head says.
+/// Head of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) kind: u32,
@@ -155,7 +158,7 @@ impl Head {
     }
 }
 
-/// What is to be discarded, or to become zeros.
+/// Range of sectors to discard or to set to zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) sector: u64,

@@ -1,9 +1,9 @@
 //! A disk for virtual machines, served by the standard protocol vhost-user-blk.
 //!
-//! A *frontend* (QEMU, cloud-hypervisor, ...) connects to a socket, passes on its guest's memory, and says where in it
-//! the guest leaves its requests. The guest's own driver of virtio disks does the rest: requests are read from its
-//! memory and carried out into and from it, without the frontend and without a copy. What the disk is made of is a
-//! [`Medium`].
+//! A *frontend* (QEMU, cloud-hypervisor, ...) connects to a socket, passes its guest's memory, and tells
+//! where in that memory the guest's virtqueues are. The guest's own virtio disk driver does the rest:
+//! requests are read from the guest's memory, and their data is moved from and to that memory, without the
+//! frontend and without a copy. A [`Medium`] stores the disk's data.
 //!
 //! ```no_run
 //! use bywash_vhost::{Event, Export, Medium, Options};
@@ -21,34 +21,37 @@
 //! }
 //! ```
 //!
-//! # What may be relied on
+//! # Guarantees
 //!
-//! **The guest** gets what virtio 1.2, section 5.2 says of a block device: reads, writes, flushes (a flush that is done
-//! has made durable every write that was done before it was asked for), discarding, writing zeros, the disk's name.
-//! Requests are done in any order. A driver that has not agreed to flushes has every write made durable before it is
-//! done. What is unknown is answered with "unsupported", what makes no sense with "failed".
+//! **To the guest**: the behaviour of a block device of virtio 1.2, section 5.2: reads, writes, flushes,
+//! discards, writes of zeros, the disk's name. A completed flush has made durable every write that completed
+//! before the flush was submitted. Requests complete in any order. For a driver that has not negotiated
+//! flushes, every write is durable before it completes. An unknown request completes with "unsupported", a
+//! malformed one with "failed".
 //!
-//! **Whoever serves** need not trust the guest nor the frontend. Only memory is mapped that cannot be taken away behind
-//! the mapping. Whatever is in the rings, nothing but the guest's memory is touched, no more is under way than its rings
-//! have entries, and a ring that makes no sense is stopped. A frontend that says what it must not is cut off. Either can
-//! have the processor time of the disk's thread, and nothing of anybody else's.
+//! **To the server**: neither the guest nor the frontend needs to be trusted. Only memory is mapped that
+//! cannot shrink under the mapping. Whatever the rings contain, only the guest's memory is accessed, no more
+//! requests are in flight than the rings have entries, and a ring with invalid contents is stopped. A
+//! frontend that breaks the protocol is disconnected. Guest and frontend can use up the processor time of the
+//! disk's thread, and no other resource.
 //!
-//! **When a frontend is gone**, everything that it had under way is done before the next one is served, which finds the
-//! disk as it would after a failure of power: what was not flushed may be there or not. A frontend that has passed
-//! something that does not let itself be received, mapped or closed holds up a thread of its own, and the next one is
-//! served without it; of such threads there are [`STUCK_MAX`] at most.
+//! **After a frontend has disconnected**, all its requests in flight complete before the next frontend is
+//! served. The next one finds the disk as after a power failure: writes that were not flushed may or may not
+//! be there. A frontend may pass a descriptor whose reception, mapping or closing blocks. Only that
+//! frontend's own thread then blocks, and the next frontend is served without it; at most [`STUCK_MAX`] such
+//! threads exist.
 //!
-//! **When this process is gone**, a frontend that has agreed to that (INFLIGHT_SHMFD) has a record of what was under way,
-//! and can connect to whoever serves the same disk next, who carries those requests out again: the guest waits, and
-//! notices nothing else. Migration is not offered.
+//! **After this process has died**, a frontend that has negotiated INFLIGHT_SHMFD holds a record of the
+//! requests in flight. It can connect to the next server of the same disk, which carries those requests out
+//! again. The guest waits meanwhile, and notices nothing else. Migration is not offered.
 //!
-//! # What is here
+//! # Contents
 //!
 //! - [`Export`], [`Options`], [`Event`], [`Watch`], [`Stats`]: serving a disk
-//! - [`Medium`], [`Geometry`], [`Request`], [`Operation`], [`Piece`], [`Owner`], [`Done`], [`Failure`], [`Full`]: what a
-//!   disk is made of
+//! - [`Medium`], [`Geometry`], [`Request`], [`Operation`], [`Piece`], [`Owner`], [`Done`], [`Failure`],
+//!   [`Full`]: the storage of a disk
 //! - [`OnVolume`]: a volume of a device server as a medium
-//! - [`Error`]: what can go wrong
+//! - [`Error`]: every error of this crate
 
 #![deny(unsafe_code)]
 

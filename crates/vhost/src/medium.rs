@@ -1,57 +1,58 @@
-//! What a disk is made of: something that carries out requests, many at a time, and tells when they are done.
+//! The storage of a disk: carries out requests, many at a time, and reports when they have completed.
 //!
-//! The interface is this crate's own, so that it serves a device as well as a client of a device server. Invariant: a
-//! request that is handed to a medium is within its bounds, in whole blocks, and its pieces are the guest's memory,
-//! which `memory` keeps mapped. Called by [`crate::Export`], from one thread.
+//! The interface belongs to this crate, so that a device can implement it as well as a client of a device
+//! server. Invariant: a request that is submitted to a medium lies within its bounds and consists of whole
+//! blocks, and its pieces are memory of the guest, which `memory` keeps mapped. Called by [`crate::Export`],
+//! from one thread at a time.
 
 use std::any::Any;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// What keeps the memory of a request mapped.
+/// Owner of the mapping that a request's memory lies in.
 pub type Owner = Arc<dyn Any + Send + Sync>;
 
-/// What a medium is like.
+/// Size and limits of a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Its size.
+    /// Size of the medium, in bytes.
     pub bytes: u64,
-    /// Bytes of a block, a power of two from 512 to 2^31: offsets and lengths are multiples of it.
+    /// Size of a block, in bytes: a power of two from 512 to 2^31. Offsets and lengths are multiples of it.
     pub block: u32,
-    /// Bytes of which multiples are carried out best.
+    /// Preferred unit of requests, in bytes.
     pub optimal: u32,
-    /// Most bytes of a request that carries data.
+    /// Greatest size of a request that transfers data, in bytes.
     pub transfer_max: u64,
-    /// Most bytes of one that carries none: to discard, to write zeros.
+    /// Greatest size of a request to discard or to write zeros, in bytes.
     pub range_max: u64,
-    /// Most pieces of a request, one at least.
+    /// Greatest number of pieces of a request, at least 1.
     pub pieces_max: usize,
-    /// Whether it may only be read.
+    /// True if the medium can only be read.
     pub read_only: bool,
 }
 
-/// What is to be done.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Bytes of the medium go to memory.
+    /// Copies bytes of the medium to memory.
     Read,
-    /// Bytes of memory go to the medium, which may keep them in a volatile cache for now.
+    /// Copies bytes of memory to the medium, which may keep them in a volatile cache.
     Write,
-    /// As `Write`, and when it is done the bytes are durable.
+    /// Like `Write`, but the bytes are durable on completion.
     WriteDurable,
-    /// When it is done, everything is durable that was given out as done before it was submitted.
+    /// Makes everything durable that was reported as done before this request was submitted.
     Flush,
-    /// The contents are not needed any more.
+    /// Tells the medium that a range's contents are no longer needed.
     Discard,
-    /// The contents become zeros.
+    /// Sets a range to zeros.
     WriteZeroes,
 }
 
 /// A piece of the guest's memory.
 ///
-/// Invariant: it is mapped for reading and writing as long as the request's [`Owner`] lives; the guest can write there
-/// at any time, so it is for raw pointers only.
+/// Invariant: the piece is mapped for reading and writing as long as the request's [`Owner`] lives. The guest
+/// can write to it at any time, so it must be accessed by raw pointers only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     base: *mut u8,
@@ -59,35 +60,35 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Made where guest addresses are translated, and nowhere else.
+    /// Makes a piece. Only the code that translates guest addresses may call this.
     pub(crate) fn new(base: *mut u8, bytes: usize) -> Piece {
         Piece { base, bytes }
     }
 
-    /// Where it begins.
+    /// Returns the address of the first byte.
     pub fn base(&self) -> *mut u8 {
         self.base
     }
 
-    /// How long it is.
+    /// Returns the size, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Something to be done.
+/// A request to a medium.
 pub struct Request<'a> {
-    /// The submitter's name for it, unlike that of any other that is under way.
+    /// Identifier that the submitter chooses, unique among the requests in flight.
     pub token: u64,
-    /// What.
+    /// Operation to carry out.
     pub operation: Operation,
-    /// From where on.
+    /// Offset of the range in the medium, in bytes.
     pub offset: u64,
-    /// How many bytes of the medium; as many as the pieces have, where there are any.
+    /// Length of the range, in bytes: the sum of the pieces, if the request has any.
     pub length: u64,
-    /// Memory that the bytes go to or come from.
+    /// Memory that the bytes are copied to or from.
     pub pieces: &'a [Piece],
-    /// Is to be kept until the request is done.
+    /// Owner of the pieces' mapping, which the medium keeps until the request has completed.
     pub memory: &'a Owner,
 }
 
@@ -98,47 +99,50 @@ impl fmt::Debug for Request<'_> {
     }
 }
 
-/// A request that is done.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Its name.
+    /// The request's token.
     pub token: u64,
-    /// Whether it was carried out.
+    /// Success, or failure.
     pub result: Result<(), Failure>,
 }
 
-/// The request was not carried out, or not wholly. The guest learns that, and no more.
+/// Error for a request that was not carried out, or only in part. The guest is told no details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure;
 
-/// No request can be taken before one that is under way is done.
+/// Error for a request that can be submitted only after another one has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Something that carries out requests in any order.
+/// Storage that carries out requests in any order.
 ///
-/// It has one user, who is its only thread at a time. None of the calls waits. Every request ends, if only because the
-/// medium has a time limit of its own: a guest that is gone is not followed by another one before that.
+/// A medium has one user, which calls it from one thread at a time. No method waits. Every request must
+/// complete, at the latest by a timeout of the medium: the next guest is not served before the requests of
+/// the last one have completed.
 pub trait Medium: Send {
-    /// What it is like. It stays so.
+    /// Returns the size and the limits, which never change.
     fn geometry(&self) -> Geometry;
 
-    /// Takes a request, which may begin now or with the next [`Medium::reap`] or [`Medium::arm`].
+    /// Submits a request, which may begin now or at the next [`Medium::reap`] or [`Medium::arm`].
     ///
     /// # Errors
-    /// [`Full`] if it cannot be taken before another one that is under way is done. The request is not.
+    /// [`Full`] if the request can be submitted only after one in flight has completed. It is not submitted
+    /// then.
     fn submit(&mut self, request: Request<'_>) -> Result<(), Full>;
 
-    /// Gives what is done to `done`, in any order.
+    /// Calls `done` for each completed request, in any order.
     fn reap(&mut self, done: &mut dyn FnMut(Done));
 
-    /// For those who want to sleep: after `false` the [`Medium::descriptor`] becomes readable when something is done.
-    /// `true`: something is done already, or can be found out by reaping alone.
+    /// Prepares to sleep. After `false` the [`Medium::descriptor`] becomes readable when a request completes.
+    /// `true` means that a request has completed already, or that only reaping can find out.
     fn arm(&mut self) -> bool;
 
-    /// What becomes readable when something is done, after [`Medium::arm`]. None where there is nothing but reaping.
+    /// Returns the descriptor that becomes readable after [`Medium::arm`] when a request completes; `None` if
+    /// the medium can only be polled by reaping.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Requests that were submitted and not given out as done.
+    /// Returns the number of requests that were submitted and not yet reported as done.
     fn under_way(&self) -> usize;
 }

@@ -1,8 +1,9 @@
-//! A guest's memory, as its frontend passes it on.
+//! The memory of a guest, as its frontend passes it.
 //!
-//! Invariant: what is mapped can never fault. A frontend that could shrink a file afterwards could end this process, so
-//! only memory that is sealed against that is taken (fcntl(2), F_SEAL_SHRINK), as in `bywash_link`; nor are reserved
-//! huge pages, which can be taken out of a file behind a mapping and then be missing.
+//! Invariant: an access to the mapping never faults. A frontend that could shrink a file afterwards could end
+//! this process by SIGBUS, so only memory that is sealed against shrinking is mapped (fcntl(2),
+//! F_SEAL_SHRINK), as in `bywash_link`. Reserved huge pages are refused, since they can be removed from a
+//! file under a mapping and then be missing.
 
 use crate::medium::{Owner, Piece};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
@@ -14,20 +15,21 @@ use vm_memory::{
     GuestRegionMmap, Permissions, VolatileMemory, VolatileSlice,
 };
 
-/// What statfs(2) says of memory in reserved huge pages.
+/// File system type that statfs(2) reports for memory in reserved huge pages.
 const HUGETLBFS: i64 = 0x9584_58f6;
 
-/// The mapping itself, and all that can be reached by a guest's addresses.
+/// Mapping of all memory that a guest's addresses reach.
 pub(crate) type Map = GuestMemoryMmap<()>;
 
-/// The memory of one guest.
+/// The memory of one guest, with the translation of its frontend's addresses.
 #[derive(Debug)]
 pub(crate) struct Memory {
     map: Arc<Map>,
     places: Vec<Place>,
 }
 
-/// Where the frontend has a region itself: the addresses of rings are its own.
+/// Position of a region in the frontend's and in the guest's addresses. A frontend gives the addresses of
+/// rings as its own.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     frontend: u64,
@@ -36,7 +38,8 @@ struct Place {
 }
 
 impl Memory {
-    /// Maps what a frontend has passed, if that is safe and no more than `bytes_max`.
+    /// Maps the regions that a frontend has passed, if each is safe to map and their sum is at most
+    /// `bytes_max`.
     pub(crate) fn adopt(
         regions: &[VhostUserMemoryRegion],
         files: Vec<File>,
@@ -68,12 +71,12 @@ impl Memory {
         &self.map
     }
 
-    /// What keeps it mapped.
+    /// Returns the owner of the mapping.
     pub(crate) fn owner(&self) -> Owner {
         self.map.clone()
     }
 
-    /// The guest's address of what the frontend has at `address`.
+    /// Translates an address of the frontend into one of the guest.
     pub(crate) fn translate(&self, address: u64) -> Option<u64> {
         self.places.iter().find_map(|place| {
             let offset = address.checked_sub(place.frontend).filter(|offset| *offset < place.bytes)?;
@@ -82,10 +85,10 @@ impl Memory {
     }
 }
 
-// What follows looks for one region that has all of the bytes, as one nearly always has: to go from one region to the next
-// takes several times as long, and is for the bytes that lie in two.
+// These functions first try one region that contains all of the bytes, which is nearly always the case:
+// walking from region to region takes several times as long, and is only needed for bytes that lie in two.
 
-/// Copies an object out; none if it is not all in the guest's memory.
+/// Copies an object out of the guest's memory; `None` if the memory does not contain all of it.
 #[inline]
 pub(crate) fn read<T: ByteValued>(map: &Map, at: GuestAddress) -> Option<T> {
     match map.get_slice(at, size_of::<T>()).and_then(|slice| Ok(slice.get_ref::<T>(0)?.load())) {
@@ -94,7 +97,7 @@ pub(crate) fn read<T: ByteValued>(map: &Map, at: GuestAddress) -> Option<T> {
     }
 }
 
-/// Copies bytes out; false if they are not all in the guest's memory.
+/// Copies bytes out of the guest's memory; false if the memory does not contain all of them.
 #[inline]
 pub(crate) fn read_bytes(map: &Map, at: GuestAddress, bytes: &mut [u8]) -> bool {
     match map.get_slice(at, bytes.len()) {
@@ -103,7 +106,7 @@ pub(crate) fn read_bytes(map: &Map, at: GuestAddress, bytes: &mut [u8]) -> bool 
     }
 }
 
-/// Copies a byte in; false if there is no such address.
+/// Writes a byte to the guest's memory; false if the memory does not contain it.
 #[inline]
 pub(crate) fn write_byte(map: &Map, at: GuestAddress, byte: u8) -> bool {
     let Ok(place) = map.get_slice(at, 1) else { return false };
@@ -111,14 +114,14 @@ pub(crate) fn write_byte(map: &Map, at: GuestAddress, byte: u8) -> bool {
     true
 }
 
-/// Whether there is such an address.
+/// Returns true if the guest's memory contains the byte at `at`.
 #[inline]
 pub(crate) fn has_byte(map: &Map, at: GuestAddress) -> bool {
     map.get_slice(at, 1).is_ok()
 }
 
-/// Calls `each` for every piece that so many bytes consist of, until it answers false; false then, or if they are not all in
-/// the guest's memory.
+/// Calls `each` for every contiguous piece of a range of the guest's memory, until `each` returns false.
+/// Returns false then, or if the memory does not contain the whole range.
 #[inline]
 pub(crate) fn for_each_piece(
     map: &Map,
@@ -135,7 +138,7 @@ pub(crate) fn for_each_piece(
     slices.all(|slice| slice.is_ok_and(|slice| take(&slice)))
 }
 
-/// Whether so many bytes from `offset` on are there, and stay.
+/// Checks that a file has `bytes` bytes from `offset` on, and can never lose them.
 pub(crate) fn check(file: &File, offset: u64, bytes: u64) -> Result<(), String> {
     const REMEDY: &str =
         "give QEMU -object memory-backend-memfd,share=on, whose seals are on if nothing else is said";

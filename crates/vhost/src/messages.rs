@@ -1,9 +1,9 @@
-//! What a frontend says, and what is made of it.
+//! Handlers of the frontend's messages.
 //!
-//! Source: QEMU's docs/interop/vhost-user.rst. Invariant: what was not offered is refused, and whatever is refused ends
-//! the connection: a frontend that goes on after that would not know what holds. What a frontend passes is looked at,
-//! mapped and closed while its thread does not have the disk. Called by `vhost`, which reads and checks the messages
-//! themselves.
+//! Source: QEMU's docs/interop/vhost-user.rst. Invariant: a feature that was not offered is refused, and
+//! every refusal ends the connection, since a frontend could not know afterwards which state holds. Objects
+//! that a frontend passes are inspected, mapped and closed while its thread does not have the disk. Called by
+//! the crate `vhost`, which reads and checks the messages themselves.
 
 use crate::disk::Disk;
 use crate::frontend::{Frontend, Held};
@@ -24,8 +24,8 @@ use vhost::vhost_user::{
     Error, GpuBackend, Result, VhostUserBackendReqHandler, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
 };
 
-/// Of the protocol's own: configuration space, several queues, a record of what is under way. Acknowledgements come with
-/// the crate that reads messages.
+/// Protocol features offered: access to the configuration space, several queues, a record of requests in
+/// flight. The crate `vhost` adds acknowledgements.
 const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::CONFIG
     .union(VhostUserProtocolFeatures::MQ)
     .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD);
@@ -56,11 +56,11 @@ impl<M: Medium> Disk<M> {
         let Disk { rings, memory, .. } = self;
         let memory =
             memory.as_ref().ok_or_else(|| refused("it speaks of rings before it has passed on memory"))?;
-        // There is such a ring, as was just seen.
+        // The ring exists, as `ring` has checked above.
         Ok((&mut rings[index as usize], memory))
     }
 
-    /// Rings and entries of a record of what is under way.
+    /// Checks a request for a record of requests in flight, and returns its numbers of rings and of entries.
     fn recorded(&self, wanted: &VhostUserInflight) -> Result<(u16, u16)> {
         let (rings, entries) = (wanted.num_queues, wanted.queue_size);
         let there_are = self.rings.len();
@@ -124,7 +124,7 @@ impl<M: Medium + 'static> VhostUserBackendReqHandler for Frontend<M> {
         disk.agreed = features;
         for ring in &mut disk.rings {
             ring.set_event_index(features & EVENT_INDEX != 0);
-            // Who cannot enable rings has them enabled.
+            // A driver that cannot enable rings gets them enabled.
             ring.enabled |= features & ENABLING == 0;
         }
         Ok(())
@@ -177,11 +177,12 @@ impl<M: Medium + 'static> VhostUserBackendReqHandler for Frontend<M> {
     fn get_vring_base(&self, index: u32) -> Result<VhostUserVringState> {
         let mut disk = self.held()?;
         disk.ring(index)?;
-        // Whoever stops a ring may take the memory away afterwards.
+        // A frontend that stops a ring may free the memory afterwards, so its requests must complete before
+        // the reply.
         disk.drain(Some(index as usize));
         let next = disk.ring(index)?.stop();
         drop(disk);
-        // Whoever has stopped a ring does not listen any more.
+        // A frontend that has stopped a ring no longer waits for its notifications, so they are sent now.
         self.settle();
         Ok(VhostUserVringState::new(index, next.into()))
     }
@@ -196,7 +197,8 @@ impl<M: Medium + 'static> VhostUserBackendReqHandler for Frontend<M> {
     fn set_vring_call(&self, index: u8, file: Option<File>) -> Result<()> {
         let call = Self::event(file)?.map(Arc::new);
         self.held()?.ring(index.into())?.set_call(call.clone());
-        // What was given back before it came, by whoever served this ring before, may not have been heard of.
+        // The guest may have missed chains that an earlier server of this ring returned before this
+        // descriptor came.
         if let Some(call) = call {
             call.ring();
         }
@@ -239,7 +241,7 @@ impl<M: Medium + 'static> VhostUserBackendReqHandler for Frontend<M> {
     }
 
     fn set_config(&self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        // All that a guest could write is whether there is a cache, and that was not offered.
+        // The only field that a guest could write switches the write cache, and that feature was not offered.
         not_offered("the configuration cannot be written")
     }
 

@@ -6,10 +6,11 @@
 //!                        └─ channel: copied ──► a buffer of the arena ◄── the queue ──► the device server
 //! ```
 //!
-//! The disk is a client like any other: what it may do with the volume is held against every request by the server, or by
-//! the processor where the volume is mapped. A request's bytes are copied once: between the guest's memory, which the server
-//! has not, and what the guest has not. Invariant: a request is in `requests` from when the queue has taken it until it was
-//! reaped, with what keeps the guest's memory mapped if that is still needed.
+//! The disk is a client like any other: its right to the volume is enforced on every request by the server
+//! or, where the volume is mapped, by the processor. A request's bytes are copied once: between the guest's
+//! memory, to which the device server has no access, and memory to which the guest has none. Invariant: a
+//! request is in `requests` from its submission to the queue until it is reaped, together with the owner of
+//! the guest's memory if that is still needed.
 
 #![expect(
     unsafe_code,
@@ -23,17 +24,19 @@ use slab::Slab;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
 
-/// Most bytes of a request, if the arena has so many.
+/// Greatest size of a request, in bytes, if the arena can allocate so much at once.
 const TRANSFER_MAX: usize = 4 << 20;
-/// An arena that has no more than this in one piece is none for a disk.
+/// Least size of a block, in bytes, that the arena must be able to allocate for a disk.
 const TRANSFER_MIN: usize = 64 << 10;
-/// Most pieces of a request. (Linux makes that of it which is allowed; QEMU allows its own disks as many.)
+/// Greatest number of pieces of a request. QEMU allows its own disks the same number, and Linux adjusts to
+/// it.
 const PIECES_MAX: usize = 126;
-/// Bytes for which each piece can be used, of those that a request may have.
+/// Bytes of the greatest request for each piece that a request may have: a smaller arena allows fewer pieces.
 const PIECE_BYTES: usize = 32 << 10;
-/// Most bytes of a request to discard or to write zeros: the server works on them bit by bit.
+/// Greatest size of a request to discard or to write zeros, in bytes, since the server works on them in small
+/// steps.
 const RANGE_MAX: u64 = 1 << 30;
-/// Bytes of a page of the devices' caches.
+/// Size of a page of the devices' page cache, in bytes.
 const PAGE: u32 = 4096;
 
 /// A volume that a queue has opened, as a medium.
@@ -42,27 +45,29 @@ pub struct OnVolume {
     volume: VolumeId,
     geometry: Geometry,
     requests: Slab<UnderWay>,
-    /// Requests that the queue has not taken and never will, until they are given out.
+    /// Tokens of requests that the queue refused for good, until they are reported as failed.
     failed: Vec<u64>,
 }
 
-/// A request that the queue has.
+/// A request in flight in the queue.
 struct UnderWay {
     token: u64,
-    /// Where what is read goes; nothing for other requests.
+    /// Destination of the bytes read over the channel; empty for other requests.
     pieces: Vec<Piece>,
-    /// Keeps the pieces mapped; nothing where the bytes were copied already.
+    /// Owner of the pieces' mapping; `None` where the bytes were already copied.
     _memory: Option<Owner>,
 }
 
-// SAFETY: the pieces are addresses that `_memory` keeps mapped, in whichever thread; all else may go to another one.
+// SAFETY: the pieces are addresses, which `_memory` keeps mapped on whichever thread they are used; the other
+// fields are `Send` themselves.
 unsafe impl Send for UnderWay {}
 
 impl OnVolume {
-    /// Opens the volume `name`, to be read, or to be read and written.
+    /// Opens the volume `name`, for reading, or for reading and writing.
     ///
     /// # Errors
-    /// [`Error::Unfit`] with what the server says, or why the volume cannot be a disk.
+    /// [`Error::Unfit`] if `access` is write-only, if the server refuses to open the volume, or if the arena
+    /// is too small.
     pub fn open(mut queue: Queue, name: &str, access: Access) -> Result<OnVolume, Error> {
         let unfit = |error: Refused| Error::Unfit(error.to_string());
         if access == Access::Write {
@@ -89,16 +94,18 @@ impl OnVolume {
         Ok(OnVolume { queue, volume, geometry, requests: Slab::new(), failed: Vec::new() })
     }
 
-    /// Hands a request to the queue, which is to know it by `number`.
+    /// Submits a request to the queue with `number` as its user data.
     fn hand_over(&mut self, request: &Request<'_>, is_mapped: bool, number: u64) -> Result<(), NotSubmitted> {
         let Request { operation, offset, length, pieces, .. } = *request;
         let (queue, volume) = (&mut self.queue, self.volume);
         let places = pieces.iter().map(|piece| (piece.base(), piece.bytes()));
         match operation {
-            // SAFETY: the pieces are mapped while the request is submitted, and no reference leads there.
+            // SAFETY: the request's owner keeps the pieces mapped during this call, no reference points into
+            // guest memory, and guest memory is not a mapped volume.
             Operation::Read if is_mapped => unsafe { queue.read_to_pieces(volume, offset, places, number) },
             Operation::Write | Operation::WriteDurable if is_mapped => {
-                // SAFETY: as above. What is durable is what the medium is: its memory.
+                // SAFETY: the owner keeps the pieces mapped during this call, and guest memory is not a
+                // mapped volume. A mapped volume is the server's memory, so its writes need no flush.
                 unsafe { queue.write_from_pieces(volume, offset, places, number) }
             }
             Operation::Read => {
@@ -140,7 +147,7 @@ impl Medium for OnVolume {
     fn reap(&mut self, done: &mut dyn FnMut(Done)) {
         self.failed.drain(..).for_each(|token| done(Done { token, result: Err(Failure) }));
         while self.queue.under_way() > 0 {
-            // A server that is gone is told of by the requests that were under way, each of them.
+            // If the server has died, each request that was in flight reports that when it is reaped.
             let Ok(Some(completion)) = self.queue.try_reap() else { return };
             let Completion { user_data, outcome, room } = completion;
             let Some(UnderWay { token, pieces, .. }) = self.requests.try_remove(user_data as usize) else {
@@ -154,7 +161,7 @@ impl Medium for OnVolume {
     }
 
     fn arm(&mut self) -> bool {
-        // What went wrong is found out by reaping.
+        // An error means that the queue has ended, which reaping finds out.
         !self.failed.is_empty() || self.queue.arm().unwrap_or(true)
     }
 
@@ -173,15 +180,15 @@ enum Towards {
     Guest,
 }
 
-/// Copies between a buffer and pieces, as much as both have.
+/// Copies bytes between a buffer and pieces, as many as both have.
 fn copy(buffer: &Buffer, pieces: &[Piece], towards: Towards) {
     let mut at = 0;
     for piece in pieces {
         let bytes = piece.bytes().min(buffer.len() - at);
         let there = buffer.as_ptr().wrapping_add(at);
-        // SAFETY: the buffer has as many bytes from `at` on; the piece is mapped, as its request's memory is kept; one is
-        // of the arena and the other of the guest. Either may be written meanwhile by whoever it is shared with, so that
-        // no reference leads there, and whatever comes out is what they get.
+        // SAFETY: the buffer has `bytes` bytes from `at` on. The request's owner keeps the piece mapped. The
+        // arena and the guest's memory do not overlap. The server or the guest may write either meanwhile, so
+        // no reference points there, and the copy may mix old and new bytes.
         unsafe {
             match towards {
                 Towards::Arena => ptr::copy_nonoverlapping(piece.base().cast_const(), there, bytes),

@@ -1,5 +1,5 @@
-//! What is under way, in memory that outlives this process: the frontend keeps it, and passes it to whoever serves the
-//! disk next.
+//! The record of chains in flight, in memory that outlives this process: the frontend keeps it, and passes it
+//! to the next server of the disk.
 //!
 //! ```text
 //!   for each ring, on a multiple of 64 bytes:
@@ -8,9 +8,9 @@
 //!     for each descriptor:  under way 1 | padding 5 | given back before it 2 | counter 8
 //! ```
 //!
-//! Source: QEMU's docs/interop/vhost-user.rst, the region of a split virtqueue. A server that dies between two
-//! of the steps of [`Record::give_back`] leaves something from which [`Record::left`] can tell which chains were given
-//! back. Invariant: nothing that is read here is believed beyond being the number of a descriptor.
+//! Source: QEMU's docs/interop/vhost-user.rst, the region of a split virtqueue. If a server dies between any
+//! two steps of [`Record::give_back`], [`Record::left`] can still tell which chains were returned. Invariant:
+//! a value read from here is used only as a descriptor's number, after a check, or to order chains.
 
 use crate::memory::{self, Map};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -24,16 +24,16 @@ const HEAD_BYTES: u64 = 16;
 const STATE_BYTES: u64 = 16;
 const ALIGNMENT: u64 = 64;
 
-/// Where things are in a ring's part.
+/// Offsets of the fields in a ring's part, in bytes.
 const VERSION_AT: u64 = 8;
 const ENTRIES_AT: u64 = 10;
 const LAST_AT: u64 = 12;
 const USED_AT: u64 = 14;
-/// And in a descriptor's.
+/// Offsets of the fields in a descriptor's state, in bytes.
 const NEXT_AT: u64 = 6;
 const COUNTER_AT: u64 = 8;
 
-/// Bytes of the memory for so many rings.
+/// Returns the size of the record of `rings` rings with `entries` entries each, in bytes.
 pub(crate) fn bytes_needed(rings: u16, entries: u16) -> u64 {
     u64::from(rings) * ring_bytes(entries)
 }
@@ -42,7 +42,7 @@ fn ring_bytes(entries: u16) -> u64 {
     (HEAD_BYTES + STATE_BYTES * u64::from(entries)).next_multiple_of(ALIGNMENT)
 }
 
-/// New memory, all zeros, to be kept by the frontend.
+/// Makes memory for a record, all zeros, which the frontend is to keep.
 pub(crate) fn create(rings: u16, entries: u16) -> Result<File, String> {
     let made =
         memfd_create("bywash-record", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).and_then(|file| {
@@ -53,7 +53,7 @@ pub(crate) fn create(rings: u16, entries: u16) -> Result<File, String> {
     made.map_err(|error| format!("memory for what is under way cannot be made: {error}"))
 }
 
-/// Maps what the frontend passes back: the part for each ring.
+/// Maps a record that the frontend has passed, and returns the part of each ring.
 pub(crate) fn adopt(file: File, offset: u64, rings: u16, entries: u16) -> Result<Vec<Record>, String> {
     let bytes = bytes_needed(rings, entries);
     memory::check(&file, offset, bytes)?;
@@ -66,13 +66,13 @@ pub(crate) fn adopt(file: File, offset: u64, rings: u16, entries: u16) -> Result
     (0..rings).map(|ring| Record::new(map.clone(), u64::from(ring) * ring_bytes(entries), entries)).collect()
 }
 
-/// What is under way of one ring.
+/// The record of one ring.
 #[derive(Debug)]
 pub(crate) struct Record {
     map: Arc<Map>,
     base: u64,
     pub(crate) entries: u16,
-    /// The next request's, so that they can be had in their order.
+    /// Counter of the next chain, by which chains can be sorted in the order in which they were taken.
     counter: u64,
 }
 
@@ -93,7 +93,7 @@ impl Record {
         }
     }
 
-    /// A chain was taken.
+    /// Records that a chain was taken.
     pub(crate) fn take(&mut self, head: u16) {
         let Some(at) = self.state(head) else { return };
         self.put_long(at + COUNTER_AT, self.counter);
@@ -101,12 +101,12 @@ impl Record {
         self.put_byte(at, 1);
     }
 
-    /// A chain was put back, as if it had not been taken.
+    /// Records that a chain was put back, as if it had not been taken.
     pub(crate) fn put_back(&self, head: u16) {
         self.forget(head);
     }
 
-    /// A chain is given back: `add` puts it into the ring, and answers the ring's used index.
+    /// Records that a chain is returned. `add` adds it to the used ring, and returns the ring's used index.
     pub(crate) fn give_back<E>(&self, head: u16, add: impl FnOnce() -> Result<u16, E>) -> Result<(), E> {
         if let Some(at) = self.state(head) {
             self.put_half(at + NEXT_AT, self.half(LAST_AT));
@@ -118,10 +118,10 @@ impl Record {
         Ok(())
     }
 
-    /// The chains that were taken and not given back by whoever served this ring before, in their order. The ring says
-    /// that it has got to `used`.
+    /// Returns the chains that the earlier server of this ring took and did not return, in the order in which
+    /// it took them. `used` is the ring's used index.
     pub(crate) fn left(&mut self, used: u16) -> Vec<u16> {
-        // Whoever it was may have given some back and not have come so far as to say so here.
+        // The earlier server may have added chains to the used ring and died before it recorded that here.
         let mut head = self.half(LAST_AT);
         for _ in 0..used.wrapping_sub(self.half(USED_AT)).min(self.entries) {
             let Some(at) = self.state(head) else { break };
@@ -145,12 +145,13 @@ impl Record {
         }
     }
 
-    /// Where a descriptor's state is; none if there is no such descriptor.
+    /// Returns the offset of a descriptor's state; `None` if the ring has no such descriptor.
     fn state(&self, head: u16) -> Option<u64> {
         (head < self.entries).then(|| HEAD_BYTES + STATE_BYTES * u64::from(head))
     }
 
-    // All of it is within what `adopt` has mapped, and aligned; what the frontend writes there meanwhile is its loss.
+    // All accesses lie within the memory that `adopt` has mapped, and are aligned. A frontend that writes
+    // there meanwhile harms only its own guest.
 
     fn byte(&self, at: u64) -> u8 {
         self.map.load(GuestAddress(self.base + at), Ordering::Acquire).unwrap_or_default()
@@ -200,7 +201,7 @@ mod tests {
         record.give_back(3, || Ok::<u16, ()>(0x1122)).unwrap();
         let mut bytes = [0u8; 192];
         record.map.read_slice(&mut bytes, GuestAddress(192)).unwrap();
-        // Features, version, entries, the last that was given back, the used index.
+        // Features, version, entries, last chain returned, used index.
         assert_eq!(bytes[..16], [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 8, 0, 3, 0, 0x22, 0x11]);
         assert_eq!(bytes[16 + 3 * 16..][..16], [0; 16]);
         assert_eq!(bytes[16 + 5 * 16..][..16], [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
@@ -229,7 +230,7 @@ mod tests {
         before.take(4);
         before.take(6);
         before.give_back(6, || Ok::<u16, ()>(9)).unwrap();
-        // Before it was put into the ring, and after that.
+        // The first server dies before it adds the chain to the used ring, the second one after that.
         before.give_back(4, || NOTHING).unwrap_err();
         assert_eq!(record(&file).left(9), [4]);
         before.give_back(4, || NOTHING).unwrap_err();

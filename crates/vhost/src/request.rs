@@ -1,7 +1,8 @@
-//! What a chain of descriptors asks for.
+//! Parsing of a descriptor chain into a request.
 //!
-//! Invariant: whatever the guest has written there, and whenever it changes it, what comes out is a request within the
-//! medium whose pieces are the guest's memory, or a refusal. Everything is read once. Called by `disk`, for each chain.
+//! Invariant: whatever the guest has written, and whenever it changes that, the result is either a request
+//! that lies within the medium and whose pieces lie in the guest's memory, or a refusal. Each byte is read
+//! once. Called by `disk` for each chain.
 
 use crate::layout::{FAILED, Head, RANGE_BYTES, RANGES_MAX, Range, SECTOR, UNSUPPORTED};
 use crate::medium::{Geometry, Operation, Piece};
@@ -10,24 +11,24 @@ use virtio_bindings::virtio_blk as blk;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, Permissions};
 
-/// What is asked for.
+/// Result of parsing a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// Where the guest looks for what became of it; none if it has left no room.
+    /// Address of the status byte; `None` if the chain has no room for it.
     pub(crate) status: Option<GuestAddress>,
-    /// What to do, or the status that says why not.
+    /// Operation to carry out, or the status with which the chain is refused.
     pub(crate) what: Result<What, u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// A request of the medium; what memory goes along is in the parts.
+    /// A request of the medium, whose memory is in [`Parts::pieces`].
     Do { operation: Operation, offset: u64, length: u64 },
-    /// The disk's name is to be written.
+    /// Writes the disk's name to the chain.
     Identify,
 }
 
-/// The parts of a chain. They are kept from one chain to the next, so that no memory is allocated for each.
+/// The readable and writable parts of a chain. Reused from chain to chain, so that none allocates memory.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     readable: Vec<Part>,
@@ -42,7 +43,7 @@ struct Part {
 }
 
 impl Parts {
-    /// Reads a chain.
+    /// Parses a chain.
     pub(crate) fn read(
         &mut self,
         chain: impl Iterator<Item = Descriptor>,
@@ -59,7 +60,8 @@ impl Parts {
         Asked { status: Some(status), what: self.understand(memory, geometry) }
     }
 
-    /// What the device may read, and what it may write; whether that is a whole chain.
+    /// Sorts a chain's descriptors into readable and writable ones. Returns false if the chain is not
+    /// complete and valid.
     fn sort(&mut self, chain: impl Iterator<Item = Descriptor>) -> bool {
         self.readable.clear();
         self.writable.clear();
@@ -70,7 +72,7 @@ impl Parts {
             match descriptor.is_write_only() {
                 _ if part.bytes == 0 => {}
                 true => self.writable.push(part),
-                // All that is readable comes first (2.7.4.2).
+                // All readable descriptors must come before the writable ones (2.7.4.2).
                 false if self.writable.is_empty() => self.readable.push(part),
                 false => return false,
             }
@@ -78,7 +80,7 @@ impl Parts {
         !goes_on
     }
 
-    /// The last writable byte, which is not data any more.
+    /// Removes the last writable byte, which is the status, from the data, and returns its address.
     fn take_status(&mut self) -> Option<GuestAddress> {
         let last = self.writable.last_mut()?;
         last.bytes -= 1;
@@ -102,7 +104,8 @@ impl Parts {
         }
     }
 
-    /// Writes as much of `bytes` as there is room for; answers how many. None: not all of the room is memory.
+    /// Writes as much of `bytes` as fits, and returns the number of bytes written; `None` if the room is not
+    /// all in the guest's memory.
     pub(crate) fn write(&self, mut bytes: &[u8], memory: &Map) -> Option<usize> {
         let all = bytes.len();
         for part in &self.writable {
@@ -148,7 +151,7 @@ impl Parts {
             return Err(FAILED);
         }
         let range = Range::from_bytes(take(&mut self.readable, memory)?);
-        // "Unmap" is for zeros alone, and there it is advice (5.2.6.2).
+        // The flag "unmap" is allowed only for writing zeros, where it is advice (5.2.6.2).
         let allowed = match operation {
             Operation::WriteZeroes => blk::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP,
             _ => 0,
@@ -165,7 +168,8 @@ impl Parts {
     }
 }
 
-/// The offset of a stretch that is one of whole blocks of the medium, and may be worked on.
+/// Returns the offset of a range in bytes, if the range is not empty, consists of whole blocks within the
+/// medium, and the operation is allowed there.
 fn within(operation: Operation, sector: u64, length: u64, geometry: &Geometry) -> Result<u64, u8> {
     let block = u64::from(geometry.block);
     let offset = sector.checked_mul(SECTOR).ok_or(FAILED)?;
@@ -175,7 +179,7 @@ fn within(operation: Operation, sector: u64, length: u64, geometry: &Geometry) -
     if whole && inside && allowed { Ok(offset) } else { Err(FAILED) }
 }
 
-/// The first bytes of parts, which are not theirs any more.
+/// Reads and removes the first `BYTES` bytes of `parts`.
 fn take<const BYTES: usize>(parts: &mut Vec<Part>, memory: &Map) -> Result<[u8; BYTES], u8> {
     let mut bytes = [0; BYTES];
     let (mut have, mut used) = (0, 0);
@@ -185,7 +189,7 @@ fn take<const BYTES: usize>(parts: &mut Vec<Part>, memory: &Map) -> Result<[u8; 
             return Err(FAILED);
         }
         have += piece;
-        // What was read is there, so its end is an address or the one behind the last.
+        // The bytes just read are in memory, so their end is a valid address or the one after the last.
         part.at = GuestAddress(part.at.0.wrapping_add(piece as u64));
         part.bytes -= piece as u32;
         if part.bytes > 0 {
@@ -200,7 +204,7 @@ fn take<const BYTES: usize>(parts: &mut Vec<Part>, memory: &Map) -> Result<[u8; 
     if have == BYTES { Ok(bytes) } else { Err(FAILED) }
 }
 
-// What `range` makes of a request.
+// `Parts::range` handles exactly one range.
 const _: () = assert!(RANGES_MAX == 1);
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
-//! One of a disk's rings: where the guest leaves its chains, and how both sides tell each other.
+//! One of a disk's virtqueues: the ring in which the guest makes chains available, and the notifications of
+//! both sides.
 //!
-//! Invariant: no call of a [`Ring`] waits. Descriptors that a frontend passes for notifications have to be event counters
-//! (eventfd(2)): a pipe, or a file on a file system of the frontend's own, could hold up whoever uses or closes it. Even an
-//! event counter can, where it is full and the frontend has taken O_NONBLOCK from it; so it is rung by the frontend's own
-//! thread, which then has nothing that others need ([`Event::ring`]). Called by `disk` and `messages`.
+//! Invariant: no method of [`Ring`] blocks. Descriptors that a frontend passes for notifications must be
+//! event counters (eventfd(2)): a pipe, or a file on a file system of the frontend's own, could block each
+//! use and its closing. Even an event counter blocks when it is full and the frontend has cleared O_NONBLOCK.
+//! So only the frontend's own thread rings it, while holding nothing that others need ([`Event::ring`]).
+//! Called by `disk` and `messages`.
 
 use crate::chain::Chain;
 use crate::memory::{Map, Memory};
@@ -18,55 +20,55 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 
-/// Most entries of a ring (virtio 1.2, 2.7: a power of two).
+/// Greatest number of entries of a ring (virtio 1.2, 2.7: a power of two).
 pub(crate) const ENTRIES_MAX: u16 = 1024;
 
-/// Where a chain begins.
+/// First descriptor of a chain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub(crate) number: u16,
-    /// Somebody else has taken it from the ring already, and not given it back.
+    /// True if an earlier server has taken the chain from the ring and not returned it.
     pub(crate) left: bool,
 }
 
-/// Times that an empty ring is looked at while the guest says that it has left something.
+/// Greatest number of times that an empty ring is polled again because the guest has just added a chain.
 const LOOKS_MAX: usize = 4;
 
-/// A ring.
+/// A virtqueue.
 #[derive(Debug)]
 pub(crate) struct Ring {
     queue: Queue,
     kick: Option<Event>,
     call: Option<Arc<Event>>,
     error: Option<Arc<Event>>,
-    /// The frontend has said where it is.
+    /// True once the frontend has told the ring's addresses.
     placed: bool,
     pub(crate) enabled: bool,
-    /// It does not make sense: nothing is taken from it before it is started anew.
+    /// True if the ring has invalid contents: no chain is taken until the ring is started anew.
     broken: bool,
-    /// Chains that were taken and not given back.
+    /// Number of chains that were taken and not returned.
     pub(crate) under_way: u16,
-    /// Something was given back since the guest was told last.
+    /// True if a chain was returned since the guest was last notified.
     pub(crate) news: bool,
-    /// What is under way, for whoever serves the ring after this process.
+    /// Record of the chains in flight, for the next server of the ring.
     record: Option<Record>,
-    /// What was under way when this process came to serve it.
+    /// Chains that an earlier server had in flight when this process took the ring over.
     left: VecDeque<u16>,
 }
 
-/// The guest has written what cannot be; the ring stops.
+/// Error for invalid contents of a ring, which stops it.
 #[derive(Debug)]
 pub(crate) struct Broken;
 
-/// What a ring has.
+/// Result of taking a chain from a ring.
 pub(crate) enum Next {
-    /// The chain that begins with this descriptor; it may be none.
+    /// The chain that begins with this descriptor, which may be invalid.
     Chain(Head),
-    /// There is more, and it has to wait until something was given back.
+    /// As many chains are in flight as the ring has entries; another can be taken after one was returned.
     Busy,
-    /// Nothing, and the guest will say when there is.
+    /// The ring is empty, and the guest will notify when it adds a chain.
     Nothing,
-    /// Nothing, and the guest may not know that it has to say when there is.
+    /// The ring was empty, but the guest keeps adding chains and may not know that it has to notify.
     Unclear,
 }
 
@@ -88,8 +90,9 @@ impl Ring {
         }
     }
 
-    /// Whether chains may be taken from it. It begins with the descriptor for kicks and ends with
-    /// [`Ring::stop`]; a kick that came before is not missed, since the ring is looked at.
+    /// Returns true if chains may be taken. A ring is live from receiving its kick descriptor
+    /// ([`Ring::start`]), if enabled, until [`Ring::stop`]. A kick before that is not missed, since a ring is
+    /// polled when it becomes live.
     pub(crate) fn is_live(&self) -> bool {
         self.queue.ready() && self.enabled && !self.broken
     }
@@ -99,7 +102,7 @@ impl Ring {
         set.ok_or_else(|| format!("a ring of {entries} entries: give a power of two up to {ENTRIES_MAX}"))
     }
 
-    /// Where its three parts are, in the frontend's addresses.
+    /// Sets the addresses of the ring's three parts, given as addresses of the frontend.
     pub(crate) fn place(
         &mut self,
         table: u64,
@@ -118,13 +121,13 @@ impl Ring {
             .and_then(|()| self.queue.try_set_used_ring_address(used));
         placed.map_err(|error| format!("a ring is at an odd address: {error}"))?;
         self.placed = true;
-        // A guest that was there before with another server has got so far.
+        // A guest that another server has served before has a used index of its own.
         let given_back = self.queue.used_idx(memory.map().as_ref(), Ordering::Acquire);
         self.queue.set_next_used(given_back.map_err(|error| format!("a ring cannot be read: {error}"))?.0);
         self.check(memory.map())
     }
 
-    /// Whether all of it is in the guest's memory: asked again when that is another one.
+    /// Checks that the whole ring lies in the guest's memory. Called again whenever that memory changes.
     pub(crate) fn check(&mut self, map: &Map) -> Result<(), String> {
         if !self.placed {
             return Ok(());
@@ -147,7 +150,7 @@ impl Ring {
         self.queue.set_event_idx(used);
     }
 
-    /// Starts it, if the frontend has said where it is.
+    /// Starts the ring, if the frontend has told its addresses.
     pub(crate) fn start(&mut self, kick: Option<Event>, map: &Map) -> Result<(), String> {
         if !self.placed {
             return Err("a ring is started, and nothing said where it is".into());
@@ -163,7 +166,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Goes on where whoever served it before has died, if there is a record of that.
+    /// Continues where an earlier server of the ring has died, if there is a record.
     fn take_over(&mut self, map: &Map) -> Result<(), String> {
         let Some(record) = &mut self.record else { return Ok(()) };
         if record.entries < self.queue.size() {
@@ -176,7 +179,8 @@ impl Ring {
             .map_err(|error| format!("a ring cannot be read: {error}"))?
             .0;
         self.left = record.left(used).into();
-        // So many were taken: what the frontend says of that does not know of them.
+        // The earlier server took these chains as well, which the index that the frontend sends does not
+        // include.
         self.queue.set_next_avail(used.wrapping_add(self.left.len() as u16));
         self.queue.set_next_used(used);
         Ok(())
@@ -198,28 +202,29 @@ impl Ring {
         self.error = error.map(Arc::new);
     }
 
-    /// Nothing more is taken. The next chain would be the one with this number.
+    /// Stops the ring, and returns the index of the next chain that would have been taken.
     pub(crate) fn stop(&mut self) -> u16 {
         self.queue.set_ready(false);
         (self.kick, self.call) = (None, None);
         self.queue.next_avail()
     }
 
-    /// What becomes readable when the guest has left something.
+    /// Returns the descriptor that becomes readable when the guest has added a chain.
     pub(crate) fn kick(&self) -> Option<BorrowedFd<'_>> {
         self.kick.as_ref().filter(|_| self.is_live()).map(AsFd::as_fd)
     }
 
-    /// Takes note of kicks so far.
+    /// Resets the counter of kicks.
     pub(crate) fn hear(&self) {
         if let Some(kick) = &self.kick {
             kick.hear();
         }
     }
 
-    /// Takes a chain. Its number in the ring is believed only as far as [`Ring::give_back`] believes it.
+    /// Takes the next chain. Its descriptor number is not checked here, but by [`Ring::chain`] and
+    /// [`Ring::give_back`].
     pub(crate) fn next(&mut self, map: &Map) -> Result<Next, Broken> {
-        // A guest that leaves the same chain again and again has no more under way than an honest one.
+        // A guest that adds the same chain again and again gets no more requests in flight than any other.
         if self.under_way >= self.queue.size() {
             return Ok(Next::Busy);
         }
@@ -231,7 +236,7 @@ impl Ring {
                 let number = chain.head_index();
                 return Ok(self.taken(Head { number, left: false }));
             }
-            // Between looking and asking to be told, something may have come.
+            // The guest may have added a chain between the last poll and enabling its notifications.
             if !self.queue.enable_notification(map).map_err(|_| Broken)? {
                 return Ok(Next::Nothing);
             }
@@ -247,17 +252,17 @@ impl Ring {
         Next::Chain(head)
     }
 
-    /// Its descriptors.
+    /// Returns an iterator over the descriptors of a chain.
     pub(crate) fn chain<'a>(&self, head: Head, map: &'a Map) -> Chain<'a> {
         Chain::new(map, self.queue.desc_table(), self.queue.size(), head.number)
     }
 
-    /// The guest need not say when it leaves something: it is looked at anyway.
+    /// Tells the guest that it need not notify when it adds a chain, since the ring is being polled.
     pub(crate) fn keep_looking(&mut self, map: &Map) -> Result<(), Broken> {
         self.queue.disable_notification(map).map_err(|_| Broken)
     }
 
-    /// The last chain that was taken is to be taken again.
+    /// Undoes the last [`Ring::next`], so that the same chain is taken again.
     pub(crate) fn put_back(&mut self, head: Head) {
         self.under_way -= 1;
         if head.left {
@@ -270,7 +275,7 @@ impl Ring {
         }
     }
 
-    /// Gives a chain back, in which `bytes` were written.
+    /// Returns a chain to the guest, with the number of bytes written to it.
     pub(crate) fn give_back(&mut self, head: Head, bytes: u32, map: &Map) -> Result<(), Broken> {
         self.under_way -= 1;
         self.news = true;
@@ -283,26 +288,27 @@ impl Ring {
         }
     }
 
-    /// Answers the event counter that tells the guest of what was given back, if it wants to hear of it.
+    /// Returns the event counter to ring for the chains returned since the last call, if the guest wants a
+    /// notification.
     pub(crate) fn tell(&mut self, map: &Map) -> Result<Option<Arc<Event>>, Broken> {
         self.news = false;
         let wanted = self.queue.needs_notification(map).map_err(|_| Broken)?;
         Ok(self.call.clone().filter(|_| wanted))
     }
 
-    /// It stops for good; answers the event counter that tells the frontend so.
+    /// Stops an invalid ring, and returns the event counter that tells the frontend.
     pub(crate) fn give_up(&mut self) -> Option<Arc<Event>> {
         self.broken = true;
         self.error.clone()
     }
 }
 
-/// An event counter of the frontend's.
+/// An event counter (eventfd(2)) of the frontend.
 #[derive(Debug)]
 pub(crate) struct Event(OwnedFd);
 
 impl Event {
-    /// Takes an event counter; anything else is refused and closed, which may block.
+    /// Takes a descriptor as an event counter. Any other descriptor is refused and closed, which may block.
     pub(crate) fn from_file(file: Option<File>) -> Result<Option<Event>, String> {
         let Some(file) = file else { return Ok(None) };
         let refused = |error: Errno| format!("a descriptor for notifications cannot be used: {error}");
@@ -315,17 +321,18 @@ impl Event {
         Ok(Some(Event(file.into())))
     }
 
-    /// Takes what is in the counter, without waiting: O_NONBLOCK is the frontend's as much as this process's.
+    /// Resets the counter without blocking, whether or not the frontend has cleared O_NONBLOCK.
     fn hear(&self) {
         let mut count = [0; 8];
         let place = &mut [IoSliceMut::new(&mut count)];
-        // Nothing to be read: somebody else has read it, and the ring is looked at all the same.
+        // Nothing to read means that another process has read the counter; the ring is polled in any case.
         let _ = rustix::io::preadv2(&self.0, place, u64::MAX, ReadWriteFlags::NOWAIT);
     }
 
-    /// Adds one to the counter, which may block where the frontend wants it to: no lock may be held.
+    /// Adds one to the counter. This blocks if the counter is full and the frontend has cleared O_NONBLOCK,
+    /// so the caller must hold no lock.
     pub(crate) fn ring(&self) {
-        // It fails when the counter is full, and then whoever looks at it is told already.
+        // The write fails only if the counter is full, and then it is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }

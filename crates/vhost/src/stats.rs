@@ -1,35 +1,36 @@
-//! What a disk has done so far.
+//! Counters of a disk's work.
 
 use bywash_sync::{AtomicU64, Ordering};
 
-/// Counted from the beginning, over all frontends.
+/// Counters of a disk, over all its frontends since it has been served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Frontends that were connected.
+    /// Number of frontends that have connected.
     pub frontends: u64,
-    /// Requests of guests.
+    /// Number of requests of guests.
     pub requests: u64,
-    /// Of those, requests that another server had left undone.
+    /// Number of those requests that an earlier server had left in flight.
     pub resumed: u64,
-    /// Requests that were not handed to the medium: malformed, out of range, unknown.
+    /// Number of requests that were not passed to the medium: malformed, out of range, or of an unknown type.
     pub refused: u64,
-    /// Requests that the medium has failed.
+    /// Number of requests that the medium failed.
     pub failed: u64,
-    /// Bytes that guests have read.
+    /// Number of bytes that guests have read.
     pub bytes_read: u64,
-    /// Bytes that guests have written.
+    /// Number of bytes that guests have written.
     pub bytes_written: u64,
-    /// Times that guests were told that something is done.
+    /// Number of notifications (calls) to guests.
     pub notifications: u64,
-    /// Most requests that were under way at the same time.
+    /// Greatest number of requests that were in flight at the same time.
     pub under_way_max: u64,
-    /// Frontends from which the disk was taken back because their thread was stuck with something that they had passed.
+    /// Number of frontends from whose blocked threads the disk was taken back.
     pub stuck: u64,
-    /// Threads of frontends that have gone or were cut off, and that are still closing what was passed.
+    /// Number of threads of disconnected frontends that are still closing what those frontends passed.
     pub leaving: u64,
 }
 
-/// Written by one thread each, the frontend's that has the disk or the export's, read by whoever asks.
+/// The counters behind [`Stats`]. One thread writes each: the thread of the frontend that has the disk, or
+/// the export's.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) frontends: AtomicU64,
@@ -42,11 +43,11 @@ pub(crate) struct Counters {
     pub(crate) notifications: AtomicU64,
     pub(crate) under_way_max: AtomicU64,
     pub(crate) stuck: AtomicU64,
-    /// 1 while a frontend has the disk.
+    /// 1 while a frontend has the disk, else 0.
     pub(crate) is_serving: AtomicU64,
 }
 
-/// Numbers that nothing else depends on.
+/// Ordering of the counters: no other memory access depends on their values.
 const ALONE: Ordering = Ordering::Relaxed;
 
 impl Counters {

@@ -1,4 +1,4 @@
-//! A guest that knows nothing of Bywash has a disk of it.
+//! Tests of guests without any knowledge of Bywash that use one of its disks.
 
 #![cfg(target_arch = "x86_64")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -80,7 +80,7 @@ done
     let kept = first.wait_for("kept");
     first.wait_for("writing");
     let before = export.stats();
-    // In the middle of it: some hundred requests later.
+    // The guest is killed while it writes, some two hundred requests later.
     for _ in 0..2000 {
         if export.stats().requests > before.requests + 200 {
             break;
@@ -105,14 +105,14 @@ step /sbin/e2fsck -f -n /dev/vda
     script::check_image(&disk.image());
 }
 
-/// The process that serves the disk, and is killed: this program, started with this in its environment.
+/// Environment variable that makes this test program serve a disk, in a process that is killed.
 const SERVES: &str = "BYWASH_TEST_SERVES";
 
 struct Server(Child);
 
 impl Server {
     fn start(disk: &Disk) -> Server {
-        // The name of one that was killed.
+        // The socket of a server that was killed still has its name.
         let _ = std::fs::remove_file(disk.socket());
         let program = std::env::current_exe().unwrap();
         let child = Command::new(program)
@@ -128,14 +128,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The only way to fail is that it has ended already.
+        // Killing fails only if the process has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Not a test, but what [`Server`] runs. It is slow, so that there always is something under way, and writes down how
-/// much it was left by the one before.
+/// Body of the process that [`Server`] starts; does nothing when run as a test. The disk is slow, so that
+/// requests are always in flight, and the process writes the number of resumed requests to a file.
 #[test]
 fn serves_until_it_is_killed() {
     let Some(folder) = std::env::var_os(SERVES) else { return };
@@ -147,7 +147,7 @@ fn serves_until_it_is_killed() {
     let listener = UnixListener::bind(disk.socket()).unwrap();
     let report = |event| eprintln!("the disk's server: {event:?}");
     let export = Export::start(listener, slow, Options::new().queues(2), report).unwrap();
-    // As long as whoever has started it.
+    // The process ends with its parent.
     let parent = std::os::unix::process::parent_id();
     while std::os::unix::process::parent_id() == parent {
         std::thread::sleep(Duration::from_millis(5));
@@ -159,7 +159,7 @@ fn serves_until_it_is_killed() {
     }
 }
 
-/// How many requests were done by another server than the one that had taken them first.
+/// Returns the number of requests that a later server than the one that had first taken them carried out.
 fn resumed(disk: &Disk) -> u64 {
     let entries = std::fs::read_dir(disk.image().parent().unwrap()).unwrap().flatten();
     let counts = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("resumed-"));
@@ -177,7 +177,7 @@ fn one_whose_server_is_killed_goes_on_with_the_next() {
         std::thread::sleep(Duration::from_millis(pause_ms));
         drop(server);
         server = Server::start(&disk);
-        // Until QEMU tries again, which it does every second.
+        // QEMU tries to connect again every second.
         std::thread::sleep(Duration::from_millis(1200));
     }
     let said = guest.wait_for_end();

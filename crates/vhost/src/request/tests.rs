@@ -1,4 +1,4 @@
-//! Chains as an honest guest, a careless one and a fuzzer would leave them.
+//! Chains of an honest guest, of a careless one, and of a fuzzer.
 
 use super::*;
 use crate::chain::Chain;
@@ -17,12 +17,12 @@ const GEOMETRY: Geometry = Geometry {
     read_only: false,
 };
 
-/// Two regions side by side, a hole, and one more.
+/// Two adjacent regions, a hole, and a third region.
 const REGIONS: [(GuestAddress, usize); 3] =
     [(GuestAddress(0), 0x1_0000), (GuestAddress(0x1_0000), 0x1_0000), (GuestAddress(0x4_0000), 0x1_0000)];
 const TABLE: u64 = 0x1000;
 const ENTRIES: u16 = 16;
-/// Where the head, the ranges and the status of requests are.
+/// Addresses of a request's head, range, status and data.
 const HEAD: u64 = 0x4000;
 const RANGE: u64 = 0x4100;
 const STATUS: u64 = 0x5000;
@@ -55,7 +55,8 @@ fn put_descriptors(memory: &Map, table: u64, descriptors: &[(u64, u32, u16, u16)
     }
 }
 
-/// A chain of these pieces, in this order: address, bytes, whether the device may write.
+/// Makes a chain of these pieces, in this order: address, size in bytes, and true if the device may write to
+/// it.
 fn chained(pieces: &[(u64, u32, bool)]) -> Vec<(u64, u32, u16, u16)> {
     let last = pieces.len() - 1;
     let flags = |number, writable| if number == last { 0 } else { NEXT } | if writable { WRITE } else { 0 };
@@ -64,7 +65,7 @@ fn chained(pieces: &[(u64, u32, bool)]) -> Vec<(u64, u32, u16, u16)> {
         .collect()
 }
 
-/// What is made of the chain that begins with descriptor `head`.
+/// Parses the chain that begins with descriptor `head`.
 fn read_from(memory: &Map, head: u16, geometry: &Geometry) -> (Asked, Vec<Piece>) {
     let chain = Chain::new(memory, TABLE, ENTRIES, head);
     let mut parts = Parts::default();
@@ -149,22 +150,22 @@ fn a_name_is_written_where_there_is_room() {
 fn where_descriptors_end_means_nothing() {
     let memory = memory();
     put_head(&memory, blk::VIRTIO_BLK_T_OUT, 3);
-    // The head in three descriptors, the last of which has data as well.
+    // The head is spread over three descriptors, the last of which also contains data.
     let pieces = [(HEAD, 1, false), (HEAD + 1, 14, false), (HEAD + 15, 1 + 100, false), (DATA, 412, false)];
     let (asked, found) = read(&memory, &[&pieces[..], &[(STATUS, 1, true)]].concat());
     assert_eq!(asked, done(Operation::Write, 3 * 512, 512));
     assert_eq!(found, [host(&memory, HEAD + 16, 100), host(&memory, DATA, 412)]);
-    // The status behind the data in one descriptor; descriptors of nothing.
+    // One descriptor contains the data and the status behind it; others are empty.
     put_head(&memory, blk::VIRTIO_BLK_T_IN, 3);
     let (asked, found) =
         read(&memory, &[(HEAD, 16, false), (0, 0, false), (STATUS - 512, 513, true), (7, 0, true)]);
     assert_eq!(asked, done(Operation::Read, 3 * 512, 512));
     assert_eq!(found, [host(&memory, STATUS - 512, 512)]);
-    // A piece that goes on in the next region.
+    // The data continues in the next region.
     let (asked, found) = read(&memory, &[(HEAD, 16, false), (0xff00, 512, true), (STATUS, 1, true)]);
     assert_eq!(asked, done(Operation::Read, 3 * 512, 512));
     assert_eq!(found, [host(&memory, 0xff00, 256), host(&memory, 0x1_0000, 256)]);
-    // A table of its own.
+    // The chain is in an indirect table.
     let own = chained(&[(HEAD, 16, false), (DATA, 512, true), (STATUS, 1, true)]);
     put_descriptors(&memory, 0x6000, &own);
     put_descriptors(&memory, TABLE, &[(0x6000, 48, INDIRECT, 0)]);
@@ -216,15 +217,15 @@ fn what_cannot_be_is_refused() {
         put_range(&memory, range.0, range.1, range.2);
         assert_eq!(read(&memory, &[head, (RANGE, 16, false), status]).0, refused(state), "{range:?}");
     }
-    // More pieces than the medium takes; half a head.
+    // A chain with more pieces than the medium takes, and one with half a head.
     put(read_kind, 0);
     let many = [[head].as_slice(), &[(DATA, 512, true); 5], &[status]].concat();
     assert_eq!(read(&memory, &many).0, refused(FAILED));
     assert_eq!(read(&memory, &[(HEAD, 15, false), status]).0, refused(FAILED));
-    // More than 4 GiB.
+    // A chain of more than 4 GiB.
     let large = (0, u32::MAX, true);
     assert_eq!(read(&memory, &[head, large, large, status]).0, refused(FAILED));
-    // A medium that may only be read, and one with larger blocks.
+    // A medium that can only be read, and one with larger blocks.
     put(write_kind, 0);
     put_descriptors(&memory, TABLE, &chained(&[head, (DATA, 512, false), status]));
     let geometry = Geometry { read_only: true, ..GEOMETRY };
@@ -254,7 +255,7 @@ fn a_chain_without_an_end_or_a_place_for_the_status_is_none() {
         put_descriptors(&memory, TABLE, &descriptors);
         assert_eq!(read_from(&memory, 0, &GEOMETRY).0, none, "{what}");
     }
-    // A table within a table, and one of more entries than the ring has.
+    // An indirect table within an indirect table, and one with more entries than the ring.
     put_descriptors(&memory, 0x6000, &[(0x6000, 16, INDIRECT, 0)]);
     put_descriptors(&memory, TABLE, &[(0x6000, 16, INDIRECT, 0)]);
     assert_eq!(read_from(&memory, 0, &GEOMETRY).0, none);
@@ -262,11 +263,11 @@ fn a_chain_without_an_end_or_a_place_for_the_status_is_none() {
     put_descriptors(&memory, 0x6000, &chained(&long));
     put_descriptors(&memory, TABLE, &[(0x6000, 17 * 16, INDIRECT, 0)]);
     assert_eq!(read_from(&memory, 0, &GEOMETRY).0, none);
-    // A head that is no descriptor.
+    // The number of the first descriptor is out of range.
     assert_eq!(read_from(&memory, ENTRIES, &GEOMETRY).0, none);
 }
 
-/// Numbers as somebody would choose them who looks for a mistake, and others.
+/// Addresses that are likely to find mistakes, and arbitrary ones.
 fn address() -> impl Strategy<Value = u64> {
     let places = [HEAD, RANGE, STATUS, DATA, TABLE, 0x6000, 0xffff, 0x1_fff8, 0x3_ffff, 0x4_fe00, u64::MAX];
     prop_oneof![
@@ -289,7 +290,7 @@ fn descriptor() -> impl Strategy<Value = (u64, u32, u16, u16)> {
     )
 }
 
-/// A request as an honest guest would leave it: kind, sector, and its pieces.
+/// A request of an honest guest: type, sector and pieces.
 fn honest() -> impl Strategy<Value = (u32, u64, Vec<(u64, u32, bool)>)> {
     let places = [DATA, DATA + 100, 0xfe00, 0xff00, 0x4_0000];
     let data = prop::collection::vec((0..places.len(), 1u32..4), 1..4);
@@ -318,7 +319,7 @@ fn honest() -> impl Strategy<Value = (u32, u64, Vec<(u64, u32, bool)>)> {
     })
 }
 
-/// A request as left by an honest guest, of which some descriptors have become rubbish.
+/// A request of an honest guest, some of whose descriptors were replaced by arbitrary ones.
 #[test]
 fn rubbish_comes_out_as_a_refusal_or_within_bounds() {
     let carried_out = Cell::new(0);
@@ -346,7 +347,7 @@ fn rubbish_comes_out_as_a_refusal_or_within_bounds() {
             put_head(&memory, kind, sector);
             put_range(&memory, range.0, range.1, range.2);
             let geometry = Geometry { read_only, ..GEOMETRY };
-            // Mostly where the chain begins.
+            // The head is descriptor 0 in most cases, where the chain begins.
             let (asked, pieces) = read_from(&memory, head.saturating_sub(1), &geometry);
             match asked.what {
                 Ok(_) => carried_out.set(carried_out.get() + 1),

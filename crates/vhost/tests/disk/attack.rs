@@ -1,5 +1,5 @@
-//! Frontends that pass what does not let itself be received, looked at or closed: that costs them their own thread, and the
-//! next frontend and the end of the export come in time.
+//! Tests of malicious frontends that pass descriptors whose reception, inspection or closing blocks. Only the
+//! frontend's own thread may block: the next frontend is served, and the export ends, in time.
 
 use crate::driver::{Driver, WRITE};
 use crate::frontend::{Served, check_disk, check_next};
@@ -17,10 +17,10 @@ use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest that the next frontend may wait. Without anybody's help it would be for ever, or for as long as a socket
-/// lingers.
+/// Greatest time that the next frontend may wait. If the export itself blocked, it would wait for ever, or as
+/// long as a socket lingers.
 const BOUND: Duration = Duration::from_secs(20);
-/// Longest that the end of an export may take.
+/// Greatest time that the end of an export may take.
 const END_BOUND: Duration = Duration::from_secs(6);
 
 const GET_FEATURES: u32 = 1;
@@ -32,7 +32,7 @@ const SET_VRING_CALL: u32 = 13;
 const SET_VRING_ERR: u32 = 14;
 const SET_INFLIGHT_FD: u32 = 32;
 
-/// Ways to pass a descriptor, by the message that it comes with.
+/// Ways to pass a descriptor, each with its name: the message that carries the descriptor.
 const WAYS: [(&str, Way); 11] = [
     ("a message that has none", |to, bad| message(to, GET_FEATURES, &[], &[bad])),
     ("the second half of a message", |to, bad| {
@@ -59,11 +59,11 @@ const WAYS: [(&str, Way); 11] = [
 
 type Way = fn(&Raw, BorrowedFd<'_>) -> bool;
 
-/// A frontend that says what it likes.
+/// A frontend that sends arbitrary messages.
 struct Raw(OwnedFd);
 
 impl Raw {
-    /// Is being served: what it sends is taken.
+    /// Connects, and waits until it is served, so that its messages are received.
     fn connect(socket: &Path) -> Raw {
         let mut stream = UnixStream::connect(socket).unwrap();
         stream.write_all(&head(GET_FEATURES, 0)).unwrap();
@@ -90,12 +90,13 @@ fn message(to: &Raw, request: u32, body: &[u8], descriptors: &[BorrowedFd<'_>]) 
     to.send(&bytes, descriptors)
 }
 
-/// One region of 64 KiB.
+/// Makes the body of a message about one region of 64 KiB.
 fn table() -> Vec<u8> {
     [1u64, 0, 0x1_0000, 0x1_0000_0000, 0].iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Passes a lingering socket to the export. A frontend that is cut off before it has sent all comes again.
+/// Passes a lingering socket to the export. A frontend that is disconnected before it has sent all of it
+/// tries again.
 fn pass_lingering(socket: &Path, pass: Way) -> (Raw, Lingering) {
     for _ in 0..1000 {
         let mut lingering = Lingering::new();
@@ -113,10 +114,11 @@ fn check_next_in_time(served: &Served, control: &crate::held::Control, what: &st
     assert!(began.elapsed() < BOUND, "after {what} the next one waited for {:?}", began.elapsed());
 }
 
-/// User of hostile frontends, which need not exist.
+/// User id of malicious frontends, which need not exist.
 const ATTACKER: u32 = 54_321;
 
-/// A disk in a process of its own, at a socket in the folder that its role names; what it has done is in a file there.
+/// Runs a disk in a process of its own, at a socket in the folder that its role names, and writes its
+/// counters to a file there. Does nothing when run as a test.
 #[test]
 fn a_disk() {
     let Some(role) = role() else { return };
@@ -135,7 +137,8 @@ fn a_disk() {
     }
 }
 
-/// Frontends, those that were stuck, and threads that are still closing something, of the disk in a folder.
+/// Reads the counters of the disk in a folder: frontends, stuck ones, and threads that are still closing
+/// objects.
 fn stats_in(folder: &Path) -> Option<[u64; 3]> {
     let text = std::fs::read_to_string(folder.join("stats")).ok()?;
     let numbers: Vec<u64> = text.split(' ').map(|number| number.parse().unwrap()).collect();
@@ -153,8 +156,9 @@ fn until<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Every way to pass a descriptor that blocks, against a disk of another user's process: the next frontend has the disk in
-/// time, and the process has no thread and no descriptor more when the attackers have gone.
+/// Tries every way to pass a descriptor that blocks against a disk in another user's process. The next
+/// frontend has the disk in time, and after the attackers have disconnected the process has as many threads
+/// and descriptors as before.
 #[test]
 fn another_users_frontends_hold_up_their_own_threads_alone() {
     if as_user(ATTACKER, || ()).is_none() {
@@ -232,7 +236,7 @@ fn a_file_whose_file_system_does_not_answer_costs_its_frontend_alone() {
                 pass(&frontend, silent.as_fd());
                 check_next_in_time(&served, &control, what);
                 drop(frontend);
-                // And with nobody who waits for the next one.
+                // The export must also end in time when no next frontend waits.
                 let frontend = Raw::connect(&served.socket());
                 pass(&frontend, silent.as_fd());
                 thread::sleep(Duration::from_millis(50));
@@ -248,7 +252,7 @@ fn end_in_time(served: Served, what: &str) {
     assert!(began.elapsed() < END_BOUND, "after {what} the export took {:?} to end", began.elapsed());
 }
 
-/// A frontend can have sent descriptors before it is accepted, where the kernel lets it.
+/// On a kernel that allows it, a frontend can send descriptors before it is accepted.
 #[test]
 fn what_waits_to_be_accepted_does_not_hold_up_the_end() {
     let (served, _control) = Served::held(64);
@@ -261,28 +265,28 @@ fn what_waits_to_be_accepted_does_not_hold_up_the_end() {
     end_in_time(served, "a connection that nobody has accepted");
 }
 
-/// An event counter lets itself be written without waiting only as long as the frontend wants that.
+/// Writing to an event counter does not block only as long as the frontend leaves O_NONBLOCK set.
 #[test]
 fn an_event_counter_that_is_full_costs_its_frontend_alone() {
     let (served, control) = Served::held(64);
     control.flow(true);
     let mut driver = Driver::attach(&served.socket(), 0);
-    // SAFETY: the event counter is open as long as it is borrowed.
+    // SAFETY: `driver.call` keeps its descriptor open as long as `call` is used.
     let call = unsafe { BorrowedFd::borrow_raw(driver.call.as_raw_fd()) };
     driver.ask(0, WRITE, 0);
     driver.wait(1);
-    // The disk may ring for the first request only after that was seen as done: what is in the counter is taken out
-    // until all that it can hold goes in at once.
+    // The disk may ring for the first request only after the test has seen it as done. So the test empties
+    // the counter again until a write of the counter's greatest value succeeds.
     while rustix::io::write(call, &(u64::MAX - 1).to_ne_bytes()).is_err() {
         let _ = rustix::io::read(call, &mut [0; 8]);
     }
     fcntl_setfl(call, OFlags::RDWR).unwrap();
-    // It asks to be told of each, in the ring's own words (virtio 1.2, 2.7.7.1).
+    // The guest asks for a notification after the next request (virtio 1.2, 2.7.7.1).
     driver.put(0x2004 + 2 * 64, &1u16.to_le_bytes());
     driver.ask(1, WRITE, 1);
     check_next_in_time(&served, &control, "an event counter that is full");
     assert_eq!(served.export.stats().stuck, 1);
-    // The thread comes back and finds the disk gone.
+    // The thread continues after the read, and finds the disk taken back.
     rustix::io::read(call, &mut [0; 8]).unwrap();
     let end = Instant::now() + BOUND;
     while served.export.stats().leaving > 0 {
@@ -310,7 +314,8 @@ fn nobody_is_let_in_beside_too_many_threads_that_are_stuck() {
     let mut kept = Vec::new();
     let (_, pass) = WAYS[WAYS.len() - 1];
     let end = Instant::now() + 3 * BOUND;
-    // Not each of them gets stuck: now and then the kernel closes the socket here last.
+    // Not every frontend's thread gets stuck: sometimes the test's process closes the socket last, in the
+    // kernel.
     while served.export.stats().leaving < STUCK_MAX as u64 {
         assert!(Instant::now() < end, "{:?}", served.export.stats());
         kept.push(pass_lingering(&served.socket(), pass).1);
@@ -324,7 +329,7 @@ fn nobody_is_let_in_beside_too_many_threads_that_are_stuck() {
         }
     };
     assert!(told.contains(&format!("{STUCK_MAX} threads are stuck")), "{told}");
-    // When they come back there is room again.
+    // When the threads have ended, frontends are accepted again.
     drop(kept);
     check_next_in_time(&served, &control, "too many threads");
     end_in_time(served, "too many threads");

@@ -1,4 +1,4 @@
-//! A frontend and its guest's driver in one: the messages are rust-vmm's, the ring is written by hand.
+//! A frontend and its guest's driver in one. The messages are rust-vmm's; the ring is written by hand.
 //!
 //! ```text
 //!   0x1000 descriptors, three a slot | 0x2000 available | 0x3000 used | 0x4000 heads | 0x5000 statuses | 0x8000 data
@@ -20,11 +20,12 @@ pub const READ: u32 = 0;
 pub const WRITE: u32 = 1;
 pub const FLUSH: u32 = 4;
 pub const DATA_BYTES: usize = 4096;
-/// Requests that can be under way.
+/// Greatest number of requests in flight.
 pub const SLOTS: u16 = 16;
 const ENTRIES: u16 = 64;
 const MEMORY_BYTES: usize = 0x2_0000;
-/// Where the frontend would have the guest's memory: it says so, and nobody looks there.
+/// Address that the frontend gives for the guest's memory. Nothing is mapped there, since the disk only
+/// translates it.
 const FRONTEND: u64 = 0x7000_0000_0000;
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -40,7 +41,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Connected, and nothing said.
+    /// Connects, and sends no message.
     pub fn connect(socket: &Path) -> Driver {
         let frontend = Frontend::connect(socket, 1).unwrap();
         let file = File::from(memfd_create("guest", MemfdFlags::ALLOW_SEALING).unwrap());
@@ -53,7 +54,7 @@ impl Driver {
         Driver { frontend, file, map, kick: event(), call: event(), error: event(), next: 0, seen: 0 }
     }
 
-    /// Has the disk, with all features that are offered but for those of `without`.
+    /// Connects and starts the ring, with all features that are offered except those in `without`.
     pub fn attach(socket: &Path, without: u64) -> Driver {
         let mut driver = Driver::connect(socket);
         driver.agree(without);
@@ -101,7 +102,7 @@ impl Driver {
         )
     }
 
-    /// Starts the ring, which goes on with chain `base`.
+    /// Starts the ring, whose next chain is number `base`.
     pub fn start(&mut self, base: u16) {
         self.pass_memory().unwrap();
         self.frontend.set_vring_num(0, ENTRIES).unwrap();
@@ -113,7 +114,8 @@ impl Driver {
         self.frontend.set_vring_enable(0, true).unwrap();
     }
 
-    /// Has what is under way recorded, in memory that is to be passed to whoever serves the disk next.
+    /// Starts a record of the requests in flight, in memory that is to be passed to the next server of the
+    /// disk.
     pub fn record(&mut self) -> (VhostUserInflight, File) {
         let wanted = VhostUserInflight::new(0, 0, 1, ENTRIES);
         let (record, file) = self.frontend.get_inflight_fd(&wanted).unwrap();
@@ -121,12 +123,13 @@ impl Driver {
         (record, file)
     }
 
-    /// Goes on with another server of the disk, which is to do what the last one has left.
+    /// Connects to another server of the disk, which is to carry out the requests that the last one left.
     pub fn go_on(&mut self, socket: &Path, (record, file): &(VhostUserInflight, File)) {
         self.frontend = Frontend::connect(socket, 1).unwrap();
         self.agree(0);
         self.frontend.set_inflight_fd(record, file.as_raw_fd()).unwrap();
-        // What QEMU says, which cannot know better.
+        // QEMU passes the used index as well, since it does not know how many chains the last server had
+        // taken.
         self.start(self.map.load(GuestAddress(0x3002), Ordering::Acquire).unwrap());
     }
 
@@ -148,7 +151,7 @@ impl Driver {
         self.map.read_obj(GuestAddress(status_at(slot))).unwrap()
     }
 
-    /// Leaves a request of one page, or of nothing but a head, and does not say so.
+    /// Adds a request of one page, or of a head alone, to the ring without a kick.
     pub fn leave(&mut self, slot: u16, kind: u32, page: u64) {
         let (head, first) = (0x4000 + 32 * u64::from(slot), 3 * slot);
         self.put(head, &kind.to_le_bytes());
@@ -184,22 +187,22 @@ impl Driver {
         self.map.store(index, GuestAddress(0x2002), Ordering::Release).unwrap();
     }
 
-    /// Leaves a request and says so.
+    /// Adds a request to the ring and kicks.
     pub fn ask(&mut self, slot: u16, kind: u32, page: u64) {
         self.leave(slot, kind, page);
         self.kick.write(1).unwrap();
     }
 
-    /// How many requests were given back that were not waited for.
+    /// Returns the number of requests that were returned and not yet waited for.
     pub fn given_back(&self) -> u16 {
         let index: u16 = self.map.load(GuestAddress(0x3002), Ordering::Acquire).unwrap();
         index.wrapping_sub(self.seen)
     }
 
-    /// Waits until so many were given back, being told of each; answers their slots, in order.
+    /// Waits until `count` requests were returned, woken by calls, and returns their slots in order.
     pub fn wait(&mut self, count: u16) -> Vec<u16> {
         let end = Instant::now() + LIMIT;
-        // Asks to be told of the last of them (virtio 1.2, 2.7.7.1).
+        // Asks for a notification after the last of them (virtio 1.2, 2.7.7.1).
         let last = self.seen.wrapping_add(count - 1);
         self.put(0x2004 + 2 * u64::from(ENTRIES), &last.to_le_bytes());
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -230,11 +233,11 @@ fn status_at(slot: u16) -> u64 {
     0x5000 + u64::from(slot)
 }
 
-/// Whether it is rung within the limit.
+/// Waits until an event counter is rung, and panics after [`LIMIT`].
 pub fn wait_for(event: &EventFd) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::os::fd::BorrowedFd;
-    // SAFETY: the event counter is open as long as it is borrowed.
+    // SAFETY: `event` keeps its descriptor open as long as `descriptor` is used.
     let descriptor = unsafe { BorrowedFd::borrow_raw(event.as_raw_fd()) };
     let limit = Timespec { tv_sec: LIMIT.as_secs() as i64, tv_nsec: 0 };
     let rung = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)).unwrap();

@@ -1,4 +1,5 @@
-//! Frontends that come and go, that lie, and that wait, against a medium that does as it is told.
+//! Tests of frontends that connect and disconnect, are malicious, or wait, against a medium that the test
+//! controls.
 
 use crate::driver::{DATA_BYTES, Driver, FLUSH, READ, SLOTS, WRITE, wait_for};
 use crate::held::{Control, Held};
@@ -26,7 +27,7 @@ impl Served {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
         let (send, events) = channel();
-        // Who does not listen any more does not want to know.
+        // Sending fails when the test no longer listens, which is no failure.
         let report = move |event| drop(send.send(event));
         Served { export: Export::start(listener, medium, options, report).unwrap(), events, folder }
     }
@@ -44,7 +45,7 @@ impl Served {
         self.events.recv_timeout(Duration::from_secs(20)).unwrap()
     }
 
-    /// Why the frontend was cut off.
+    /// Returns the reason why the frontend was disconnected.
     fn failure(&self) -> String {
         assert!(matches!(self.event(), Event::Connected));
         match self.event() {
@@ -54,16 +55,16 @@ impl Served {
     }
 }
 
-/// Something that a frontend, or its guest, should not do.
+/// An action that a frontend, or its guest, must not do.
 type Deed = fn(&mut Driver);
 
-/// All that a disk can be asked for works for whoever comes next.
+/// Checks that the disk works for the next frontend.
 pub fn check_next(served: &Served, control: &Control) {
     control.flow(true);
     check_disk(&served.socket());
 }
 
-/// All that the disk at a socket can be asked for works, where it does things at once.
+/// Checks that a disk, whose medium does not hold requests, can be written and read.
 pub fn check_disk(socket: &Path) {
     let mut driver = Driver::attach(socket, 0);
     driver.fill(0, 7);
@@ -97,7 +98,7 @@ fn requests_are_given_back_as_they_are_done() {
     let bytes = u64::from(SLOTS) * DATA_BYTES as u64;
     assert_eq!((stats.bytes_written, stats.bytes_read, stats.refused), (bytes, bytes, 0));
     assert_eq!((stats.requests, stats.under_way_max), (2 * u64::from(SLOTS), SLOTS.into()));
-    // The last of many is what the guest had asked to hear of.
+    // The guest has asked for a notification only after the last of many requests.
     assert!(stats.notifications <= 1 + u64::from(SLOTS), "{stats:?}");
 }
 
@@ -124,7 +125,7 @@ fn a_request_that_fails_fails_alone_and_says_so() {
     control.flow(true);
     driver.ask(0, WRITE, 0);
     driver.wait(1);
-    // Past the end, and nothing that is known.
+    // Request 1 is past the end of the disk, and request 2 has an unknown type.
     driver.ask(1, WRITE, 256);
     driver.ask(2, 77, 0);
     driver.wait(2);
@@ -167,7 +168,7 @@ fn a_ring_is_stopped_when_all_is_done_and_goes_on_there() {
     assert_eq!(driver.given_back(), 2);
     later.join().unwrap();
     driver.wait(2);
-    // Nothing is taken from a ring that is stopped.
+    // No chain is taken from a ring that is stopped.
     driver.ask(2, WRITE, 2);
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(driver.given_back(), 0);
@@ -220,7 +221,7 @@ fn what_a_server_has_left_is_done_by_the_next() {
         driver.ask(slot, WRITE, slot.into());
     }
     held.wait_for(3);
-    // It never comes to do these: its thread is left waiting, as a process that has died would do nothing more.
+    // The first server never carries these out: its thread waits for ever, like the thread of a dead process.
     let Served { export, folder: _folder, .. } = first;
     std::mem::forget(export);
 
@@ -229,7 +230,8 @@ fn what_a_server_has_left_is_done_by_the_next() {
     driver.ask(0, READ, 200);
     control.wait_for(4);
     control.flow(true);
-    // The last of all first; of those that were left, in the order in which they were asked for.
+    // The medium carries out the last request first. The second server took the left ones in the order of
+    // submission.
     assert_eq!(driver.wait(4), [0, 6, 1, 3]);
     assert!([3, 1, 6].iter().all(|slot| driver.status(*slot) == 0));
     assert_eq!(second.export.stats().resumed, 3);
@@ -257,7 +259,7 @@ fn nothing_runs_while_there_is_nothing_to_do() {
     let mut driver = Driver::attach(&served.socket(), 0);
     driver.ask(0, WRITE, 0);
     control.wait_for(1);
-    // Under way, then done, and nothing at all.
+    // The disk must sleep with a request in flight, after its completion, and without a frontend.
     check_asleep();
     control.flow(true);
     driver.wait(1);
@@ -275,7 +277,7 @@ fn check_asleep() {
     assert_eq!(times_asleep(), before);
 }
 
-/// Times that the threads of the disk "asleep" went to sleep (proc_pid_status(5)).
+/// Returns the number of times that the threads of the disk "asleep" went to sleep (proc_pid_status(5)).
 fn times_asleep() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let statuses = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
@@ -362,7 +364,7 @@ fn a_frontend_that_says_what_it_must_not_is_cut_off() {
             driver.pass_memory().unwrap();
             driver.place(0x1000).unwrap();
             let file = File::open("/dev/zero").unwrap();
-            // SAFETY: the descriptor was just opened, and is given up here.
+            // SAFETY: `file` was just opened, and `into_raw_fd` gives up its ownership here.
             let pretended = unsafe {
                 <EventFd as std::os::fd::FromRawFd>::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(file))
             };
@@ -385,7 +387,7 @@ fn rubbish_at_the_socket_ends_the_connection() {
     for rubbish in [[0u8; 12], [0xff; 12], [1, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0, 0]] {
         let mut socket = UnixStream::connect(served.socket()).unwrap();
         socket.write_all(&rubbish).unwrap();
-        // It may be gone before that.
+        // The disk may have closed the connection before this write.
         let _ = socket.write_all(&[0xaa; 4096]);
         drop(socket);
         assert!(matches!(served.event(), Event::Connected));

@@ -1,4 +1,4 @@
-//! A medium of memory that does nothing before it is told to, and then the last request first.
+//! A medium in memory that holds requests until it is told to go on, and then carries out the last one first.
 
 use bywash_vhost::{Done, Failure, Full, Geometry, Medium, Operation, Owner, Piece, Request};
 use rustix::event::{EventfdFlags, eventfd};
@@ -16,15 +16,15 @@ struct Waiting {
     _memory: Owner,
 }
 
-// SAFETY: its memory is kept mapped by what goes along.
+// SAFETY: the pieces are addresses, which `_memory` keeps mapped on whichever thread they are used.
 unsafe impl Send for Waiting {}
 
 #[derive(Default)]
 struct State {
     waiting: Vec<Waiting>,
-    /// What was done, in order, as the disk has asked for it.
+    /// Operations carried out, in order.
     seen: Vec<Operation>,
-    /// All that comes is done at once.
+    /// True to carry out requests as they come, false to hold them.
     flows: bool,
     fails: bool,
 }
@@ -36,7 +36,7 @@ pub struct Held {
     depth: usize,
 }
 
-/// What tells it to go on.
+/// Handle by which a test controls the medium.
 #[derive(Clone)]
 pub struct Control(Arc<(Mutex<State>, Condvar, OwnedFd)>);
 
@@ -54,17 +54,17 @@ impl Control {
         rustix::io::write(&self.0.2, &1u64.to_ne_bytes()).unwrap();
     }
 
-    /// Does what has come and what will come, or waits again.
+    /// Carries out requests, held ones and new ones, or holds new ones again.
     pub fn flow(&self, flows: bool) {
         self.change(|state| state.flows = flows);
     }
 
-    /// Fails everything from now on.
+    /// Fails every request from now on.
     pub fn fail(&self) {
         self.change(|state| state.fails = true);
     }
 
-    /// Waits until so many requests wait.
+    /// Waits until `count` requests are held.
     pub fn wait_for(&self, count: usize) {
         let state = self.0.0.lock().unwrap();
         let limit = Duration::from_secs(20);
@@ -123,7 +123,8 @@ impl Medium for Held {
             state.seen.push(operation);
             for piece in pieces {
                 let here = self.bytes[offset..offset + piece.bytes()].as_mut_ptr();
-                // SAFETY: the guest's memory is mapped, as `_memory` is there; both have as many bytes.
+                // SAFETY: `_memory` keeps the piece mapped, and `here` is a slice of the medium with as many
+                // bytes.
                 unsafe {
                     match operation {
                         Operation::Read => piece.base().copy_from_nonoverlapping(here, piece.bytes()),

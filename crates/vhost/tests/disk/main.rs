@@ -1,4 +1,5 @@
-//! Disks without a guest: frontends that come and go, that lie and that wait, and volumes of a device server.
+//! Tests of disks without a guest: frontends that connect and disconnect, that are malicious or wait, and
+//! volumes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

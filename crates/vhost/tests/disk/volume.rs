@@ -1,4 +1,4 @@
-//! A guest has a volume of a device server.
+//! Tests of a guest whose disk is a volume of a device server.
 
 use crate::driver::{DATA_BYTES, Driver, FLUSH, READ, SLOTS, WRITE};
 use bywash_client::{Access, Choice, Client, NewVolume, Options as ClientOptions, Queue};
@@ -15,7 +15,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A server with a volume `fast` of memory and one `slow` of a file, of 64 MiB each.
+    /// Starts a server with two volumes of 64 MiB: `fast`, in memory, and `slow`, in a file.
     fn new() -> Bench {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let mut options = bywash_server::Options::new(folder.path().join("server"));

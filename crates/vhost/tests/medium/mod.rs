@@ -1,4 +1,4 @@
-//! A device of `bywash_device` as a medium: really asynchronous, with many requests under way.
+//! A device of `bywash_device` as a medium, which is asynchronous and keeps many requests in flight.
 
 use bywash_device::{Access, Command, Device, Full as DeviceFull, SPANS_MAX, Span, Spec};
 use bywash_vhost::{Done, Failure, Full, Geometry, Medium, Operation, Request};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub struct OnDevice(Box<dyn Device>);
 
 impl OnDevice {
-    /// As on the command line: `disk=file:PATH`.
+    /// Opens a device given as on the command line: `disk=file:PATH`.
     pub fn open(spec: &str) -> OnDevice {
         OnDevice(spec.parse::<Spec>().unwrap().open().unwrap())
     }
@@ -31,8 +31,8 @@ impl Medium for OnDevice {
 
     fn submit(&mut self, request: Request<'_>) -> Result<(), Full> {
         let Request { token, operation, offset, length, pieces, memory } = request;
-        // SAFETY: `memory` keeps the pieces mapped and goes along with the command; they are the guest's, to which no
-        // reference leads here.
+        // SAFETY: `memory` keeps the pieces mapped and goes with the command, and no reference points into
+        // guest memory.
         let span = |piece: &bywash_vhost::Piece| unsafe { Span::new(piece.base(), piece.bytes()) };
         let spans: Vec<Span> = pieces.iter().map(span).collect();
         let command = match operation {
@@ -65,7 +65,7 @@ impl Medium for OnDevice {
     }
 }
 
-/// Another medium, which says so late that something is done. Whoever waits for it has to look again and again.
+/// A medium that reports the completions of another medium late, and that can only be polled.
 pub struct Late<M> {
     medium: M,
     by: Duration,
