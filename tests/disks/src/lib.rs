@@ -1,4 +1,4 @@
-//! Loop devices and mounted file systems of a test's own, which go with the test however it ends.
+//! Loop devices and mounted file systems for a single test, which disappear with the test however it ends.
 //!
 //! ```no_run
 //! use bywash_disks::{FileSystem, LoopDevice};
@@ -13,9 +13,10 @@
 //! - [`FileSystem`]: a file system on a temporary file, mounted for the thread that made it and for the programs that it
 //!   starts afterwards
 //!
-//! Invariant: nothing here needs a destructor to run. A loop device is set to detach when its last descriptor closes,
-//! and this process holds one; a file system is mounted in a mount namespace of the thread's own, which the kernel takes
-//! away with its last process. So a test that is killed leaves no mount and no loop device behind, only a temporary file.
+//! Invariant: no destructor needs to run. A loop device is set to detach when its last descriptor closes, and
+//! this process holds one. A file system is mounted in a mount namespace of the thread's own, which the
+//! kernel removes with the last process in it. So a test that is killed leaves neither a mount nor a loop
+//! device, only a temporary file.
 
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -30,16 +31,17 @@ use tempfile::{NamedTempFile, TempDir};
 #[derive(Debug)]
 pub struct LoopDevice {
     path: PathBuf,
-    // The descriptor goes before the file below the device.
+    // Declared before the image: the descriptor must be closed before the file below the device is removed.
     _open: File,
     _image: NamedTempFile,
 }
 
 impl LoopDevice {
-    /// Makes a device of `bytes`, all of them zero.
+    /// Makes a device of `bytes` zero bytes.
     ///
     /// # Errors
-    /// A sentence that says why there is none: the user is not root, or `losetup` failed or is missing.
+    /// A sentence that says why the device cannot be made: the user is not root, or `losetup` failed or is
+    /// missing.
     pub fn new(bytes: u64) -> Result<LoopDevice, String> {
         check_root("a loop device")?;
         let image = NamedTempFile::new().expect("a temporary file");
@@ -53,7 +55,7 @@ impl LoopDevice {
         Ok(LoopDevice { path, _open: open, _image: image })
     }
 
-    /// Name of the device, as `/dev/loop0`.
+    /// Returns the path of the device, such as `/dev/loop0`.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -64,7 +66,7 @@ impl LoopDevice {
 #[derive(Debug)]
 pub struct FileSystem {
     at: PathBuf,
-    // Declared last: the folder with the image and the mount point goes after the mount.
+    // Declared last, so that the folder with the image and the mount point is removed after the unmount.
     folder: TempDir,
 }
 
@@ -72,16 +74,16 @@ impl FileSystem {
     /// Makes a file system of `kind` ("ext4", "xfs", "btrfs") and `bytes` by `mkfs.KIND`, and mounts it.
     ///
     /// # Errors
-    /// A sentence that says why there is none: the user is not root, or a tool failed or is missing.
+    /// A sentence that says why it cannot be made: the user is not root, or a tool failed or is missing.
     pub fn new(kind: &str, bytes: u64) -> Result<FileSystem, String> {
         FileSystem::with_options(kind, bytes, &[], "loop")
     }
 
-    /// Makes a file system as [`FileSystem::new`] does, with more arguments for `mkfs.KIND` and with the options of
-    /// mount(8), which have to contain `loop`.
+    /// Makes a file system like [`FileSystem::new`], with further arguments for `mkfs.KIND` and with mount(8)
+    /// options, which must contain `loop`.
     ///
     /// # Errors
-    /// Those of [`FileSystem::new`].
+    /// Same as [`FileSystem::new`].
     pub fn with_options(kind: &str, bytes: u64, mkfs: &[&str], mount: &str) -> Result<FileSystem, String> {
         check_root("a mounted file system")?;
         let folder = TempDir::new().expect("a temporary folder");
@@ -94,12 +96,12 @@ impl FileSystem {
         Ok(FileSystem { at, folder })
     }
 
-    /// Mount point.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         &self.at
     }
 
-    /// Folder that holds the mount point, on the file system of temporary files.
+    /// Returns the folder that holds the mount point, which lies on the file system of temporary files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -107,15 +109,17 @@ impl FileSystem {
 
 impl Drop for FileSystem {
     fn drop(&mut self) {
-        // A program that still runs keeps the file system; it goes with the namespace then.
+        // A program that still uses the file system keeps it until that program ends. An error is ignored, since
+        // the kernel unmounts everything with the namespace.
         let _ = rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::DETACH);
     }
 }
 
 /// Puts the calling thread into a mount namespace of its own, from which nothing propagates to the host's.
 fn leave_mount_namespace() -> Result<(), String> {
-    // SAFETY: mount namespaces and what goes with them (root, working directory, umask) concern the calling thread alone;
-    // descriptors stay shared, which is what the call could otherwise break.
+    // SAFETY: a mount namespace, with the root, working directory and umask that are unshared with it,
+    // concerns the calling thread alone. The table of descriptors stays shared, so no descriptor of another
+    // thread becomes invalid.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
         .map_err(|error| format!("cannot make a mount namespace: {error}"))?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
@@ -129,7 +133,7 @@ fn check_root(what: &str) -> Result<(), String> {
     }
 }
 
-/// Runs a tool and answers its output.
+/// Runs a tool and returns its output.
 fn tool(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().display().to_string();
     let output = command.output().map_err(|error| format!("cannot run {name}: {error}"))?;
@@ -150,7 +154,7 @@ mod tests {
         std::fs::read_to_string(format!("/proc/{}/mountinfo", std::process::id())).expect("mounts")
     }
 
-    /// Files that loop devices are over.
+    /// Returns the names of all files that loop devices are backed by.
     fn backing_files() -> String {
         let devices = std::fs::read_dir("/sys/block").expect("block devices").flatten();
         devices
@@ -193,7 +197,8 @@ mod tests {
         wait_until("the loop device stays", || !backing_files().contains(&image));
     }
 
-    /// The test of the invariant: this program is started once more, makes both, and is killed.
+    /// Tests the invariant: starts this program once more, which makes a device and a file system and is
+    /// killed.
     #[test]
     fn nothing_is_left_of_a_process_that_was_killed() {
         if let Err(why) = check_root("either") {

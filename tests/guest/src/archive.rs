@@ -1,4 +1,4 @@
-//! The archive that a kernel unpacks into its first file system: cpio's "new" format.
+//! The archive that a kernel unpacks into its initial file system, in cpio's "new" format.
 //!
 //! ```text
 //!   a file:   "070701", 13 fields of 8 hexadecimal digits | name, 0 | zeros up to 4 | contents | zeros up to 4
@@ -14,39 +14,39 @@ pub struct Archive {
     files: u32,
 }
 
-/// Of inode(7): an ordinary file that may be run, a folder, a symbolic link, a character device.
+/// Modes of inode(7): an executable regular file, a folder, a symbolic link, a character device.
 const PROGRAM: u32 = 0o100_755;
 const FOLDER: u32 = 0o040_755;
 const LINK: u32 = 0o120_777;
 const CONSOLE: u32 = 0o020_600;
 
 impl Archive {
-    /// Nothing yet.
+    /// Makes an empty archive.
     pub fn new() -> Archive {
         Archive::default()
     }
 
-    /// A file that may be run. Its folder must be there already.
+    /// Adds an executable file. Its folder must have been added before.
     pub fn program(&mut self, name: &str, contents: &[u8]) {
         self.entry(name, PROGRAM, (0, 0), contents);
     }
 
-    /// A folder.
+    /// Adds a folder.
     pub fn folder(&mut self, name: &str) {
         self.entry(name, FOLDER, (0, 0), &[]);
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub fn link(&mut self, name: &str, target: &str) {
         self.entry(name, LINK, (0, 0), target.as_bytes());
     }
 
-    /// The device that the first program is given to speak to.
+    /// Adds the console device, which is the first program's standard input and output.
     pub fn console(&mut self, name: &str) {
         self.entry(name, CONSOLE, (5, 1), &[]);
     }
 
-    /// All of it.
+    /// Ends the archive and returns its bytes.
     pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, (0, 0), &[]);
         self.bytes
@@ -56,7 +56,8 @@ impl Archive {
         self.files += 1;
         let bytes = u32::try_from(contents.len()).expect("a file of a small system");
         let name_bytes = u32::try_from(name.len() + 1).expect("a name");
-        // Inode, mode, owner, group, links, time, bytes, the device it is on, the device it is, bytes of the name, sum.
+        // Inode, mode, owner, group, links, time, size, its device, the device it stands for, length of the
+        // name, checksum.
         let fields = [self.files, mode, 0, 0, 1, 0, bytes, 0, 0, device.0, device.1, name_bytes, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {

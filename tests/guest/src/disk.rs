@@ -1,4 +1,5 @@
-//! A disk's image and the socket at which it is served, and whether the image has the files that a guest has written.
+//! A disk's image and the socket at which it is served, and a check that the image contains the files of a
+//! guest.
 
 use crate::script;
 use sha2::{Digest, Sha256};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A folder for both.
+/// Folder of a disk's image and socket.
 #[derive(Debug)]
 pub struct Disk {
     folder: PathBuf,
@@ -16,10 +17,11 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// With an image of `bytes`, all zeros. It is on the disk: memory file systems know no direct I/O.
+    /// Makes an image of `bytes` zero bytes. It lies on a disk, since memory file systems do not support
+    /// direct I/O.
     ///
     /// # Panics
-    /// When it cannot be made there.
+    /// If the folder or the image cannot be made.
     pub fn new(bytes: u64) -> Disk {
         let folder = tempfile::tempdir_in("/var/tmp").expect("a folder on the disk");
         let image = File::create(folder.path().join("image")).expect("an image is made");
@@ -27,25 +29,25 @@ impl Disk {
         Disk { folder: folder.path().to_owned(), _removed_at_end: Some(folder) }
     }
 
-    /// The disk of another process, in this folder.
+    /// Names the disk of another process, in this folder.
     pub fn at(folder: &Path) -> Disk {
         Disk { folder: folder.to_owned(), _removed_at_end: None }
     }
 
-    /// The image.
+    /// Returns the path of the image.
     pub fn image(&self) -> PathBuf {
         self.folder.join("image")
     }
 
-    /// Where it is to be served.
+    /// Returns the path of the socket at which the disk is served.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("socket")
     }
 
-    /// Waits until somebody serves it.
+    /// Waits until the socket exists.
     ///
     /// # Panics
-    /// When nobody does.
+    /// If it does not exist after 20 s.
     pub fn wait_for_socket(&self) {
         let end = Instant::now() + Duration::from_secs(20);
         while !self.socket().exists() {
@@ -55,10 +57,11 @@ impl Disk {
     }
 }
 
-/// Whether the guest of [`script::FILE_SYSTEM`] has read what it had written, and whether the same is in the image.
+/// Checks that the guest of [`script::FILE_SYSTEM`] has read the same files that it had written, and that the
+/// image contains them.
 ///
 /// # Panics
-/// When not, with the difference.
+/// If not, with the difference.
 pub fn check_files(image: &Path, said: &[String]) {
     let hashes = |what: &str| -> BTreeMap<String, String> {
         let lines = said.iter().filter_map(|line| line.strip_prefix(what)?.strip_prefix(' '));

@@ -1,7 +1,7 @@
-//! A guest that runs: what it says, and its end.
+//! A running guest: its output and its end.
 //!
-//! Invariant: QEMU ends with this value. It is killed, not asked: without acceleration it can be deaf to a polite
-//! signal for long.
+//! Invariant: QEMU ends when this value is dropped. It is killed, since without hardware acceleration it can
+//! take long to react to SIGTERM.
 
 use crate::installed::find;
 use crate::kernel::kernel;
@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A machine that is not switched on yet.
+/// Configuration of a machine that has not booted yet.
 #[derive(Clone, Debug)]
 pub struct Guest {
     socket: PathBuf,
@@ -24,27 +24,27 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// One whose disk, `/dev/vda`, is served at `socket`.
+    /// Makes a machine whose disk, `/dev/vda`, is served at `socket`.
     pub fn new(socket: &Path) -> Guest {
         Guest { socket: socket.to_owned(), queues: 1, reconnects: false }
     }
 
-    /// Its disk has so many queues, and it so many processors.
+    /// Sets the number of the disk's queues, and of the machine's processors.
     pub fn queues(mut self, queues: u16) -> Guest {
         self.queues = queues;
         self
     }
 
-    /// It tries to connect again every second when its disk's server is gone.
+    /// Makes QEMU connect to the disk again every second after its server has died.
     pub fn reconnects(mut self) -> Guest {
         self.reconnects = true;
         self
     }
 
-    /// Boots, and runs `script` (see [`crate::system`]).
+    /// Boots the machine, which runs `script` (see [`crate::system`]).
     ///
     /// # Panics
-    /// When QEMU, the kernel or a program is missing, with what to do.
+    /// If QEMU, the kernel or a program is missing, with what to do.
     pub fn boot(self, script: &str) -> Running {
         let kernel = kernel();
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -79,7 +79,7 @@ impl Guest {
 
 const MEMORY: &str = "256M";
 
-/// Passes each line on, until there are none.
+/// Starts a thread that sends each line of `from`, until its end.
 fn listen(from: impl std::io::Read + Send + 'static, to: mpsc::Sender<String>) {
     thread::spawn(move || {
         for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
@@ -90,24 +90,24 @@ fn listen(from: impl std::io::Read + Send + 'static, to: mpsc::Sender<String>) {
     });
 }
 
-/// A machine that is on.
+/// A machine that has booted.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
     lines: Receiver<String>,
-    /// Everything on the serial line, and what QEMU complained of.
+    /// All lines of the serial line and of QEMU's standard error.
     heard: Vec<String>,
-    /// What `say` said of it.
+    /// Lines that the guest's `say` has printed.
     said: Vec<String>,
     end: Instant,
     _folder: TempDir,
 }
 
 impl Running {
-    /// Waits until the guest says something that begins with `what`; answers the rest of that line.
+    /// Waits until the guest says a line that begins with `what`, and returns the rest of that line.
     ///
     /// # Panics
-    /// When it fails, ends or takes too long, with all that was heard of it.
+    /// If the guest fails, ends or takes too long, with all that it has printed.
     pub fn wait_for(&mut self, what: &str) -> String {
         while let Some(line) = self.next_line() {
             let Some(said) = line.strip_prefix("guest: ") else { continue };
@@ -120,10 +120,10 @@ impl Running {
         panic!("the guest ended and never said '{what}':\n{}", self.heard.join("\n"));
     }
 
-    /// Waits until it has switched itself off; answers what it has said.
+    /// Waits until the guest has switched itself off, and returns all that it has said.
     ///
     /// # Panics
-    /// As [`Running::wait_for`].
+    /// Same as [`Running::wait_for`].
     pub fn wait_for_end(mut self) -> Vec<String> {
         self.wait_for("end");
         while self.next_line().is_some() {}
@@ -132,13 +132,13 @@ impl Running {
         std::mem::take(&mut self.said)
     }
 
-    /// Ends it as a failure of power would, and QEMU with it (SIGKILL).
+    /// Kills QEMU (SIGKILL), which ends the guest like a power failure.
     pub fn kill(mut self) {
         self.child.kill().expect("QEMU runs");
         self.child.wait().expect("QEMU is waited for");
     }
 
-    /// What `say` said so far.
+    /// Returns the lines that the guest has said so far.
     pub fn said(&self) -> &[String] {
         &self.said
     }
@@ -156,7 +156,7 @@ impl Running {
         }
     }
 
-    /// Everything, to the end, of a guest that has failed.
+    /// Waits for the end of a guest that has failed, and returns all that it has printed.
     fn rest(&mut self) -> String {
         while self.next_line().is_some() {}
         self.heard.join("\n")
@@ -165,7 +165,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The only way to fail is that it has ended already.
+        // Killing fails only if QEMU has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,17 +1,17 @@
-//! Where programs are and which Debian package brings them.
+//! Paths of the host's programs, and the Debian packages that contain them.
 //!
-//! A test whose program is missing fails and names the package: a test that skips is not noticed.
+//! A test whose program is missing fails and names the package, since nobody would notice a skipped test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where Debian keeps programs.
+/// Folders of Debian's programs.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// The path of the program `name`.
+/// Returns the path of the program `name`.
 ///
 /// # Panics
-/// When it is not installed.
+/// If the program is not installed.
 pub fn find(name: &str) -> PathBuf {
     FOLDERS.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.is_file()).unwrap_or_else(|| {
         panic!(
@@ -21,7 +21,7 @@ pub fn find(name: &str) -> PathBuf {
     })
 }
 
-/// The Debian 12 package that brings `name`.
+/// Returns the Debian 12 package that contains the program `name`.
 fn package(name: &str) -> &str {
     match name {
         "busybox" => "busybox-static",
@@ -34,10 +34,10 @@ fn package(name: &str) -> &str {
     }
 }
 
-/// What the program `name` prints with these arguments.
+/// Runs the program `name` and returns its output.
 ///
 /// # Panics
-/// With what it says when it fails, or when it is not installed.
+/// If the program is not installed, or fails, with its output.
 pub fn output(name: &str, arguments: &[&str]) -> String {
     let output = Command::new(find(name)).args(arguments).env("LC_ALL", "C").output();
     let output = output.unwrap_or_else(|error| panic!("cannot run {name}: {error}"));

@@ -1,7 +1,8 @@
-//! Debian's kernel for virtual machines, fetched once.
+//! Debian's kernel for virtual machines, downloaded once.
 //!
-//! It is not installed, which would bring what makes a system bootable: its package is downloaded and unpacked into the
-//! target folder, and is there from then on. Invariant: the folder has its name when all of it is there.
+//! The kernel is not installed, which would install a boot loader as well. Its package is downloaded and
+//! unpacked into the target folder, and stays there. Invariant: the folder gets its name only when its
+//! contents are complete.
 
 use crate::installed::{find, output};
 use std::fs;
@@ -9,22 +10,22 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The newest kernel of its kind; a package that only names another one.
+/// Package that depends on the newest kernel of its kind.
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// A kernel and its modules.
 #[derive(Debug)]
 pub struct Kernel {
-    /// What boots.
+    /// Path of the kernel's image.
     pub image: PathBuf,
-    /// Where its modules are.
+    /// Folder of its modules.
     pub modules: PathBuf,
 }
 
-/// The kernel, fetched if it was not before.
+/// Returns the kernel, and downloads it first if necessary.
 ///
 /// # Panics
-/// When it cannot be fetched, with what to do.
+/// If the kernel cannot be downloaded, with what to do.
 pub fn kernel() -> &'static Kernel {
     static KERNEL: OnceLock<Kernel> = OnceLock::new();
     KERNEL.get_or_init(|| {
@@ -38,7 +39,7 @@ pub fn kernel() -> &'static Kernel {
     })
 }
 
-/// The folder that cargo builds in: `<target>/<profile>/deps` holds the test.
+/// Returns the folder that cargo builds in. The test's path is `<target>/<profile>/deps/<test>`.
 fn target() -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     test.ancestors()
@@ -80,7 +81,7 @@ fn fetch(folder: &Path) {
     let package = only_entry(scratch.path(), name);
     let unpacked = scratch.path().join("unpacked");
     output("dpkg", &["-x", &package.to_string_lossy(), &unpacked.to_string_lossy()]);
-    // Another test may have been faster; it has made the same.
+    // Another test may have renamed the same contents first.
     if let Err(error) = fs::rename(&unpacked, folder) {
         assert!(folder.is_dir(), "cannot name {}: {error}", folder.display());
     }

@@ -1,8 +1,8 @@
-//! A virtual machine that knows nothing of Bywash, with a disk that somebody serves by vhost-user.
+//! A virtual machine without any knowledge of Bywash, whose disk is served by vhost-user.
 //!
-//! QEMU without any acceleration by the processor boots Debian's kernel, whose driver of such disks nobody here wrote,
-//! into a memory file system with busybox and e2fsprogs. What is to be done there is a shell script; what it says comes
-//! out of the serial line.
+//! QEMU, without hardware acceleration, boots Debian's kernel, whose driver of such disks is not part of this
+//! project, into a memory file system with busybox and e2fsprogs. A shell script tells the guest what to do.
+//! The guest's output appears on the serial line.
 //!
 //! ```no_run
 //! use bywash_guest::Guest;
@@ -12,12 +12,12 @@
 //! guest.wait_for_end();
 //! ```
 //!
-//! - [`Guest`], [`Running`]: starting it, hearing what it says, ending it gently or not
-//! - [`script`]: what several tests do in it
-//! - [`Disk`], [`check_files`]: an image and its socket, and what is in it afterwards
-//! - [`kernel`]: Debian's kernel, fetched once into the target folder
-//! - [`system`]: what is in the memory file system; [`archive`]: how it is written
-//! - [`installed`]: where programs are and which Debian package brings them
+//! - [`Guest`], [`Running`]: starting a guest, reading its output, ending it gently or by SIGKILL
+//! - [`script`]: work that several tests do in a guest
+//! - [`Disk`], [`check_files`]: an image and its socket, and a check of its contents
+//! - [`kernel`]: Debian's kernel, downloaded once into the target folder
+//! - [`system`]: the contents of the memory file system; [`archive`]: their format
+//! - [`installed`]: paths of the host's programs, and the Debian packages that contain them
 //!
 //! A guest takes three seconds to boot, and ten times as long on a machine that is busy.
 

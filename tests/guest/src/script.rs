@@ -1,11 +1,11 @@
-//! What several tests do in a guest, and what the host makes of it.
+//! Work that several tests do in a guest, and the host's checks of its result.
 
 use crate::installed::output;
 use std::path::Path;
 
-/// Makes a file system on the disk, fills it with files of random contents, some of them under way at the same time,
-/// takes it down, has it checked, and reads every file again from the disk. Says of each file `file HASH NAME`, and
-/// after that `again HASH NAME`.
+/// Makes a file system on the disk, fills it with files of random contents, several of them at the same time,
+/// unmounts and checks it, and reads every file again from the disk. Prints `file HASH NAME` for each file,
+/// and after reading it again `again HASH NAME`.
 pub const FILE_SYSTEM: &str = r#"
 step /sbin/mke2fs -q -F -t ext4 /dev/vda
 step mount -t ext4 /dev/vda /mnt
@@ -40,10 +40,10 @@ cd /mnt/files; sha256sum * | while read hash name; do say again $hash $name; don
 step umount /mnt
 "#;
 
-/// Has the disk's image checked by the host's programs.
+/// Checks the file system in an image with the host's e2fsck.
 ///
 /// # Panics
-/// With what is wrong with it.
+/// If the file system has errors, with e2fsck's output.
 pub fn check_image(image: &Path) {
     output("e2fsck", &["-f", "-n", &image.to_string_lossy()]);
 }
@@ -51,7 +51,7 @@ pub fn check_image(image: &Path) {
 /// Copies the folder `folder` out of the file system in an image.
 ///
 /// # Panics
-/// When the file system cannot be read.
+/// If the file system cannot be read.
 pub fn copy_out(image: &Path, folder: &str, to: &Path) {
     let request = format!("rdump {folder} {}", to.display());
     output("debugfs", &["-R", &request, &image.to_string_lossy()]);

@@ -1,6 +1,7 @@
-//! What a guest runs: busybox, e2fsprogs, the modules for its disk, and a script.
+//! The programs of a guest: busybox, e2fsprogs, the modules for its disk, and a script.
 //!
-//! The first program loads the modules, runs the script, and switches the machine off whatever becomes of it.
+//! The first program loads the modules, runs the script, and switches the machine off, whether or not the
+//! script succeeds.
 
 use crate::archive::Archive;
 use crate::installed::{find, output};
@@ -9,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// In the order in which each needs those before it.
+/// Modules to load, each after those that it needs.
 const MODULES: [&str; 6] = [
     "drivers/virtio/virtio_ring",
     "drivers/virtio/virtio",
@@ -19,16 +20,17 @@ const MODULES: [&str; 6] = [
     "drivers/block/virtio_blk",
 ];
 
-/// From the host, with the libraries that they are linked to. A script names them by /sbin: busybox has some of its own.
+/// Programs of the host, copied with the libraries that they are linked to. A script calls them by their path
+/// in /sbin, since busybox has some of the same names.
 const PROGRAMS: [&str; 2] = ["mke2fs", "e2fsck"];
 
-/// A guest lives no longer, even if nobody is left to end it.
+/// Greatest time that a guest runs, in s, even if no test is left to end it.
 pub const SECONDS_MAX: u32 = 120;
 
-/// The archive with all of that, for a kernel to unpack.
+/// Makes the archive of a guest's file system, for a kernel to unpack.
 ///
 /// # Panics
-/// When something that belongs in it is not installed.
+/// If a program or library that belongs in it is not installed.
 pub fn system(kernel: &Kernel, script: &str) -> Vec<u8> {
     let mut archive = Archive::new();
     for folder in ["bin", "dev", "lib", "lib64", "mnt", "modules", "proc", "sbin", "sys", "tmp"] {
@@ -45,7 +47,8 @@ pub fn system(kernel: &Kernel, script: &str) -> Vec<u8> {
     }
     for library in &libraries {
         let path = Path::new(library);
-        // The loader is where programs name it, all else where the loader looks.
+        // The loader must lie at the path that programs name; all other libraries in a folder that the loader
+        // searches.
         let folder = if path.starts_with("/lib64") { "lib64" } else { "lib" };
         let name = path.file_name().expect("the path of a library").to_string_lossy();
         archive.program(&format!("{folder}/{name}"), &read(path));
@@ -64,7 +67,7 @@ pub fn system(kernel: &Kernel, script: &str) -> Vec<u8> {
     archive.finish()
 }
 
-/// `say` is heard by the host. `step` runs a command that has to succeed.
+/// The first program. `say` prints a line for the host; `step` runs a command that has to succeed.
 const FIRST: &str = r#"#!/bin/sh
 export PATH=/bin
 /bin/busybox --install -s /bin
@@ -86,7 +89,8 @@ fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
 }
 
-/// The libraries of a program, as paths: ldd(1) prints `name => path (address)`, or `path (address)` for the loader.
+/// Returns the paths of a program's libraries. ldd(1) prints `name => path (address)`, or `path (address)`
+/// for the loader.
 fn linked(program: &Path) -> Vec<String> {
     let said = output("ldd", &[&program.to_string_lossy()]);
     said.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned).collect()

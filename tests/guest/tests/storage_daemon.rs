@@ -1,4 +1,5 @@
-//! The guest and what it does are right: they work with a server of disks that nobody here wrote either.
+//! A check of the guest and its scripts themselves, against another project's server of disks:
+//! qemu-storage-daemon.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -10,7 +11,7 @@ struct Daemon(Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // The only way to fail is that it has ended already.
+        // Killing fails only if the daemon has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

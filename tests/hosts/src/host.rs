@@ -1,7 +1,8 @@
 //! One host: a network namespace without a name.
 //!
-//! Invariant: the caller's thread never leaves its own namespace; what runs in the host runs in a thread of its own,
-//! and a program that such a thread starts is in the host as well. Called by [`crate::Hosts`] and its users.
+//! Invariant: the caller's thread never leaves its own namespace. A closure for the host runs in a thread of
+//! its own, and a program that such a thread starts runs in the host as well. Called by [`crate::Hosts`] and
+//! its users.
 
 use crate::wire::Port;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
@@ -11,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Child, Command};
 use std::thread;
 
-/// A network namespace, which lives as long as this.
+/// A network namespace, which lives as long as this value and the programs in it.
 #[derive(Debug)]
 pub struct Host {
     space: File,
@@ -21,10 +22,11 @@ pub struct Host {
 impl Host {
     pub(crate) fn new() -> Result<Host, String> {
         let make = || {
-            // SAFETY: this thread alone moves, into a network of its own, and it ends when that has been opened.
+            // SAFETY: only this new thread changes its network namespace, no other state is unshared, and the
+            // thread ends as soon as it has opened the namespace.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
                 .map_err(|error| format!("cannot make a network namespace: {error}"))?;
-            // A new namespace may have inherited it.
+            // A new namespace may inherit the setting of the host's namespace.
             fs::write("/proc/sys/net/ipv4/ip_forward", "0")
                 .map_err(|error| format!("cannot switch forwarding off: {error}"))?;
             File::open("/proc/thread-self/ns/net")
@@ -35,7 +37,7 @@ impl Host {
         Ok(host)
     }
 
-    /// Runs `what` in this host and gives back what it returned, or its panic.
+    /// Runs `what` in this host, and returns its result or resumes its panic.
     pub fn run<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
         in_thread(|| {
             rustix::thread::move_into_link_name_space(self.space.as_fd(), Some(LinkNameSpaceType::Network))
@@ -47,35 +49,35 @@ impl Host {
     /// Starts a program in this host.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the program cannot be started.
     pub fn spawn(&self, command: &mut Command) -> Child {
         self.run(|| command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
     }
 
-    /// The only end of a wire here, or the first.
+    /// Returns the first end of a wire in this host, which often is the only one.
     pub fn port(&self) -> &Port {
         &self.ports[0]
     }
 
-    /// Every end of a wire here, in the order of the row.
+    /// Returns every end of a wire in this host, in the order of the row.
     pub fn ports(&self) -> &[Port] {
         &self.ports
     }
 
-    /// The address of version 4 of [`Host::port`].
+    /// Returns the IPv4 address of [`Host::port`].
     pub fn address(&self) -> IpAddr {
         self.port().address
     }
 
-    /// Runs `ip` of iproute2 with these words.
+    /// Runs iproute2's `ip` with these arguments.
     ///
     /// # Panics
-    /// With what it says if it fails.
+    /// If `ip` fails, with its message.
     pub fn ip(&self, words: &str) {
         self.try_ip(words).map(drop).unwrap_or_else(|said| panic!("{said}"));
     }
 
-    /// Runs `ip`, and answers what it printed, or what it says if it fails.
+    /// Runs `ip`, and returns its output, or its message if it fails.
     pub(crate) fn try_ip(&self, words: &str) -> Result<String, String> {
         let output = self.run(|| Command::new("ip").args(words.split_whitespace()).output());
         let output = output.map_err(|error| format!("cannot run ip (Debian package iproute2): {error}"))?;
@@ -85,7 +87,7 @@ impl Host {
         }
     }
 
-    /// How `ip` finds this namespace.
+    /// Returns the path by which `ip` names this namespace.
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.space.as_raw_fd())
     }

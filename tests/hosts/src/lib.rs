@@ -8,11 +8,12 @@
 //! hosts.first().run(|| println!("from here {address} is reached by a forwarder only"));
 //! ```
 //!
-//! - [`Hosts`]: two hosts on one wire, or three in a row of which the middle one forwards nothing by itself
-//! - [`Host`]: where a closure or a program runs; [`Port`]: one end of a wire, with its addresses
+//! - [`Hosts`]: two hosts on one wire, or three in a row, of which the middle one forwards no packets
+//! - [`Host`]: runs closures and programs; [`Port`]: one end of a wire, with its addresses
 //!
-//! The namespaces have no names: they live as long as a descriptor of them, and go with the process that made them,
-//! however it ends. So tests that run side by side cannot meet.
+//! The namespaces have no names. A namespace lives as long as a descriptor of it is open or a program runs in
+//! it, so it disappears with the process that made it, however that ends. Tests that run at the same time
+//! cannot collide.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -22,7 +23,7 @@ mod wire;
 pub use host::Host;
 pub use wire::Port;
 
-/// What Ethernet carries without being asked.
+/// Greatest size of a packet that Ethernet carries by default, in bytes.
 pub const MTU: u32 = 1500;
 
 const WHAT_TO_DO: &str = "run the tests as root, or all of them in a namespace of your own: unshare --user \
@@ -36,23 +37,23 @@ impl Hosts {
     /// Two hosts on one wire.
     ///
     /// # Panics
-    /// When network namespaces cannot be made here, with what to do.
+    /// If network namespaces cannot be made here, with what to do.
     pub fn two(mtu: u32) -> Hosts {
         Hosts::row(2, mtu).unwrap_or_else(|reason| panic!("{reason}; {WHAT_TO_DO}"))
     }
 
-    /// Three in a row. The middle one forwards no packets: what passes has passed through a program there.
+    /// Three hosts in a row. The middle one forwards no packets: only a program there can pass data on.
     ///
     /// # Panics
-    /// As [`Hosts::two`].
+    /// Same as [`Hosts::two`].
     pub fn three(mtu: u32) -> Hosts {
         Hosts::row(3, mtu).unwrap_or_else(|reason| panic!("{reason}; {WHAT_TO_DO}"))
     }
 
-    /// So many in a row.
+    /// Makes `count` hosts in a row.
     ///
     /// # Errors
-    /// Why network namespaces cannot be made here.
+    /// A sentence that says why network namespaces cannot be made here.
     pub fn row(count: u8, mtu: u32) -> Result<Hosts, String> {
         let mut hosts = (0..count).map(|_| Host::new()).collect::<Result<Vec<Host>, String>>()?;
         for left in 1..count {
@@ -62,18 +63,18 @@ impl Hosts {
         Ok(Hosts(hosts))
     }
 
-    /// The first of the row.
+    /// Returns the first host of the row.
     pub fn first(&self) -> &Host {
         self.0.first().unwrap()
     }
 
-    /// The one in the middle of three.
+    /// Returns the middle one of three hosts.
     pub fn middle(&self) -> &Host {
         assert_eq!(self.0.len(), 3, "only three hosts have one in the middle");
         &self.0[1]
     }
 
-    /// The last of the row.
+    /// Returns the last host of the row.
     pub fn last(&self) -> &Host {
         self.0.last().unwrap()
     }

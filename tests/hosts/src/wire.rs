@@ -1,14 +1,14 @@
-//! A wire: two virtual Ethernet devices, each in a host, with addresses and neighbours that need no asking.
+//! A wire: two virtual Ethernet devices, each in one host, with addresses and permanent neighbour entries.
 //!
-//! Invariant: the devices are made inside of the hosts and go with them, and what is sent into them arrives from the
-//! beginning. Called by [`crate::Hosts`].
+//! Invariant: the devices are made inside the hosts and disappear with them, and no packet sent through a new
+//! wire is lost. Called by [`crate::Hosts`].
 
 use crate::host::Host;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest wait until a device is ready.
+/// Greatest time to wait until a device is ready.
 const READY_MAX: Duration = Duration::from_secs(30);
 
 /// One end of a wire.
@@ -16,11 +16,11 @@ const READY_MAX: Duration = Duration::from_secs(30);
 pub struct Port {
     /// The device's name in its host.
     pub interface: String,
-    /// Its Ethernet address.
+    /// The device's Ethernet address.
     pub mac: String,
-    /// Its address of version 4.
+    /// The device's IPv4 address.
     pub address: IpAddr,
-    /// Its address of version 6.
+    /// The device's IPv6 address.
     pub address6: IpAddr,
 }
 
@@ -35,7 +35,7 @@ impl Port {
     }
 }
 
-/// Lays wire number `wire` from `one` to `other`.
+/// Makes wire number `wire` from `one` to `other`.
 pub(crate) fn join(one: &mut Host, other: &mut Host, wire: u8, mtu: u32) -> Result<(), String> {
     let (near, far) = (Port::new(wire, 1), Port::new(wire, 2));
     let (near_name, far_name) = (&near.interface, &far.interface);
@@ -48,7 +48,7 @@ pub(crate) fn join(one: &mut Host, other: &mut Host, wire: u8, mtu: u32) -> Resu
     for (host, here, there) in [(&*one, &near, &far), (&*other, &far, &near)] {
         let name = &here.interface;
         host.try_ip(&format!("address add {}/24 dev {name}", here.address))?;
-        // Without looking for duplicates, which takes seconds.
+        // `nodad` skips the detection of duplicate addresses, which takes seconds.
         host.try_ip(&format!("address add {}/64 dev {name} nodad", here.address6))?;
         host.try_ip(&format!("link set {name} up"))?;
         for address in [there.address, there.address6] {
@@ -65,9 +65,9 @@ pub(crate) fn join(one: &mut Host, other: &mut Host, wire: u8, mtu: u32) -> Resu
     Ok(())
 }
 
-/// Waits until a device takes what is sent into it. The kernel gives a device its queue when one of its threads has heard
-/// that the other end of the wire is up, which takes a while on a busy machine; until then the device drops everything
-/// without an error.
+/// Waits until a device accepts packets. The kernel gives a device its queue only when a kernel thread has
+/// noticed that the other end of the wire is up, which takes a while on a busy machine. Until then the device
+/// silently drops all packets.
 fn carries(host: &Host, name: &str) -> Result<(), String> {
     let until = Instant::now() + READY_MAX;
     loop {

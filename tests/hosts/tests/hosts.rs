@@ -1,4 +1,4 @@
-//! Do the hosts reach whom they should, and nobody else?
+//! Tests that hosts reach each other where they should, and only there.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ fn bound(host: &Host, address: IpAddr) -> UdpSocket {
     socket
 }
 
-/// Whether a datagram from `from` comes to `to`.
+/// Returns true if a datagram from `from` arrives at `to` within 300 ms.
 fn reaches(from: &UdpSocket, to: &UdpSocket) -> bool {
     let address: SocketAddr = to.local_addr().unwrap();
     from.send_to(b"hello", address).is_ok() && to.recv(&mut [0; 16]).is_ok_and(|length| length == 5)

@@ -1,7 +1,7 @@
-//! What the library counted, and what must have been.
+//! Counters of the preloaded library, and checks of what they must be.
 //!
-//! The session stands in a file that every user may write and not in `bywash run`'s anonymous memory: a
-//! server that runs as another user could not open that through `/proc/PID/fd`.
+//! The session lies in a file that every user may write, not in the anonymous memory that `bywash run` uses:
+//! a server that runs as another user could not open that through `/proc/PID/fd`.
 
 use crate::place::{Folder, Place};
 use bywash_session::layout::{HEADER_BYTES, SESSION_BYTES};
@@ -21,7 +21,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Makes a new one.
+    /// Makes a new session.
     pub fn new() -> Counted {
         let folder = Folder::under(&Place::Tmpfs.root());
         let path = folder.path().join("session");
@@ -31,20 +31,20 @@ impl Counted {
         Counted { session, path, _folder: folder }
     }
 
-    /// What BYWASH_SESSION is set to.
+    /// Returns the session's path, which is the value of BYWASH_SESSION.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Every process that counted.
+    /// Returns the record of every process that counted.
     pub fn records(&self) -> Vec<RecordView> {
         self.session.records()
     }
 
-    /// Asks that the library was in a process that ran `program`.
+    /// Checks that the library was loaded into a process that ran `program`.
     ///
     /// # Panics
-    /// When it was not.
+    /// If it was not.
     pub fn assert_loaded(&self, program: &Path) {
         let found = self.records().iter().any(|record| Path::new(record.program()) == program);
         assert!(
@@ -55,10 +55,10 @@ impl Counted {
         );
     }
 
-    /// Asks that calls of processes that ran `program` were served at user level.
+    /// Checks that calls of processes that ran `program` were served at user level.
     ///
     /// # Panics
-    /// When none was.
+    /// If none was.
     pub fn assert_served(&self, program: &Path) {
         let served: u64 = self
             .records()
@@ -74,7 +74,7 @@ impl Counted {
         );
     }
 
-    /// One line a process: who it was and every counter that is not zero.
+    /// Returns one line per process: its number, its program, and every counter that is not zero.
     pub fn table(&self) -> String {
         let lines = self.records().iter().map(line).collect::<Vec<_>>();
         if lines.is_empty() { "  (nobody)".into() } else { lines.join("\n") }
@@ -94,7 +94,7 @@ fn line(record: &RecordView) -> String {
     format!("  {} {} {}", record.pid(), record.program(), counters.join(" "))
 }
 
-/// A session's file begins with the header of a session that was made the usual way.
+/// Makes a session's file. Its header is copied from a session that the library itself has made.
 fn lay_out(path: &Path) -> std::io::Result<()> {
     let made = Session::create().map_err(|error| std::io::Error::from_raw_os_error(error.0))?;
     let mut header = vec![0; HEADER_BYTES];

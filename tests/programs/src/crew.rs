@@ -1,9 +1,10 @@
-//! Several programs at once, killed in the middle: the shape of all crash loops.
+//! Crash loops: several programs that run at the same time and are killed in the middle of their work.
 
 use crate::program::{Finished, Running};
 use std::time::{Duration, Instant};
 
-/// The rounds of a crash loop: at least so many, and on until `BYWASH_TEST_SECONDS` are over.
+/// Iterator over the rounds of a crash loop: a least number of them, and more until `BYWASH_TEST_SECONDS`
+/// have passed.
 pub struct Loop {
     rounds: u32,
     done: u32,
@@ -11,10 +12,10 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// At least `rounds` rounds.
+    /// Makes a loop of at least `rounds` rounds.
     ///
     /// # Panics
-    /// When BYWASH_TEST_SECONDS is not a number.
+    /// If BYWASH_TEST_SECONDS is not a whole number.
     pub fn of(rounds: u32) -> Loop {
         let seconds = std::env::var("BYWASH_TEST_SECONDS").map_or(0, |text| {
             text.parse().unwrap_or_else(|_| panic!("BYWASH_TEST_SECONDS={text}: whole seconds are needed"))
@@ -34,10 +35,10 @@ impl Iterator for Loop {
     }
 }
 
-/// Lets all run for `ms` milliseconds, then kills all that still run.
+/// Lets all programs run for `ms` milliseconds, then kills those that still run.
 ///
 /// # Panics
-/// When one ended before by itself, and not well.
+/// If one of them has failed before it was killed.
 pub fn kill_after<'stage>(ms: u64, mut crew: Vec<Running<'stage>>) -> Vec<Finished<'stage>> {
     std::thread::sleep(Duration::from_millis(ms));
     crew.iter_mut().for_each(Running::kill);

@@ -1,18 +1,18 @@
-//! Where programs are and which Debian package brings them.
+//! Paths of programs, and the Debian packages that contain them.
 //!
-//! A test whose program is missing fails and names the package: a test that skips is not noticed.
+//! A test whose program is missing fails and names the package, since nobody would notice a skipped test.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What the programs get as PATH: Debian's own, without what a developer put before it.
+/// PATH of the programs under test: Debian's own folders, without those that a developer may have added.
 pub const SEARCH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The path of the program `name`; a name with a slash is a path already.
+/// Returns the path of the program `name`. A name with a slash is a path already.
 ///
 /// # Panics
-/// When it is not installed.
+/// If the program is not installed.
 pub fn find(name: &str) -> PathBuf {
     if name.contains('/') {
         return PathBuf::from(name);
@@ -30,7 +30,7 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Debian keeps the programs of each version of PostgreSQL beside one another and off PATH.
+/// Returns the folders of PostgreSQL's programs, newest version first. Debian keeps them out of PATH.
 fn postgresql_folders() -> Vec<PathBuf> {
     let Ok(versions) = fs::read_dir("/usr/lib/postgresql") else { return Vec::new() };
     let mut folders: Vec<PathBuf> = versions.flatten().map(|version| version.path().join("bin")).collect();
@@ -39,7 +39,7 @@ fn postgresql_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The Debian 12 package that brings `name`, where it is not the package's own name.
+/// Returns the Debian 12 package that contains the program `name`.
 fn package(name: &str) -> &str {
     match name {
         "db_bench" | "sst_dump" | "ldb" => "rocksdb-tools",
@@ -57,15 +57,15 @@ fn package(name: &str) -> &str {
     }
 }
 
-/// Whether `program` is a script, which an interpreter runs, and no binary.
+/// Returns true if `program` is a script that an interpreter runs, and not a binary.
 pub fn is_script(program: &Path) -> bool {
     fs::read(program).is_ok_and(|bytes| bytes.starts_with(b"#!"))
 }
 
-/// Fails unless `path` (a header, a folder of tests, ...) is there.
+/// Checks that `path` (a header, a folder of tests, ...) exists.
 ///
 /// # Panics
-/// When it is not.
+/// If it does not exist, with the name of the package.
 pub fn require(path: &str, package: &str) {
     assert!(
         Path::new(path).exists(),

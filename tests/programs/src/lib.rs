@@ -1,9 +1,9 @@
-//! Programs that know nothing of Bywash, run with and without it.
+//! Other projects' programs, run with and without Bywash.
 //!
-//! Each test is a *scenario*: a function that runs real programs in a folder of its own and notes what
-//! came of it (output, exit codes, files). [`compare`] plays it by the kernel alone and then under the
-//! preloaded library, and asks that both notes are equal and that the library was really there. Every
-//! scenario is played on a tmpfs (`/dev/shm`) and on the disk's file system (`/var/tmp`).
+//! Each test is a *scenario*: a function that runs real programs in a folder of its own and notes their
+//! results (output, exit codes, files). [`compare`] runs the scenario by the kernel alone and then with the
+//! preloaded library. It checks that both transcripts are equal, and that the library was really loaded.
+//! Every scenario runs on a tmpfs (`/dev/shm`) and on the disk's file system (`/var/tmp`).
 //!
 //! ```no_run
 //! use bywash_programs::{Place, Stage, compare};
@@ -17,20 +17,20 @@
 //! compare(Place::Tmpfs, sorted);
 //! ```
 //!
-//! - [`play`]: the two sides of a scenario, and their comparison
-//! - [`place`]: the folders
-//! - [`stage`]: what a scenario works with: one folder, one side, one transcript
-//! - [`program`]: starting a program, with a limit on every wait and nobody left behind
-//! - [`crew`]: several programs at once, killed in the middle: the shape of all crash loops
+//! - [`play`]: runs of a scenario on both sides, and the comparison of their transcripts
+//! - [`place`]: the folders that scenarios run in
+//! - [`stage`]: the environment of a scenario: one folder, one side, one transcript
+//! - [`program`]: starting a program, with a timeout on every wait, and without leaving processes behind
+//! - [`crew`]: crash loops: several programs at the same time, killed in the middle of their work
 //! - [`process`]: ending processes by their descriptors
-//! - [`installed`]: where programs are and which Debian package brings them
+//! - [`installed`]: paths of programs, and the Debian packages that contain them
 //! - [`library`]: building and finding the preloaded library
-//! - [`counted`]: what the library counted, and what must have been
-//! - [`seed`]: random numbers that can be had again
+//! - [`counted`]: counters of the library, and checks of what they must be
+//! - [`seed`]: reproducible random numbers
 //! - [`server`]: database servers
 //!
-//! Environment: `BYWASH_TEST_SECONDS` (how long each crash loop goes on), `BYWASH_TEST_SEED` (as printed by
-//! a failure), `BYWASH_TEST_DISK` (another folder than `/var/tmp`), `BYWASH_TEST_KEEP=1` (leave the
+//! Environment variables: `BYWASH_TEST_SECONDS` (least duration of each crash loop), `BYWASH_TEST_SEED` (as
+//! printed by a failure), `BYWASH_TEST_DISK` (another folder than `/var/tmp`), `BYWASH_TEST_KEEP=1` (keep the
 //! folders).
 
 #![forbid(unsafe_code)]

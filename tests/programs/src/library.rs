@@ -1,20 +1,20 @@
 //! Building and finding the preloaded library.
 //!
-//! Invariant: the library under test comes from the sources as they are and from the profile that the
-//! tests were built with. Cargo builds no `cdylib` of another crate for an integration test, so the first
-//! scenario of a process asks it to.
+//! Invariant: the library under test is built from the current sources, with the profile of the tests. Cargo
+//! builds no `cdylib` of another crate for an integration test, so the first scenario of a process runs cargo
+//! to build it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Its file name.
+/// File name of the library.
 pub const NAME: &str = "libbywash_shim.so";
 
-/// The library, built.
+/// Returns the path of the library, and builds it first.
 ///
 /// # Panics
-/// When it cannot be built.
+/// If it cannot be built.
 pub fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
@@ -26,7 +26,7 @@ pub fn path() -> &'static Path {
     })
 }
 
-/// `<target>/<profile>`, which holds the `deps` folder that this test runs from.
+/// Returns `<target>/<profile>`, which contains the `deps` folder of this test's binary.
 fn profile_folder() -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     let deps = test.parent().filter(|folder| folder.ends_with("deps"));

@@ -1,26 +1,26 @@
-//! The folders that scenarios are played in.
+//! The folders that scenarios run in.
 //!
-//! Invariant: a folder can be reached by every user (servers run as users of their own), holds nothing but
-//! what one test put there, and is gone with the test unless `BYWASH_TEST_KEEP` is set.
+//! Invariant: every user can reach such a folder, since servers run as users of their own. It contains only
+//! files of one test, and is removed after the test unless `BYWASH_TEST_KEEP` is set.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A kind of file system.
+/// Kind of file system that a scenario runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// `/dev/shm`.
+    /// A memory file system: `/dev/shm`.
     Tmpfs,
-    /// `BYWASH_TEST_DISK`, or else `/var/tmp`, which Debian keeps on the disk.
+    /// A file system on a disk: `BYWASH_TEST_DISK`, or `/var/tmp`, which Debian keeps on the disk.
     Disk,
 }
 
 impl Place {
-    /// The folder under which the tests make theirs.
+    /// Returns the folder in which the tests make theirs.
     ///
     /// # Panics
-    /// When it is not on the file system it stands for.
+    /// If that folder is not on a file system of this kind.
     pub fn root(self) -> PathBuf {
         let root = match self {
             Place::Tmpfs => PathBuf::from("/dev/shm"),
@@ -42,7 +42,7 @@ impl Place {
     }
 }
 
-/// statfs(2).
+/// File system type of a tmpfs, as statfs(2) reports it.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// A folder for one test.
@@ -52,12 +52,12 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes one in `place`.
+    /// Makes a folder in `place`.
     pub fn new(place: Place) -> Folder {
         Folder::under(&place.root())
     }
 
-    /// Makes one in the folder `root`.
+    /// Makes a folder in the folder `root`.
     pub fn under(root: &Path) -> Folder {
         let made =
             tempfile::Builder::new().prefix("bywash-programs-").tempdir_in(root).expect("a temporary folder");
@@ -69,7 +69,7 @@ impl Folder {
         }
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,14 +1,14 @@
-//! The two sides of a scenario, and their comparison.
+//! Runs of a scenario on both sides, and the comparison of their transcripts.
 
 use crate::place::{Folder, Place};
 use crate::seed::Seed;
 use crate::stage::{Side, Stage};
 
-/// Plays `scenario` by the kernel and then under the library, both in the same folder of `place`.
+/// Runs `scenario` by the kernel and then with the library, both in the same folder of `place`.
 ///
 /// # Panics
-/// When the transcripts differ, or the counters say that the library was not there or did nothing where
-/// the scenario said that it must.
+/// If the transcripts differ, or if the library was not loaded or served nothing where the scenario requires
+/// that.
 pub fn compare(place: Place, scenario: fn(&Stage)) {
     let top = Folder::new(place);
     let seed = Seed::from_environment();
@@ -29,7 +29,7 @@ fn play(side: Side, top: &Folder, seed: &Seed, scenario: fn(&Stage)) -> Stage {
     stage
 }
 
-/// The first line that differs, and those around it.
+/// Returns the first line that differs, with the lines around it.
 fn difference(kernel: &[String], bywash: &[String]) -> Option<String> {
     let (kernel, bywash) = (kernel.join("\n"), bywash.join("\n"));
     let (kernel, bywash): (Vec<&str>, Vec<&str>) = (kernel.lines().collect(), bywash.lines().collect());
@@ -45,10 +45,10 @@ fn difference(kernel: &[String], bywash: &[String]) -> Option<String> {
     Some(format!("{}{}{}", before.collect::<String>(), after("kernel:", &kernel), after("bywash:", &bywash)))
 }
 
-/// Lines shown on each side of a difference.
+/// Number of lines shown on each side of a difference.
 const CONTEXT: usize = 8;
 
-/// Says at a failure how to have it again.
+/// Prints, when dropped by a panic, how to repeat the failing run.
 struct Replay<'stage> {
     seed: u64,
     stage: &'stage Stage,
@@ -71,7 +71,7 @@ impl Drop for Replay<'_> {
     }
 }
 
-/// The name under which cargo knows this test: the file's, without the hash.
+/// Returns cargo's name of this test binary: the file name without the hash.
 fn test_binary() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     let name = path.file_stem().unwrap_or_default().to_string_lossy();

@@ -1,7 +1,7 @@
-//! Ending processes that a test started, and only those.
+//! Ending of processes that a test has started, and only of those.
 //!
-//! Invariant: a signal goes to a process through its pidfd, which cannot come to mean another process, or to
-//! the group of a child that has not been waited for, whose number cannot have been given to another.
+//! Invariant: a signal goes to a process through its pidfd, which can never refer to another process; or to
+//! the group of a child that has not been waited for, whose number cannot have been reused.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
@@ -10,15 +10,15 @@ use rustix::process::{
 use std::fs;
 use std::os::fd::OwnedFd;
 
-/// Kills `root` and all that descend from it now, as SIGKILL does, and waits until they have ended: until
-/// then a server's children keep what its successor needs.
+/// Kills `root` and all its descendants (SIGKILL), and waits until they have ended. Until then the children
+/// of a server keep resources that its successor needs.
 ///
 /// # Panics
-/// When one of them does not end.
+/// If one of them does not end within 20 s.
 pub fn kill_tree(root: u32) {
     let family: Vec<OwnedFd> = tree(root).into_iter().filter_map(hold).collect();
     for process in &family {
-        // The only way to fail is that it has ended already.
+        // Sending the signal fails only if the process has ended already.
         let _ = pidfd_send_signal(process, Signal::KILL);
     }
     for process in &family {
@@ -29,19 +29,19 @@ pub fn kill_tree(root: u32) {
     }
 }
 
-/// How long a killed process may take to end.
+/// Greatest time until a killed process has ended.
 const END_LIMIT: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 
-/// Whether the child `pid` has ended; it can still be waited for.
+/// Returns true if the child `pid` has ended. The child is not waited for, so its number stays valid.
 pub fn has_ended(pid: u32) -> bool {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     number(pid).is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), look), Ok(Some(_))))
 }
 
-/// Kills all of the group that the child `pid`, not waited for yet, leads.
+/// Kills all processes of the group that the child `pid` leads. The child must not have been waited for.
 pub fn kill_group(pid: u32) {
     if let Some(pid) = number(pid) {
-        // The only way to fail is that nobody is left in it.
+        // Sending the signal fails only if the group has no process left.
         let _ = kill_process_group(pid, Signal::KILL);
     }
 }
@@ -54,7 +54,7 @@ fn hold(pid: u32) -> Option<OwnedFd> {
     pidfd_open(number(pid)?, PidfdFlags::empty()).ok()
 }
 
-/// `root` first, then its descendants.
+/// Returns `root` and, after it, all its descendants.
 fn tree(root: u32) -> Vec<u32> {
     let parents = parents();
     let mut family = vec![root];
@@ -69,7 +69,7 @@ fn tree(root: u32) -> Vec<u32> {
     family
 }
 
-/// Every process with its parent (proc_pid_stat(5), fields 1 and 4).
+/// Returns every process with its parent (proc_pid_stat(5), fields 1 and 4).
 fn parents() -> Vec<(u32, u32)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries

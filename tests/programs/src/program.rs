@@ -1,7 +1,8 @@
-//! Starting a program, with a limit on every wait and nobody left behind.
+//! Starting of programs, with a timeout on every wait, and without leaving processes behind.
 //!
-//! Invariant: whatever a program started is killed when its [`Running`] goes, also in a panic. Output goes
-//! to files outside of the scenario's folder: a daemon that keeps a pipe open cannot hold the test up.
+//! Invariant: every process that a program has started is killed when its [`Running`] is dropped, also by a
+//! panic. Output goes to files outside the scenario's folder, so that a daemon that keeps its output open
+//! cannot block the test.
 
 use crate::installed;
 use crate::process::{has_ended, kill_group, kill_tree};
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// A program about to be run.
+/// A program that is about to run.
 pub struct Program<'stage> {
     stage: &'stage Stage,
     path: PathBuf,
@@ -52,22 +53,23 @@ impl<'stage> Program<'stage> {
         self
     }
 
-    /// Runs it in the folder `name` of the scenario's.
+    /// Runs the program in the folder `name` of the scenario's folder.
     pub fn at(mut self, name: &str) -> Self {
         self.command.current_dir(self.stage.path(name));
         self
     }
 
-    /// Gives it `text` as standard input, from a file.
+    /// Gives the program `text` as standard input, from a file.
     pub fn input(mut self, text: &str) -> Self {
         self.input = Some(text.to_owned());
         self
     }
 
-    /// Runs it as the user `name` when the tests run as root, and as who they run as otherwise.
+    /// Runs the program as the user `name` if the tests run as root, and as the same user as the tests
+    /// otherwise.
     ///
     /// # Panics
-    /// When there is no such user.
+    /// If there is no such user.
     pub fn user(mut self, name: &str) -> Self {
         if rustix::process::getuid().is_root() {
             let (user, group) = ids(name);
@@ -76,33 +78,34 @@ impl<'stage> Program<'stage> {
         self
     }
 
-    /// Never under the library.
+    /// Runs the program without the library on both sides.
     pub fn plain(mut self) -> Self {
         self.side = Side::Kernel;
         self
     }
 
-    /// Says that the library cannot be loaded into it (set-uid, static), so that none is asked for.
+    /// Declares that the library cannot be loaded into the program (set-uid, static), so that this is not
+    /// required.
     pub fn uncovered(mut self) -> Self {
         self.covered = false;
         self
     }
 
-    /// How long it may take, instead of half a minute.
+    /// Sets the timeout in seconds, instead of 30 s.
     pub fn limit(mut self, seconds: u64) -> Self {
         self.limit = Duration::from_secs(seconds);
         self
     }
 
-    /// Starts it and waits for its end.
+    /// Starts the program and waits for its end.
     pub fn run(self) -> Finished<'stage> {
         self.start().wait()
     }
 
-    /// Starts it.
+    /// Starts the program.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start(mut self) -> Running<'stage> {
         if let (Side::Bywash, Some(preload)) = (self.side, self.stage.preload()) {
             self.command.envs(preload);
@@ -127,10 +130,10 @@ impl<'stage> Program<'stage> {
     }
 }
 
-/// How long a program may take if nothing else is said.
+/// Default timeout of a program.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A program that runs; it and its children are killed when this goes.
+/// A running program. Dropping this kills the program and its children.
 pub struct Running<'stage> {
     stage: &'stage Stage,
     child: Child,
@@ -141,7 +144,7 @@ pub struct Running<'stage> {
 }
 
 impl<'stage> Running<'stage> {
-    /// Kills it and all its children, as SIGKILL does.
+    /// Kills the program and all its descendants (SIGKILL).
     pub fn kill(&mut self) {
         if self.ended.is_none() {
             kill_tree(self.child.id());
@@ -149,10 +152,10 @@ impl<'stage> Running<'stage> {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the program's end.
     ///
     /// # Panics
-    /// When its time is over.
+    /// If the timeout expires.
     pub fn wait(mut self) -> Finished<'stage> {
         let status = loop {
             if let Some(status) = self.ended() {
@@ -168,10 +171,10 @@ impl<'stage> Running<'stage> {
         Finished { stage: self.stage, status, line: std::mem::take(&mut self.line), stdout, stderr }
     }
 
-    /// Waits until `ready` says so.
+    /// Waits until `ready` returns true.
     ///
     /// # Panics
-    /// When the program ends before, or its time is over.
+    /// If the program ends first, or the timeout expires.
     pub fn wait_until(&mut self, what: &str, ready: impl Fn() -> bool) {
         while !ready() {
             let state = match self.ended() {
@@ -189,7 +192,7 @@ impl<'stage> Running<'stage> {
 
     fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() && has_ended(self.child.id()) {
-            // What it left behind ends with it.
+            // Other processes of the program's group end with it.
             kill_group(self.child.id());
             self.ended = Some(self.child.wait().expect("a child can be waited for"));
         }
@@ -204,14 +207,14 @@ impl<'stage> Running<'stage> {
     }
 }
 
-/// Between two looks at a child.
+/// Interval between two polls of a child.
 const POLL: Duration = Duration::from_millis(3);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         if self.ended().is_none() {
             self.kill();
-            // It was killed: the wait is short, and there is nobody to tell an error to.
+            // The program was killed, so this wait is short, and an error cannot be reported from here.
             let _ = self.child.wait();
         }
     }
@@ -221,19 +224,19 @@ impl Drop for Running<'_> {
 pub struct Finished<'stage> {
     stage: &'stage Stage,
     line: String,
-    /// How it ended.
+    /// Exit status of the program.
     pub status: ExitStatus,
-    /// What it wrote.
+    /// Standard output of the program.
     pub stdout: String,
-    /// What it complained of.
+    /// Standard error of the program.
     pub stderr: String,
 }
 
 impl Finished<'_> {
-    /// What it wrote, if it succeeded.
+    /// Returns the standard output of a program that has succeeded.
     ///
     /// # Panics
-    /// When it did not.
+    /// If the program has failed.
     pub fn ok(self) -> String {
         assert!(
             self.status.success(),
@@ -246,7 +249,7 @@ impl Finished<'_> {
         self.stdout
     }
 
-    /// Notes how it ended and all that it wrote.
+    /// Adds the exit status and all output to the transcript.
     pub fn note(self) -> Self {
         let how = match (self.status.code(), self.status.signal()) {
             (Some(code), _) => format!("exit {code}"),
@@ -259,7 +262,8 @@ impl Finished<'_> {
     }
 }
 
-/// What a person would type to run `command` again. Everything before ` -- ` is the setting.
+/// Returns a shell command that runs `command` again. The part before ` -- ` sets the folder and the
+/// environment.
 fn shell_line(command: &Command) -> String {
     let quote = |word: &OsStr| {
         let word = word.to_string_lossy();
@@ -282,7 +286,7 @@ fn shell_line(command: &Command) -> String {
     line
 }
 
-/// The user and group numbers of `name`.
+/// Returns the user and group numbers of the user `name`.
 fn ids(name: &str) -> (u32, u32) {
     let users = fs::read_to_string("/etc/passwd").expect("/etc/passwd");
     let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|user| user[0] == name);

@@ -1,4 +1,4 @@
-//! Random numbers that can be had again: a failing test prints its seed.
+//! Reproducible random numbers: a failing test prints its seed.
 
 use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,10 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Seed(Cell<u64>);
 
 impl Seed {
-    /// `BYWASH_TEST_SEED`, or a new one.
+    /// Takes the seed from `BYWASH_TEST_SEED`, or makes a new one from the time.
     ///
     /// # Panics
-    /// When the variable is not a number.
+    /// If the variable is not a whole number.
     pub fn from_environment() -> Seed {
         let Ok(text) = std::env::var("BYWASH_TEST_SEED") else {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos());
@@ -23,12 +23,12 @@ impl Seed {
         ))
     }
 
-    /// The number to begin with again.
+    /// Returns the current state, from which the same numbers can be drawn again.
     pub fn value(&self) -> u64 {
         self.0.get()
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn number(&self) -> u64 {
         let mut mixed = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.0.set(mixed);
@@ -37,12 +37,12 @@ impl Seed {
         mixed ^ (mixed >> 31)
     }
 
-    /// The next number below `limit`.
+    /// Returns the next number below `limit`.
     pub fn below(&self, limit: u64) -> u64 {
         self.number() % limit
     }
 
-    /// `length` bytes, half of them text-like so that they compress a little.
+    /// Returns `length` bytes, half of which are repeated text, so that they compress a little.
     pub fn bytes(&self, length: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(length + 16);
         while bytes.len() < length {
@@ -53,7 +53,7 @@ impl Seed {
         bytes
     }
 
-    /// Text of `lines` lines of up to `width` lower-case letters and spaces.
+    /// Returns a text of `lines` lines, each of less than `width` lower-case letters and spaces.
     pub fn text(&self, lines: usize, width: u64) -> String {
         let mut text = String::new();
         for _ in 0..lines {

@@ -1,7 +1,7 @@
-//! Database servers: folders that they own, waiting until they answer, ends of both kinds.
+//! Database servers: folders that belong to their users, and waiting until a server answers.
 //!
-//! A server does not run as root: it runs as the user that its Debian package made, in a folder of that
-//! user's, and is reached through a socket in that folder.
+//! A server does not run as root. It runs as the user that its Debian package creates, in a folder of that
+//! user, and is reached through a socket in that folder.
 
 use crate::program::{Program, Running};
 use crate::stage::Stage;
@@ -23,5 +23,5 @@ pub fn start<'stage>(server: Program<'stage>, ping: impl Fn() -> Program<'stage>
     running
 }
 
-/// How long one server may live, from its start to its end.
+/// Greatest time that a server runs, from its start to its end, in s.
 const SERVER_LIMIT_S: u64 = 50;

@@ -1,7 +1,7 @@
-//! What a scenario works with: one folder, one side, one transcript.
+//! The environment of a scenario: one folder, one side, one transcript.
 //!
-//! Invariant: both sides of a scenario see the same folder path, the same seed and the same environment, so
-//! that whatever differs in their transcripts is the library's doing or the program's own chance.
+//! Invariant: both sides of a scenario have the same folder path, the same seed and the same environment, so
+//! that a difference between their transcripts is caused by the library, or by chance in the program itself.
 
 use crate::counted::Counted;
 use crate::library;
@@ -13,16 +13,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Who serves the program's calls.
+/// Server of the program's file calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The kernel alone.
     Kernel,
-    /// The preloaded library is in between.
+    /// The preloaded library, which serves calls or passes them to the kernel.
     Bywash,
 }
 
-/// One playing of a scenario.
+/// One run of a scenario, on one side.
 pub struct Stage {
     side: Side,
     folder: PathBuf,
@@ -38,7 +38,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Sets up `side` in `top`, where the other side may have been before.
+    /// Prepares `side` in the folder `top`, and removes the folders that an earlier side has left there.
     pub(crate) fn set_up(side: Side, top: &Folder, seed: Seed) -> Stage {
         let (folder, spare) = (top.path().join("work"), top.path().join("spare"));
         for made in [&folder, &spare] {
@@ -49,7 +49,7 @@ impl Stage {
         }
         let counted = (side == Side::Bywash).then(Counted::new);
         let library = spare.join(library::NAME);
-        // A copy, because another user may not be allowed to pass the folders above the original.
+        // The library is copied, since another user may have no access to the folders above the original.
         fs::copy(library::path(), &library).expect("a copy of the library");
         Stage {
             side,
@@ -66,52 +66,52 @@ impl Stage {
         }
     }
 
-    /// Which side this is; for programs of which one half shall run under the library and one not.
+    /// Returns the side, for scenarios that run some programs with the library and others without it.
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// The folder that programs run in.
+    /// Returns the folder that programs run in.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The path of `name` in the folder.
+    /// Returns the path of `name` in that folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// A folder beside it, for what must not be in the way (logs, drivers).
+    /// Returns a folder beside that folder, for files that must not be compared (logs, drivers).
     pub fn spare(&self) -> &Path {
         &self.spare
     }
 
-    /// Writes a file by the kernel.
+    /// Writes a file in the folder, without the library.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         fs::write(self.path(name), content).unwrap_or_else(|error| panic!("write {name}: {error}"));
     }
 
-    /// Reads a file by the kernel.
+    /// Reads a file in the folder, without the library.
     pub fn read(&self, name: &str) -> Vec<u8> {
         fs::read(self.path(name)).unwrap_or_else(|error| panic!("read {name}: {error}"))
     }
 
-    /// Makes a folder.
+    /// Makes a folder in the folder.
     pub fn make_folder(&self, name: &str) {
         fs::create_dir_all(self.path(name)).unwrap_or_else(|error| panic!("mkdir {name}: {error}"));
     }
 
-    /// Random numbers, the same on both sides.
+    /// Returns the source of random numbers, which is the same on both sides.
     pub fn seed(&self) -> &Seed {
         &self.seed
     }
 
-    /// The program `name`, to be run in the folder on this side.
+    /// Prepares the program `name` to run in the folder on this side.
     pub fn program(&self, name: impl AsRef<Path>) -> Program<'_> {
         Program::new(self, name.as_ref())
     }
 
-    /// Compiles `drivers/NAME.c` and answers where the program is.
+    /// Compiles `drivers/NAME.c` and returns the path of the program.
     pub fn driver(&self, name: &str, flags: &[&str]) -> PathBuf {
         let (source, binary) =
             (format!("{}/drivers/{name}.c", env!("CARGO_MANIFEST_DIR")), self.spare.join(name));
@@ -120,17 +120,18 @@ impl Stage {
         binary
     }
 
-    /// Notes what must be the same on both sides.
+    /// Adds text to the transcript, which must be the same on both sides.
     pub fn note(&self, what: impl Into<String>) {
         self.transcript.borrow_mut().push(what.into());
     }
 
-    /// Notes every name, type, permission, size and content in the folder, as the kernel shows them.
+    /// Adds the name, type, permissions, size and contents of every file in the folder to the transcript, as
+    /// the kernel shows them.
     pub fn note_tree(&self) {
         self.note_tree_of(".");
     }
 
-    /// The same for the folder `name` in it.
+    /// Like [`Stage::note_tree`], for the folder `name` in the folder.
     pub fn note_tree_of(&self, name: &str) {
         let script = "find \"$1\" -mindepth 1 \\( -type d -o -printf '%p %y %m %s %l\\n' \\) | sort
             find \"$1\" -type f -print0 | sort -z | xargs -0 -r sha256sum";
@@ -138,36 +139,36 @@ impl Stage {
         self.note(format!("files of {name}:\n{tree}"));
     }
 
-    /// Says that under the library calls of `program` must be served at user level by the end.
+    /// Requires that with the library some calls of `program` have been served at user level by the end.
     pub fn expect_served(&self, program: impl AsRef<Path>) {
         let path = installed::find(&program.as_ref().to_string_lossy());
         self.served.borrow_mut().insert(fs::canonicalize(path).expect("the program's path"));
     }
 
-    /// Says that under the library it must have been in a process of `program` by the end.
+    /// Requires that the library has been loaded into a process of `program` by the end.
     pub fn expect_loaded(&self, program: &Path) {
         self.loaded.borrow_mut().insert(fs::canonicalize(program).expect("the program's path"));
     }
 
-    /// How the library is set up for a program of this side, if it is.
+    /// Returns the environment variables that preload the library; `None` on the kernel's side.
     pub(crate) fn preload(&self) -> Option<[(&'static str, &Path); 4]> {
         let counted = self.counted.as_ref()?;
         Some([
             ("LD_PRELOAD", self.library.as_path()),
             ("BYWASH_SESSION", counted.path()),
-            // So that what lies on tmpfs is written through mappings too.
+            // Files on tmpfs are to be written through mappings too.
             ("BYWASH_WRITES", Path::new("1")),
-            // So that files are served after few reads, whatever that gains.
+            // Files are to be served after few reads, even where that gains no time.
             ("BYWASH_ADVANCE", Path::new("1000000")),
         ])
     }
 
-    /// The number of the program that starts next.
+    /// Returns the number of the program that starts next, from 0 on.
     pub(crate) fn number(&self) -> u32 {
         self.started.replace(self.started.get() + 1)
     }
 
-    /// Remembers what runs, for the report of a failure.
+    /// Stores the command that runs, for the report of a failure.
     pub(crate) fn remember(&self, command: &str) {
         self.last_command.replace(command.to_owned());
     }
@@ -176,12 +177,12 @@ impl Stage {
         self.last_command.borrow().clone()
     }
 
-    /// What was noted.
+    /// Returns the transcript.
     pub(crate) fn transcript(&self) -> Vec<String> {
         self.transcript.borrow().clone()
     }
 
-    /// Asks of the counters what the scenario said must be.
+    /// Checks the counters against the requirements of the scenario.
     pub(crate) fn assert_counted(&self) {
         let Some(counted) = &self.counted else { return };
         for program in self.loaded.borrow().iter() {

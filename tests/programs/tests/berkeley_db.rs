@@ -1,4 +1,4 @@
-//! Berkeley DB: loaded, dumped, verified, and killed in the middle of transactions.
+//! Tests of Berkeley DB: loaded, dumped, verified, and killed in the middle of transactions.
 
 use bywash_programs::{Loop, Running, Stage, crew, in_both_places, installed};
 use std::path::{Path, PathBuf};
@@ -26,13 +26,13 @@ fn loaded_and_dumped(stage: &Stage) {
     }
 }
 
-/// The program of `drivers/bank_of_bdb.c`.
+/// Compiles `drivers/bank_of_bdb.c` and returns the path of the program.
 fn bank(stage: &Stage) -> PathBuf {
     installed::require("/usr/include/db.h", "libdb5.3-dev");
     stage.driver("bank_of_bdb", &["-ldb", "-lpthread"])
 }
 
-/// The bank's rows after a crash: recovered, verified, and no money lost or made.
+/// Recovers and verifies the bank after a crash, and checks that no money was lost or created.
 fn audit(stage: &Stage, bank: &Path, round: u32) {
     stage.program("db5.3_recover").args(["-h", "env"]).run().ok();
     for file in ["accounts.db", "history.db"] {
@@ -40,7 +40,7 @@ fn audit(stage: &Stage, bank: &Path, round: u32) {
     }
     let sum = stage.program(bank).args(["sum", "env"]).run().ok();
     assert_eq!(sum, "sum 0\n", "after round {round}");
-    // By the kernel alone as well; the environment is left for the next round to recover.
+    // The kernel alone must find the same. The environment is left for the next round to recover.
     let sum = stage.program(bank).args(["sum", "env"]).plain().run().ok();
     assert_eq!(sum, "sum 0\n", "after round {round}, asked by the kernel");
 }
@@ -67,7 +67,7 @@ fn killed_in_transactions(stage: &Stage) {
     stage.expect_served(&bank);
 }
 
-/// Random updates through a cache much smaller than the data: the work that the user level speeds up.
+/// Random updates through a cache much smaller than the data, the work that the user level speeds up.
 fn without_transactions(stage: &Stage) {
     let bank = bank(stage);
     for kind in ["btree", "hash"] {

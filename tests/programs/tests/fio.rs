@@ -1,6 +1,6 @@
-//! fio, which writes patterns with checksums and reads them back.
+//! Tests of fio, which writes patterns with checksums and reads them back.
 //!
-//! What one side wrote is also verified from the other side: by a fio that only reads.
+//! Data that was written on one side is also verified on the other side, by a fio that only reads.
 
 use bywash_programs::{Program, Stage, in_both_places};
 
@@ -14,17 +14,17 @@ in_both_places!(
     verified_from_the_other_side,
 );
 
-/// All sizes from 512 B to 64 KiB, small ones more often (size/percent).
+/// Block sizes from 512 B to 64 KiB with their shares in percent, small ones more often.
 const ALL_SIZES: &str = "--bssplit=512/25:1k/15:2k/10:3584/5:4k/15:8k/10:16k/10:64k/10";
-/// Whole pages only.
+/// Block sizes that are whole pages, with their shares in percent.
 const PAGES: &str = "--bssplit=4k/60:16k/20:64k/20";
 
-/// A job that writes blocks of all sizes and then reads what it wrote.
+/// Makes a job that writes blocks of all sizes and then reads and verifies them.
 fn job<'a>(stage: &'a Stage, engine: &str, pattern: &str) -> Program<'a> {
     job_of(stage, engine, pattern, ALL_SIZES)
 }
 
-/// The same with blocks of `sizes`.
+/// Makes such a job with blocks of `sizes`.
 fn job_of<'a>(stage: &'a Stage, engine: &str, pattern: &str, sizes: &str) -> Program<'a> {
     let seed = stage.seed().below(1 << 30);
     let mut fio =
@@ -34,7 +34,7 @@ fn job_of<'a>(stage: &'a Stage, engine: &str, pattern: &str, sizes: &str) -> Pro
     fio.arg(format!("--filename={engine}-{pattern}"))
 }
 
-/// Runs it and notes what does not depend on time: its error code and how many KiB went each way.
+/// Runs a job and notes the results that do not depend on time: its error code and the KiB read and written.
 fn note(stage: &Stage, what: &str, job: Program) {
     let text = job.run().ok();
     let fields: Vec<&str> =
@@ -66,14 +66,14 @@ fn queueing_engines(stage: &Stage) {
     note(stage, "io_uring registered", fixed);
 }
 
-/// Its blocks are whole pages where it has to msync.
+/// The mmap engine, with whole pages, as msync(2) requires.
 fn mapped_engine(stage: &Stage) {
     for pattern in ["write", "randwrite", "randrw"] {
         note(stage, pattern, job_of(stage, "mmap", pattern, PAGES).arg("--fsync=20"));
     }
 }
 
-/// Four jobs, as threads and as processes, each with its part of one file.
+/// Four jobs, as threads or as processes, each with its own part of one file.
 fn many_jobs_on_one_file(stage: &Stage) {
     for (engine, how) in [("psync", "--thread=1"), ("pvsync", "--thread=0"), ("sync", "--thread=1")] {
         let several =
@@ -83,7 +83,8 @@ fn many_jobs_on_one_file(stage: &Stage) {
     stage.expect_served("fio");
 }
 
-/// The size and pattern that the user level is for: many small blocks in a file that is warm.
+/// The size and pattern that the user level is made for: many small blocks in a file that is mapped and
+/// populated.
 fn small_blocks_over_and_over(stage: &Stage) {
     for size in ["--bs=512", "--bs=4k", "--bs=16k"] {
         let warm = job_of(stage, "psync", "randwrite", size).args(["--size=512k", "--loops=3", "--fsync=50"]);
@@ -97,14 +98,14 @@ fn direct(stage: &Stage) {
         let direct = job_of(stage, engine, "randrw", PAGES).args(["--direct=1", "--iodepth=4"]);
         note(stage, engine, direct);
     }
-    // The same file by both ways, one after the other.
+    // The same file with buffered and with direct I/O, one after the other.
     for direct in ["--direct=0", "--direct=1", "--direct=0"] {
         let mixed = job_of(stage, "psync", "randrw", PAGES).args(["--size=1m", direct]);
         note(stage, direct, mixed);
     }
 }
 
-/// Written by one side, verified by the other, in both directions.
+/// Written on one side, verified on the other, in both directions.
 fn verified_from_the_other_side(stage: &Stage) {
     for pattern in ["write", "randwrite"] {
         let common = |fio: Program<'_>| fio.args(["--randseed=77", "--fsync=40"]).run().ok();

@@ -1,4 +1,4 @@
-//! git: the same work gives the same object names.
+//! Test of git: the same work gives the same object names.
 
 use bywash_programs::{Program, Stage, in_both_places};
 
@@ -14,7 +14,7 @@ fn git<'a>(stage: &'a Stage, folder: &str, args: &[&str]) -> Program<'a> {
     git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_PROGRESS_DELAY", "99999").limit(50)
 }
 
-/// One thread each, and nothing in the background, so that packs come out the same.
+/// Settings that make packs reproducible: one thread for each operation, and no work in the background.
 const SETTINGS: [&str; 7] = [
     "init.defaultBranch=main",
     "gc.autoDetach=false",

@@ -1,7 +1,7 @@
-//! make: builds what changed and nothing else, and runs what it just wrote.
+//! Tests of make: it builds what changed and nothing else, and runs programs that were just written.
 //!
-//! Two things could go wrong: a file's time that does not move although its content did (a write through a
-//! mapping), and ETXTBSY (a mapping that may write keeps a program from being started).
+//! Failures that this looks for: a file's modification time stays the same although a mapping has changed its
+//! contents; a program cannot be started because a writable mapping of it exists (ETXTBSY).
 
 use bywash_programs::{Stage, in_both_places};
 use std::fmt::Write;
@@ -35,7 +35,7 @@ fn write_sources(stage: &Stage) {
     stage.write("main.c", format!("{main}int main(void) {{\n{body}return 0; }}\n"));
 }
 
-/// Which lines make printed, in any order: two jobs run at once.
+/// Runs make, and adds its lines to the transcript in sorted order, since two jobs run at the same time.
 fn make(stage: &Stage, target: &str) -> String {
     let output = stage.program("make").args(["-j2", target]).run().ok();
     let mut lines: Vec<&str> = output.lines().collect();
@@ -44,7 +44,7 @@ fn make(stage: &Stage, target: &str) -> String {
     output
 }
 
-/// How many parts were compiled.
+/// Returns the number of parts that were compiled.
 fn compiled(output: &str) -> usize {
     output.lines().filter(|line| line.starts_with("compiled")).count()
 }
@@ -53,7 +53,7 @@ fn rebuilds_what_changed(stage: &Stage) {
     write_sources(stage);
     assert_eq!(compiled(&make(stage, "program")), PARTS + 1);
     assert_eq!(compiled(&make(stage, "program")), 0, "nothing had changed");
-    // Each of these changes one file in place, in a way that a mapping could serve.
+    // Each edit changes one file in place, in a way that a mapping could serve.
     let edits = [
         ("sed -i s/0007/0008/ part3.c", 1),
         ("printf 9 | dd of=part4.c bs=1 seek=49 conv=notrunc status=none", 1),
@@ -84,7 +84,7 @@ fn runs_what_was_just_written(stage: &Stage) {
             cat /usr/bin/true > again; chmod +x again; ./again; printf x | dd of=again bs=1 seek=60000 conv=notrunc status=none; ./again
         done";
     stage.program("bash").args(["-e", "-c", copies]).run().note().ok();
-    // Written again and again at one place by one process, which then starts it.
+    // One process writes the same places several times, and then starts the program.
     let patches = "import os, subprocess
 for i in range(25):
     with open('/usr/bin/echo', 'rb') as source: content = source.read()

@@ -1,7 +1,7 @@
-//! MariaDB: an OLTP load, a kill in the middle of it, recovery, its own check.
+//! Test of MariaDB: an OLTP load, a kill in the middle of it, recovery, and the server's own check.
 //!
-//! sysbench deletes a row and inserts it again in one transaction: no committed state has other than
-//! [`ROWS`] rows in a table.
+//! Each transaction of sysbench deletes a row and inserts it again, so a table has [`ROWS`] rows in every
+//! committed state.
 
 use bywash_programs::{Program, Running, Stage, crew, in_both_places, server};
 
@@ -17,7 +17,7 @@ fn start(stage: &Stage, plain: bool) -> Running<'_> {
     for (option, path) in [("datadir", &data), ("socket", &socket), ("tmpdir", &temporary)] {
         daemon = daemon.arg(format!("--{option}={}", path.display()));
     }
-    // Buffered files and a pool smaller than the data: by default the server opens its files O_DIRECT.
+    // Buffered files, and a pool smaller than the data. By default the server opens its files with O_DIRECT.
     let small = ["--innodb-buffer-pool-size=8M", "--innodb-flush-method=fsync", "--innodb-log-file-size=8M"];
     daemon = daemon.args(small).args(["--skip-networking", "--pid-file=pid", "--innodb-use-native-aio=0"]);
     server::start(if plain { daemon.plain() } else { daemon }, || client(stage, "mariadb-admin").arg("ping"))
@@ -39,10 +39,11 @@ fn stop(stage: &Stage, server: Running) {
     server.wait().ok();
 }
 
-/// Whether a line of mariadb-check's speaks of nothing worse than what a killed server may leave behind.
+/// Returns true if a line of mariadb-check reports nothing worse than what a killed server may leave.
 ///
-/// By the kernel alone, 2 of 60 killed servers left a deleted entry of an index whose row was gone already: readers pass it
-/// over, and the check only warns of it (MDEV-24402). Then the table's name and `status : OK` are lines of their own.
+/// Even without the library, 2 of 60 killed servers left a deleted entry of an index whose row was already
+/// removed. Readers skip such an entry, and the check only warns of it (MDEV-24402). The table's name and
+/// `status : OK` are then lines of their own.
 fn is_sound(line: &str) -> bool {
     let is_name = line.starts_with("bank.sbtest") && !line.contains(' ');
     let is_left_over = line.starts_with("Warning  : InnoDB: Clustered index record not found for index")
@@ -50,7 +51,7 @@ fn is_sound(line: &str) -> bool {
     line.trim().is_empty() || line.ends_with("OK") || is_name || is_left_over
 }
 
-/// The server's own check of every table, and ours.
+/// Runs the server's own check of every table, and checks the numbers of rows.
 fn check(stage: &Stage) {
     let report = client(stage, "mariadb-check").args(["--all-databases", "--extended"]).limit(50).run().ok();
     let bad: Vec<&str> = report.lines().filter(|line| !is_sound(line)).collect();

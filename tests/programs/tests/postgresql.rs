@@ -1,7 +1,8 @@
-//! PostgreSQL: pgbench, a kill of every process of the server in the middle of it, recovery, its own checks.
+//! Test of PostgreSQL: pgbench, a kill of every process of the server meanwhile, recovery, and the server's
+//! own checks.
 //!
-//! pgbench adds the same amount to an account, a teller, a branch and the history: in every committed state
-//! the four sums are equal.
+//! Each transaction of pgbench adds the same amount to an account, a teller, a branch and the history, so the
+//! four sums are equal in every committed state.
 
 use bywash_programs::{Program, Running, Stage, crew, in_both_places, server};
 use std::fs;
@@ -17,7 +18,7 @@ fn start(stage: &Stage, plain: bool) -> Running<'_> {
     let settings = [
         "listen_addresses=",
         "unix_socket_directories=run",
-        // Smaller than the data, and in the folder, so that a kill leaves nothing elsewhere.
+        // Buffers smaller than the data, and in the folder, so that a kill leaves nothing elsewhere.
         "shared_buffers=1MB",
         "dynamic_shared_memory_type=mmap",
         "full_page_writes=on",
@@ -35,7 +36,7 @@ fn client<'a>(stage: &'a Stage, program: &str) -> Program<'a> {
     stage.program(program).env("PGHOST", stage.path("data/run")).env("PGUSER", USER).env("PGDATABASE", USER)
 }
 
-/// A fast shutdown is SIGINT to the first process, which pg_ctl sends.
+/// Stops the server by pg_ctl, which sends SIGINT to its first process: a fast shutdown.
 fn stop(stage: &Stage, server: Running) {
     stage.program("pg_ctl").user(USER).args(["stop", "-m", "fast", "-D", "data"]).run().ok();
     server.wait().ok();
@@ -51,15 +52,15 @@ fn check(stage: &Stage) {
     client(stage, "pg_amcheck").args(["--install-missing", "--heapallindexed", "--all"]).limit(50).run().ok();
 }
 
-/// The server marks its folder as in use by a System V segment, which a killed one leaves behind; the
-/// seventh line of postmaster.pid names it.
+/// Removes, when dropped, the System V segment by which the server marks its folder as in use. A killed
+/// server leaves the segment; the seventh line of postmaster.pid names it.
 struct Interlock(PathBuf);
 
 impl Drop for Interlock {
     fn drop(&mut self) {
         let Ok(lock) = fs::read_to_string(&self.0) else { return };
         if let Some(segment) = lock.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) {
-            // There is nobody to tell a failure to: the test has failed already.
+            // A failure cannot be reported from here, and most often the test has failed already.
             let _ = Command::new("ipcrm").args(["-m", segment]).status();
         }
     }

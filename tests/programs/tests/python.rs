@@ -1,6 +1,7 @@
-//! Python's own tests of its files, processes and memory maps: the same ones fail, if any.
+//! Python's own tests of its files, processes and memory maps: each test must have the same result on both
+//! sides.
 //!
-//! `subprocess` starts children by vfork and closes descriptors there; `test_io` counts positions through
+//! `subprocess` starts children by vfork(2) and closes descriptors in them. `test_io` checks positions for
 //! every way of opening a file twice.
 
 use bywash_programs::{Stage, in_both_places, installed};
@@ -27,8 +28,8 @@ fn python_tests(stage: &Stage, modules: &[&str]) {
     stage.expect_loaded(&std::fs::canonicalize("/usr/bin/python3").expect("python3"));
 }
 
-/// Tests that wait for seconds, move gigabytes, repeat others by select or with a slower compression, or
-/// come out by chance.
+/// Patterns of tests to leave out: tests that wait for seconds, move gigabytes, repeat others by select(2) or
+/// with a slower compression, or depend on chance.
 const SLOW_OR_CHANCE: [&str; 11] = [
     "*Lzma*",
     "*Bzip2*",
@@ -43,7 +44,7 @@ const SLOW_OR_CHANCE: [&str; 11] = [
     "TestSocketSendfile",
 ];
 
-/// `name: passed|skipped|failed` for every `testcase` of a JUnit report.
+/// Returns `name: passed|skipped|failed` for every `testcase` of a JUnit report, sorted.
 fn results(report: &str) -> Vec<String> {
     let cases = report.split("<testcase ").skip(1);
     let mut results: Vec<String> = cases

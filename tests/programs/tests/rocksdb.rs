@@ -1,4 +1,4 @@
-//! RocksDB's own bench and checkers.
+//! Tests of RocksDB by its own benchmark and checkers.
 
 use bywash_programs::{Stage, in_both_places};
 
@@ -6,7 +6,7 @@ in_both_places!(filled_and_checked, killed_while_filling);
 
 const KEYS: u32 = 20_000;
 
-/// One thread and a fixed seed, so that counts are the same each time.
+/// Runs db_bench with one thread and a fixed seed, so that its counts are reproducible.
 fn db_bench(stage: &Stage, benchmarks: &str, more: &[&str]) -> String {
     let fixed = ["--seed=4711", "--threads=1", "--compression_type=none", "--cache_size=65536"];
     let small = ["--value_size=100", "--write_buffer_size=262144", "--target_file_size_base=262144"];
@@ -16,7 +16,7 @@ fn db_bench(stage: &Stage, benchmarks: &str, more: &[&str]) -> String {
     bench.args(more).limit(50).run().ok()
 }
 
-/// The lines that say how many were found, without the times.
+/// Returns the lines that tell the number of keys found, without the times.
 fn counts(output: &str) -> String {
     let found = output.lines().filter_map(|line| line.split_once('('));
     let found = found.filter(|(_, tail)| tail.contains(" of ") && tail.contains(" found"));
@@ -50,7 +50,7 @@ fn filled_and_checked(stage: &Stage) {
     stage.expect_served("db_bench");
 }
 
-/// Killed in the middle, the database opens again and is whole.
+/// A database that is killed while it is filled can be opened again and is consistent.
 fn killed_while_filling(stage: &Stage) {
     for round in 0..3 {
         let mut arguments = vec!["--db=db", "--num=100000000", "--benchmarks=fillrandom"];

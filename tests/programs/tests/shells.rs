@@ -1,10 +1,10 @@
-//! bash and dash: redirections, here-documents, descriptors that share one position.
+//! Tests of bash and dash: redirections, here-documents, descriptors that share one file position.
 
 use bywash_programs::{Stage, in_both_places};
 
 in_both_places!(shared_positions, in_bash_only, busy_scripts);
 
-/// For dash as well.
+/// Script for both shells.
 const POSIX: &str = r#"
 seq 1 2000 > numbers
 { read a; read b; echo "$a $b"; cat; } < numbers | tail -n 2
@@ -37,7 +37,7 @@ fn shared_positions(stage: &Stage) {
         stage.make_folder(shell);
         stage.write(&format!("{shell}/script"), POSIX);
         stage.program(shell).at(shell).arg("script").run().note();
-        // The script itself read from a descriptor whose position its children see.
+        // The shell reads the script itself from a descriptor whose position its children share.
         stage.program(shell).at(shell).input(POSIX).run().note();
         let eats_its_input = "echo first\nhead -n 1\nthis line is data\nread line\nso is this\necho $line\n";
         stage.program(shell).input(eats_its_input).run().note();

@@ -1,4 +1,5 @@
-//! Programs that live on their own SIGSEGV and SIGBUS handlers, while their files are served.
+//! Test of a program that relies on its own SIGSEGV and SIGBUS handlers while its files are served at user
+//! level.
 
 use bywash_programs::{Stage, in_both_places};
 

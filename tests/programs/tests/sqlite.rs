@@ -1,8 +1,8 @@
-//! sqlite3: the same work gives the same database, and no crash loses or invents money.
+//! Tests of sqlite3: the same work gives the same database, and no crash loses or creates money.
 //!
-//! A crash loop has several shells transfer between accounts of one database until they are killed. What
-//! could be lost is the last transactions of each; what may not be is the sum over all accounts, one row of
-//! history for each transfer, and the structure (`PRAGMA integrity_check`).
+//! In a crash loop several shells transfer money between accounts of one database until they are killed. Each
+//! may lose its last transactions. The sum over all accounts, one row of history for each transfer, and the
+//! database's structure (`PRAGMA integrity_check`) must stay correct.
 
 use bywash_programs::{Loop, Program, Running, Stage, crew, in_both_places};
 use std::fs;
@@ -21,7 +21,7 @@ fn sqlite<'a>(stage: &'a Stage, script: &str) -> Program<'a> {
     stage.program("sqlite3").args(["-batch", "-bail", "bank.db"]).input(script)
 }
 
-/// One script of everything that touches files in its own way, small cache.
+/// Runs one script of all statements that access files in a way of their own, with a small cache.
 fn the_same_database(stage: &Stage) {
     for mode in ["delete", "wal", "truncate", "persist"] {
         let file = format!("{mode}.db");
@@ -47,7 +47,7 @@ fn the_same_database(stage: &Stage) {
     }
     stage.program("sqlite3").args(["copy-of-wal.db", ".sha3sum", "PRAGMA integrity_check"]).run().note();
     stage.expect_served("sqlite3");
-    // A journal that stays has a random number in its head.
+    // The head of a journal that is kept contains a random number, so the journal cannot be compared.
     fs::remove_file(stage.path("persist.db-journal")).expect("the journal");
     stage.note_tree();
 }
@@ -64,7 +64,7 @@ fn open_the_bank(stage: &Stage, mode: &str) {
     sqlite(stage, &script).plain().run().ok();
 }
 
-/// Transfers, a few to the transaction, each transaction on a line of its own.
+/// Makes a script of transfers, a few per transaction, with each transaction on a line of its own.
 fn transfers(stage: &Stage, transactions: usize) -> String {
     let mut script = ".timeout 20000\nPRAGMA cache_size=10; PRAGMA cache_spill=5;\n".to_owned();
     for _ in 0..transactions {
@@ -83,7 +83,7 @@ fn transfers(stage: &Stage, transactions: usize) -> String {
     script
 }
 
-/// Asks the database, by the kernel and on the stage's own side, whether all is well.
+/// Checks the database, by the kernel and on the stage's own side.
 fn audit(stage: &Stage, round: u32) {
     let script = format!(
         ".timeout 20000
@@ -97,7 +97,7 @@ fn audit(stage: &Stage, round: u32) {
     }
 }
 
-/// Which of a crew are kept from the library.
+/// Members of a crew that run without the library.
 #[derive(Clone, Copy, PartialEq)]
 enum Mixed {
     No,
@@ -110,7 +110,7 @@ fn crash_loop(stage: &Stage, mode: &str, mixed: Mixed) {
     for round in Loop::of(20) {
         let crew: Vec<Running> = (0..3)
             .map(|member| {
-                // Each begins somewhere else in the script.
+                // Each member begins at another line of the script.
                 let lines: Vec<&str> = script.lines().collect();
                 let skipped = stage.seed().below(2000) as usize;
                 let own =
@@ -149,7 +149,7 @@ fn half_under_the_library(stage: &Stage) {
     }
 }
 
-/// Without crashes: two shells alternate, and the result is what one would have made.
+/// Two shells run at the same time, without crashes, and the result is the same as on the other side.
 fn many_small_transactions(stage: &Stage) {
     for (mode, synchronous) in [("wal", "normal"), ("delete", "full"), ("wal", "off"), ("truncate", "off")] {
         open_the_bank(stage, mode);

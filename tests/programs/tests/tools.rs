@@ -1,4 +1,4 @@
-//! The everyday tools: tar, cp, sort, gzip, sha256sum, grep, sed, dd, rsync, patch.
+//! Tests of everyday tools: tar, cp, sort, gzip, sha256sum, grep, sed, dd, rsync, patch.
 
 use bywash_programs::{Stage, in_both_places};
 
@@ -12,7 +12,7 @@ in_both_places!(
     patched,
 );
 
-/// A tree with small and large files, a hole, links and odd permissions.
+/// Makes a tree with small and large files, a hole, links and unusual permissions.
 fn make_tree(stage: &Stage) {
     stage.make_folder("tree/empty");
     stage.make_folder("tree/deep/er");

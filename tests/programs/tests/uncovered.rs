@@ -1,11 +1,12 @@
-//! What the library cannot be loaded into runs unharmed: set-uid programs, static ones, those without libc.
+//! Tests of programs that the library cannot be loaded into: set-uid programs, static ones, those without
+//! libc.
 
 use bywash_programs::{Stage, in_both_places, installed};
 use std::os::unix::fs::PermissionsExt;
 
 in_both_places!(set_uid_programs, another_user_s_shell, static_programs, set_uid_of_our_own);
 
-/// As a user whom set-uid makes somebody else; nobody's files are touched.
+/// Set-uid programs, started as another user than their owner. No file of the user `nobody` is changed.
 fn set_uid_programs(stage: &Stage) {
     let as_nobody = |program: &str, args: &[&str]| {
         let mode = std::fs::metadata(installed::find(program)).expect("the program").permissions().mode();
@@ -21,10 +22,10 @@ fn set_uid_programs(stage: &Stage) {
     as_nobody("umount", &["/nowhere"]);
 }
 
-/// su keeps the environment, so the library is loaded by the shell of the user it becomes.
+/// su keeps the environment, so the library is loaded into the shell of the other user.
 fn another_user_s_shell(stage: &Stage) {
     if !rustix::process::getuid().is_root() {
-        // Without root there is nobody to become without a password: that refusal is what is compared.
+        // Without root, su needs a password, so the two sides are compared by its refusal.
         stage.program("su").args(["nobody", "-c", "id"]).uncovered().run().note();
         return;
     }
@@ -39,7 +40,7 @@ fn static_programs(stage: &Stage) {
     let flags: [(&str, &[&str]); 3] = [
         ("plain_copy", &["-static"]),
         ("plain_copy", &["-static-pie", "-fPIE"]),
-        // As a Go binary: its own start, raw system calls, its own threads.
+        // Like a Go binary: an entry point of its own, raw system calls, and its own threads.
         (
             "without_libc",
             &["-static", "-nostdlib", "-nostartfiles", "-ffreestanding", "-fno-stack-protector"],
@@ -51,15 +52,16 @@ fn static_programs(stage: &Stage) {
         let driver = stage.driver(driver, flags);
         stage.program(&driver).args(["in", "out"]).uncovered().run().note().ok();
         stage.program("cmp").args(["in", "out"]).run().note().ok();
-        // And started by a program that has the library.
+        // The program is also started by a program into which the library is loaded.
         let script = format!("{} in out && cmp in out && rm out", driver.display());
         stage.program("sh").args(["-c", &script]).run().note().ok();
     }
     stage.note_tree();
 }
 
-/// A set-uid copy of a program of ours: as user and as owner, the loader leaves the library out. (Where the
-/// folder is mounted nosuid, or nobody is root, it runs as the user, which must be the same as well.)
+/// A set-uid copy of a program of these tests: the loader leaves the library out when user and owner differ.
+/// Where the folder is mounted nosuid, or the tests do not run as root, it runs as the user, and both sides
+/// must be equal as well.
 fn set_uid_of_our_own(stage: &Stage) {
     let driver = stage.driver("plain_copy", &[]);
     stage.write("in", "text of the owner's\n");
