@@ -248,8 +248,8 @@ pub(crate) fn make_channel(
     let left = || end.saturating_duration_since(Instant::now());
     let (here, there) = socket_pair().map_err(link)?;
     let channel = options.channel(session.depth_max, session.arena_bytes_max)?.greeting_limit(left());
-    // Each end waits for the other's hello message. This end's must lie in the socket before the server
-    // receives it, so another thread performs the handshake.
+    // Each end waits for the other's hello message. This end's message must have been sent before the server
+    // receives the socket, so another thread performs the handshake.
     let greeting = thread::Builder::new()
         .name("bywash-greeting".into())
         .spawn(move || bywash_channel::Client::over(here, &channel))

@@ -57,11 +57,12 @@ impl Path {
 /// Reaction of a client or queue to the death of its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reconnect {
-    /// Every request in flight ends with [`Error::Gone`], and so does every later one.
+    /// Every request in flight ends with [`Error::Gone`], and so does every later one. A compare-and-write in
+    /// flight ends with [`Error::Unknown`].
     #[default]
     No,
     /// Tries to connect again for this time. Then opens the volumes again, and submits again every request
-    /// that was not completed.
+    /// that was not completed, except a compare-and-write, which ends with [`Error::Unknown`].
     Within(Duration),
 }
 

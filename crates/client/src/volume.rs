@@ -15,7 +15,8 @@ use std::time::Instant;
 
 /// Greatest number of bytes of one request over the channel; a longer call is several requests.
 const PART: usize = 1 << 20;
-/// Divisor of the size of the arena: one request takes at most one such part, so that several threads have room.
+/// Divisor of the size of the arena: one request takes at most one such part, so that several threads have
+/// room.
 const PARTS_OF_ARENA: usize = 4;
 
 /// An open volume. Clones are the same volume, and threads may share it; dropping the last clone gives the
@@ -32,11 +33,10 @@ const PARTS_OF_ARENA: usize = 4;
 /// # When the server dies
 ///
 /// Where the client connects again ([`crate::Reconnect`]), requests that were not completed are submitted
-/// again. That is correct, since requests in flight have no order: a write by another client since then may
+/// again. This is correct, since requests in flight have no order: a write by another client since then may
 /// count as earlier or as later. Compare-and-write is different, and ends with [`Error::Unknown`]. A volume
 /// in the server's memory is empty after its server has died. Accesses to a mapped volume do not involve the
 /// server, so only [`Volume::flush`], and one in 1024 other accesses, detects its death.
-/// mapped asks nobody, so that the end of the server is seen by [`Volume::flush`] and, elsewhere, by every 1024th access.
 #[derive(Clone, Debug)]
 pub struct Volume(Arc<Opened>);
 
@@ -134,7 +134,8 @@ impl Volume {
     #[inline]
     pub fn read_at(&self, to: &mut [u8], offset: u64) -> Result<(), Error> {
         let in_memory = self.0.mapped(Need::Read, "read", offset, to.len() as u64, |grant, memory| {
-            // SAFETY: a slice of the program's; no reference leads into the mapped memory.
+            // SAFETY: the slice is valid for writing its length, and cannot overlap mapped memory, to which
+            // no reference points.
             unsafe { memory.read(offset, to.as_mut_ptr(), to.len()) };
             grant.confirm_read()
         });
@@ -328,7 +329,8 @@ impl Client {
         let opened: Vec<&Opened> = pieces.iter().map(|piece| &*piece.volume.0).collect();
         let ranges: Vec<(u64, usize)> = pieces.iter().map(|piece| (piece.offset, piece.to.len())).collect();
         self.many(Opcode::ReadMany, false, &opened, &ranges, |at, how| match how {
-            // SAFETY: a slice of the program's; no reference leads into the mapped memory.
+            // SAFETY: the piece's slice is valid for writing its length, and cannot overlap mapped memory, to
+            // which no reference points.
             Bytes::Mapped(memory, offset) => unsafe {
                 memory.read(offset, pieces[at].to.as_mut_ptr(), pieces[at].to.len());
             },

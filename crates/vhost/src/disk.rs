@@ -176,8 +176,7 @@ impl<M: Medium> Disk<M> {
             return;
         }
         if let Some(descriptor) = self.medium.descriptor() {
-            // Whether poll(2) fails or times out does not matter: the caller reaps the medium next in any
-            // case.
+            // The result of poll(2) does not matter: the caller reaps the medium next in any case.
             let _ = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&LOOK));
         }
     }

@@ -64,7 +64,7 @@ pub(crate) struct Broken;
 pub(crate) enum Next {
     /// The chain that begins with this descriptor, which may be invalid.
     Chain(Head),
-    /// As many chains are in flight as the ring has entries; another can be taken after one was returned.
+    /// The number of chains in flight equals the ring's entries: another can be taken after one was returned.
     Busy,
     /// The ring is empty, and the guest will notify when it adds a chain.
     Nothing,

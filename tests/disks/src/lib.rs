@@ -10,8 +10,8 @@
 //! ```
 //!
 //! - [`LoopDevice`]: a block device over a temporary file
-//! - [`FileSystem`]: a file system on a temporary file, mounted for the thread that made it and for the programs that it
-//!   starts afterwards
+//! - [`FileSystem`]: a file system on a temporary file, mounted for the thread that made it and for the
+//!   programs that it starts afterwards
 //!
 //! Invariant: no destructor needs to run. A loop device is set to detach when its last descriptor closes, and
 //! this process holds one. A file system is mounted in a mount namespace of the thread's own, which the
@@ -49,7 +49,8 @@ impl LoopDevice {
         let made = tool(Command::new("losetup").args(["--find", "--show"]).arg(image.path()))?;
         let path = PathBuf::from(made.trim());
         let open = File::open(&path);
-        // The device is in use, so that it stays until the descriptor closes (losetup(8), lazy device loop destruction).
+        // The device is in use, so it stays attached until the descriptor closes (losetup(8), lazy device
+        // loop destruction).
         tool(Command::new("losetup").arg("--detach").arg(&path))?;
         let open = open.map_err(|error| format!("cannot open {}: {error}", path.display()))?;
         Ok(LoopDevice { path, _open: open, _image: image })
@@ -61,8 +62,8 @@ impl LoopDevice {
     }
 }
 
-/// A mounted file system on a temporary file. The thread that makes it leaves the mount namespace that it shared with
-/// the rest of its process; other threads do not see the mount.
+/// A mounted file system on a temporary file. The thread that makes it leaves the mount namespace that it
+/// shared with the rest of its process; other threads do not see the mount.
 #[derive(Debug)]
 pub struct FileSystem {
     at: PathBuf,
@@ -109,8 +110,8 @@ impl FileSystem {
 
 impl Drop for FileSystem {
     fn drop(&mut self) {
-        // A program that still uses the file system keeps it until that program ends. An error is ignored, since
-        // the kernel unmounts everything with the namespace.
+        // A program that still uses the file system keeps it until that program ends. An error is ignored,
+        // since the kernel unmounts everything with the namespace.
         let _ = rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::DETACH);
     }
 }

@@ -104,7 +104,7 @@ impl Shared {
         let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(SLEEP.subsec_nanos()) };
         let mut polled = vec![PollFd::new(&self.wake, PollFlags::IN)];
         polled.extend(descriptor.map(|descriptor| PollFd::new(descriptor, PollFlags::IN)));
-        // Whether poll(2) fails or times out does not matter: the thread looks at the queue in any case.
+        // The result of poll(2) does not matter: the thread looks at the queue in any case.
         let _ = poll(&mut polled, Some(&limit));
         let _ = read(&self.wake, &mut [0u8; 8]);
     }

@@ -7,10 +7,10 @@
 //!                   └─ channel: slot, arena, ring ──► server ──► ring ─┘
 //! ```
 //!
-//! A request to a mapped volume is carried out when it is submitted. Whether it counts is found out when it,
-//! or an earlier one, is reaped: one fence, and one look at each grant, serve all requests that are ready by
-//! then. A request to another volume takes a slot, whose number is the user data of its request over the
-//! channel.
+//! A request to a mapped volume is carried out when it is submitted. When this or an earlier request is
+//! reaped, the queue finds out whether the request counts: one fence, and one look at each grant, serve all
+//! requests that are ready by then. A request to another volume takes a slot, whose number is the user data
+//! of its request over the channel.
 //!
 //! Invariant: a submitted request is either in `ready` or in a slot until it is reaped. Together these are
 //! never more than the depth.

@@ -36,7 +36,8 @@ impl Queue {
         if let Some(memory) = &grant.memory {
             let mut room = room;
             let (to, length) = room.place();
-            // SAFETY: as many bytes, of the arena or of the program's own, and so in no mapped grant.
+            // SAFETY: `to` has `length` bytes, of the arena or of the program's own memory; neither overlaps
+            // a mapped grant.
             unsafe { memory.read(offset, to, length) };
             self.is_done(user_data, Outcome::Read(volume.index), Some(room));
             return Ok(());

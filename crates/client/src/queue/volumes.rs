@@ -111,7 +111,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Returns true if a volume is mapped now. That may change when [`Queue::reconnects`] does.
+    /// Returns true if a volume is mapped now. The answer may change when [`Queue::reconnects`] does.
     #[inline]
     pub fn is_mapped(&self, volume: VolumeId) -> bool {
         self.granted(volume).is_some_and(|grant| grant.memory.is_some())

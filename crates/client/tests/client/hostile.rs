@@ -206,7 +206,8 @@ fn lies_about_chunks_are_errors() {
         drop(client);
         liar.end();
     }
-    // The second reply names another chunk size, by which the two chunks mapped already would have 2^64 bytes.
+    // The second reply names another chunk size, by which the two chunks mapped already would have 2^64
+    // bytes.
     let mut answers = vec![
         (chunks(1 << 63, 1), vec![whole()]),
         (chunks(4096, 25), vec![memory(4096, FIXED), memory(4096, FIXED)]),
