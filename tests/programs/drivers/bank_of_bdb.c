@@ -3,8 +3,8 @@
  *
  *   make ENV                      an environment with transactions and 500 accounts
  *   transfer ENV sync|nosync SEED transfers until it is killed
- *   sum ENV                       prints what the balances add up to, and checks the history against them
- *   count ENV                     prints how many transfers were committed
+ *   sum ENV                       prints the sum of the balances, and checks the history against the accounts
+ *   count ENV                     prints the number of committed transfers
  *   fill FILE btree|hash SEED     no environment, no transactions: random puts, gets and deletes
  *
  * Every failure but a deadlock ends the program with status 1.

@@ -25,14 +25,14 @@
 
 enum { PAGE = 4096, PAGES = 16, PIECE = 100 };
 
-static unsigned char *barrier;		/* read-only until a fault says that a page is written */
+static unsigned char *barrier;		/* pages that become writable at their first fault */
 static volatile int barrier_faults;
 static sigjmp_buf back;
 static volatile sig_atomic_t leave;	/* leave the next fault by siglongjmp */
 static void *volatile fault_address;
 static volatile int fault_signal;
 static int fd;
-static unsigned char *shadow;		/* what the file must hold, also for children */
+static unsigned char *shadow;		/* expected contents of the file, shared with children */
 enum { BYTES = PAGES * PAGE };
 
 static void must(int ok, const char *what)
@@ -84,7 +84,7 @@ static void says_whose(void)
 	}
 }
 
-/* Small pieces of the file, over and over. */
+/* Writes and reads small pieces of the file, many times, and checks what it has read. */
 static void work(unsigned seed)
 {
 	unsigned char piece[PIECE];
@@ -110,7 +110,7 @@ static void write_barrier(void)
 	for (int page = 0; page < PAGES; page += 2)
 		((volatile unsigned char *)barrier)[page * PAGE + 5] = 1;
 	work(1);
-	/* The kernel stores into a protected page for nobody: EFAULT, and no signal. */
+	/* The kernel does not store into a protected page: pread fails with EFAULT, and no signal is raised. */
 	ssize_t got = pread(fd, barrier + PAGE + 7, PIECE, 0);
 	printf("barrier faults %d, pread into a protected page %zd %s\n", barrier_faults, got,
 	       got < 0 ? strerror(errno) : "");
@@ -160,7 +160,7 @@ static void behind_the_end(const char *name)
 	}
 	must(fault_signal == SIGBUS && fault_address == map + 2 * PAGE + 8, "the SIGBUS");
 	printf("SIGBUS behind the end\n");
-	/* The same for read and write, which the kernel ends without a signal. */
+	/* System calls meet the same end of the file without a signal: 0 bytes, or EFAULT. */
 	printf("pread behind the end %zd, ", pread(file, shadow, 0, 2 * PAGE));
 	printf("read from a mapping that lost its file %zd\n", pwrite(fd, map + 2 * PAGE, PIECE, 0));
 	must(close(file) == 0 && unlink(other) == 0, "close");

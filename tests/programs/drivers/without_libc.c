@@ -19,7 +19,7 @@ static long call(long number, long a, long b, long c, long d)
 
 __asm__(".globl _start\n_start:\n mov %rsp, %rdi\n and $-16, %rsp\n call begin\n");
 
-/* In the new thread there is nothing to return to: it goes straight to `second`. */
+/* The new thread's stack is empty, so the thread calls `second`, which never returns. */
 static long start_thread(long flags, char *stack)
 {
 	long result;

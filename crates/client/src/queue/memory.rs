@@ -189,8 +189,7 @@ pub(super) enum Keep {
     /// Nothing: the request has no memory, or a buffer of the arena that the queue allocated itself.
     #[default]
     Nothing,
-    /// Nothing either, but the request's buffer of the arena is the program's, and is returned with the
-    /// completion.
+    /// Nothing, since the request's buffer of the arena is the program's, and the completion returns it.
     Buffer,
     /// The program's memory, to which the bytes of a read are copied.
     Own(Vec<u8>),

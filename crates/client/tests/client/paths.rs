@@ -367,8 +367,8 @@ fn pieces_go_straight_to_mapped_memory_and_nowhere_else() {
         assert_eq!(done.user_data, number);
     }
     assert!(from == to);
-    // A request of pieces is confirmed when it is reaped, like all others. SAFETY: the vector `from` lives,
-    // and nobody else accesses it, until the request was submitted.
+    // A request of pieces is confirmed when it is reaped, like all others.
+    // SAFETY: the vector `from` lives, and nobody else accesses it, until the request was submitted.
     unsafe { queue.write_from_pieces(fast, 0, written.into_iter(), 5) }.unwrap();
     bench.world.revoke("fast");
     assert!(matches!(queue.reap().unwrap().outcome, Err(Error::Revoked { .. })));
