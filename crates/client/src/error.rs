@@ -160,7 +160,7 @@ pub enum Error {
     NotMapped {
         /// Name of the volume.
         volume: Arc<str>,
-        /// Reason why it cannot.
+        /// Reason why the volume cannot be mapped.
         why: String,
     },
     /// The arena is too small ever to allocate so many bytes.

@@ -193,7 +193,7 @@ impl<M: Medium + 'static> Frontend<M> {
     /// Shuts the connection down, so that the thread stops waiting for the frontend.
     pub(crate) fn shut_down(&self) {
         if let Some(socket) = &*lock(&self.socket) {
-            // It fails if the frontend has already disconnected.
+            // The shutdown fails if the frontend has already disconnected.
             let _ = socket.shutdown(std::net::Shutdown::Both);
         }
     }

@@ -121,7 +121,7 @@ impl Record {
     /// Returns the chains that the earlier server of this ring took and did not return, in the order in which
     /// it took them. `used` is the ring's used index.
     pub(crate) fn left(&mut self, used: u16) -> Vec<u16> {
-        // The earlier server may have added chains to the used ring and died before it recorded that here.
+        // The earlier server may have added chains to the used ring and died before it updated the record.
         let mut head = self.half(LAST_AT);
         for _ in 0..used.wrapping_sub(self.half(USED_AT)).min(self.entries) {
             let Some(at) = self.state(head) else { break };
@@ -230,7 +230,7 @@ mod tests {
         before.take(4);
         before.take(6);
         before.give_back(6, || Ok::<u16, ()>(9)).unwrap();
-        // The first server dies before it adds the chain to the used ring, the second one after that.
+        // The first server dies before it has added chain 4 to the used ring, the second server after that.
         before.give_back(4, || NOTHING).unwrap_err();
         assert_eq!(record(&file).left(9), [4]);
         before.give_back(4, || NOTHING).unwrap_err();

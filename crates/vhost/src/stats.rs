@@ -9,7 +9,7 @@ pub struct Stats {
     pub frontends: u64,
     /// Number of requests of guests.
     pub requests: u64,
-    /// Number of those requests that an earlier server had left in flight.
+    /// Number of requests in `requests` that an earlier server had left in flight.
     pub resumed: u64,
     /// Number of requests that were not passed to the medium: malformed, out of range, or of an unknown type.
     pub refused: u64,

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 /// of a server keep resources that its successor needs.
 ///
 /// # Panics
-/// If one of them does not end within 20 s.
+/// If one of these processes does not end within 20 s.
 pub fn kill_tree(root: u32) {
     let family: Vec<OwnedFd> = tree(root).into_iter().filter_map(hold).collect();
     for process in &family {

@@ -192,7 +192,7 @@ impl<'stage> Running<'stage> {
 
     fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() && has_ended(self.child.id()) {
-            // Other processes of the program's group end with it.
+            // The other processes of the program's group must not outlive the program.
             kill_group(self.child.id());
             self.ended = Some(self.child.wait().expect("a child can be waited for"));
         }

@@ -24,7 +24,7 @@ fn job<'a>(stage: &'a Stage, engine: &str, pattern: &str) -> Program<'a> {
     job_of(stage, engine, pattern, ALL_SIZES)
 }
 
-/// Makes such a job with blocks of `sizes`.
+/// Makes a job that writes blocks of `sizes` and then reads and verifies them.
 fn job_of<'a>(stage: &'a Stage, engine: &str, pattern: &str, sizes: &str) -> Program<'a> {
     let seed = stage.seed().below(1 << 30);
     let mut fio =

@@ -53,7 +53,7 @@ fn what_was_confirmed_is_in_what_others_see() {
         for number in oldest..=confirmed {
             let at = (number % (BYTES / 512) * 512) as usize;
             let there = number_at(&contents, at);
-            // The write that failed with the revocation may have overwritten it.
+            // The write that failed with the revocation may have overwritten the block.
             assert!(there == number || there == confirmed + 1, "block {number} of {confirmed} is {there}");
         }
         assert!(matches!(volume.read_at(&mut [0; 512], 0), Err(Error::Revoked { .. })));

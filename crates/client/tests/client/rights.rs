@@ -107,7 +107,7 @@ fn what_cannot_be_opened_says_why() {
 fn what_is_dropped_is_given_back() {
     let bench = Bench::new();
     let client = Client::connect(&bench.socket, options(Choice::Automatic)).unwrap();
-    // These are more grants than can be open at a time.
+    // The loop opens more grants than can be open at a time, so dropped ones must be given back.
     for _ in 0..200 {
         client.open("fast", Access::ReadWrite).unwrap();
     }

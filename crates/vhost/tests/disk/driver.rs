@@ -202,7 +202,7 @@ impl Driver {
     /// Waits until `count` requests were returned, woken by calls, and returns their slots in order.
     pub fn wait(&mut self, count: u16) -> Vec<u16> {
         let end = Instant::now() + LIMIT;
-        // Asks for a notification after the last of them (virtio 1.2, 2.7.7.1).
+        // Asks for a notification after the last of the `count` requests (virtio 1.2, 2.7.7.1).
         let last = self.seen.wrapping_add(count - 1);
         self.put(0x2004 + 2 * u64::from(ENTRIES), &last.to_le_bytes());
         std::sync::atomic::fence(Ordering::SeqCst);
