@@ -1,4 +1,6 @@
 //! Operations that the server allows only to its administrators: the user that it runs as, and root.
+//!
+//! Called by programs of administrators, such as the command line.
 
 use crate::client::Client;
 use crate::error::Error;

@@ -20,6 +20,8 @@
 //!
 //! Invariant: while a thread waits for a completion, either the reaper is with a thread that returns it
 //! within its timeout, or a woken thread is about to take it. So no thread hangs, whichever thread gives up.
+//!
+//! Called by `volume` for each request over the channel; `client` makes the channel.
 
 use crate::error::Error;
 use crate::options::Interrupt;

@@ -1,5 +1,8 @@
 //! A connection to a device server that all threads of a program share, and its replacement after the server
 //! died.
+//!
+//! Invariant: a connection that has ended is replaced once, however many threads find it ended. Called by
+//! programs, and by `volume` for each call that needs a connection.
 
 use crate::calls::Calls;
 use crate::error::Error;

@@ -1,4 +1,6 @@
 //! The encoding of a request for the channel, and the meaning of its completion.
+//!
+//! Called by `volume` and `queue`.
 
 use crate::error::Error;
 use crate::session::Grant;

@@ -6,6 +6,8 @@
 //!
 //! Invariant: nothing that the server says is trusted. Numbers are checked against their ranges, and files
 //! against the size and the seals that they must have, before anything is mapped.
+//!
+//! Called by `client`, `volume` and `queue`.
 
 use crate::error::Error;
 use crate::mapped::{Mapped, Notices, fence_behind_reads};

@@ -16,6 +16,8 @@
 //!
 //! The boundaries between descriptors have no meaning (2.7.4): the first 16 readable bytes are the head, and
 //! the last writable byte is the status.
+//!
+//! Called by `request`, `disk`, `messages` and `export`.
 
 use crate::error::Error;
 use crate::medium::Geometry;

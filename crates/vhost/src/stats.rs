@@ -1,4 +1,6 @@
 //! Counters of a disk's work.
+//!
+//! Written by `disk` and `export`, read through [`crate::Export::stats`].
 
 use bywash_sync::{AtomicU64, Ordering};
 

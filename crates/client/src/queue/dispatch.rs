@@ -1,4 +1,6 @@
 //! A thread that reaps a queue and passes each completion to a callback.
+//!
+//! Invariant: the thread calls back without holding the queue's lock, so that a callback can submit requests.
 
 use super::{Completion, Queue};
 use crate::error::Error;

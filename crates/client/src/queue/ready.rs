@@ -8,6 +8,8 @@
 //! Invariant: the ring never holds more requests than it has places, since no more than the depth are in
 //! flight. Adding and removing one costs some ten instructions; `benches/speed.rs` measures it within
 //! "mapped, queue".
+//!
+//! Called by the other modules of the queue.
 
 use super::memory::{Completion, Room};
 use crate::error::Error;

@@ -1,4 +1,7 @@
 //! Reaping the completions of a queue, and its reaction to the death of the server.
+//!
+//! Invariant: while the queue lives, each submitted request yields exactly one completion, even if the server
+//! dies. Called by programs and by `dispatch`.
 
 use super::Queue;
 use super::memory::{Buffer, Completion, Keep, Room};

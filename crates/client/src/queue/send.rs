@@ -1,4 +1,7 @@
 //! Submission over the channel: a request takes a slot, whose number its completion carries as user data.
+//!
+//! Invariant: a slot is either free or holds one request that the channel carries. Called by `submit` and
+//! `many`; `reap` uses the helper functions.
 
 use super::memory::{Buffer, Keep, NotSubmitted, Room};
 use super::ready::Outcome;
