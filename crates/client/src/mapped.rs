@@ -12,21 +12,21 @@
 //! reference points into it: bytes are copied in and out.
 //!
 //! *An access counts only if the grant is still valid after it* (see [`bywash_protocol::notices`]). To revoke
-//! a grant, the server stores the grant's word, and only then copies the memory to its new location. So
+//! a grant, the server stores the grant's word, and only then copies the memory to its new location. Each
+//! side does three steps:
 //!
 //! ```text
 //!     a write here     store the bytes      | light fence | load the word
 //!     the server       store the word       | heavy fence | load the bytes, to copy them
 //! ```
 //!
-//! and at least one of the two sees what the other stored: if the client still loads the old word, the
+//! At least one of the two then sees what the other stored: if the client still loads the old word, the
 //! server's copy contains the bytes. The server's fence reaches the processors of every process that has
 //! registered for such fences ([`bywash_sync::prepare_shared_fences`]). The light fence here then only has to
 //! keep the compiler from reordering. Where the kernel has no such fence, the light one is a full fence, the
 //! most expensive kind; so a queue makes one for all that it does between two reaps. A read only needs its
 //! bytes loaded before the word: a valid word then proves that the bytes were the volume's while the grant
 //! was valid, before any other memory replaced them.
-//!
 //! Invariant: only files that cannot shrink are mapped, so no access to a chunk hits a file's end. Called by
 //! `session`, which maps, and by `volume` and `queue`, which copy.
 

@@ -100,12 +100,12 @@ impl OnVolume {
         let (queue, volume) = (&mut self.queue, self.volume);
         let places = pieces.iter().map(|piece| (piece.base(), piece.bytes()));
         match operation {
-            // SAFETY: the request's owner keeps the pieces mapped during this call, no reference points into
-            // guest memory, and guest memory is not a mapped volume.
+            // SAFETY: the request's owner keeps the pieces mapped during this call, at other addresses than a
+            // volume, and no reference points into guest memory.
             Operation::Read if is_mapped => unsafe { queue.read_to_pieces(volume, offset, places, number) },
             Operation::Write | Operation::WriteDurable if is_mapped => {
-                // SAFETY: the owner keeps the pieces mapped during this call, and guest memory is not a
-                // mapped volume. A mapped volume is the server's memory, so its writes need no flush.
+                // SAFETY: the owner keeps the pieces mapped during this call, at other addresses than a
+                // volume. A mapped volume is the server's memory, so its writes need no flush.
                 unsafe { queue.write_from_pieces(volume, offset, places, number) }
             }
             Operation::Read => {
