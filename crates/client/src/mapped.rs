@@ -27,6 +27,7 @@
 //! most expensive kind; so a queue makes one for all that it does between two reaps. A read only needs its
 //! bytes loaded before the word: a valid word then proves that the bytes were the volume's while the grant
 //! was valid, before any other memory replaced them.
+//!
 //! Invariant: only files that cannot shrink are mapped, so no access to a chunk hits a file's end. Called by
 //! `session`, which maps, and by `volume` and `queue`, which copy.
 
