@@ -1,6 +1,7 @@
-//! What a client and a device server say to each other over a channel: [version 1](crate::VERSION), and every byte of it.
+//! Byte layout of requests and completions between a client and a device server: [version 1](crate::VERSION).
 //!
-//! A request of a channel has an opcode, flags, six arguments and a buffer (`bywash_channel::layout`). Here they mean
+//! A channel's request has an opcode, flags, six arguments and a buffer (`bywash_channel::layout`). In this
+//! protocol they mean:
 //!
 //! ```text
 //!     opcode            flags   arguments                  buffer
@@ -16,41 +17,43 @@
 //!     a piece, 24 bytes:  grant u64 | offset u64 | length u64      little-endian
 //! ```
 //!
-//! *offset* and *length* are bytes within the grant, multiples of the device's logical block. Arguments that are not named
-//! are 0. A request of many pieces is one request: its pieces are checked before any of them is begun, and it has one
-//! status; where that is a refusal, its value is the number of the piece that was refused. Else the value is the number
-//! of bytes.
+//! *offset* and *length* are in bytes within the grant, and multiples of the device's logical block.
+//! Arguments that the table does not name are 0. A request with several pieces is one request: the server
+//! checks all pieces before it begins any of them, and sends one status. If the server refuses a piece, the
+//! completion's value is the index of this piece; otherwise the value is a number of bytes.
 //!
-//! *Order.* Requests that are under way at a time are done in any order, and overlapping ones may be mixed block by block.
-//! Who needs an order waits for the completion. *Durability.* A write is durable when it was completed with FUA, or when
-//! a flush of its grant has completed that was submitted after the write had completed. A block is never torn.
+//! *Order.* Devices may carry out requests in flight in any order, and may interleave overlapping requests
+//! block by block. A client that needs an order waits for the completion of the earlier request.
+//! *Durability.* A write is durable after its completion if it had the flag FUA. Any other write is durable
+//! after the completion of a flush of its grant that was submitted after the write's completion. A single
+//! block is never torn.
 
 use thiserror::Error;
 
-/// What is asked.
+/// Operation that a request asks the server to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
-    /// Bytes of a grant.
+    /// Reads bytes of a grant.
     Read = 1,
-    /// To change bytes of a grant.
+    /// Writes bytes of a grant.
     Write = 2,
-    /// That what was written is durable.
+    /// Makes completed writes of a grant durable.
     Flush = 3,
-    /// That what the bytes were is of no matter any more.
+    /// Tells the device that a range's contents are no longer needed (TRIM, deallocate).
     Discard = 4,
-    /// To change bytes to zeroes.
+    /// Writes zeros to a range of a grant.
     WriteZeroes = 5,
-    /// To change bytes if they are what is expected.
+    /// Writes a block if the block's contents equal the expected bytes.
     CompareAndWrite = 6,
-    /// Bytes of several grants.
+    /// Reads ranges of one or more grants.
     ReadMany = 7,
-    /// To change bytes of several grants.
+    /// Writes ranges of one or more grants.
     WriteMany = 8,
 }
 
 impl Opcode {
-    /// All of them.
+    /// All opcodes, in the order of their numbers.
     pub const ALL: [Opcode; 8] = [
         Opcode::Read,
         Opcode::Write,
@@ -62,7 +65,7 @@ impl Opcode {
         Opcode::WriteMany,
     ];
 
-    /// Of a request; none if there is no such.
+    /// Returns the opcode with this number, or `None` if this version defines none.
     #[inline]
     pub fn of(number: u8) -> Option<Opcode> {
         Some(match number {
@@ -78,61 +81,62 @@ impl Opcode {
         })
     }
 
-    /// Whether it changes anything.
+    /// Returns true if the operation changes the volume's contents.
     pub fn writes(self) -> bool {
         !matches!(self, Opcode::Read | Opcode::ReadMany | Opcode::Flush)
     }
 
-    /// Whether it may be asked to be durable when it completes.
+    /// Returns true if a request with this opcode may carry the flag [`FUA`].
     fn takes_fua(self) -> bool {
         matches!(self, Opcode::Write | Opcode::WriteZeroes | Opcode::CompareAndWrite | Opcode::WriteMany)
     }
 
-    /// Whether it has pieces in its buffer.
+    /// Returns true if the request's buffer begins with encoded pieces.
     fn is_many(self) -> bool {
         matches!(self, Opcode::ReadMany | Opcode::WriteMany)
     }
 }
 
-/// Durable when it completes.
+/// Request flag: the operation is durable when it completes (force unit access).
 pub const FUA: u8 = 1;
-/// Pieces of a request at most: a transaction's log and its pages.
+/// Greatest number of pieces of a request: enough for a transaction's log and its pages.
 pub const PIECES_MAX: usize = 32;
-/// Of one.
+/// Size of an encoded piece, in bytes.
 pub const PIECE_BYTES: usize = 24;
 
-/// How a request ended, as the channel's status: 0, or what errno(3) has for it.
+/// Completion status of a request: 0, or an error number of Linux (errno(3)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Status {
-    /// Done.
+    /// The request succeeded.
     Done = 0,
-    /// The grant does not allow it (EACCES).
+    /// The grant does not allow the operation (EACCES).
     Denied = 13,
-    /// There is no such grant (EBADF).
+    /// The grant does not exist (EBADF).
     NoGrant = 9,
-    /// There was one, and it has been revoked (ESTALE).
+    /// The grant existed and was revoked (ESTALE).
     Revoked = 116,
-    /// Beyond the end of the grant (ENXIO).
+    /// The range reaches beyond the end of the grant (ENXIO).
     OutOfBounds = 6,
-    /// Malformed: opcode, flags, alignment, lengths (EINVAL).
+    /// The request is malformed: opcode, flags, alignment or lengths (EINVAL).
     Malformed = 22,
     /// The device failed (EIO).
     Failed = 5,
-    /// The device has no room (ENOSPC).
+    /// The device has no space left (ENOSPC).
     NoSpace = 28,
-    /// The device did not answer in time (ETIMEDOUT).
+    /// The device did not complete the request before the timeout (ETIMEDOUT).
     TimedOut = 110,
-    /// The bytes were not what was expected (EILSEQ).
+    /// The block's contents differ from the expected bytes of a compare-and-write (EILSEQ).
     Differs = 84,
-    /// This device does not do that (EOPNOTSUPP).
+    /// The device does not support the operation (EOPNOTSUPP).
     NotSupported = 95,
-    /// The device has it in too many pieces (E2BIG); the value is how many bytes from its offset on can be had in one.
+    /// The range lies in too many extents of the device (E2BIG). The completion's value is the number of
+    /// bytes, counted from the offset, that one request can cover.
     Scattered = 7,
 }
 
 impl Status {
-    /// All of them.
+    /// All statuses.
     pub const ALL: [Status; 12] = [
         Status::Done,
         Status::Denied,
@@ -148,25 +152,25 @@ impl Status {
         Status::Scattered,
     ];
 
-    /// Of a completion; none if this version has no such.
+    /// Returns the status with this number, or `None` if this version defines none.
     pub fn of(number: u16) -> Option<Status> {
         Status::ALL.into_iter().find(|status| *status as u16 == number)
     }
 }
 
-/// A range of a grant.
+/// Range of a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
-    /// Which grant.
+    /// Number of the grant.
     pub grant: u64,
-    /// Where in it, in bytes.
+    /// Offset within the grant, in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// Length of the range, in bytes.
     pub length: u64,
 }
 
 impl Piece {
-    /// As it lies in a buffer.
+    /// Encodes the piece as it is stored in a request's buffer: three little-endian words.
     pub fn to_bytes(self) -> [u8; PIECE_BYTES] {
         let mut bytes = [0; PIECE_BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip([self.grant, self.offset, self.length]) {
@@ -175,7 +179,7 @@ impl Piece {
         bytes
     }
 
-    /// Out of a buffer, from a copy of it.
+    /// Decodes a piece from a copy of a request's buffer.
     pub fn of_bytes(bytes: &[u8; PIECE_BYTES]) -> Piece {
         let word = |at: usize| {
             let mut word = [0; 8];
@@ -186,56 +190,58 @@ impl Piece {
     }
 }
 
-/// What a request asks for, as far as its own fields say.
+/// Decoded form of a request's own fields: opcode, flags, arguments and buffer length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// What.
+    /// Operation to carry out.
     pub opcode: Opcode,
-    /// Whether durable when it completes.
+    /// True if the operation must be durable when it completes.
     pub fua: bool,
-    /// Of which range; of several in one request nothing but their number, as `length`.
+    /// Range of the operation. For a request of several pieces, `length` is the number of pieces and the
+    /// other fields are 0.
     pub piece: Piece,
-    /// Bytes of the buffer before its data: the pieces.
+    /// Size of the encoded pieces at the beginning of the buffer, in bytes; 0 for requests of one range.
     pub head: usize,
-    /// Bytes of data in the buffer; of many pieces, those behind the head.
+    /// Number of data bytes in the buffer, behind the encoded pieces if there are any.
     pub data: u64,
 }
 
-/// Why a request is malformed.
+/// Reason why a request is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
-    /// An opcode that this version has not.
+    /// The opcode is not defined in this version.
     #[error("there is no opcode {0}")]
     Opcode(u8),
-    /// Flags that the opcode does not take.
+    /// The opcode does not take one of the flags.
     #[error("{opcode:?} does not take flags {flags:#x}")]
     Flags {
-        /// Of which request.
+        /// Opcode of the request.
         opcode: Opcode,
-        /// All of them.
+        /// All flags of the request.
         flags: u8,
     },
-    /// An argument without a meaning is not 0.
+    /// An argument that the opcode does not use is not 0; the number is the argument's index.
     #[error("argument {0} means nothing here and is not 0")]
     Argument(usize),
-    /// No pieces, or too many.
+    /// The number of pieces is 0 or greater than [`PIECES_MAX`].
     #[error("{0} pieces in one request: there are 1 to {PIECES_MAX}")]
     Pieces(u64),
-    /// The buffer is not as long as what goes through it.
+    /// The buffer's length differs from the length that the arguments require.
     #[error("a buffer of {has} bytes, and {wants} are to pass it")]
     Buffer {
-        /// Its bytes.
+        /// Length of the buffer, in bytes.
         has: usize,
-        /// What the arguments say.
+        /// Length that the arguments require, in bytes.
         wants: u64,
     },
 }
 
-/// Reads a request's fields, which are a copy: nobody changes them any more.
+/// Decodes and checks a request's fields. The arguments must be a copy that no other process can change.
 ///
 /// # Errors
-/// What is malformed. Whether the grant allows it is another question.
-// Inlined, so that what it answers stays in registers.
+/// The [`Malformed`] variant that names the first field that is wrong. This function does not check grants:
+/// the server does that later.
+// Inlined, so that the result stays in registers.
 #[inline]
 pub fn asked(opcode: u8, flags: u8, arguments: &[u64; 6], buffer: usize) -> Result<Asked, Malformed> {
     let opcode = Opcode::of(opcode).ok_or(Malformed::Opcode(opcode))?;
@@ -270,7 +276,7 @@ pub fn asked(opcode: u8, flags: u8, arguments: &[u64; 6], buffer: usize) -> Resu
     }
 }
 
-/// Which argument behind the first so many is not 0.
+/// Finds the first argument that is not 0 among those that the opcode does not use (`meaning` and above).
 #[cold]
 fn no_meaning(arguments: &[u64; 6], meaning: usize) -> Malformed {
     let number = (meaning..arguments.len()).find(|number| arguments[*number] != 0);

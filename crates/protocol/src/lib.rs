@@ -1,4 +1,4 @@
-//! What a client and a device server say to each other.
+//! Messages and layouts that a client and a device server exchange.
 //!
 //! ```text
 //!                     control socket: messages, descriptors               (rarely)
@@ -9,10 +9,12 @@
 //!                     notices: which grants were taken back
 //! ```
 //!
-//! A client connects to the server's socket (a Unix socket of sequenced packets), and is then known by what the kernel
-//! says of it. Over the socket it opens grants and asks for its channel, each by one [`Ask`], which has one [`Answer`].
-//! Then it reads and writes by requests over the channel ([`layout`]), or in chunks of the medium that it has mapped.
-//! The connection is the client: when it ends, all that the client had goes with it.
+//! A client connects to the server's socket (a Unix socket of sequenced packets). The server identifies the
+//! client by the credentials that the kernel reports. Over the socket the client opens grants and sets up its
+//! channel, each by one [`Ask`], to which the server sends one [`Answer`]. Then the client reads and writes
+//! by requests over the channel ([`layout`]), or directly in chunks of a memory device that it has mapped.
+//! The connection stands for the client: when the connection ends, the server releases everything that the
+//! client held.
 //!
 //! ```
 //! use bywash_protocol::{Access, Ask};
@@ -23,12 +25,12 @@
 //! assert_eq!(Ask::of_bytes(&bytes), Ok(ask));
 //! ```
 //!
-//! - [`Ask`], [`Answer`], [`Refused`], [`Code`]: the messages of the socket
-//! - [`layout`]: requests over the channel, and how they end
-//! - [`notices`]: the page that says which grants were taken back
-//! - [`report`]: what a server tells of itself
+//! - [`Ask`], [`Answer`], [`Refused`], [`Code`]: the messages of the control socket
+//! - [`layout`]: requests over the channel and their completions
+//! - [`notices`]: the page that tells which grants were revoked
+//! - [`report`]: the server's reports on its state
 //!
-//! Invariant: pure; nothing here touches a socket or memory that is shared.
+//! Invariant: this crate only encodes and decodes; it uses no socket and no shared memory.
 
 #![forbid(unsafe_code)]
 
@@ -39,5 +41,5 @@ pub mod report;
 
 pub use message::{Access, Answer, Ask, Code, Granted, MESSAGE_BYTES_MAX, NotAMessage, Refused};
 
-/// The version of all this, which the client says first.
+/// Version of the protocol, which the client sends in its hello message.
 pub const VERSION: u32 = 1;

@@ -1,30 +1,30 @@
-//! The messages of the control socket: JSON objects, one a packet, with descriptors where it is said.
+//! Messages of the control socket: JSON objects, one in each packet, some with descriptors attached.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Most bytes of a message.
+/// Greatest size of a message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// What a grant allows.
+/// Operations that a grant allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
-    /// Reading.
+    /// The grant allows reading.
     Read,
-    /// Writing.
+    /// The grant allows writing.
     Write,
-    /// Both.
+    /// The grant allows reading and writing.
     ReadWrite,
 }
 
 impl Access {
-    /// Whether one may read.
+    /// Returns true if the grant allows reading.
     pub fn reads(self) -> bool {
         self != Access::Write
     }
 
-    /// Whether one may write.
+    /// Returns true if the grant allows writing.
     pub fn writes(self) -> bool {
         self != Access::Read
     }
@@ -40,188 +40,200 @@ impl fmt::Display for Access {
     }
 }
 
-/// What a client asks. The first is [`Ask::Hello`].
+/// Control message of a client. The first message of a connection is [`Ask::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ask {
-    /// To be let in. Answer: [`Answer::Welcome`], with the page of [`crate::notices`] to be mapped for reading.
+    /// Introduces the client. Reply: [`Answer::Welcome`], with a descriptor of the page of
+    /// [`crate::notices`], which the client maps for reading.
     Hello {
-        /// What it speaks: [`crate::VERSION`].
+        /// Protocol version of the client: [`crate::VERSION`].
         version: u32,
-        /// What it calls itself, for people: 64 bytes at most.
+        /// Name that the client gives itself, shown to people: at most 64 bytes, no control characters.
         name: String,
     },
-    /// A grant by a volume's name. Answer: [`Answer::Granted`].
+    /// Opens a grant of a volume, by the volume's name. Reply: [`Answer::Granted`].
     Open {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
-        /// What is wanted.
+        /// Operations that the client wants to use.
         access: Access,
     },
-    /// A grant by the descriptor that comes with this, of a regular file or a block device. What its access mode is, the
-    /// grant allows. Answer: [`Answer::Granted`].
+    /// Opens a grant of a regular file or a block device, whose open descriptor is attached to this message.
+    /// The grant allows what the descriptor's access mode allows. Reply: [`Answer::Granted`].
     OpenDescriptor {},
-    /// To give a grant back. Answer: [`Answer::Done`], when no request by it is under way any more.
+    /// Closes a grant. Reply: [`Answer::Done`], when no request by this grant is in flight any more.
     Close {
-        /// Which.
+        /// Number of the grant.
         grant: u64,
     },
-    /// A channel over the socket that comes with this; the client's hello of the channel should be in it already.
-    /// Answer: [`Answer::Done`].
+    /// Sets up a channel over the socket whose descriptor is attached to this message. The client should have
+    /// sent its hello message of the channel through that socket already. Reply: [`Answer::Done`].
     Channel {},
-    /// Chunks of the medium behind a grant, from a number on. Answer: [`Answer::Chunks`].
+    /// Asks for chunks of the memory device behind a grant, to map them. Reply: [`Answer::Chunks`].
     Map {
-        /// Which grant.
+        /// Number of the grant.
         grant: u64,
-        /// The first one that is wanted, counted in the grant.
+        /// Index of the first chunk that is asked for, counted from the grant's beginning.
         from: u32,
     },
-    /// What volumes the client may see. Answer: [`Answer::Report`] of [`crate::report::Volume`]s.
+    /// Lists the volumes that the client may see. Reply: [`Answer::Report`], a list of
+    /// [`crate::report::Volume`].
     Volumes {},
-    /// What the server does. Answer: [`Answer::Report`], a [`crate::report::Status`].
+    /// Asks for the server's state. Administrators only. Reply: [`Answer::Report`], a
+    /// [`crate::report::Status`].
     Status {},
 
-    /// To make a volume. This and what follows is for the server's own user and for root. Answer: [`Answer::Done`].
+    /// Creates a volume. This message and the following ones are for administrators: root and the server's
+    /// own user. Reply: [`Answer::Done`].
     Create {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
-        /// The device that it is to be on.
+        /// Name of the device to create the volume on.
         device: String,
-        /// How large, at least.
+        /// Least size of the volume, in bytes. The server rounds it up to whole blocks of the volume store.
         bytes: u64,
-        /// Whose it is.
+        /// User number of the owner.
         owner: u32,
-        /// Its group.
+        /// Group number of the volume.
         group: u32,
-        /// Who may do what, as chmod(1) has it: bits to read and to write.
+        /// Permissions to read and write, as bits of chmod(1).
         mode: u16,
     },
-    /// To make a volume larger or smaller. Grants of a smaller one are taken back. Answer: [`Answer::Done`].
+    /// Resizes a volume. If the volume becomes smaller, the server revokes its grants. Reply:
+    /// [`Answer::Done`].
     Resize {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
-        /// How large, at least.
+        /// Least new size of the volume, in bytes. The server rounds it up to whole blocks of the volume store.
         bytes: u64,
     },
-    /// To give a volume another name. Answer: [`Answer::Done`].
+    /// Renames a volume. Its grants stay valid. Reply: [`Answer::Done`].
     Rename {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
-        /// The new one.
+        /// New name of the volume.
         to: String,
     },
-    /// To change who may do what with a volume; its grants are taken back. Answer: [`Answer::Done`].
+    /// Changes a volume's owner, group, permissions or read-only flag, and revokes its grants. Reply:
+    /// [`Answer::Done`].
     Permit {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
-        /// Whose it is, if that changes.
+        /// User number of the new owner, or `None` to keep the owner.
         owner: Option<u32>,
-        /// Its group, if that changes.
+        /// Number of the new group, or `None` to keep the group.
         group: Option<u32>,
-        /// Who may do what, if that changes.
+        /// New permissions as bits of chmod(1), or `None` to keep them.
         mode: Option<u16>,
-        /// Whether nobody may write it, if that changes.
+        /// True to refuse writes by everybody, false to allow them by permission, `None` to keep the flag.
         read_only: Option<bool>,
     },
-    /// To remove a volume; its grants are taken back and its contents cleared. Answer: [`Answer::Done`].
+    /// Removes a volume and revokes its grants. The server clears the volume's blocks before another volume
+    /// gets them. Reply: [`Answer::Done`].
     Remove {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
     },
-    /// To take back all grants of a volume. Answer: [`Answer::Done`], when no request by them is under way any more.
+    /// Revokes all grants of a volume. Reply: [`Answer::Done`], when no request by these grants is in flight
+    /// any more.
     Revoke {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
     },
 }
 
-/// What a server answers, once for each [`Ask`], in their order.
+/// Control message of a server. The server sends one for each [`Ask`], in the order of these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
-    /// To [`Ask::Hello`].
+    /// Reply to [`Ask::Hello`].
     Welcome {
-        /// What the server speaks.
+        /// Protocol version of the server.
         version: u32,
-        /// The client's number, as reports name it.
+        /// Number of the client, which reports use too.
         client: u64,
-        /// Most requests that its channel may have under way.
+        /// Greatest depth of the client's channel, in requests.
         depth_max: u32,
-        /// Most bytes of its arena.
+        /// Greatest size of the client's arena, in bytes.
         arena_bytes_max: u64,
-        /// Most grants that it may have at a time: as many words are in the page that came with this.
+        /// Greatest number of grants that the client may hold at a time, and number of words in the page that
+        /// is attached to this message.
         grants_max: u32,
     },
-    /// To [`Ask::Open`] and [`Ask::OpenDescriptor`].
+    /// Reply to [`Ask::Open`] and [`Ask::OpenDescriptor`].
     Granted(Granted),
-    /// To [`Ask::Map`], with a descriptor for each chunk from the one that was asked for on, as many as fit. Each is to
-    /// be mapped from its beginning, with the grant's right.
+    /// Reply to [`Ask::Map`], with the descriptors of consecutive chunks: as many as fit into one message,
+    /// beginning with the chunk that the client asked for. The client maps each from offset 0, for reading,
+    /// or for writing too if the grant allows that.
     Chunks {
-        /// Bytes of a chunk; of the last, what is left.
+        /// Size of a chunk, in bytes; the grant's last chunk may be shorter.
         chunk_bytes: u64,
-        /// How many the grant has.
+        /// Number of chunks of the whole grant.
         count: u32,
     },
-    /// Something was done.
+    /// The operation was carried out.
     Done {},
-    /// A report, as JSON in the file that came with this, to be read from its beginning.
+    /// Report as JSON, in the memory file whose descriptor is attached to this message. The client reads it
+    /// from offset 0.
     Report {},
-    /// It was not done.
+    /// The server refused the message or failed to carry it out.
     Refused(Refused),
 }
 
-/// A grant.
+/// Properties of a grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted {
-    /// Its number, as requests name it.
+    /// Number of the grant, which requests use.
     pub grant: u64,
-    /// Its bytes.
+    /// Size of the grant, in bytes.
     pub bytes: u64,
-    /// Offsets and lengths of requests are multiples of so many bytes.
+    /// Logical block of the device, in bytes: offsets and lengths of requests are multiples of it.
     pub block: u32,
-    /// What it allows.
+    /// Operations that the grant allows.
     pub access: Access,
-    /// The device it is on, by its name.
+    /// Name of the device that holds the grant's data.
     pub device: String,
-    /// None: it can be mapped. Else why not.
+    /// Reason why the client cannot map the grant, or `None` if the client can.
     pub not_mapped: Option<String>,
 }
 
-/// Why something was not done.
+/// Reason why the server refused a control message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {
-    /// For programs.
+    /// Kind of the refusal, for programs.
     pub code: Code,
-    /// For people: what was wrong, and what to do.
+    /// Text for people: what was wrong, and what to do about it.
     pub message: String,
 }
 
-/// What kind of refusal it is.
+/// Kind of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {
-    /// The message is none, or cannot come now.
+    /// The message is not a message of this protocol, or is not allowed in this state of the connection.
     Malformed,
-    /// The two ends speak different versions.
+    /// Client and server speak different versions of the protocol.
     Version,
-    /// The client may not do that.
+    /// The client lacks the permission.
     Denied,
-    /// There is no such volume, device or grant.
+    /// The volume, device or grant does not exist.
     Missing,
-    /// There is such a volume already.
+    /// A volume of that name exists already.
     Exists,
-    /// What was given cannot be used for that.
+    /// An argument or a descriptor cannot be used for the operation.
     Unfit,
-    /// As many are there as may be: clients, grants, channels, bytes.
+    /// A limit is reached (clients, grants, channels, bytes), or the operation collides with another one and
+    /// can be retried.
     Limit,
-    /// The device has no room.
+    /// The device has no space left, or only in too many fragments.
     Full,
-    /// The server failed, or what it uses.
+    /// The server failed, or something that it depends on.
     Failed,
 }
 
-/// What came is no message.
+/// Error for bytes that are not a message of this protocol, or a message that does not fit into a packet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is no message of this protocol: {0}")]
 pub struct NotAMessage(String);
@@ -239,23 +251,23 @@ fn of_bytes<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, NotAMessage> {
 }
 
 impl Ask {
-    /// The packet.
+    /// Encodes the message as one packet.
     ///
     /// # Errors
-    /// If it is longer than [`MESSAGE_BYTES_MAX`].
+    /// [`NotAMessage`] if the packet would be longer than [`MESSAGE_BYTES_MAX`].
     pub fn to_bytes(&self) -> Result<Vec<u8>, NotAMessage> {
         to_bytes(self)
     }
 
-    /// Out of a packet.
+    /// Decodes a packet.
     ///
     /// # Errors
-    /// Why it is none.
+    /// [`NotAMessage`] if the bytes are not JSON, or not a control message of a client.
     pub fn of_bytes(bytes: &[u8]) -> Result<Ask, NotAMessage> {
         of_bytes(bytes)
     }
 
-    /// Whether only the server's own user and root may ask that.
+    /// Returns true if only the server's own user and root may send this message to change volumes.
     pub fn is_for_administrators(&self) -> bool {
         matches!(
             self,
@@ -270,25 +282,25 @@ impl Ask {
 }
 
 impl Answer {
-    /// The packet.
+    /// Encodes the message as one packet.
     ///
     /// # Errors
-    /// If it is longer than [`MESSAGE_BYTES_MAX`].
+    /// [`NotAMessage`] if the packet would be longer than [`MESSAGE_BYTES_MAX`].
     pub fn to_bytes(&self) -> Result<Vec<u8>, NotAMessage> {
         to_bytes(self)
     }
 
-    /// Out of a packet.
+    /// Decodes a packet.
     ///
     /// # Errors
-    /// Why it is none.
+    /// [`NotAMessage`] if the bytes are not JSON, or not a control message of a server.
     pub fn of_bytes(bytes: &[u8]) -> Result<Answer, NotAMessage> {
         of_bytes(bytes)
     }
 }
 
 impl Refused {
-    /// With a message, which is cut where it would not fit into a packet.
+    /// Creates a refusal. A message that would not fit into a packet is cut.
     pub fn new(code: Code, message: impl fmt::Display) -> Refused {
         let mut message = message.to_string();
         if message.len() > MESSAGE_TEXT_MAX {
@@ -299,7 +311,8 @@ impl Refused {
     }
 }
 
-/// In JSON a byte takes six at most.
+/// Greatest length of a refusal's text, in bytes: JSON encodes a byte with at most six, and 256 bytes are
+/// left for the rest.
 const MESSAGE_TEXT_MAX: usize = (MESSAGE_BYTES_MAX - 256) / 6;
 
 #[cfg(test)]

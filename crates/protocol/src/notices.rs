@@ -1,36 +1,40 @@
-//! The page that says which grants were taken back.
+//! Page by which a client with mapped chunks learns which grants were revoked.
 //!
-//! Who reads and writes a medium in its own memory asks nobody, so that nobody can refuse. For such a client the server
-//! has a page, which only the server can write:
+//! A client that reads and writes a memory device in its own address space sends no requests, so the server
+//! cannot refuse its accesses. For such a client the server has a page that only the server can write:
 //!
 //! ```text
 //!     word n     the last tag of grants at place n that is not valid any more, or 0      u64, n < grants_max
 //! ```
 //!
-//! A grant's number is `tag << 32 | place`, and tags of a place grow ([`place_of`], [`tag_of`]). The client looks *behind*
-//! each access, and takes it for done only if the grant is still valid. The server writes the word first. Then it makes
-//! a fence that reaches all processors of the processes that have asked for such fences (`membarrier(2)`,
-//! `MEMBARRIER_CMD_GLOBAL_EXPEDITED`; a client that has not makes a full fence before it looks), and lets nobody
-//! else see the medium's contents before it has put memory that the client does not have in its place. So what the
-//! client was told is done is in what the others see; an access that comes later is not, and the client knows.
+//! A grant's number is `tag << 32 | index`, where the index selects the word. Each later grant at the same
+//! index has a greater tag ([`place_of`], [`tag_of`]). The client checks the word *after* each access, and
+//! considers the access done only if the grant is still valid.
+//!
+//! To revoke a grant, the server first writes the word. Then it issues a fence on all processors that run
+//! processes which have registered for such fences (membarrier(2), `MEMBARRIER_CMD_GLOBAL_EXPEDITED`; a
+//! client that has not registered issues a full fence before it checks the word). Last, it replaces the
+//! revoked chunks by memory that the client has not mapped, and only then shows their contents to others. So
+//! every access that the client considered done is part of these contents. A later access is not part of
+//! them, and the client's check fails.
 
-/// Where a grant's word is.
+/// Returns the index of a grant's word in the page.
 pub fn place_of(grant: u64) -> usize {
     grant as u32 as usize
 }
 
-/// Which of the place's grants it is.
+/// Returns a grant's tag, which tells apart the grants that use the same word one after the other.
 pub fn tag_of(grant: u64) -> u64 {
     grant >> 32
 }
 
-/// Whether a grant is valid, by the word at its place.
+/// Returns true if a grant is valid, given the current value of its word.
 #[inline]
 pub fn is_valid(grant: u64, word: u64) -> bool {
     tag_of(grant) > word
 }
 
-/// Bytes of the page for so many grants: whole pages of 4 KiB.
+/// Returns the size of the page for this number of grants, in bytes: a multiple of 4 KiB.
 pub fn bytes(grants_max: u32) -> usize {
     (grants_max as usize * 8).next_multiple_of(4096)
 }

@@ -1,183 +1,188 @@
-//! What a server tells of itself: JSON, of which fields may become more.
+//! Reports of a server's state, sent as JSON. Later versions may add fields.
 
 use crate::message::Access;
 use serde::{Deserialize, Serialize};
 
-/// Buckets of a [`Counts::latency`].
+/// Number of buckets of [`Counts::latency`].
 pub const BUCKETS: usize = 32;
 
-/// A volume.
+/// State of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
-    /// The device that it is on.
+    /// Name of the device that the volume is on.
     pub device: String,
-    /// Its bytes.
+    /// Size of the volume, in bytes.
     pub bytes: u64,
-    /// Pieces of the device that it consists of.
+    /// Number of extents of the device that the volume consists of.
     pub extents: u32,
-    /// Whose it is.
+    /// User number of the owner.
     pub owner: u32,
-    /// Its group.
+    /// Group number of the volume.
     pub group: u32,
-    /// Who may do what.
+    /// Permissions to read and write, as bits of chmod(1).
     pub mode: u16,
-    /// Whether nobody may write it.
+    /// True if nobody may write the volume.
     pub read_only: bool,
-    /// Whether its device was memory that has ended: only the name is left.
+    /// True if the volume was on a memory device that no longer exists: only the volume's name is left.
     #[serde(default)]
     pub is_gone: bool,
 }
 
-/// What was done for somebody or with something, since it has been there.
+/// Counters of a client, a grant, a user or a device, from when the server first knew of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Requests that read.
+    /// Number of completed reads.
     pub reads: u64,
-    /// Requests that changed something.
+    /// Number of completed requests that change data: writes, discards, zeroing, compare-and-writes.
     pub writes: u64,
-    /// Requests to make it durable.
+    /// Number of completed flushes.
     pub flushes: u64,
-    /// Bytes that were read.
+    /// Number of bytes read by successful requests.
     pub bytes_read: u64,
-    /// Bytes that were changed.
+    /// Number of bytes changed by successful requests.
     pub bytes_written: u64,
-    /// Requests that were refused: wrong grants, rights, bounds, shapes.
+    /// Number of requests that the server refused: invalid grant, missing right, out of bounds, malformed.
     pub refusals: u64,
-    /// Requests that the device failed.
+    /// Number of requests that failed on a device. A client's counter includes the requests that timed out.
     pub failures: u64,
-    /// Requests that were carried out, by the time that it took from when the server saw them: bucket n has those
-    /// below 2^(n+1) nanoseconds that are in none before; the last has all others.
+    /// Histogram of the time from when the server took a request from the ring until the request ended.
+    /// Bucket `n` counts requests that took at least 2^n and less than 2^(n+1) nanoseconds; the first bucket
+    /// also counts shorter ones, the last also longer ones.
     pub latency: [u64; BUCKETS],
-    /// The sum of those times, in nanoseconds.
+    /// Sum of the times in [`Counts::latency`], in nanoseconds.
     pub latency_ns: u64,
 }
 
-/// A device.
+/// State of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its name, as volumes have it.
+    /// Name of the device, which volumes refer to.
     pub name: String,
-    /// Identity on its label, or of the memory; none: it has no label.
+    /// Identity of the device, from its label or of the memory; `None` if the device has no label.
     #[serde(default)]
     pub id: Option<String>,
-    /// Its bytes.
+    /// Size of the device, in bytes.
     pub bytes: u64,
-    /// Bytes of it that no volume has.
+    /// Size of the device's space that belongs to no volume, in bytes.
     pub free: u64,
-    /// Bytes of its logical block.
+    /// Logical block of the device, in bytes.
     pub block: u32,
-    /// How it carries out commands.
+    /// Description of the way in which the device carries out commands.
     pub how: String,
-    /// Commands that are under way.
+    /// Number of commands in flight.
     pub under_way: u64,
-    /// Nothing of what is under way has been done for longer than the server waits.
+    /// True if commands are in flight and none has completed for longer than the server's request timeout.
     pub is_stuck: bool,
-    /// What was done with it.
+    /// Counters of the requests to this device.
     pub counts: Counts,
 }
 
-/// A grant of a client.
+/// State of a client's grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Its number.
+    /// Number of the grant.
     pub grant: u64,
-    /// The volume's name; none: by a descriptor.
+    /// Name of the volume, or `None` if the client opened the grant by a descriptor.
     pub volume: Option<String>,
-    /// What it allows.
+    /// Operations that the grant allows.
     pub access: Access,
-    /// Its bytes.
+    /// Size of the grant, in bytes.
     pub bytes: u64,
-    /// Whether the client has mapped it.
+    /// True if the client has asked for chunks of the grant to map them.
     pub is_mapped: bool,
-    /// What was done by it over the channel.
+    /// Counters of the requests by this grant over the channel.
     pub counts: Counts,
 }
 
-/// A client.
+/// State of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
-    /// Its number.
+    /// Number of the client.
     pub client: u64,
-    /// What it calls itself.
+    /// Name that the client gave itself.
     pub name: String,
-    /// Its process, as the kernel says.
+    /// Process number that the kernel reported when the client connected.
     pub pid: u32,
-    /// Its user.
+    /// User number of the client.
     pub uid: u32,
-    /// Its share of a device.
+    /// Share of each device, in proportion to the shares of other users.
     pub share: u32,
-    /// Requests that may be under way; 0: it has no channel.
+    /// Depth of the client's channel, in requests; 0 if the client has no channel.
     pub depth: u32,
-    /// Requests that are under way.
+    /// Number of requests in flight.
     pub under_way: u64,
-    /// Whether the server looks for its requests without being woken.
+    /// True if the server polls the client's ring; false if the client wakes the server by a doorbell.
     pub is_polled: bool,
-    /// Its grants.
+    /// Grants that the client holds.
     pub grants: Vec<Grant>,
-    /// What was done for it over its channel.
+    /// Counters of the requests over the client's channel.
     pub counts: Counts,
 }
 
-/// A user, and what was done for all of the user's clients since the server began, ended ones included.
+/// State of a user. The counters cover all clients of the user since the server began, ended ones included.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// The user; none: users beyond those that are told apart.
+    /// Number of the user; `None` for the sum of all users beyond the greatest number that the server tells
+    /// apart.
     pub uid: Option<u32>,
-    /// Clients that are connected.
+    /// Number of connected clients.
     pub clients: u64,
-    /// What was done over their channels.
+    /// Counters of the requests over the clients' channels.
     pub counts: Counts,
-    /// Threads that are stuck with something that the user's clients have passed.
+    /// Number of helper threads that are stuck with descriptors or memory that the user's clients passed.
     #[serde(default)]
     pub stuck: u64,
 }
 
-/// A volume that is exported to virtual machines by vhost-user.
+/// State of a volume that is exported to virtual machines by vhost-user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Export {
-    /// The volume's name.
+    /// Name of the volume.
     pub volume: String,
-    /// Frontends that were connected, since the server began.
+    /// Number of frontends that have connected since the server began.
     pub frontends: u64,
-    /// Requests of guests.
+    /// Number of requests that guests have made.
     pub requests: u64,
-    /// Threads that are still closing what frontends have passed that have gone or were cut off.
+    /// Number of threads that are still closing descriptors of frontends which have disconnected or were cut
+    /// off.
     pub leaving: u64,
-    /// Frontends from which the disk was taken back because their thread was stuck with something that they had passed.
+    /// Number of frontends whose access was revoked because their thread was stuck with a descriptor that
+    /// they had passed.
     pub taken_back: u64,
 }
 
-/// Everything.
+/// State of the whole server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The program's version.
+    /// Version of the program.
     pub version: String,
-    /// Its process.
+    /// Process number of the server.
     pub pid: u32,
-    /// Seconds that it has run.
+    /// Time since the server began, in seconds.
     pub uptime_s: u64,
-    /// Nanoseconds of a processor that its core thread has had.
+    /// Processor time of the core thread, in nanoseconds.
     pub core_cpu_ns: u64,
-    /// Asks of clients that were refused.
+    /// Number of control messages that were refused.
     pub asks_refused: u64,
-    /// Clients that were turned away or thrown out: too many, or they broke the protocol.
+    /// Number of clients that were refused a connection or disconnected: a limit was reached, or they broke
+    /// the protocol.
     pub clients_refused: u64,
-    /// Devices.
+    /// Devices of the server, including files that clients have passed.
     pub devices: Vec<Device>,
-    /// Clients.
+    /// Clients that are connected.
     pub clients: Vec<Client>,
     /// Users who have or had clients.
     #[serde(default)]
     pub users: Vec<User>,
-    /// Volumes that virtual machines can have.
+    /// Volumes that are exported to virtual machines.
     #[serde(default)]
     pub exports: Vec<Export>,
 }
 
 impl Counts {
-    /// Of a request that took so long.
+    /// Counts a request that took this many nanoseconds in the latency histogram.
     #[inline]
     pub fn note_latency(&mut self, nanoseconds: u64) {
         let bucket = (63 - (nanoseconds | 1).leading_zeros() as usize).min(BUCKETS - 1);
@@ -185,7 +190,7 @@ impl Counts {
         self.latency_ns += nanoseconds;
     }
 
-    /// Adds what was done for somebody else.
+    /// Adds the counters of another client, grant, user or device to these.
     pub fn add(&mut self, other: &Counts) {
         for (sum, part) in [
             (&mut self.reads, other.reads),
@@ -202,7 +207,7 @@ impl Counts {
         self.latency.iter_mut().zip(other.latency).for_each(|(sum, part)| *sum += part);
     }
 
-    /// Requests that were carried out.
+    /// Returns the number of requests that reached a device, whether they succeeded or failed.
     pub fn requests(&self) -> u64 {
         self.reads + self.writes + self.flushes
     }
