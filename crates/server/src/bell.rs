@@ -1,13 +1,13 @@
-//! How one thread wakes another that sleeps on descriptors.
+//! Bell: wakes another thread that sleeps on file descriptors, by a flag and an eventfd.
 
 use bywash_sync::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Rung by those who have sent something, heard by the one who takes it.
+/// Notification from threads that have sent a message to the one thread that receives it.
 #[derive(Debug)]
 pub(crate) struct Bell {
-    /// There may be something.
+    /// True if a message may have been sent since the receiver last looked.
     rung: AtomicBool,
     event: OwnedFd,
 }
@@ -18,36 +18,37 @@ impl Bell {
         Ok(Bell { rung: AtomicBool::new(false), event })
     }
 
-    /// Whether it was rung since this was asked last: cheap, for who looks all the time.
+    /// Clears the flag and returns true if the bell was rung since the last call. Cheap enough for a
+    /// busy-waiting receiver.
     #[inline]
     pub(crate) fn was_rung(&self) -> bool {
-        // SYNC: rung (acquire): what was sent before is there.
+        // SYNC: rung (acquire): everything that was sent before the ring is visible now.
         self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::Acquire)
     }
 
-    /// As [`Bell::was_rung`], which is still to be asked.
+    /// Like [`Bell::was_rung`], but leaves the flag set.
     #[inline]
     pub(crate) fn is_rung(&self) -> bool {
-        // SYNC: rung. Whoever rings stores this before the descriptor becomes readable.
+        // SYNC: rung. The sender stores the flag before the descriptor becomes readable.
         self.rung.load(Ordering::Relaxed)
     }
 
-    /// Takes away what made the descriptor readable.
+    /// Empties the eventfd, so that the descriptor is no longer readable.
     pub(crate) fn quiet(&self) {
         let mut count = [0; 8];
-        // Nothing to be read is quiet already.
+        // The read fails only if the eventfd is empty already.
         let _ = rustix::io::read(&self.event, &mut count);
     }
 
     pub(crate) fn ring(&self) {
-        // SYNC: rung (release): what was sent was sent before.
+        // SYNC: rung (release): the message was sent before the flag is set.
         self.rung.store(true, Ordering::Release);
-        // It is full only if it was rung 2^64 times.
+        // The write fails only if the counter would overflow, after 2^64 rings without a read.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 }
 
-/// Readable when it was rung.
+/// The descriptor is readable after the bell was rung.
 impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()

@@ -1,60 +1,60 @@
-//! Why there is no server.
+//! Errors of a server's start.
 
 use crate::identity::IdentityError;
 use crate::limits::LimitsError;
 use std::io;
 
-/// What went wrong before a server could begin.
+/// Error that keeps a server from starting.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A device cannot be had, or its description is none.
+    /// A device cannot be opened, or its description is malformed.
     #[error(transparent)]
     Device(#[from] bywash_device::Error),
-    /// The store of volumes cannot be used, or a device does not fit what it says.
+    /// The store of volumes cannot be used, or does not accept a device's size, block or identity.
     #[error(transparent)]
     Store(#[from] bywash_volume::Error),
-    /// A device is not the one that the store knows, or may be somebody else's.
+    /// A device is not the one that the store knows, or may belong to another store.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// A later version wrote the label of a device.
     #[error("a device cannot be served: {0}")]
     Label(#[from] bywash_volume::LabelError),
-    /// What clients may have is not said.
+    /// The file of limits cannot be read or is malformed.
     #[error(transparent)]
     Limits(#[from] LimitsError),
-    /// The socket cannot be had.
+    /// The server cannot listen on its socket.
     #[error(transparent)]
     Socket(#[from] bywash_link::Error),
-    /// No volume would fit on the device.
+    /// The device is too small for any volume.
     #[error(
         "device '{name}' has {has} bytes, and volumes on it are made of pieces of {least}; give at least {least}"
     )]
     Small {
-        /// Its name.
+        /// Name of the device.
         name: String,
-        /// Bytes that it has.
+        /// Size of the device, in bytes.
         has: u64,
-        /// Bytes of the smallest volume.
+        /// Size of the smallest device that can hold a volume, in bytes.
         least: u64,
     },
-    /// The core cannot be on that processor.
+    /// This process may not run on the processor that the core was to stay on.
     #[error("processor {cpu} is none that this process may use; it may use {allowed}")]
     Processor {
-        /// As it was given.
+        /// Number of the processor, as it was given.
         cpu: usize,
-        /// Those that may be used, as ranges.
+        /// Processors that this process may use, as ranges.
         allowed: String,
     },
     /// Two devices have the same name.
     #[error("two devices are named '{0}'; give each a name of its own")]
     Twice(String),
-    /// The kernel refused something.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried.
+        /// Operation that was tried, for the message.
         what: &'static str,
-        /// What it said.
+        /// Error of the system call.
         source: io::Error,
     },
 }

@@ -1,17 +1,20 @@
-//! Threads that do for one user what may block: greeting, receiving descriptors, looking at what they lead to, closing it.
+//! Helper threads: carry out operations that may block, for one user each: handshakes, receiving, inspecting
+//! and closing passed descriptors.
 //!
 //! ```text
 //!   core, control ──► waiting tasks of user 1000 ──► up to 16 threads, which may all be stuck
 //!                 ──► waiting tasks of user 1001 ──► ...
 //! ```
 //!
-//! A descriptor of somebody else's can lead to anything: a socket that lingers when it is closed, a file whose file system
-//! is a program, a device that does not answer. The kernel lets the thread wait that receives, looks at, maps, unmaps or
-//! closes it, with no limit. So such a thread serves one user alone: who lets the server wait does so to himself.
+//! A descriptor that a client passes can refer to anything: a socket that lingers when it is closed, a file
+//! of a FUSE file system, a device that does not respond. The thread that receives, inspects, maps, unmaps or
+//! closes such a descriptor may block in the kernel for an unlimited time. Therefore each helper thread
+//! serves a single user, and a user whose descriptors block delays only that user's own tasks.
 //!
-//! Invariant: a task runs on a thread of its user's; to give one neither waits nor makes a thread. The number of threads
-//! is bounded for each user and overall, and a user that has none gets one even while others have taken all but the
-//! reserve. Called by the control thread, the core and the helpers themselves.
+//! Invariant: a task runs on a thread of its user, and [`Helpers::give`] neither blocks nor creates a thread.
+//! The number of threads is limited for each user and overall. A user without a thread still gets one when
+//! other users have taken all threads but the reserve. Called by the control thread, the core and the helpers
+//! themselves.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
@@ -19,33 +22,34 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Threads of one user.
+/// Greatest number of threads of one user.
 const OF_USER_MAX: usize = 16;
-/// Threads of all users; those beyond are for users that have none.
+/// Number of threads of all users from which on only a user's first thread is created.
 const SHARED_MAX: usize = 256;
-/// Threads of all users, with the reserve.
+/// Greatest number of threads of all users, including the reserve for users' first threads.
 const THREADS_MAX: usize = 1024;
-/// Time for which a thread without a task waits for the next one.
+/// Time for which a thread without a task waits for another one before it ends.
 const LINGER: Duration = Duration::from_secs(1);
-/// Interval between attempts to make a thread that could not be made.
+/// Interval between attempts to create a thread after a failure.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Something that may block.
+/// An operation that may block.
 type Task = Box<dyn FnOnce() + Send>;
 
-/// Threads for each user's tasks. A copy leads to the same threads, which end when the last copy is dropped and every
-/// task is done.
+/// Handle to the helper threads of all users. Clones share the same threads, which end when the last clone is
+/// dropped and every task is done.
 #[derive(Clone)]
 pub(crate) struct Helpers(Arc<Owner>);
 
-/// The right to give tasks; the threads have none.
+/// Right to hand in tasks. The threads themselves hold none, so that its drop ends them.
 struct Owner(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// A thread is to be made.
+    /// Signalled when a thread may have to be created.
     more: Condvar,
-    /// Users whose threads are always made, however many there are: those who administer the server.
+    /// Users whose first thread is created whatever the number of threads: root and the server's own user,
+    /// who administer the server.
     privileged: [u32; 2],
 }
 
@@ -54,26 +58,26 @@ struct State {
     users: HashMap<u32, User>,
     threads: usize,
     begun: u64,
-    /// No copy of [`Helpers`] is left; what waits is still done.
+    /// True when the last [`Helpers`] was dropped; tasks that wait are still carried out.
     ended: bool,
 }
 
-/// One user's tasks and threads; there is no entry for a user without any.
+/// Tasks and threads of one user. A user without tasks and threads has no entry.
 struct User {
     waiting: VecDeque<(Duration, Task)>,
     threads: usize,
     idle: usize,
-    /// Tasks that run, by number, and when each counts as stuck.
+    /// End of the time limit of each running task, by the task's number; afterwards the task counts as stuck.
     running: HashMap<u64, Instant>,
-    /// A task waits, for threads that are idle.
+    /// Signalled when a task waits, for the user's idle threads.
     more: Arc<Condvar>,
 }
 
 impl Helpers {
-    /// Makes the thread that makes the others.
+    /// Starts the thread that creates the other threads.
     ///
     /// # Errors
-    /// What the kernel says when it makes no thread.
+    /// The kernel's error if it cannot create a thread.
     pub(crate) fn start() -> std::io::Result<Helpers> {
         let own = rustix::process::geteuid().as_raw();
         let shared = Shared { state: Mutex::default(), more: Condvar::new(), privileged: [0, own] };
@@ -83,14 +87,14 @@ impl Helpers {
         Ok(Helpers(Arc::new(Owner(shared))))
     }
 
-    /// Makes helpers that have no threads: [`Helpers::do_waiting`] does the tasks.
+    /// Creates helpers without threads, whose tasks [`Helpers::do_waiting`] carries out.
     #[cfg(feature = "testing")]
     pub(crate) fn without_threads() -> Helpers {
         let shared = Shared { state: Mutex::default(), more: Condvar::new(), privileged: [0; 2] };
         Helpers(Arc::new(Owner(Arc::new(shared))))
     }
 
-    /// Does every task that waits, in the caller's thread; answers whether there was one.
+    /// Carries out all waiting tasks on the caller's thread. Returns true if there was one.
     #[cfg(feature = "testing")]
     pub(crate) fn do_waiting(&self) -> bool {
         let shared = &self.0.0;
@@ -106,8 +110,8 @@ impl Helpers {
         busy
     }
 
-    /// Has something done for a user, now or when one of the user's threads is free. A task that takes longer than `limit`
-    /// counts as stuck.
+    /// Queues a task for a user, for one of the user's threads. A task that runs longer than `limit` counts
+    /// as stuck.
     pub(crate) fn give(&self, uid: u32, limit: Duration, task: impl FnOnce() + Send + 'static) {
         let shared = &self.0.0;
         let mut state = shared.lock();
@@ -120,22 +124,23 @@ impl Helpers {
         }
     }
 
-    /// Has something closed, unmapped or dropped for a user.
+    /// Has a thread of the user drop a value, which may close descriptors or unmap memory.
     pub(crate) fn close(&self, uid: u32, what: impl Send + 'static) {
         self.give(uid, CLOSING_LIMIT, move || drop(what));
     }
 
-    /// Counts the threads that are stuck, by user.
+    /// Returns the number of stuck threads of each user that has some.
     pub(crate) fn stuck(&self) -> HashMap<u32, u64> {
         let (state, now) = (self.0.0.lock(), Instant::now());
         let users = state.users.iter().map(|(uid, user)| (*uid, user.stuck(now)));
         users.filter(|(_, threads)| *threads > 0).collect()
     }
 
-    /// Refuses a user whose threads cannot take more, with the reason.
+    /// Refuses a user for whom no more tasks should be queued.
     ///
     /// # Errors
-    /// Some of the user's threads are stuck, or a user without threads could not have one.
+    /// A message for the user, if some of the user's threads are stuck, or if the user has no thread and
+    /// could not get one.
     pub(crate) fn check(&self, uid: u32) -> Result<(), String> {
         let (state, now) = (self.0.0.lock(), Instant::now());
         let Some(user) = state.users.get(&uid) else {
@@ -156,7 +161,7 @@ impl Helpers {
     }
 }
 
-/// Time that closing a descriptor or unmapping memory may take.
+/// Time limit for closing a descriptor or unmapping memory, after which the task counts as stuck.
 pub(crate) const CLOSING_LIMIT: Duration = Duration::from_secs(5);
 
 impl Drop for Owner {
@@ -166,10 +171,10 @@ impl Drop for Owner {
     }
 }
 
-/// Something of a user's, which one of the user's threads drops wherever this is dropped.
+/// A value from a user's client. Wherever it is dropped, a helper thread of this user does the drop.
 #[derive(Debug)]
 pub(crate) struct Foreign<T: Send + 'static> {
-    /// None: it was taken out.
+    /// The value; `None` after [`Foreign::take`].
     what: Option<T>,
     uid: u32,
     helpers: Helpers,
@@ -180,7 +185,7 @@ impl<T: Send + 'static> Foreign<T> {
         Foreign { what: Some(what), uid, helpers }
     }
 
-    /// It, for a thread that may block.
+    /// Takes the value out, for a thread that may block on dropping it.
     pub(crate) fn take(&mut self) -> Option<T> {
         self.what.take()
     }
@@ -213,12 +218,12 @@ impl User {
         User { waiting: VecDeque::new(), threads: 0, idle: 0, running: HashMap::new(), more: Arc::default() }
     }
 
-    /// Counts the tasks that take longer than they may.
+    /// Returns the number of running tasks that have exceeded their time limit.
     fn stuck(&self, now: Instant) -> u64 {
         self.running.values().filter(|until| **until < now).count() as u64
     }
 
-    /// Whether a thread more would have something to do.
+    /// Returns true if tasks wait for which no thread is idle, and the user may have another thread.
     fn wants_thread(&self) -> bool {
         self.waiting.len() > self.idle && self.threads < OF_USER_MAX
     }
@@ -226,11 +231,11 @@ impl User {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change is one step, so that whoever panicked has left nothing half done.
+        // A thread that panicked has left no change half done: each change is one step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes threads as they are needed, until nobody can give tasks any more and none waits.
+    /// Creates threads as tasks need them, until all handles are dropped and no task waits.
     fn make_threads(self: Arc<Shared>) {
         let mut state = self.lock();
         loop {
@@ -244,14 +249,14 @@ impl Shared {
                 return;
             }
             state = match waits || state.ended {
-                // A thread may have ended by then, or the kernel make one again.
+                // Retry after a while: a thread may have ended by then, or the kernel may allow one again.
                 true => self.more.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner).0,
                 false => self.more.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
     }
 
-    /// A user for whom a thread is to be made: one without any comes first.
+    /// Returns a user who needs a thread, preferably one without any.
     fn next(&self, state: &State) -> Option<u32> {
         let wanting = || state.users.iter().filter(|(_, user)| user.wants_thread());
         let first = wanting().find(|(uid, user)| {
@@ -261,7 +266,7 @@ impl Shared {
         first.or_else(more).map(|(uid, _)| *uid)
     }
 
-    /// Makes a thread for a user; false: the kernel makes none now.
+    /// Creates a thread for a user; false if the kernel refuses now.
     fn make_thread(self: &Arc<Shared>, state: &mut State, uid: u32) -> bool {
         let Some(user) = state.users.get_mut(&uid) else { return true };
         let (shared, more) = (self.clone(), user.more.clone());
@@ -275,7 +280,7 @@ impl Shared {
         true
     }
 
-    /// Does a user's tasks until there is none for a while.
+    /// Carries out a user's tasks, until none has arrived for [`LINGER`].
     fn work(&self, uid: u32, more: &Condvar) {
         let mut state = self.lock();
         let mut until = Instant::now() + LINGER;
@@ -299,7 +304,7 @@ impl Shared {
         }
     }
 
-    /// Does the first of a user's tasks that wait.
+    /// Carries out the first waiting task of a user, with the lock released meanwhile.
     fn do_next<'a>(&'a self, mut state: MutexGuard<'a, State>, uid: u32) -> MutexGuard<'a, State> {
         let number = state.begun;
         let Some(user) = state.users.get_mut(&uid) else { return state };
@@ -307,14 +312,14 @@ impl Shared {
         user.running.insert(number, Instant::now() + limit);
         state.begun += 1;
         drop(state);
-        // A task that panics has told so; its thread goes on for the others.
+        // A panic of the task was reported already; the thread goes on for the user's other tasks.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(task));
         let mut state = self.lock();
         state.users.get_mut(&uid).map(|user| user.running.remove(&number));
         state
     }
 
-    /// A thread of a user's ends.
+    /// Deregisters a thread of a user that is about to end.
     fn leave(&self, state: &mut State, uid: u32) {
         state.threads -= 1;
         if let Some(user) = state.users.get_mut(&uid) {

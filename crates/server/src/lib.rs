@@ -1,4 +1,4 @@
-//! A device server: fast devices shared under protection, by a private channel for each client.
+//! A device server: shares fast devices among clients under protection, by a private channel for each client.
 //!
 //! ```no_run
 //! use bywash_server::{Options, Server};
@@ -11,22 +11,23 @@
 //! # Ok::<_, bywash_server::Error>(())
 //! ```
 //!
-//! A client connects to the server's socket and is known by what the kernel says of it. It opens grants: by the name of
-//! a volume, whose owner, group and mode decide, or by a descriptor that the kernel has opened for it. Then it reads and
-//! writes by requests over a channel of its own ([`bywash_protocol::layout`]), each of which is checked against the
-//! client's table of grants, or in chunks of a `mem:` device that it has mapped, where the MMU does the same.
+//! A client connects to the server's socket, and the server identifies the client by the credentials that the
+//! kernel reports. The client opens grants: by a volume's name, where the volume's owner, group and mode
+//! decide, or by a descriptor that the client has opened itself. Then the client reads and writes by requests
+//! over its own channel ([`bywash_protocol::layout`]); the server checks each of them against the client's
+//! table of grants. A client can also map chunks of a `mem:` device, where the MMU enforces the grant.
 //!
-//! - [`Server`], [`Options`], [`Patience`]: a server that runs
-//! - [`LimitsFile`], [`Limits`]: what a client may have
-//! - [`identity`]: which device a device is, by the label on it; taking one, and writing its label again
-//! - [`describe`]: a volume of the store, as a server tells of it
-//! - [`schedule`]: whose request is taken next, so that nobody starves anybody
-//! - [`metrics`]: what was done, as Prometheus reads it
-//! - [`Error`]: why there is no server
+//! - [`Server`], [`Options`], [`Patience`]: a running server and its settings
+//! - [`LimitsFile`], [`Limits`]: limits of a user's clients
+//! - [`identity`]: recognises a device by the label on it; adopts a device, and writes its label again
+//! - [`describe`]: converts a volume of the store to a report
+//! - [`schedule`]: chooses whose request is served next, so that no client starves another
+//! - [`metrics`]: counters in the format of Prometheus
+//! - [`Error`]: reasons why a server cannot start
 //!
-//! With the feature `testing` there is `Stepped`, a server that its caller's thread steps.
+//! With the feature `testing` there is also `Stepped`, a server without threads that its caller steps.
 //!
-//! Invariant: nothing that a client has written is believed before it was copied and checked.
+//! Invariant: the server copies and checks everything that a client has written before it relies on it.
 
 #![deny(unsafe_code)]
 

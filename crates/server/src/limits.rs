@@ -1,5 +1,5 @@
-//! What a user's clients may have: read from a file in TOML. Where nothing else is said a limit holds for all clients of
-//! the user together, on whatever number of connections.
+//! Limits of a user's clients, read from a file in TOML. Unless a line says otherwise, a limit holds for all
+//! clients of the user together, on any number of connections.
 //!
 //! ```toml
 //! # What everybody may have. All lines may be left out; these are the values that hold then.
@@ -23,23 +23,23 @@ use serde::{Deserialize, Deserializer};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Clients at most, of all users.
+/// Greatest number of clients of all users together.
 pub const CLIENTS_MAX: usize = 1 << 14;
 
-/// What a client may have.
+/// Limits of one user's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Clients of a user at a time.
+    /// Greatest number of clients of the user at a time.
     pub clients: u32,
-    /// Requests under way of one client.
+    /// Depth of one client's channel, in requests; a power of two.
     pub depth: u32,
-    /// Bytes of all channels of a user's clients: arenas and rings.
+    /// Greatest size of all channels of the user's clients together, arenas and rings, in bytes.
     pub arena: u64,
-    /// Grants of one client at a time.
+    /// Greatest number of grants of one client at a time.
     pub grants: u32,
-    /// Grants of a user's clients by descriptors.
+    /// Greatest number of grants that the user's clients have opened by descriptors.
     pub descriptors: u32,
-    /// Limits of a user's clients at each device.
+    /// Limits that the scheduler of each device enforces for the user.
     pub schedule: schedule::Limits,
 }
 
@@ -56,15 +56,15 @@ impl Default for Limits {
     }
 }
 
-/// What each user's clients may have.
+/// Limits of every user: those of `[user.NAME]` tables, and default ones for all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitsFile {
     default: Limits,
-    /// By number.
+    /// Limits of single users, by user number.
     users: HashMap<u32, Limits>,
 }
 
-/// Why a file does not say what clients may have.
+/// Error for a file of limits that cannot be read or is malformed.
 #[derive(Debug, thiserror::Error)]
 #[error("{path} does not say what clients may have: {what}")]
 pub struct LimitsError {
@@ -96,7 +96,7 @@ struct Table {
     requests: Option<u64>,
 }
 
-/// Bytes as a number, or as text with a unit.
+/// Reads a number of bytes, given as a number or as text with a unit.
 fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -111,10 +111,11 @@ fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
 }
 
 impl LimitsFile {
-    /// Reads the file.
+    /// Reads the limits from a file.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// [`LimitsError`] if the file cannot be read, is not TOML of this form, names an unknown user, names a
+    /// user twice, or has a value out of its range.
     pub fn read(path: &Path) -> Result<LimitsFile, LimitsError> {
         let failed = |what: String| LimitsError { path: path.to_owned(), what };
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
@@ -136,7 +137,7 @@ impl LimitsFile {
         Ok(LimitsFile { default, users })
     }
 
-    /// What a user's clients may have.
+    /// Returns the limits of a user's clients.
     pub fn of(&self, uid: u32) -> &Limits {
         self.users.get(&uid).unwrap_or(&self.default)
     }

@@ -1,25 +1,25 @@
-//! What was done, in the text format of Prometheus (version 0.0.4).
+//! Counters of a server, in the text format of Prometheus (version 0.0.4).
 //!
-//! Times are in seconds, sizes in bytes. Labels are devices, users and volumes, whose numbers do not grow with the
-//! connections that come and go; what each client does is told by [`Status`] alone. Counters of a user count ended
-//! clients as well, so that they never go back.
+//! Times are in seconds, sizes in bytes. Labels are devices, users and volumes, so that their number does not
+//! grow with connections; only [`Status`] tells about single clients. Counters of a user include the user's
+//! ended clients, so that they never decrease.
 
 use bywash_protocol::report::{BUCKETS, Counts, Status};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-/// The content type of the text.
+/// Content type of the text, for the HTTP header.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The text.
+/// Formats a status as Prometheus metrics.
 pub fn text(status: &Status) -> String {
     let mut out = String::new();
-    // Into a string nothing fails.
+    // Writing to a string cannot fail.
     let _ = write_all(status, &mut out);
     out
 }
 
-/// What is counted, and for whom.
+/// Counters, and the labels of the device or user that they belong to.
 struct Counted<'a> {
     labels: Vec<(&'static str, &'a str)>,
     counts: &'a Counts,
@@ -83,7 +83,7 @@ fn write_all(status: &Status, out: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// A counter of whatever kind: its name, what it says, and where it is.
+/// A counter family: end of its name, help text, and the function that reads the value.
 type Kind = (&'static str, &'static str, fn(&Counts) -> u64);
 
 fn write_counts(out: &mut String, of: &str, all: &[Counted<'_>]) -> fmt::Result {
@@ -151,7 +151,7 @@ fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: impl fmt
     writeln!(out, " {value}")
 }
 
-/// Nanoseconds, told in seconds.
+/// A time in nanoseconds that is displayed in seconds.
 struct Seconds(u64);
 
 impl fmt::Display for Seconds {
@@ -219,7 +219,7 @@ mod tests {
             exports: Vec::new(),
         };
         let text = text(&status);
-        // Who connects often, by whatever name, adds nothing.
+        // A client that connects often, under any name, adds no line.
         assert!(!text.contains("client=") && !text.contains("grant=") && !text.contains("name="), "{text}");
         for line in [
             "bywash_info{version=\"1.2.3\"} 1",
@@ -238,7 +238,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
         }
-        // Each family is introduced once, and nothing is said of one that is not.
+        // Each family has exactly one head.
         let mut heads: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
         let all = heads.len();
         heads.sort_unstable();

@@ -1,4 +1,4 @@
-//! A server that runs: its threads, from the first to the last.
+//! A running server: starts the threads of the core and of control, and stops them.
 
 use crate::control::{Control, DeviceFacts, Event, House, Post, Registry, status};
 use crate::core::order::{DeviceBox, Order, Orders};
@@ -21,27 +21,27 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-/// How a server is to be.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where it listens.
+    /// Path of the socket that the server listens on.
     pub socket: PathBuf,
-    /// Who may connect, as chmod(1) has it: everybody, if it is not said.
+    /// Permissions of the socket, as bits of chmod(1); 0o666 (everybody may connect) by default.
     pub socket_mode: u32,
-    /// What it serves.
+    /// Devices that the server opens.
     pub devices: Vec<Spec>,
-    /// The store of volumes. None: volumes last as long as the server.
+    /// File of the store of volumes; `None` for a store in memory, whose volumes end with the server.
     pub policy: Option<PathBuf>,
-    /// What clients may have.
+    /// Limits of the clients.
     pub limits: LimitsFile,
-    /// The processor that the core stays on.
+    /// Processor that the core thread is bound to; `None` for any.
     pub cpu: Option<usize>,
-    /// How it waits.
+    /// Times that the core polls and waits.
     pub patience: Patience,
 }
 
 impl Options {
-    /// A server at a socket, without devices yet.
+    /// Creates the default settings for a server at this socket, without devices.
     pub fn new(socket: impl Into<PathBuf>) -> Options {
         Options {
             socket: socket.into(),
@@ -55,22 +55,22 @@ impl Options {
     }
 }
 
-/// A device that is open.
+/// A device that the caller has opened, for [`Server::with_devices`].
 pub struct Opened {
-    /// What volumes know it by.
+    /// Name of the device, by which volumes refer to it.
     pub name: String,
-    /// It.
+    /// The open device.
     pub device: Box<dyn Device>,
-    /// What is in it, if the store does not know it yet.
+    /// State of blocks that the store has not known before: cleared or unknown.
     pub contents: Contents,
 }
 
-/// A server that runs, until it is stopped or dropped.
+/// A running server. It stops when it is stopped or dropped.
 pub struct Server {
     house: Arc<House>,
     control: Option<(Post, JoinHandle<()>)>,
     core: Option<JoinHandle<()>>,
-    /// Name of its socket.
+    /// Name of the socket in the file system, removed when this is dropped.
     name: Option<SocketFile>,
 }
 
@@ -78,15 +78,15 @@ impl Server {
     /// Opens the devices, listens, and serves in threads of its own.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// Each variant of [`Error`]; its description is the condition.
     pub fn start(options: Options) -> Result<Server, Error> {
         Server::with_devices(options, Vec::new())
     }
 
-    /// As [`Server::start`], with devices besides that the caller has opened.
+    /// Like [`Server::start`], but also serves devices that the caller has opened.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Server::start`].
     pub fn with_devices(options: Options, more: Vec<Opened>) -> Result<Server, Error> {
         if let Some(cpu) = options.cpu {
             check_processor(cpu)?;
@@ -115,41 +115,43 @@ impl Server {
         Ok(Server { house, control, core: Some(core), name: Some(name) })
     }
 
-    /// What it does.
+    /// Returns the server's current state and counters.
     ///
     /// # Errors
-    /// That it has stopped.
+    /// [`Error::Io`] if the core thread has stopped.
     pub fn status(&self) -> Result<Status, Error> {
         status(&self.house)
             .map_err(|stopped| Error::Io { what: "ask the core", source: io::Error::other(stopped) })
     }
 
-    /// A handle for those who ask what it does from other threads.
+    /// Returns a handle by which other threads can query the server's status.
     pub fn watch(&self) -> Watch {
         Watch(self.house.clone())
     }
 
-    /// Has the status tell of volumes that this process exports to virtual machines. The first call counts.
+    /// Sets the function that reports the volumes which this process exports to virtual machines. Only the
+    /// first call counts.
     pub fn tell_of_exports(&self, tell: impl Fn() -> Vec<Export> + Send + Sync + 'static) {
         let _ = self.house.exports.0.set(Box::new(tell));
     }
 
-    /// Whether it serves: its threads are there.
+    /// Returns true while both the core thread and the control thread run.
     pub fn is_running(&self) -> bool {
         let runs = |thread: &JoinHandle<()>| !thread.is_finished();
         self.core.as_ref().is_some_and(runs) && self.control.as_ref().is_some_and(|(_, thread)| runs(thread))
     }
 
-    /// Stops it: nobody is let in any more, what is under way is done and made durable, and the socket's name goes.
+    /// Stops the server: refuses new connections, waits for commands in flight and flushes the devices (5
+    /// seconds at most together), and removes the socket's name.
     pub fn stop(self) {}
 }
 
-/// Asks a server what it does.
+/// Handle for querying a server's status from any thread.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<House>);
 
 impl Watch {
-    /// What it does; none when it has stopped.
+    /// Returns the server's current state and counters, or `None` when the server has stopped.
     pub fn status(&self) -> Option<Status> {
         status(&self.0).ok()
     }
@@ -157,14 +159,15 @@ impl Watch {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The name first: who comes now is told so by the kernel.
+        // The name goes first, so that the kernel refuses whoever connects from now on.
         drop(self.name.take());
-        // All of them before one is waited for: what an administrator waits for may never come, and ends with the core. One
-        // that has stopped by itself needs not be told.
+        // Tell both threads to stop before waiting for either. The administrator may wait for a drain that
+        // never happens, and this wait ends only when the core ends. The send fails only if the core has
+        // stopped already.
         let _ = self.house.orders.send(Order::Stop);
         if let Some((post, thread)) = self.control.take() {
             post.send(Event::Stop);
-            // A thread that has panicked has told so.
+            // The join fails only if the thread panicked, and the panic was reported then.
             let _ = thread.join();
         }
         if let Some(thread) = self.core.take() {
@@ -174,7 +177,8 @@ impl Drop for Server {
 }
 
 impl Opened {
-    /// Makes it known to the store, by its name: whoever has opened it vouches for it.
+    /// Makes the device known to the store by its name. The caller who has opened the device vouches for its
+    /// identity.
     fn attach(&self, store: &Store) -> Result<(), Error> {
         let block = volume_block(&self.name, &*self.device)?;
         let bytes = Bytes(self.device.geometry().bytes);
@@ -183,7 +187,7 @@ impl Opened {
     }
 }
 
-/// All that a server has before the first of its threads.
+/// Resources that a server acquires before it starts its first thread.
 pub(crate) struct Ready {
     pub(crate) store: Store,
     pub(crate) devices: Vec<Opened>,
@@ -213,7 +217,7 @@ impl Ready {
     }
 }
 
-/// Gives the core its devices, and makes what the other threads share.
+/// Hands the devices to the core, and creates the state that the other threads share.
 pub(crate) fn house(
     limits: LimitsFile,
     store: Store,
@@ -250,7 +254,7 @@ pub(crate) fn house(
     }))
 }
 
-/// Opens the devices that were described, and holds their identities against the store.
+/// Opens the devices of the options, and checks their identities against the store.
 fn open_all(options: &Options, store: &Store) -> Result<Vec<Opened>, Error> {
     let mut identities = Identities::new(store, options.policy.is_none());
     let open = |spec: &Spec| {
@@ -262,7 +266,7 @@ fn open_all(options: &Options, store: &Store) -> Result<Vec<Opened>, Error> {
     options.devices.iter().map(open).collect()
 }
 
-/// Listens at a name. One that a server has left behind is taken over.
+/// Listens on a socket of this name. A name that an ended server has left behind is taken over.
 fn listen(path: &Path, mode: u32) -> Result<(Listener, SocketFile), Error> {
     let permit = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(mode));
     let (listener, file) = Listener::bind_prepared(path, permit)?;
@@ -272,17 +276,17 @@ fn listen(path: &Path, mode: u32) -> Result<(Listener, SocketFile), Error> {
     Ok((listener, file))
 }
 
-/// Each client takes some descriptors: as many as the system allows are allowed.
+/// Raises the limit of open files as far as allowed, because each client takes several descriptors.
 fn raise_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // It stays as it was then, and clients are refused when it is reached.
+    // On failure the limit stays as it is, and the server refuses clients when it is reached.
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!("cannot raise the limit of open files: {error}");
     }
 }
 
-/// Whether this process may use a processor.
+/// Checks that this process may run on a processor.
 fn check_processor(cpu: usize) -> Result<(), Error> {
     use rustix::thread::{CpuSet, sched_getaffinity};
     let allowed = sched_getaffinity(None)
@@ -295,7 +299,7 @@ fn check_processor(cpu: usize) -> Result<(), Error> {
     }
 }
 
-/// Numbers in order as ranges: 0-3,6.
+/// Formats ascending numbers as ranges, for example `0-3,6`.
 fn ranges(numbers: &[usize]) -> String {
     let runs = numbers.chunk_by(|one, next| one + 1 == *next);
     let text = runs.map(|run| match run {

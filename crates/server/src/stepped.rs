@@ -1,9 +1,10 @@
-//! A server without threads: its caller's thread does what each of the threads would do, one round after the other.
+//! A server without threads: the caller's thread carries out what the server's threads would do, one round
+//! after the other.
 //!
-//! For fuzzers and tests, in which an input brings about the same steps in the same order each time, and no thread waits
-//! for another to be given a processor. It is the same server: the same rounds of the core and of the control thread, the
-//! same tasks of helpers and of the administrator, without the waiting between them. A client that lets a helper wait
-//! lets the caller wait.
+//! Fuzzers and tests use it, because the same input causes the same steps in the same order each time, and no
+//! thread waits for a processor. It runs the code of the real server: the same rounds of the core and of the
+//! control thread, the same tasks of helpers and of the administrator, without sleeping between them. A
+//! client that blocks a helper blocks the caller.
 
 use crate::bell::Bell;
 use crate::control::{Control, House, status};
@@ -27,7 +28,7 @@ pub struct Stepped {
     control: Control,
     core: Rc<RefCell<Core>>,
     helpers: Helpers,
-    /// Name of its socket.
+    /// Name of the socket in the file system, removed when this is dropped.
     name: Option<SocketFile>,
 }
 
@@ -35,7 +36,7 @@ impl Stepped {
     /// Opens the devices and listens.
     ///
     /// # Errors
-    /// Those of [`crate::Server::start`].
+    /// Same as [`crate::Server::start`].
     pub fn start(options: Options) -> Result<Stepped, Error> {
         let Ready { store, devices, listener, name } = Ready::new(&options, Vec::new())?;
         let bell = |error| Error::io("make a bell")(io::Error::from(error));
@@ -49,19 +50,19 @@ impl Stepped {
         Ok(Stepped { house, control, core, helpers, name: Some(name) })
     }
 
-    /// Does a round of each thread's work.
+    /// Carries out one round of each thread's work: control, administrator, helpers, core.
     pub fn step(&mut self) {
         self.control.step();
         self.helpers.do_waiting();
         self.core.borrow_mut().round(false);
     }
 
-    /// Connections that are there, and clients of which something still is.
+    /// Returns the number of connections, and of clients that have left but still have requests in flight.
     pub fn clients(&self) -> usize {
         self.control.clients()
     }
 
-    /// Reports what the server does.
+    /// Returns the server's current state and counters.
     ///
     /// # Errors
     /// [`Error::Io`] if the core has stopped.
@@ -74,17 +75,17 @@ impl Stepped {
 impl Drop for Stepped {
     fn drop(&mut self) {
         drop(self.name.take());
-        // Nobody carries it out any more but this round.
+        // The step below carries the order out; no thread would.
         let _ = self.house.orders.send(Order::Stop);
         self.step();
-        // At the end of the thread the list may have gone before.
+        // The thread-local list may have been destroyed already when the thread ends.
         let _ = CORES.try_with(|cores| {
             cores.borrow_mut().retain(|(_, core)| !Weak::ptr_eq(core, &Rc::downgrade(&self.core)));
         });
     }
 }
 
-/// A core, with the bell that orders ring.
+/// A stepped core, with the bell that its orders ring.
 type Known = (Arc<Bell>, Weak<RefCell<Core>>);
 
 thread_local! {
@@ -92,9 +93,9 @@ thread_local! {
     static CORES: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The core that hears this bell, if the caller's thread steps it.
+/// Returns the core that listens to this bell, if the caller's thread steps it.
 pub(crate) fn core_of(bell: &Arc<Bell>) -> Option<Rc<RefCell<Core>>> {
-    // At the end of the thread there is none any more.
+    // The thread-local list may have been destroyed already when the thread ends; then no core is found.
     let found = CORES.try_with(|cores| {
         let cores = cores.borrow();
         let found = cores.iter().find(|(own, _)| Arc::ptr_eq(own, bell));
@@ -103,7 +104,7 @@ pub(crate) fn core_of(bell: &Arc<Bell>) -> Option<Rc<RefCell<Core>>> {
     found.ok().flatten()
 }
 
-/// Does rounds until the core has sent something, or until then.
+/// Steps the core until it has sent something or `until` has passed.
 pub(crate) fn step_until_there<T>(
     core: &RefCell<Core>,
     receiver: &Receiver<T>,
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(ask(&mut server, &messages, &create), Answer::Done {});
         let open = Ask::Open { volume: volume.clone(), access: Access::ReadWrite };
         assert!(matches!(ask(&mut server, &messages, &open), Answer::Granted(_)));
-        // The administrator waits for the core, which is stepped meanwhile.
+        // Revocation waits for the core, which the server steps meanwhile.
         assert_eq!(ask(&mut server, &messages, &Ask::Revoke { volume }), Answer::Done {});
         assert_eq!(server.status().unwrap().clients.len(), 1);
         drop(messages);
