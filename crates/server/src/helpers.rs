@@ -26,7 +26,8 @@ use std::time::{Duration, Instant};
 const OF_USER_MAX: usize = 16;
 /// Number of threads of all users from which on only a user's first thread is created.
 const SHARED_MAX: usize = 256;
-/// Greatest number of threads of all users, including the reserve for users' first threads.
+/// Greatest number of threads of all users, including the reserve for users' first threads. The privileged
+/// users' first threads may exceed it.
 const THREADS_MAX: usize = 1024;
 /// Time for which a thread without a task waits for another one before it ends.
 const LINGER: Duration = Duration::from_secs(1);

@@ -1,8 +1,10 @@
-//! What administrators change: volumes, and who may do what with them. One after the other, in a thread of its own.
+//! Changes by administrators: volumes and their permissions. A thread of its own carries them out one after
+//! the other.
 //!
-//! What takes rights away goes in this order: the volume is closed, its grants are taken back and what is under way by
-//! them is waited for, memory that somebody has mapped is put aside, and only then the store is changed. So when it is
-//! said to be done nobody reads or writes by the old rights, and blocks that are free are nobody's.
+//! A change that takes rights away has these steps: close the volume, revoke its grants, wait until no
+//! request by them is in flight, replace the memory of chunks that clients may have mapped, and only then
+//! change the store. So after the reply nobody reads or writes by the old rights, and no client can reach
+//! free blocks.
 
 use crate::control::granting::of_store;
 use crate::control::notices::Notices;
@@ -19,29 +21,29 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, chan
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Asks that wait for their turn.
+/// Greatest number of messages that wait for the administrator's thread.
 const WAITING_MAX: usize = 64;
-/// For requests by grants that are taken back.
+/// Greatest time to wait for requests in flight by revoked grants.
 const DRAINING_LIMIT: Duration = Duration::from_secs(60);
-/// Pieces that are cleared before the store hears of it.
+/// Greatest number of extents that one call of [`clear_some`] clears.
 const PIECES: usize = 64;
 
-/// An ask, and whose it is.
+/// A message of an administrator, and the connection that sent it.
 pub(crate) struct Job {
     pub(crate) connection: u64,
     pub(crate) ask: Ask,
 }
 
-/// Where asks go.
+/// Handle of the administrator's thread, which takes messages and carries them out.
 pub(crate) struct Administrator {
     jobs: SyncSender<Job>,
     thread: Thread,
 }
 
-/// The thread that carries asks out.
+/// Thread that carries the messages out.
 enum Thread {
     Own(JoinHandle<()>),
-    /// The control thread does it: see [`Administrator::do_waiting`].
+    /// The control thread carries them out: see [`Administrator::do_waiting`].
     #[cfg(feature = "testing")]
     Callers(Receiver<Job>),
 }
@@ -55,21 +57,21 @@ impl Administrator {
         Ok(Administrator { jobs, thread: Thread::Own(thread) })
     }
 
-    /// One without a thread.
+    /// Creates an administrator without a thread of its own.
     #[cfg(feature = "testing")]
     pub(crate) fn without_thread() -> Administrator {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
         Administrator { jobs, thread: Thread::Callers(waiting) }
     }
 
-    /// Carries out every ask that waits, in the caller's thread, if there is no other.
+    /// Carries out all waiting messages on the caller's thread, if there is no thread of its own.
     #[cfg(feature = "testing")]
     pub(crate) fn do_waiting(&self, house: &House, post: &Post) {
         let Thread::Callers(waiting) = &self.thread else { return };
         waiting.try_iter().for_each(|job| do_job(house, post, job));
     }
 
-    /// Has an ask carried out, which is answered by [`Event::Answered`].
+    /// Queues a message. The outcome is sent as [`Event::Answered`].
     pub(crate) fn give(&self, job: Job) -> Result<(), Refused> {
         self.jobs.try_send(job).map_err(|error| match error {
             TrySendError::Full(_) => Refused::new(Code::Limit, "too many changes wait already; try again"),
@@ -77,11 +79,11 @@ impl Administrator {
         })
     }
 
-    /// Waits for what is being done.
+    /// Waits until all queued messages are carried out, and ends the thread.
     pub(crate) fn stop(self) {
         drop(self.jobs);
         match self.thread {
-            // It ends by itself, or has panicked, which has been told.
+            // The join fails only if the thread panicked, and the panic was reported then.
             Thread::Own(thread) => drop(thread.join()),
             #[cfg(feature = "testing")]
             Thread::Callers(_) => {}
@@ -110,7 +112,8 @@ fn carry_out(house: &House, ask: Ask) -> Result<(), Refused> {
             let (found, _) = house.store.get(&volume).map_err(of_store)?;
             let facts = device_of(house, &found.device)?;
             if bytes >= found.size().0 {
-                // Grants stay as they are; who wants to see more opens it anew.
+                // Existing grants keep their old size; a client that wants the new size opens the volume
+                // again.
                 let resize = || house.store.resize(&volume, Bytes(bytes));
                 return with_room(house, &found.device, facts, resize).map(drop);
             }
@@ -130,7 +133,7 @@ fn carry_out(house: &House, ask: Ask) -> Result<(), Refused> {
             })
         }
         Ask::Remove { volume } => match house.store.get(&volume) {
-            // Nobody can have opened it since the server began.
+            // Volumes of a lost memory device cannot be opened, so no grants need to be revoked.
             Err(Error::Gone { .. }) => house.store.remove(&volume).map_err(of_store),
             _ => changing(house, &volume, |_| house.store.remove(&volume)),
         },
@@ -148,7 +151,7 @@ fn device_of<'a>(house: &'a House, device: &str) -> Result<&'a DeviceFacts, Refu
     })
 }
 
-/// Changes a volume by which nobody has a grant meanwhile.
+/// Revokes all grants of a volume, and changes it while nobody can open it.
 fn changing(
     house: &House,
     name: &str,
@@ -161,7 +164,7 @@ fn changing(
     outcome
 }
 
-/// Takes grants back: from then on nobody reads or writes by them, over a channel or in what they have mapped.
+/// Revokes grants. Afterwards nobody reads or writes by them, over a channel or in mapped chunks.
 fn take_back(
     house: &House,
     found: &Volume,
@@ -173,7 +176,7 @@ fn take_back(
         holder.notices.revoke(holder.grant);
         let sender = sender.clone();
         let reply = Reply::new(move |outcome| {
-            // Who has stopped to wait needs to hear nothing.
+            // The send fails only if the receiver has timed out and no longer waits.
             let _ = sender.send(outcome);
         });
         house.orders.send(Order::Revoke { client: holder.client, grant: holder.grant, reply })?;
@@ -195,7 +198,8 @@ fn take_back(
     let mut given = given.into_iter();
     while let Some(chunk) = given.next() {
         if let Err(refused) = renew(house, chunk, Keep::Contents) {
-            // Whoever has those behind it mapped still shares them, too.
+            // A client that has one of the remaining chunks mapped still shares it: they must be replaced
+            // later, too.
             let mut everybody = house.registry.lock();
             given.for_each(|left| everybody.give(left.device, left.number..left.number + 1));
             return Err(refused);
@@ -204,13 +208,13 @@ fn take_back(
     Ok(())
 }
 
-/// Waits until each of so many has said that it is drained, or that its client had closed it before.
+/// Waits until `count` grants are drained or were closed by their clients, up to [`DRAINING_LIMIT`].
 fn wait_for<T>(house: &House, drained: &Receiver<T>, count: usize, name: &str) -> Result<(), Refused> {
     let end = Instant::now() + DRAINING_LIMIT;
     for _ in 0..count {
         match house.orders.wait(drained, Some(end)) {
             Ok(_) => {}
-            // The core has gone, and with it the replies: nobody knows what is under way.
+            // The core has stopped and dropped the replies, so it is unknown what is in flight.
             Err(RecvTimeoutError::Disconnected) => return Err(Stopped.into()),
             Err(RecvTimeoutError::Timeout) => {
                 let message = format!(
@@ -224,8 +228,8 @@ fn wait_for<T>(house: &House, drained: &Receiver<T>, count: usize, name: &str) -
     Ok(())
 }
 
-/// Puts new memory in the place of a chunk, so that nobody shares it with the device any more. What takes time is done
-/// here; the core only swaps them.
+/// Replaces a chunk's memory by memory that no client has mapped. This thread allocates the memory; the core
+/// only exchanges it.
 fn renew(house: &House, chunk: Chunk, keep: Keep) -> Result<(), Refused> {
     let replace = || {
         let shape = house.orders.ask(|reply| Order::Shape { chunk, reply })?;
@@ -234,14 +238,14 @@ fn renew(house: &House, chunk: Chunk, keep: Keep) -> Result<(), Refused> {
         replaced.map(drop).map_err(|error| Refused::new(Code::Failed, error))
     };
     replace().map_err(|refused: Refused| {
-        // Whoever has it mapped still shares it: it is to be renewed another time.
+        // A client that has the chunk mapped still shares it: the chunk must be replaced later.
         house.registry.lock().give(chunk.device, chunk.number..chunk.number + 1);
         let message = format!("memory cannot be taken out of a client's reach: {}", refused.message);
         Refused::new(refused.code, message)
     })
 }
 
-/// Does what takes blocks of a device, clearing as many as it needs that were somebody's.
+/// Carries out a change that allocates blocks. If too few blocks are cleared, clears used ones first.
 fn with_room<T>(
     house: &House,
     device: &str,
@@ -260,7 +264,7 @@ fn with_room<T>(
     }
 }
 
-/// Clears some of what nobody has.
+/// Clears some of the blocks that belong to no volume and may contain a former owner's data.
 fn clear_some(house: &House, device: &str, facts: &DeviceFacts) -> Result<(), Refused> {
     let block = house.store.device(device).map_err(of_store)?.block;
     for extent in house.store.to_clear(device, PIECES).map_err(of_store)? {

@@ -1,4 +1,4 @@
-//! One client's connection: what it says, one message after the other.
+//! Connection of one client: its credentials, its state, and the messages that it sends one after the other.
 
 use crate::control::descriptors;
 use crate::core::order::ClientKey;
@@ -13,74 +13,78 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How far a client has come.
+/// State of a connection.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// It has not said hello, and is to do that before then.
+    /// The client has not sent its hello message, and must send it before this time.
     New(Instant),
-    /// It is known.
+    /// The client has sent its hello message.
     Known(Known),
 }
 
-/// A client that has said hello.
+/// State of a client that has sent its hello message.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) key: ClientKey,
     pub(crate) limits: Limits,
-    /// It has a channel, or one is being made.
+    /// True if the client has a channel, or one is being set up.
     pub(crate) has_channel: bool,
-    /// Bytes of memory that came with its channel.
+    /// Size of the channel's memory in bytes, arena and rings; 0 without a channel.
     pub(crate) memory: u64,
-    /// Devices of its own, by the grants that it passed descriptors for.
+    /// Devices made of files that the client has passed, by the number of their grants.
     pub(crate) devices: HashMap<u64, DeviceNumber>,
 }
 
-/// Descriptors that a client has passed.
+/// Descriptors that a client has passed, which a helper of the client's user closes.
 pub(crate) type Passed = Foreign<Vec<OwnedFd>>;
 
-/// A client's connection.
+/// Connection of a client.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Shared with a helper while that receives a message with descriptors.
+    /// Control socket; shared with a helper while the helper receives a message with descriptors.
     pub(crate) messages: Foreign<Arc<Messages>>,
     pub(crate) credentials: Credentials,
     pub(crate) groups: Vec<u32>,
     pub(crate) state: State,
-    /// Somebody else finds out what is to be answered.
+    /// True while another thread works out the reply. The control thread receives no further message
+    /// meanwhile.
     pub(crate) is_waiting: bool,
-    /// The socket's queue may have descriptors: the kernel lets them in.
+    /// True if the socket's queue may contain descriptors, because the kernel lets the client send them.
     lets_in: bool,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         if !self.lets_in {
-            // Nothing is in its queue whose closing could block.
+            // The queue contains no descriptors, so closing the socket cannot block.
             drop(self.messages.take());
         }
     }
 }
 
 impl Connection {
-    /// Who is there, as the kernel says. No descriptors are let in yet, where the kernel can keep them out.
+    /// Reads the client's credentials from the kernel. Where the kernel supports it (Linux 6.16), the client
+    /// cannot send descriptors yet.
     pub(crate) fn new(messages: Messages, greeting: Duration, helpers: Helpers) -> Result<Connection, Error> {
         messages.leave_credentials_out()?;
         let (credentials, groups) = (messages.peer()?, messages.peer_groups()?);
-        // What came before the listener kept descriptors out may have some.
+        // Messages may have been sent before the listening socket refused descriptors, and may have some
+        // attached.
         let lets_in = !messages.let_descriptors_in(false)? || messages.front()? != Front::Empty;
         let messages = Foreign::new(Arc::new(messages), credentials.uid, helpers);
         let state = State::New(Instant::now() + greeting);
         Ok(Connection { messages, credentials, groups, state, is_waiting: false, lets_in })
     }
 
-    /// From now on the client may pass descriptors.
+    /// Lets the client send descriptors from now on.
     pub(crate) fn let_descriptors_in(&mut self) -> Result<(), Error> {
         self.lets_in = true;
         self.messages.let_descriptors_in(true).map(drop)
     }
 
-    /// Who is judged by owners and modes. The server's own process may open all volumes, for those to whom its
-    /// administrator exports them.
+    /// Returns the identity that a volume's owner, group and mode are checked against. The server's own
+    /// process counts as root, because it opens volumes on behalf of the virtual machines that its
+    /// administrator exports them to.
     pub(crate) fn person(&self) -> Person<'_> {
         match self.credentials.pid == std::process::id() {
             true => Person { uid: 0, gid: 0, groups: &[] },
@@ -88,13 +92,13 @@ impl Connection {
         }
     }
 
-    /// By whose rights a file is written that it passes.
+    /// Returns the identity whose rights apply when a file that the client has passed is written.
     pub(crate) fn holder(&self) -> Holder {
         let (Credentials { uid, gid, .. }, groups) = (self.credentials, self.groups.clone());
         Holder { uid, gid, groups }
     }
 
-    /// Descriptors of this process that it can have at most.
+    /// Returns the greatest number of descriptors of this process that the connection can occupy.
     pub(crate) fn descriptors(&self) -> u64 {
         let known = match &self.state {
             State::Known(known) => {
@@ -103,11 +107,11 @@ impl Connection {
             }
             State::New(_) => 0,
         };
-        // While a message is carried out a helper may have what came with it.
+        // A helper may hold the descriptors that are attached to the message which is being carried out.
         descriptors::OF_CONNECTION + known + u64::from(self.is_waiting) * descriptors::OF_MESSAGE
     }
 
-    /// Whether it may administer: root, and whoever runs the server.
+    /// Returns true if the client may administer the server: its user is root or the one who runs the server.
     pub(crate) fn is_administrator(&self) -> bool {
         self.credentials.uid == 0 || self.credentials.uid == Credentials::own().uid
     }
@@ -119,10 +123,11 @@ impl Connection {
         }
     }
 
-    /// Sends an answer. Who does not take its answers is not waited for.
+    /// Sends a message, without waiting for a client that does not receive its messages.
     pub(crate) fn answer(&self, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
         let bytes = answer.to_bytes().or_else(|error| {
-            // Names are short and lists go by descriptors: a message that is too long is a mistake of ours.
+            // Names are short and lists are sent in files, so a message that is too long is a bug of the
+            // server.
             tracing::error!("cannot answer: {error}");
             Answer::Refused(Refused::new(Code::Failed, "the server's answer is too long")).to_bytes()
         });

@@ -1,40 +1,44 @@
-//! The budget of descriptors: how many of those that this process may have the connections of a user may take.
+//! Budget of file descriptors: how many of this process's descriptors the connections of each user may
+//! occupy.
 //!
 //! ```text
 //!   RLIMIT_NOFILE │ own: devices, store, threads │ three quarters: any user, up to half │ a quarter: who has few │
 //! ```
 //!
-//! Invariant: a connection is counted with as many descriptors as it can have at most, before it has them; so the kernel
-//! does not run out of them while there is a share left. Called by the control thread.
+//! Invariant: a connection is charged with the greatest number of descriptors that it can occupy, before it
+//! occupies them. So the kernel does not run out of descriptors while a user still has a share. Called by the
+//! control thread.
 
 use rustix::process::{Resource, getrlimit};
 
-/// Descriptors of a connection: its socket and its page of notices.
+/// Number of descriptors of a connection: its socket and its page of notices.
 pub(crate) const OF_CONNECTION: u64 = 2;
-/// Descriptors of a channel: its socket, the memories of both sides, and one to spare.
+/// Number of descriptors of a channel: its socket, the memory of both sides, and one to spare.
 pub(crate) const OF_CHANNEL: u64 = 5;
-/// Descriptors of a file that was passed: the file, its ring, its event counters.
+/// Number of descriptors of a file that a client has passed: the file, its ring, its event counters.
 pub(crate) const OF_FILE: u64 = 6;
-/// Descriptors of a message that a helper is taking, or has not closed yet.
+/// Number of descriptors of a message that a helper is receiving, or has not closed yet.
 pub(crate) const OF_MESSAGE: u64 = bywash_link::DESCRIPTORS_MAX as u64;
-/// Descriptors that the server keeps for itself.
+/// Number of descriptors that the server keeps for itself.
 const OWN: u64 = 128;
-/// Descriptors of a user at the expense of the quarter for those who have few: four clients, of which one makes its channel.
+/// Number of descriptors up to which a user may use the quarter that is reserved for users with few: enough
+/// for four clients, one of which sets up its channel.
 const FEW: u64 = 4 * (OF_CONNECTION + OF_CHANNEL) + OF_MESSAGE;
 
-/// Descriptors that all connections have, and those of one user.
+/// Numbers of descriptors that are charged to all connections, and to those of one user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) all: u64,
     pub(crate) of_user: u64,
 }
 
-/// Refuses a user `more` descriptors.
+/// Checks that a user may occupy `more` descriptors.
 ///
 /// # Errors
-/// What the limit is, and what to do.
+/// A message for the user with the limit and the remedy, if the user's share or the budget of all users is
+/// exhausted.
 pub(crate) fn check(uid: u32, taken: Taken, more: u64) -> Result<(), String> {
-    // Without a limit it is what the kernel can count.
+    // Without a limit, the largest number counts as the limit.
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     check_against(limit, uid, taken, more)
 }
@@ -61,7 +65,8 @@ mod tests {
 
     const CLIENT: u64 = OF_CONNECTION + OF_CHANNEL;
 
-    /// Connections that a user is given, one after the other, beside what others have.
+    /// Returns the number of clients that one user can connect, while other users occupy `others`
+    /// descriptors.
     fn take(limit: u64, others: u64) -> u64 {
         let mut taken = Taken { all: others, of_user: 0 };
         let mut count = 0;
@@ -80,7 +85,7 @@ mod tests {
             assert!(first <= limit / 2);
             let second = take(limit, first) * CLIENT;
             assert!(second > 0 && first + second <= limit, "{limit}");
-            // And two that have taken all that they could leave some to a third one.
+            // Two users that have taken all they could still leave descriptors for a third one.
             assert!(take(limit, first + second) > 0, "{limit}");
         }
     }

@@ -1,4 +1,5 @@
-//! Grants: by policy, by a descriptor; and chunks of the medium to be mapped.
+//! Opening grants, by a volume's name or by a descriptor, and giving out chunks of memory devices for
+//! mapping.
 
 use crate::control::connection::{Connection, Known};
 use crate::control::registry::Held;
@@ -19,7 +20,7 @@ impl From<Stopped> for Refused {
     }
 }
 
-/// What the store of volumes says.
+/// Converts an error of the volume store to a refusal.
 pub(crate) fn of_store(error: volume::Error) -> Refused {
     use volume::Error as E;
     let code = match &error {
@@ -41,14 +42,15 @@ fn wanted(access: Access) -> volume::Access {
     }
 }
 
-/// A grant by a volume's name.
+/// Opens a grant of a volume, if the volume's owner, group and mode allow it.
 pub(crate) fn open(
     house: &House,
     connection: &mut Connection,
     name: &str,
     access: Access,
 ) -> Result<Answer, Refused> {
-    // Held until the grant is known, so that an administrator finds it, or it does not come about.
+    // The lock is held until the grant is registered, so that an administrator who changes the volume either
+    // finds the grant or prevents it.
     let mut everybody = house.registry.lock();
     let (found, extents) = house.store.get(name).map_err(of_store)?;
     if !everybody.is_open(found.id) {
@@ -91,7 +93,7 @@ fn add(house: &House, known: &Known, grant: Grant) -> Result<GrantNumber, Refuse
     house.orders.ask(|reply| Order::Grant { client, grant, reply })?.map_err(of_store)
 }
 
-/// Which chunks a volume has, or why they cannot be mapped.
+/// Returns the chunks that a volume consists of, or the reason why a client cannot map them.
 fn chunks_of(
     facts: &DeviceFacts,
     block: volume::BlockSize,
@@ -113,7 +115,7 @@ fn chunks_of(
     (extents.iter().map(range).collect(), None)
 }
 
-/// A grant by a descriptor, whose file has become a device of the client's own.
+/// Opens a grant of a passed file, which becomes a device of this client only.
 pub(crate) fn open_passed(
     house: &Arc<House>,
     connection: &mut Connection,
@@ -167,15 +169,16 @@ pub(crate) fn open_passed(
     }))
 }
 
-/// Has a client's own device dropped when nothing is under way on it, by a helper of its user's.
+/// Removes a client's own device once no command is in flight on it; a helper of the client's user then
+/// closes the file.
 pub(crate) fn drop_device(house: &Arc<House>, uid: u32, device: DeviceNumber) {
     let by = house.helpers.clone();
     let reply = Reply::new(move |device: Option<DeviceBox>| by.close(uid, device));
-    // A core that has stopped has dropped it.
+    // The send fails only if the core has stopped, which then has dropped the device.
     let _ = house.orders.send(Order::RemoveDevice { device, reply });
 }
 
-/// Chunks of a grant, from a number on, to be mapped.
+/// Returns descriptors of consecutive chunks of a grant, beginning with chunk `from`, for the client to map.
 pub(crate) fn map(
     house: &House,
     connection: &mut Connection,
@@ -208,6 +211,6 @@ pub(crate) fn map(
     }
     let chunk_bytes = house.devices.values().find(|facts| facts.number == device);
     let chunk_bytes = chunk_bytes.and_then(|facts| facts.chunk_bytes).ok_or_else(missing)?;
-    // Numbers of chunks are far below 2^32.
+    // The number of chunks is far below 2^32.
     Ok((Answer::Chunks { chunk_bytes, count: count as u32 }, descriptors))
 }

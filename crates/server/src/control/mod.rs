@@ -1,4 +1,4 @@
-//! Everything but requests: who is let in, what is granted, what administrators change, what is told.
+//! Everything but requests: connections, grants, changes by administrators, and reports.
 //!
 //! ```text
 //!                        orders                            orders
@@ -8,12 +8,13 @@
 //!       └── helpers: threads of each user's, for what may block ───────┴── registry, store
 //! ```
 //!
-//! The control thread sleeps on the listening socket, on every client's, and on a bell. It carries out what is quick and
-//! has the rest done by others, who send it what is to be answered; meanwhile the client's next message waits in its
-//! socket. So no client holds up another.
+//! The control thread sleeps on the listening socket, on the sockets of all clients, and on a bell. It
+//! carries out quick operations itself and hands all others to other threads, which send the reply back as an
+//! event. Meanwhile the client's next message waits in its socket. So no client delays another.
 //!
-//! Invariant: neither this thread nor the core receives, looks at, maps, unmaps or closes a descriptor that a client has
-//! passed, nor closes a socket that may have some in its queue: that is for the client's user's [`Helpers`].
+//! Invariant: neither the control thread nor the core receives, inspects, maps, unmaps or closes a descriptor
+//! that a client has passed, nor closes a socket whose queue may contain descriptors. The [`Helpers`] of the
+//! client's user do that.
 
 mod administrator;
 mod connection;
@@ -41,7 +42,7 @@ use registry::ByName;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// What the threads of the server share.
+/// State that the server's threads share.
 #[derive(Debug)]
 pub(crate) struct House {
     pub(crate) orders: Orders,
@@ -50,18 +51,19 @@ pub(crate) struct House {
     pub(crate) registry: Registry,
     pub(crate) helpers: Helpers,
     pub(crate) limits: LimitsFile,
-    /// What was done for clients that have ended.
+    /// Counters of clients that have ended, by user.
     pub(crate) users: Users,
-    /// What tells of volumes that this process exports.
+    /// Source of reports on the volumes that this process exports.
     pub(crate) exports: Exports,
     pub(crate) began: Instant,
-    /// Asks that were refused.
+    /// Number of control messages that were refused.
     pub(crate) asks_refused: AtomicU64,
-    /// Clients that were turned away or thrown out.
+    /// Number of clients that were refused a connection or disconnected.
     pub(crate) clients_refused: AtomicU64,
 }
 
-/// A function that tells of the volumes that are exported to virtual machines, once they are.
+/// Function that reports the volumes which are exported to virtual machines; unset until
+/// [`crate::Server::tell_of_exports`].
 #[derive(Default)]
 pub(crate) struct Exports(pub(crate) OnceLock<Box<dyn Fn() -> Vec<Export> + Send + Sync>>);
 
@@ -77,14 +79,14 @@ impl std::fmt::Debug for Exports {
     }
 }
 
-/// A device that volumes are on.
+/// Properties of a device of the server that control needs, fixed when the server starts.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceFacts {
     pub(crate) number: DeviceNumber,
-    /// Of its logical block.
+    /// Logical block of the device, in bytes.
     pub(crate) block: u32,
-    /// It may only be read.
+    /// True if the device may only be read.
     pub(crate) read_only: bool,
-    /// Bytes of a chunk, where it is memory that can be mapped.
+    /// Size of a chunk in bytes, if the device is memory that clients can map.
     pub(crate) chunk_bytes: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! The page by which a client that has mapped a medium hears that a grant was taken back: see
+//! Page by which a client with mapped chunks learns that a grant was revoked: see
 //! [`bywash_protocol::notices`].
 
 use bywash_link::{Error, File, Writers};
@@ -8,10 +8,11 @@ use bywash_volume::GrantNumber;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// What a processor has written, all have seen after so long: a store does not wait in it for longer.
+/// Time after which every processor's stores are visible to all: no store stays in a store buffer for as long
+/// as this.
 const SETTLED: Duration = Duration::from_millis(1);
 
-/// A client's page.
+/// A client's page of notices.
 #[derive(Debug)]
 pub(crate) struct Notices {
     file: File,
@@ -24,22 +25,22 @@ impl Notices {
         Ok(Notices { file, words })
     }
 
-    /// The page, which can be mapped for reading alone.
+    /// Returns the page's descriptor, with which a client can map it for reading only.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.descriptor()
     }
 
-    /// Says that a grant is not valid any more. One thread does this, the administrator's.
+    /// Marks a grant as revoked. Only the administrator's thread calls this.
     pub(crate) fn revoke(&self, grant: GrantNumber) {
         let (place, tag) = (notices::place_of(grant.to_word()), notices::tag_of(grant.to_word()));
-        // Never back: the grants that were there since would be valid again.
+        // The word never decreases: a lower tag would make later grants at this index valid again.
         if self.words.load(place) < tag {
             self.words.publish(place, tag);
         }
     }
 
-    /// Returns when no client takes an access for done any more that comes after what was said: what it has written before
-    /// it looked at its page is in memory now.
+    /// Waits until every client sees the words that were written before this call. A client's access after
+    /// that is not considered done, and the accesses that the client considers done are in memory.
     pub(crate) fn settle() {
         if bywash_sync::prepare_shared_fences() {
             bywash_sync::heavy_shared_fence(true);
@@ -54,7 +55,8 @@ impl Notices {
 mod tests {
     use super::*;
 
-    /// A grant that could not be drained is taken back again later, when its place has had others.
+    /// A grant that could not be drained is revoked again later, when its index has been used by other
+    /// grants.
     #[test]
     fn what_was_taken_back_stays_so() {
         let notices = Notices::new(8).unwrap();

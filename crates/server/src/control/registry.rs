@@ -1,7 +1,8 @@
-//! Who is here and what they hold: what the control thread, the administrator's and the metrics' all have to know.
+//! Registry of clients and their grants, shared by the control thread, the administrator's thread and those
+//! that make reports.
 //!
-//! Invariant: a grant is in here from before its client hears of it until no request by it is under way any more. A volume
-//! that an administrator is changing is closed: nobody opens it meanwhile.
+//! Invariant: a grant is registered from before its client learns of it until no request by it is in flight.
+//! A volume is closed while an administrator changes it: nobody can open it meanwhile.
 
 use crate::control::notices::Notices;
 use crate::core::order::{Chunk, ClientKey};
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A client.
+/// A connected client, or one that has left and still has requests in flight.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) key: ClientKey,
@@ -23,23 +24,23 @@ pub(crate) struct Client {
     pub(crate) grants: BTreeMap<GrantNumberKey, Held>,
 }
 
-/// A grant's number, in an order.
+/// Number of a grant as a word, which has an order for use as a map's key.
 pub(crate) type GrantNumberKey = u64;
 
-/// A grant of a client.
+/// A grant that a client holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// The volume's number and name; none: by a descriptor.
+    /// Number and name of the volume; `None` if the grant was opened by a descriptor.
     pub(crate) volume: Option<(u64, String)>,
     pub(crate) device: DeviceNumber,
     pub(crate) access: Access,
     pub(crate) bytes: u64,
-    /// Chunks of the device that it consists of, where those can be mapped.
+    /// Chunks of the device that the grant consists of; empty if the client cannot map them.
     pub(crate) chunks: Vec<Range<usize>>,
     pub(crate) is_mapped: bool,
 }
 
-/// A grant, and whose it is.
+/// A grant together with the client that holds it.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) client: ClientKey,
@@ -47,35 +48,36 @@ pub(crate) struct Holder {
     pub(crate) notices: Arc<Notices>,
 }
 
-/// Everybody.
+/// Contents of the registry.
 #[derive(Debug, Default)]
 pub(crate) struct Everybody {
-    /// By their numbers.
+    /// Clients, by their numbers.
     pub(crate) clients: BTreeMap<u64, Client>,
-    /// Volumes that nobody opens for now.
+    /// Volumes that nobody can open while an administrator changes them.
     closed: HashSet<u64>,
-    /// Chunks that were given to somebody to map since they were new.
+    /// Chunks, as device and chunk number, that were given to a client for mapping since they were last
+    /// replaced.
     given: HashSet<(u32, usize)>,
 }
 
-/// All that, for several threads.
+/// Registry that several threads share.
 #[derive(Debug, Default)]
 pub(crate) struct Registry(Mutex<Everybody>);
 
 impl Registry {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Everybody> {
-        // Each change is one step, so that whoever panicked has left nothing half done.
+        // A thread that panicked has left no change half done: each change is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Everybody {
-    /// Whether a volume can be opened.
+    /// Returns true if the volume can be opened.
     pub(crate) fn is_open(&self, volume: u64) -> bool {
         !self.closed.contains(&volume)
     }
 
-    /// Closes a volume and answers who holds grants of it.
+    /// Closes a volume and returns all grants of it, with their clients.
     pub(crate) fn close(&mut self, volume: u64) -> Vec<Holder> {
         self.closed.insert(volume);
         let of_client = |client: &Client| {
@@ -99,19 +101,20 @@ impl Everybody {
         self.closed.remove(&volume);
     }
 
-    /// A grant is not there any more.
+    /// Removes a client's grant.
     pub(crate) fn forget(&mut self, client: u64, grant: u64) {
         if let Some(client) = self.clients.get_mut(&client) {
             client.grants.remove(&grant);
         }
     }
 
-    /// Somebody is given chunks to map.
+    /// Notes that a client was given these chunks for mapping.
     pub(crate) fn give(&mut self, device: DeviceNumber, chunks: Range<usize>) {
         self.given.extend(chunks.map(|number| (device.0, number)));
     }
 
-    /// Of these chunks, those that somebody may have mapped; they are to be renewed.
+    /// Returns those of these chunks that a client may have mapped, and forgets that they were given: the
+    /// caller replaces their memory.
     pub(crate) fn take_given(&mut self, device: DeviceNumber, chunks: &[Range<usize>]) -> Vec<Chunk> {
         let numbers = chunks.iter().cloned().flatten();
         numbers
@@ -121,5 +124,5 @@ impl Everybody {
     }
 }
 
-/// Devices by their names, which stay as they were when the server began.
+/// Map from device names to values. The devices stay those that the server started with.
 pub(crate) type ByName<T> = HashMap<String, T>;

@@ -1,11 +1,11 @@
-//! What the server tells of itself.
+//! Reports on the server's state.
 
 use crate::control::{House, users};
 use crate::core::order::{CoreReport, Order, Stopped};
 use bywash_protocol::report::{Client, Device, Grant, Status, Volume};
 use bywash_sync::Ordering::Relaxed;
 
-/// A volume of the store, as it is told of.
+/// Converts a volume of the store to the protocol's report of it.
 pub fn describe(volume: bywash_volume::Volume) -> Volume {
     Volume {
         bytes: volume.size().0,
@@ -20,7 +20,7 @@ pub fn describe(volume: bywash_volume::Volume) -> Volume {
     }
 }
 
-/// Everything.
+/// Collects the state and counters of the whole server.
 pub(crate) fn status(house: &House) -> Result<Status, Stopped> {
     let (CoreReport { devices, clients, cpu_ns }, ended) =
         house.users.look(|| house.orders.ask(|reply| Order::Report { reply }))?;
@@ -28,7 +28,7 @@ pub(crate) fn status(house: &House) -> Result<Status, Stopped> {
         clients.into_iter().map(|client| (client.key.number, client)).collect();
     let everybody = house.registry.lock();
     let clients = everybody.clients.iter().filter_map(|(number, client)| {
-        // Who has just come or is just going is not told of.
+        // A client that is only in one of the two lists has just connected or is leaving: it is not reported.
         let core = of_core.remove(number)?;
         let mut counts: std::collections::HashMap<u64, _> =
             core.grants.into_iter().map(|(grant, counts)| (grant.to_word(), counts)).collect();

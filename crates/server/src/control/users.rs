@@ -1,36 +1,37 @@
-//! What was done for clients that have ended, by user, so that counters of a user never go back.
+//! Counters of ended clients by user, so that a user's counters never decrease.
 //!
-//! Invariant: a client's counts are added by the core, in the order of its work: a report of the core has either the client,
-//! or comes after the client was added here. [`Users::look`] finds a report and the sums that belong together.
+//! Invariant: the core adds a client's counters in the order of its own work. A report of the core therefore
+//! either includes the client or is made after the client's counters were added here. [`Users::look`] finds a
+//! report and the sums that match it.
 
 use bywash_protocol::report::{Client, Counts, User};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most users that are told apart; clients of others are counted together.
+/// Greatest number of users that are told apart. Clients of all other users are counted together.
 const USERS_MAX: usize = 4096;
-/// Most attempts to find a report during which no client ended.
+/// Greatest number of attempts to make a report during which no client ends.
 const ATTEMPTS: u32 = 8;
 
-/// Sums of ended clients, by user.
+/// Sums of the counters of ended clients, by user.
 #[derive(Debug, Default)]
 pub(crate) struct Users(Mutex<Ended>);
 
 #[derive(Debug, Default)]
 struct Ended {
-    /// Clients that have ended.
+    /// Number of clients that have ended.
     clients: u64,
-    /// By user; none: those beyond [`USERS_MAX`].
+    /// Sums by user number; `None` for all users beyond [`USERS_MAX`].
     sums: BTreeMap<Option<u32>, Counts>,
 }
 
 impl Users {
     fn lock(&self) -> MutexGuard<'_, Ended> {
-        // Each change is one step, so that whoever panicked has left nothing half done.
+        // A thread that panicked has left no change half done: each change is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what was done for a client that has ended.
+    /// Adds the counters of a client that has ended.
     pub(crate) fn add(&self, uid: u32, counts: &Counts) {
         let mut ended = self.lock();
         let is_told_apart = ended.sums.contains_key(&Some(uid)) || ended.sums.len() < USERS_MAX;
@@ -38,7 +39,8 @@ impl Users {
         ended.sums.entry(is_told_apart.then_some(uid)).or_default().add(counts);
     }
 
-    /// Makes a report, and answers it with the sums of the clients that had ended before.
+    /// Makes a report and returns it with the sums of all clients that had ended before. If a client ends
+    /// meanwhile it makes the report again, up to [`ATTEMPTS`] times.
     pub(crate) fn look<T, E>(
         &self,
         mut report: impl FnMut() -> Result<T, E>,
@@ -56,8 +58,8 @@ impl Users {
     }
 }
 
-/// Users with what was done for their clients, those that have ended and those that are there, and with their threads that
-/// are stuck.
+/// Combines the counters of ended and of connected clients, and the numbers of stuck threads, into one entry
+/// for each user.
 pub(crate) fn all(
     ended: BTreeMap<Option<u32>, Counts>,
     clients: &[Client],
@@ -100,7 +102,7 @@ mod tests {
         assert_eq!(sums[&None].reads, 10);
     }
 
-    /// A client that ends while a report is made is not counted twice.
+    /// A client that ends while a report is made is counted once, not twice.
     #[test]
     fn a_report_and_its_sums_belong_together() {
         let users = Users::default();
