@@ -1,4 +1,5 @@
-//! The control thread: who connects, what they ask.
+//! The control thread: accepts connections, receives control messages, and carries out or delegates what they
+//! ask for.
 
 use crate::bell::Bell;
 use crate::control::House;
@@ -30,43 +31,45 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So long may a client take to say hello, and so long for its channel.
+/// Greatest time for a client's hello message, and for the handshake of its channel.
 const GREETING: Duration = Duration::from_secs(10);
-/// Connections of a user that have not said hello.
+/// Greatest number of a user's connections that have not sent a hello message.
 const GREETINGS_MAX: u32 = 64;
-/// Who takes longer to leave is counted as if he were here.
+/// Time after which a client that has left, but has requests in flight, counts against its user's limits
+/// again.
 const LEAVING: Duration = Duration::from_millis(100);
-/// Of answers that a client has not taken, as the kernel counts: some four of the longest, some dozens of short ones.
+/// Size of the send buffer of a client's socket, in bytes of kernel accounting: room for about four of the
+/// longest replies or some dozens of short ones.
 const ANSWERS_BYTES: usize = 16 << 10;
-/// Longest name that a client gives itself.
+/// Greatest length of the name that a client gives itself, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Heard at a time.
+/// Greatest number of readiness events that one round handles.
 const EVENTS: usize = 64;
-/// Between two looks at who has said nothing.
+/// Greatest time of a round's sleep, and thereby between two checks for connections without a hello message.
 const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// Not of a connection.
+/// Event numbers of the listening socket and the bell; every other number is a connection's.
 const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
 
-/// What others have found out.
+/// Result that another thread sends to the control thread.
 pub(crate) enum Event {
-    /// What a client is to be answered.
+    /// A reply to a client's message is ready.
     Answered { connection: u64, answer: Answer },
-    /// A helper has received a client's message, which has descriptors.
+    /// A helper has received a client's message with descriptors.
     Received { connection: u64, packet: Result<Option<Foreign<Packet>>, Error> },
-    /// A file that a client has passed was opened, or not.
+    /// A helper has opened a file that a client has passed, or failed to.
     Passed { connection: u64, device: Result<Foreign<Box<bywash_device::File>>, bywash_device::Error> },
-    /// A channel was made, or not.
+    /// A helper has set up a channel, or failed to.
     Channel { connection: u64, outcome: Result<Foreign<Box<Server>>, Error> },
-    /// A grant that a client has closed is drained.
+    /// A grant that a client has closed is drained: no request by it is in flight.
     Closed { connection: u64, grant: u64 },
-    /// Nothing of a client is under way any more.
+    /// No request of a client that has left is in flight any more, and its memory is unmapped.
     Gone { client: u64 },
-    /// To stop.
+    /// The server stops.
     Stop,
 }
 
-/// Where events go.
+/// Handle by which other threads send events to the control thread.
 #[derive(Clone)]
 pub(crate) struct Post {
     sender: Sender<Event>,
@@ -75,14 +78,14 @@ pub(crate) struct Post {
 
 impl Post {
     pub(crate) fn send(&self, event: Event) {
-        // Who has stopped needs to hear nothing.
+        // The send fails only if the control thread has stopped.
         if self.sender.send(event).is_ok() {
             self.bell.ring();
         }
     }
 }
 
-/// The control thread's own.
+/// State of the control thread.
 pub(crate) struct Control {
     house: Arc<House>,
     listener: Listener,
@@ -91,38 +94,38 @@ pub(crate) struct Control {
     post: Post,
     bell: Arc<Bell>,
     administrator: Administrator,
-    /// By their numbers, which are the clients' and are used once.
+    /// Connections by their numbers, which are also the clients' numbers and never reused.
     connections: HashMap<u64, Connection>,
     connected: u64,
-    /// Clients that have left and of which something is under way.
+    /// Clients that have left and still have requests in flight or memory mapped.
     leaving: HashMap<u64, Leaving>,
     ticked: Instant,
     stopping: bool,
 }
 
-/// A client that has left.
+/// A client that has left and is not drained yet.
 struct Leaving {
     uid: u32,
     since: Instant,
-    /// Bytes of memory and files that it still has here.
+    /// Size in bytes of the client's memory, and number of files, that are still open here.
     memory: u64,
     files: u32,
 }
 
-/// What all clients of a user have together.
+/// Sums over all clients of a user.
 #[derive(Clone, Copy, Default)]
 struct Total {
     clients: u32,
-    /// Of these, clients that have not said hello.
+    /// Number of those clients that have not sent a hello message.
     greeting: u32,
     memory: u64,
     files: u32,
 }
 
-/// What a client is to hear.
+/// Time at which a message is replied to.
 enum Outcome {
     Now(Answer, Vec<OwnedFd>),
-    /// Somebody else will say.
+    /// Another thread sends the reply as an event.
     Later,
 }
 
@@ -137,7 +140,7 @@ impl Control {
         Control::with(house, listener, Administrator::start)
     }
 
-    /// One whose caller does what else would be done by other threads: see [`Control::step`].
+    /// Creates a control without threads, which its caller steps: see [`Control::step`].
     #[cfg(feature = "testing")]
     pub(crate) fn stepped(house: Arc<House>, listener: Listener) -> std::io::Result<Control> {
         Control::with(house, listener, |_, _| Ok(Administrator::without_thread()))
@@ -172,12 +175,12 @@ impl Control {
         })
     }
 
-    /// Where the thread is told to stop.
+    /// Returns a handle for sending events to this thread.
     pub(crate) fn post(&self) -> Post {
         self.post.clone()
     }
 
-    /// Serves until it is told to stop.
+    /// Serves clients until an [`Event::Stop`] arrives.
     pub(crate) fn run(mut self) {
         let mut heard = Vec::with_capacity(EVENTS);
         while !self.stopping {
@@ -186,12 +189,12 @@ impl Control {
         self.administrator.stop();
     }
 
-    /// Waits until there is something to do, `limit` at most, and does it.
+    /// Sleeps until there is something to do, at most `limit`, and does it.
     fn round(&mut self, heard: &mut Vec<epoll::Event>, limit: &Timespec) {
         heard.clear();
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(heard), Some(limit)) {
             Ok(_) | Err(Errno::INTR) => {}
-            // Of an epoll of one's own nothing else is ever said.
+            // A valid epoll descriptor and buffer leave no other error.
             Err(error) => tracing::error!("cannot sleep: {error}"),
         }
         for event in heard {
@@ -210,32 +213,34 @@ impl Control {
         }
     }
 
-    /// Does what there is to do for this thread and the administrator's.
+    /// Carries out all that is ready for this thread and the administrator's thread.
     #[cfg(feature = "testing")]
     pub(crate) fn step(&mut self) {
         self.round(&mut Vec::with_capacity(EVENTS), &Timespec { tv_sec: 0, tv_nsec: 0 });
         self.administrator.do_waiting(&self.house, &self.post);
     }
 
-    /// Connections that are there, and clients that are leaving.
+    /// Returns the number of connections and of clients that have left but are not drained.
     #[cfg(feature = "testing")]
     pub(crate) fn clients(&self) -> usize {
         self.connections.len() + self.leaving.len()
     }
 
-    /// Lets one in who waits at the door; the next one has its turn behind those who are heard.
+    /// Accepts one connection. Further ones wait for the next round, so that connected clients are served in
+    /// between.
     fn let_in(&mut self) {
         let socket = match self.listener.try_accept() {
             Ok(Some(socket)) => socket,
             Ok(None) => return,
             Err(error) => {
                 tracing::warn!("{error}");
-                // Descriptors may be used up: not again at once.
+                // The process may have run out of descriptors: an immediate retry would spin.
                 thread::sleep(Duration::from_millis(10));
                 return;
             }
         };
-        // Descriptors of answers that nobody takes are this process's until then: there are not to be many of them.
+        // Descriptors in replies that a client does not receive stay open in this process, so their number
+        // must be bounded.
         if let Err(error) = rustix::net::sockopt::set_socket_send_buffer_size(&socket, ANSWERS_BYTES) {
             return tracing::warn!("cannot bound what waits for a client: {error}");
         }
@@ -248,7 +253,7 @@ impl Control {
         let uid = connection.credentials.uid;
         if let Err(message) = self.check_newcomer(uid) {
             self.house.clients_refused.fetch_add(1, Relaxed);
-            // It may be gone already.
+            // The send fails if the client has closed its connection already.
             let _ = connection.answer(&Answer::Refused(Refused::new(Code::Limit, message)), &[]);
             return;
         }
@@ -260,7 +265,7 @@ impl Control {
         }
     }
 
-    /// Refuses a connection of a user, with the reason.
+    /// Refuses a new connection of a user if a limit is reached, with the reason.
     fn check_newcomer(&self, uid: u32) -> Result<(), String> {
         let Total { clients, greeting, .. } = self.total(uid);
         let most = self.house.limits.of(uid).clients;
@@ -279,7 +284,7 @@ impl Control {
         self.house.helpers.check(uid)
     }
 
-    /// Refuses a user descriptors of this process that would be those of others.
+    /// Refuses a user `more` descriptors if they belong to the shares of others: see [`descriptors::check`].
     fn check_descriptors(&self, uid: u32, more: u64) -> Result<(), String> {
         let mut taken = Taken::default();
         for connection in self.connections.values() {
@@ -296,8 +301,8 @@ impl Control {
         descriptors::check(uid, taken, more)
     }
 
-    /// What a user's clients have, with those that have left and have not gone yet: who has left still has its memory, as
-    /// long as a device may use it. Mostly that is over at once, and is not counted until then.
+    /// Sums up what a user's clients hold. Clients that have left are included if they are not drained after
+    /// [`LEAVING`]: their memory stays mapped as long as a device may use it. Most are drained at once.
     fn total(&self, uid: u32) -> Total {
         let mut total = Total::default();
         for connection in self.connections.values().filter(|connection| connection.credentials.uid == uid) {
@@ -305,7 +310,7 @@ impl Control {
             match &connection.state {
                 State::Known(known) => {
                     total.memory += known.memory;
-                    // There are not so many files.
+                    // The number of passed files is limited far below 2^32.
                     total.files += known.devices.len() as u32;
                 }
                 State::New(_) => total.greeting += 1,
@@ -320,7 +325,7 @@ impl Control {
         total
     }
 
-    /// Refuses a file more than a user's clients may pass.
+    /// Refuses another passed file if the user's clients have reached their limit of files or descriptors.
     fn check_files(&self, number: u64) -> Result<(), Refused> {
         let Some(connection) = self.connections.get(&number) else { return Ok(()) };
         let uid = connection.credentials.uid;
@@ -335,12 +340,12 @@ impl Control {
         self.check_descriptors(uid, descriptors::OF_FILE).map_err(refused)
     }
 
-    /// Refuses a channel with whose memory a user's clients would have more than they may.
+    /// Refuses a channel if its memory would exceed the limit of the user's clients.
     fn check_memory(&self, number: u64, memory: u64) -> Result<(), Refused> {
         let Some(connection) = self.connections.get(&number) else { return Ok(()) };
         let uid = connection.credentials.uid;
         let (has, most) = (self.total(uid).memory, self.house.limits.of(uid).arena);
-        // Its rings may come on top of the largest arena.
+        // The first channel is always allowed: its rings may exceed the limit that its arena keeps.
         if has > 0 && has.saturating_add(memory) > most {
             let message = format!(
                 "the channel has {memory} bytes, and the clients of user {uid} have {has} already, of {most} that all of \
@@ -351,11 +356,11 @@ impl Control {
         Ok(())
     }
 
-    /// Takes a client's next message.
+    /// Handles readiness of a client's socket: takes the next message, or has a helper receive it.
     fn hear(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         if connection.is_waiting {
-            // Then only its end is heard.
+            // While a reply is outstanding epoll reports only the end of the connection.
             return self.let_go(number);
         }
         match connection.messages.front() {
@@ -373,7 +378,7 @@ impl Control {
         }
     }
 
-    /// Has a helper receive a client's next message.
+    /// Has a helper receive a client's next message, which has descriptors attached.
     fn have_received(&mut self, number: u64) {
         let Some(connection) = self.connections.get(&number) else { return };
         let (uid, messages) = (connection.credentials.uid, Arc::clone(&connection.messages));
@@ -391,7 +396,7 @@ impl Control {
         });
     }
 
-    /// Carries out what a message asks.
+    /// Handles a received message: carries it out and replies, or waits for another thread's reply.
     fn received(&mut self, number: u64, packet: Result<Option<Foreign<Packet>>, Error>) {
         let mut packet = match packet {
             Ok(Some(packet)) => packet,
@@ -414,11 +419,11 @@ impl Control {
         }
     }
 
-    /// Whether a client's messages are heard; who waits for an answer is not.
+    /// Enables or disables receiving a client's messages; they are not received while a reply is outstanding.
     fn listen(&mut self, number: u64, listen: bool) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         connection.is_waiting = !listen;
-        // Its end is heard in any case.
+        // The end of the connection (EPOLLHUP) is reported in any case.
         let flags = if listen { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
         let data = epoll::EventData::new_u64(number);
         if let Err(error) = epoll::modify(&self.epoll, &**connection.messages, data, flags) {
@@ -439,21 +444,22 @@ impl Control {
         }
     }
 
-    /// A client broke the protocol.
+    /// Disconnects a client that broke the protocol, after a refusal with the reason.
     fn throw_out(&mut self, number: u64, what: &str) {
         self.house.clients_refused.fetch_add(1, Relaxed);
         if let Some(connection) = self.connections.get(&number) {
             let refused = Refused::new(Code::Malformed, what);
-            // It may be gone already.
+            // The send fails if the client has closed its connection already.
             let _ = connection.answer(&Answer::Refused(refused), &[]);
         }
         self.let_go(number);
     }
 
-    /// A client is gone, or is to be: what it had is taken from it.
+    /// Removes a client that has disconnected or must be, and has the core release what the client holds.
     fn let_go(&mut self, number: u64) {
         let Some(connection) = self.connections.remove(&number) else { return };
-        // It goes with the descriptor; a child of the client's may still hold the other end.
+        // Closing the descriptor would not remove the registration while a child of this process holds a
+        // copy.
         let _ = epoll::delete(&self.epoll, &**connection.messages);
         let State::Known(known) = &connection.state else { return };
         let (post, uid, key) = (self.post.clone(), connection.credentials.uid, known.key);
@@ -471,9 +477,9 @@ impl Control {
                 post.send(Event::Gone { client: number });
             });
         });
-        // A core that has stopped has nothing of it any more.
+        // The send fails only if the core has stopped, which then holds nothing of the client.
         if self.house.orders.send(Order::Leave { client: key, reply }).is_ok() {
-            // There are not so many files.
+            // The number of passed files is limited far below 2^32.
             let (memory, files) = (known.memory, known.devices.len() as u32);
             self.leaving.insert(number, Leaving { uid, since: Instant::now(), memory, files });
         }
@@ -586,7 +592,7 @@ impl Control {
                 let house = &self.house;
                 let (helpers, post) = (house.helpers.clone(), self.post.clone());
                 self.house.helpers.give(uid, GREETING, move || {
-                    // Its file system may let wait.
+                    // Opening may block in the file's file system.
                     let descriptor = descriptors.take().and_then(|mut all| all.pop());
                     let device = descriptor.map(|one| File::passed(one, &options).map(Box::new));
                     let Some(device) = device else { return };
@@ -667,7 +673,7 @@ impl Control {
         Ok(Outcome::Later)
     }
 
-    /// Has a channel made, aside: the client may take its time.
+    /// Has a helper set up a channel, because the client may delay the handshake.
     fn greet(&mut self, number: u64, mut socket: Passed) -> Result<Outcome, Refused> {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(Outcome::Later) };
         let uid = connection.credentials.uid;
@@ -694,7 +700,8 @@ impl Control {
     }
 }
 
-/// Makes a channel over what a client has passed, if that is a socket over which one can be.
+/// Sets up a channel over a descriptor that a client has passed, if the descriptor is a Unix socket of
+/// sequenced packets.
 fn channel_over(socket: OwnedFd, options: &ServerOptions) -> Result<Box<Server>, Error> {
     let is_one = sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX)
         && sockopt::socket_type(&socket) == Ok(SocketType::SEQPACKET);
@@ -704,7 +711,7 @@ fn channel_over(socket: OwnedFd, options: &ServerOptions) -> Result<Box<Server>,
     }
 }
 
-/// Volumes that a client may open.
+/// Returns the volumes that a client may read or write; an administrator sees all.
 fn volumes(house: &House, connection: &Connection) -> Result<Vec<Volume>, Refused> {
     let all = house.store.list().map_err(granting::of_store)?;
     let person = connection.person();
@@ -717,7 +724,7 @@ fn volumes(house: &House, connection: &Connection) -> Result<Vec<Volume>, Refuse
     Ok(all.into_iter().filter(is_seen).map(describe).collect())
 }
 
-/// A report, in a file of memory.
+/// Creates a reply with a report as JSON in a sealed memory file.
 fn report(what: &impl serde::Serialize) -> Result<Outcome, Refused> {
     let failed = |error: &dyn std::fmt::Display| Refused::new(Code::Failed, error);
     let text = serde_json::to_vec(what).map_err(|error| failed(&error))?;
