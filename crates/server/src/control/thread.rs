@@ -45,7 +45,7 @@ const ANSWERS_BYTES: usize = 16 << 10;
 const NAME_BYTES_MAX: usize = 64;
 /// Greatest number of readiness events that one round handles.
 const EVENTS: usize = 64;
-/// Greatest time of a round's sleep, and thereby between two checks for connections without a hello message.
+/// Greatest time that a round sleeps: connections without a hello message are checked about once a second.
 const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Event numbers of the listening socket and the bell; every other number is a connection's.
 const LISTENER: u64 = u64::MAX;
@@ -122,7 +122,7 @@ struct Total {
     files: u32,
 }
 
-/// Time at which a message is replied to.
+/// Outcome of a control message: a reply now or later.
 enum Outcome {
     Now(Answer, Vec<OwnedFd>),
     /// Another thread sends the reply as an event.
@@ -458,8 +458,8 @@ impl Control {
     /// Removes a client that has disconnected or must be, and has the core release what the client holds.
     fn let_go(&mut self, number: u64) {
         let Some(connection) = self.connections.remove(&number) else { return };
-        // Closing the descriptor would not remove the registration while a child of this process holds a
-        // copy.
+        // A helper may close the socket much later. Until then, an end that a child of the client still holds
+        // must not wake this thread.
         let _ = epoll::delete(&self.epoll, &**connection.messages);
         let State::Known(known) = &connection.state else { return };
         let (post, uid, key) = (self.post.clone(), connection.credentials.uid, known.key);
@@ -592,7 +592,7 @@ impl Control {
                 let house = &self.house;
                 let (helpers, post) = (house.helpers.clone(), self.post.clone());
                 self.house.helpers.give(uid, GREETING, move || {
-                    // Opening may block in the file's file system.
+                    // Inspecting the file may block in its file system.
                     let descriptor = descriptors.take().and_then(|mut all| all.pop());
                     let device = descriptor.map(|one| File::passed(one, &options).map(Box::new));
                     let Some(device) = device else { return };

@@ -1,4 +1,4 @@
-//! A device, as the core uses it: whose turn it is, and whether it still answers.
+//! A device as the core uses it: its schedule, its commands in flight, and whether it still completes them.
 
 use crate::core::Finished;
 use crate::core::arenas::AtDevice;
@@ -12,51 +12,52 @@ use bywash_volume::DeviceNumber;
 use slab::Slab;
 use std::sync::Arc;
 
-/// A command that a device has.
+/// A command in flight on a device.
 struct Issued {
     work: usize,
-    /// User whose window it counts against, and its bytes; none: it had no turn.
+    /// User whose window the command counts against, and its number of bytes; `None` if it had no turn.
     user: Option<(schedule::Client, u64)>,
 }
 
 /// Client on whose behalf a command is submitted, or the server itself.
 #[derive(Clone, Copy)]
 pub(crate) struct Submitter<'a> {
-    /// None: the server itself.
+    /// The client; `None` for the server itself.
     pub(crate) client: Option<&'a Client>,
-    /// Whose turn it is; none: it needs no turn.
+    /// Member of the schedule whose turn it is; `None` if the command needs no turn.
     pub(crate) turn: Option<schedule::Member>,
-    /// The client's arena, if the device has it registered.
+    /// Region of the client's arena, if it is registered with the device.
     pub(crate) region: Option<RegionId>,
 }
 
-/// A device.
+/// A device with its schedule and its commands in flight.
 pub(crate) struct Disk {
     pub(crate) name: String,
     pub(crate) device: Box<dyn Device>,
     pub(crate) geometry: Geometry,
-    /// Commands take less time whose memory was registered.
+    /// True if commands are cheaper when their memory is registered with the device.
     pub(crate) registers: bool,
-    /// Bytes of a command at most.
+    /// Greatest size of a command, in bytes.
     pub(crate) slice: u64,
-    /// Who wants something of it.
+    /// Schedule of the clients that are in line for a turn.
     pub(crate) schedule: ByUser,
-    /// Commands that the device has, by their tokens.
+    /// Commands in flight, by their tokens.
     in_flight: Slab<Issued>,
-    /// Clients, by the place that they have in the schedule.
+    /// Client number in the core of each member of the schedule, by the member's index.
     pub(crate) holders: Vec<usize>,
-    /// It is among those that are looked at.
+    /// True if the device is among those that the core polls.
     pub(crate) is_active: bool,
-    /// It takes no command now.
+    /// True if the device accepts no further command before one has completed.
     pub(crate) is_full: bool,
-    /// When something of it was done last, or it had nothing to do.
+    /// Time at which a command last completed, or at which the device was last seen idle, in nanoseconds of
+    /// the core's clock.
     pub(crate) progress_ns: u64,
-    /// Nothing was done for so long that nobody is let wait for it.
+    /// True if no command has completed for longer than the request timeout: new requests to the device fail.
     pub(crate) is_stuck: bool,
     pub(crate) counts: Counts,
-    /// The user of whose file it is made; none: it is the server's own.
+    /// User whose client has passed the device's file; `None` for a device of the server's own.
     pub(crate) owner: Option<u32>,
-    /// Somebody wants it back.
+    /// Reply to an order to remove the device, sent when no command is in flight.
     pub(crate) leaving: Option<Reply<Option<DeviceBox>>>,
 }
 
@@ -82,7 +83,8 @@ impl Disk {
         }
     }
 
-    /// Takes a client in that wants something for the first time of this device, which has number `device`.
+    /// Adds a client to the schedule that uses this device for the first time; `device` is the device's
+    /// number.
     #[cold]
     pub(crate) fn take_in(
         &mut self,
@@ -101,7 +103,7 @@ impl Disk {
         Ok(*client.members[device].insert(Member { turn, arena: AtDevice::Unknown }))
     }
 
-    /// Submits a slice of some work, a client's or the server's own; false: the device is full.
+    /// Submits a slice of some work, a client's or the server's own. Returns false if the device is full.
     #[expect(unsafe_code, reason = "a device is told where a request's memory is")]
     #[inline]
     pub(crate) fn submit(
@@ -124,9 +126,10 @@ impl Disk {
             Operation::CompareAndWrite => 2 * slice.length as usize,
             _ => slice.length as usize,
         };
-        // SAFETY: where data goes, a client's request was taken whose buffer is within the client's arena (`channel`), and
-        // the stretches were laid out within that buffer (`Work::take`). The arena is mapped as long as the owner lives
-        // that goes along, or as the client does, if all is done when the command returns; and no reference ever leads there.
+        // SAFETY: the memory is mapped while the command uses it, and no reference to it exists. If data
+        // moves, the request's buffer lies within the client's arena (checked by `channel`) and the slice
+        // within the buffer (laid out by `Work::take`). The command's owner keeps the arena mapped; if the
+        // command ends before `carry_out` returns, the client does.
         let span = [unsafe { Span::new(memory, bytes) }];
         let spans = if slice.operation.moves_data() { span.as_slice() } else { &[] };
         let token = self.in_flight.vacant_key();
@@ -144,7 +147,7 @@ impl Disk {
         is_taken
     }
 
-    /// Registers a client's arena, which is pinned, with the device.
+    /// Registers a client's pinned arena with the device.
     #[cold]
     pub(crate) fn register(&mut self, arena: &Arc<Pinned>) -> AtDevice {
         match self.device.register(arena) {
@@ -156,7 +159,7 @@ impl Disk {
         }
     }
 
-    /// Submits a command that takes its time; false: the device is full.
+    /// Submits a command that completes later. Returns false if the device is full.
     fn queue(
         &mut self,
         command: Command<'_>,
@@ -175,15 +178,15 @@ impl Disk {
         if self.device.submit(command).is_err() {
             return false;
         }
-        // What a command without data is worth does not grow with what it is about.
+        // Commands without data cost the same whatever the length of their range.
         let bytes = if slice.operation.moves_data() { slice.length } else { 0 };
         let user = by.turn.and_then(|member| self.schedule.submitted(member, bytes, now));
-        // In the place whose key is the command's token.
+        // `insert` uses the vacant key that became the command's token.
         self.in_flight.insert(Issued { work, user: user.map(|user| (user, bytes)) });
         true
     }
 
-    /// Asks the device what is done.
+    /// Reaps the device's completed commands.
     #[inline]
     pub(crate) fn poll(&mut self, now: u64, finished: &mut Vec<Finished>) {
         if self.device.under_way() == 0 {
@@ -202,12 +205,12 @@ impl Disk {
         }
     }
 
-    /// A client is gone.
+    /// Removes a client from the schedule.
     pub(crate) fn let_go(&mut self, member: Member) {
         self.schedule.leave(member.turn);
     }
 
-    /// Something was done, or there is nothing to do.
+    /// Notes that a command has completed or that the device is idle.
     #[inline]
     pub(crate) fn note_progress(&mut self, now: u64) {
         (self.progress_ns, self.is_stuck, self.is_full) = (now, false, false);

@@ -1,4 +1,5 @@
-//! The core: one thread that takes requests out of rings, checks them, has devices carry them out, and completes them.
+//! The core: the one thread that takes requests from the clients' rings, checks them, submits their commands
+//! to devices, and completes them.
 //!
 //! ```text
 //!      clients' rings          each device's schedule        devices
@@ -10,19 +11,22 @@
 //!     │  │ woken: rings a bell first
 //! ```
 //!
-//! A round looks at every polled client's ring, gives each device some turns, and asks each device what is done; memory has
-//! done it when it was submitted ([`bywash_device::Device::carry_out`]). Who has
-//! sent nothing for a while is not looked at any more, but wakes the core (one system call of the client's); with nobody
-//! to look at the core sleeps. So what a request costs does not grow with the number of clients that are idle.
+//! A round looks at the ring of every polled client, gives each device some turns, and polls each device for
+//! completed commands. A memory device completes a command when it is submitted
+//! ([`bywash_device::Device::carry_out`]). A client that has sent no request for a while is no longer polled,
+//! but wakes the core by a doorbell, which costs the client a system call. When no client is polled the core
+//! sleeps. So the cost of a request does not grow with the number of idle clients.
 //!
-//! Nothing is allocated and no lock is taken on the way of a request. Other threads send orders ([`order`]).
+//! The path of a request allocates nothing and takes no lock. Other threads control the core by orders
+//! ([`order`]).
 //!
-//! What may block or take long is done by the user's [`Helpers`]: reading a client's socket, dropping what it had. The
-//! core itself makes system calls only to hand commands to devices and ask for what is done, to ring and hear bells
-//! (eventfd, futex, a message without descriptors), to sleep (epoll_wait), and to add and remove what it sleeps on.
+//! Operations that may block or take long run on the [`Helpers`] of the client's user: reading a client's
+//! socket, and dropping what the client held. The core itself makes system calls only to submit commands and
+//! reap their completions, to send and receive doorbells (eventfd, futex, a message without descriptors), to
+//! sleep (epoll_wait), and to add and remove descriptors that it sleeps on.
 //!
-//! Invariant: a request is completed exactly once, with its client there or not; what a grant allowed is not done any more
-//! once its revocation was answered.
+//! Invariant: the core ends each request exactly once, whether its client is still connected or not. Nothing
+//! is done by a grant after its revocation was reported.
 
 mod arenas;
 mod client;
@@ -52,66 +56,72 @@ use std::time::Duration;
 
 pub(crate) use client::Joining;
 
-/// How the core waits, for requests and for devices.
+/// Timeouts of the core: how long it polls a silent client, and how long a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// So long after its last request a client is looked at without having to wake the core. None: for ever.
+    /// Time after a client's last request for which the core still polls the client's ring; `None` polls
+    /// without end.
     pub poll: Option<Duration>,
-    /// A request that has taken so long fails, and so do those to a device that has done nothing for so long.
+    /// Timeout of a request without progress, and of a device: requests to a device that has completed
+    /// nothing for this time fail.
     pub request: Duration,
 }
 
 impl Default for Patience {
-    /// 100 us, 30 s.
+    /// Polls for 100 µs and gives requests 30 s.
     fn default() -> Patience {
         Patience { poll: Some(Duration::from_micros(100)), request: Duration::from_secs(30) }
     }
 }
 
-/// For what is under way when the server is told to stop.
+/// Greatest time that a stopping server waits for commands in flight and the final flushes.
 const GRACE: Duration = Duration::from_secs(5);
-/// Turns that a device gives in a round.
+/// Greatest number of turns that one device gives in a round.
 const TURNS: usize = 64;
-/// Refusals that a client has in the time of so many turns.
+/// Number of refused requests that take about as much time as [`TURNS`] turns.
 const REFUSALS: usize = 8;
-/// Stretches that are laid out in the time of a request of one.
+/// Number of stretches that are laid out in about the time of a request with one stretch.
 const STRETCHES_A_LOOK: usize = 8;
-/// What it may be charged with in a round: then somebody looks who else wants something.
+/// Charge of a device's turns in one round, in bytes, after which the core looks at other devices and
+/// clients.
 const ROUND: u64 = 512 << 10;
-/// Looks at rings alone, between two rounds in which nothing was to be done and nothing is under way.
+/// Number of times that the rings alone are polled between two full rounds, when the last round found nothing
+/// to do and nothing is in flight.
 const LOOKS: usize = 32;
-/// Between two looks at what has become too late, and at who wakes the core while it does not sleep.
+/// Interval between two searches for late requests and stuck devices, and between two checks for doorbells
+/// while the core does not sleep, in nanoseconds.
 const SURVEY_NS: u64 = 100_000_000;
 const GLANCE_NS: u64 = 50_000;
 
-/// The core.
+/// State of the core thread.
 pub(crate) struct Core {
     disks: Slab<Disk>,
-    /// Devices of which somebody wants something, or has until lately: all others are not looked at.
+    /// Devices that have commands in flight or clients in line, or had until recently. Only these are polled.
     active: Vec<usize>,
     clients: Slab<Client>,
     works: Works,
-    /// Clients whose rings are looked at.
+    /// Clients whose rings are polled.
     polled: Vec<usize>,
-    /// Work that goes on without a turn: a flush behind what was written, and the server's own.
+    /// Work that is submitted without a turn: flushes after a request's writes, and the server's own
+    /// commands.
     resumed: VecDeque<usize>,
     finished: Vec<Finished>,
     clock: Clock,
     patience: Patience,
     sleeper: Sleeper,
-    /// Where helpers send orders.
+    /// Handle by which helpers send orders to the core.
     own_orders: Orders,
     orders: Receiver<Order>,
     bell: Arc<Bell>,
     helpers: Helpers,
     surveyed_ns: u64,
     glanced_ns: u64,
-    /// When something was done last.
+    /// Time at which a round last found something to do.
     busy_ns: u64,
     stopping: bool,
 }
 
-/// The device is looked at from now on.
+/// Adds the device to those that are polled.
 #[inline]
 fn note_active(active: &mut Vec<usize>, disk: &mut Disk, number: usize) {
     if !std::mem::replace(&mut disk.is_active, true) {
@@ -119,19 +129,19 @@ fn note_active(active: &mut Vec<usize>, disk: &mut Disk, number: usize) {
     }
 }
 
-/// What a device has done.
+/// A command that a device has completed.
 pub(crate) struct Finished {
     pub(crate) work: usize,
     pub(crate) result: Result<(), Failure>,
 }
 
-/// What was in a client's ring.
+/// Result of looking at a client's ring.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Nothing,
-    /// Nothing but what could be answered at once.
+    /// Only requests that were completed at once.
     Answered,
-    /// What is carried out now, by this device first.
+    /// A request to be carried out, whose first command is for this device.
     Work {
         device: usize,
     },
@@ -168,14 +178,14 @@ impl Core {
         })
     }
 
-    /// The same core, for whoever does its rounds and sleeps himself.
+    /// Makes the core return from sleep at once, for a caller that steps it.
     #[cfg(feature = "testing")]
     pub(crate) fn stepped(mut self) -> Core {
         self.sleeper.is_stepped = true;
         self
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until an order to stop arrives.
     pub(crate) fn run(mut self) {
         let mut found = false;
         while !self.stopping {
@@ -184,7 +194,8 @@ impl Core {
         self.finish();
     }
 
-    /// Does one round. `found`, and what is returned: somebody had something at rest, and was looked at already.
+    /// Carries out one round. `found` and the result are true if the rings were polled alone and a request
+    /// was found, which was taken already.
     #[inline]
     pub(crate) fn round(&mut self, found: bool) -> bool {
         if self.bell.was_rung() {
@@ -202,7 +213,8 @@ impl Core {
             self.survey(now);
         }
         if now - self.glanced_ns > GLANCE_NS {
-            // A bell that was heard is silent: what it rang for is looked at before anybody sleeps.
+            // Hearing a doorbell silences its descriptor, so another round must look at the ring before the
+            // core may sleep.
             self.hear(Some(Duration::ZERO));
             return false;
         }
@@ -213,7 +225,7 @@ impl Core {
         self.rest(now)
     }
 
-    /// Looks at the rings of those who are polled; true: somebody had something.
+    /// Looks at the rings of all polled clients. Returns true if one had a request.
     #[inline]
     fn look(&mut self) -> bool {
         let mut found = false;
@@ -221,7 +233,7 @@ impl Core {
         while at < self.polled.len() {
             let number = self.polled[at];
             found |= self.clients[number].current.is_none() && self.look_at(number);
-            // Who was thrown out is in the list no more.
+            // A client that was disconnected is no longer in the list, and another may be at its index.
             if self.polled.get(at) == Some(&number) {
                 at += 1;
             }
@@ -229,7 +241,8 @@ impl Core {
         found
     }
 
-    /// Looks at the ring of a client of whom nothing is carried out; true: there was something.
+    /// Looks at the ring of a client whose last request is fully submitted. Returns true if there was a
+    /// request.
     #[inline]
     fn look_at(&mut self, number: usize) -> bool {
         let found = self.take(number);
@@ -239,7 +252,7 @@ impl Core {
         found != Found::Nothing
     }
 
-    /// Takes requests out of a client's ring until one has something for a device.
+    /// Takes requests from a client's ring until one of them has a command for a device.
     #[inline]
     fn take(&mut self, number: usize) -> Found {
         match self.take_one(number) {
@@ -255,10 +268,10 @@ impl Core {
         clients.get_mut(number).map_or(Taken::Nothing, |client| client.take(number, works, disks, clock))
     }
 
-    /// Answers requests that have nothing for a device, until there is one that has.
+    /// Completes requests that have no command for a device, until one has.
     #[cold]
     fn answer_at_once(&mut self, number: usize, mut taken: Taken) -> Found {
-        // They are not much more than one: nobody else waits for long.
+        // The limit keeps the time near that of one round, so that no other client waits long.
         let mut looked = 0;
         loop {
             match taken {
@@ -281,7 +294,7 @@ impl Core {
         }
     }
 
-    /// The client stands in line for a device.
+    /// Puts the client in line for a turn at the device.
     #[inline]
     fn want(&mut self, number: usize, device: usize) {
         let (client, disk) = (&mut self.clients[number], &mut self.disks[device]);
@@ -289,7 +302,7 @@ impl Core {
             Some(Some(member)) => *member,
             _ => match disk.take_in(client, number, device) {
                 Ok(member) => member,
-                // No more clients fit, or its limits cannot be; both were found out when it came.
+                // Too many clients, or invalid limits; both were ruled out when the client joined.
                 Err(_) => return self.fail_current(number, Status::Failed),
             },
         };
@@ -297,7 +310,7 @@ impl Core {
         note_active(&mut self.active, disk, device);
     }
 
-    /// Gives each device's turns to those who stand in line; true: somebody had one.
+    /// Gives each device's turns to the clients in line. Returns true if a client had a turn.
     #[inline]
     fn give_turns(&mut self, now: u64) -> bool {
         let mut busy = false;
@@ -317,8 +330,8 @@ impl Core {
         busy
     }
 
-    /// A turn at a device; answers what bytes were submitted, or none if nobody wants anything, or the device takes
-    /// nothing more now.
+    /// Gives the next client its turn at a device. Returns the number of bytes that were submitted, or `None`
+    /// if no client is in line or the device is full.
     #[inline]
     fn turn(&mut self, device: usize, now: u64) -> Option<u64> {
         let Core { clients, works, disks, finished, helpers, own_orders, .. } = self;
@@ -357,11 +370,11 @@ impl Core {
         }
         let next = match work.next_device() {
             Some(next) => Found::Work { device: next },
-            // All of it is on its way.
+            // All commands of the request are submitted.
             None => {
                 client.current = None;
                 if work.commands == 0 {
-                    // It has failed. What the client wants next is found when its ring is looked at.
+                    // The request has failed. The client's next request is found when its ring is polled.
                     self.complete(place);
                     Found::Nothing
                 } else if client.attention == Attention::Polled {
@@ -377,7 +390,7 @@ impl Core {
         Some(bytes)
     }
 
-    /// A client does not stand in line for a device any more, but perhaps for the next.
+    /// Takes a client out of line at one device, and puts it in line at the next if there is one.
     #[inline(never)]
     fn go(&mut self, number: usize, device: usize, member: schedule::Member, next: Found) {
         self.disks[device].schedule.wants_nothing(member);
@@ -386,20 +399,20 @@ impl Core {
         }
     }
 
-    /// Submits what needs no turn; true: there was something.
+    /// Submits work that needs no turn. Returns true if some was submitted.
     fn resume(&mut self) -> bool {
         let mut busy = false;
         for _ in 0..self.resumed.len().min(TURNS) {
             let Some(place) = self.resumed.pop_front() else { break };
             let Some(device) = self.works.all[place].next_device() else {
-                // It has failed. What of it is still under way completes it.
+                // The work has failed. Its last command in flight completes it.
                 if self.works.all[place].commands == 0 {
                     self.complete(place);
                 }
                 continue;
             };
             busy |= self.submit_aside(place, device);
-            // Behind the others: its device may be full, and theirs not.
+            // The rest goes to the back: its device may be full while the devices of others are not.
             if self.works.all[place].next_device().is_some() {
                 self.resumed.push_back(place);
             }
@@ -407,7 +420,7 @@ impl Core {
         busy
     }
 
-    /// Submits the next slice of some work without a turn; false: the device is full.
+    /// Submits the next slice of some work without a turn. Returns false if the device is full.
     fn submit_aside(&mut self, place: usize, device: usize) -> bool {
         let Core { clients, works, disks, finished, .. } = self;
         let (work, disk) = (&mut works.all[place], &mut disks[device]);
@@ -430,7 +443,7 @@ impl Core {
         is_taken
     }
 
-    /// Asks the devices what is done, and completes that; true: something was.
+    /// Reaps the devices' completed commands, and completes their requests. Returns true if there were any.
     #[inline]
     fn collect(&mut self) -> bool {
         let mut finished = std::mem::take(&mut self.finished);
@@ -444,7 +457,8 @@ impl Core {
         for Finished { work: place, result } in finished.drain(..) {
             let work = &mut self.works.all[place];
             work.note_done(result, self.clock.now());
-            // What failed before all of it was submitted is completed where it would have gone on.
+            // Work that failed before all of it was submitted is completed where its submission would have
+            // continued.
             if work.commands == 0 && (work.is_submitted() || self.is_given_up(place)) {
                 self.complete(place);
             }
@@ -453,7 +467,7 @@ impl Core {
         busy
     }
 
-    /// Some work has failed, and nobody would submit the rest of it.
+    /// Returns true if the work has failed and nothing will continue its submission.
     #[cold]
     fn is_given_up(&self, place: usize) -> bool {
         let work = &self.works.all[place];
@@ -464,7 +478,8 @@ impl Core {
         work.next_device().is_none() && !goes_on
     }
 
-    /// All commands of some work are done.
+    /// Ends some work whose commands are all completed: starts its flush, or completes the request and
+    /// returns the work's slot.
     #[inline]
     fn complete(&mut self, place: usize) {
         let Core { clients, works, disks, resumed, clock, .. } = self;
@@ -488,7 +503,7 @@ impl Core {
         }
     }
 
-    /// Work of the server's own is done.
+    /// Ends work of the server's own, and sends its reply.
     #[cold]
     fn reply(&mut self, place: usize) {
         let work = &mut self.works.all[place];
@@ -500,7 +515,8 @@ impl Core {
         self.works.give(place);
     }
 
-    /// A client breaks the protocol, or is about to leave and this may have been its last request.
+    /// Disconnects a channel that broke the protocol, and releases a leaving client if this was its last
+    /// request.
     #[cold]
     fn part(&mut self, number: usize, is_broken: bool) {
         let is_leaving = self.clients[number].leaving.is_some();
@@ -512,8 +528,8 @@ impl Core {
         }
     }
 
-    /// A request that must not be carried out is answered so; answers for how many requests that counts, since nobody is
-    /// charged for it.
+    /// Completes a request that the server refuses. Returns the number of turns that the refusal counts for,
+    /// because no schedule is charged for it.
     #[cold]
     fn refuse(&mut self, place: usize) -> usize {
         let work = &mut self.works.all[place];
@@ -531,7 +547,7 @@ impl Core {
         looked
     }
 
-    /// What was taken from a client and not all submitted is not carried out any further.
+    /// Fails the client's request that is not fully submitted: no more of its commands are submitted.
     #[cold]
     fn fail_current(&mut self, number: usize, status: Status) {
         let Some(place) = self.clients[number].current.take() else { return };
@@ -542,8 +558,8 @@ impl Core {
         }
     }
 
-    /// A channel is of no use any more: the client has closed it, is gone, or broke the protocol. What is under way goes on;
-    /// nobody is told.
+    /// Abandons a client's channel that was closed or broke the protocol. Commands in flight continue, but
+    /// the client is not told about them.
     #[cold]
     fn hang_up(&mut self, number: usize) {
         self.polled.retain(|polled| *polled != number);

@@ -1,12 +1,12 @@
-//! What a request comes to: stretches of devices, carried out slice by slice.
+//! Work: a request, turned into stretches of devices that are carried out slice by slice.
 //!
 //! ```text
 //!   request ──► asked ──► checked against the client's table ──► stretches ──► slices, one a turn ──► commands
 //!    (rings)    (layout)     (right, bounds, alignment)          of devices      of a schedule        of a device
 //! ```
 //!
-//! Invariant: a stretch is what a table allowed, whole blocks of its device, and its memory lies within the buffer that
-//! came with the request. All checks are made before the first command.
+//! Invariant: a stretch is a range that the client's table allowed, in whole blocks of its device, and its
+//! memory lies within the buffer of the request. All checks are made before the first command is submitted.
 
 use crate::core::client::Client;
 use crate::core::disk::Disk;
@@ -18,30 +18,33 @@ use bywash_protocol::report::Counts;
 use bywash_volume::{Access, Bytes, GrantNumber, Pieces, Refusal, Span};
 use slab::Slab;
 
-/// Most bytes of a command: so long nobody else has a turn.
+/// Greatest size in bytes of a command other than a discard, unless a block is larger: no other client has a
+/// turn meanwhile.
 const SLICE: u64 = 256 << 10;
 
-/// Stretches for which work has room when it is used again: of a scattered volume a request may have thousands.
+/// Number of stretches that reusable work keeps memory for. A request to a scattered volume may have
+/// thousands.
 const STRETCHES_KEPT: usize = 64;
 
-/// Who gets to know what became of it.
+/// Origin of some work, which is told how it ended.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// A client's request; none any more: it was answered before it was done, or the client is gone.
+    /// A client's request. `request` is `None` once it was completed, which for a late request is before its
+    /// commands end.
     Client { client: usize, request: Option<Ticket> },
-    /// The server's own.
+    /// Work of the server's own.
     Server(Option<Reply<Status>>),
 }
 
-/// A piece of a device, and the memory that goes there or comes from there.
+/// A contiguous range of a device, and the memory that its data is moved from or to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stretch {
     pub(crate) device: usize,
-    /// What the client's state of the grant is kept as.
+    /// Index of the grant's [`GrantState`](crate::core::client::GrantState) in the client, or [`NO_GRANT`].
     pub(crate) grant: usize,
     pub(crate) place: u64,
     pub(crate) length: u64,
-    /// Where its bytes are in the request's buffer.
+    /// Offset of the data in the request's buffer, in bytes.
     pub(crate) memory: usize,
 }
 
@@ -52,43 +55,44 @@ impl Stretch {
     }
 }
 
-/// A command to be submitted.
+/// Parameters of one command to be submitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slice {
     pub(crate) operation: Operation,
     pub(crate) place: u64,
     pub(crate) length: u64,
     pub(crate) memory: usize,
-    /// Of its stretch.
+    /// True if this slice is the last of its stretch.
     is_last: bool,
 }
 
-/// A request that is being carried out.
+/// State of a request that is being carried out.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) origin: Origin,
     is_used: bool,
     pub(crate) opcode: Opcode,
     fua: bool,
-    /// How its commands are carried out: when all data is there, a flush may make it durable.
+    /// Operation of the commands. When all data is written, a flush may follow to make it durable.
     operation: Operation,
     pub(crate) stretches: Vec<Stretch>,
-    /// The stretch of the next slice, and what of it was submitted.
+    /// Index of the stretch that the next slice belongs to, and number of its bytes that were submitted.
     next: usize,
     submitted: u64,
-    /// Commands under way.
+    /// Number of commands in flight.
     pub(crate) commands: u32,
-    /// How it went so far.
+    /// Status so far: done, or that of the first failure.
     pub(crate) status: Status,
-    /// Bytes, or which piece was refused.
+    /// Value of the completion: number of bytes, or index of the refused piece.
     pub(crate) value: u64,
-    /// When it was taken.
+    /// Time at which the request was taken from the ring, in nanoseconds of the core's clock.
     pub(crate) began_ns: u64,
-    /// When something of it was begun or done last.
+    /// Time at which a command of the request was last submitted or completed, in nanoseconds of the core's
+    /// clock.
     pub(crate) moved_ns: u64,
 }
 
-/// Why a request is not carried out: what the client is told.
+/// Status and value by which a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) status: Status,
@@ -111,7 +115,7 @@ impl Refused {
     }
 }
 
-/// Work, in places that are used again with the memory that they have.
+/// Slots of work, reused together with the memory that they have allocated.
 #[derive(Default)]
 pub(crate) struct Works {
     pub(crate) all: Vec<Work>,
@@ -119,7 +123,7 @@ pub(crate) struct Works {
 }
 
 impl Works {
-    /// One that nobody uses, and its place.
+    /// Takes an unused slot. Returns its index and the work.
     #[inline]
     pub(crate) fn take(&mut self) -> (usize, &mut Work) {
         let place = match self.free.pop() {
@@ -157,7 +161,7 @@ impl Works {
 }
 
 impl Work {
-    /// Nothing yet: what is used again has room already.
+    /// Creates work that is unused and has allocated no memory.
     pub(crate) fn empty() -> Work {
         Work {
             origin: Origin::Server(None),
@@ -176,7 +180,7 @@ impl Work {
         }
     }
 
-    /// Gives the memory back that few requests need.
+    /// Releases the memory of a long list of stretches, which few requests need.
     #[cold]
     fn forget_many(&mut self) {
         self.stretches = Vec::new();
@@ -190,7 +194,7 @@ impl Work {
         (self.began_ns, self.moved_ns) = (now, now);
     }
 
-    /// Zeroes of the server's own.
+    /// Turns this into work of the server's own: writes zeros to a range, durably.
     pub(crate) fn clear(&mut self, device: usize, place: u64, length: u64, reply: Reply<Status>, now: u64) {
         self.begin(Opcode::WriteZeroes, true, now);
         self.origin = Origin::Server(Some(reply));
@@ -198,8 +202,8 @@ impl Work {
         self.value = length;
     }
 
-    /// What a client's request comes to; whose it is is for the caller to note. The request's memory may change at any
-    /// time: of it only pieces are read, once.
+    /// Turns this into the work of a client's request; the caller sets the origin. The client may change the
+    /// request's memory at any time, so only the encoded pieces are read from there, and each just once.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -260,8 +264,8 @@ impl Work {
         Ok(())
     }
 
-    /// Where a piece is on its device.
-    // Inlined, so that what it answers stays in registers.
+    /// Checks one piece against the client's table and appends its stretches.
+    // Inlined, so that the result stays in registers.
     #[inline(always)]
     fn lay_out(
         &mut self,
@@ -295,7 +299,7 @@ impl Work {
         Ok(())
     }
 
-    // A call: what is inlined for several would be in the way of the others, which have one.
+    // Not inlined, because the code for several stretches would slow down the common case of one.
     #[inline(never)]
     fn add_pieces(&mut self, device: usize, grant: usize, pieces: Pieces<'_>, mut memory: usize) {
         for span in pieces {
@@ -304,7 +308,7 @@ impl Work {
         }
     }
 
-    /// What the grants must allow.
+    /// Returns the access right that the operation needs.
     #[inline]
     fn wanted(&self) -> Access {
         match self.opcode {
@@ -314,7 +318,7 @@ impl Work {
         }
     }
 
-    /// The next command, which is for this device: see [`Work::next_device`].
+    /// Returns the next command, which is for this device: see [`Work::next_device`].
     #[inline]
     pub(crate) fn next_slice(&self, disk: &Disk) -> Slice {
         let stretch = &self.stretches[self.next];
@@ -333,7 +337,8 @@ impl Work {
         }
     }
 
-    /// The device of the next command; none if all were submitted, or it has failed.
+    /// Returns the device of the next command, or `None` if all commands were submitted or the work has
+    /// failed.
     #[inline]
     pub(crate) fn next_device(&self) -> Option<usize> {
         match self.status {
@@ -342,7 +347,7 @@ impl Work {
         }
     }
 
-    /// The slice was submitted.
+    /// Notes that the slice was submitted.
     #[inline]
     pub(crate) fn note_submitted(&mut self, slice: &Slice, now: u64) {
         self.moved_ns = now;
@@ -353,7 +358,7 @@ impl Work {
         };
     }
 
-    /// One of its commands is done.
+    /// Notes that a command has completed.
     #[inline]
     pub(crate) fn note_done(&mut self, result: Result<(), Failure>, now: u64) {
         self.moved_ns = now;
@@ -365,27 +370,27 @@ impl Work {
         }
     }
 
-    /// Goes on to make durable what was written, if that is asked for and not what the commands did; true: there is more
-    /// to be submitted.
+    /// Switches to a flush of the device, if the request must be durable and its commands were not. Returns
+    /// true if this flush is now to be submitted.
     #[inline]
     pub(crate) fn turn_to_flush(&mut self) -> bool {
         let by_flush = matches!(self.operation, Operation::WriteZeroes | Operation::CompareAndWrite);
         if !self.fua || !by_flush || self.status != Status::Done {
             return false;
         }
-        // All of it is on one device.
+        // Such a request is on one device only, so a single flush covers it.
         let Some(last) = self.stretches.len().checked_sub(1) else { return false };
         (self.operation, self.next, self.submitted) = (Operation::Flush, last, 0);
         true
     }
 
-    /// Every command was submitted that there is.
+    /// Returns true if all commands were submitted.
     #[inline]
     pub(crate) fn is_submitted(&self) -> bool {
         self.next == self.stretches.len()
     }
 
-    /// Counts it for its client, its grants and its devices.
+    /// Adds the request to the counters of its client, its grants and its devices.
     #[inline]
     pub(crate) fn count(&self, client: &mut Client, disks: &mut Slab<Disk>, now: u64) {
         self.note(&mut client.counts, self.value, now);
@@ -394,7 +399,8 @@ impl Work {
         self.note(&mut disks[stretch.device].counts, stretch.length, now);
     }
 
-    /// Counts it for its grants and its devices: stretches of one grant, and of one device, follow one another.
+    /// Adds the request to the counters of its grants and devices: consecutive stretches of one grant, and of
+    /// one device, count as one request.
     #[inline(never)]
     fn count_many(&self, client: &mut Client, disks: &mut Slab<Disk>, now: u64) {
         for stretches in self.stretches.chunk_by(|one, next| one.grant == next.grant) {
@@ -405,7 +411,7 @@ impl Work {
         }
     }
 
-    /// Counts it once more.
+    /// Adds the request with this number of bytes to one set of counters.
     #[inline]
     fn note(&self, counts: &mut Counts, bytes: u64, now: u64) {
         let is_read = matches!(self.opcode, Opcode::Read | Opcode::ReadMany);
@@ -417,7 +423,7 @@ impl Work {
         match self.status {
             Status::Done if is_read => counts.bytes_read += bytes,
             Status::Done => counts.bytes_written += bytes,
-            // The device did what it was asked.
+            // A mismatch is not a failure: the device did what it was asked to.
             Status::Differs => {}
             _ => counts.failures += 1,
         }
@@ -425,16 +431,16 @@ impl Work {
     }
 }
 
-/// Of a stretch of the server's own.
+/// Value of [`Stretch::grant`] for work of the server's own.
 pub(crate) const NO_GRANT: usize = usize::MAX;
 
-/// Bytes of a slice on a device.
+/// Returns the greatest size of a command on a device, in bytes: a multiple of its block.
 pub(crate) fn slice_of(geometry: &bywash_device::Geometry) -> u64 {
     let block = u64::from(geometry.block);
     (SLICE / block * block).clamp(block, geometry.transfer_max.max(block))
 }
 
-/// How the commands of a request are carried out that move its data.
+/// Returns the device operation that moves the data of a request.
 #[inline]
 fn operation_of(opcode: Opcode, fua: bool) -> Operation {
     match opcode {
