@@ -1,5 +1,5 @@
-//! Clients' arenas, as devices know them: memory that is used again and again is registered with them, which saves the
-//! kernel looking up its pages for each command.
+//! Registration of clients' arenas with devices. For memory that is used again and again, it saves the kernel
+//! from looking up the pages for each command.
 //!
 //! ```text
 //!   a client has moved its arena's bytes MOVED_FACTOR times ──► a helper of its user pins the arena (milliseconds)
@@ -7,12 +7,13 @@
 //!   its next command at each device ──► the device refers to what is pinned (some 10 us)
 //! ```
 //!
-//! What is pinned is the longest part of the arena of which all memory has come with requests; of others the kernel looks up
-//! the pages each time, as before.
+//! The pinned part is the longest part of the arena that is known to be backed by pages. For other memory the
+//! kernel looks up the pages for each command.
 //!
-//! Invariant: the core never takes or lets go of pages. A helper pins them, and what is pinned is kept beside the client's
-//! channel until that goes, after every device has forgotten it, to a helper of the user's. Pinned memory is memory of the
-//! user's arenas, which limits count whether it is used or not.
+//! Invariant: the core never pins or unpins pages. A helper pins them, and the pinned region is kept with the
+//! client's channel. When the channel goes, every device first forgets the region, and then a helper of the
+//! client's user drops it. Pinned memory is part of the user's arenas, whose whole size counts against the
+//! user's limit, used or not.
 
 use crate::core::Core;
 use crate::core::client::{Channel, Client};
@@ -24,33 +25,35 @@ use bywash_device::{Error, Pinned, Region, RegionId};
 use slab::Slab;
 use std::sync::Arc;
 
-/// Times that the bytes of an arena are moved before it is pinned: then that has cost less than to go on without.
+/// Number of times that an arena's size is moved before the arena is pinned: from then on pinning is cheaper
+/// than looking up pages.
 const MOVED_FACTOR: u64 = 2;
-/// Largest arena that is pinned: one of which more is never used would be held in memory for little.
+/// Greatest size of an arena that is pinned, in bytes: larger ones would pin much memory that is rarely used.
 const ARENA_MAX: u64 = 64 << 20;
 
-/// A client's arena, for devices that register memory.
+/// State of a client's arena, for devices that register memory.
 #[derive(Debug)]
 pub(crate) enum Arena {
-    /// Bytes that were moved between it and such devices.
+    /// Number of bytes that were moved between the arena and such devices.
     Moved(u64),
-    /// A helper pins it, or it cannot be pinned.
+    /// A helper is pinning the arena, or it cannot be pinned.
     Left,
     Pinned(Arc<Pinned>),
 }
 
-/// A client's arena at one device.
+/// State of a client's arena at one device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AtDevice {
-    /// It was not pinned yet.
+    /// The device was not asked to register the arena yet.
     Unknown,
     Registered(RegionId),
-    /// The device does not take it.
+    /// The device did not register the arena.
     Refused,
 }
 
 impl Client {
-    /// Returns the number by which a device knows the client's arena, or `None` if it has to look up pages.
+    /// Returns the region that a device has registered for the client's arena, or `None` if the device uses
+    /// unregistered memory. Registers a pinned arena on the client's first command.
     #[inline]
     pub(crate) fn region(&mut self, device: usize, disk: &mut Disk) -> Option<RegionId> {
         if !disk.registers {
@@ -67,7 +70,8 @@ impl Client {
         }
     }
 
-    /// Notes that bytes are moved by a device that registers memory; answers the arena, once, when it is to be pinned.
+    /// Counts bytes that a device that registers memory has moved. Returns the arena, once, when it is to be
+    /// pinned.
     #[inline]
     pub(crate) fn note_moved(&mut self, bytes: u64) -> Option<Arc<Memories>> {
         let channel = self.channel.as_mut()?;
@@ -95,11 +99,11 @@ impl Client {
 }
 
 impl Core {
-    /// A helper has pinned a client's arena.
+    /// Carries out [`Order::Pinned`]: keeps the arena that a helper has pinned.
     #[cold]
     pub(super) fn pinned(&mut self, key: ClientKey, mut memory: Foreign<Arc<Pinned>>) {
         let client = self.clients.get_mut(key.slot).filter(|client| client.number == key.number);
-        // Of one that has left meanwhile a helper drops it.
+        // If the client has left meanwhile, dropping `memory` has a helper unpin it.
         if let Some(Channel { arena, .. }) = client.and_then(|client| client.channel.as_mut())
             && let Some(memory) = memory.take()
         {
@@ -121,7 +125,7 @@ pub(super) fn have_pinned(
     helpers.give(uid, CLOSING_LIMIT, move || match pin(arena) {
         Ok(memory) => {
             let memory = Foreign::new(Arc::new(memory), uid, by);
-            // A core that has stopped has no use for it.
+            // The send fails only if the core has stopped.
             let _ = orders.send(Order::Pinned { client, memory });
         }
         Err(error) => tracing::debug!("the arena of a client of user {uid} is not registered: {error}"),
@@ -130,8 +134,10 @@ pub(super) fn have_pinned(
 
 #[expect(unsafe_code, reason = "the kernel is told where a client's arena is")]
 fn pin(arena: Arc<Memories>) -> Result<Pinned, Error> {
-    // No more: to pin what nobody has touched would take memory at the server's expense.
+    // Only the part that is known to be backed by pages: pinning a hole would allocate memory at the server's
+    // expense.
     let (base, bytes) = arena.used().map_or((std::ptr::null_mut(), 0), |used| (used.as_ptr(), used.len()));
-    // SAFETY: the arena is mapped for reading and writing as long as `Memories` is there, and no reference leads there.
+    // SAFETY: the region lies within the arena or is empty. The arena is mapped for reading and writing while
+    // `Memories` lives; the region keeps `Memories` alive, and no reference to that memory exists.
     unsafe { Region::new(base, bytes, arena) }.pin()
 }

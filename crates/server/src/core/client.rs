@@ -1,4 +1,4 @@
-//! A client, as the core knows it: its table, its channel, and what was done for it.
+//! A client as the core knows it: its table of grants, its channel, and its counters.
 
 use crate::core::arenas::{Arena, AtDevice};
 use crate::core::clock::Clock;
@@ -15,7 +15,7 @@ use bywash_volume::{GrantNumber, Refusal, Table};
 use slab::Slab;
 use std::sync::Arc;
 
-/// A client that is new.
+/// Properties of a client that joins.
 #[derive(Debug)]
 pub(crate) struct Joining {
     pub(crate) number: u64,
@@ -24,23 +24,24 @@ pub(crate) struct Joining {
     pub(crate) grants_max: u32,
 }
 
-/// What a client had, when it is gone: dropping it unmaps its memory.
+/// Remains of a client that has left. Dropping them closes its channel and unmaps its memory.
 #[derive(Debug)]
 pub(crate) struct Gone {
-    /// What was done for it.
+    /// Counters of the client's requests.
     pub(crate) counts: Counts,
     _channel: Option<Channel>,
     _table: Table,
 }
 
-/// A grant of a client, as long as it is there or a request by it is under way.
+/// State of a client's grant, from its opening until it is revoked and drained.
 #[derive(Debug)]
 pub(crate) struct GrantState {
     number: GrantNumber,
-    /// Stretches of requests under way.
+    /// Number of stretches in flight, those of requests that are not fully submitted included.
     pub(crate) under_way: u32,
     pub(crate) counts: Counts,
-    /// It was taken back; who waits until nothing is under way by it: its client, who has closed it, and an administrator.
+    /// Replies to send when the revoked grant is drained: to its client that has closed it, and to
+    /// administrators.
     draining: Vec<Reply<Result<(), Refusal>>>,
     is_revoked: bool,
 }
@@ -49,78 +50,79 @@ pub(crate) struct GrantState {
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) server: channel::Server,
-    /// Keep the client's memory mapped while a device may use it.
+    /// Handles that keep the client's memory mapped while a device may use it.
     pub(crate) memories: Arc<Memories>,
     pub(crate) owner: Owner,
     pub(crate) arena: Arena,
     pub(crate) depth: u32,
 }
 
-/// How the core looks for a client's requests.
+/// Way in which the core learns of a client's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attention {
-    /// It has no channel, or none that is of any use any more.
+    /// The core ignores the client: it has no channel, or an abandoned one.
     None,
-    /// In each round.
+    /// The core looks at the client's ring in each round.
     Polled,
-    /// The client wakes the core.
+    /// The client wakes the core by a doorbell.
     Woken,
 }
 
-/// What was next in a client's ring.
+/// Result of taking the next request from a client's ring.
 #[derive(Clone, Copy)]
 pub(crate) enum Taken {
     Nothing,
-    /// What is carried out now, by this device first.
+    /// A request to be carried out, whose first command is for this device.
     Work {
         device: usize,
     },
-    /// Something of no bytes.
+    /// A request of no bytes, which needs no command.
     Empty {
         place: usize,
     },
-    /// What must not be carried out: why is in the work.
+    /// A request that the server refuses; its work holds the status.
     Refused {
         place: usize,
     },
-    /// The channel is of no use any more.
+    /// The channel was closed or broke the protocol.
     Broken,
 }
 
-/// A client in a device's schedule.
+/// A client's membership in the schedule of one device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
     pub(crate) turn: schedule::Member,
     pub(crate) arena: AtDevice,
 }
 
-/// A client.
+/// State of a connected client, or of one that has left and still has requests in flight.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) number: u64,
-    /// Its user.
+    /// User number of the client.
     pub(crate) uid: u32,
     pub(crate) table: Table,
     pub(crate) channel: Option<Channel>,
     pub(crate) attention: Attention,
-    /// The work that was taken from its ring and not all submitted yet.
+    /// Slot of the work that was taken from the ring and is not fully submitted.
     pub(crate) current: Option<usize>,
-    /// Requests that were taken and not completed.
+    /// Number of requests that were taken from the ring and have not ended.
     pub(crate) under_way: usize,
-    /// How often it was asked for a doorbell since a helper has read those in its socket; none: a helper reads.
+    /// Number of times that the client was asked for a doorbell since a helper last read its socket; `None`
+    /// while a helper reads.
     pub(crate) armed: Option<u32>,
-    /// The connection of its channel has ended.
+    /// True if the peer has closed the channel's socket.
     pub(crate) is_over: bool,
-    /// When there was something last.
+    /// Time at which the ring last had a request, in nanoseconds of the core's clock.
     pub(crate) active_ns: u64,
     pub(crate) counts: Counts,
     pub(crate) limits: Limits,
-    /// In the schedules of the devices that it has used, by the device's number.
+    /// Memberships in the schedules of devices that the client has used, by the device's number.
     pub(crate) members: Vec<Option<Member>>,
     pub(crate) states: Slab<GrantState>,
-    /// By the place of a grant's number.
+    /// Index in `states` of each grant, by the grant's index in the table; `usize::MAX` for none.
     by_place: Vec<usize>,
-    /// It is gone; who waits until nothing of it is under way.
+    /// Reply to send when the client, which has left, has no requests in flight.
     pub(crate) leaving: Option<Reply<Option<Gone>>>,
 }
 
@@ -146,7 +148,7 @@ impl Client {
         }
     }
 
-    /// Begins to count for a grant that the table has just taken in.
+    /// Creates the state of a grant that was just added to the table.
     pub(crate) fn note_granted(&mut self, number: GrantNumber) {
         let place = notices::place_of(number.to_word());
         if self.by_place.len() <= place {
@@ -157,13 +159,13 @@ impl Client {
         self.by_place[place] = self.states.insert(state);
     }
 
-    /// What is kept of a grant that the table has.
+    /// Returns the index in `states` of a grant that is in the table.
     #[inline]
     pub(crate) fn state_of(&self, number: GrantNumber) -> usize {
         self.by_place[notices::place_of(number.to_word())]
     }
 
-    /// Takes the next request out of its ring, checks it, and lays it out.
+    /// Takes the next request from the client's ring, checks it, and turns it into work.
     pub(crate) fn take(
         &mut self,
         number: usize,
@@ -172,7 +174,7 @@ impl Client {
         clock: &mut Clock,
     ) -> Taken {
         let Some(channel) = &mut self.channel else { return Taken::Nothing };
-        // Left where it is: to move all of it would be a copy.
+        // Borrowed, not moved out: a move would copy the whole request.
         let taken = channel.server.try_next();
         let request = match &taken {
             Ok(Some(request)) => request,
@@ -197,7 +199,8 @@ impl Client {
         Taken::Work { device }
     }
 
-    /// Completes a request over its channel, if it is still to be; true: the channel is of no use any more.
+    /// Completes a request over the client's channel, unless that was done before. Returns true if the
+    /// channel broke the protocol.
     #[inline]
     pub(crate) fn answer(&mut self, request: Option<Ticket>, status: Status, value: u64) -> bool {
         self.under_way -= 1;
@@ -207,13 +210,14 @@ impl Client {
         }
     }
 
-    /// Whether it is this one in a device's schedule.
+    /// Returns true if `turn` is this client's membership in the device's schedule.
     #[inline]
     pub(crate) fn is_member(&self, device: usize, turn: schedule::Member) -> bool {
         matches!(self.members.get(device), Some(Some(member)) if member.turn == turn)
     }
 
-    /// Takes a grant back; the reply is sent when nothing is under way by it any more, whoever took it back first.
+    /// Revokes a grant. Sends the reply when no request by it is in flight, even if somebody else has revoked
+    /// it before.
     pub(crate) fn revoke(&mut self, number: GrantNumber, reply: Reply<Result<(), Refusal>>) {
         let state = match self.table.revoke(number) {
             Ok(_) => self.state_of(number),
@@ -230,15 +234,15 @@ impl Client {
         self.states[state].draining.push(reply);
     }
 
-    /// What is kept of a grant that was taken back, and by which something is still under way. Its place in the table may
-    /// have another grant by now.
+    /// Returns the state of a revoked grant that is not drained. Another grant may have its index in the
+    /// table by now.
     #[cold]
     fn drains(&self, number: GrantNumber) -> Option<usize> {
         let mut states = self.states.iter();
         states.find(|(_, state)| state.is_revoked && state.number == number).map(|(state, _)| state)
     }
 
-    /// A stretch by a grant is done with.
+    /// Notes that a stretch by this grant has ended.
     #[inline]
     pub(crate) fn note_drained(&mut self, state: usize) {
         let grant = &mut self.states[state];
@@ -248,14 +252,14 @@ impl Client {
         }
     }
 
-    /// Nothing is under way any more by a grant that was taken back.
+    /// Removes a revoked grant that is drained, and sends the replies.
     #[cold]
     fn forget(&mut self, state: usize) {
         let grant = self.states.remove(state);
         grant.draining.into_iter().for_each(|reply| reply.send(Ok(())));
     }
 
-    /// What is left of it, to be dropped by somebody who has time.
+    /// Turns the client into its remains, for a helper to drop.
     pub(crate) fn into_gone(self) -> Gone {
         Gone { counts: self.counts, _channel: self.channel, _table: self.table }
     }

@@ -1,4 +1,5 @@
-//! Nanoseconds since the core began, read once a round; where only rings are looked at, when there is something in one.
+//! Clock of the core in nanoseconds since it began. It is read once a round, and while the core only polls
+//! rings, when a request is found.
 
 use std::time::Instant;
 
@@ -14,28 +15,28 @@ impl Clock {
         Clock { began: Instant::now(), now: 0, is_old: false }
     }
 
-    /// Reads it.
+    /// Reads the time from the system.
     #[inline]
     pub(crate) fn read(&mut self) -> u64 {
-        // 584 years.
+        // A `u64` holds 584 years.
         self.now = self.began.elapsed().as_nanos() as u64;
         self.is_old = false;
         self.now
     }
 
-    /// What it said last.
+    /// Returns the time of the last reading.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.now
     }
 
-    /// What it said last does not say any more when something begins.
+    /// Marks the last reading as too old for the beginning of a request.
     #[inline]
     pub(crate) fn let_age(&mut self) {
         self.is_old = true;
     }
 
-    /// What it said last, or says now if that is old.
+    /// Returns the time of the last reading, or reads again if that was marked as old.
     #[inline]
     pub(crate) fn fresh(&mut self) -> u64 {
         if self.is_old { self.read() } else { self.now }

@@ -1,7 +1,8 @@
-//! What the other threads ask of the core, and how they hear what became of it.
+//! Orders that other threads send to the core, and the replies to them.
 //!
-//! The core owns channels, tables and devices, so that nothing on the way of a request is locked. Whoever wants
-//! something of them sends an order, which the core carries out between two requests, and wakes it if it sleeps.
+//! The core alone owns channels, tables and devices, so that the path of a request takes no lock. A thread
+//! that needs to change or read them sends an order and rings the core's bell; the core carries out orders
+//! between two rounds.
 
 pub(crate) use crate::core::client::Gone;
 
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Instant;
 
-/// Called with what became of an order, in the core's thread: it must be quick.
+/// Function that receives the result of an order. It is called on the core's thread and must return quickly.
 pub(crate) struct Reply<T>(Box<dyn FnOnce(T) + Send>);
 
 impl<T> Reply<T> {
@@ -38,64 +39,65 @@ impl<T> fmt::Debug for Reply<T> {
     }
 }
 
-/// A client, as the core knows it.
+/// Key by which other threads name a client to the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientKey {
-    /// Where the core has it.
+    /// Index of the client in the core's table.
     pub(crate) slot: usize,
-    /// Of all clients that ever were.
+    /// Number of the client, never reused: tells apart clients that had the same slot.
     pub(crate) number: u64,
 }
 
-/// A chunk of a device that is memory.
+/// A chunk of a memory device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chunk {
     pub(crate) device: DeviceNumber,
     pub(crate) number: usize,
 }
 
-/// What the core is asked to do.
+/// Operation that the core carries out for another thread.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// To use a device: the server's own, or one of a file that a client of this user has passed.
+    /// Adds a device: one of the server's own, or a file that a client of the user `owner` has passed.
     AddDevice { name: String, device: DeviceBox, owner: Option<u32>, reply: Reply<DeviceNumber> },
-    /// To give a device back that no grant leads to any more, when no command is under way on it.
+    /// Removes a device that no grant refers to any more. The reply returns the device when no command is in
+    /// flight.
     RemoveDevice { device: DeviceNumber, reply: Reply<Option<DeviceBox>> },
-    /// To know a client.
+    /// Adds a client.
     Join { client: Joining, reply: Reply<Result<ClientKey, crate::schedule::Error>> },
-    /// To serve a client's channel.
+    /// Begins to serve a client's channel.
     Serve { client: ClientKey, channel: Foreign<Box<channel::Server>>, depth: u32 },
-    /// To give a client a grant.
+    /// Gives a client a grant.
     Grant { client: ClientKey, grant: Grant, reply: Reply<Result<GrantNumber, bywash_volume::Error>> },
-    /// To take one back. The reply comes when no request by it is under way any more.
+    /// Revokes a grant. The reply is sent when no request by it is in flight.
     Revoke { client: ClientKey, grant: GrantNumber, reply: Reply<Result<(), Refusal>> },
-    /// To let devices register a client's arena, which a helper has pinned.
+    /// Lets devices register a client's arena, which a helper has pinned.
     Pinned { client: ClientKey, memory: Foreign<Arc<Pinned>> },
-    /// To look at a client's ring: somebody has read the doorbells that were in its socket. Over: the connection has ended,
-    /// or the client has sent what cannot be.
+    /// Polls a client's ring, after a helper has read the doorbells in its socket. `is_over` is true if the
+    /// connection has ended or the client has sent something invalid.
     Heard { client: ClientKey, is_over: bool },
-    /// To forget a client. What it had comes with the reply, to be dropped where nobody waits for that.
+    /// Removes a client. The reply returns its remains when no request is in flight; dropping them may block.
     Leave { client: ClientKey, reply: Reply<Option<Gone>> },
-    /// To make a part of a device zeros, durably.
+    /// Writes zeros to a range of a device, durably.
     Clear { device: DeviceNumber, span: Span, reply: Reply<Status> },
-    /// A descriptor of each of some chunks, to be mapped for writing or only for reading.
+    /// Returns descriptors of consecutive chunks, for mapping writable or read-only.
     Chunks {
         first: Chunk,
         count: usize,
         writable: bool,
         reply: Reply<Result<Vec<OwnedFd>, bywash_device::Error>>,
     },
-    /// What memory has to be like that takes the place of a chunk.
+    /// Returns the shape of memory that can replace a chunk.
     Shape { chunk: Chunk, reply: Reply<Shape> },
-    /// Other memory in the place of a chunk. What was there comes with the reply, to be dropped where nobody waits.
+    /// Replaces a chunk's memory. The reply returns the old memory; dropping it may block.
     Replace { chunk: Chunk, keep: Keep, spare: Spare, reply: Reply<Result<Retired, bywash_device::Error>> },
-    /// What the core knows.
+    /// Returns the state and counters of the core's devices and clients.
     Report { reply: Reply<CoreReport> },
-    /// To stop: what was done is made durable first.
+    /// Stops the core, which flushes the devices before it ends.
     Stop,
 }
 
-/// A device, without what it says of itself.
+/// A device in a box, with a short `Debug` form.
 pub(crate) struct DeviceBox(pub(crate) Box<dyn Device>);
 
 impl fmt::Debug for DeviceBox {
@@ -104,7 +106,7 @@ impl fmt::Debug for DeviceBox {
     }
 }
 
-/// What the core tells of itself.
+/// State and counters of the core.
 #[derive(Debug)]
 pub(crate) struct CoreReport {
     pub(crate) devices: Vec<DeviceReport>,
@@ -112,7 +114,7 @@ pub(crate) struct CoreReport {
     pub(crate) cpu_ns: u64,
 }
 
-/// Of a device.
+/// State and counters of a device.
 #[derive(Debug)]
 pub(crate) struct DeviceReport {
     pub(crate) number: DeviceNumber,
@@ -125,7 +127,7 @@ pub(crate) struct DeviceReport {
     pub(crate) counts: Counts,
 }
 
-/// Of a client.
+/// State and counters of a client.
 #[derive(Debug)]
 pub(crate) struct ClientReport {
     pub(crate) key: ClientKey,
@@ -136,14 +138,14 @@ pub(crate) struct ClientReport {
     pub(crate) grants: Vec<(GrantNumber, Counts)>,
 }
 
-/// Where orders go.
+/// Handle by which other threads send orders to the core.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     sender: mpsc::Sender<Order>,
     bell: Arc<Bell>,
 }
 
-/// The core is not there any more: the server stops.
+/// Error for an order to a core that has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server stops")]
 pub(crate) struct Stopped;
@@ -155,22 +157,22 @@ impl Orders {
         Ok((Orders { sender, bell: bell.clone() }, receiver, bell))
     }
 
-    /// Sends an order, whose reply comes by itself.
+    /// Sends an order. Its [`Reply`] is called when the core has carried it out.
     pub(crate) fn send(&self, order: Order) -> Result<(), Stopped> {
         self.sender.send(order).map_err(|_| Stopped)?;
         self.bell.ring();
         Ok(())
     }
 
-    /// Sends an order and waits for what becomes of it.
+    /// Sends an order and waits for its reply.
     pub(crate) fn ask<T: Send + 'static>(&self, order: impl FnOnce(Reply<T>) -> Order) -> Result<T, Stopped> {
         let (sender, receiver) = mpsc::channel();
-        // Nobody waits any more where nobody takes it.
+        // The send fails only if the receiver was dropped and nobody waits any more.
         self.send(order(Reply::new(move |outcome| drop(sender.send(outcome)))))?;
         self.wait(&receiver, None).map_err(|_| Stopped)
     }
 
-    /// Waits for something that the core sends, until then at most.
+    /// Waits for a message of the core, at most until `until`.
     pub(crate) fn wait<T>(
         &self,
         receiver: &mpsc::Receiver<T>,

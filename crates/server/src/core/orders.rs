@@ -1,4 +1,4 @@
-//! Carrying out what other threads ask.
+//! Carries out the orders that other threads send.
 
 use crate::core::arenas::Arena;
 use crate::core::client::{Attention, Channel, Client};
@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Of a flush that nobody else asked for.
+/// Token of the flush that the core submits to each device before it ends.
 const LAST_FLUSH: u64 = u64::MAX;
 
 impl Core {
@@ -39,7 +39,7 @@ impl Core {
             },
             Order::Join { client, reply } => {
                 let number = client.number;
-                // What its limits are worth is found out now, and not at its first request.
+                // Invalid limits are found here, not at the client's first request.
                 let tried = crate::schedule::Schedule::new().join(client.limits);
                 reply.send(
                     tried.map(|_| ClientKey { slot: self.clients.insert(Client::new(client)), number }),
@@ -54,12 +54,12 @@ impl Core {
                     }
                     reply.send(outcome);
                 }
-                // The reply is dropped: who asked hears that nobody answers.
+                // The reply is dropped, so that the caller gets [`Stopped`](crate::core::order::Stopped).
                 None => drop(reply),
             },
             Order::Revoke { client, grant, reply } => match self.client(client) {
                 Some(client) => client.revoke(grant, reply),
-                // Its grants went with it, when nothing was under way any more.
+                // The client has left and was drained, and its grants with it.
                 None => reply.send(Ok(())),
             },
             Order::Pinned { client, memory } => self.pinned(client, memory),
@@ -76,7 +76,8 @@ impl Core {
             Order::Chunks { first, count, writable, reply } => {
                 reply.send(self.chunks(first, count, writable));
             }
-            // Only what is memory has chunks. Else the reply is dropped, and who asked hears that nobody answers.
+            // Only memory devices have chunks. For others the reply is dropped, so that the caller gets
+            // `Stopped`.
             Order::Shape { chunk: Chunk { device, number }, reply } => {
                 if let Some(chunks) = self.disks.get(device.0 as usize).and_then(|disk| disk.device.chunks())
                 {
@@ -106,7 +107,7 @@ impl Core {
         DeviceNumber(self.disks.insert(disk) as u32)
     }
 
-    /// Gives a device back if nothing is under way on it.
+    /// Removes a device that is to be removed, if no command is in flight on it, and sends it with the reply.
     pub(super) fn give_back(&mut self, number: usize) {
         if self.disks[number].device.under_way() > 0 || self.disks[number].leaving.is_none() {
             return;
@@ -129,7 +130,7 @@ impl Core {
     fn serve(&mut self, key: ClientKey, mut server: Foreign<Box<channel::Server>>, depth: u32) {
         let now = self.clock.read();
         let client = self.clients.get_mut(key.slot).filter(|client| client.number == key.number);
-        // Of one that has left meanwhile a helper drops the channel.
+        // If the client has left meanwhile, dropping `server` has a helper drop the channel.
         let Some(client) = client else { return };
         let Some(server) = server.take().map(|server| *server) else { return };
         let memories = Arc::new(server.memories());
@@ -139,12 +140,12 @@ impl Core {
         (client.attention, client.active_ns) = (Attention::Polled, now);
         match self.sleeper.watch_client(channel, key.slot) {
             Ok(()) => self.polled.push(key.slot),
-            // Nobody could wake the core for it.
+            // Without its socket watched, nobody could wake the core for this client.
             Err(_) => self.hang_up(key.slot),
         }
     }
 
-    /// Lets a client go of which nothing is under way any more.
+    /// Removes a client that has left, if it has no requests in flight, and sends its remains with the reply.
     pub(super) fn let_go(&mut self, number: usize) {
         if self.clients[number].under_way > 0 {
             return;
@@ -192,13 +193,13 @@ impl Core {
         }
     }
 
-    /// Makes durable what was done, and lets everything go.
+    /// Waits for commands in flight, flushes the devices, and releases everything.
     pub(super) fn finish(mut self) {
         let end = self.clock.read() + GRACE.as_nanos() as u64;
         self.polled.clear();
         self.settle(end);
         for (_, disk) in &mut self.disks {
-            // A device that takes none has had its time.
+            // A full device takes no flush: it has had its time to complete commands.
             let _ = disk.device.submit(Command::flush(LAST_FLUSH));
         }
         while self.disks.iter().any(|(_, disk)| disk.device.under_way() > 0) && self.clock.read() < end {
@@ -210,7 +211,8 @@ impl Core {
         self.leave_to_helpers();
     }
 
-    /// Has dropped what clients had, whose descriptors may not let themselves be closed.
+    /// Has helpers drop the remains of clients and the files that they have passed, because closing them may
+    /// block.
     fn leave_to_helpers(&mut self) {
         for client in std::mem::take(&mut self.clients) {
             let (_, mut client) = client;
@@ -224,7 +226,7 @@ impl Core {
         }
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no command is in flight, at most until `end`.
     fn settle(&mut self, end: u64) {
         while self.disks.iter().any(|(_, disk)| disk.device.under_way() > 0) && self.clock.read() < end {
             if !self.collect() {
@@ -245,7 +247,7 @@ fn report(slot: usize, client: &Client) -> ClientReport {
             .table
             .grants()
             .map(|(number, _)| (number, &client.states[client.state_of(number)].counts))
-            // Of the others there is nothing to tell, and there may be many.
+            // Unused grants are left out: their counters are 0, and there may be many.
             .filter(|(_, counts)| counts.requests() + counts.refusals + counts.failures > 0)
             .map(|(number, counts)| (number, counts.clone()))
             .collect(),

@@ -1,4 +1,5 @@
-//! When the core sleeps, and what wakes it: orders, devices, clients that ring.
+//! Sleep of the core: decides when the core sleeps, and handles what wakes it: orders, devices, and clients'
+//! doorbells.
 
 use crate::bell::Bell;
 use crate::core::client::{Attention, Channel};
@@ -12,19 +13,20 @@ use rustix::io::{self, Errno};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Not of a client.
+/// Event numbers of the bell and of devices; every other number is a client's slot.
 const BELL: u64 = u64::MAX;
 const DEVICE: u64 = u64::MAX - 1;
-/// Doorbells that a client's socket may have unread before a helper reads them: far fewer than there is room for.
+/// Number of doorbells that may lie unread in a client's socket before a helper reads them: far fewer than
+/// the socket's queue holds.
 const DOORBELLS_UNREAD: u32 = 4;
-/// Heard at a time; those that are left are heard next.
+/// Greatest number of readiness events that one call handles; the next call handles the rest.
 const EVENTS: usize = 64;
 
-/// What the core sleeps on.
+/// Set of the descriptors that the core sleeps on.
 pub(crate) struct Sleeper {
     epoll: OwnedFd,
     heard: Vec<epoll::Event>,
-    /// Whoever calls has other things to do, and the core only looks.
+    /// True if a caller steps the core: it then looks at the descriptors and never sleeps.
     pub(crate) is_stepped: bool,
 }
 
@@ -35,9 +37,11 @@ impl Sleeper {
         Ok(Sleeper { epoll, heard: Vec::with_capacity(EVENTS), is_stepped: false })
     }
 
-    /// A device's descriptor says when something is done, after it was armed.
+    /// Adds a device's descriptor, which becomes readable when a command has completed after the device was
+    /// armed.
     pub(crate) fn watch_device(&self, descriptor: BorrowedFd<'_>) {
-        // One that cannot be watched is looked at when the survey is due: see `rest`.
+        // A device that cannot be watched is polled at each survey, since `rest` never sleeps longer while
+        // commands are in flight.
         let added =
             epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(DEVICE), epoll::EventFlags::IN);
         if let Err(error) = added {
@@ -46,11 +50,12 @@ impl Sleeper {
     }
 
     pub(crate) fn unwatch(&self, descriptor: BorrowedFd<'_>) {
-        // It may not have been watched.
+        // Ignored, because the descriptor may never have been added.
         let _ = epoll::delete(&self.epoll, descriptor);
     }
 
-    /// A client's channel, of which each doorbell is an edge, so that the socket need not be read.
+    /// Adds the socket of a client's channel. Each doorbell is reported once (edge-triggered), so that the
+    /// core need not read the socket.
     pub(crate) fn watch_client(&self, channel: &Channel, slot: usize) -> io::Result<()> {
         let data = epoll::EventData::new_u64(slot as u64);
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -61,7 +66,7 @@ impl Sleeper {
         self.unwatch(channel.server.as_fd());
     }
 
-    /// Sleeps until something happens, `limit` at most; none: for ever.
+    /// Sleeps until a descriptor is ready, at most `limit`, or without end if it is `None`.
     fn sleep(&mut self, limit: Option<Duration>) -> &[epoll::Event] {
         let limit = if self.is_stepped { Some(Duration::ZERO) } else { limit };
         let limit = limit.map(|limit| Timespec {
@@ -71,7 +76,7 @@ impl Sleeper {
         self.heard.clear();
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.heard), limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            // Of an epoll of one's own nothing else is ever said.
+            // A valid epoll descriptor and buffer leave no other error.
             Err(error) => tracing::error!("cannot sleep: {error}"),
         }
         &self.heard
@@ -79,8 +84,9 @@ impl Sleeper {
 }
 
 impl Core {
-    /// Nothing was to be done in this round: who has been silent for long is not looked at any more, and with nobody to
-    /// look at, and nothing done for as long, the core sleeps. True: somebody had something, and was looked at already.
+    /// Ends a round that found nothing to do: stops polling clients that have been silent for long. Sleeps if
+    /// no client is polled and nothing was done for as long. Returns true if it polled the rings and found a
+    /// request, which was taken already.
     pub(super) fn rest(&mut self, now: u64) -> bool {
         if let Some(poll) = self.patience.poll {
             let poll_ns = poll.as_nanos() as u64;
@@ -95,7 +101,8 @@ impl Core {
                 }
             }
         }
-        // Who waits for its limit, or for a device that is full, has nothing that could be looked at.
+        // The ring of a client that waits for its rate limit or for a full device is not polled, so it gives
+        // no reason to spin.
         let is_watched = self.polled.iter().any(|number| self.clients[*number].current.is_none());
         let is_due = self
             .patience
@@ -105,7 +112,7 @@ impl Core {
         if is_watched || (waits && !is_due) {
             return self.watch();
         }
-        // This round may have heard the bell already, after it had looked for orders.
+        // The bell may have been heard in this round, after the round had looked for orders.
         if self.bell.is_rung() {
             return false;
         }
@@ -133,8 +140,8 @@ impl Core {
         false
     }
 
-    /// Waits for those who are looked at. While nothing is under way their rings are all that there is to look at, and a
-    /// round would take three times as long.
+    /// Spins on the rings of the polled clients. While nothing is in flight the rings are all there is to
+    /// look at, and a full round would take three times as long.
     fn watch(&mut self) -> bool {
         bywash_sync::pause();
         if !self.works.is_none_in_use() {
@@ -153,13 +160,14 @@ impl Core {
         false
     }
 
-    /// Asks a silent client to wake the core; true: it will, and is not polled any more.
+    /// Asks a silent client for a doorbell before its next request. Returns true if the client will ring and
+    /// is to be polled no longer.
     fn arm(&mut self, number: usize) -> bool {
         let Some(client) = self.clients.get_mut(number) else { return true };
         let Some(channel) = &mut client.channel else { return true };
         let armed = channel.server.arm_unread();
         let is_over = client.is_over;
-        // Whatever is in the ring by now: the client may have been asked, and ring.
+        // Even if there is a request now: the client was asked for a doorbell, and may have rung.
         self.have_doorbells_read(number);
         match armed {
             Ok(true) => false,
@@ -174,8 +182,8 @@ impl Core {
         }
     }
 
-    /// Has a helper read the doorbells that a client has left in its socket, where there may be so many that soon there is
-    /// no room for one more.
+    /// Counts a doorbell that a client may have left in its socket. When there may be [`DOORBELLS_UNREAD`],
+    /// has a helper read them, before the socket is too full for another.
     fn have_doorbells_read(&mut self, number: usize) {
         let client = &mut self.clients[number];
         let (Some(channel), Some(armed)) = (&client.channel, client.armed) else { return };
@@ -188,14 +196,16 @@ impl Core {
         let (memories, orders) = (channel.memories.clone(), self.own_orders.clone());
         self.helpers.give(client.uid, CLOSING_LIMIT, move || {
             let is_over = !memories.hear().unwrap_or(false);
-            // In front of the order: when that is carried out the core has the last one.
+            // The clone is dropped before the order is sent, so that the core has the last one when it
+            // carries the order out.
             drop(memories);
-            // A core that has stopped looks at nobody.
+            // The send fails only if the core has stopped.
             let _ = orders.send(Order::Heard { client: key, is_over });
         });
     }
 
-    /// A helper has read a client's doorbells: one that came meanwhile may not have been seen.
+    /// Carries out [`Order::Heard`]: polls the client again, since the helper may have read a doorbell that
+    /// the core has not seen.
     #[cold]
     pub(super) fn heard(&mut self, key: ClientKey, is_over: bool) {
         let now = self.clock.read();
@@ -210,7 +220,7 @@ impl Core {
         }
     }
 
-    /// Sleeps, and takes notice of what woke the core.
+    /// Sleeps, and notes which clients have rung.
     pub(super) fn hear(&mut self, limit: Option<Duration>) {
         self.sleeper.sleep(limit);
         let now = self.clock.read();
@@ -235,7 +245,7 @@ impl Core {
         self.sleeper.heard = heard;
     }
 
-    /// Looks no more at devices of which nobody wants anything.
+    /// Stops polling devices that have no commands in flight and no clients in line.
     fn forget_idle(&mut self) {
         self.active.retain(|device| {
             let disk = &mut self.disks[*device];
@@ -244,7 +254,7 @@ impl Core {
         });
     }
 
-    /// Looks for what takes too long.
+    /// Looks for stuck devices and late requests.
     #[cold]
     pub(super) fn survey(&mut self, now: u64) {
         self.surveyed_ns = now;
@@ -277,8 +287,8 @@ impl Core {
         }
     }
 
-    /// A request has taken too long: whoever wanted it is told so. What the device has of it stays there, with the memory,
-    /// until the device has done it.
+    /// Fails a request that has exceeded the timeout, and tells its client. Commands in flight stay with the
+    /// device, and the memory stays mapped, until the device has completed them.
     #[cold]
     fn give_up(&mut self, place: usize) {
         let work = &mut self.works.all[place];
@@ -319,7 +329,8 @@ mod tests {
     use crate::helpers::Helpers;
     use std::sync::mpsc::channel;
 
-    /// An order comes when a round has looked for orders already, and the round hears its bell before it sleeps.
+    /// An order arrives when a round has looked for orders already, and the round hears the bell before it
+    /// sleeps.
     #[test]
     fn no_order_is_slept_over() {
         let (orders, waiting, bell) = Orders::new().unwrap();
