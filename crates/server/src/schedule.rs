@@ -1,19 +1,21 @@
-//! Whose request is taken next: deficit round robin, with limits of rate.
+//! Scheduler: chooses whose request is served next, by deficit round robin with rate limits.
 //!
-//! Shreedhar and Varghese, *Efficient Fair Queueing Using Deficit Round Robin* (SIGCOMM 1995): clients that want something
-//! stand in a circle. Who comes to the front may have [`QUANTUM`] times its share, and keeps what it has not used for
-//! the next time; who wants nothing loses it, or silence would be saved up, but not what it owes. What a request is charged is its bytes and
-//! [`REQUEST`] besides, so that many small ones and few large ones are equally dear. Each decision takes the same time
-//! whatever the number of clients, but for those that have reached a limit: each of them is passed over once a round.
+//! The algorithm is that of Shreedhar and Varghese, *Efficient Fair Queueing Using Deficit Round Robin*
+//! (SIGCOMM 1995). Clients with requests stand in a circle. The client at the front may use [`QUANTUM`] times
+//! its share, and then moves to the back with what it owes or has left. A client without requests keeps its
+//! debt, but loses what it has left, so that idle clients do not save up service. A request is charged its
+//! bytes plus [`REQUEST`], so that many small requests cost as much as a few large ones. A decision takes
+//! constant time for any number of clients, except that each client at a rate limit is passed over once a
+//! round.
 //!
-//! A limit of rate is a bucket: it fills with what is allowed a second, holds a hundredth of that, and a request may empty
-//! it below nothing, for which the client then waits. So a limit is kept over any second and a large request never gets
-//! stuck.
+//! A rate limit is a token bucket. It fills at the allowed rate and holds a hundredth of a second's worth. A
+//! request may drive the bucket below zero; the client then waits until it is above zero again. So the limit
+//! holds over any second, and a request larger than the bucket does not get stuck.
 //!
-//! A server has two levels of it, users and their connections ([`ByUser`]), and bounds what users have in flight at a device
-//! that several of them want.
+//! A server uses two levels of schedules, for users and for their connections ([`ByUser`]), and limits what
+//! users have in flight at a device that several of them use.
 //!
-//! Called by the server's one loop. Times are nanoseconds of a clock that only goes forward.
+//! Called by the core thread only. Times are in nanoseconds of a clock that never goes back.
 
 mod users;
 mod window;
@@ -22,65 +24,66 @@ use thiserror::Error;
 
 pub use users::{ByUser, Member};
 
-/// What a client may have.
+/// Limits of a client at one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Of the device, in proportion to the others' shares; 1 to [`SHARE_MAX`].
+    /// Share of the device, in proportion to other clients' shares; 1 to [`SHARE_MAX`].
     pub share: u32,
-    /// Bytes a second; none: as many as there are.
+    /// Greatest number of bytes per second; `None` for no limit.
     pub bytes_per_second: Option<u64>,
-    /// Requests a second; none: as many as there are.
+    /// Greatest number of requests per second; `None` for no limit.
     pub requests_per_second: Option<u64>,
 }
 
 impl Default for Limits {
-    /// One share, and no other limit.
+    /// A share of 1 and no rate limits.
     fn default() -> Limits {
         Limits { share: 1, bytes_per_second: None, requests_per_second: None }
     }
 }
 
-/// The largest share.
+/// Greatest share of a client.
 pub const SHARE_MAX: u32 = 1000;
-/// Clients at most.
+/// Greatest number of clients of a schedule.
 pub const CLIENTS_MAX: usize = 1 << 16;
-/// What a share may have in a round, in bytes: a few large requests, or a batch of small ones.
+/// Service that a share of 1 may use in a round, in bytes: a few large requests, or a batch of small ones.
 pub const QUANTUM: i64 = 64 << 10;
-/// What a request is charged besides its bytes: what could be moved while it is handled.
+/// Charge of a request besides its bytes, in bytes: about what could be moved while the request is handled.
 pub const REQUEST: i64 = 4 << 10;
-/// Seconds of a limited rate that may be used at once.
+/// Capacity of a token bucket, in seconds of its rate.
 const BURST: f64 = 0.01;
 
-/// Why a client cannot join.
+/// Error for a client that cannot join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// A share that is none.
+    /// The share is 0 or greater than [`SHARE_MAX`].
     #[error("a share of {0}: there are 1 to {SHARE_MAX}")]
     Share(u32),
-    /// A rate at which nothing would ever be done.
+    /// A rate limit is 0, so that no request would ever be served.
     #[error("a limit of nothing a second: leave it out, or refuse the client")]
     Nothing,
-    /// No more fit.
+    /// The schedule holds [`CLIENTS_MAX`] clients already.
     #[error("{CLIENTS_MAX} clients are here already")]
     Full,
 }
 
-/// A client, until it leaves.
+/// Key of a client in a schedule, valid until the client leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
     slot: u32,
-    /// Tells clients apart that had the same slot.
+    /// Generation, which tells apart clients that used the same slot.
     turn: u32,
 }
 
 impl Client {
-    /// For tables: less than [`CLIENTS_MAX`], and its own until it leaves.
+    /// Returns a number below [`CLIENTS_MAX`] that is unique among the schedule's clients, for use as a table
+    /// index.
     pub fn index(self) -> usize {
         self.slot as usize
     }
 }
 
-/// A rate that fills up.
+/// Token bucket of a rate limit. A negative fill is a debt.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     per_ns: f64,
@@ -101,7 +104,7 @@ impl Bucket {
         self.filled_at = self.filled_at.max(now);
     }
 
-    /// When there is something in it again; at once, if there is.
+    /// Returns the time at which the bucket has tokens again; 0 if it has some now.
     fn ready_at(&self) -> u64 {
         if self.has > 0.0 { 0 } else { self.filled_at + (-self.has / self.per_ns).ceil() as u64 + 1 }
     }
@@ -111,38 +114,39 @@ impl Bucket {
 struct Place {
     turn: u32,
     is_taken: bool,
-    /// It is passed over, whatever it may have else.
+    /// True if the client is passed over, whatever its deficit.
     is_held: bool,
-    /// In the circle.
+    /// True if the client is in the circle.
     wants: bool,
     share: i64,
     deficit: i64,
-    /// Some bucket is there.
+    /// True if the client has at least one rate limit.
     is_limited: bool,
     buckets: [Option<Bucket>; 2],
 }
 
-/// Clients, and whose turn it is.
+/// Clients of one resource, and the order in which they are served.
 #[derive(Clone, Debug, Default)]
 pub struct Schedule {
     places: Vec<Place>,
     free: Vec<u32>,
-    /// Those that want something; the front one is served.
+    /// Clients that have requests, as slots; the one at the front is served.
     circle: std::collections::VecDeque<u32>,
-    /// Whether the front one has had its quantum of this round.
+    /// True if the client at the front has received its quantum of this round.
     has_quantum: bool,
 }
 
 impl Schedule {
-    /// Nobody yet.
+    /// Creates a schedule without clients.
     pub fn new() -> Schedule {
         Schedule::default()
     }
 
-    /// A client more.
+    /// Adds a client, which has no requests yet.
     ///
     /// # Errors
-    /// What of its limits cannot be, or that there are too many clients.
+    /// [`Error::Share`] if the share is out of range, [`Error::Nothing`] if a rate is 0, [`Error::Full`] if
+    /// there are [`CLIENTS_MAX`] clients.
     pub fn join(&mut self, limits: Limits) -> Result<Client, Error> {
         if limits.share == 0 || limits.share > SHARE_MAX {
             return Err(Error::Share(limits.share));
@@ -176,7 +180,7 @@ impl Schedule {
         Ok(Client { slot, turn: place.turn })
     }
 
-    /// A client is gone, with whatever it wanted.
+    /// Removes a client and whatever it wanted. A client that has left already is ignored.
     pub fn leave(&mut self, client: Client) {
         if self.place(client).is_none() {
             return;
@@ -188,7 +192,7 @@ impl Schedule {
         self.free.push(client.slot);
     }
 
-    /// The client has requests.
+    /// Notes that a client has requests: it enters the circle, unless it is there.
     #[inline]
     pub fn wants(&mut self, client: Client) {
         if let Some(place) = self.place(client).filter(|place| !place.wants) {
@@ -197,11 +201,11 @@ impl Schedule {
         }
     }
 
-    /// The client has none any more.
+    /// Notes that a client has no more requests: it leaves the circle.
     #[inline]
     pub fn wants_nothing(&mut self, client: Client) {
         let Some(place) = self.place(client).filter(|place| place.wants) else { return };
-        // What it owes it owes: else who asks for one large thing at a time would never pay for it.
+        // A debt stays: otherwise a client that sends one large request at a time would never pay for it.
         (place.wants, place.deficit) = (false, place.deficit.min(0));
         if self.circle.front() == Some(&client.slot) {
             self.has_quantum = false;
@@ -211,10 +215,12 @@ impl Schedule {
         }
     }
 
-    /// Whose request is taken next; none if nobody wants anything, or all who do have to wait for their limits.
+    /// Returns the client whose request is served next, or `None` if no client has requests or all of those
+    /// wait for a rate limit or are held.
     #[inline]
     pub fn next(&mut self, now: u64) -> Option<Client> {
-        // A share's quantum covers the largest debt after so many rounds; a round without anybody ready is the end.
+        // The loop ends: a quantum per round pays off even the greatest debt after a limited number of
+        // rounds, and a round in which no client is ready returns.
         let mut waiting = 0;
         while waiting < self.circle.len() {
             let slot = *self.circle.front()?;
@@ -236,11 +242,12 @@ impl Schedule {
         None
     }
 
-    /// The client's request was taken, which moves so many bytes.
+    /// Charges a client for a request that moves this number of bytes.
     #[inline]
     pub fn served(&mut self, client: Client, bytes: u64, now: u64) {
         let Some(place) = self.place(client) else { return };
-        // More than anybody has in a round is owed at most for so long that rounds remain few.
+        // The charge and the debt are capped, so that a client pays its debt off within a limited number of
+        // rounds.
         let cost = bytes.min((DEBT_MAX - REQUEST) as u64) as i64 + REQUEST;
         place.deficit = (place.deficit - cost).max(-DEBT_MAX);
         if place.is_limited {
@@ -248,19 +255,20 @@ impl Schedule {
         }
     }
 
-    /// Whether nobody wants anything.
+    /// Returns true if no client has requests.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.circle.is_empty()
     }
 
-    /// When somebody who waits for a limit need not any more; none if nobody does but those that are held.
+    /// Returns the earliest time at which a client with requests is below its rate limits; `None` if there is
+    /// no such client that is not held.
     pub fn ready_at(&self) -> Option<u64> {
         let places = self.circle.iter().map(|slot| &self.places[*slot as usize]);
         places.filter(|place| !place.is_held).map(Place::ready_at).min()
     }
 
-    /// Returns whether a client is passed over until that is taken back.
+    /// Holds a client, which is then passed over, or stops holding it.
     #[inline]
     pub fn hold(&mut self, client: Client, is_held: bool) {
         if let Some(place) = self.place(client) {
@@ -268,7 +276,7 @@ impl Schedule {
         }
     }
 
-    /// The next one comes to the front.
+    /// Moves the client at the front to the back.
     fn pass_on(&mut self) {
         self.circle.rotate_left(1);
         self.has_quantum = false;
@@ -280,18 +288,18 @@ impl Schedule {
     }
 }
 
-/// What a client owes at most: 1,024 rounds of a share of 1.
+/// Greatest debt of a client, in bytes: 1,024 rounds of a share of 1.
 const DEBT_MAX: i64 = QUANTUM << 10;
 
 impl Place {
-    /// Fills its buckets; true: there is something in each.
+    /// Fills the client's buckets. Returns true if each has tokens.
     #[inline(never)]
     fn fill(&mut self, now: u64) -> bool {
         self.buckets.iter_mut().flatten().for_each(|bucket| bucket.fill(now));
         self.ready_at() <= now
     }
 
-    /// Takes a request of so many bytes out of its buckets.
+    /// Takes a request's tokens from the client's buckets.
     #[inline(never)]
     fn drain(&mut self, bytes: u64, now: u64) {
         for (bucket, used) in self.buckets.iter_mut().zip([bytes as f64, 1.0]) {
@@ -314,7 +322,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Bytes that each got, when all always want requests of their size and a device moves a byte in a ns.
+    /// Returns the bytes that each client moved, if all always have requests of their size and the device
+    /// moves a byte in a nanosecond.
     fn contend(clients: &[(Limits, u64)], until: u64) -> Vec<u64> {
         let mut schedule = Schedule::new();
         let ids: Vec<Client> = clients.iter().map(|(limits, _)| schedule.join(*limits).unwrap()).collect();
@@ -357,7 +366,7 @@ mod tests {
         assert!((got[0] as f64 / 20e6 - 1.0).abs() < 0.03, "{got:?}");
         assert!((got[1] as f64 / 4096.0 / 2000.0 - 1.0).abs() < 0.03, "{got:?}");
         assert!(got[2] > 400_000_000, "{got:?}");
-        // Alone, it waits for its bucket.
+        // A client that is alone still waits for its bucket.
         let alone = contend(&[(limits, 1 << 20)], SECOND);
         assert!((alone[0] as f64 / 10e6 - 1.0).abs() < 0.15, "{alone:?}");
     }
@@ -384,7 +393,7 @@ mod tests {
         assert_eq!((schedule.next(2000), schedule.ready_at()), (None, None));
     }
 
-    /// Whoever asks for one request at a time, and only then for the next one, as any program that waits does.
+    /// A client that sends its next request only when the last one is done, as any program does that waits.
     #[test]
     fn who_asks_anew_each_time_has_no_more() {
         let mut schedule = Schedule::new();
@@ -431,7 +440,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever they ask for and whoever comes and goes: nobody who wants something and may is left out for long.
+        /// Whatever clients ask for, and whoever joins or leaves: a client with requests is served before
+        /// long.
         #[test]
         fn nobody_starves(steps in proptest::collection::vec((0u8..6, 0usize..6, 0u64..1 << 22), 1..400)) {
             let mut schedule = Schedule::new();
@@ -453,7 +463,7 @@ mod tests {
             let wanting: Vec<Client> = clients.into_iter().flatten().collect();
             wanting.iter().for_each(|client| schedule.wants(*client));
             let mut seen = std::collections::HashSet::new();
-            // The largest debt is 4 MiB, 64 quanta, each of some 8 requests of the others.
+            // The greatest debt is 4 MiB, 64 quanta; in each round the others have about 8 requests each.
             for now in 0..64 * 8 * 6 * 2 {
                 if let Some(next) = schedule.next(now) {
                     seen.insert(next);

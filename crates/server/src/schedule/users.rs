@@ -1,9 +1,9 @@
-//! Turns by users first, and by the connections of each user then.
+//! Schedule in two levels: turns by users first, and by the connections of each user then.
 //!
-//! Two levels of the same deficit round robin: a [`Schedule`] of users, with their shares and rates, and one of each user's
-//! connections, which are equal among themselves. So a user has one share and one rate, whatever the number of connections.
-//! A user who has no connection left is remembered, with what the user owes and has used of its rate: else one could
-//! connect anew instead of waiting.
+//! Both levels are deficit round robin: one [`Schedule`] of users with their shares and rates, and one for
+//! the connections of each user, which are equal among themselves. So a user has one share and one rate for
+//! any number of connections. A user whose last connection has left is remembered, with the user's debt and
+//! used tokens: otherwise a user could reconnect instead of waiting.
 //!
 //! Called by the core, for each device.
 
@@ -11,19 +11,19 @@ use super::window::Windows;
 use super::{Client, Error, Limits, Schedule};
 use std::collections::HashMap;
 
-/// Users without a connection that are remembered; when there are more they are forgotten.
+/// Number of users from which on those without connections are forgotten.
 const REMEMBERED_MAX: usize = 1024;
 
-/// A connection in a [`ByUser`] schedule, until it leaves.
+/// Key of a connection in a [`ByUser`] schedule, valid until the connection leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     slot: u32,
-    /// Tells connections apart that had the same slot.
+    /// Generation, which tells apart connections that used the same slot.
     turn: u32,
 }
 
 impl Member {
-    /// For tables: a small number that is the connection's own until it leaves.
+    /// Returns a small number that is unique among the schedule's connections, for use as a table index.
     pub fn index(self) -> usize {
         self.slot as usize
     }
@@ -31,11 +31,11 @@ impl Member {
 
 #[derive(Clone, Debug)]
 struct User {
-    /// The user among all users.
+    /// Key of the user in the schedule of users.
     turn: Client,
     share: i64,
     connections: Schedule,
-    /// Slots of members, by a connection's index.
+    /// Slots of the user's members, by the index of their connection.
     members: Vec<u32>,
     count: usize,
 }
@@ -43,16 +43,16 @@ struct User {
 #[derive(Clone, Debug)]
 struct Place {
     turn: u32,
-    /// None: it is free.
+    /// User number and key in the user's schedule; `None` if the slot is free.
     connection: Option<(u32, Client)>,
 }
 
-/// Whose turn it is, by users.
+/// Schedule of a device, by users and their connections.
 #[derive(Clone, Debug, Default)]
 pub struct ByUser {
     users: Schedule,
     by_uid: HashMap<u32, User>,
-    /// Users, by their index in `users`.
+    /// User numbers, by the index of the users' keys.
     uids: Vec<u32>,
     places: Vec<Place>,
     free: Vec<u32>,
@@ -60,15 +60,16 @@ pub struct ByUser {
 }
 
 impl ByUser {
-    /// Nobody yet.
+    /// Creates a schedule without users.
     pub fn new() -> ByUser {
         ByUser::default()
     }
 
-    /// A connection more of a user, whose limits hold for all of the user's connections together.
+    /// Adds a connection of a user. The limits hold for all connections of the user together; those of the
+    /// first connection count while the user is remembered.
     ///
     /// # Errors
-    /// As [`Schedule::join`].
+    /// Same as [`Schedule::join`].
     pub fn join(&mut self, uid: u32, limits: Limits) -> Result<Member, Error> {
         if !self.by_uid.contains_key(&uid) {
             self.forget_some();
@@ -97,7 +98,7 @@ impl ByUser {
         Ok(Member { slot, turn: place.turn })
     }
 
-    /// A connection is gone, with whatever it wanted.
+    /// Removes a connection and whatever it wanted. A connection that has left already is ignored.
     pub fn leave(&mut self, member: Member) {
         let Some((user, connection)) = self.find(member) else { return };
         user.connections.leave(connection);
@@ -112,7 +113,7 @@ impl ByUser {
         self.free.push(member.slot);
     }
 
-    /// The connection has requests.
+    /// Notes that a connection has requests.
     #[inline]
     pub fn wants(&mut self, member: Member) {
         let Some((user, connection)) = self.find(member) else { return };
@@ -121,7 +122,7 @@ impl ByUser {
         self.users.wants(turn);
     }
 
-    /// The connection has none any more.
+    /// Notes that a connection has no more requests.
     #[inline]
     pub fn wants_nothing(&mut self, member: Member) {
         let Some((user, connection)) = self.find(member) else { return };
@@ -132,18 +133,20 @@ impl ByUser {
         }
     }
 
-    /// Whose request is taken next; none if nobody wants anything, or all who do have to wait for their limits.
+    /// Returns the connection whose request is served next, or `None` if no connection has requests or the
+    /// users of all of those wait for a limit.
     #[inline]
     pub fn next(&mut self, now: u64) -> Option<Member> {
         let turn = self.users.next(now)?;
         let user = self.by_uid.get_mut(&self.uids[turn.index()])?;
-        // A user is in the circle as long as a connection is, and those have no limits of their own.
+        // A user is in the circle only while one of the user's connections is, and connections have no limits
+        // of their own.
         let connection = user.connections.next(now)?;
         let slot = user.members[connection.index()];
         Some(Member { slot, turn: self.places[slot as usize].turn })
     }
 
-    /// The connection's request was taken, which moves so many bytes.
+    /// Charges a connection and its user for a request that moves this number of bytes.
     #[inline]
     pub fn served(&mut self, member: Member, bytes: u64, now: u64) {
         let Some((user, connection)) = self.find(member) else { return };
@@ -152,7 +155,7 @@ impl ByUser {
         self.users.served(turn, bytes, now);
     }
 
-    /// The device was given the connection's command, which it has not done yet; answers whose it is, for
+    /// Notes that a command of the connection is in flight. Returns the connection's user, for
     /// [`ByUser::completed`].
     pub fn submitted(&mut self, member: Member, bytes: u64, now: u64) -> Option<Client> {
         let (user, _) = self.find(member)?;
@@ -165,7 +168,7 @@ impl ByUser {
         Some(turn)
     }
 
-    /// The device has done a user's command that was [submitted](ByUser::submitted).
+    /// Notes that the device has completed a command of the user that was [submitted](ByUser::submitted).
     pub fn completed(&mut self, user: Client, bytes: u64, now: u64) {
         let is_changed = self.windows.completed(user, bytes, now);
         let is_held = self.windows.is_held(user);
@@ -175,7 +178,7 @@ impl ByUser {
         }
     }
 
-    /// Looks for each user whether the user's window is full.
+    /// Holds every user whose window is full, and no other.
     #[cold]
     fn hold_all(&mut self) {
         let mut number = 0;
@@ -186,7 +189,8 @@ impl ByUser {
         }
     }
 
-    /// When some user who waits for a limit need not any more; none if nobody does.
+    /// Returns the earliest time at which a user with requests is below the user's rate limits; `None` if
+    /// there is no such user.
     pub fn ready_at(&self) -> Option<u64> {
         self.users.ready_at()
     }
@@ -198,7 +202,7 @@ impl ByUser {
         self.by_uid.get_mut(&uid).map(|user| (user, connection))
     }
 
-    /// Forgets users without connections where too many are remembered.
+    /// Forgets users without connections, if too many are remembered.
     fn forget_some(&mut self) {
         if self.by_uid.len() < REMEMBERED_MAX {
             return;
@@ -220,7 +224,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Bytes that each user got, where each has so many connections that always want something.
+    /// Returns the bytes that each user moved, if each has this number of connections that always have
+    /// requests.
     fn contend(users: &[(Limits, usize)], until: u64) -> Vec<u64> {
         let mut schedule = ByUser::new();
         let mut of = HashMap::new();

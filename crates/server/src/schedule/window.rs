@@ -1,42 +1,44 @@
-//! Windows: what each user may have in flight at a device while several users want it.
+//! Windows: limits of what each user may have in flight at a device while several users want it.
 //!
-//! A device serves what it was given in an order of its own, mostly the one in which it came. What a user gets of it is
-//! therefore as what the user has in flight to what all have (Little's law), whoever's turn it was, and whoever fills a
-//! deep queue makes the others wait behind it. So while several users want a device, each may have a *window* in flight:
-//! its share of what keeps the device busy, and one command at least. A user who is alone has no window.
+//! A device serves commands in an order of its own, mostly that of their submission. Therefore the part of
+//! the device that a user gets is the user's part of all that is in flight (Little's law), whatever the order
+//! of turns, and a user who fills a deep queue makes the others wait behind it. So while several users want a
+//! device, each may have a *window* in flight: the user's share of what keeps the device busy, and one
+//! command at least. A user who is alone has no window.
 //!
-//! The cost in flight that keeps a device busy is found by trying. A *round* measures what the device does in the time
-//! of a few windows. Windows are doubled while that makes it do [`GAIN`] more, and halved while that makes it do hardly
-//! less; both are tried again now and then. Only rounds count in which a window held a user back. Costs are those of
-//! turns: bytes, and [`REQUEST`] for each command.
+//! The cost in flight that keeps a device busy is found by trial. A *round* measures the device's rate during
+//! a few windows. Windows are doubled while that raises the rate by at least [`GAIN`], and halved while that
+//! hardly lowers the rate; both are tried again now and then. A trial begins only after a round in which a
+//! window held a user back. Costs are those of turns: bytes, plus [`REQUEST`] for each command.
 //!
-//! Called by [`super::ByUser`], for each command that a device is given and has done. No clock but the caller's is read, so
-//! that the same commands at the same times lead to the same windows.
+//! Called by [`super::ByUser`] for each command that is submitted or completed. This module reads no clock
+//! but the caller's, so that the same commands at the same times lead to the same windows.
 
 use super::{Client, REQUEST};
 
-/// Time for which a user counts as one who wants the device, after the user's last command was done.
+/// Time after a user's last completion for which the user still counts as one who wants the device, in
+/// nanoseconds.
 const PRESENCE_NS: u64 = 1_000_000_000;
-/// Windows that are served in a round before its measurement begins, and while it lasts.
+/// Number of windows that are served in a round before its measurement begins, and during the measurement.
 const SETTLING: i64 = 1;
 const MEASURED: i64 = 4;
-/// Least commands of a measurement.
+/// Least number of commands of a measurement.
 const COMMANDS: u32 = 32;
-/// Part by which a device must do more for windows twice as large.
+/// Part by which the rate must rise if windows twice as large are to be kept.
 const GAIN: f64 = 1.0 / 16.0;
-/// Rounds between two trials.
+/// Rest between two trials, in lengths of a measurement.
 const REST: u64 = 16;
-/// Costliest commands that the window of a share of 1 can be worth: more than are in flight at any device.
+/// Greatest window of a share of 1, in multiples of the smallest window: more than any device has in flight.
 const WINDOW_MAX: i64 = 1 << 13;
 
-/// Windows of a device's users.
+/// Windows of all users of a device.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Windows {
-    /// By the users' indices.
+    /// Usage of each user, by the user's index.
     users: Vec<Option<Usage>>,
-    /// Users who want the device, or did until lately.
+    /// Users who want the device, or did until recently.
     present: Vec<Client>,
-    /// Their shares.
+    /// Sum of the present users' shares.
     shares: i64,
     /// Cost that a share of 1 may have in flight.
     window: i64,
@@ -48,32 +50,32 @@ pub(super) struct Windows {
     looked_ns: u64,
 }
 
-/// Commands that a user has in flight, as one cost.
+/// Usage of the device by one user: the cost of the commands in flight.
 #[derive(Clone, Debug)]
 struct Usage {
     user: Client,
     share: i64,
     cost: i64,
-    /// Cost of a user's costliest command, of late.
+    /// Cost of the user's costliest recent command; it decays with each command.
     costliest: i64,
     seen_ns: u64,
     is_present: bool,
 }
 
-/// A measurement of what the device does.
+/// Measurement of the device's rate.
 #[derive(Clone, Debug, Default)]
 struct Round {
-    /// Cost to be served before it begins, and while it lasts.
+    /// Cost to be served before the measurement begins, and during it.
     settling: i64,
     measured: i64,
     began_ns: u64,
     served: i64,
     commands: u32,
-    /// True if a window has held a user back since the round began.
+    /// True if a window has held a user back since the measurement began.
     held: bool,
 }
 
-/// Size of windows that is being tried, and the work of the device in a round before.
+/// Trial of another window size, with the device's rate in the round before.
 #[derive(Clone, Copy, Debug, Default)]
 enum Trial {
     #[default]
@@ -86,14 +88,14 @@ enum Trial {
     },
 }
 
-/// Cost of a command of so many bytes.
+/// Returns the cost of a command with this number of bytes.
 fn cost_of(bytes: u64) -> i64 {
     bytes.min(1 << 30) as i64 + REQUEST
 }
 
 impl Windows {
-    /// Notes a command of a user's that the device was given; answers whether the user may have no more in flight. True in
-    /// the second place: it changes for others too.
+    /// Notes that a command of a user was submitted. Returns whether the user must be held, and whether the
+    /// windows of other users have changed.
     pub(super) fn submitted(&mut self, user: Client, share: i64, bytes: u64, now: u64) -> (bool, bool) {
         let cost = cost_of(bytes);
         let known = self.of(user, share);
@@ -109,11 +111,12 @@ impl Windows {
         (self.is_held(user), is_new)
     }
 
-    /// Notes that the device has done a command of a user's; true: it changes for others who may have more in flight.
+    /// Notes that a command of a user has completed. Returns true if the windows of other users may have
+    /// changed.
     pub(super) fn completed(&mut self, user: Client, bytes: u64, now: u64) -> bool {
         let cost = cost_of(bytes);
         if let Some(known) = self.known(user) {
-            // Commands of a user who was forgotten meanwhile are still done.
+            // A user whose entry was replaced meanwhile is not found: the command still completes, uncounted.
             known.cost = (known.cost - cost).max(0);
             known.seen_ns = now;
         }
@@ -121,7 +124,7 @@ impl Windows {
         is_changed | (now.saturating_sub(self.looked_ns) > PRESENCE_NS / 4 && self.look_who_is_there(now))
     }
 
-    /// Returns whether a user may have no more in flight now.
+    /// Returns true if the user's window is full while several users want the device.
     pub(super) fn is_held(&mut self, user: Client) -> bool {
         let (window, is_contended) = (self.window, self.present.len() > 1);
         let Some(known) = self.known(user) else { return false };
@@ -130,7 +133,7 @@ impl Windows {
         is_held
     }
 
-    /// User with this number among those who want the device; none: there are not so many.
+    /// Returns the present user with this index, or `None` beyond the last.
     pub(super) fn present(&self, number: usize) -> Option<Client> {
         self.present.get(number).copied()
     }
@@ -145,13 +148,14 @@ impl Windows {
         }
         let place = &mut self.users[user.index()];
         if place.as_ref().is_none_or(|known| known.user != user) {
-            // Whoever had the place is gone, and is counted until it is looked at who is there.
+            // The user who had this index has left, and stays in `present` until the next look at who is
+            // present.
             *place = Some(Usage { user, share, cost: 0, costliest: 0, seen_ns: 0, is_present: false });
         }
         place.get_or_insert_with(|| unreachable!("it is there"))
     }
 
-    /// Forgets those who have wanted nothing for long; true: there were some.
+    /// Removes users who have wanted nothing for [`PRESENCE_NS`]. Returns true if there were any.
     fn look_who_is_there(&mut self, now: u64) -> bool {
         self.looked_ns = now;
         let before = self.present.len();
@@ -171,7 +175,8 @@ impl Windows {
         is_changed
     }
 
-    /// The window of a share of 1 in which each share is worth a command at least.
+    /// Returns the smallest window of a share of 1: with it, even the smallest share allows the costliest
+    /// command.
     fn smallest(&self) -> i64 {
         let known = self.present.iter().filter_map(|user| self.users[user.index()].as_ref());
         let (costliest, share) = known
@@ -179,7 +184,7 @@ impl Windows {
         (costliest / share.max(1)).max(1)
     }
 
-    /// Begins to measure anew, with windows that were found: others want the device now.
+    /// Ends a trial without its conclusion and begins a new round, because other users want the device now.
     fn begin_anew(&mut self, now: u64) {
         self.window = match self.trial {
             Trial::None => self.window,
@@ -202,7 +207,7 @@ impl Windows {
         };
     }
 
-    /// Counts what was done in the round; true: the windows are others now.
+    /// Counts a completed command in the round. Returns true if this changed the windows.
     fn measure(&mut self, cost: i64, now: u64) -> bool {
         let round = &mut self.round;
         if round.settling > 0 {
@@ -223,7 +228,7 @@ impl Windows {
         self.window != before
     }
 
-    /// Draws the conclusion of a round.
+    /// Draws the conclusion from a round's rate.
     fn take_rate(&mut self, rate: f64, held: bool, now: u64, elapsed: u64) {
         match self.trial {
             Trial::None if held && now >= self.rested_at_ns => {
@@ -232,7 +237,7 @@ impl Windows {
                 self.tries_larger |= !larger;
                 self.try_other(larger, rate);
             }
-            // Nobody was held back: windows matter to nobody now.
+            // No user was held back, or the rest is not over: the windows stay.
             Trial::None => {}
             Trial::Larger { before } if rate >= before * (1.0 + GAIN) => self.try_other(true, rate),
             Trial::Larger { .. } => {
@@ -272,23 +277,24 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A device that serves what it was given in the order in which it came.
+    /// Model of a device that serves commands in the order of their submission.
     #[derive(Clone, Copy)]
     struct Slow {
-        /// Commands that it serves at a time, each for so long and for its bytes.
+        /// Number of commands that are served at the same time, each for `command_ns` and the time of its
+        /// bytes.
         lanes: usize,
         command_ns: u64,
         bytes_per_second: u64,
         depth: usize,
     }
 
-    /// A user who always has so many commands waiting or in flight.
+    /// A user who always has this number of commands waiting or in flight.
     #[derive(Clone, Copy)]
     struct Wanting {
         share: u32,
         commands: usize,
         bytes: u64,
-        /// Time from a command's end until the user wants the next one.
+        /// Time between a command's completion and the user's next one, in nanoseconds.
         thinks_ns: u64,
     }
 
@@ -309,19 +315,20 @@ mod tests {
     const MANY: Wanting = Wanting { share: 1, commands: 512, bytes: 256 << 10, thinks_ns: 0 };
     const FEW: Wanting = Wanting { share: 1, commands: 4, bytes: 64 << 10, thinks_ns: 0 };
     const ONE: Wanting = Wanting { share: 1, commands: 1, bytes: 4 << 10, thinks_ns: 0 };
-    /// 50 MB/s, as the disk of which the guide tells.
+    /// A disk of 50 MB/s, as in the guide.
     const DISK: Slow = Slow { lanes: 1, command_ns: 20_000, bytes_per_second: 50_000_000, depth: 128 };
-    /// Much at a time, of which none is fast.
+    /// A device that serves many commands at a time, each of them slowly.
     const FAR: Slow = Slow { lanes: 64, command_ns: 1_000_000, bytes_per_second: 1_000_000_000, depth: 128 };
 
-    /// Event of the model: a command is done, or a user wants one.
+    /// Event of the model: a command completes, or a user wants one.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     enum Event {
         Done { user: usize, since: u64 },
         Wants { user: usize },
     }
 
-    /// Serves users, the first of them for a second before the others come; answers what each got in the two seconds at the end.
+    /// Serves the users, the first of them alone for a second. Returns what each got in the last two of five
+    /// seconds.
     fn contend(device: Slow, users: &[Wanting]) -> Vec<Got> {
         let (begin, end) = (3 * SECOND, 5 * SECOND);
         let mut schedule = ByUser::new();
@@ -332,7 +339,7 @@ mod tests {
             .map(|(uid, user)| schedule.join(uid as u32, limits(user)).unwrap())
             .collect();
         let mut waiting: Vec<VecDeque<u64>> = vec![VecDeque::new(); users.len()];
-        // As the schedule knows them, from their first command on.
+        // Keys of the users in the schedule, from their first command on.
         let mut known = vec![None; users.len()];
         let (mut queue, mut served, mut events) = (VecDeque::new(), 0, BinaryHeap::new());
         let mut got = vec![Got::default(); users.len()];
@@ -393,7 +400,7 @@ mod tests {
         let part = got[1].bytes as f64 / (got[0].bytes + got[1].bytes) as f64;
         assert!((0.4..0.6).contains(&part), "{part}: {got:?}");
         assert!(rate_of(&got) as f64 > 0.95 * alone as f64, "{got:?}, {alone} alone");
-        // Who asks for one small thing at a time waits for a few large ones, and not for a queue of them.
+        // A user with one small command at a time waits for a few large ones, not for a queue of them.
         let got = contend(DISK, &[MANY, ONE]);
         let large_ns = DISK.command_ns + MANY.bytes * SECOND / DISK.bytes_per_second;
         assert!(got[1].latency_ns() < 4 * large_ns, "{got:?}");
