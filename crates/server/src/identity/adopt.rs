@@ -1,4 +1,5 @@
-//! Commands about labels, for a store that no server has: taking a device, and writing its label again.
+//! Commands that write labels, for a store that no server is using: adopting a device, and writing its label
+//! again.
 
 use super::labels::{Found, look, write_first, write_next};
 use super::{IdentityError, check_room, volume_block};
@@ -6,15 +7,16 @@ use crate::error::Error;
 use bywash_device::{Device, Medium, Spec, read_alone, write_alone};
 use bywash_volume::{BlockSize, Bytes, Contents, DeviceId, Identity, Label, Store};
 
-/// Takes a device into a store, and writes a label on it; answers the identity on that.
+/// Adopts a device into a store and writes a label on it. Returns the identity on the label.
 ///
-/// A device that the store knows from before devices had labels keeps its volumes: what they have where labels are to
-/// be moves. Any other is new, and what it holds is lost, for which `lose` has to name that. What a crash has
-/// interrupted is finished by doing it again.
+/// A device that the store knows from before devices had labels keeps its volumes; data in the place of the
+/// labels is moved. Any other device is new, and its contents are lost: `lose` must name them, as the error
+/// does. After a crash, the same call finishes what was begun.
 ///
 /// # Errors
-/// [`Error::Identity`] if the device holds something that `lose` does not name, or the store knows another of that name;
-/// [`Error::Store`] if there is no room for what is to move; [`Error::Device`] if the device fails.
+/// [`Error::Identity`] if the device is memory, has contents that `lose` does not name, or the store already
+/// knows the name or the device. [`Error::Store`] if there is no room for moved data. [`Error::Small`] if
+/// there is no room for a label. [`Error::Device`] if the device fails.
 pub fn adopt(store: &Store, spec: &Spec, lose: Option<&str>) -> Result<DeviceId, Error> {
     let mut device = open(spec)?;
     adopt_open(store, &spec.name, &mut *device, lose)
@@ -64,12 +66,13 @@ pub(super) fn adopt_open(
     Ok(id)
 }
 
-/// Writes a device's label again, with another name (`to`), or because it was lost (`is_vouched`: the caller knows that
-/// it is the device that the store has by that name); answers the identity on it.
+/// Writes a device's label again: with another name (`to`), or because the label was lost (`is_vouched`: the
+/// caller knows that this is the device that the store has by that name). Returns the identity on the label.
 ///
 /// # Errors
-/// [`Error::Identity`] if it is another device, or its label is there and nothing is to be changed; [`Error::Store`] if the
-/// name cannot be had; [`Error::Device`] if the device fails.
+/// [`Error::Identity`] if it is memory or another device, if it has no label and `is_vouched` is false, or if
+/// its label is whole and no other name is given. [`Error::Store`] if the store has no device of that name,
+/// or has one of the new name. [`Error::Device`] if the device fails.
 pub fn relabel(store: &Store, spec: &Spec, to: Option<&str>, is_vouched: bool) -> Result<DeviceId, Error> {
     let mut device = open(spec)?;
     relabel_open(store, &spec.name, &mut *device, to, is_vouched)
@@ -99,7 +102,7 @@ pub(super) fn relabel_open(
             }
             write_next(device, &Label { name: to.to_owned(), size, ..label })?;
         }
-        // The label of another device is nobody's mistake to be vouched for.
+        // A label of another device is never overwritten, even if the caller vouches for the device.
         Found::Label(label) => return Err(IdentityError::foreign(name.to_owned(), &label, false).into()),
         found if !is_vouched => {
             let (name, known) = (name.to_owned(), known.to_string());
@@ -125,7 +128,7 @@ fn open(spec: &Spec) -> Result<Box<dyn Device>, Error> {
     }
 }
 
-/// Whether nothing is lost that was not named.
+/// Checks that `lose` names the contents of the device, if they would be lost.
 fn check_lost(
     name: &str,
     found: &Found,
@@ -143,7 +146,7 @@ fn check_lost(
     .into())
 }
 
-/// Makes what is new of a device known, which has become larger since: there may be room for what is to move.
+/// Makes a device's growth known to the store, which may give room for data that has to move.
 fn make_room(store: &Store, name: &str, device: &dyn Device, block: BlockSize) -> Result<(), Error> {
     let size = Bytes(device.geometry().bytes);
     store.attach_device(name, size, block, Contents::Unknown)?;
@@ -153,7 +156,7 @@ fn make_room(store: &Store, name: &str, device: &dyn Device, block: BlockSize) -
 /// Copies the contents of blocks that move, durably.
 fn copy(device: &mut dyn Device, block: BlockSize, moves: &[bywash_volume::Move]) -> Result<(), Error> {
     for moved in moves {
-        // Both are on the device, which the store has checked.
+        // Both ranges are on the device: the store has checked them.
         let (Some(from), Some(to)) = (block.span(moved.from), block.span(moved.to)) else { continue };
         let bytes = read_alone(device, from.start.0, from.length.0 as usize)?;
         write_alone(device, to.start.0, &bytes)?;

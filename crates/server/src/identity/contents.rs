@@ -1,12 +1,14 @@
-//! Names for what a device seems to hold, by the bytes that file systems and their like begin or end with.
+//! Recognises what a device seems to hold, by the magic numbers at the beginning or end of file systems and
+//! similar formats.
 //!
-//! The offsets and magic numbers are those of the formats' own documents, as `blkid` has them too. A device that holds
-//! something else is told to hold data; only zeros pass for nothing.
+//! The offsets and magic numbers are those of the formats' specifications, and blkid(8) uses the same. Any
+//! other contents except zeros are called data.
 
-/// Part of a device's end that is looked at, in bytes: backup partition tables and RAID members are there.
+/// Size of the part at a device's end that is searched, in bytes: backup partition tables and RAID metadata
+/// are there.
 pub(super) const TAIL_BYTES: u64 = 1 << 20;
 
-/// Name, offset from the beginning, and bytes there.
+/// Formats: name, offset of the magic number from the device's beginning, and magic number.
 const HEADS: [(&str, usize, &[u8]); 22] = [
     ("LUKS", 0, b"LUKS\xba\xbe"),
     ("XFS", 0, b"XFSB"),
@@ -29,11 +31,12 @@ const HEADS: [(&str, usize, &[u8]); 22] = [
     ("qcow2", 0, b"QFI\xfb"),
     ("GPT", 512, b"EFI PART"),
     ("GPT", 4096, b"EFI PART"),
-    // FAT has it as well, behind its own.
+    // FAT file systems have this boot signature too, behind their own header.
     ("MBR or FAT", 510, &[0x55, 0xaa]),
 ];
 
-/// What a device seems to hold, by its first MiB and its last; none: nothing but zeros is in either.
+/// Returns the name of what a device seems to hold, given its first and its last MiB; `None` if both contain
+/// only zeros.
 pub(super) fn name(head: &[u8], tail: &[u8]) -> Option<&'static str> {
     let found = HEADS.iter().find(|(_, at, magic)| head.get(*at..*at + magic.len()) == Some(*magic));
     if let Some((name, ..)) = found {

@@ -1,26 +1,26 @@
-//! Reasons not to serve a device for what its label says, with the commands that help.
+//! Reasons not to serve a device because of its identity, with the commands that help.
 
 use bywash_volume::{Bytes, DeviceId, Label};
 use std::path::PathBuf;
 
-/// A device is not the one that the store knows, or may be somebody else's.
+/// Error for a device that is not the one that the store knows, or may belong to another store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// Another store has the device, or one that is not there.
+    /// The device belongs to another store, or to one that was not given.
     #[error(
         "device '{name}' has the label {id}, of a device '{labelled}', which {store}; give the store that knows it \
          (--policy), or take the device and lose what is on it: \
          bywash volume --policy STORE adopt {name}=... --force {id}"
     )]
     Foreign {
-        /// Name that it was given by.
+        /// Name that the device was given by.
         name: String,
         /// Name on the label.
         labelled: String,
         /// Identity on the label.
         id: DeviceId,
-        /// What is the matter with the store.
+        /// Relation of the device to the store, as a part of the message.
         store: &'static str,
     },
     /// The device is smaller than its label says.
@@ -33,26 +33,26 @@ pub enum IdentityError {
         /// Size now.
         is: Bytes,
     },
-    /// Two devices have one label: one is a copy of the other, or they are one device by two names.
+    /// Two devices have the same label: one is a copy of the other, or both names lead to one device.
     #[error(
         "devices '{other}' and '{name}' have the same label {id}: one is a copy of the other, or the same by another \
          name; leave one out"
     )]
     Twice {
-        /// Name of the second.
+        /// Name of the second device.
         name: String,
-        /// Name of the first.
+        /// Name of the first device.
         other: String,
-        /// Their identity.
+        /// Identity on both labels.
         id: DeviceId,
     },
-    /// The store was written before devices had labels.
+    /// The store knows the device from before devices had labels.
     #[error(
         "device '{0}' has no label yet, so that nobody can tell whether it is the one that the store knows; if it is: \
          bywash volume --policy STORE adopt {0}=..."
     )]
     NeverLabelled(String),
-    /// A device that the store knows by its label has none.
+    /// The store knows the device by a label, and the device has none.
     #[error(
         "device '{name}' is known with {known}, and what was given has no label, but {found}; give the device that it was. \
          If it is that one, and the label was lost: bywash volume --policy STORE relabel {name}=... --force"
@@ -62,10 +62,10 @@ pub enum IdentityError {
         name: String,
         /// Identity that the store knows.
         known: String,
-        /// What was found in its place.
+        /// Description of the contents that were found instead.
         found: String,
     },
-    /// The device is not blank.
+    /// The device is new to the store and not blank.
     #[error(
         "device '{name}' holds {what}, and no server has had it; to take it and lose that: \
          bywash volume --policy STORE adopt {name}=... --force '{what}'"
@@ -73,13 +73,13 @@ pub enum IdentityError {
     Holds {
         /// Name of the device.
         name: String,
-        /// What it seems to hold.
+        /// Name of what the device seems to hold.
         what: String,
     },
-    /// A new device cannot be labelled.
+    /// A new device is read-only, so that it cannot be labelled.
     #[error("device '{0}' has no label and may only be read; serve it once without read-only")]
     ReadOnly(String),
-    /// The file of a known device is not there.
+    /// The file of a known device does not exist.
     #[error(
         "device '{name}' is known with {known}, and there is no file {}; bring the file back, or forget the device and \
          its volumes: bywash volume --policy STORE forget {name} --volumes", .path.display()
@@ -89,10 +89,10 @@ pub enum IdentityError {
         name: String,
         /// Identity that the store knows.
         known: String,
-        /// Where it was looked for.
+        /// Path of the missing file.
         path: PathBuf,
     },
-    /// The store knows a device of that name.
+    /// The store already knows a device of that name, or the device by another name.
     #[error(
         "there is a device '{name}' in the store, with {known}; forget it first \
          (bywash volume --policy STORE forget {name}), or use another name"
@@ -103,10 +103,10 @@ pub enum IdentityError {
         /// Identity that the store knows.
         known: String,
     },
-    /// Memory has no label.
+    /// The device is memory, which has no label.
     #[error("device '{0}' is memory, which has no label: it is another device each time")]
     Memory(String),
-    /// A device keeps its name, and its label is whole.
+    /// The device's label is whole and no change was asked for.
     #[error("device '{0}' has its label; say what to change (--to NAME)")]
     Unchanged(String),
 }

@@ -1,4 +1,4 @@
-//! Labels on a device: read, and written so that a crash leaves the one before or the new one.
+//! Labels on a device: reads them, and writes them so that a crash leaves the old or the new one.
 
 use super::contents;
 use crate::error::Error;
@@ -6,20 +6,20 @@ use bywash_device::{Device, read_alone, write_alone};
 use bywash_volume::{Bytes, DeviceId, LABEL_BYTES, LABEL_PLACES, Label, LabelError, RESERVED_BYTES};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What is where a device has its label.
+/// Contents that were found in the place of a device's label.
 pub(super) enum Found {
     /// A label.
     Label(Label),
-    /// A label that is not as it was written.
+    /// A label that was not written completely, or has changed since.
     Damaged,
-    /// Zeros, and at the end of the device as well.
+    /// Only zeros, there and at the end of the device.
     Blank,
-    /// Something else, by its name.
+    /// Other contents, with their name.
     Contents(&'static str),
 }
 
 impl Found {
-    /// What would be lost, in words that [`super::adopt()`] takes as its permission.
+    /// Describes the contents, in the words by which [`super::adopt()`] must be allowed to lose them.
     pub(super) fn what(&self) -> String {
         match self {
             Found::Label(label) => label.id.to_string(),
@@ -30,10 +30,10 @@ impl Found {
     }
 }
 
-/// Looks at a device that is large enough for a label.
+/// Reads the label of a device that is large enough for one, or finds out what else the device holds.
 ///
 /// # Errors
-/// That the device cannot be read, or that a later version wrote its label.
+/// [`Error::Device`] if the device cannot be read, [`Error::Label`] if a later version wrote its label.
 pub(super) fn look(device: &mut dyn Device) -> Result<Found, Error> {
     let bytes = device.geometry().bytes;
     let head = read_alone(device, 0, RESERVED_BYTES as usize)?;
@@ -57,10 +57,11 @@ pub(super) fn look(device: &mut dyn Device) -> Result<Found, Error> {
     })
 }
 
-/// Writes the first label of an identity. All that labels have of the device is cleared before.
+/// Writes the first label of an identity. If the device had no label before, first clears the space reserved
+/// for labels.
 ///
 /// # Errors
-/// That the device fails.
+/// [`Error::Device`] if the device fails.
 pub(super) fn write_first(
     device: &mut dyn Device,
     id: DeviceId,
@@ -74,22 +75,23 @@ pub(super) fn write_first(
     let label = Label { id, name: name.to_owned(), size, created_s, sequence, is_temporary };
     let mut head = vec![0; RESERVED_BYTES as usize];
     if before.is_none() {
-        // Whoever looks for what was there before, by its first bytes, does not find it any more.
+        // Tools that look for the former contents by their first bytes find nothing any more.
         write_alone(device, 0, &head)?;
     }
     put(device, &label)?;
     if before.is_some() {
-        // The label with the other identity.
+        // Clears the label with the former identity.
         head.truncate(device.geometry().block.max(LABEL_BYTES as u32) as usize);
         write_alone(device, LABEL_PLACES[1 - label.place()], &head)?;
     }
     Ok(())
 }
 
-/// Writes a label behind the one that is there, which stays until this one is whole.
+/// Writes the next version of a label at the other place. The current label stays until the new one is
+/// complete.
 ///
 /// # Errors
-/// That the device fails.
+/// [`Error::Device`] if the device fails.
 pub(super) fn write_next(device: &mut dyn Device, label: &Label) -> Result<(), Error> {
     put(device, &Label { sequence: label.sequence.saturating_add(1), ..label.clone() })
 }

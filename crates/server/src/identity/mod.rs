@@ -1,4 +1,4 @@
-//! Identities of devices: what a server does before it believes that a device is the one it had.
+//! Identities of devices: checks that a device is the one that the store knows before the server uses it.
 //!
 //! ```text
 //!                     store knows the name    store knows the name,      store does not
@@ -9,12 +9,14 @@
 //!   anything else     refused                 refused                    refused: adopt
 //! ```
 //!
-//! A device is *blank* if nothing but zeros is where file systems and partition tables have their beginning and their
-//! end. Memory is another device each time.
+//! A device is *blank* if its first and last MiB, where file systems and partition tables begin and end,
+//! contain only zeros. Memory is a new device each time. Two cases that the table leaves out: a *temporary*
+//! label, of a server without a store, is replaced if no store knows it; and a damaged label is written again
+//! if its writing was begun.
 //!
-//! Order of what becomes durable: the store knows an identity before its label is written, and that it was written after.
-//! A server that ends in between leaves a state in which the next one goes on, or names the command that does.
-//! [`adopt`] has the commands.
+//! Order of durable steps: the store records an identity, then the label is written, then the store records
+//! that the label is written. After a crash between two steps the next server continues, or names the command
+//! that does. [`adopt`] has these commands.
 
 mod adopt;
 mod contents;
@@ -31,19 +33,19 @@ use bywash_device::{Access, Device, Medium, Spec};
 use bywash_volume::{Bytes, Contents, DeviceId, Identity, Label, RESERVED_BYTES, Store};
 use labels::{Found, look, write_first, write_next};
 
-/// Devices that are to be served, and what they have turned out to be.
+/// Devices that a server is about to serve, and the identities found so far.
 pub(crate) struct Identities<'a> {
     store: &'a Store,
-    /// Volumes end with the server, since there is no file with a store.
+    /// True if the store has no file, so that volumes end with the server.
     is_temporary: bool,
     seen: Vec<(DeviceId, String)>,
 }
 
-/// A device while it is found out which one it is.
+/// A device whose identity is being checked.
 struct Subject<'a> {
     name: &'a str,
     device: &'a mut dyn Device,
-    /// Blocks that volumes are made of.
+    /// Size of the blocks that volumes on the device consist of.
     block: bywash_volume::BlockSize,
 }
 
@@ -52,10 +54,14 @@ impl<'a> Identities<'a> {
         Identities { store, is_temporary, seen: Vec::new() }
     }
 
-    /// Holds a device's identity against what the store knows, and makes the device known to it.
+    /// Checks a device's identity against the store, labels the device if it is new, and attaches it to the
+    /// store.
     ///
     /// # Errors
-    /// [`Error::Identity`] if it may be another device than the one that the store knows, or has somebody's data.
+    /// [`Error::Identity`] if it may be another device than the one that the store knows, or holds data.
+    /// [`Error::Small`] if it has no room for a label and a volume. [`Error::Label`] if a later version wrote
+    /// its label. [`Error::Store`] or [`Error::Device`] if the store or the device fails. [`Error::Io`] if
+    /// the kernel gives no random numbers.
     pub(crate) fn identify(&mut self, spec: &Spec, device: &mut dyn Device) -> Result<(), Error> {
         let block = volume_block(&spec.name, device)?;
         let bytes = Bytes(device.geometry().bytes);
@@ -98,7 +104,7 @@ impl<'a> Identities<'a> {
         let is_known = devices.iter().any(|device| device.identity.id() == Some(label.id));
         let has_name = devices.iter().any(|device| device.name == name);
         if !is_known && !has_name {
-            // Nothing of it is in any store: its volumes ended with a server.
+            // No store has the device any more: its volumes ended with the server that labelled it.
             return match label.is_temporary {
                 true => self.label_anew(subject, Some(&label)),
                 false => Err(IdentityError::foreign(name, &label, self.is_temporary).into()),
@@ -133,7 +139,8 @@ impl<'a> Identities<'a> {
         }
     }
 
-    /// Gives a device an identity that it never had. `before`: the label that it had with another.
+    /// Gives a device a new identity and writes its label. `before` is the label of its former identity, if
+    /// any.
     fn label_anew(&self, subject: &mut Subject<'_>, before: Option<&Label>) -> Result<DeviceId, Error> {
         if subject.device.geometry().access == Access::Read {
             return Err(IdentityError::ReadOnly(subject.name.to_owned()).into());
@@ -158,10 +165,11 @@ impl<'a> Identities<'a> {
     }
 }
 
-/// What volumes are made of on a device that has no chunks, if its own block is not larger.
+/// Size of volume blocks on a device without chunks, in bytes, if its own block is not larger.
 const VOLUME_BLOCK: u64 = 4096;
 
-/// The blocks that volumes on a device are made of.
+/// Returns the size of the blocks that volumes on a device consist of: a chunk, or [`VOLUME_BLOCK`] if there
+/// are no chunks.
 pub(crate) fn volume_block(name: &str, device: &dyn Device) -> Result<bywash_volume::BlockSize, Error> {
     let geometry = device.geometry();
     let block = match device.chunks() {
@@ -174,7 +182,7 @@ pub(crate) fn volume_block(name: &str, device: &dyn Device) -> Result<bywash_vol
     Ok(bywash_volume::BlockSize::new(Bytes(block))?)
 }
 
-/// Whether there is room for a label and a volume.
+/// Checks that a device has room for its label and one volume block.
 fn check_room(name: &str, has: u64, block: bywash_volume::BlockSize) -> Result<(), Error> {
     let least = RESERVED_BYTES + block.size().0;
     match has < least {
@@ -183,10 +191,11 @@ fn check_room(name: &str, has: u64, block: bywash_volume::BlockSize) -> Result<(
     }
 }
 
-/// Refuses a file that would be made and then not be served, before it is made.
+/// Refuses a file that would be created and then not be served, before it is created.
 ///
 /// # Errors
-/// [`Error::Small`]; [`Error::Identity`] if the store knows the device that there is no file of.
+/// [`Error::Small`] if the file would be too small. [`Error::Identity`] if the store knows a device of that
+/// name, whose file is missing. [`Error::Store`] if the store cannot be read.
 pub(crate) fn check_before_made(store: &Store, spec: &Spec) -> Result<(), Error> {
     let Medium::File(options) = &spec.medium else { return Ok(()) };
     let Some(bytes) = options.bytes.filter(|_| !options.path.exists()) else { return Ok(()) };

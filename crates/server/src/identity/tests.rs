@@ -1,4 +1,5 @@
-//! Devices that are not what they were, and power that fails while a device gets its label.
+//! Failures that these tests look for: a device that is not the one it was is served, or a power failure
+//! while a device gets its label loses data.
 
 use super::adopt::{adopt_open, relabel_open};
 use super::labels::{Found, look, write_first};
@@ -19,7 +20,7 @@ fn blank(bytes: u64) -> Faulty<Memory> {
     over(Memory::new(MemoryOptions::new(bytes)).unwrap(), 1)
 }
 
-/// A device like a file's: it has no chunks.
+/// Creates a device like one of a file: without chunks.
 fn over(memory: Memory, seed: u64) -> Faulty<Memory> {
     Faulty::over(memory, seed)
 }
@@ -62,7 +63,8 @@ fn a_blank_device_gets_a_label_and_is_known_by_it() {
     assert_eq!(label(&mut device), first);
 }
 
-/// Exchanged, blank, foreign, without a label, cut: each is refused, and says what to do.
+/// A device that is exchanged, blank, foreign, not labelled or shortened is refused, with the command that
+/// helps.
 #[test]
 fn a_device_that_is_another_one_is_refused() {
     let store = Store::in_memory().unwrap();
@@ -78,7 +80,7 @@ fn a_device_that_is_another_one_is_refused() {
     let other = refusal(serve(&store, "c", &mut foreign));
     assert!(matches!(&other, IdentityError::Foreign { labelled, .. } if labelled == "c"), "{other}");
     assert!(other.to_string().contains("adopt c="), "{other}");
-    // In the place of one that the store knows.
+    // A foreign device by the name of a known one.
     let known = serve(&store, "a", &mut foreign).unwrap_err();
     assert!(matches!(known, Error::Store(StoreError::OtherIdentity { .. })), "{known}");
     let mut both = Identities::new(&store, false);
@@ -95,12 +97,12 @@ fn a_device_that_is_another_one_is_refused() {
     write_alone(&mut small, 0, &copy.to_bytes()).unwrap();
     let shrunk = refusal(serve(&store, "a", &mut small));
     assert!(matches!(shrunk, IdentityError::Shrunk { .. }), "{shrunk}");
-    // And none of it has changed what is known.
+    // None of the refusals has changed what the store knows.
     serve(&store, "a", &mut a).unwrap();
     serve(&store, "b", &mut b).unwrap();
 }
 
-/// Without a file for the store, volumes end with the server: so does the identity of what they are on.
+/// Without a file of the store volumes end with the server, and so does the identity of their device.
 #[test]
 fn a_device_of_a_store_in_memory_is_free_for_the_next() {
     let mut device = blank(SIZE);
@@ -112,7 +114,7 @@ fn a_device_of_a_store_in_memory_is_free_for_the_next() {
     temporary(&mut device).unwrap();
     let second = label(&mut device);
     assert!(first.is_temporary && second.is_temporary && first.id != second.id);
-    // A store that lasts takes it, and from then on no other does.
+    // A lasting store takes the device, and then no other store does.
     let store = Store::in_memory().unwrap();
     serve(&store, "disk", &mut device).unwrap();
     assert!(!label(&mut device).is_temporary);
@@ -159,7 +161,7 @@ fn a_label_is_written_again() {
     let second = label(&mut device);
     assert_eq!((second.id, second.name.as_str(), second.sequence), (first.id, "archive", 1));
     serve(&store, "archive", &mut device).unwrap();
-    // Somebody has written over the beginning.
+    // Another program has overwritten the beginning.
     write_alone(&mut device, 0, &vec![1; 1 << 20]).unwrap();
     let refused = refusal(serve(&store, "archive", &mut device));
     assert!(matches!(refused, IdentityError::NoLabel { .. }), "{refused}");
@@ -167,14 +169,15 @@ fn a_label_is_written_again() {
     assert!(matches!(unvouched, Error::Identity(IdentityError::NoLabel { .. })), "{unvouched}");
     assert_eq!(relabel_open(&store, "archive", &mut device, None, true).unwrap(), first.id);
     serve(&store, "archive", &mut device).unwrap();
-    // Never the device of somebody else.
+    // A label of another store's device is never overwritten.
     let mut foreign = blank(SIZE);
     serve(&Store::in_memory().unwrap(), "archive", &mut foreign).unwrap();
     let stolen = relabel_open(&store, "archive", &mut foreign, None, true).unwrap_err();
     assert!(matches!(stolen, Error::Identity(IdentityError::Foreign { .. })), "{stolen}");
 }
 
-/// All that happens to a device until the power fails at its write number `skip`; true: it did not come to that.
+/// Runs `run` on a device until the power fails at its durable write number `skip`. Returns the memory after
+/// the crash, and true if `run` ended before that.
 fn until_power_fails(
     skip: u32,
     mut device: Faulty<Memory>,
@@ -192,7 +195,7 @@ fn reopened(path: &Path) -> Store {
     Store::open(path).unwrap()
 }
 
-/// Whatever was written when the power failed, the next start finishes the label of a new device.
+/// Wherever the power fails, the next start finishes the label of a new device.
 #[test]
 fn power_fails_while_a_new_device_gets_its_label() {
     let folder = tempfile::tempdir().unwrap();
@@ -217,7 +220,7 @@ fn power_fails_while_a_new_device_gets_its_label() {
     assert!(rounds > CRASHES.len(), "nothing ever failed");
 }
 
-/// The label is there, and the server ended before it could say so.
+/// The label is written, and the server ended before it recorded that.
 #[test]
 fn a_label_that_the_store_has_not_heard_of_counts() {
     let store = Store::in_memory().unwrap();
@@ -230,7 +233,7 @@ fn a_label_that_the_store_has_not_heard_of_counts() {
     assert_eq!(store.device("disk").unwrap().identity, Identity::Label { id, is_written: true });
 }
 
-/// The same for one that has become larger, and for one that gets another name.
+/// The same for a device that has grown, and that gets another name.
 #[test]
 fn power_fails_while_a_label_is_written_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -263,7 +266,7 @@ fn power_fails_while_a_label_is_written_again() {
     }
 }
 
-/// A device of a store from before labels, with two volumes and something that was removed.
+/// Creates a device of a store from before labels, with two volumes and the remains of a removed one.
 fn before_labels(store: &Store) -> Faulty<Memory> {
     let mut device = blank(SIZE);
     let block = BlockSize::new(Bytes(BLOCK)).unwrap();
@@ -306,7 +309,7 @@ fn hold(store: &Store, name: &str, device: &mut dyn Device) {
     }
 }
 
-/// What may be given to anybody as it is has nobody's data.
+/// Checks that blocks which the store considers free and cleared contain only zeros.
 fn hold_free(store: &Store, device: &mut dyn Device) {
     let known = store.device("disk").unwrap();
     let mut is_other = vec![false; known.blocks.0 as usize];
@@ -326,7 +329,8 @@ fn hold_free(store: &Store, device: &mut dyn Device) {
     }
 }
 
-/// A store from before labels is refused with the command that helps; interrupted anywhere, that command finishes.
+/// A device from before labels is refused with the command that helps. Wherever that command is interrupted,
+/// running it again finishes.
 #[test]
 fn power_fails_while_a_device_from_before_labels_is_adopted() {
     let folder = tempfile::tempdir().unwrap();
@@ -343,7 +347,7 @@ fn power_fails_while_a_device_from_before_labels_is_adopted() {
             let (store, mut device) = (reopened(&path), over(memory, 2));
             hold_free(&store, &mut device);
             if !is_over {
-                // It starts, or it is refused; then the same command is the remedy.
+                // The device is served, or refused; then the same command helps.
                 if serve(&store, "disk", &mut device).is_err() {
                     adopt_open(&store, "disk", &mut device, None).unwrap();
                 }
