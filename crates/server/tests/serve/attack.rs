@@ -1,4 +1,4 @@
-//! Another user's attacks on a server with a victim beside: what each does costs the attacker alone.
+//! Attacks of another user on a server that also has a victim: each costs the attacker alone.
 
 use crate::peer::{LIMIT, Peer, ask, pattern};
 use crate::process::Serving;
@@ -15,12 +15,13 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The attackers' user, which need not exist.
+/// User of the attackers, which need not exist.
 const ATTACKER: u32 = 54_321;
-/// Longest that anything of the victim's may take; the server was frozen for as long as a socket lingers.
+/// Greatest time that any operation of the victim may take. It once took as long as a socket lingers.
 pub const BOUND: Duration = Duration::from_secs(5);
 
-/// A server that an attacker can reach; none, if this is not root and so cannot be somebody else.
+/// Starts a server that an attacker can reach; `None` if this process is not root and cannot become another
+/// user.
 pub fn serving(device: &str, limits: &str) -> Option<Serving> {
     use std::os::unix::fs::PermissionsExt;
     if !rustix::process::geteuid().is_root() {
@@ -35,17 +36,17 @@ pub fn serving(device: &str, limits: &str) -> Option<Serving> {
     Some(serving)
 }
 
-/// Does something as the attackers' user, in a thread of its own.
+/// Runs `act` as the attackers' user, on its own thread.
 pub fn as_attacker<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     as_user(ATTACKER, act).unwrap()
 }
 
-/// Passes a lingering socket on; false: the kernel did not take it.
+/// Passes a lingering socket. Returns false if the kernel did not take it.
 fn send(lingering: &mut Lingering, messages: &Messages, bytes: &[u8]) -> bool {
     lingering.pass(|socket| messages.send(bytes, &[socket], LIMIT).is_ok())
 }
 
-/// The attacker's connection, and its channel with a copy of the socket that leads there.
+/// Returns the attacker's connection with a channel, and a copy of the channel's socket.
 fn with_channel(socket: &Path) -> (Peer, Messages) {
     let mut peer = Peer::connect(socket);
     let (here, there) = socket_pair().unwrap();
@@ -58,12 +59,12 @@ fn with_channel(socket: &Path) -> (Peer, Messages) {
     (peer, copy)
 }
 
-/// Somebody else connects, asks, reads and writes, none of which takes long.
+/// Checks that the victim and a new client can connect, read and write, and that none of that takes long.
 pub fn check_victim(serving: &Serving, victim: &mut Peer, grant: u64, round: u64) {
     let began = Instant::now();
     victim.write(grant, 0, &pattern(round, 4096)).unwrap();
     assert_eq!(victim.read(grant, 0, 4096).unwrap(), pattern(round, 4096));
-    // As long as a client is silent before it has to wake the server.
+    // Long enough that the server stops polling the client, which then has to wake it.
     thread::sleep(Duration::from_millis(2));
     victim.write(grant, 0, &pattern(round, 4096)).unwrap();
     let mut other = serving.peer().with_channel();
@@ -72,7 +73,8 @@ pub fn check_victim(serving: &Serving, victim: &mut Peer, grant: u64, round: u64
     assert!(began.elapsed() < BOUND, "round {round} took {:?}", began.elapsed());
 }
 
-/// A descriptor that blocks when it is closed, passed over every socket that leads to the server, in every way.
+/// A descriptor that blocks when it is closed, passed over every socket that leads to the server, in every
+/// way.
 #[test]
 fn a_descriptor_that_blocks_when_it_is_closed_stops_its_user_alone() {
     let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
@@ -85,7 +87,7 @@ fn a_descriptor_that_blocks_when_it_is_closed_stops_its_user_alone() {
     for round in 0..7 {
         let mut lingering = Lingering::new();
         let taken = as_attacker(|| match round {
-            // Before hello, where none is ever expected.
+            // Before the hello message, when no descriptor is expected.
             0 => {
                 let messages = Messages::over(connect(&socket).unwrap(), MESSAGE_BYTES_MAX);
                 send(
@@ -94,23 +96,23 @@ fn a_descriptor_that_blocks_when_it_is_closed_stops_its_user_alone() {
                     &to_bytes(&Ask::Hello { version: VERSION, name: String::new() }),
                 )
             }
-            // With an ask that has none, and the connection stays.
+            // With a message that needs none; the connection stays open.
             1 => {
                 let peer = Peer::connect(&socket);
                 let is_taken = send(&mut lingering, &peer.messages, &to_bytes(&Ask::Volumes {}));
                 kept.push(peer);
                 is_taken
             }
-            // As the same, and the connection is closed at once.
+            // With the same message, but the connection is closed at once.
             2 => send(&mut lingering, &Peer::connect(&socket).messages, &to_bytes(&Ask::Volumes {})),
             // As a file, and as a channel's socket.
             3 => send(&mut lingering, &Peer::connect(&socket).messages, &to_bytes(&Ask::OpenDescriptor {})),
             4 => send(&mut lingering, &Peer::connect(&socket).messages, &to_bytes(&Ask::Channel {})),
-            // Over the channel's socket, which stays open or not.
+            // Over the channel's socket, which stays open or is closed.
             _ => {
                 let (peer, channel) = with_channel(&socket);
                 let is_taken = send(&mut lingering, &channel, b"hello");
-                // A doorbell makes the server look.
+                // The doorbell makes the server read the socket.
                 channel.send(&[1], &[], LIMIT).unwrap();
                 if round == 5 {
                     kept.push(peer);
@@ -118,19 +120,19 @@ fn a_descriptor_that_blocks_when_it_is_closed_stops_its_user_alone() {
                 is_taken
             }
         });
-        // In front of it the kernel is asked not to let descriptors in, if it is new enough.
+        // Before the hello message a kernel that is new enough refuses descriptors.
         assert!(taken || round == 0, "round {round}");
         sent.push(lingering);
         for _ in 0..3 {
             check_victim(&serving, &mut victim, grant, round);
         }
     }
-    // The attacker is told why it is not let in any more.
+    // The attacker is refused, with the reason.
     let hello = Ask::Hello { version: VERSION, name: String::new() };
     let come = || {
         as_attacker(|| {
             let messages = Messages::over(connect(&socket).unwrap(), MESSAGE_BYTES_MAX);
-            // It may be turned away before it has said a word.
+            // The server may refuse the connection before the hello message is sent.
             let _ = messages.send(&to_bytes(&hello), &[], LIMIT);
             Answer::of_bytes(&messages.receive(LIMIT).unwrap().bytes).unwrap()
         })
@@ -147,14 +149,14 @@ fn a_descriptor_that_blocks_when_it_is_closed_stops_its_user_alone() {
         }
         thread::sleep(Duration::from_millis(100));
     }
-    // The administrator sees it.
+    // The administrator sees which user's threads are stuck.
     let (answer, report) = ask(&victim.messages, &Ask::Status {}, &[]);
     assert_eq!(answer, Answer::Report {});
     let status: Status =
         serde_json::from_reader(std::fs::File::from(report.into_iter().next().unwrap())).unwrap();
     let stuck: Vec<_> = status.users.iter().filter(|user| user.stuck > 0).collect();
     assert!(matches!(&stuck[..], [user] if user.uid == Some(ATTACKER)), "{stuck:?}");
-    // When the peers have gone the sockets let themselves be closed, and nothing is held against anybody.
+    // When the peers are gone the sockets can be closed, and the user is no longer refused.
     drop((sent, kept));
     while !matches!(come(), Answer::Welcome { .. }) {
         assert!(Instant::now() < end + LIMIT, "the attacker is not let in again");
@@ -164,7 +166,7 @@ fn a_descriptor_that_blocks_when_it_is_closed_stops_its_user_alone() {
     assert_eq!(answer, Answer::Report {});
 }
 
-/// Requests that each connection always has under way, and their bytes.
+/// Number of requests that each connection keeps in flight, and their size in bytes.
 #[derive(Clone, Copy)]
 struct Load {
     requests: usize,
@@ -173,7 +175,7 @@ struct Load {
 
 const SMALL: Load = Load { requests: 16, bytes: 512 };
 
-/// Counts the writes that are done over some connections.
+/// Returns the number of writes that complete over several connections.
 fn load(socket: &Path, connections: usize, each: Load, time: Duration) -> u64 {
     let Load { requests, bytes } = each;
     let mut peers: Vec<_> = (0..connections)
@@ -204,7 +206,7 @@ fn load(socket: &Path, connections: usize, each: Load, time: Duration) -> u64 {
     done
 }
 
-/// The device is what is scarce, and the attacker has twenty connections for the victim's one.
+/// The device is the bottleneck, and the attacker has twenty connections for the victim's one.
 #[test]
 fn many_connections_have_one_share() {
     let Some(serving) = serving("fast=mem:16M,pages=4K,bandwidth=1M/s", "") else { return };
@@ -214,11 +216,11 @@ fn many_connections_have_one_share() {
         let victim = load(&socket, 1, SMALL, time);
         (attacker.join().unwrap(), victim)
     });
-    // One in twenty-one, if each connection had a share.
+    // It would be one in twenty-one if each connection had a share.
     assert!(victim as f64 > 0.35 * (attacker + victim) as f64, "{victim} beside {attacker}");
 }
 
-/// The attacker could fill the device's queue, and the victim has few requests under way.
+/// The attacker could fill the device's queue, and the victim has few requests in flight.
 #[test]
 fn nobody_waits_behind_a_queue_that_another_fills() {
     let Some(serving) = serving("fast=mem:16M,pages=4K,bandwidth=50M/s", "") else { return };
@@ -229,23 +231,23 @@ fn nobody_waits_behind_a_queue_that_another_fills() {
         let victim = load(&socket, 1, few, time);
         (attacker.join().unwrap(), victim)
     });
-    // One in thirty, if it had as much of the device as of its queue.
+    // It would be one in thirty if the victim's part of the device were its part of the queue.
     assert!(victim as f64 > 0.35 * (attacker + victim) as f64, "{victim} beside {attacker}");
-    // The device had something to do all the time: 763 requests a second, if nothing else were in the way.
+    // The device was always busy: it could complete 763 requests a second if nothing else took time.
     assert!(attacker + victim > 1500, "{victim} beside {attacker}");
 }
 
-/// All connections of a user together have the user's rate.
+/// All connections of a user together keep the user's rate limit.
 #[test]
 fn a_rate_is_kept_over_all_connections() {
     let limits = format!("[user.{ATTACKER}]\nrequests = 500");
     let Some(serving) = serving("fast=mem:16M,pages=4K", &limits) else { return };
     let done = as_attacker(|| load(&serving.socket(), 20, SMALL, Duration::from_secs(3)));
-    // 1,500, and a burst; it would be 30,000. What is under way was let in, too.
+    // 1,500 and a burst, where no limit would give 30,000. Requests that were in flight were not held back.
     assert!((500..2500).contains(&done), "{done}");
 }
 
-/// All connections of a user together have the user's memory and files.
+/// All connections of a user together keep the user's limits of memory and files.
 #[test]
 fn memory_and_files_are_limited_over_all_connections() {
     let limits = "[default]\narena = \"8M\"\ndescriptors = 3";
@@ -254,7 +256,7 @@ fn memory_and_files_are_limited_over_all_connections() {
     let file = std::fs::File::create_new(serving.folder().join("passed")).unwrap();
     file.set_len(1 << 20).unwrap();
     as_attacker(|| {
-        // Of 4 MiB each, and what the rings take.
+        // The arena has 4 MiB, and the rings some more.
         let _first = Peer::connect(&socket).with_channel();
         let second = Peer::connect(&socket);
         let (here, there) = socket_pair().unwrap();
@@ -271,13 +273,13 @@ fn memory_and_files_are_limited_over_all_connections() {
         assert_eq!(passed.iter().filter(|passed| passed.is_ok()).count(), 3);
         assert_eq!(passed[3].as_ref().unwrap_err().code, Code::Limit);
     });
-    // Others have their own.
+    // Another user's limits are separate.
     let victim = serving.peer().with_channel();
     victim.ask_with(Ask::OpenDescriptor {}, &[file.as_fd()]).unwrap();
 }
 
-/// Clients that connect, use a disk and leave, again and again: none of what takes long is done by the core, by the system
-/// calls that it makes.
+/// Clients connect, use a disk and leave, again and again. The core's system calls show that it does nothing
+/// itself that may take long.
 #[test]
 fn who_comes_and_goes_is_not_the_cores_business() {
     if std::process::Command::new("strace").arg("-V").output().is_err() {
@@ -305,7 +307,7 @@ fn who_comes_and_goes_is_not_the_cores_business() {
         .unwrap();
     let calls = || std::fs::read_to_string(&log).unwrap_or_default();
     let end = Instant::now() + LIMIT;
-    // As soon as it sees something.
+    // strace is attached as soon as it has reported a call.
     while calls().is_empty() && Instant::now() < end {
         as_attacker(come);
     }
@@ -334,7 +336,8 @@ fn who_comes_and_goes_is_not_the_cores_business() {
     }
 }
 
-/// A server of root's writes a user's file with the user's rights, and not into what the file system keeps for root.
+/// A server that runs as root writes a user's file with the user's rights, so that it cannot use the blocks
+/// that the file system reserves for root.
 #[test]
 fn the_reserve_of_a_file_system_is_not_taken_through_the_server() {
     const BYTES: u64 = 32 << 20;
@@ -358,6 +361,6 @@ fn the_reserve_of_a_file_system_is_not_taken_through_the_server() {
         (0..BYTES).step_by(64 << 10).find_map(|at| peer.write(granted.grant, at, &[1; 64 << 10]).err());
     assert_eq!(refused, Some(Outcome::NoSpace));
     let left = free().0;
-    // The kernel does not fail the file's own maps.
+    // The blocks of the file's own metadata are allocated even then.
     assert!(left + (256 << 10) >= all - available, "{left} bytes left of {}", all - available);
 }

@@ -1,4 +1,4 @@
-//! A client that makes its rings and its arena by hand, so that it can also make them wrong.
+//! A client that writes its rings and its arena by hand, so that it can also write them wrong.
 
 use crate::peer::Peer;
 use bywash_channel::socket_pair;
@@ -9,17 +9,18 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
-/// Entries of its rings.
+/// Depth of the client's channel, in requests.
 const DEPTH: usize = 4;
-/// Its control memory, as crates/ring/src/layout.rs and crates/channel/src/layout.rs draw it.
+/// Offsets and sizes in the control memory, in words: see crates/ring/src/layout.rs and
+/// crates/channel/src/layout.rs.
 const RING_HEAD: usize = 32;
 const REQUEST: usize = 8;
 const COMPLETION: usize = 2;
 const COMPLETIONS: usize = RING_HEAD + DEPTH * REQUEST;
-/// Words of its control memory.
+/// Size of the control memory, in words.
 pub const WORDS: usize = COMPLETIONS + RING_HEAD + DEPTH * COMPLETION;
 
-/// The hello of a channel's client, as crates/link/src/hello.rs draws it.
+/// Encodes the hello message of a channel's client: see crates/link/src/hello.rs.
 pub fn hello(arena_bytes: u64, depth: u32) -> Vec<u8> {
     let mut hello = b"bywash c".to_vec();
     hello.extend([1u32, 1].iter().flat_map(|word| word.to_le_bytes()));
@@ -28,7 +29,7 @@ pub fn hello(arena_bytes: u64, depth: u32) -> Vec<u8> {
     hello
 }
 
-/// The client, with its channel.
+/// The client with its channel.
 pub struct ByHand {
     pub peer: Peer,
     pub socket: OwnedFd,
@@ -37,10 +38,10 @@ pub struct ByHand {
 }
 
 impl ByHand {
-    /// Offers an arena of so many bytes.
+    /// Sets up a channel with an arena of this size.
     pub fn over(peer: Peer, arena: &OwnedFd, bytes: usize) -> Result<ByHand, Refused> {
         let control = offered(WORDS * 8);
-        // When the server has them nobody can map them for writing any more.
+        // Mapped first: once the server has the files, they cannot be mapped for writing any more.
         let words = Words::map(&control, WORDS * 8);
         let (here, there) = socket_pair().unwrap();
         let files = [control.as_raw_fd(), arena.as_raw_fd()];
@@ -49,7 +50,8 @@ impl ByHand {
         Ok(ByHand { peer, socket: here, control: words, submitted: 0 })
     }
 
-    /// A request with so many bytes of the arena from `offset` on, and its status; none if there is none for so long.
+    /// Sends a request whose buffer is this range of the arena. Returns its status, or `None` if it has not
+    /// completed within `limit`.
     pub fn request(
         &mut self,
         opcode: Opcode,
@@ -66,7 +68,7 @@ impl ByHand {
         let done = self.control.at(COMPLETIONS + RING_HEAD + place * COMPLETION);
         let end = Instant::now() + limit;
         while done.load(Acquire) & 0xffff_ffff != turn {
-            // The server sleeps, or is about to.
+            // The server may sleep, so it needs a doorbell.
             send(&self.socket, &[1], &[]);
             if Instant::now() > end {
                 return None;

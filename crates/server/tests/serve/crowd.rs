@@ -1,5 +1,5 @@
-//! Another user's crowd of connections, and files whose file system does not answer: others notice little, and the attacker
-//! is told what the limit is.
+//! Many connections of another user, and files whose file system does not respond: others notice little, and
+//! the attacker is told the limit.
 
 use crate::attack::{BOUND, as_attacker, check_victim, serving};
 use crate::peer::{LIMIT, Peer, pattern};
@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connects, says hello, and returns the connection and the server's answer.
+/// Connects, sends a hello message, and returns the connection and the server's reply.
 fn answer_to_hello(socket: &Path) -> (Messages, Answer) {
     let messages = Messages::over(connect(socket).unwrap(), MESSAGE_BYTES_MAX);
     let hello = Ask::Hello { version: VERSION, name: String::new() };
-    // It may be turned away before it has said a word.
+    // The server may refuse the connection before the hello message is sent.
     let _ = messages.send(&hello.to_bytes().unwrap(), &[], LIMIT);
     let answer = Answer::of_bytes(&messages.receive(LIMIT).unwrap().bytes).unwrap();
     (messages, answer)
@@ -38,12 +38,12 @@ fn a_silent_file_system() {
     SilentFile::play();
 }
 
-/// A file of a file system that is a program, and that program does not answer: passed with every ask that can have one,
-/// and with one that cannot.
+/// A file of a FUSE file system whose program does not respond, passed with every message that can have a
+/// descriptor, and with one that cannot.
 #[test]
 fn a_file_whose_file_system_does_not_answer_stops_its_user_alone() {
     let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
-    // Ends before the server, which could not be killed while it closes such a file.
+    // Dropped before the server, which could not be killed while it closes such a file.
     let silent = match SilentFile::new("crowd::a_silent_file_system") {
         Ok(silent) => silent,
         Err(why) => return println!("left out: {why}"),
@@ -67,7 +67,7 @@ fn a_file_whose_file_system_does_not_answer_stops_its_user_alone() {
         }
     }
     drop(kept);
-    // The attacker is told, and let in again when the file system has ended.
+    // The attacker is refused, and let in again when the file system has ended.
     let end = Instant::now() + 2 * LIMIT;
     loop {
         match as_attacker(|| answer_to_hello(&socket).1) {
@@ -84,7 +84,7 @@ fn a_file_whose_file_system_does_not_answer_stops_its_user_alone() {
     check_victim(&serving, &mut victim, grant, 9);
 }
 
-/// Connections that say nothing: a user has so many at a time, and learns that.
+/// The number of connections without a hello message is limited for each user, and the user is told so.
 #[test]
 fn greetings_under_way_are_limited_for_each_user() {
     let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
@@ -94,7 +94,7 @@ fn greetings_under_way_are_limited_for_each_user() {
     as_attacker(|| {
         let silent: Vec<_> = (0..64).map(|_| connect(&socket).unwrap()).collect();
         let end = Instant::now() + LIMIT;
-        // The server may not have let all of them in yet.
+        // The server may not have accepted all of them yet.
         let said = loop {
             match answer_to_hello(&socket).1 {
                 Answer::Welcome { .. } => assert!(Instant::now() < end, "all of them are let in"),
@@ -107,7 +107,7 @@ fn greetings_under_way_are_limited_for_each_user() {
     check_victim(&serving, &mut victim, grant, 1);
 }
 
-/// A user who takes all descriptors that the server may have: there is a share for everybody else.
+/// One user takes as many descriptors of the server as possible: a share is left for everybody else.
 #[test]
 fn descriptors_of_the_server_are_shared_by_users() {
     let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
@@ -140,19 +140,20 @@ fn descriptors_of_the_server_are_shared_by_users() {
     let used = serving.process().descriptors - before;
     println!("{used} descriptors of {} clients", crowd.len());
     assert!(used < 400, "{used} descriptors are open for {} clients of one user", crowd.len());
-    // Somebody else comes, and has a channel.
+    // Another user connects and sets up a channel.
     let mut victim = serving.peer().with_channel();
     let grant = victim.open("log", Access::ReadWrite).unwrap().grant;
     check_victim(&serving, &mut victim, grant, 1);
 }
 
-/// Channels whose clients say nothing, over many connections at once: each occupies a thread of its user's for as long as a
-/// greeting may take, and the others of that user's wait. Everybody else's are made at once.
+/// Clients that delay the handshake of their channel, over many connections at once: each occupies a thread
+/// of its user until the handshake times out, and the user's other handshakes wait. Channels of other users
+/// are set up at once.
 #[test]
 fn slow_greetings_of_channels_occupy_their_users_threads_alone() {
-    /// Greetings that are begun: three times as many as a user has threads.
+    /// Number of handshakes that begin: three times as many as a user has threads.
     const SLOW: usize = 48;
-    /// Threads of a user, of which there are two here.
+    /// Greatest number of helper threads of a user; two users have some here.
     const THREADS: usize = 16;
     let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
     let socket = serving.socket();
@@ -177,7 +178,7 @@ fn slow_greetings_of_channels_occupy_their_users_threads_alone() {
     let helpers = serving.threads("helper").len();
     assert!((THREADS..=2 * THREADS).contains(&helpers), "{helpers} threads for {SLOW} greetings");
     assert!(begun.elapsed() < Duration::from_secs(10), "the greetings are over, and nothing was seen");
-    // Who breaks off frees its thread then, and not when the time of a greeting is over.
+    // A client that disconnects frees its thread at once, before the timeout.
     drop(slow);
     let began = Instant::now();
     as_attacker(|| drop(Peer::connect(&socket).with_channel()));
@@ -189,7 +190,7 @@ fn slow_greetings_of_channels_occupy_their_users_threads_alone() {
     }
 }
 
-/// Times that the victim's requests take, in order.
+/// Returns the times that the victim's requests take, in ascending order.
 fn latencies(victim: &mut Peer, grant: u64, time: Duration) -> Vec<Duration> {
     let end = Instant::now() + time;
     let mut all = Vec::new();
@@ -202,8 +203,8 @@ fn latencies(victim: &mut Peer, grant: u64, time: Duration) -> Vec<Duration> {
     all
 }
 
-/// As many connections as one user may have, which come, ask and go: the victim's requests take longer, within a bound, and
-/// none of them long. One more is refused with the limit.
+/// As many connections as one user may have connect, send messages and leave: the victim's requests take
+/// longer, but within a bound, and none takes long. One more connection is refused with the limit.
 #[test]
 fn a_crowd_of_connections_costs_others_little() {
     const TIME: Duration = Duration::from_secs(2);
@@ -239,7 +240,7 @@ fn a_crowd_of_connections_costs_others_little() {
     let p99 = |all: &[Duration]| all[all.len() * 99 / 100];
     println!("p99 alone {:?}, beside the crowd {:?}", p99(&alone), p99(&beside));
     println!("requests alone {}, beside the crowd {}", alone.len(), beside.len());
-    // On two processors the attacker's own program takes as much as the victim's.
+    // On two processors the attacker's program takes as much time as the victim's.
     assert!(p99(&beside) < 20 * p99(&alone) + Duration::from_millis(50), "{:?}", p99(&beside));
     assert!(beside[beside.len() - 1] < BOUND);
     assert!(beside.len() * 50 > alone.len(), "{} requests, {} alone", beside.len(), alone.len());

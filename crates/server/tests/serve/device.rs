@@ -1,4 +1,4 @@
-//! A device that fails, holds commands or loses power as the test says, which has it as well as the server.
+//! A device that fails, holds commands or loses power when the test says so; test and server share it.
 
 use crate::peer::Served;
 use bywash_device::testing::{Crash, Fault, Faulty, What};
@@ -9,17 +9,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Of such a device.
+/// Size of the device, in bytes.
 pub const BYTES: u64 = 4 << 20;
 
-/// Commands that it has at most.
+/// Greatest number of commands in flight on the device.
 pub const DEPTH: usize = 64;
 
 pub fn memory() -> Memory {
     Memory::new(MemoryOptions { pages: HugePages::No, ..MemoryOptions::new(BYTES) }).unwrap()
 }
 
-/// A device that the test and the server have both.
+/// Handle of a device that the test and the server share.
 #[derive(Clone)]
 pub struct Both(Arc<Mutex<Option<Faulty<Memory>>>>);
 
@@ -41,13 +41,13 @@ impl Both {
         act(self.lock().as_mut().unwrap())
     }
 
-    /// The power fails; what is left.
+    /// Cuts the power, and returns what the memory contains afterwards.
     pub fn crash(&self, crash: Crash) -> Memory {
         self.lock().take().unwrap().crash(crash)
     }
 }
 
-/// Without power it does nothing any more.
+/// After a power failure the device accepts and completes no command.
 impl Device for Both {
     fn geometry(&self) -> Geometry {
         self.with(|device| device.geometry())
@@ -85,12 +85,12 @@ impl Device for Both {
     }
 }
 
-/// A server over such a device.
+/// Starts a server over this device.
 pub fn over(device: &Both, request: Duration) -> Served {
     over_all(&[("disk", device)], request)
 }
 
-/// A server over several, by their names.
+/// Starts a server over several devices, given with their names.
 pub fn over_all(devices: &[(&str, &Both)], request: Duration) -> Served {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");

@@ -1,4 +1,4 @@
-//! Devices that fail, are slow, or lose power; a server that is killed.
+//! Devices that fail, are slow, or lose power, and a server that is killed.
 
 use crate::device::{BYTES, Both, memory, over};
 use crate::peer::{LIMIT, Peer, Served, pattern};
@@ -44,7 +44,7 @@ fn what_the_device_fails_fails_alone() {
         peer.write(grant, 4096, &pattern(2, 512)).unwrap();
         peer.plain(Opcode::Flush, grant, 0, 0).unwrap();
     }
-    // A long one fails as a whole, when nothing of it is under way any more.
+    // A request of several slices fails as a whole, when none of its commands is in flight.
     device.inject(Operation::Write, What::Fail(libc::EIO));
     assert_eq!(peer.write(grant, 0, &pattern(3, 2 << 20)), Err(Status::Failed));
     peer.write(grant, 0, &pattern(3, 2 << 20)).unwrap();
@@ -60,7 +60,8 @@ fn a_command_that_does_not_come_back_is_given_up() {
     let began = Instant::now();
     assert_eq!(peer.write(grant, 0, &[1; 4096]), Err(Status::TimedOut));
     assert!(began.elapsed() < LIMIT / 2);
-    // The device has done nothing for so long: nobody waits for it, until it does something.
+    // The device has completed nothing for the request timeout: further requests fail at once, until it
+    // completes something.
     served.until("the device is stuck", |status| status.devices[0].is_stuck);
     assert_eq!(peer.read(grant, 0, 512), Err(Status::TimedOut));
     device.with(Faulty::release);
@@ -90,7 +91,8 @@ fn a_slow_command_holds_up_no_other() {
     assert_eq!(channel.reap_within(LIMIT).unwrap().status, 0);
 }
 
-/// A grant that is taken back while a request by it is under way: it is taken back when that is done, and not before.
+/// A grant is revoked while a request by it is in flight: the revocation completes after this request, not
+/// before.
 #[test]
 fn what_is_under_way_is_drained() {
     let device = Both::over(memory(), 4);
@@ -111,8 +113,8 @@ fn what_is_under_way_is_drained() {
     assert_eq!(peer.write(grant, 0, &[1; 512]), Err(Status::Revoked));
 }
 
-/// The power fails while writes are under way: after it, each block is what it was at the last flush or write with FUA, or
-/// one of those that came later; and the volume is there.
+/// The power fails after many writes. Afterwards each block has the contents of the last flush or write with
+/// FUA, or of a later write, and the volume still exists.
 #[test]
 fn what_was_flushed_is_there_after_a_crash() {
     let mut random = Random::seeded("what_was_flushed_is_there_after_a_crash");
@@ -121,7 +123,8 @@ fn what_was_flushed_is_there_after_a_crash() {
         let mut served = over(&device, Duration::from_millis(200));
         let (mut peer, grant) = opened(&served);
         const BLOCKS: usize = 64;
-        // What each block may be: what is durable, and what was written since.
+        // Versions that each block may have after a crash: the durable one, and those that were written
+        // since.
         let mut may_be: Vec<Vec<u64>> = vec![vec![0]; BLOCKS];
         for version in 1..=200u64 {
             let block = random.below(BLOCKS as u64);
@@ -148,7 +151,7 @@ fn what_was_flushed_is_there_after_a_crash() {
         let after = device.crash(how);
         let policy = served.folder.path().join("volumes");
         drop((peer, served.server.take()));
-        // The machine comes up again: another server, the same store, what is left of the device.
+        // The machine restarts: another server, the same store, and what the device has kept.
         let socket = served.folder.path().join("again");
         let mut options = Options::new(&socket);
         options.policy = Some(policy);
@@ -173,7 +176,7 @@ fn what_was_flushed_is_there_after_a_crash() {
     }
 }
 
-/// A server in a process of its own, at the socket that its role names, over a file beside it.
+/// A server in its own process, at the socket that its role names, over a file beside it.
 #[test]
 fn a_server() {
     let Some(folder) = role() else { return };
@@ -186,7 +189,8 @@ fn a_server() {
     std::thread::sleep(Duration::from_secs(600));
 }
 
-/// kill -9 of the server in the middle: the client has an error in time, and what was flushed is there afterwards.
+/// kill -9 of the server while requests are in flight: the client gets an error before the timeout, and what
+/// was flushed is there afterwards.
 #[test]
 fn a_server_that_is_killed_loses_nothing_that_was_flushed() {
     let folder = tempfile::tempdir().unwrap();
@@ -210,7 +214,7 @@ fn a_server_that_is_killed_loses_nothing_that_was_flushed() {
         flushed = round + 1;
         peer.write(grant, 0, &pattern(flushed, 4096)).unwrap();
         peer.plain(Opcode::Flush, grant, 0, 0).unwrap();
-        // Some more are under way when it dies.
+        // More writes are in flight when the server is killed.
         let channel = peer.channel.as_mut().unwrap();
         for number in 1..32u64 {
             let buffer = channel.alloc(4096).unwrap();

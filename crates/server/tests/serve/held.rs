@@ -1,5 +1,5 @@
-//! Commands that a device has and does not do: what was taken back is not gone yet, who has left is not gone yet, and a
-//! server that is told to stop stops.
+//! Commands that a device holds back: their grant is not drained, a client that leaves is not gone yet, and a
+//! server that is told to stop still stops.
 
 use crate::device::{BYTES, Both, memory, over, over_all};
 use crate::peer::{LIMIT, Peer, Served, pattern};
@@ -12,7 +12,7 @@ use bywash_protocol::{Access, Answer, Ask, Code, MESSAGE_BYTES_MAX, VERSION};
 use bywash_server::LimitsFile;
 use std::time::{Duration, Instant};
 
-/// So long nothing happens that must not.
+/// Time for which a test checks that nothing happens.
 const WHILE: Duration = Duration::from_millis(300);
 
 fn hold(device: &Both, operation: Operation, times: u32) {
@@ -34,8 +34,8 @@ fn under_way(served: &Served, count: u64) {
     });
 }
 
-/// A client closes its grant while it writes. Its volume is removed, and its blocks are another's: what was written late
-/// must not be there.
+/// A client closes its grant while a write is in flight. The volume is removed and its blocks go to another
+/// one, which must not contain the late write.
 #[test]
 fn what_its_client_has_closed_is_waited_for() {
     let device = Both::over(memory(), 1);
@@ -62,8 +62,8 @@ fn what_its_client_has_closed_is_waited_for() {
     assert_eq!(Answer::of_bytes(&peer.messages.receive(LIMIT).unwrap().bytes), Ok(Answer::Done {}));
 }
 
-/// A device fails while what was somebody's is cleared: the work is given back once, so that two requests that come then
-/// have one each.
+/// The device fails while blocks are cleared. The work's slot is freed once, so that two later requests get
+/// one each.
 #[test]
 fn clearing_that_fails_leaves_nothing_behind() {
     for skip in 0..4 {
@@ -96,7 +96,7 @@ fn clearing_that_fails_leaves_nothing_behind() {
     }
 }
 
-/// One device takes nothing any more while a part of it is to be cleared: what another device has to do behind a write goes
+/// One device is full while a part of it is to be cleared. Another device's flush after a write still goes
 /// on.
 #[test]
 fn a_device_that_is_full_holds_up_no_other() {
@@ -135,7 +135,8 @@ fn a_device_that_is_full_holds_up_no_other() {
     assert_eq!(Answer::of_bytes(&peer.messages.receive(LIMIT).unwrap().bytes), Ok(Answer::Done {}));
 }
 
-/// A device that does nothing any more: an administrator who needs it hears so, and the server stops when it is told to.
+/// A device completes nothing any more: an administrator who waits for it gets an error, and the server stops
+/// when it is told to.
 #[test]
 fn nobody_waits_for_ever_for_a_device() {
     let device = Both::over(memory(), 5);
@@ -148,7 +149,7 @@ fn nobody_waits_for_ever_for_a_device() {
     assert!(refused.code == Code::Failed && refused.message.contains("TimedOut"), "{refused}");
     device.with(Faulty::release);
     admin.create("new", "disk", BYTES);
-    // And one who waits for a grant to be drained does not keep the server.
+    // An administrator who waits for a grant to be drained does not keep the server from stopping.
     let mut peer = served.peer().with_channel();
     let grant = peer.open("new", Access::ReadWrite).unwrap().grant;
     hold(&device, Operation::Write, 1);
@@ -161,7 +162,8 @@ fn nobody_waits_for_ever_for_a_device() {
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }
 
-/// Who leaves while a device has his requests is not gone: else he could come again and again, each time with an arena.
+/// A client that leaves with requests in flight still counts: otherwise a user could connect again and again,
+/// each time with another arena.
 #[test]
 fn who_has_left_and_is_not_gone_counts() {
     let device = Both::over(memory(), 6);
@@ -187,11 +189,11 @@ fn who_has_left_and_is_not_gone_counts() {
     let hello = Ask::Hello { version: VERSION, name: String::new() };
     let come = || {
         let messages = Messages::over(connect(&served.socket).unwrap(), MESSAGE_BYTES_MAX);
-        // It may be turned away before it has said a word.
+        // The server may refuse the connection before the hello message is sent.
         let _ = messages.send(&hello.to_bytes().unwrap(), &[], LIMIT);
         Answer::of_bytes(&messages.receive(LIMIT).unwrap().bytes).unwrap()
     };
-    // Who has left counts from a while after the server has heard of it, whenever that is.
+    // A client that has left counts again a while after the server has noticed, whenever that is.
     let end = std::time::Instant::now() + LIMIT;
     while !matches!(come(), Answer::Refused(refused) if refused.code == Code::Limit) {
         assert!(std::time::Instant::now() < end, "everybody is let in");
@@ -199,14 +201,15 @@ fn who_has_left_and_is_not_gone_counts() {
     }
     device.with(Faulty::release);
     served.until("they are gone", |status| status.clients.len() == 1);
-    // Their memory goes a moment later.
+    // Their memory is unmapped a moment later.
     let end = std::time::Instant::now() + LIMIT;
     while !matches!(come(), Answer::Welcome { .. }) {
         assert!(std::time::Instant::now() < end, "nobody is let in again");
     }
 }
 
-/// What was given up is still the device's: its grant is not drained before the device has done it.
+/// A request that has timed out is still in flight on the device: its grant is not drained before the device
+/// completes it.
 #[test]
 fn what_was_given_up_is_drained_later() {
     let device = Both::over(memory(), 7);
@@ -227,7 +230,7 @@ fn what_was_given_up_is_drained_later() {
         device.with(Faulty::release);
         assert!(revoking.join().unwrap() >= WHILE);
     });
-    // The tag was free before, and is not completed twice.
+    // The timeout has freed the request's tag, and the late completion must not complete another request.
     let again = peer.open("log", Access::ReadWrite).unwrap().grant;
     for number in 0..200 {
         peer.write(again, 0, &pattern(number, 512)).unwrap();

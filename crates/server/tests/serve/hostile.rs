@@ -1,4 +1,5 @@
-//! Clients that lie, break off, or ask for more than they may: refused, counted, and nobody else notices.
+//! Clients that break the protocol, disconnect midway, or exceed their limits: they are refused and counted,
+//! and other clients notice nothing.
 
 use crate::by_hand::{ByHand, WORDS};
 use crate::peer::{LIMIT, Peer, Served, pattern};
@@ -62,7 +63,7 @@ fn pieces_that_are_none() {
     assert_eq!(peer.read(grant, 0, 512).unwrap(), vec![0; 512]);
 }
 
-/// Requests of random bytes, while another client writes and reads as it should.
+/// Random requests from one client, while another writes and reads correctly.
 #[test]
 fn rubbish_is_refused_and_nobody_else_notices() {
     let served = Served::memory();
@@ -128,7 +129,7 @@ fn hello_comes_first_and_once() {
     let peer = served.peer();
     let again = peer.ask(Ask::Hello { version: VERSION, name: "again".into() }).unwrap_err();
     assert_eq!(again.code, Code::Malformed);
-    // Descriptors come with those asks alone that have one.
+    // Only messages that need a descriptor may have one attached.
     let (one, _other) = socket_pair().unwrap();
     assert_eq!(peer.ask_with(Ask::Volumes {}, &[one.as_fd()]).unwrap_err().code, Code::Malformed);
     assert_eq!(peer.ask(Ask::Channel {}).unwrap_err().code, Code::Malformed);
@@ -137,7 +138,7 @@ fn hello_comes_first_and_once() {
 #[test]
 fn a_channel_that_does_not_come_about_holds_nobody_up() {
     let served = Served::memory();
-    // Sockets whose other end says nothing, or is no end of a channel.
+    // Sockets whose other end is silent, or is no end of a channel.
     let silent: Vec<(Peer, _)> = (0..8)
         .map(|_| {
             let peer = served.peer();
@@ -156,13 +157,13 @@ fn a_channel_that_does_not_come_about_holds_nobody_up() {
     good.write(grant, 0, &[1; 512]).unwrap();
     assert!(began.elapsed() < Duration::from_secs(5));
     drop(silent);
-    // One channel, not two.
+    // A client may have one channel, not two.
     let (_here, there) = socket_pair().unwrap();
     assert_eq!(good.ask_with(Ask::Channel {}, &[there.as_fd()]).unwrap_err().code, Code::Limit);
 }
 
-/// As many channels as may be made for one user at a time do not come about: who comes then has his when one of them is
-/// gone, and not before.
+/// As many handshakes of channels hang as one user may have at a time. The user's next channel waits until
+/// one of them ends.
 #[test]
 fn a_user_does_not_open_all_channels_at_a_time() {
     let served = Served::memory();
@@ -185,12 +186,12 @@ fn a_user_does_not_open_all_channels_at_a_time() {
     assert!(matches!(answer, Answer::Refused(refused) if refused.code == Code::Unfit));
     let began = Instant::now();
     drop(next.join().unwrap());
-    // The others are given up after ten seconds.
+    // The other handshakes expire only after ten seconds.
     assert!(began.elapsed() < Duration::from_secs(5));
 }
 
-/// Descriptors that lead back to the server: its end of the client's own connection, one socket for two channels, its
-/// socket's name, the file of its device.
+/// Descriptors that refer to the server itself: the client's own control socket, one socket for two channels,
+/// the server's socket in the file system, the file of its device.
 #[test]
 fn descriptors_that_lead_back_are_no_harm() {
     let served = Served::file(4 << 20);
@@ -213,7 +214,8 @@ fn descriptors_that_lead_back_are_no_harm() {
     for other in [name.as_fd(), peer.messages.as_fd(), here.as_fd()] {
         assert_eq!(peer.ask_with(Ask::OpenDescriptor {}, &[other]).unwrap_err().code, Code::Unfit);
     }
-    // Who may open the device's file may write there anyway; it is a device more, which goes with its grant.
+    // A user who may open the device's file may write it anyway. It becomes one more device, which ends with
+    // its grant.
     let path = served.folder.path().join("disk");
     let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
     if let Ok((Answer::Granted(granted), _)) = peer.ask_with(Ask::OpenDescriptor {}, &[file.as_fd()]) {
@@ -228,7 +230,7 @@ fn descriptors_that_lead_back_are_no_harm() {
         let answer = Answer::of_bytes(&twin.messages.receive(LIMIT).unwrap().bytes).unwrap();
         assert!(matches!(answer, Answer::Refused(refused) if refused.code == Code::Unfit));
     }
-    // It is thrown out when nobody has greeted anybody over its own connection.
+    // The client is disconnected when the handshake over its own control socket has timed out.
     let end = Instant::now() + LIMIT;
     while !matches!(own.messages.receive(LIMIT), Err(bywash_link::Error::Closed)) {
         assert!(Instant::now() < end, "it is still there");
@@ -237,7 +239,7 @@ fn descriptors_that_lead_back_are_no_harm() {
     served.until("they are gone", |status| status.clients.len() == 2 && status.devices.len() == 1);
 }
 
-/// A client that rings all the time loses its channel, and nobody else waits meanwhile.
+/// Clients that send doorbells without end lose their channels, and another client does not wait.
 #[test]
 fn who_rings_all_the_time_is_not_heard() {
     let served = Served::memory();
@@ -277,7 +279,7 @@ fn a_ring_with_rubbish_ends_that_channel_alone() {
         let theirs = peer.open("log", Access::ReadWrite).unwrap().grant;
         let liar = ByHand::over(peer, &offered(1 << 16), 1 << 16).unwrap();
         for _ in 0..50 {
-            // Rubbish, near what could be right: a turn, a tag, a grant, a place.
+            // Random words that are nearly valid: a turn, a tag, a grant, an offset.
             let word = match random.below(4) {
                 0 => random.number(),
                 1 => random.below(8) << 48 | random.below(10) << 32 | random.below(3),
@@ -293,7 +295,7 @@ fn a_ring_with_rubbish_ends_that_channel_alone() {
     served.until("they are gone", |status| status.clients.len() == 1);
 }
 
-/// Many that ask all the time: who asks seldom has its answers all the same.
+/// Clients that send messages without end do not keep another client from getting its replies.
 #[test]
 fn a_flood_of_messages_drowns_nobody() {
     let served = Served::memory();
@@ -306,7 +308,7 @@ fn a_flood_of_messages_drowns_nobody() {
                 let peer = served.peer();
                 let message = Ask::Volumes {}.to_bytes().unwrap();
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    // It never takes its answers.
+                    // This client never receives its replies.
                     if peer.messages.send(&message, &[], Duration::from_millis(1)).is_err() {
                         break;
                     }
@@ -343,7 +345,8 @@ fn a_client_that_is_gone_takes_its_own_with_it() {
     assert_eq!(served.status().clients[0].client, good.number);
 }
 
-/// Who asks for chunks and does not take them is thrown out before the server has run out of descriptors.
+/// A client that asks for chunks and does not receive the replies is disconnected before the server runs out
+/// of descriptors.
 #[test]
 fn answers_that_nobody_takes_are_few() {
     let served = Served::memory();

@@ -1,4 +1,4 @@
-//! What clients cost that do nothing: memory of the server, and its time.
+//! Cost of idle clients: memory and processor time of the server.
 
 use crate::peer::Peer;
 use crate::process::Serving;
@@ -7,12 +7,12 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use std::time::Duration;
 
 const CLIENTS: usize = 1000;
-/// Of the device, which is not the server's.
+/// Size of the device, which does not count as the server's memory.
 const DEVICE: u64 = 2 << 20;
 const MOST: u64 = 32 << 20;
 
-/// A thousand clients with a grant and a channel each: the server has less memory than is promised, of which everything is
-/// counted but the device's, and uses no processor for them.
+/// A thousand clients with a grant and a channel each: the server's memory stays within the promised limit,
+/// everything counted but the device, and the clients cost no processor time.
 #[test]
 fn a_thousand_clients_that_do_nothing() {
     let mut limit = getrlimit(Resource::Nofile);
@@ -27,18 +27,18 @@ fn a_thousand_clients_that_do_nothing() {
             let mut peer = serving.peer();
             peer.make_channel(Options::new().depth(64).arena_bytes(1 << 20).wait(Wait::Sleep));
             let grant = peer.open("log", bywash_protocol::Access::ReadWrite).unwrap().grant;
-            // Each has written once: it is known to the device's schedule.
+            // Each client has written once, so that the device's schedule knows it.
             peer.write(grant, 0, &[1; 512]).unwrap();
             peer
         })
         .collect();
-    // The last one is looked at for a while.
+    // The core still polls the last client for a while.
     std::thread::sleep(Duration::from_millis(500));
     let before = serving.process();
     std::thread::sleep(Duration::from_secs(1));
     let after = serving.process();
     let count = CLIENTS as u64;
-    // A page of each arena was written.
+    // Each client has written one page of its arena.
     let own = after.resident - DEVICE - count * 4096;
     eprintln!(
         "without clients {} KiB, {} descriptors; with {count} {} KiB ({} of them its own), {} descriptors; \
@@ -55,7 +55,7 @@ fn a_thousand_clients_that_do_nothing() {
     );
     assert!(own < MOST, "{own} bytes for {count} clients");
     assert!(after.ticks - before.ticks <= 5, "{} ms of a second", (after.ticks - before.ticks) * 10);
-    // And they are served when they want something.
+    // The idle clients are served when they send requests again.
     for mut peer in clients.into_iter().step_by(100) {
         let grant = peer.open("log", bywash_protocol::Access::ReadWrite).unwrap().grant;
         peer.write(grant, 0, &[1; 512]).unwrap();

@@ -1,10 +1,12 @@
-//! kill -9, at any moment and thousands of times: of clients, which nobody else notices and which leave nothing behind; of
-//! the server, behind which clients go on with the next one.
+//! kill -9 at any moment, thousands of times: of clients, which others do not notice and which leave nothing
+//! behind; and of the server, after which clients continue with the next server.
 //!
-//! What could go wrong: another client's request fails or waits; the server keeps a descriptor, a mapping, memory or a
-//! grant of somebody who is gone; a request is lost, or done twice; what was said to be durable is not there.
+//! Failures that this looks for: another client's request fails or waits; the server keeps a descriptor, a
+//! mapping, memory or a grant of a killed client; a request is lost or carried out twice; data that was
+//! reported durable is lost.
 //!
-//! `BYWASH_STRESS_ROUNDS=5000` kills so often, and `BYWASH_STRESS_SEED` repeats a run; else it ends after some seconds.
+//! `BYWASH_STRESS_ROUNDS=5000` sets the number of kills, and `BYWASH_STRESS_SEED` repeats a run; by default a
+//! test ends after some seconds.
 
 use crate::peer::{LIMIT, Peer, pattern};
 use crate::process::{Process, Serving};
@@ -19,13 +21,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long a test goes on killing if nobody says how often.
+/// Time for which a test kills processes if no number of rounds is given.
 const A_WHILE: Duration = Duration::from_secs(4);
-/// Clients that live at a time, to be killed one after the other.
+/// Number of clients that live at the same time.
 const AT_A_TIME: usize = 4;
 const VOLUME: u64 = 2 << 20;
 
-/// A client that does all that clients do, until it is killed.
+/// A client that does everything clients do, until it is killed.
 #[test]
 fn a_client() {
     let Some(role) = role() else { return };
@@ -42,8 +44,8 @@ fn a_client() {
     }
 }
 
-/// Opens, reads and writes by queue and in mapped memory, and closes. What it is refused since an administrator has just
-/// taken it back is refused.
+/// Opens a grant, reads and writes over the channel, asks for chunks, and closes. Requests may be refused, if
+/// an administrator has just revoked the grant.
 fn use_a_grant(peer: &mut Peer, folder: &Path, random: &mut Random) {
     let granted = match random.below(4) {
         0 => {
@@ -58,7 +60,7 @@ fn use_a_grant(peer: &mut Peer, folder: &Path, random: &mut Random) {
     let Ok(Answer::Granted(granted)) = granted else { return };
     let grant = granted.grant;
     if granted.not_mapped.is_none() {
-        // It stays mapped by nobody: the descriptors are what the server has given out.
+        // Nobody maps the chunks: the test needs only that the server has given out their descriptors.
         let _ = peer.ask(Ask::Map { grant, from: 0 });
     }
     let channel = peer.channel.as_mut().unwrap();
@@ -80,7 +82,8 @@ fn use_a_grant(peer: &mut Peer, folder: &Path, random: &mut Random) {
     }
 }
 
-/// A client that nothing happens to: it writes and reads, and answers the longest time that a request has taken.
+/// Runs a client that is not killed: it writes and reads. Returns the longest time that a pair of requests
+/// took.
 fn go_on(mut peer: Peer, volume: &str, stop: &AtomicBool) -> Duration {
     let grant = peer.open(volume, Access::ReadWrite).unwrap().grant;
     let (mut longest, mut number) = (Duration::ZERO, 0u64);
@@ -98,7 +101,7 @@ fn go_on(mut peer: Peer, volume: &str, stop: &AtomicBool) -> Duration {
 #[test]
 fn nobody_notices_clients_that_are_killed() {
     let serving = Serving::start("fast=mem:16M,pages=4K", "");
-    // Of a ring that is busy the kernel tells nothing.
+    // The kernel shows no buffers of a ring that is busy.
     let pins = serving.registered(0) > 0;
     std::fs::write(serving.folder().join("passed"), vec![7; VOLUME as usize]).unwrap();
     let admin = serving.peer();
@@ -123,7 +126,7 @@ fn nobody_notices_clients_that_are_killed() {
             children.push_back(Child::start("kill::a_client", &role, Vec::new()));
             std::thread::sleep(Duration::from_micros(random.below(8000)));
             if children.len() > AT_A_TIME {
-                // Those that live longest, and one that has hardly begun.
+                // Mostly the oldest client is killed, sometimes one that has hardly begun.
                 let child = if random.below(4) == 0 { children.pop_back() } else { children.pop_front() };
                 child.unwrap().kill();
                 killed += 1;
@@ -134,7 +137,8 @@ fn nobody_notices_clients_that_are_killed() {
             }
             if killed == 20 && before.is_none() {
                 children.clear();
-                // Of those who stay, one has its arena pinned by and by, for which the server has a descriptor.
+                // One of the remaining clients gets its arena pinned after a while, which costs the server a
+                // descriptor.
                 wait_until("its arena is pinned", || !pins || serving.registered(4 << 20) > 0);
                 before = Some(serving.settled(&admin, 3));
             }
@@ -144,8 +148,8 @@ fn nobody_notices_clients_that_are_killed() {
         let before = before.expect("more than that were killed");
         eprintln!("{killed} clients were killed in {:?}: {before:?}, then {after:?}", began.elapsed());
         assert_eq!((before.descriptors, before.mappings), (after.descriptors, after.mappings));
-        // What is kept to be used again is not lost: each of a user's helper threads has an arena of malloc's. It does not
-        // grow with those who come: 400 clients left 4 MiB, and 1,600 left 6.
+        // The server keeps some memory for reuse: each of a user's helper threads has an arena of malloc's.
+        // It does not grow with the number of clients: 400 clients left 4 MiB, and 1,600 left 6.
         assert!(after.anonymous < before.anonymous + (8 << 20), "{before:?}, then {after:?}");
         stop.store(true, Relaxed);
         going_on.map(|one| one.join().unwrap())
@@ -154,7 +158,7 @@ fn nobody_notices_clients_that_are_killed() {
     assert!(longest.iter().all(|longest| *longest < LIMIT / 4), "{longest:?}");
 }
 
-/// Ends those who go on, also when the test fails.
+/// Ends the remaining clients, also when the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -163,8 +167,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// The server dies under a queue and under a thread that waits, both of which connect to the next one. Each write that was
-/// completed durably is there; at the end each block is what was written last.
+/// The server is killed under a queue, and under a thread that waits; both reconnect to the next server. Each
+/// write that was completed as durable is still there, and at the end each block has what was written last.
 #[test]
 fn clients_go_on_behind_a_server_that_is_killed() {
     let mut serving = Serving::start("fast=mem:4M,pages=4K", "");
@@ -208,7 +212,7 @@ fn clients_go_on_behind_a_server_that_is_killed() {
     });
 }
 
-/// Writes blocks of its own in any order, none twice at a time; answers how many, and how often it connected again.
+/// Writes blocks in turn, none twice at a time. Returns the numbers of writes and of reconnects.
 fn go_on_by_queue(queue: &mut Queue, stop: &AtomicBool) -> (u64, u64) {
     const BLOCKS: u64 = 64;
     let log = queue.open("log", Access::ReadWrite).unwrap();
@@ -240,7 +244,7 @@ fn go_on_by_queue(queue: &mut Queue, stop: &AtomicBool) -> (u64, u64) {
 }
 
 impl Serving {
-    /// What the server's process has once all but so many clients are gone.
+    /// Returns the state of the server's process when only this number of clients is left.
     fn settled(&self, admin: &Peer, clients: usize) -> Process {
         let end = Instant::now() + LIMIT;
         let report = || {
@@ -257,7 +261,7 @@ impl Serving {
             let is_settled = status.clients.len() == clients
                 && status.devices.iter().filter(|device| device.name.starts_with("of client")).count() == 0;
             if is_settled {
-                // What is dropped is dropped aside.
+                // Helpers drop what the clients held a moment later.
                 std::thread::sleep(Duration::from_millis(100));
                 return self.process();
             }
@@ -269,7 +273,7 @@ impl Serving {
 
 #[test]
 fn a_request_that_is_durable_is_so_when_its_client_is_killed() {
-    // What a client was told is done is there, whatever becomes of it and of the server.
+    // A write that was reported durable survives a kill of the client and of the server.
     let mut serving = Serving::start("fast=mem:4M,pages=4K", "");
     let mut peer = serving.peer().with_channel();
     peer.create("log", "disk", VOLUME);

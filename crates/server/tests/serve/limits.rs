@@ -1,4 +1,4 @@
-//! What a client may have, and that nobody has it at another's cost.
+//! Limits of clients, and fairness: no client exceeds them at another's cost.
 
 use crate::peer::{LIMIT, Peer, Served};
 use bywash_channel::{Submission, Wait};
@@ -59,13 +59,13 @@ fn a_rate_is_kept() {
         peer.write(grant, 0, &[1; 512]).unwrap();
     }
     let (took, used) = (began.elapsed(), served.status().core_cpu_ns - before);
-    // It sleeps as long as the client waits for its limit.
+    // The core sleeps while the client waits for its rate limit.
     assert!(Duration::from_nanos(used) < took / 2, "{used} ns of {took:?}");
-    // Half a second, less a burst of a hundredth.
+    // Half a second, less a burst of a hundredth of a second.
     assert!(took > Duration::from_millis(450) && took < LIMIT / 2, "{took:?}");
 }
 
-/// Requests that a client has had done while all ask for as much as they can.
+/// Returns the number of requests that each client completed while all send as many as they can.
 fn served_within(served: &Served, shares: usize, time: Duration) -> Vec<u64> {
     let together = Arc::new(Barrier::new(shares));
     let clients: Vec<_> = (0..shares)
@@ -76,7 +76,8 @@ fn served_within(served: &Served, shares: usize, time: Duration) -> Vec<u64> {
                 together.wait();
                 let end = Instant::now() + time;
                 let channel = peer.channel.as_mut().unwrap();
-                // What is done in a quarter of a second, so that nobody is without a request because he had no processor.
+                // As many requests as complete in a quarter of a second, so that a client that gets no
+                // processor for a while still has some in flight.
                 let mut buffers: Vec<_> = (0..64).map(|_| channel.alloc(512).unwrap()).collect();
                 let mut done = 0u64;
                 while Instant::now() < end {
@@ -95,7 +96,7 @@ fn served_within(served: &Served, shares: usize, time: Duration) -> Vec<u64> {
     clients.into_iter().map(|client| client.join().unwrap()).collect()
 }
 
-/// The device is what is scarce: it passes so many bytes a second, and everybody wants more.
+/// The device is the bottleneck: it moves a fixed number of bytes per second, and every client wants more.
 #[test]
 fn all_have_the_same_of_what_is_scarce() {
     let served = Served::with(&["fast=mem:16M,pages=4K,bandwidth=1M/s,depth=4"], |_| {});
@@ -106,7 +107,7 @@ fn all_have_the_same_of_what_is_scarce() {
     assert!(worst < 0.10, "{done:?}");
 }
 
-/// How long a write takes mostly, when the machine has time for it.
+/// Returns the usual time of a write: the best of several medians.
 fn usual_time(peer: &mut Peer, grant: u64) -> Duration {
     let median = |_| {
         let mut times: Vec<Duration> = (0..500)
@@ -122,8 +123,7 @@ fn usual_time(peer: &mut Peer, grant: u64) -> Duration {
     (0..7).map(median).min().unwrap()
 }
 
-/// Files that somebody has passed and that nobody reads or writes: nobody looks at them, so that others do not wait for
-/// that.
+/// Passed files that nobody reads or writes are not polled, so that they cost other clients no time.
 #[test]
 fn files_that_nobody_uses_cost_nobody_anything() {
     let served = limited("[default]\ndescriptors = 1000");
@@ -139,8 +139,8 @@ fn files_that_nobody_uses_cost_nobody_anything() {
         let file = std::fs::File::open(&path).unwrap();
         other.ask_with(Ask::OpenDescriptor {}, &[std::os::fd::AsFd::as_fd(&file)]).unwrap();
     }
-    // Where the server's core and this thread are on one processor, a write takes as long as the core looks for another.
-    // They are not for ever.
+    // While the server's core and this thread share a processor, a write takes as long as the core spins.
+    // They do not share one for ever, so the measurement is repeated.
     let (end, most) = (Instant::now() + LIMIT, 2 * before + Duration::from_micros(5));
     while usual_time(&mut peer, grant) > most {
         assert!(
@@ -150,7 +150,7 @@ fn files_that_nobody_uses_cost_nobody_anything() {
     }
 }
 
-/// A thousand clients that do nothing: nobody looks at them, so that they cost no processor time.
+/// A hundred idle clients are not polled, so that they cost no processor time.
 #[test]
 fn who_is_idle_costs_nothing() {
     let served = limited("[default]\nclients = 2000");
@@ -171,22 +171,22 @@ fn who_is_idle_costs_nothing() {
     std::thread::sleep(Duration::from_secs(1));
     let used = served.status().core_cpu_ns - before;
     assert!(used < 20_000_000, "{used} ns of a second");
-    // And are served when they want something.
+    // The idle clients are served when they send requests again.
     for mut peer in peers.into_iter().take(10) {
         let grant = peer.open("log", Access::ReadWrite).unwrap().grant;
         peer.write(grant, 0, &[1; 512]).unwrap();
     }
 }
 
-/// Memory of this process that the kernel holds on to, in bytes.
+/// Returns the memory of this process that the kernel has pinned, in bytes.
 fn pinned() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPin:")).unwrap();
     line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() << 10
 }
 
-/// The kernel would take all memory of an arena that is registered with a device, at the server's cost. A server in a
-/// process of its own would be clearer to look at; other tests pin nothing but some bounce buffers.
+/// Registering a whole arena with a device would allocate all of its pages at the server's cost. The server
+/// runs in this process: other tests pin only some bounce buffers, which the check allows for.
 #[test]
 fn no_more_of_an_arena_is_taken_than_is_used() {
     const ARENA: u64 = 12 << 20;
@@ -206,7 +206,7 @@ fn no_more_of_an_arena_is_taken_than_is_used() {
     assert!(with < before + ARENA / 2, "{before} bytes before and {with} with the client's arena");
 }
 
-/// More ask for a channel at once than are greeted at a time: all have theirs.
+/// More clients ask for a channel at once than handshakes run at a time: all get theirs.
 #[test]
 fn who_comes_with_many_others_has_its_turn() {
     let served = limited("[default]\nclients = 200");
@@ -230,7 +230,8 @@ fn who_comes_with_many_others_has_its_turn() {
     assert_eq!(peers.len(), 100);
 }
 
-/// What is large takes as long as its limit wants: something of it is done all the time, so that nobody gives it up.
+/// A large request at a low rate limit takes longer than the request timeout. It does not time out, because
+/// some of it is always being done.
 #[test]
 fn a_large_request_outlasts_the_time_limit_at_a_small_rate() {
     let served = Served::with(&["fast=mem:4M,pages=4K"], |options| {

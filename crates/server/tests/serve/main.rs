@@ -1,4 +1,5 @@
-//! The server as its clients see it, by the protocol itself: what is served, what is refused, what survives.
+//! The server as its clients see it through the protocol: what it serves, what it refuses, and what survives
+//! a crash.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

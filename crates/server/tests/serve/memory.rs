@@ -1,5 +1,5 @@
-//! Memory that clients have the server map and touch: all of a user's is charged before, and given back behind; and the
-//! kernel charges none of it to the server.
+//! Memory that clients have the server map and touch: all of it counts against the user's limit before it is
+//! touched and is released afterwards, and the kernel charges none of it to the server.
 
 use crate::attack::{as_attacker, check_victim, serving};
 use crate::by_hand::{ByHand, hello};
@@ -16,25 +16,25 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Memory that all channels of a user may have.
+/// Limit of the memory of all channels of a user, in bytes.
 const CHARGED_MAX: u64 = 64 << 20;
-/// Memory of one arena, of which two fit, with their rings.
+/// Size of an arena, in bytes: two fit into the limit, with their rings.
 const ARENA: usize = 24 << 20;
-/// Bytes that are read at a time, all that the volume has.
+/// Size of a read, in bytes: the whole volume.
 const PIECE: usize = 1 << 20;
-/// Memory that a server takes for clients besides what they pass.
+/// Memory that a server needs for clients besides what they pass, in bytes.
 const SLACK: u64 = 4 << 20;
 
-/// Time after which a channel that has answered nothing is taken for lost.
+/// Time after which a channel without a completion is considered lost.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// Memory of others that the server has touched and has mapped.
+/// Returns the amount of the clients' memory that the server has mapped and touched, in bytes.
 fn touched(serving: &Serving) -> u64 {
     let process = serving.process();
     process.resident - process.anonymous
 }
 
-/// A client with an arena of which no page has memory before it submits it.
+/// Connects a client with an arena of which no page is allocated before a request uses it.
 fn sparse(socket: &Path) -> Result<Peer, Refused> {
     let mut peer = Peer::connect(socket);
     let (here, there) = socket_pair().unwrap();
@@ -42,14 +42,14 @@ fn sparse(socket: &Path) -> Result<Peer, Refused> {
     let making = thread::spawn(move || Client::over(here, &options));
     let asked = peer.ask_with(Ask::Channel {}, &[there.as_fd()]);
     drop(there);
-    // Its end is made even where the server does not want it afterwards.
+    // The client's end of the channel is complete even if the server refuses it afterwards.
     let channel: Result<Client, Error> = making.join().unwrap();
     asked?;
     peer.channel = Some(channel.unwrap());
     Ok(peer)
 }
 
-/// Has the server write to all of an arena.
+/// Has the server write to a whole arena.
 fn fill(peer: &mut Peer) {
     let grant = peer.open("log", Access::Read).unwrap().grant;
     let channel = peer.channel.as_mut().unwrap();
@@ -65,8 +65,9 @@ fn fill(peer: &mut Peer) {
     assert!(kept.len() * PIECE > ARENA / 2, "{} pieces", kept.len());
 }
 
-/// Arenas that get memory as they are used, of which the server touches every page, over more connections than the
-/// user's limit lets have them: the server has no more of them than the limit, and nothing when the clients have gone.
+/// Arenas whose pages are allocated as they are used, and all touched by the server, on more connections than
+/// the user's limit allows: the server has no more of them mapped than the limit, and none when the clients
+/// have left.
 #[test]
 fn arenas_are_charged_before_they_are_touched() {
     let Some(serving) = serving("fast=mem:16M,pages=4K", "[default]\narena = \"64M\"") else { return };
@@ -106,7 +107,8 @@ fn arenas_are_charged_before_they_are_touched() {
     }
 }
 
-/// An arena larger than any memory, offered over many connections at once: refused, and not a page of it is touched.
+/// An arena larger than any memory, offered over many connections at once, is refused, and none of its pages
+/// is touched.
 #[test]
 fn an_arena_beyond_all_limits_is_refused_untouched() {
     const BYTES: usize = 1 << 40;
@@ -138,7 +140,7 @@ fn an_arena_beyond_all_limits_is_refused_untouched() {
     });
     let now = serving.process();
     assert!(now.resident <= before.resident + SLACK, "{before:?}, and now {now:?}");
-    // Each connection has a page for its notices until it is closed.
+    // Each connection has a page of notices until it is closed.
     let end = Instant::now() + LIMIT;
     while serving.process().mappings > before.mappings {
         assert!(Instant::now() < end, "{before:?}, and now {:?}", serving.process());
@@ -147,8 +149,8 @@ fn an_arena_beyond_all_limits_is_refused_untouched() {
     check_victim(&serving, &mut victim, grant, 2);
 }
 
-/// Requests whose memory is not there yet, at every kind of device: the server takes none for them, which would count as its
-/// own and stay as long as the attacker keeps the arena.
+/// Requests whose buffer is a hole of the arena, at every kind of device: the server allocates no pages for
+/// them, which would be charged to the server and stay as long as the attacker keeps the arena.
 #[test]
 fn an_arena_without_memory_gets_none_from_the_server() {
     const BYTES: usize = 1 << 20;
@@ -165,7 +167,7 @@ fn an_arena_without_memory_gets_none_from_the_server() {
                 words.set(0, 7);
                 let mut attacker = ByHand::over(Peer::connect(&socket), &arena, BYTES).unwrap();
                 let grant = attacker.peer.open(volume, Access::ReadWrite).unwrap().grant;
-                // What has memory is served.
+                // A request whose buffer is backed by pages is served.
                 let page = [grant, 0, PAGE as u64, 0, 0, 0];
                 let done = attacker.request(Opcode::Read, page, (0, PAGE), LIMIT);
                 assert_eq!((done, taken(&arena)), (Some(Status::Done), PAGE));
@@ -182,7 +184,7 @@ fn an_arena_without_memory_gets_none_from_the_server() {
     check_victim(&serving, &mut victim, grant, 1);
 }
 
-/// An arena of which half has memory is used until it is pinned: the other half still has none.
+/// An arena that is half backed by pages is used until it is pinned: the other half is still a hole.
 #[test]
 fn pinning_an_arena_takes_no_memory() {
     const BYTES: usize = 1 << 20;
@@ -203,7 +205,7 @@ fn pinning_an_arena_takes_no_memory() {
         for opcode in [Opcode::Write, Opcode::Read] {
             assert_eq!(client.request(opcode, arguments, (0, USED), LIMIT), Some(Status::Done));
         }
-        // With the helper's ring and with the device's.
+        // Once in the helper's ring and once in the device's.
         serving.registered(USED as u64) == some + 2
     });
     assert_eq!((taken(&arena), serving.registered(BYTES as u64)), (USED, large));

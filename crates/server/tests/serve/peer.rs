@@ -1,4 +1,4 @@
-//! A server, and clients that speak the protocol with their own mouth, so that they can also break it.
+//! A server, and clients that speak the protocol directly, so that they can also break it.
 
 use bywash_channel::{Client, Options as ChannelOptions, Submission, Wait, socket_pair};
 use bywash_link::{Messages, connect};
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// For everything that is not a matter of time.
+/// Greatest time to wait for anything whose time is not tested.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
-/// A server in a folder of its own.
+/// A server in its own folder.
 pub struct Served {
     pub server: Option<Server>,
     pub socket: PathBuf,
@@ -21,12 +21,12 @@ pub struct Served {
 }
 
 impl Served {
-    /// With one device `fast` of 16 MiB of memory.
+    /// Starts a server with one device `fast` of 16 MiB of memory.
     pub fn memory() -> Served {
         Served::with(&["fast=mem:16M,pages=4K"], |_| {})
     }
 
-    /// With a device `disk` of a file that has so many bytes for volumes.
+    /// Starts a server with a device `disk` on a file, which has this number of bytes for volumes.
     pub fn file(bytes: u64) -> Served {
         let bytes = bytes + bywash_volume::RESERVED_BYTES;
         let folder = tempfile::tempdir().unwrap();
@@ -55,7 +55,7 @@ impl Served {
         self.server.as_ref().unwrap().status().unwrap()
     }
 
-    /// Waits until the server says so.
+    /// Waits until the condition is true of the server's status.
     pub fn until(&self, what: &str, is_so: impl Fn(&bywash_protocol::report::Status) -> bool) {
         let end = std::time::Instant::now() + LIMIT;
         while !is_so(&self.status()) {
@@ -65,7 +65,7 @@ impl Served {
     }
 }
 
-/// A client.
+/// A client of the server.
 pub struct Peer {
     pub messages: Messages,
     pub channel: Option<Client>,
@@ -119,7 +119,7 @@ impl Peer {
         }
     }
 
-    /// Makes its channel.
+    /// Sets up the client's channel.
     pub fn with_channel(mut self) -> Peer {
         self.make_channel(ChannelOptions::new().depth(64).arena_bytes(4 << 20).wait(Wait::Adaptive));
         self
@@ -133,7 +133,7 @@ impl Peer {
         self.channel = Some(making.join().unwrap());
     }
 
-    /// A request and what became of it: its status, its value, and what is in its buffer then.
+    /// Sends a request. Returns its status, its value, and the contents of its buffer afterwards.
     pub fn request(
         &mut self,
         opcode: u8,
@@ -173,7 +173,7 @@ impl Peer {
         self.done(Opcode::Write, 0, arguments, Some(data))
     }
 
-    /// A request without data.
+    /// Sends a request without data.
     pub fn plain(&mut self, opcode: Opcode, grant: u64, offset: u64, length: u64) -> Result<(), Status> {
         self.done(opcode, 0, [grant, offset, length, 0, 0, 0], None)
     }
@@ -198,7 +198,7 @@ pub fn ask(messages: &Messages, what: &Ask, descriptors: &[BorrowedFd<'_>]) -> (
     (Answer::of_bytes(&packet.bytes).unwrap(), packet.descriptors)
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that depend on the seed and on their offset.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|at| ((at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }

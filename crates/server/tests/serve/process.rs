@@ -1,4 +1,4 @@
-//! A server in a process of its own, and what that process has.
+//! A server in its own process, and measurements of that process.
 
 use crate::peer::{LIMIT, Peer};
 use bywash_peers::{Child, role};
@@ -23,27 +23,27 @@ fn a_server() {
     std::thread::sleep(Duration::from_secs(36_000));
 }
 
-/// It, as long as this is there.
+/// Handle of the server's process, which is killed when this is dropped.
 pub struct Serving {
     child: Child,
     folder: TempDir,
     device: String,
 }
 
-/// What a process has.
+/// Resources of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
     pub descriptors: usize,
     pub mappings: usize,
-    /// Bytes that are in memory, and of these, its own.
+    /// Resident memory in bytes, and the anonymous part of it.
     pub resident: u64,
     pub anonymous: u64,
-    /// Time of processors, in hundredths of a second.
+    /// Processor time, in hundredths of a second.
     pub ticks: u64,
 }
 
 impl Serving {
-    /// With a device besides `disk`, and with limits.
+    /// Starts a server with this device besides `disk`, and with these limits.
     pub fn start(device: &str, limits: &str) -> Serving {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("limits"), limits).unwrap();
@@ -86,16 +86,16 @@ impl Serving {
         Peer::connect(&self.socket())
     }
 
-    /// Whether it can open any file more.
+    /// Allows the server to open further files, or forbids it.
     pub fn may_open(&self, is_so: bool) {
         let pid = Pid::from_raw(self.child.pid() as i32);
         let mut limit = prlimit(pid, Resource::Nofile, getrlimit(Resource::Nofile)).unwrap();
-        // What it has it keeps.
+        // Files that are open already stay open.
         limit.current = if is_so { limit.maximum } else { Some(0) };
         prlimit(pid, Resource::Nofile, limit).unwrap();
     }
 
-    /// Lets it have so many open files from now on.
+    /// Sets the server's limit of open files.
     pub fn limit_open_files(&self, most: u64) {
         let pid = Pid::from_raw(self.child.pid() as i32);
         let mut limit = prlimit(pid, Resource::Nofile, getrlimit(Resource::Nofile)).unwrap();
@@ -103,7 +103,7 @@ impl Serving {
         prlimit(pid, Resource::Nofile, limit).unwrap();
     }
 
-    /// Threads that have this name, by their numbers.
+    /// Returns the numbers of the threads that have this name.
     pub fn threads(&self, name: &str) -> Vec<u32> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.pid())).unwrap();
         let named =
@@ -112,7 +112,8 @@ impl Serving {
         paths.map(|path| path.file_name().unwrap().to_str().unwrap().parse().unwrap()).collect()
     }
 
-    /// Counts the buffers of so many bytes or more that its rings of io_uring have registered, but for rings that are busy.
+    /// Counts the buffers of at least `bytes` bytes that the server's io_uring rings have registered. The
+    /// kernel shows none for a ring that is busy.
     pub fn registered(&self, bytes: u64) -> usize {
         let folder = std::fs::read_dir(format!("/proc/{}/fdinfo", self.child.pid())).unwrap();
         let of_ring = |text: String| {
@@ -132,7 +133,7 @@ impl Serving {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
         };
-        // Behind the name, which may have anything in it.
+        // The fields follow the process's name, which may contain any character.
         let stat = of("stat");
         let times: Vec<u64> = stat[stat.rfind(')').unwrap()..]
             .split(' ')

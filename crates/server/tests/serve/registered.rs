@@ -1,16 +1,17 @@
-//! Arenas that are used again and again are registered with the devices, and forgotten with their clients.
+//! Arenas that clients use repeatedly are registered with the devices, and unregistered when their clients
+//! leave.
 
 use crate::peer::{LIMIT, pattern};
 use crate::process::Serving;
 use bywash_protocol::Access;
 use std::time::Instant;
 
-/// Bytes of a peer's arena.
+/// Size of a peer's arena, in bytes.
 const ARENA: u64 = 4 << 20;
-/// Bytes of a request.
+/// Size of a request, in bytes.
 const PIECE: u64 = 64 << 10;
 
-/// Returns whether rings can take over what others have registered (Linux 6.13).
+/// Returns true if an io_uring ring can clone the buffers that another ring has registered (Linux 6.13).
 pub fn can_be_taken_over() -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map_while(|text| text.parse().ok());
@@ -41,11 +42,11 @@ fn an_arena_that_is_used_again_is_registered_and_forgotten_with_its_client() {
             assert!(peer.read(grant, at % ARENA, PIECE as usize).unwrap() == written, "at {at}");
         }
     };
-    // Whoever uses little is left alone.
+    // An arena that is used little is not registered.
     through(ARENA / 2);
     assert_eq!(serving.registered(ARENA), 0);
     through(ARENA);
-    // With the helper's ring and with the device's.
+    // Once in the helper's ring and once in the device's.
     wait_until("it is registered", || {
         through(PIECE);
         serving.registered(ARENA) == 2
@@ -53,6 +54,6 @@ fn an_arena_that_is_used_again_is_registered_and_forgotten_with_its_client() {
     through(ARENA);
     drop(peer);
     wait_until("it is forgotten", || serving.registered(ARENA) == 0);
-    // The place is the next one's.
+    // The ring's slot stays, for the next arena.
     assert!(serving.registered(0) > 0);
 }

@@ -1,4 +1,4 @@
-//! What requests do, on memory and on a file.
+//! Effects of each kind of request, on memory and on a file.
 
 use crate::peer::{Peer, Served, pattern};
 use bywash_protocol::Access;
@@ -29,7 +29,7 @@ fn what_is_written_is_read() {
         peer.plain(Opcode::Flush, grant, 0, 0).unwrap();
         peer.done(Opcode::Write, FUA, [grant, 0, 512, 0, 0, 0], Some(&pattern(9, 512))).unwrap();
         assert_eq!(peer.read(grant, 0, 512).unwrap(), pattern(9, 512));
-        // Longer than a slice, and nothing of it is lost or twice.
+        // A request of several slices: nothing is lost or written twice.
         let long = pattern(77, (1 << 20) - 512);
         peer.write(grant, 512, &long).unwrap();
         assert_eq!(peer.read(grant, 512, long.len()).unwrap(), long);
@@ -49,7 +49,7 @@ fn zeroes_and_discards() {
         peer.done(Opcode::WriteZeroes, FUA, [grant, 0, 4096, 0, 0, 0], None).unwrap();
         assert_eq!(peer.read(grant, 0, 4096).unwrap(), vec![0; 4096]);
         peer.plain(Opcode::Discard, grant, 0, 1 << 20).unwrap();
-        // What was discarded may read as anything, and is the volume's all the same.
+        // A discarded range may read as anything, but still belongs to the volume.
         peer.write(grant, 0, &pattern(3, 512)).unwrap();
         assert_eq!(peer.read(grant, 0, 512).unwrap(), pattern(3, 512));
     });
@@ -99,7 +99,7 @@ fn several_grants_in_one_request() {
         let empty = [head.as_slice(), &vec![0; data.len()]].concat();
         let (status, _, bytes) = peer.request(Opcode::ReadMany as u8, 0, [3, 0, 0, 0, 0, 0], Some(&empty));
         assert_eq!((status, &bytes[head.len()..]), (Status::Done, &data[..]));
-        // One that is refused is named, and nothing of the others is done.
+        // The refused piece is named, and the other pieces are not written.
         let bad = [pieces[0], Piece { grant: pages, offset: 1 << 30, length: 512 }];
         let head: Vec<u8> = bad.iter().flat_map(|piece| piece.to_bytes()).collect();
         let all = [head.as_slice(), &vec![0xaa; 1024]].concat();
@@ -128,7 +128,7 @@ fn many_are_under_way() {
             assert_eq!((completion.status, completion.value), (0, 4096));
             done += 1;
         }
-        // Those of the second round, which had no other at their place under way.
+        // Blocks that were written twice and never had two writes in flight.
         for number in [1024u64, 1500, 1999] {
             let found = peer.read(grant, number % 1024 * 4096, 4096).unwrap();
             assert_eq!(found, pattern(number, 4096));

@@ -1,4 +1,4 @@
-//! Who may do what, and how it is taken away.
+//! Permissions: who may do what, and how rights are revoked.
 
 use crate::peer::{LIMIT, Peer, Served, pattern};
 use crate::process::Serving;
@@ -13,27 +13,29 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
 
-/// A user who is not the server's.
+/// A user other than the server's.
 const NOBODY: u32 = 65534;
 
-/// Memory of a chunk, or of the page.
+/// Mapping of a chunk, or of the page of notices.
 struct Mapped(*mut u8);
 
 impl Mapped {
     fn of(descriptor: &OwnedFd, bytes: usize, rights: ProtFlags) -> Result<Mapped, Errno> {
-        // SAFETY: a new mapping at an address of the kernel's choice; it stays until the test ends.
+        // SAFETY: this creates a new mapping at an address that the kernel chooses; the mapping stays until
+        // the process ends.
         let base = unsafe { mmap(ptr::null_mut(), bytes, rights, MapFlags::SHARED, descriptor, 0)? };
         Ok(Mapped(base.cast()))
     }
 
     fn read(&self, at: usize, length: usize) -> Vec<u8> {
-        // SAFETY: within what is mapped, and copied out byte by byte.
+        // SAFETY: the tests read only within the mapping, and each byte is copied out, so no reference to
+        // shared memory exists.
         (at..at + length).map(|at| unsafe { self.0.add(at).read_volatile() }).collect()
     }
 
     fn write(&self, at: usize, bytes: &[u8]) {
         for (number, byte) in bytes.iter().enumerate() {
-            // SAFETY: within what is mapped for writing.
+            // SAFETY: the tests write only within the mapping, and only if it was made for writing.
             unsafe { self.0.add(at + number).write_volatile(*byte) };
         }
     }
@@ -49,8 +51,8 @@ fn chunks(peer: &Peer, grant: u64) -> (u64, Vec<OwnedFd>) {
     }
 }
 
-/// The server has no memory for new chunks when a volume is taken back: that is said, and done the next time, for all
-/// chunks that somebody has mapped.
+/// The server gets no memory for new chunks when a volume is revoked: the administrator gets an error, and
+/// the next attempt replaces all chunks that a client may have mapped.
 #[test]
 fn what_could_not_be_taken_back_is_taken_back_later() {
     let serving = Serving::start("fast=mem:8M,pages=4K", "");
@@ -75,12 +77,13 @@ fn what_could_not_be_taken_back_is_taken_back_later() {
     }
 }
 
-/// What another user than the server's finds, who owns the volume `theirs`: a process of this test's, which becomes that
-/// user first.
+/// Permissions as seen by another user than the server's, who owns the volume `theirs`. Runs in a child
+/// process of the test, which changes its user first.
 #[test]
 fn another_user() {
     let Some(socket) = role() else { return };
-    // SAFETY: system calls, of a process whose only business this is; glibc makes them for all threads.
+    // SAFETY: these system calls take no memory of this process; glibc applies them to all threads, and this
+    // process does nothing else.
     let became = unsafe {
         libc::setgroups(0, ptr::null()) == 0
             && libc::setresgid(NOBODY, NOBODY, NOBODY) == 0
@@ -107,7 +110,7 @@ fn another_user() {
     ] {
         assert_eq!(peer.ask(ask).unwrap_err().code, Code::Denied);
     }
-    // What can be read is mapped, and by no means written.
+    // What may only be read can be mapped for reading, and in no way for writing.
     let public = peer.open("public", Access::Read).unwrap();
     let (_, passed) = chunks(&peer, public.grant);
     assert!(Mapped::of(&passed[0], PAGE, ProtFlags::READ).is_ok());
@@ -119,11 +122,11 @@ fn another_user() {
 #[test]
 fn owner_and_mode_decide() {
     if !rustix::process::geteuid().is_root() {
-        // Only root can be another user.
+        // Only root can become another user.
         return;
     }
     let served = Served::memory();
-    // The folder of the test is root's alone.
+    // Other users must be able to reach the socket in root's folder.
     rustix::fs::chmod(served.folder.path(), Mode::from_raw_mode(0o755)).unwrap();
     let root = served.peer();
     root.create_as("private", "fast", 1, 0, 0o600).unwrap();
@@ -166,11 +169,11 @@ fn what_is_taken_back_is_refused_from_then_on() {
     peer.write(grant, 0, &pattern(1, 512)).unwrap();
     admin.ask(Ask::Revoke { volume: "log".into() }).unwrap();
     assert_eq!(peer.read(grant, 0, 512), Err(Status::Revoked));
-    // It can be opened again, and has another number.
+    // The volume can be opened again; the new grant has another number.
     let again = peer.open("log", Access::Read).unwrap().grant;
     assert_ne!(again, grant);
     assert_eq!(peer.read(again, 0, 512).unwrap(), pattern(1, 512));
-    // A grant that is closed is gone as well, once.
+    // A closed grant is revoked too, and can be closed only once.
     peer.ask(Ask::Close { grant: again }).unwrap();
     assert_eq!(peer.read(again, 0, 512), Err(Status::Revoked));
     assert_eq!(peer.ask(Ask::Close { grant: again }).unwrap_err().code, Code::Missing);
@@ -242,7 +245,7 @@ fn exactly_the_grant_is_mapped_with_exactly_its_right() {
     let (_, passed) = chunks(&peer, reader.grant);
     assert!(Mapped::of(&passed[1], 2 << 20, both).is_err());
     assert_eq!(Mapped::of(&passed[1], 2 << 20, ProtFlags::READ).unwrap().read(0, 512), pattern(4, 512));
-    // What can only be written cannot be had so.
+    // A grant for writing only cannot be mapped.
     let writer = peer.open("two", Access::Write).unwrap();
     assert!(writer.not_mapped.is_some());
     let refused = peer.ask(Ask::Map { grant: writer.grant, from: 0 }).unwrap_err();
@@ -272,7 +275,7 @@ fn what_was_mapped_is_out_of_reach_when_it_was_taken_back() {
     assert!(is_valid(grant));
     admin.ask(Ask::Revoke { volume: "log".into() }).unwrap();
     assert!(!is_valid(grant));
-    // It writes on, and nobody sees it.
+    // The old client still writes to its mapping, and nobody sees it.
     mapped.write(0, &pattern(2, 512));
     let again = peer.open("log", Access::ReadWrite).unwrap().grant;
     assert!(is_valid(again));
@@ -301,19 +304,19 @@ fn a_descriptor_is_worth_what_it_was_opened_for() {
     assert_eq!(peer.write(reader.grant, 0, &[1; 4096]), Err(Status::Denied));
     let write = open(OFlags::WRONLY);
     let writer = pass(&peer, &write).unwrap();
-    // Changing the open file description afterwards changes nothing.
+    // Changing the flags of the open file description afterwards has no effect on the grant.
     rustix::fs::fcntl_setfl(&write, OFlags::APPEND).unwrap();
     peer.write(writer.grant, 0, &pattern(5, 4096)).unwrap();
     peer.plain(Opcode::Flush, writer.grant, 0, 0).unwrap();
     let now = std::fs::read(&path).unwrap();
     assert_eq!((now.len(), &now[..4096]), (16384, pattern(5, 4096).as_slice()));
     assert_eq!(peer.read(writer.grant, 0, 4096), Err(Status::Denied));
-    // What is no file is not waited for.
+    // Descriptors that are not files are refused at once.
     let (pipe, _other) = rustix::pipe::pipe().unwrap();
     assert_eq!(pass(&peer, &pipe), Err(Code::Unfit));
     let folder = rustix::fs::open(served.folder.path(), OFlags::RDONLY, Mode::empty()).unwrap();
     assert_eq!(pass(&peer, &folder), Err(Code::Unfit));
-    // Closing gives the file back.
+    // Closing the grants has the server close the files.
     peer.ask(Ask::Close { grant: reader.grant }).unwrap();
     peer.ask(Ask::Close { grant: writer.grant }).unwrap();
     served.until("the files are given back", |status| status.devices.len() == 1);
@@ -339,7 +342,7 @@ fn the_last_page_of_a_client_is_its_own() {
     let served = Served::memory();
     let (one, other) = (served.peer(), served.peer());
     one.create("log", "fast", 1);
-    // Both have a first grant, by the same number, and each its own.
+    // The first grants of both clients have the same number and are independent.
     let (grant, same) =
         (one.open("log", Access::Read).unwrap(), other.open("log", Access::ReadWrite).unwrap());
     assert_eq!(grant.grant, same.grant);
