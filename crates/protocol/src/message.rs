@@ -91,7 +91,7 @@ pub enum Ask {
         volume: String,
         /// Name of the device to create the volume on.
         device: String,
-        /// Least size of the volume, in bytes. The server rounds it up to whole blocks of the volume store.
+        /// Least size of the volume, in bytes. The server rounds it up to whole blocks of the store.
         bytes: u64,
         /// User number of the owner.
         owner: u32,
@@ -105,7 +105,7 @@ pub enum Ask {
     Resize {
         /// Name of the volume.
         volume: String,
-        /// Least new size of the volume, in bytes. The server rounds it up to whole blocks of the volume store.
+        /// Least new size of the volume, in bytes. The server rounds it up to whole blocks of the store.
         bytes: u64,
     },
     /// Renames a volume. Its grants stay valid. Reply: [`Answer::Done`].

@@ -124,8 +124,8 @@ pub struct Client {
 /// State of a user. The counters cover all clients of the user since the server began, ended ones included.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// Number of the user; `None` for the sum of all users beyond the greatest number that the server tells
-    /// apart.
+    /// Number of the user; `None` for the sum of all users that have no counters of their own, because there
+    /// are too many.
     pub uid: Option<u32>,
     /// Number of connected clients.
     pub clients: u64,

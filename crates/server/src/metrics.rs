@@ -1,8 +1,8 @@
 //! Counters of a server, in the text format of Prometheus (version 0.0.4).
 //!
 //! Times are in seconds, sizes in bytes. Labels are devices, users and volumes, so that their number does not
-//! grow with connections; only [`Status`] tells about single clients. Counters of a user include the user's
-//! ended clients, so that they never decrease.
+//! grow with connections; only [`Status`] lists single clients. Counters of a user include the user's ended
+//! clients, so that they never decrease.
 
 use bywash_protocol::report::{BUCKETS, Counts, Status};
 use std::collections::BTreeMap;

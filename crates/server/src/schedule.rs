@@ -180,7 +180,7 @@ impl Schedule {
         Ok(Client { slot, turn: place.turn })
     }
 
-    /// Removes a client and whatever it wanted. A client that has left already is ignored.
+    /// Removes a client from the schedule and its circle. A client that has left already is ignored.
     pub fn leave(&mut self, client: Client) {
         if self.place(client).is_none() {
             return;
@@ -440,8 +440,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever clients ask for, and whoever joins or leaves: a client with requests is served before
-        /// long.
+        /// A client with requests is served before long, whatever requests others have, and whichever clients
+        /// join or leave.
         #[test]
         fn nobody_starves(steps in proptest::collection::vec((0u8..6, 0usize..6, 0u64..1 << 22), 1..400)) {
             let mut schedule = Schedule::new();

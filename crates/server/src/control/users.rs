@@ -8,7 +8,7 @@ use bywash_protocol::report::{Client, Counts, User};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Greatest number of users that are told apart. Clients of all other users are counted together.
+/// Greatest number of users that have counters of their own. Clients of all other users are counted together.
 const USERS_MAX: usize = 4096;
 /// Greatest number of attempts to make a report during which no client ends.
 const ATTEMPTS: u32 = 8;

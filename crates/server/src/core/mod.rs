@@ -194,8 +194,8 @@ impl Core {
         self.finish();
     }
 
-    /// Carries out one round. `found` and the result are true if the rings were polled alone and a request
-    /// was found, which was taken already.
+    /// Carries out one round. Returns true if the round ended by polling the rings alone and took a request
+    /// from one of them; `found` is this result of the previous round.
     #[inline]
     pub(crate) fn round(&mut self, found: bool) -> bool {
         if self.bell.was_rung() {

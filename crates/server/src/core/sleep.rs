@@ -85,8 +85,8 @@ impl Sleeper {
 
 impl Core {
     /// Ends a round that found nothing to do: stops polling clients that have been silent for long. Sleeps if
-    /// no client is polled and nothing was done for as long. Returns true if it polled the rings and found a
-    /// request, which was taken already.
+    /// no client is polled and nothing was done for as long. Returns true if it polled the rings alone and
+    /// took a request from one of them.
     pub(super) fn rest(&mut self, now: u64) -> bool {
         if let Some(poll) = self.patience.poll {
             let poll_ns = poll.as_nanos() as u64;

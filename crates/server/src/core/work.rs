@@ -1,4 +1,4 @@
-//! Work: a request, turned into stretches of devices that are carried out slice by slice.
+//! Work: a request, turned into stretches (contiguous ranges of devices) that are carried out slice by slice.
 //!
 //! ```text
 //!   request ──► asked ──► checked against the client's table ──► stretches ──► slices, one a turn ──► commands

@@ -14,7 +14,7 @@ pub enum IdentityError {
          bywash volume --policy STORE adopt {name}=... --force {id}"
     )]
     Foreign {
-        /// Name that the device was given by.
+        /// Name that the administrator gave to the device.
         name: String,
         /// Name on the label.
         labelled: String,
@@ -28,9 +28,9 @@ pub enum IdentityError {
     Shrunk {
         /// Name of the device.
         name: String,
-        /// Size on the label.
+        /// Size of the device on its label.
         was: Bytes,
-        /// Size now.
+        /// Current size of the device.
         is: Bytes,
     },
     /// Two devices have the same label: one is a copy of the other, or both names lead to one device.

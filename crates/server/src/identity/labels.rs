@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Contents that were found in the place of a device's label.
 pub(super) enum Found {
-    /// A label.
+    /// A valid label.
     Label(Label),
     /// A label that was not written completely, or has changed since.
     Damaged,

@@ -98,7 +98,7 @@ impl ByUser {
         Ok(Member { slot, turn: place.turn })
     }
 
-    /// Removes a connection and whatever it wanted. A connection that has left already is ignored.
+    /// Removes a connection from the schedule. A connection that has left already is ignored.
     pub fn leave(&mut self, member: Member) {
         let Some((user, connection)) = self.find(member) else { return };
         user.connections.leave(connection);

@@ -1,10 +1,10 @@
-//! Windows: limits of what each user may have in flight at a device while several users want it.
+//! Windows: limits of what each user may have in flight at a device while several users compete for it.
 //!
 //! A device serves commands in an order of its own, mostly that of their submission. Therefore the part of
 //! the device that a user gets is the user's part of all that is in flight (Little's law), whatever the order
-//! of turns, and a user who fills a deep queue makes the others wait behind it. So while several users want a
-//! device, each may have a *window* in flight: the user's share of what keeps the device busy, and one
-//! command at least. A user who is alone has no window.
+//! of turns, and a user who fills a deep queue makes the others wait behind it. So while several users
+//! compete for a device, each may have a *window* in flight: the user's share of what keeps the device busy,
+//! and one command at least. A user who is alone has no window.
 //!
 //! The cost in flight that keeps a device busy is found by trial. A *round* measures the device's rate during
 //! a few windows. Windows are doubled while that raises the rate by at least [`GAIN`], and halved while that
@@ -16,8 +16,7 @@
 
 use super::{Client, REQUEST};
 
-/// Time after a user's last completion for which the user still counts as one who wants the device, in
-/// nanoseconds.
+/// Time after a user's last completion for which the user still counts as present, in nanoseconds.
 const PRESENCE_NS: u64 = 1_000_000_000;
 /// Number of windows that are served in a round before its measurement begins, and during the measurement.
 const SETTLING: i64 = 1;
@@ -36,7 +35,7 @@ const WINDOW_MAX: i64 = 1 << 13;
 pub(super) struct Windows {
     /// Usage of each user, by the user's index.
     users: Vec<Option<Usage>>,
-    /// Users who want the device, or did until recently.
+    /// Users who are present: they have commands in flight, or had until recently.
     present: Vec<Client>,
     /// Sum of the present users' shares.
     shares: i64,
@@ -124,7 +123,7 @@ impl Windows {
         is_changed | (now.saturating_sub(self.looked_ns) > PRESENCE_NS / 4 && self.look_who_is_there(now))
     }
 
-    /// Returns true if the user's window is full while several users want the device.
+    /// Returns true if the user's window is full while several users are present.
     pub(super) fn is_held(&mut self, user: Client) -> bool {
         let (window, is_contended) = (self.window, self.present.len() > 1);
         let Some(known) = self.known(user) else { return false };
@@ -155,7 +154,7 @@ impl Windows {
         place.get_or_insert_with(|| unreachable!("it is there"))
     }
 
-    /// Removes users who have wanted nothing for [`PRESENCE_NS`]. Returns true if there were any.
+    /// Removes users who have had nothing in flight for [`PRESENCE_NS`]. Returns true if there were any.
     fn look_who_is_there(&mut self, now: u64) -> bool {
         self.looked_ns = now;
         let before = self.present.len();
@@ -184,7 +183,7 @@ impl Windows {
         (costliest / share.max(1)).max(1)
     }
 
-    /// Ends a trial without its conclusion and begins a new round, because other users want the device now.
+    /// Ends a trial without its conclusion and begins a new round, because other users are present now.
     fn begin_anew(&mut self, now: u64) {
         self.window = match self.trial {
             Trial::None => self.window,

@@ -110,7 +110,7 @@ fn another_user() {
     ] {
         assert_eq!(peer.ask(ask).unwrap_err().code, Code::Denied);
     }
-    // What may only be read can be mapped for reading, and in no way for writing.
+    // A chunk of a read-only grant can be mapped for reading, and in no way for writing.
     let public = peer.open("public", Access::Read).unwrap();
     let (_, passed) = chunks(&peer, public.grant);
     assert!(Mapped::of(&passed[0], PAGE, ProtFlags::READ).is_ok());
