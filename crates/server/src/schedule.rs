@@ -463,7 +463,8 @@ mod tests {
             let wanting: Vec<Client> = clients.into_iter().flatten().collect();
             wanting.iter().for_each(|client| schedule.wants(*client));
             let mut seen = std::collections::HashSet::new();
-            // The greatest debt is 4 MiB, 64 quanta; in each round the others have about 8 requests each.
+            // The greatest debt in this test is 4 MiB, 64 quanta; in each round the others have about 8
+            // requests each.
             for now in 0..64 * 8 * 6 * 2 {
                 if let Some(next) = schedule.next(now) {
                     seen.insert(next);

@@ -33,7 +33,8 @@ impl Notices {
     /// Marks a grant as revoked. Only the administrator's thread calls this.
     pub(crate) fn revoke(&self, grant: GrantNumber) {
         let (place, tag) = (notices::place_of(grant.to_word()), notices::tag_of(grant.to_word()));
-        // The word never decreases: a lower tag would make later grants at this index valid again.
+        // The word never decreases: a lower tag would make grants valid again that were revoked at this index
+        // since.
         if self.words.load(place) < tag {
             self.words.publish(place, tag);
         }

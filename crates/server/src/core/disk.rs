@@ -43,7 +43,7 @@ pub(crate) struct Disk {
     pub(crate) schedule: ByUser,
     /// Commands in flight, by their tokens.
     in_flight: Slab<Issued>,
-    /// Client number in the core of each member of the schedule, by the member's index.
+    /// Slot of the client behind each member of the schedule, by the member's index.
     pub(crate) holders: Vec<usize>,
     /// True if the device is among those that the core polls.
     pub(crate) is_active: bool,
@@ -127,9 +127,9 @@ impl Disk {
             _ => slice.length as usize,
         };
         // SAFETY: the memory is mapped while the command uses it, and no reference to it exists. If data
-        // moves, the request's buffer lies within the client's arena (checked by `channel`) and the slice
-        // within the buffer (laid out by `Work::take`). The command's owner keeps the arena mapped; if the
-        // command ends before `carry_out` returns, the client does.
+        // moves, the request's buffer lies within the client's arena, as `bywash_channel` has checked, and
+        // the slice within the buffer, as `Work::take` has checked. The command's owner keeps the arena
+        // mapped; for a command that ends before `carry_out` returns, the borrowed client does.
         let span = [unsafe { Span::new(memory, bytes) }];
         let spans = if slice.operation.moves_data() { span.as_slice() } else { &[] };
         let token = self.in_flight.vacant_key();
