@@ -126,10 +126,11 @@ impl Disk {
             Operation::CompareAndWrite => 2 * slice.length as usize,
             _ => slice.length as usize,
         };
-        // SAFETY: the memory is mapped while the command uses it, and no reference to it exists. If data
-        // moves, the request's buffer lies within the client's arena, as `bywash_channel` has checked, and
-        // the slice within the buffer, as `Work::take` has checked. The command's owner keeps the arena
-        // mapped; for a command that ends before `carry_out` returns, the borrowed client does.
+        // SAFETY: the memory is mapped for reading and writing while the command uses it, and no reference to
+        // it exists. If data moves, the request's buffer lies within the client's arena, as `bywash_channel`
+        // has checked, and the slice within the buffer, as `Work::take` has checked. The command's owner
+        // keeps the arena mapped; for a command that ends before `carry_out` returns, the borrowed client
+        // does.
         let span = [unsafe { Span::new(memory, bytes) }];
         let spans = if slice.operation.moves_data() { span.as_slice() } else { &[] };
         let token = self.in_flight.vacant_key();
