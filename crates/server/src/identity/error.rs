@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// The device belongs to another store, or to one that was not given.
+    /// The device belongs to another store, or to a store that this server was not given.
     #[error(
         "device '{name}' has the label {id}, of a device '{labelled}', which {store}; give the store that knows it \
          (--policy), or take the device and lose what is on it: \
