@@ -1,7 +1,8 @@
-//! The addresses of a host: one resolver for TCP, UDP and QUIC.
+//! Host name resolution for TCP, UDP and QUIC.
 //!
-//! Invariant: a number is an address without a question to anybody; a name is asked for in a thread of its own, since the C
-//! library's resolver cannot be interrupted, and for no longer than [`LOOK_UP_LIMIT`]. Called by the ends.
+//! Invariant: a numeric address is parsed without a lookup. A name is looked up in a thread of its own,
+//! because the resolver of the C library cannot be interrupted, and for at most [`LOOK_UP_LIMIT`]. Called by
+//! the ends of a flow when they are opened.
 
 use crate::control::Control;
 use crate::error::Error;
@@ -12,15 +13,16 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Time that whoever knows names may take to answer.
+/// Timeout of a name lookup.
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(20);
 
-/// The addresses of `host`, in the order in which they are to be tried (RFC 6724, as the C library sorts them). An empty
-/// host stands for all addresses of this machine: of both families at once, or of IPv4 where there is no IPv6.
+/// Returns the addresses of `host` in the order in which the caller should try them (RFC 6724, as the C
+/// library sorts them). An empty host means all addresses of this machine: first the unspecified address of
+/// IPv6, then that of IPv4. `name` is the endpoint's text, for messages.
 ///
 /// # Errors
-/// That the name has no address, nobody who knows names answered in time, or the flow was cancelled; each with `name`,
-/// the endpoint as the user said it.
+/// [`Error::Io`] if the name has no address, the lookup fails, it takes longer than [`LOOK_UP_LIMIT`], or no
+/// thread can be started; [`Error::Cancelled`] if the flow is cancelled.
 pub(crate) fn addresses(
     host: &str,
     port: u16,
@@ -42,22 +44,24 @@ pub(crate) fn addresses(
     }
 }
 
-/// `HOST:PORT` in its two parts; none: it is something else.
+/// Splits `HOST:PORT` at the last colon. Returns `None` if there is no colon or the port is not a number up
+/// to 65535.
 pub(crate) fn split(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     Some((host, port.parse().ok()?))
 }
 
-/// Asks in another thread, which ends by itself when nobody waits for it any more.
+/// Looks `host` up in another thread. If the caller stops waiting, that thread ends by itself after the
+/// lookup.
 fn look_up(host: &str, port: u16, control: &Control) -> Result<io::Result<Vec<SocketAddr>>, Error> {
-    // Its end is the answer's: also that of a thread that could not be started.
+    // This control's end event signals that the lookup has finished.
     let asked = Arc::new(Control::new()?);
     let answer = Arc::new(OnceLock::new());
     let (theirs, place, host) = (asked.clone(), answer.clone(), host.to_owned());
     std::thread::Builder::new()
         .name("look up".into())
         .spawn(move || {
-            // Nobody else leaves one there.
+            // Only this thread sets the result, so that `set` cannot fail.
             let _ = place.set((host.as_str(), port).to_socket_addrs().map(Iterator::collect));
             theirs.end();
         })
@@ -69,7 +73,7 @@ fn look_up(host: &str, port: u16, control: &Control) -> Result<io::Result<Vec<So
     }
     Ok(match answer.get() {
         Some(Ok(found)) => Ok(Vec::clone(found)),
-        // An error of the resolver is a text of its own, and cannot be cloned.
+        // A resolver error cannot be cloned out of the shared cell, so its kind and text are copied.
         Some(Err(error)) => Err(io::Error::new(error.kind(), error.to_string())),
         None => Err(io::ErrorKind::NotFound.into()),
     })

@@ -1,4 +1,4 @@
-//! Opens the ends, programs and stages of a flow, and puts them together as lines that can go.
+//! Opens the ends, programs and stages of a flow, and connects them to lines that move the data.
 //!
 //! Called by [`crate::run`].
 
@@ -17,10 +17,11 @@ use crate::spec::{Endpoint, File, Stage};
 use crate::stage::{Chain, Compressing, Decompressing, Filter, Hashing, Limiting, Pacing, Program, Teeing};
 use std::os::fd::OwnedFd;
 
-/// What a stream writes into the page cache before what is behind it goes out again.
+/// Bytes that data from a source without a size may leave in the page cache of the sink, before older pages
+/// are written back and dropped.
 const STREAM_CACHE_BYTES: u64 = 256 << 20;
 
-/// How sinks are written.
+/// Derives from the flow and its plans how its sinks are opened and written.
 pub(crate) fn manner(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> Manner {
     let source = match &flow.source {
         Endpoint::File(File { path, .. }) | Endpoint::Raw { path, .. } => rustix::fs::stat(path).ok(),
@@ -43,7 +44,8 @@ pub(crate) fn manner(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> Manner 
     }
 }
 
-/// Bytes that the source gives and limits let pass; none where the source has no size.
+/// Returns the number of bytes that the source gives and the limits let pass; `None` if the source has no
+/// size.
 fn bytes_to_come(flow: &Flow, plans: &[Plan]) -> Option<u64> {
     let limits = flow.stages.iter().filter_map(|stage| match stage {
         Stage::Limit(bytes) => Some(*bytes),
@@ -52,13 +54,15 @@ fn bytes_to_come(flow: &Flow, plans: &[Plan]) -> Option<u64> {
     limits.chain(plans[0].source_bytes).min().filter(|_| plans[0].source_bytes.is_some())
 }
 
-/// What a flow does at its source and at its sink, where those are sockets.
+/// Returns the roles of the flow at its source and at its sink, for framed sockets.
 fn roles(flow: &Flow) -> (Role, Role) {
     let both = flow.moves_both_ways();
     (Role { sends: both, receives: true }, Role { sends: true, receives: both })
 }
 
-/// Opens the two ends of the whole: first the one that waits for somebody, then the one that others would wait for.
+/// Opens the source and the sink. An end that waits for a peer is opened before one that connects, so that
+/// nothing is connected before that peer is there. `accepted` is the source, if it is a connection that was
+/// already accepted.
 pub(crate) fn both_ends(
     flow: &Flow,
     accepted: Option<Connected>,
@@ -92,7 +96,7 @@ pub(crate) fn both_ends(
     Ok((source, sink))
 }
 
-/// What a flow is put together from.
+/// Inputs from which the lines of a flow are built.
 pub(crate) struct Assembly<'a> {
     pub(crate) flow: &'a Flow,
     pub(crate) parts: &'a [Part<'a>],
@@ -102,7 +106,7 @@ pub(crate) struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
-    /// Starts the programs and puts everything together: a line for each part, and one for the way back between two
+    /// Starts the programs and builds one line for each part, plus one for the reverse direction between two
     /// sockets.
     pub(crate) fn lines(
         &self,
@@ -171,7 +175,8 @@ impl<'a> Assembly<'a> {
         Sink::Descriptor(end::writing(descriptor, kind, name, self.manner))
     }
 
-    /// Between two sockets data moves back too, unless there is a stage that would have to be undone.
+    /// Builds the line for the reverse direction between two sockets; `None` if data moves one way only, as
+    /// with stages that cannot be undone.
     fn way_back(&self, source: &Opened<Source>, sink: &Opened<Sink>) -> Result<Option<Line<'a>>, Error> {
         let (Opened::BothWays(here), Opened::BothWays(there), [part], [plan]) =
             (source, sink, self.parts, self.plans)
@@ -195,7 +200,7 @@ impl<'a> Assembly<'a> {
         }))
     }
 
-    /// The stages of a part, ready to take blocks.
+    /// Builds the stages of a part.
     fn chain(&self, part: &Part<'_>) -> Result<Chain, Error> {
         let mut chain = Chain::default();
         for stage in &part.stages {
@@ -206,7 +211,7 @@ impl<'a> Assembly<'a> {
                 Stage::Rate(rate) => Box::new(Pacing(Pace::new(Some(*rate)))),
                 Stage::Compress { level } => Box::new(Compressing::new(*level)?),
                 Stage::Decompress => Box::new(Decompressing::new()?),
-                // It has cut the flow.
+                // The flow was already split at this stage.
                 Stage::Exec(_) => continue,
             };
             chain.0.push(filter);

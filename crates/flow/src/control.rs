@@ -1,8 +1,9 @@
-//! What the outside sees of a flow that runs, and how it stops one: two counters, a descriptor that wakes, and one
-//! that tells the end.
+//! Shared state of a running flow: two byte counters, a descriptor that cancels the flow, and a descriptor
+//! that signals its end.
 //!
-//! Invariant: whatever waits in this crate waits here, together with the descriptor of [`Control::cancel`]; so a flow
-//! ends as soon as it is cancelled, whoever it waits for. Called by everything that moves bytes.
+//! Invariant: every wait in this crate happens here, and also polls the descriptor that [`Control::cancel`]
+//! makes readable. So a cancelled flow ends promptly, whatever it waits for. Called by all code that moves
+//! bytes.
 
 use crate::error::Error;
 use bywash_sync::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -13,14 +14,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Stands for a size that nobody knows.
+/// Value of `total` while the size is unknown.
 const UNKNOWN: u64 = u64::MAX;
-/// A call that cannot be cancelled may wait so long.
+/// Longest time that a call which cannot be cancelled may wait.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
-/// Notices that wait for somebody to take them.
+/// Greatest number of notices that are kept until a watcher takes them.
 const NOTICES_MAX: usize = 64;
 
-/// One flow's.
+/// Counters, cancellation and end event of one flow.
 #[derive(Debug)]
 pub(crate) struct Control {
     moved: AtomicU64,
@@ -28,7 +29,7 @@ pub(crate) struct Control {
     cancelled: AtomicBool,
     wake: OwnedFd,
     over: OwnedFd,
-    /// What whoever watches should hear before the end, oldest first.
+    /// Messages for watchers of the running flow, oldest first; at most [`NOTICES_MAX`].
     notices: Mutex<VecDeque<String>>,
 }
 
@@ -50,27 +51,27 @@ impl Control {
         })
     }
 
-    /// Bytes that have been moved.
+    /// Returns the number of bytes moved so far.
     pub(crate) fn moved(&self) -> u64 {
         self.moved.load(Relaxed)
     }
 
-    /// Bytes that there are to move, where that is known.
+    /// Returns the number of bytes to move in all, if it is known.
     pub(crate) fn total(&self) -> Option<u64> {
         Some(self.total.load(Relaxed)).filter(|total| *total != UNKNOWN)
     }
 
-    /// So many bytes more have been moved.
+    /// Adds `bytes` to the number of bytes moved.
     pub(crate) fn note(&self, bytes: u64) {
         self.moved.fetch_add(bytes, Relaxed);
     }
 
-    /// So many bytes are there to move in all.
+    /// Sets the number of bytes to move in all.
     pub(crate) fn expect(&self, bytes: u64) {
         self.total.store(bytes, Relaxed);
     }
 
-    /// Tells whoever watches. Of those that nobody takes the oldest are forgotten.
+    /// Queues a notice for watchers. If the queue is full, the oldest notice is dropped.
     #[cfg_attr(
         not(feature = "reliable"),
         allow(dead_code, reason = "only a certificate has something to tell")
@@ -83,40 +84,41 @@ impl Control {
         notices.push_back(notice);
     }
 
-    /// What has been told since the last time.
+    /// Removes and returns the queued notices, oldest first.
     pub(crate) fn take_notices(&self) -> Vec<String> {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
-    /// Ends the flow: whatever waits stops waiting, whatever moves stops after the piece that it moves.
+    /// Cancels the flow: all waits return [`Error::Cancelled`], and each mover stops after its current piece.
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Relaxed);
-        // The counter cannot be full, and there is nobody to tell.
+        // The write fails only if the counter is full, and then the descriptor is readable anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Readable from the moment at which the flow is cancelled.
+    /// Returns the descriptor that is readable once the flow is cancelled.
     pub(crate) fn woken(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// The flow has ended: whoever waits for that goes on.
+    /// Marks the flow as ended, which wakes all threads in [`Control::wait_for_end`].
     pub(crate) fn end(&self) {
-        // As above.
+        // The write fails only if the counter is full, and then the descriptor is readable anyway.
         let _ = rustix::io::write(&self.over, &1u64.to_ne_bytes());
     }
 
-    /// Readable from the end of the flow on.
+    /// Returns the descriptor that is readable once the flow has ended.
     pub(crate) fn over(&self) -> BorrowedFd<'_> {
         self.over.as_fd()
     }
 
-    /// Waits until the flow has ended (true) or for so long (false).
+    /// Waits until the flow has ended or `limit` has passed (`None`: without a timeout). Returns true if the
+    /// flow has ended.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] if poll(2) fails.
     pub(crate) fn wait_for_end(&self, limit: Option<Duration>) -> Result<bool, Error> {
-        // What lies beyond the clock never comes.
+        // A deadline beyond the range of the clock means no timeout.
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let left = until.and_then(left);
@@ -129,8 +131,10 @@ impl Control {
         }
     }
 
+    /// Checks whether the flow was cancelled.
+    ///
     /// # Errors
-    /// That the flow was cancelled.
+    /// [`Error::Cancelled`] if it was.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.cancelled.load(Relaxed) {
             true => Err(Error::Cancelled),
@@ -138,10 +142,11 @@ impl Control {
         }
     }
 
-    /// Waits until `descriptor` is ready for `events` (true) or the time is there (false).
+    /// Waits until `descriptor` is ready for `events`, or until the time `until` (`None`: without a timeout).
+    /// Returns true if the descriptor is ready.
     ///
     /// # Errors
-    /// That the flow was cancelled, or what the kernel says.
+    /// [`Error::Cancelled`] if the flow is cancelled, [`Error::Io`] if poll(2) fails.
     pub(crate) fn wait(
         &self,
         descriptor: BorrowedFd<'_>,
@@ -151,10 +156,10 @@ impl Control {
         self.poll(Some((descriptor, events)), until)
     }
 
-    /// Waits until the time is there.
+    /// Sleeps until the time `until`.
     ///
     /// # Errors
-    /// That the flow was cancelled, or what the kernel says.
+    /// [`Error::Cancelled`] if the flow is cancelled, [`Error::Io`] if poll(2) fails.
     pub(crate) fn sleep_until(&self, until: Instant) -> Result<(), Error> {
         self.poll(None, Some(until)).map(drop)
     }
@@ -181,7 +186,8 @@ impl Control {
     }
 }
 
-/// From now until then, for the kernel; none: longer than it can count, which is for ever.
+/// Returns the time left until `until` as a timeout for poll(2); `None` (no timeout) if it exceeds the range
+/// of a timespec.
 fn left(until: Instant) -> Option<Timespec> {
     Timespec::try_from(until.saturating_duration_since(Instant::now())).ok()
 }
@@ -236,7 +242,7 @@ mod tests {
             let control = control.clone();
             thread::spawn(move || control.wait_for_end(Some(Duration::MAX)))
         };
-        // That it is cancelled is not its end.
+        // Cancelling a flow does not end it.
         control.cancel();
         assert!(!control.wait_for_end(Some(Duration::ZERO)).unwrap());
         control.end();

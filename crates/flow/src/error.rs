@@ -1,45 +1,45 @@
-//! Why a flow could not be planned, or did not come to its end.
+//! The error type of this crate.
 
 use crate::plan::Mover;
 use std::io;
 
-/// Why a flow could not be planned, or did not come to its end.
+/// Reason why a flow could not be planned or failed while it ran.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked for cannot be: an endpoint that makes no sense, options that exclude each other.
+    /// The request is impossible: a malformed endpoint or stage, or options that exclude each other.
     #[error("{0}")]
     Usage(String),
 
-    /// The mover that was forced cannot move this flow.
+    /// The mover that the user chose cannot move this flow.
     #[error(
         "{mover} cannot move this flow: {reason}; leave the mover to the planner, whose plan names those that can"
     )]
     Unfit {
-        /// The mover.
+        /// Mover that the user chose.
         mover: Mover,
-        /// Why not.
+        /// Reason why the mover cannot be used.
         reason: String,
     },
 
-    /// The kernel refused something.
+    /// A system call, or a library operation like one, failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried, with its object, as in `write /mnt/x`.
+        /// Operation that failed, with its object, such as `write /mnt/x`.
         what: String,
-        /// The kernel's reason.
+        /// Error of the system call.
         source: io::Error,
     },
 
-    /// The data is not what it should be: shorter than it was, not compressed, not the hash that was expected.
+    /// The data is not as expected: truncated, not decompressible, of the wrong size, or with another hash.
     #[error("{0}")]
     Data(String),
 
-    /// Datagrams were lost on the way.
+    /// Datagrams were lost.
     #[error("{0}")]
     Lost(String),
 
-    /// A program that the data went through failed.
+    /// A program of an `exec:` stage failed.
     #[error("{0}")]
     Program(String),
 
@@ -49,7 +49,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The kernel refused `what`.
+    /// Creates an [`Error::Io`] for the operation `what`.
     pub(crate) fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::Io { what: what.into(), source: source.into() }
     }

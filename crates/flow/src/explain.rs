@@ -1,4 +1,4 @@
-//! A plan for people: what `--explain` prints, and what [`Plan`] is as text.
+//! Text form of a [`Plan`] for people, as `--explain` prints it.
 
 use crate::plan::{Choice, Plan, Promises};
 use crate::size::Bytes;

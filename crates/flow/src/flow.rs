@@ -1,4 +1,4 @@
-//! A flow as a value: what it is, what it would do, and starting it.
+//! A flow as a value: its description, its plan, and a handle to it while it runs.
 
 use crate::control::Control;
 use crate::error::Error;
@@ -14,7 +14,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Data from here to there: it can be planned, explained, started, watched and cancelled.
+/// A transfer of data from a source to a sink, which can be planned, explained, started, watched and
+/// cancelled.
 ///
 /// ```
 /// use bywash_flow::Flow;
@@ -38,14 +39,14 @@ pub struct Flow {
     pub(crate) sink: Endpoint,
     pub(crate) wishes: Wishes,
     pub(crate) one_way: bool,
-    /// Bytes that the source must give, no more and no fewer.
+    /// Exact number of bytes that the source must give; `None` if any number will do.
     pub(crate) expect_size: Option<u64>,
-    /// Whether a part that is there already is gone on with.
+    /// True if the flow continues the partial file of an earlier flow.
     pub(crate) resume: bool,
 }
 
 impl Flow {
-    /// A flow without stages, whose way is the planner's choice.
+    /// Creates a flow without stages; the planner chooses the mover.
     pub fn new(source: Endpoint, sink: Endpoint) -> Flow {
         Flow {
             source,
@@ -58,73 +59,77 @@ impl Flow {
         }
     }
 
-    /// Puts a stage behind those that are there.
+    /// Appends a stage.
     pub fn stage(mut self, stage: Stage) -> Flow {
         self.stages.push(stage);
         self
     }
 
-    /// By this mover and no other.
+    /// Forces this mover.
     pub fn via(mut self, mover: Mover) -> Flow {
         self.wishes.via = Some(mover);
         self
     }
 
-    /// Pages may be sent as they are when they leave, and not as they were when they were read.
+    /// Allows pages of the source to be sent by reference: the sink then gets what they hold when they are
+    /// sent, not what they held when they were read.
     pub fn by_reference(mut self, by_reference: bool) -> Flow {
         self.wishes.by_reference = by_reference;
         self
     }
 
-    /// Bytes of a block, 512 B to 4 MiB.
+    /// Sets the block size in bytes, 512 to 4 MiB.
     pub fn block(mut self, bytes: usize) -> Flow {
         self.wishes.block = Some(bytes);
         self
     }
 
-    /// What has been moved is on the device in the end.
+    /// Makes the data durable on the sink's device before the flow succeeds.
     pub fn sync(mut self, sync: bool) -> Flow {
         self.wishes.sync = sync;
         self
     }
 
-    /// By what movers are compared that take turns over the first pieces of the flow.
+    /// Sets the kind of cost by which movers that take turns over the first pieces of the flow are compared.
     pub fn prefer(mut self, prefer: Prefer) -> Flow {
         self.wishes.prefer = prefer;
         self
     }
 
-    /// Datagrams are sent at the highest rate at which nothing is lost, which is found first. The sink must be
-    /// sequenced, and a receiver must be there.
+    /// Measures the highest rate without loss first, and sends datagrams at that rate. The sink must be
+    /// `sequenced`, and its receiver must be running.
     pub fn finds_rate(mut self, finds_rate: bool) -> Flow {
         self.wishes.finds_rate = finds_rate;
         self
     }
 
-    /// Between two sockets: only from the source to the sink, and not back too.
+    /// Moves data between two sockets from the source to the sink only, instead of in both directions.
     pub fn one_way(mut self, one_way: bool) -> Flow {
         self.one_way = one_way;
         self
     }
 
-    /// Fails unless the source gives exactly so many bytes: for peers that cannot tell an end from a breakdown.
+    /// Fails unless the source gives exactly `bytes` bytes. Meant for peers whose end of stream is the same
+    /// as a breakdown.
     pub fn expect_size(mut self, bytes: u64) -> Flow {
         self.expect_size = Some(bytes);
         self
     }
 
-    /// Goes on with what an earlier flow to the same file has left as a part: what agrees with the source is not moved
-    /// again. The source must be a file or a device, and nothing be done on the way but a rate be kept.
+    /// Continues the partial file that an earlier flow to the same file left: data that equals the source is
+    /// not moved again. The source must be a file or a block device, the sink a new file, and `rate:` the
+    /// only kind of stage.
     pub fn resume(mut self, resume: bool) -> Flow {
         self.resume = resume;
         self
     }
 
-    /// What the flow would do: a plan for each of its parts, of which programs make more than one. Nothing is made,
+    /// Returns the plans of the flow, one for each part; each `exec:` stage adds a part. Nothing is created,
     /// connected or moved.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// [`Error::Usage`] if the ends, stages and options do not go together; [`Error::Unfit`] if the mover
+    /// that [`Flow::via`] forces cannot move the data; [`Error::Io`] if an end cannot be inspected.
     pub fn plan(&self) -> Result<Vec<Plan>, Error> {
         self.clone().settled()?.plans()
     }
@@ -133,10 +138,11 @@ impl Flow {
         part::cut(&self.source, &self.stages, &self.sink).iter().map(|part| part.plan(&self.wishes)).collect()
     }
 
-    /// Starts it in a thread of its own.
+    /// Starts the flow in a thread of its own.
     ///
     /// # Errors
-    /// Why it cannot be. What fails later is what [`Running::wait`] answers.
+    /// Those of [`Flow::plan`], and [`Error::Io`] if a descriptor or the thread cannot be created. Later
+    /// errors are returned by [`Running::wait`].
     pub fn start(&self) -> Result<Running, Error> {
         let flow = self.clone().settled()?;
         let plans = flow.plans()?;
@@ -147,7 +153,7 @@ impl Flow {
             .name("bywash flow".into())
             .spawn(move || {
                 let end = AtEnd(&shared);
-                // Nobody else leaves one there.
+                // Only this thread sets the result, so that `set` cannot fail.
                 let _ = place.set(run::run(&flow, &plans, &shared));
                 drop(end);
             })
@@ -156,7 +162,7 @@ impl Flow {
     }
 }
 
-/// Tells the end of a flow, also where that is a panic.
+/// Signals the end of the flow when it is dropped, even by a panic.
 struct AtEnd<'a>(&'a Control);
 
 impl Drop for AtEnd<'_> {
@@ -166,8 +172,8 @@ impl Drop for AtEnd<'_> {
 }
 
 impl Flow {
-    /// Whether data moves from the sink to the source too: between two stream sockets, without a stage that would have
-    /// to be undone.
+    /// Returns true if data also moves from the sink to the source: between two stream sockets, without
+    /// stages other than limits and rates, and without [`Flow::one_way`].
     pub(crate) fn moves_both_ways(&self) -> bool {
         let is_stream = |end: &Endpoint| matches!(end, Endpoint::Tcp(_) | Endpoint::Unix(_));
         let only_holds_back = |stage: &Stage| matches!(stage, Stage::Limit(_) | Stage::Rate(_));
@@ -177,8 +183,10 @@ impl Flow {
             && self.stages.iter().all(only_holds_back)
     }
 
+    /// Checks that [`Flow::resume`] goes with the ends and stages.
+    ///
     /// # Errors
-    /// [`Error::Usage`] when a part cannot be gone on with, and why.
+    /// [`Error::Usage`] with the reason if it does not.
     fn check_resume(&self) -> Result<(), Error> {
         let wrong = |why: String| Err(Error::Usage(format!("--resume: {why}")));
         let new_file = |file: &File| !(file.append || file.in_place || file.offset.is_some());
@@ -202,7 +210,7 @@ impl Flow {
         }
     }
 
-    /// Whether the source serves ever new connections.
+    /// Returns true if the source serves any number of connections (`fork`).
     fn serves(&self) -> bool {
         let listening = match &self.source {
             Endpoint::Tcp(end) => end.listening,
@@ -212,7 +220,10 @@ impl Flow {
         listening == Listening::Serves
     }
 
-    /// Refuses a folder as the source, with the commands that copy, pack or send a tree.
+    /// Refuses a folder as the source, with the commands that copy, pack or send the tree.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the source is a folder.
     fn check_tree(&self) -> Result<(), Error> {
         let Endpoint::File(File { path, .. }) = &self.source else { return Ok(()) };
         if !path.is_dir() {
@@ -231,8 +242,12 @@ impl Flow {
         Err(Error::Usage(format!("{shown} is a folder, and a flow moves one stream of bytes; {instead}")))
     }
 
-    /// The flow with what its words imply: a folder as a sink means a file in it with the source's name, and more than
-    /// the expected size is not waited for.
+    /// Returns the flow with everything that its description implies: a sink that is a folder becomes a file
+    /// in it with the source's name, and an expected size becomes a limit of one byte more.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the source is a folder, source and sink are the same file, or [`Flow::resume`] or
+    /// [`Flow::expect_size`] does not go with the ends.
     fn settled(mut self) -> Result<Flow, Error> {
         self.check_tree()?;
         self.check_resume()?;
@@ -267,7 +282,7 @@ impl Flow {
     }
 }
 
-/// Name of the archive of a tree that was to go to `to`, as a shell takes it.
+/// Returns a shell-quoted name for the archive of `tree` that a flow to `to` could write.
 fn archive_name(tree: &Path, to: &Path) -> String {
     let in_folder = tree.file_name().filter(|_| to.is_dir()).map(|name| to.join(name));
     let mut name = in_folder.unwrap_or_else(|| to.components().collect()).into_os_string();
@@ -275,7 +290,7 @@ fn archive_name(tree: &Path, to: &Path) -> String {
     quoted_path(Path::new(&name))
 }
 
-/// A flow that has been started. When it is dropped it goes on.
+/// Handle to a running flow. If it is dropped, the flow continues.
 #[derive(Debug)]
 pub struct Running {
     watch: Watch,
@@ -284,15 +299,15 @@ pub struct Running {
 }
 
 impl Running {
-    /// To look at it from elsewhere, and to cancel it.
+    /// Returns a handle with which other threads can watch and cancel the flow.
     pub fn watch(&self) -> Watch {
         self.watch.clone()
     }
 
-    /// Waits until it has ended.
+    /// Waits until the flow has ended and returns its report.
     ///
     /// # Errors
-    /// Why it did not come to its end, and how far it came.
+    /// [`Failed`], with the error and the report up to it.
     pub fn wait(self) -> Result<Report, Failed> {
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);
@@ -305,8 +320,8 @@ impl Running {
         }
     }
 
-    /// Waits until it has ended, or for so long (none: for ever), and tells what became of it, as often as one asks;
-    /// none: it goes on.
+    /// Waits until the flow has ended or `limit` has passed (`None`: without a timeout). Returns the result,
+    /// any number of times, or `None` if the flow is still running.
     ///
     /// ```
     /// use bywash_flow::{Error, Flow};
@@ -321,10 +336,10 @@ impl Running {
     /// ```
     ///
     /// # Errors
-    /// What the kernel says about waiting.
+    /// [`Error::Io`] if poll(2) fails.
     ///
     /// # Panics
-    /// If the flow did.
+    /// Panics if the flow's thread has panicked.
     pub fn outcome(&self, limit: Option<Duration>) -> Result<Option<&Result<Report, Failed>>, Error> {
         if self.outcome.get().is_none() && !self.watch.wait(limit)? {
             return Ok(None);
@@ -334,39 +349,40 @@ impl Running {
         ))
     }
 
-    /// Whether it has ended.
+    /// Returns true if the flow's thread has ended.
     pub fn is_over(&self) -> bool {
         self.thread.is_finished()
     }
 }
 
-/// Looks at a flow that runs.
+/// Handle with which any thread can watch and cancel a running flow.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Control>);
 
 impl Watch {
-    /// Bytes taken from the source so far.
+    /// Returns the number of bytes moved from the source so far, holes included.
     pub fn moved(&self) -> u64 {
         self.0.moved()
     }
 
-    /// Bytes that there are in all, where that is known.
+    /// Returns the number of bytes to move in all, if it is known.
     pub fn total(&self) -> Option<u64> {
         self.0.total()
     }
 
-    /// What there is to hear before the end, as the fingerprint of a listener's certificate; each once.
+    /// Removes and returns the messages of the running flow, such as the fingerprint of a listener's
+    /// certificate.
     pub fn take_notices(&self) -> Vec<String> {
         self.0.take_notices()
     }
 
-    /// Ends it: it stops after the piece that it is moving, wherever it waits.
+    /// Cancels the flow. Waits end at once, and a mover stops after its current piece.
     pub fn cancel(&self) {
         self.0.cancel();
     }
 
-    /// Waits until it has ended (true), or for so long (false; none: for ever). When it has ended,
-    /// [`Running::wait`] does not wait any more.
+    /// Waits until the flow has ended or `limit` has passed (`None`: without a timeout). Returns true if the
+    /// flow has ended; [`Running::wait`] returns at once then.
     ///
     /// ```
     /// use bywash_flow::Flow;
@@ -381,13 +397,14 @@ impl Watch {
     /// ```
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] if poll(2) fails.
     pub fn wait(&self, limit: Option<Duration>) -> Result<bool, Error> {
         self.0.wait_for_end(limit)
     }
 }
 
-/// For event loops: readable from the flow's end on. It is to be polled, and for nothing else.
+/// Descriptor for event loops, readable once the flow has ended. Callers may poll the descriptor, but must
+/// not read it.
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.over()

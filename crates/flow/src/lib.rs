@@ -1,4 +1,4 @@
-//! Flows: say where from and where to, and the data goes the best way there.
+//! Flows: a program names a source and a sink, and the library chooses the fastest way to move the data.
 //!
 //! ```no_run
 //! use bywash_flow::Flow;
@@ -11,19 +11,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Flow`] has a source and a sink ([`Endpoint`]) and stages between them ([`Stage`]). [`Flow::plan`] tells which of
-//! the ways to move data ([`plan::Mover`]) it would take on this machine, and why not the others; [`Flow::start`]
-//! starts it; [`Report`] says what was done, by which way, and what it cost.
+//! A [`Flow`] has a source and a sink ([`Endpoint`]) and stages between them ([`Stage`]). [`Flow::plan`]
+//! names the mechanisms ([`plan::Mover`]) that the flow would use on this machine, and the reason against
+//! each other one. [`Flow::start`] starts the flow. Its [`Report`] says how much was moved, by which mover
+//! and at what cost.
 //!
 //! - [`spec`]: endpoints and stages, as text and as values
-//! - [`plan`]: pure: facts and wishes in, a plan out; [`facts`] is what it is made from
-//! - [`report`]: what became of a flow, for people and for machines
-//! - [`size`]: sizes as people write and read them
-//! - [`Error`], [`Failed`]: what can go wrong, and how far it came
+//! - [`plan`]: the planner, a pure function from [`facts`] and the user's options to a plan
+//! - [`report`]: the result of a flow, for people and for programs
+//! - [`size`]: sizes and counts as people write and read them
+//! - [`Error`], [`Failed`]: the reason of a failure, and the report up to it
 //!
-//! Inside, in the order of a flow's life: `part` cuts it at its programs, `look` finds the facts out, `address` looks names up, `assembly` opens
-//! the ends (`end`, `datagram`, `reliable`), each `line` moves (`mover`, through `stage`s), `run` commits; `control` is
-//! how a flow is seen and stopped from outside.
+//! The private modules, in the order of a flow's life: `part` splits the flow at its programs, `look`
+//! collects the facts, `address` resolves host names, `assembly` opens the ends (`end`, `datagram`,
+//! `reliable`), each `line` moves one part (by a `mover`, through `stage`s), and `run` commits the sinks.
+//! `control` holds the counters and the cancellation of a flow.
 
 mod address;
 mod assembly;

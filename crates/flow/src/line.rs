@@ -1,6 +1,6 @@
-//! One part of a flow with everything opened, and moving it.
+//! A line: one part of a flow with its ends open and its stages built, and the loop that moves its data.
 //!
-//! Called by [`crate::run`], for each part in a thread of its own.
+//! Called by [`crate::run`], for each line in a thread of its own.
 
 use crate::control::Control;
 use crate::datagram::{Accounting, Ledger};
@@ -15,53 +15,54 @@ use crate::stage::Chain;
 use crate::sys;
 use std::time::Duration;
 
-/// One part of a flow, with everything opened.
+/// One part of a flow with its ends open, or the reverse direction between two sockets.
 pub(crate) struct Line<'a> {
     pub(crate) part: &'a Part<'a>,
     pub(crate) plan: &'a Plan,
     pub(crate) source: Source,
     pub(crate) sink: Sink,
     pub(crate) chain: Chain,
-    /// Whether what it moves is the flow's progress.
+    /// True if the bytes moved here count as the flow's progress.
     pub(crate) is_progress: bool,
-    /// Whether it goes from the plan's sink to its source.
+    /// True for the reverse direction, from the plan's sink to its source.
     pub(crate) is_back: bool,
-    /// The account of a source of datagrams, once nothing is taken from it any more.
+    /// Counters of a datagram source, set once that source has been closed.
     pub(crate) heard: Option<Ledger>,
-    /// Whether its sink hears of the end as soon as its source has ended, as each direction between two sockets does,
-    /// and not when the whole flow has succeeded.
+    /// True if the sink's stream is ended as soon as the source has ended, as for each direction between two
+    /// sockets; false if it is ended after the whole flow has succeeded.
     pub(crate) sees_off: bool,
-    /// By what movers are compared that take turns.
+    /// Kind of cost by which movers that take turns are compared.
     pub(crate) prefer: Prefer,
 }
 
-/// What a line has come to.
+/// A line after its thread has ended, with the result.
 pub(crate) struct Done<'a> {
     pub(crate) line: Line<'a>,
     way: Way,
     pub(crate) outcome: Result<(), Error>,
-    /// It comes from a program of which not everything was wanted.
+    /// True if the source is a program whose output was not read to its end.
     pub(crate) is_cut: bool,
-    /// Processor time of its thread.
+    /// Processor time of the line's thread.
     pub(crate) time: Duration,
 }
 
-/// By which mover, and what it has counted.
+/// Mover that moved the data of a line, and its counters.
 struct Way {
     mover: Mover,
     block: usize,
     counts: Counts,
     shares: Vec<Share>,
     fallbacks: Vec<Fallback>,
-    /// How often the processor copied each byte.
+    /// Number of times that the processor copied each byte.
     copies: u32,
 }
 
 impl Done<'_> {
-    /// Tells every sink that this was all, and waits until what is on its way has arrived.
+    /// Ends the stream of every sink and waits until the data on its way has arrived, unless the line has
+    /// done so already.
     ///
     /// # Errors
-    /// What failed, by the name of the sink.
+    /// The first error of a sink, with the sink's name: see [`crate::end::Output::finish`].
     pub(crate) fn see_off(&mut self, control: &Control) -> Result<(), Error> {
         match self.line.sees_off {
             true => Ok(()),
@@ -69,18 +70,18 @@ impl Done<'_> {
         }
     }
 
-    /// Datagrams of its source that the kernel is known to have dropped.
+    /// Returns the number of datagrams from the source that the kernel is known to have dropped.
     pub(crate) fn dropped(&self) -> u64 {
         self.line.heard.as_ref().map_or(0, |ledger| ledger.read().kernel_drops)
     }
 
-    /// Decides how connections end when they are closed: in order, or by a reset that the peer hears as an error.
+    /// Decides how connections are closed: in order, or by a reset that the peer sees as an error.
     pub(crate) fn let_go(&mut self, in_order: bool) {
         self.line.source.let_go(in_order);
         self.line.sinks().for_each(|sink| sink.let_go(in_order));
     }
 
-    /// What was moved, by whom and how; complete when every sink has been seen off.
+    /// Takes the result of the line for the report; complete once [`Done::see_off`] has run.
     pub(crate) fn piece(&mut self) -> Piece {
         let (mover, block) = (self.way.mover, self.way.block);
         let way = std::mem::replace(&mut self.way, Way::of(mover, block));
@@ -95,7 +96,7 @@ impl Way {
 }
 
 impl<'a> Line<'a> {
-    /// Bytes that will be moved, where that is known.
+    /// Returns the number of bytes that will be moved, if it is known.
     pub(crate) fn total(&self) -> Option<u64> {
         let limit = Some(self.part.limit).filter(|limit| *limit != u64::MAX);
         let size = match &self.source {
@@ -108,13 +109,14 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Moves everything. When it fails, the others are called off.
+    /// Moves all data. If that fails, the whole flow is cancelled.
     pub(crate) fn go(mut self, control: &Control) -> Done<'a> {
         sys::mask_broken_pipe();
         let before = sys::thread_time();
         let mut way = Way::of(self.plan.movers[0].mover, self.plan.block);
         let outcome = match self.run(control, &mut way) {
-            // A program that has read enough has ended its input, and is asked later whether all is well.
+            // A program may close its input early; its exit status, checked later, tells whether that was an
+            // error.
             Err(Error::Io { source, .. })
                 if source.kind() == std::io::ErrorKind::BrokenPipe && self.feeds_a_program() =>
             {
@@ -132,7 +134,7 @@ impl<'a> Line<'a> {
         Done { line: self, way, outcome, is_cut, time: sys::thread_time() - before }
     }
 
-    /// All sinks that it feeds.
+    /// Returns all sinks that the line writes to: those of `tee:` stages and its own.
     pub(crate) fn sinks(&mut self) -> impl Iterator<Item = &mut Sink> {
         self.chain.0.iter_mut().filter_map(|stage| stage.sink()).chain([&mut self.sink])
     }
@@ -141,8 +143,8 @@ impl<'a> Line<'a> {
         matches!(self.part.sink, Place::Program(_))
     }
 
-    /// A program hears that its input is over by nobody having it any more, and likewise that nobody reads it. Answers
-    /// whether that cuts it short.
+    /// Closes the pipes of this line's programs, so that one reads the end of its input and another one can
+    /// no longer write its output. Returns true if output of a program was left unread.
     fn let_programs_go(&mut self) -> bool {
         if self.feeds_a_program() {
             self.sink = Sink::Other(Box::new(end::Nowhere));
@@ -175,7 +177,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Lets a source of datagrams go, whose account is complete then.
+    /// Closes a datagram source and keeps its counters, which are complete then.
     fn stop_listening(&mut self) {
         if let Source::Datagrams(_, ledger) = &self.source {
             self.heard = Some(ledger.clone());
@@ -183,7 +185,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The accounts of ends of datagrams.
+    /// Reads the counters of the ends that carry datagrams, the source first.
     fn accounts(&mut self) -> Vec<Accounting> {
         let mut ledgers: Vec<Ledger> = self.heard.iter().cloned().collect();
         if let Sink::Datagrams(_, ledger) = &self.sink {
@@ -192,9 +194,9 @@ impl<'a> Line<'a> {
         ledgers.iter().map(Ledger::read).collect()
     }
 
-    /// Moves by the first mover of the plan that the kernel goes along with.
+    /// Moves all data by the first mover of the plan that the kernel accepts, or by movers that take turns.
     fn run(&mut self, control: &Control, way: &mut Way) -> Result<(), Error> {
-        // Datagrams are paced where they are sent.
+        // Datagram sinks limit the rate themselves.
         let rate = self.part.rate.filter(|_| !matches!(self.sink, Sink::Datagrams(..)));
         let is_forced = self.plan.movers.len() == 1;
         let mut job = Job {

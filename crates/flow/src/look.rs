@@ -1,6 +1,7 @@
-//! Finds out what the two ends of a flow are, and what this machine can do, without touching anything.
+//! Inspects the two ends of a flow and the abilities of this machine, without changing anything.
 //!
-//! Each ability is tried on the thing itself, or, for a file that is yet to be made, on a nameless file in its folder.
+//! Invariant: an ability of a file system is tested by the system call itself, on the file or, for a file to
+//! be created, on a nameless one in its folder. Called by [`crate::part`].
 
 use crate::end::storage;
 use crate::end::{check_target, folder_of, resolved};
@@ -16,12 +17,12 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// RWF_DONTCACHE of linux/fs.h (Linux 6.14).
+/// RWF_DONTCACHE of linux/fs.h (Linux 6.14), which rustix does not name.
 pub(crate) const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
-/// In the unlikely case that /proc is not there: the kernel's default.
+/// Greatest capacity of a pipe, in bytes, if /proc cannot be read: the kernel's default.
 const PIPE_BYTES_MAX: usize = 1 << 20;
 
-/// What this machine can do.
+/// Returns the abilities of this machine.
 pub(crate) fn machine() -> Machine {
     let pipe_bytes_max = std::fs::read_to_string("/proc/sys/fs/pipe-max-size")
         .ok()
@@ -32,12 +33,12 @@ pub(crate) fn machine() -> Machine {
     Machine { io_uring, xdp: xdp(), pipe_bytes_max }
 }
 
-/// Whether this process has the capabilities for programs at network devices. In a user namespace it may have them and
-/// still be refused, which is found out when it is tried.
+/// Checks that this process has the capabilities to attach programs to network devices. In a user namespace
+/// the kernel may refuse nevertheless, and the mover then gives up when it starts.
 fn xdp() -> Result<(), String> {
     let needed = CapabilitySet::BPF | CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
     let has = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
-    // What BPF allows, SYS_ADMIN did before.
+    // CAP_SYS_ADMIN includes CAP_BPF (capabilities(7)).
     let has = if has.contains(CapabilitySet::SYS_ADMIN) { has | CapabilitySet::BPF } else { has };
     match has.contains(needed) {
         true => Ok(()),
@@ -45,12 +46,13 @@ fn xdp() -> Result<(), String> {
     }
 }
 
-/// An end of which nothing is known but what it is.
+/// Creates an end of kind `kind` with no other properties than its name and locality.
 fn plain(endpoint: &Endpoint, kind: Kind) -> End {
     End { is_local: is_local(endpoint), ..End::of(endpoint.to_string(), kind) }
 }
 
-/// Whether whoever is behind it can be on this machine only. Names are not looked up for that.
+/// Returns true if the peer of the endpoint is certainly on this machine. Names other than `localhost` are
+/// not looked up.
 fn is_local(endpoint: &Endpoint) -> bool {
     match endpoint {
         Endpoint::Unix(_) => true,
@@ -62,7 +64,7 @@ fn is_local(endpoint: &Endpoint) -> bool {
     }
 }
 
-/// The kind of what is no file.
+/// Returns the kind of an endpoint that is not a file.
 fn kind_of(endpoint: &Endpoint) -> Kind {
     match endpoint {
         Endpoint::Null => Kind::Nowhere,
@@ -76,10 +78,11 @@ fn kind_of(endpoint: &Endpoint) -> Kind {
     }
 }
 
-/// What a source is.
+/// Returns the properties of a source.
 ///
 /// # Errors
-/// That it is not there, or cannot be what it is named as.
+/// [`Error::Io`] if the file does not exist or cannot be inspected; [`Error::Usage`] if it is a folder or a
+/// socket.
 pub(crate) fn source(endpoint: &Endpoint) -> Result<End, Error> {
     let name = endpoint.to_string();
     match endpoint {
@@ -88,11 +91,12 @@ pub(crate) fn source(endpoint: &Endpoint) -> Result<End, Error> {
             file_source(endpoint, &File::of_device(path, *offset, *length), &name)
         }
         Endpoint::Standard => {
-            // SAFETY: it is borrowed for the length of this call; if it is closed, fstat says so.
+            // SAFETY: descriptor 0 is borrowed only for this call, and nothing here closes it; if it is not
+            // open, fstat(2) fails.
             let inherited = unsafe { BorrowedFd::borrow_raw(0) };
             let failed = |error: Errno| Error::io("look at standard input", error);
             let end = opened_source(endpoint, inherited).map_err(failed)?;
-            // It goes on where whoever shares it has stopped.
+            // Standard input is read from its current position, so only the rest counts.
             let read = match end.size {
                 Some(_) => rustix::fs::seek(inherited, SeekFrom::Current(0)).map_err(failed)?,
                 None => 0,
@@ -128,7 +132,7 @@ fn opened_source(endpoint: &Endpoint, descriptor: BorrowedFd<'_>) -> Result<End,
     }
     let size = storage::size_of(descriptor, &stat)?;
     if kind == Kind::File && size == 0 {
-        // Files of procfs say so too: they are read to their end.
+        // Files of procfs have size 0 too, and are read to their end like streams.
         return Ok(plain(endpoint, Kind::Device));
     }
     let pages = sys::cached_pages(descriptor, size).ok();
@@ -142,10 +146,11 @@ fn opened_source(endpoint: &Endpoint, descriptor: BorrowedFd<'_>) -> Result<End,
     })
 }
 
-/// What a sink is, or would be.
+/// Returns the properties of a sink, or those that the file to be created will have.
 ///
 /// # Errors
-/// That it cannot be made, or cannot be what it is named as.
+/// [`Error::Io`] if the file or its folder cannot be inspected or the file may not be replaced;
+/// [`Error::Usage`] if it is a folder or a socket.
 pub(crate) fn sink(endpoint: &Endpoint) -> Result<End, Error> {
     let name = endpoint.to_string();
     match endpoint {
@@ -154,7 +159,8 @@ pub(crate) fn sink(endpoint: &Endpoint) -> Result<End, Error> {
             file_sink(endpoint, &File::of_device(path, *offset, *length), &name)
         }
         Endpoint::Standard => {
-            // SAFETY: it is borrowed for the length of this function; if it is closed, fstat says so.
+            // SAFETY: descriptor 1 is borrowed only for this function, and nothing here closes it; if it is
+            // not open, fstat(2) fails.
             let inherited = unsafe { BorrowedFd::borrow_raw(1) };
             let failed = |error: Errno| Error::io("look at standard output", error);
             let stat = rustix::fs::fstat(inherited).map_err(failed)?;
@@ -180,7 +186,7 @@ fn file_sink(endpoint: &Endpoint, file: &File, name: &str) -> Result<End, Error>
             .map_err(|error| Error::io(format!("open {name}"), error))?;
         return Ok(End { file_system: Some(file_system(descriptor.as_fd(), stat.st_rdev, None)), ..end });
     }
-    // A link leads to where the file will be.
+    // A symbolic link is followed to the place where the file will be created.
     let path = resolved(&file.path).map_err(|error| Error::io(format!("follow {name}"), error))?;
     if !(file.append || file.in_place || file.offset.is_some()) {
         check_target(&path)?;
@@ -194,8 +200,8 @@ fn file_sink(endpoint: &Endpoint, file: &File, name: &str) -> Result<End, Error>
     Ok(End { file_system: Some(file_system(opened.as_fd(), device, Some(folder))), ..end })
 }
 
-/// What the file system can do that `descriptor` is on. With a folder a nameless file is made there to try it; else
-/// `descriptor` itself is tried.
+/// Tests the abilities of the file system that `descriptor` is on. If `folder` is given, a nameless file is
+/// created there for the tests; else only O_DIRECT is tested, on `descriptor` itself.
 fn file_system(descriptor: BorrowedFd<'_>, device: u64, folder: Option<&Path>) -> FileSystem {
     let magic = rustix::fs::fstatfs(descriptor).map_or(0, |system| system.f_type as u64);
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
@@ -212,18 +218,20 @@ fn file_system(descriptor: BorrowedFd<'_>, device: u64, folder: Option<&Path>) -
     }
 }
 
-/// A file system that cannot says so before it looks at what is to be shared with what: here nothing, with itself.
+/// Tests FICLONERANGE by sharing nothing of a file with the file itself. A file system without that ability
+/// refuses with another error than EINVAL.
 fn takes_reflinks(probe: BorrowedFd<'_>) -> bool {
     matches!(sys::clone_range(probe, probe, 0, 0, 0), Ok(()) | Err(Errno::INVAL))
 }
 
-/// The kernel looks at the flags of a call before it looks whether there is anything to read.
+/// Tests RWF_DONTCACHE by a read from an empty file, since the kernel checks the flags before the size.
 fn takes_dontcache(probe: BorrowedFd<'_>) -> bool {
     let mut byte = [0];
     rustix::io::preadv2(probe, &mut [IoSliceMut::new(&mut byte)], 0, DONTCACHE).is_ok()
 }
 
-/// What the kernel says (statx(2), Linux 6.1), or the sectors of a device.
+/// Returns the alignment for O_DIRECT as statx(2) reports it (Linux 6.1), or else the sector size of a block
+/// device, in bytes.
 fn direct_alignment(probe: BorrowedFd<'_>) -> Option<u32> {
     let said = rustix::fs::statx(
         probe,
@@ -235,7 +243,7 @@ fn direct_alignment(probe: BorrowedFd<'_>) -> Option<u32> {
     said.filter(|alignment| *alignment > 0).or_else(|| rustix::fs::ioctl_blksszget(probe).ok())
 }
 
-/// Names of the file systems that this is about, by the numbers of linux/magic.h.
+/// Returns the name of a file system by its number in linux/magic.h.
 fn name_of(magic: u64) -> String {
     const NAMES: [(u64, &str); 11] = [
         (0xEF53, "ext4"),

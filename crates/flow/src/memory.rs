@@ -1,25 +1,26 @@
-//! Memory for blocks: aligned for every device, and warm after the first block.
+//! Page-aligned buffers for the blocks of a flow, populated when they are allocated.
 
 use crate::error::Error;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ops::{Deref, DerefMut};
 
-/// A private piece of memory, on pages of its own.
+/// A private anonymous mapping, aligned to pages, with pages behind it from the start.
 pub(crate) struct Memory {
     base: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: a mapping of its own, which nobody else refers to.
+// SAFETY: the mapping is private to this value, which alone holds its address, so any thread may own it.
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// So many bytes, zeros at first.
+    /// Maps `bytes` bytes of zeroed memory and populates all pages.
     pub(crate) fn new(bytes: usize) -> Result<Memory, Error> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // All pages at once: a fault for each costs more than the first block's way.
+        // Populating all pages at once costs less than one page fault per page of the first block.
         let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
-        // SAFETY: a new mapping at an address of the kernel's choice, unmapped by `drop` alone.
+        // SAFETY: the kernel chooses an unused address, so no memory in use is replaced; only `drop` unmaps
+        // it.
         let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) };
         let base = base.map_err(|error| Error::io(format!("get {bytes} bytes of memory"), error))?;
         Ok(Memory { base: base.cast(), bytes })
@@ -30,21 +31,22 @@ impl Deref for Memory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: all of the mapping, which lives as long as this.
+        // SAFETY: `base` and `bytes` describe the whole mapping, which stays mapped as long as `self` lives.
         unsafe { std::slice::from_raw_parts(self.base, self.bytes) }
     }
 }
 
 impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and nobody else has it.
+        // SAFETY: the mapping stays mapped as long as `self` lives, and `&mut self` makes this reference
+        // exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.base, self.bytes) }
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, to which no reference is left.
+        // SAFETY: the mapping belongs to this value alone, and no reference to it outlives the value.
         let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }

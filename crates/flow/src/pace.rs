@@ -1,29 +1,31 @@
-//! Sends no faster than a rate: a bucket of tokens, kept as the time at which it will be full.
+//! Rate limiter: a token bucket that is stored as one point in time.
 //!
 //! ```text
 //!     ----+----------+-------------------> time
-//!         now        due          `due` moves by bytes / rate with everything that is sent;
-//!                                 who sends waits until it is less than a burst ahead
+//!         now        due          `due` moves by bytes / rate with each piece that is sent;
+//!                                 a sender that is early sleeps until `due`
 //! ```
 //!
-//! Invariant: over any stretch of time, no more is let through than rate x time and one burst. Called by whatever sends
-//! at a rate. A wait that is shorter than the system's clockwork can sleep is made up for by the burst, so that it needs
-//! no spinning.
+//! Invariant: in any interval, no more bytes pass than rate × interval, plus [`BURST`] and [`SLEEP_MIN`] at
+//! that rate, plus one piece. Called by all code that sends at a rate. A sleep that ends late is made up for
+//! by the burst that follows, so that no wait needs to spin.
 
 use crate::control::Control;
 use crate::error::Error;
 use std::time::{Duration, Instant};
 
-/// How much may be made up for at once: a sleep is late by tens of microseconds, seldom by a millisecond.
+/// Greatest lost time that later sends may make up for. A sleep ends tens of microseconds late, seldom a
+/// millisecond.
 const BURST: Duration = Duration::from_millis(1);
-/// Shorter than this nobody sleeps: a sleep costs as much.
+/// Shortest sleep. A shorter wait is skipped, since the sleep would cost as much.
 const SLEEP_MIN: Duration = Duration::from_micros(60);
-/// At most so much of a second's bytes are moved in one go where calls are large.
+/// Largest piece of [`Pace::take`], as the time that it takes at the rate.
 const PIECE: Duration = Duration::from_millis(10);
-/// At most so much of a second's bytes are sent by one call, so that a slow flow does not come in bursts.
+/// Largest send of one call ([`Pace::pieces`]), as the time that it takes at the rate, so that a slow flow
+/// has no bursts.
 const QUANTUM: Duration = Duration::from_micros(500);
 
-/// A rate, and how much of it was used.
+/// A rate in bytes a second, and the time up to which it has been used.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     bytes_per_s: Option<f64>,
@@ -31,7 +33,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// `None`: as fast as it goes.
+    /// Creates a limiter; `None` means no limit.
     pub(crate) fn new(bytes_per_s: Option<u64>) -> Pace {
         Pace { bytes_per_s: bytes_per_s.map(|rate| rate.max(1) as f64), due: Instant::now() }
     }
@@ -40,12 +42,12 @@ impl Pace {
         self.bytes_per_s.map(|rate| rate as u64)
     }
 
-    /// From now on at this rate.
+    /// Changes the rate to `bytes_per_s`.
     pub(crate) fn set(&mut self, bytes_per_s: u64) {
         self.bytes_per_s = Some(bytes_per_s.max(1) as f64);
     }
 
-    /// How many pieces of `piece` bytes may go at once, at most `most`.
+    /// Returns how many pieces of `piece` bytes one call may send, 1 to `most`.
     pub(crate) fn pieces(&self, piece: usize, most: usize) -> usize {
         match self.bytes_per_s {
             None => most,
@@ -55,10 +57,10 @@ impl Pace {
         }
     }
 
-    /// Waits until it is time for the next piece of at most `most` bytes; answers how large it may be.
+    /// Waits until the next piece of at most `most` bytes may be sent, and returns its size in bytes.
     ///
     /// # Errors
-    /// That the flow was cancelled.
+    /// Same as [`Pace::wait`].
     pub(crate) fn take(&mut self, most: u64, control: &Control) -> Result<u64, Error> {
         let piece = self.bytes_per_s.map_or(most, |rate| (rate * PIECE.as_secs_f64()) as u64).max(1);
         let bytes = most.min(piece);
@@ -66,10 +68,10 @@ impl Pace {
         Ok(bytes)
     }
 
-    /// Waits until `bytes` may go, and counts them as gone.
+    /// Waits until `bytes` bytes may be sent, and counts them as sent.
     ///
     /// # Errors
-    /// That the flow was cancelled.
+    /// [`Error::Cancelled`] if the flow is cancelled, [`Error::Io`] if poll(2) fails.
     pub(crate) fn wait(&mut self, bytes: u64, control: &Control) -> Result<(), Error> {
         let Some(rate) = self.bytes_per_s else { return Ok(()) };
         let mut now = Instant::now();
@@ -77,14 +79,15 @@ impl Pace {
             control.sleep_until(self.due)?;
             now = Instant::now();
         }
-        // What was not used for longer than a burst is gone.
+        // Unused time beyond one burst is lost.
         self.due = self.due.max(now.checked_sub(BURST).unwrap_or(now));
         self.due += Duration::from_secs_f64((bytes as f64 / rate).min(WAIT_S_MAX));
         Ok(())
     }
 }
 
-/// Longest wait for one piece: a day, so that no rate is too low for the arithmetic.
+/// Greatest time that one piece counts for, in seconds (a day), so that the sum stays in the range of the
+/// clock at any rate.
 const WAIT_S_MAX: f64 = 86_400.0;
 
 #[cfg(test)]
@@ -102,7 +105,8 @@ mod tests {
                 pace.wait(piece, &control).unwrap();
             }
             let took = begin.elapsed().as_secs_f64();
-            // Never faster, but for a burst and the last piece; slower if the machine is busy.
+            // The rate is never exceeded by more than a burst and the last piece; a busy machine may be
+            // slower.
             assert!(took > 0.1 - 0.002 - piece as f64 / rate as f64, "{rate}: {took}");
             assert!(took < 1.0, "{rate}: {took}");
         }

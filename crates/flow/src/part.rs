@@ -1,4 +1,4 @@
-//! A flow in parts: programs cut it, and each part has two ends, stages and a plan.
+//! A flow split into parts at its `exec:` programs; each part has two ends, stages and a plan.
 
 use crate::error::Error;
 use crate::facts::{End, Facts, Kind};
@@ -6,29 +6,29 @@ use crate::look;
 use crate::plan::{self, Plan, Wishes};
 use crate::spec::{Endpoint, Stage};
 
-/// One end of a part.
+/// One end of a part of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place<'a> {
-    /// What the user named.
+    /// Endpoint that the user named.
     Named(&'a Endpoint),
-    /// A program, through a pipe.
+    /// Command of an `exec:` program that is connected by a pipe.
     Program(&'a str),
 }
 
-/// What lies between two ends without a program in between.
+/// Section of a flow between two neighbouring ends, without a program inside.
 #[derive(Debug)]
 pub(crate) struct Part<'a> {
     pub(crate) source: Place<'a>,
     pub(crate) sink: Place<'a>,
-    /// No more than so many bytes are taken from the source.
+    /// Greatest number of bytes taken from the source; `u64::MAX` for no limit.
     pub(crate) limit: u64,
-    /// No more than so many a second.
+    /// Greatest rate, in bytes a second; `None` for no limit.
     pub(crate) rate: Option<u64>,
-    /// What is done with them.
+    /// Stages that the data passes, without the limits and rates at the front.
     pub(crate) stages: Vec<&'a Stage>,
 }
 
-/// Cuts a flow at its programs.
+/// Splits a flow at its `exec:` stages.
 pub(crate) fn cut<'a>(source: &'a Endpoint, stages: &'a [Stage], sink: &'a Endpoint) -> Vec<Part<'a>> {
     let mut parts = Vec::new();
     let mut begin = Place::Named(source);
@@ -48,7 +48,8 @@ pub(crate) fn cut<'a>(source: &'a Endpoint, stages: &'a [Stage], sink: &'a Endpo
 }
 
 impl<'a> Part<'a> {
-    /// Limits and rates at the beginning are no stages: every mover can keep to them.
+    /// Creates a part. Limits and rates in front of the other stages become fields, since every mover can
+    /// keep them without a stage.
     fn new(source: Place<'a>, mut stages: Vec<&'a Stage>, sink: Place<'a>) -> Part<'a> {
         let (mut limit, mut rate) = (u64::MAX, None::<u64>);
         while let Some(first) = stages.first() {
@@ -62,7 +63,7 @@ impl<'a> Part<'a> {
         Part { source, sink, limit, rate, stages }
     }
 
-    /// Makes its plan.
+    /// Inspects the two ends and makes the plan of this part.
     pub(crate) fn plan(&self, wishes: &Wishes) -> Result<Plan, Error> {
         plan::plan(&self.facts()?, wishes)
     }

@@ -1,9 +1,11 @@
-//! Which way the bytes of a flow go, and why: facts and wishes in, a plan out.
+//! The planner: chooses the movers of a flow from facts about its ends and machine and from the user's
+//! options.
 //!
-//! Pure: nothing here calls the kernel. For each pair of ends there is one list of movers, best first, as
-//! `bywash bench flow` measured them. Those of them that may be best on one machine or another take turns
-//! ([`Plan::races`]); where there are none, the first that fits is taken. One that turns out at the first byte to be one
-//! that the kernel does not go along with makes room for the next. Called by [`crate::Flow::plan`].
+//! Invariant: nothing here calls the kernel, so that the same inputs always give the same plan. For each pair
+//! of ends there is one list of movers, best first, as measured by `bywash bench flow`. If several of them
+//! may be best depending on the machine, they take turns ([`Plan::races`]); otherwise the first usable one
+//! moves the data. If the kernel refuses a mover at the first byte, the next one takes over. Called by
+//! [`crate::Flow::plan`].
 
 use crate::Error;
 use crate::facts::{Facts, Kind};
@@ -12,7 +14,7 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// A way to move bytes between two ends.
+/// A mechanism that moves bytes between two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -27,25 +29,28 @@ pub enum Mover {
     Splice,
     /// Blocks are read into a buffer and written from it (read(2), write(2)).
     Buffer,
-    /// As `buffer`, and the page cache keeps nothing of it (RWF_DONTCACHE).
+    /// Like `buffer`, but drops the data from the page cache after use (RWF_DONTCACHE).
     Dontcache,
-    /// Several blocks at a time between registered buffers and the device, past the page cache (io_uring, O_DIRECT).
+    /// Several blocks are in flight between registered buffers and the device, bypassing the page cache
+    /// (io_uring, O_DIRECT).
     Direct,
-    /// Blocks are read and sent by io_uring, several at a time.
+    /// Blocks are read and sent by io_uring; the next blocks are read while one is sent.
     Uring,
-    /// Blocks are sent from where they are, and waited for (MSG_ZEROCOPY).
+    /// Blocks are sent from the buffer without a copy, and the buffer is reused once the kernel has finished
+    /// (MSG_ZEROCOPY).
     Zerocopy,
-    /// Datagrams one by one (recv(2), send(2)).
+    /// Datagrams are moved one by one (recv(2), send(2)).
     Single,
-    /// Many datagrams a call (recvmmsg(2), sendmmsg(2)).
+    /// Many datagrams are moved by one call (recvmmsg(2), sendmmsg(2)).
     Batch,
-    /// Many datagrams as one piece of memory (UDP_GRO, UDP_SEGMENT).
+    /// Many datagrams pass the kernel as one large buffer (UDP_GRO, UDP_SEGMENT).
     Offload,
-    /// Frames out of memory that the kernel shares (AF_PACKET, TPACKET_V3).
+    /// Frames are read from a ring shared with the kernel (AF_PACKET, TPACKET_V3).
     Ring,
-    /// Frames out of and into memory that the kernel shares, past its packets (AF_XDP).
+    /// Frames are read from and written to memory shared with the kernel, bypassing its network stack
+    /// (AF_XDP).
     Xdp,
-    /// The kernel passes frames on from one device to another (XDP).
+    /// The kernel redirects frames from one network device to another (XDP).
     XdpRedirect,
 }
 
@@ -68,12 +73,12 @@ const NAMES: [(&str, Mover); 15] = [
 ];
 
 impl Mover {
-    /// All there are.
+    /// Iterates over all movers.
     pub fn all() -> impl Iterator<Item = Mover> {
         NAMES.iter().map(|known| known.1)
     }
 
-    /// Whether it moves datagrams, and no streams.
+    /// Returns true for movers of datagrams, false for movers of streams and files.
     fn is_of_datagrams(self) -> bool {
         use Mover::{Batch, Offload, Ring, Single, Xdp, XdpRedirect};
         matches!(self, Single | Batch | Offload | Ring | Xdp | XdpRedirect)
@@ -97,31 +102,32 @@ impl FromStr for Mover {
     }
 }
 
-/// What the user wishes beyond the two ends.
+/// Options of the user beyond the two ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Wishes {
-    /// This mover and no other.
+    /// Mover that the user forces; `None` if the planner chooses.
     pub via: Option<Mover>,
-    /// Pages may be sent as they are when they leave, and not as they were when they were read.
+    /// True if pages of the source may be sent by reference: as they are when they are sent, not as they were
+    /// when they were read.
     pub by_reference: bool,
-    /// Bytes of a block.
+    /// Block size in bytes, within [`BLOCK_BYTES`]; `None` if the planner chooses.
     pub block: Option<usize>,
-    /// What has been moved is to be on the device in the end.
+    /// True if the data must be durable on the sink's device before the flow succeeds.
     pub sync: bool,
-    /// Datagrams are sent at the highest rate at which nothing is lost.
+    /// True if datagrams are sent at the highest rate without loss, which is measured first.
     pub finds_rate: bool,
-    /// By what movers are compared that take turns.
+    /// Kind of cost by which movers that take turns are compared.
     pub prefer: Prefer,
 }
 
-/// The cost by which movers are compared.
+/// Kind of cost by which movers are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Prefer {
-    /// Time that passes.
+    /// Elapsed time.
     #[default]
     Time,
-    /// Processor time of the flow.
+    /// Processor time of the flow's thread.
     Cpu,
 }
 
@@ -137,72 +143,76 @@ impl FromStr for Prefer {
     }
 }
 
-/// Which way the bytes of a flow go between two ends, and why.
+/// Plan of one part of a flow: the movers to use, their reasons, and the promises about the data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// Where from, as the user said it.
+    /// Text of the source.
     pub source: String,
-    /// Where to.
+    /// Text of the sink.
     pub sink: String,
-    /// Bytes that the source has, where that is known.
+    /// Number of bytes that the source has; `None` if unknown.
     pub source_bytes: Option<u64>,
-    /// The movers that fit, best first; never empty.
+    /// Movers that can move this data, best first; never empty.
     pub movers: Vec<Choice>,
-    /// Those of them that take turns over the first pieces, until it is known which costs least here; empty: the first
-    /// that the kernel goes along with moves everything.
+    /// Movers among [`Plan::movers`] that take turns over the first pieces until the cheapest is known; empty
+    /// if the first one that the kernel accepts moves everything.
     pub races: Vec<Mover>,
-    /// Those that do not.
+    /// Movers that cannot or should not move this data, with the reasons.
     pub others: Vec<Choice>,
-    /// Bytes of a block.
+    /// Block size of the first mover, in bytes.
     pub block: usize,
-    /// Whether holes of the source stay holes.
+    /// True if holes of the source become holes of the sink.
     pub keeps_holes: bool,
-    /// What is promised of the data.
+    /// Promises about the data.
     pub promises: Promises,
 }
 
-/// A mover, and why it is where it is in the plan.
+/// A mover, and the reason for its place in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Choice {
-    /// The mover.
+    /// The mover that the reason is about.
     pub mover: Mover,
-    /// Why it is a good one, or cannot be had.
+    /// Advantage of the mover, or the reason why it is not used.
     pub why: String,
-    /// Bytes of a block.
+    /// Block size of this mover, in bytes.
     pub block: usize,
 }
 
-/// What is promised of the data.
+/// Promises of a plan about the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Promises {
-    /// The sink gets what the source held when it was read.
+    /// True if the sink gets what the source held when it was read.
     pub by_value: bool,
-    /// What comes, comes in order.
+    /// True if the data arrives in order.
     pub ordered: bool,
-    /// Nothing is lost without the flow failing.
+    /// True if any loss of data makes the flow fail.
     pub lossless: bool,
-    /// It is on the device when the flow ends.
+    /// True if the data is durable on the device when the flow succeeds.
     pub durable: bool,
 }
 
-/// Shorter copies that are to be durable go through the page cache: one more pass costs less than setting up.
+/// Smallest durable copy, in bytes, for which bypassing the page cache is worth its setup.
 const DIRECT_BYTES_MIN: u64 = 8 << 20;
-/// From here on a copy may fill the page cache as far as the kernel lets it wait for the device, and past it is another way.
+/// Smallest copy, in bytes, that may reach the kernel's limit of dirty pages, so that `dontcache` may be the
+/// faster mover.
 const DONTCACHE_BYTES_MIN: u64 = 512 << 20;
-/// Shorter flows are over before turns could tell anything.
+/// Smallest copy, in bytes, in which movers take turns; a shorter one ends before turns could tell anything.
 const RACE_BYTES_MIN: u64 = 16 << 20;
-/// As above where movers past the page cache take part, whose turns are long.
+/// Smallest copy, in bytes, in which movers that bypass the page cache take turns, since their turns are
+/// long.
 const RACE_BYTES_MIN_QUEUED: u64 = 512 << 20;
-/// Of the page cache: a source of which more is there is read from there.
+/// Fraction of a source in the page cache, 0 to 1, from which on `direct` reads the source through the page
+/// cache.
 const CACHED_MIN: f64 = 0.5;
 const MIB: usize = 1 << 20;
-/// Blocks may be so small and so large.
+/// Accepted block sizes, in bytes.
 pub const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 512..=4 * MIB;
 
-/// Makes the plan.
+/// Makes the plan of one part of a flow.
 ///
 /// # Errors
-/// That the wishes cannot be fulfilled, or the two ends do not go together.
+/// [`Error::Usage`] if the block size is out of range, a rate is to be found for a sink without datagrams, or
+/// no mover fits the two ends; [`Error::Unfit`] if the forced mover cannot move this data.
 pub fn plan(facts: &Facts, wishes: &Wishes) -> Result<Plan, Error> {
     if let Some(block) = wishes.block
         && !BLOCK_BYTES.contains(&block)
@@ -277,7 +287,7 @@ fn forced(
     Err(Error::Unfit { mover: via, reason: reason.unwrap_or_default() })
 }
 
-/// The movers that come into question between these two, best first, each with what speaks for it.
+/// Returns the movers that are candidates between these two ends, best first, each with its advantage.
 fn ranking(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
     use Mover::*;
     let (source, sink) = (&facts.source, &facts.sink);
@@ -366,9 +376,9 @@ fn between_files(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
     ranked
 }
 
-/// Which of the movers that fit take turns, in the plan's order. All of them promise the same of the data, and leave each
-/// piece where the next one expects it; what is not known beforehand is only which costs least on this machine. Out of
-/// streams `uring` takes no part: what the kernel's threads do for it does not show in the processor time of the flow's own.
+/// Returns the movers that take turns, in the plan's order. All of them keep the same promises and leave both
+/// ends where the next mover continues; only their cost on this machine is unknown. For streams, `uring`
+/// takes no part, since the processor time of its kernel threads does not count as that of the flow's thread.
 fn races(movers: &[Choice], facts: &Facts, wishes: &Wishes) -> Vec<Mover> {
     use Mover::{Buffer, CopyRange, Direct, Dontcache, Splice};
     let (source, sink) = (&facts.source, &facts.sink);
@@ -380,8 +390,8 @@ fn races(movers: &[Choice], facts: &Facts, wishes: &Wishes) -> Vec<Mover> {
     }
     let is_long = size >= RACE_BYTES_MIN_QUEUED;
     let may = |mover: Mover| match mover {
-        // What goes through the page cache is paid for at the end, where turns do not see it.
         _ if is_stream => matches!(mover, Splice | Buffer),
+        // A durable copy through the page cache pays at its end, in fdatasync(2), which no turn measures.
         _ if wishes.sync => matches!(mover, Direct | Dontcache) && is_long,
         Splice | CopyRange | Buffer => true,
         Dontcache => size >= DONTCACHE_BYTES_MIN,
@@ -392,7 +402,7 @@ fn races(movers: &[Choice], facts: &Facts, wishes: &Wishes) -> Vec<Mover> {
     if races.len() > 1 { races } else { Vec::new() }
 }
 
-/// Why `mover` cannot move this flow; none if it can.
+/// Returns the reason why `mover` cannot move this data; `None` if it can.
 fn obstacle(mover: Mover, facts: &Facts, wishes: &Wishes) -> Option<String> {
     let (source, sink) = (&facts.source, &facts.sink);
     let files = source.kind == Kind::File && sink.kind == Kind::File;
@@ -483,14 +493,16 @@ fn direct_obstacle(facts: &Facts) -> Option<String> {
     }
 }
 
-/// Whether `direct` reads a source past the page cache too: not what is in there anyway.
+/// Returns true if `direct` should read a source of `size` bytes past the page cache, which holds
+/// `cached_bytes` bytes of it.
 pub(crate) fn reads_direct(cached_bytes: u64, size: u64) -> bool {
     (cached_bytes as f64) < size as f64 * CACHED_MIN
 }
 
 fn block_for(mover: Mover, facts: &Facts) -> usize {
     match mover {
-        // The kernel's loops are not interrupted oftener than needed, and often enough to be cancelled.
+        // A large block keeps the kernel's own loop running; a limited one lets the flow be cancelled in
+        // between.
         Mover::Reflink => 1 << 30,
         Mover::CopyRange => 16 * MIB,
         Mover::Sendfile if facts.sink.kind.is_storage() => 16 * MIB,
@@ -544,7 +556,7 @@ mod tests {
         plan(facts, wishes).unwrap_or_else(|error| panic!("{error}")).movers[0].mover
     }
 
-    /// What is chosen between which ends, and with which wishes.
+    /// Tests the first mover of the plan for pairs of ends and options.
     #[test]
     fn the_table() {
         let nothing = Wishes::default();
@@ -590,7 +602,7 @@ mod tests {
         }
     }
 
-    /// Who takes turns between which ends, and with which wishes.
+    /// Tests which movers take turns for pairs of ends and options.
     #[test]
     fn the_table_of_races() {
         use Mover::{Buffer, CopyRange, Direct, Dontcache, Splice};

@@ -1,4 +1,4 @@
-//! What became of a flow.
+//! The result of a flow: what was moved, by which mover and at what cost.
 
 use crate::datagram::Accounting;
 use crate::error::Error;
@@ -8,118 +8,119 @@ use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 
-/// What a mover counts.
+/// Counters that a mover updates while it moves data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Bytes that were moved, without holes.
+    /// Bytes moved, without holes.
     pub(crate) bytes: u64,
-    /// Bytes of holes that stayed holes.
+    /// Bytes of holes in the source that are holes in the sink too.
     pub(crate) holes: u64,
-    /// Sends of which the kernel was asked not to copy them.
+    /// Number of sends with MSG_ZEROCOPY.
     pub(crate) zerocopy_sends: u64,
-    /// Of those, the ones that it says it has copied all the same.
+    /// Number of MSG_ZEROCOPY sends whose data the kernel copied nevertheless.
     pub(crate) zerocopy_copied: u64,
 }
 
-/// What became of a flow.
+/// Result of a flow, complete or not.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// Bytes taken from the source, holes included.
+    /// Bytes moved from the source, holes included.
     pub bytes: u64,
-    /// How long it took.
+    /// Duration of the flow, in seconds.
     pub seconds: f64,
-    /// Processor time of this flow's threads, and of the programs that it went through.
+    /// Processor time of the flow's threads and of its `exec:` programs, in seconds.
     pub cpu_seconds: f64,
-    /// The pieces that the flow consisted of: one, and one more for each program and for a way back.
+    /// Pieces of the flow: one, plus one for each `exec:` program, plus one for the reverse direction between
+    /// two sockets.
     pub pieces: Vec<Piece>,
-    /// The hashes of what passed, in the order of their stages.
+    /// Results of the `hash:` stages, in the order of the stages.
     pub hashes: Vec<Hash>,
-    /// What else there is to know.
+    /// Remarks for the user that have no member of their own.
     pub notes: Vec<String>,
-    /// Whether everything has arrived.
+    /// True if all data arrived and the flow succeeded.
     pub whole: bool,
-    /// Where what there is of a file that is not whole is kept.
+    /// Path of the partial file that a failed flow kept; `None` if it kept none.
     pub partial: Option<PathBuf>,
 }
 
-/// What was moved between two ends.
+/// Result of one piece of a flow: the data between two neighbouring ends or programs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Piece {
-    /// Where from.
+    /// Text of the end that the data came from.
     pub source: String,
-    /// Where to.
+    /// Text of the end that the data went to.
     pub sink: String,
-    /// How, in the end.
+    /// Mover that moved the data, or the last one if several did.
     pub mover: Mover,
-    /// Bytes of a block.
+    /// Block size, in bytes.
     pub block: usize,
-    /// Bytes that were moved, without holes.
+    /// Bytes moved, without holes.
     pub bytes: u64,
-    /// Bytes of holes that stayed holes.
+    /// Bytes of holes in the source that are holes in the sink too.
     pub holes: u64,
-    /// How often the processor copied each byte.
+    /// Number of times that the processor copied each byte.
     pub copies: u32,
-    /// Sends of which the kernel was asked not to copy them.
+    /// Number of sends with MSG_ZEROCOPY.
     pub zerocopy_sends: u64,
-    /// Of those, the ones that the kernel says it has copied all the same.
+    /// Number of MSG_ZEROCOPY sends whose data the kernel copied nevertheless.
     pub zerocopy_copied: u64,
-    /// What became of datagrams, at each end that is of them.
+    /// Counters of each end that carries datagrams.
     pub datagrams: Vec<Accounting>,
-    /// What each of the movers has moved that took turns, the one that went on first; empty: there was one from the
-    /// beginning.
+    /// Shares of the movers that took turns, the winner first; empty if no movers took turns.
     pub shares: Vec<Share>,
-    /// The movers that were tried before, and why they did not go on.
+    /// Movers that were tried and gave up, each with its reason.
     pub fallbacks: Vec<Fallback>,
 }
 
-/// Share of a mover that took turns with others.
+/// Share of one mover in a piece whose movers took turns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Share {
     /// The mover.
     pub mover: Mover,
-    /// Bytes that it has moved.
+    /// Bytes moved by this mover.
     pub bytes: u64,
-    /// Its cost in its better turn, in seconds for 10^9 bytes; none: its turns were too short to tell.
+    /// Cost of the mover's cheaper turn, in seconds for 10^9 bytes; `None` if its turns were too short to
+    /// measure.
     pub seconds_per_gb: Option<f64>,
-    /// The cost that was compared.
+    /// Kind of cost that the movers were compared by.
     pub of: Prefer,
-    /// Whether it cost least, or as little as any other, and went on.
+    /// True if this mover won the comparison and moved the rest.
     pub won: bool,
 }
 
-/// A mover that the kernel did not go along with.
+/// A mover that the kernel refused for this flow, so that another one took over.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fallback {
-    /// The mover.
+    /// Mover that gave up.
     pub mover: Mover,
-    /// Why not.
+    /// Reason why it gave up.
     pub why: String,
 }
 
-/// A hash of what passed.
+/// Hash of the data that passed a `hash:` stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hash {
-    /// Which.
+    /// Hash algorithm.
     pub algorithm: HashAlgorithm,
-    /// In hexadecimal digits.
+    /// Hash as lower-case hexadecimal digits.
     pub digits: String,
 }
 
-/// What is told of a flow that has ended, to be written as JSON: the report's members, and beside them why it did not
-/// come to its end.
+/// JSON record of a flow that has ended: the members of its [`Report`], plus a version and the error.
 #[derive(Clone, Debug, Serialize)]
 pub struct Told<'a> {
-    /// Rises when a member changes its meaning or goes; new ones may come.
+    /// Version of the record. It rises when a member is removed or changes its meaning, not when one is
+    /// added.
     pub version: u32,
-    /// What became of it.
+    /// Result of the flow, complete or not.
     #[serde(flatten)]
     pub report: &'a Report,
-    /// Why it did not come to its end.
+    /// Text of the error that ended the flow; `None` if it succeeded.
     pub error: Option<String>,
 }
 
 impl Told<'_> {
-    /// Of what [`crate::Running::wait`] has answered.
+    /// Builds the record from the result of [`crate::Running::wait`].
     pub fn of(outcome: &Result<Report, Failed>) -> Told<'_> {
         let (report, error) = match outcome {
             Ok(report) => (report, None),
@@ -130,23 +131,23 @@ impl Told<'_> {
 }
 
 impl Report {
-    /// Bytes a second.
+    /// Returns the throughput, in bytes a second.
     pub fn rate(&self) -> f64 {
         self.bytes as f64 / self.seconds.max(1e-9)
     }
 
-    /// Processor time for 10^9 bytes; none if nothing was moved.
+    /// Returns the processor time for 10^9 bytes, in seconds; `None` if nothing was moved.
     pub fn cpu_seconds_per_gb(&self) -> Option<f64> {
         (self.bytes > 0).then(|| self.cpu_seconds / (self.bytes as f64 / 1e9))
     }
 }
 
-/// Why a flow did not come to its end, and how far it came.
+/// Error of a flow, with the report of what was done before it.
 #[derive(Debug)]
 pub struct Failed {
-    /// Why.
+    /// Reason of the failure.
     pub error: Error,
-    /// How far.
+    /// Result up to the failure.
     pub report: Box<Report>,
 }
 

@@ -1,6 +1,7 @@
-//! A flow that runs: its ends are opened, each part is moved in a thread, and in the end sinks are committed or marked.
+//! Execution of a flow: opens its ends, moves each part in a thread, then commits the sinks or keeps partial
+//! files.
 //!
-//! Invariant: a sink gets its name when everything of the flow has succeeded, and not before. Called by
+//! Invariant: a sink file gets its name only after the whole flow has succeeded. Called by
 //! [`crate::Flow::start`], in a thread of the flow's own.
 
 use crate::assembly::{self, Assembly};
@@ -23,7 +24,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Instant;
 
-/// Runs a flow from its beginning to its end.
+/// Runs a flow until it has ended; a source that serves many connections runs until it is cancelled.
 pub(crate) fn run(flow: &Flow, plans: &[Plan], control: &Control) -> Result<Report, Failed> {
     match serve::gate(flow, control)? {
         None => one(flow, plans, None, control),
@@ -31,7 +32,8 @@ pub(crate) fn run(flow: &Flow, plans: &[Plan], control: &Control) -> Result<Repo
     }
 }
 
-/// Runs a flow whose source may have been opened already, as a connection.
+/// Runs a flow for one connection or file. `accepted` is the source, if it is a connection that was already
+/// accepted.
 pub(crate) fn one(
     flow: &Flow,
     plans: &[Plan],
@@ -41,7 +43,7 @@ pub(crate) fn one(
     measured(control, |report| whole(flow, plans, accepted, control, report))
 }
 
-/// Does something that a report is to tell of.
+/// Runs `what` and fills its duration, processor time, bytes and success into the report.
 fn measured(
     control: &Control,
     what: impl FnOnce(&mut Report) -> Result<(), Error>,
@@ -94,7 +96,7 @@ fn whole(
         std::iter::once(first).chain(others).collect()
     });
     let mut outcome = verdict(&mut done);
-    // What comes from a program is the part behind the one that goes to it.
+    // Part `n` feeds program `n`, and part `n + 1` reads its output.
     for (program, behind) in programs.iter_mut().zip(&done[1..]) {
         if outcome.is_ok() {
             outcome = program.finish(behind.is_cut, control);
@@ -125,8 +127,10 @@ fn whole(
     outcome
 }
 
+/// Checks that the kernel dropped no plain datagrams.
+///
 /// # Errors
-/// [`Error::Lost`] when the kernel is known to have dropped plain datagrams, unless the user said `lossy`.
+/// [`Error::Lost`] if `dropped` is not 0 and the source is neither `sequenced` nor `lossy`.
 fn nothing_dropped(flow: &Flow, dropped: u64) -> Result<(), Error> {
     match &flow.source {
         Endpoint::Udp(end) if dropped > 0 && !end.sequenced && !end.lossy => Err(Error::Lost(format!(
@@ -137,8 +141,10 @@ fn nothing_dropped(flow: &Flow, dropped: u64) -> Result<(), Error> {
     }
 }
 
+/// Checks that the source gave as many bytes as the user expects.
+///
 /// # Errors
-/// [`Error::Data`] when the source has given more or fewer bytes than the user expects.
+/// [`Error::Data`] if it gave more or fewer.
 fn expected(flow: &Flow, control: &Control) -> Result<(), Error> {
     let (came, source) = (control.moved(), &flow.source);
     match flow.expect_size {
@@ -152,7 +158,8 @@ fn expected(flow: &Flow, control: &Control) -> Result<(), Error> {
     }
 }
 
-/// Passes datagrams on from one end to the other, each as it is. Answers how many the kernel has dropped before.
+/// Relays datagrams from one end to the other without a change. Returns the number of datagrams that the
+/// kernel dropped before they were received.
 fn pass_on(
     part: &Part<'_>,
     plan: &Plan,
@@ -190,7 +197,7 @@ fn pass_on(
     outcome.map(|()| dropped)
 }
 
-/// Commits all sinks, or marks them.
+/// Commits all sinks if the flow succeeded, else keeps what they have as partial files.
 fn conclude(
     outcome: Result<(), Error>,
     sinks: Vec<&mut Sink>,
@@ -198,10 +205,10 @@ fn conclude(
     report: &mut Report,
 ) -> Result<(), Error> {
     match outcome.and_then(|()| control.check()) {
-        // Each of them, whatever becomes of another one.
+        // Every sink is committed, even if the commit of another one fails.
         Ok(()) => sinks.into_iter().map(Sink::commit).fold(Ok(()), Result::and),
         Err(error) => {
-            // A disk that is full does not keep half of what did not fit.
+            // After an error of space no partial file is kept, so that the disk does not stay full.
             let keeps = control.moved() > 0 && !is_of_space(&error);
             let kept: Vec<PathBuf> =
                 if keeps { sinks.into_iter().filter_map(Sink::keep_partial).collect() } else { Vec::new() };
@@ -217,7 +224,7 @@ fn is_of_space(error: &Error) -> bool {
         if of_space.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error())))
 }
 
-/// What the whole has come to: the first failure that is not only a consequence of another one.
+/// Returns the error of the whole flow: the first one that is not a mere cancellation.
 fn verdict(done: &mut [Done<'_>]) -> Result<(), Error> {
     let mut outcome = Ok(());
     for one in done {

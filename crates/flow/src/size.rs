@@ -1,14 +1,17 @@
-//! Sizes and counts as people write and read them.
+//! Sizes and counts in the notation that people write and read.
 //!
-//! Invariant: what [`parse`] accepts is exact; what [`Bytes`] and [`Count`] print is for reading. Called by
-//! the endpoints and stages of a flow, and by the command's flags and tables.
+//! Invariant: [`parse`] returns the exact number that the text says; [`Bytes`] and [`Count`] print rounded or
+//! grouped numbers, for people only. Called by the endpoints and stages of a flow, and by the command's flags
+//! and tables.
 
 use std::fmt;
 
-/// Reads a number of bytes: digits, with K, M or G (1024-based; `KiB` and `KB` are read as K).
+/// Parses a number of bytes: decimal digits, optionally followed by K, M or G (multiples of 1024; `KiB` and
+/// `KB` mean the same as K).
 ///
 /// # Errors
-/// Says what was wrong and what to write instead.
+/// A message with the wrong text and the accepted notation, if the text is not a size or does not fit 64
+/// bits.
 pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, suffix) = text.split_at(digits);
@@ -31,7 +34,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
 
 const REMEDY: &str = "give bytes, or a whole number with K, M or G, as in 4096, 64K or 1M";
 
-/// Bytes in three or four digits and a unit.
+/// A number of bytes that displays as up to four digits and a unit.
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
@@ -42,7 +45,7 @@ impl fmt::Display for Bytes {
         }
         let mut value = self.0 as f64 / 1024.0;
         let mut unit = 0;
-        // What would be rounded to 1024 of a unit is 1 of the next.
+        // A value that would be rounded to 1024 is shown as 1 of the next unit.
         while value >= 1023.95 && unit + 1 < UNITS.len() {
             value /= 1024.0;
             unit += 1;
@@ -52,7 +55,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A count with its thousands apart.
+/// A count that displays with commas between groups of three digits.
 pub struct Count(pub u64);
 
 impl fmt::Display for Count {

@@ -1,7 +1,9 @@
-//! The system calls of flows that rustix has no form of. For clocks and the size of a page it reads the vDSO where the
-//! kernel's auxiliary vector says; a program under valgrind has none there and would be killed.
+//! System calls that rustix does not offer, or does not offer in a form that works everywhere. Clocks and the
+//! page size are read by the C library here, since rustix finds them by the kernel's auxiliary vector, which
+//! a program under valgrind lacks.
 //!
-//! Invariant: each call gets memory of exactly the size that its man page states, alive for the length of the call.
+//! Invariant: each call gets memory of the size that its man page states, valid for the length of the call.
+//! Called by the movers and the ends of a flow.
 
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -9,9 +11,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-/// The kernel's answer as rustix has it.
+/// Converts the return value of a system call to a `Result`.
 fn answer(value: libc::c_long) -> Result<libc::c_long, Errno> {
-    // errno is what the call that was just made has left.
+    // The caller has just made the call, so errno is still that of the call.
     if value < 0 {
         Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
     } else {
@@ -19,45 +21,47 @@ fn answer(value: libc::c_long) -> Result<libc::c_long, Errno> {
     }
 }
 
-/// Bytes of a page.
+/// Returns the size of a page, in bytes.
 pub(crate) fn page_bytes() -> usize {
-    // SAFETY: no memory is passed. The C library always knows it.
+    // SAFETY: sysconf(3) takes no memory, and every Linux system knows the page size.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
-/// Pages of the first `bytes` bytes that are in the page cache (cachestat(2), Linux 6.5).
+/// Returns the number of pages in the page cache among the first `bytes` bytes of `file` (cachestat(2), Linux
+/// 6.5).
 pub(crate) fn cached_pages(file: BorrowedFd<'_>, bytes: u64) -> Result<u64, Errno> {
-    // One number on all architectures, as for all calls since Linux 5.1.
+    // The number is the same on all architectures, as for all system calls since Linux 5.1.
     const SYS_CACHESTAT: libc::c_long = 451;
     let range = [0u64, bytes];
     let mut pages = [0u64; 5];
-    // SAFETY: the kernel reads two words and writes five.
+    // SAFETY: the kernel reads the two words of `range` and writes the five of `pages`, both alive here.
     answer(unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), range.as_ptr(), pages.as_mut_ptr(), 0) })?;
     Ok(pages[0])
 }
 
-/// Whether there is io_uring for this process: whoever may not have it is told so before its wishes are looked at, and
-/// these here (no entries) cannot be.
+/// Checks that this process may use io_uring. The kernel checks the permission first and then refuses a ring
+/// with no entries as invalid, so that EINVAL means yes.
 pub(crate) fn has_io_uring() -> Result<(), Errno> {
-    // struct io_uring_params.
+    // The array has the size of `struct io_uring_params`.
     let mut params = [0u32; 30];
-    // SAFETY: the kernel reads and writes the 120 bytes of `params`.
+    // SAFETY: the kernel reads and writes only the 120 bytes of `params`, which live here.
     match answer(unsafe { libc::syscall(libc::SYS_io_uring_setup, 0, params.as_mut_ptr()) }) {
         Ok(_) | Err(Errno::INVAL) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// What is done about dirty pages of a range (sync_file_range(2)).
+/// Extent to which dirty pages of a range are written back (sync_file_range(2)).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WriteBack {
-    /// The device begins to write them.
+    /// Starts the writeback without waiting for it.
     Begin,
-    /// As `Begin`, and it is waited for.
+    /// Starts the writeback and waits until it has finished.
     Finish,
 }
 
-/// Writes back dirty pages; says nothing of durability.
+/// Writes back the dirty pages of a range. The data is not durable by that: neither metadata nor the device's
+/// cache is flushed.
 pub(crate) fn write_back(
     file: BorrowedFd<'_>,
     offset: u64,
@@ -70,7 +74,7 @@ pub(crate) fn write_back(
             libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER
         }
     };
-    // SAFETY: no memory is passed.
+    // SAFETY: sync_file_range(2) takes numbers only and accesses no memory of this process.
     answer(libc::c_long::from(unsafe {
         libc::sync_file_range(file.as_raw_fd(), offset as libc::off64_t, bytes as libc::off64_t, flags)
     }))
@@ -86,7 +90,8 @@ struct CloneRange {
     sink_offset: u64,
 }
 
-/// Lets `sink` share blocks with `source` (FICLONERANGE, ioctl_ficlonerange(2)). A length of 0: up to the end.
+/// Makes `length` bytes of `sink` at `to` share the blocks of `source` at `from` (FICLONERANGE,
+/// ioctl_ficlonerange(2)). A length of 0 means up to the end of the source.
 pub(crate) fn clone_range(
     source: BorrowedFd<'_>,
     sink: BorrowedFd<'_>,
@@ -100,42 +105,44 @@ pub(crate) fn clone_range(
         source_length: length,
         sink_offset: to,
     };
-    // SAFETY: the kernel reads the structure that this request takes.
+    // SAFETY: the kernel only reads `range`, which has the layout of its structure and lives here.
     answer(libc::c_long::from(unsafe { libc::ioctl(sink.as_raw_fd(), libc::FICLONERANGE, &range) })).map(drop)
 }
 
-/// Bytes that were written to a socket and that its peer's kernel has not acknowledged (SIOCOUTQ).
+/// Returns the number of bytes written to a socket that the peer's kernel has not acknowledged (SIOCOUTQ).
 pub(crate) fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the kernel writes one int.
+    // SAFETY: the kernel writes one int, into `bytes`, which lives here.
     answer(libc::c_long::from(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) }))?;
     Ok(bytes as u32)
 }
 
-/// What the kernel knows of a TCP connection.
+/// State of a TCP connection, as the kernel reports it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TcpInfo {
-    /// Bytes received in order; the end of the peer's stream counts as one.
+    /// Bytes received in order; the end of the peer's stream (FIN) counts as one byte.
     pub(crate) received: u64,
-    /// Timeouts since the peer last acknowledged something new.
+    /// Retransmission timeouts since the peer last acknowledged new data.
     pub(crate) resent: u8,
-    /// Probes for room since the peer last answered.
+    /// Zero-window or keepalive probes since the peer last answered.
     pub(crate) probes: u8,
-    /// Time since the last acknowledgement.
+    /// Time since the last acknowledgement of the peer.
     pub(crate) since_heard: Duration,
 }
 
-/// `struct tcp_info` of linux/tcp.h, as far as it is read here (up to Linux 4.1), in words.
+/// Number of 32-bit words of `struct tcp_info` (linux/tcp.h) that are read here, as of Linux 4.1.
 const TCP_INFO_WORDS: usize = 34;
 
-/// Asks the kernel about a TCP connection (TCP_INFO, tcp(7)).
+/// Reads the state of a TCP connection (TCP_INFO, tcp(7)).
 ///
 /// # Errors
-/// The kernel's, as for a socket that is not of TCP; [`Errno::OPNOTSUPP`] for a kernel that does not tell so much.
+/// The errno of getsockopt(2), as for a socket of another protocol; [`Errno::OPNOTSUPP`] if the kernel
+/// returns fewer words.
 pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> Result<TcpInfo, Errno> {
     let mut words = [0u32; TCP_INFO_WORDS];
     let mut bytes = size_of_val(&words) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `bytes` bytes to the array, and how many into `bytes`.
+    // SAFETY: the kernel writes at most `bytes` bytes to `words`, its exact size, and the written size to
+    // `bytes`.
     answer(libc::c_long::from(unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -148,19 +155,20 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> Result<TcpInfo, Errno> {
     if (bytes as usize) < size_of_val(&words) {
         return Err(Errno::OPNOTSUPP);
     }
-    // The first word is four bytes: state, congestion state, retransmits, probes.
+    // The first word consists of four bytes: state, congestion state, retransmits and probes.
     let [_, _, resent, probes] = words[0].to_ne_bytes();
     let low_and_high = [words[32].to_ne_bytes(), words[33].to_ne_bytes()].concat();
     let received = low_and_high.try_into().map_or(0, u64::from_ne_bytes);
     Ok(TcpInfo { received, resent, probes, since_heard: Duration::from_millis(words[14].into()) })
 }
 
-/// What became of a child, and the processor time that it took; none: it runs (wait4(2)).
+/// Reaps a child if it has ended, and returns its exit status and processor time; `None` if it is still
+/// running (wait4(2)).
 pub(crate) fn reap(child: u32) -> Result<Option<(ExitStatus, Duration)>, Errno> {
     let mut status = 0;
-    // SAFETY: all zeros is one of these structures; the kernel writes an int and one of them.
+    // SAFETY: `rusage` consists of integers only, for which all zeros is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
+    // SAFETY: the kernel writes one int to `status` and one `rusage` to `usage`, both alive here.
     let reaped = unsafe { libc::wait4(child as libc::pid_t, &mut status, libc::WNOHANG, &mut usage) };
     if answer(libc::c_long::from(reaped))? == 0 {
         return Ok(None);
@@ -169,18 +177,19 @@ pub(crate) fn reap(child: u32) -> Result<Option<(ExitStatus, Duration)>, Errno> 
     Ok(Some((ExitStatus::from_raw(status), time(usage.ru_utime) + time(usage.ru_stime))))
 }
 
-/// Processor time that this thread has taken.
+/// Returns the processor time of the calling thread.
 pub(crate) fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec. This clock is always there.
+    // SAFETY: the kernel writes one timespec, into `time`; this clock exists on every Linux system.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The program that is to be started is told by a signal of pipes that nobody reads, as programs are, though
-/// the thread that starts it is not.
+/// Makes the program to be started receive SIGPIPE, as programs expect, although the calling thread blocks
+/// that signal.
 pub(crate) fn with_broken_pipes(command: &mut Command) -> &mut Command {
-    // SAFETY: between fork and exec no more is done than a system call that writes and reads a set of this frame's.
+    // SAFETY: between fork and exec the closure only makes async-signal-safe calls, on a signal set of its
+    // own frame.
     unsafe {
         command.pre_exec(|| {
             let mut set = std::mem::zeroed();
@@ -192,9 +201,11 @@ pub(crate) fn with_broken_pipes(command: &mut Command) -> &mut Command {
     }
 }
 
-/// A pipe that nobody reads is told to this thread as an error, and not to the process as a signal.
+/// Blocks SIGPIPE in the calling thread, so that a write to a pipe without a reader returns EPIPE instead of
+/// a signal to the process.
 pub(crate) fn mask_broken_pipe() {
-    // SAFETY: both calls write and read a set of this frame's; SIGPIPE is a signal.
+    // SAFETY: all calls access only `set` of this frame, for which all zeros is a valid value, and SIGPIPE is
+    // a valid signal.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
