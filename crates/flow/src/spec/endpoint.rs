@@ -1,4 +1,4 @@
-//! One end of a flow.
+//! Endpoints: the text form and the value of one end of a flow.
 
 use super::mac::Neighbour;
 use super::words::{Escaped, Words, byte_pieces, flag, number, option};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// One end of a flow: where data comes from, or where it goes.
+/// One end of a flow: the place that data is read from or written to.
 ///
 /// ```
 /// use bywash_flow::Endpoint;
@@ -23,166 +23,169 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Endpoint {
-    /// `file:PATH`, or a path alone: a file, a pipe with a name, a device.
+    /// `file:PATH`, or a path alone: a regular file, a FIFO or a device.
     File(File),
-    /// `raw:DEVICE`: a block device, of its offset and length.
+    /// `raw:DEVICE`: a block device, or a range of one.
     Raw {
-        /// The device's path.
+        /// Path of the block device.
         path: PathBuf,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// So many bytes, and not all up to the end.
+        /// Length in bytes; `None` for the rest of the device.
         length: Option<u64>,
     },
     /// `-`: standard input or output.
     Standard,
-    /// `null:`: nowhere.
+    /// `null:`: a sink that discards the data.
     Null,
-    /// `zero:`: zeros without end.
+    /// `zero:`: an endless source of zeros.
     Zero,
-    /// `random:`: random bytes without end; the same ones for the same seed.
+    /// `random:`: an endless source of random bytes, the same ones for the same seed.
     Random {
-        /// The seed, if it is not to be a new one each time.
+        /// Seed of the generator; `None` for a new random one each time.
         seed: Option<u64>,
     },
-    /// `mem:NAME`, `mem-listen:NAME`: a path of containers to another program.
+    /// `mem:NAME`, `mem-listen:NAME`: a path of containers to another process.
     Memory(Unix),
-    /// `unix:PATH`, `unix-listen:PATH`: a stream socket on this machine.
+    /// `unix:PATH`, `unix-listen:PATH`: a Unix stream socket.
     Unix(Unix),
-    /// `tcp:HOST:PORT`, `tcp-listen:ADDRESS:PORT`.
+    /// `tcp:HOST:PORT`, `tcp-listen:ADDRESS:PORT`: a TCP connection.
     Tcp(Tcp),
-    /// `udp:HOST:PORT`, `udp-listen:ADDRESS:PORT`.
+    /// `udp:HOST:PORT`, `udp-listen:ADDRESS:PORT`: UDP datagrams, or a QUIC stream if `reliable`.
     Udp(Udp),
-    /// `eth:IFACE,to=MAC|IP,port=N`, `eth-listen:IFACE,port=N`.
+    /// `eth:IFACE,to=MAC|IP,port=N`, `eth-listen:IFACE,port=N`: Ethernet frames.
     Ethernet(Ethernet),
 }
 
-/// A file, and what is done with it.
+/// A file as an end of a flow, with its options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct File {
-    /// Its name.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Source: the first byte. Sink: where the data goes in a file that stays what it is elsewhere.
+    /// Source: offset of the first byte. Sink: offset at which the data is written into an existing file,
+    /// whose other bytes stay.
     pub offset: Option<u64>,
-    /// Source: so many bytes, and not all up to the end.
+    /// Source: number of bytes to read; `None` for all up to the end.
     pub length: Option<u64>,
-    /// Sink: behind what is there.
+    /// Sink: true if the data is appended to the file.
     pub append: bool,
-    /// Sink: into the file that is there, from its beginning, in place of a new one that takes its name at the end.
+    /// Sink: true if an existing file is overwritten from its beginning, instead of being replaced by a new
+    /// file at the end of the flow.
     pub in_place: bool,
-    /// Sink: only if there is no such file yet.
+    /// Sink: true if the flow fails when the file exists already.
     pub exclusive: bool,
-    /// Sink: holes of the source are written as zeros.
+    /// Sink: true if holes of the source are written as zeros.
     pub dense: bool,
-    /// The page cache does not fill with what is moved.
+    /// True if the data is dropped from the page cache while it is moved.
     pub nocache: bool,
-    /// Sink: permissions of a new file, in place of the source's.
+    /// Sink: permissions of a new file; `None` for those of the source.
     pub mode: Option<u32>,
 }
 
-/// Who waits to be connected, and who connects.
+/// Side that opens a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listening {
-    /// This end connects.
+    /// This end connects to a listener.
     #[default]
     Connects,
-    /// This end waits for one that connects.
+    /// This end listens for one connection.
     Waits,
-    /// This end waits for ever new ones, each of which gets a flow of its own.
+    /// This end listens for any number of connections, each of which gets a flow of its own (`fork`).
     Serves,
 }
 
-/// A socket with a name in the file system.
+/// A socket with a name in the file system, or a path of containers behind one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unix {
-    /// The name.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// Who connects.
+    /// Side that connects.
     pub listening: Listening,
-    /// Stream socket: frames and an end mark, which both ends must say.
+    /// Stream socket: true if the data travels in frames with an end mark. Both ends must say the same.
     pub whole: bool,
-    /// Path of containers: the peer ships no end mark, and its closing is the end.
+    /// Path of containers: true if the sender marks the end by closing the path, not by an empty container.
     pub plain: bool,
-    /// Most connections at a time of an end that serves.
+    /// Greatest number of connections at a time of an end that serves; `None` for a default.
     pub max: Option<u32>,
 }
 
-/// A TCP connection.
+/// A TCP connection as an end of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tcp {
-    /// Name or address; empty where one listens at all of the machine's.
+    /// Host name or address; empty for a listener at all addresses of this machine.
     pub host: String,
-    /// Port.
+    /// Port number; 0 lets the kernel choose the port of a listener.
     pub port: u16,
-    /// Who connects.
+    /// Side that connects.
     pub listening: Listening,
-    /// Frames and an end mark, which both ends must say.
+    /// True if the data travels in frames with an end mark. Both ends must say the same.
     pub whole: bool,
-    /// Time without a sign of life after which the peer counts as dead.
+    /// Time without a sign of life after which the peer counts as dead, 3 s at least; `None` for a default.
     pub timeout: Option<Duration>,
-    /// Most connections at a time of an end that serves.
+    /// Greatest number of connections at a time of an end that serves; `None` for a default.
     pub max: Option<u32>,
 }
 
-/// UDP datagrams.
+/// UDP datagrams as an end of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Udp {
-    /// Name or address; empty where one receives at all of the machine's.
+    /// Host name or address; empty for a receiver at all addresses of this machine.
     pub host: String,
-    /// Port.
+    /// UDP port number.
     pub port: u16,
-    /// Whether this is the end that others send to.
+    /// True for the end that receives.
     pub listen: bool,
-    /// Bytes of a datagram.
+    /// Payload of a datagram, in bytes; `None` for a default.
     pub size: Option<u32>,
-    /// Silence that ends the flow; zero: none does.
+    /// Silence after which a plain receiver ends the flow and a sequenced one fails; zero for never; `None`
+    /// for the default of the kind.
     pub idle: Option<Duration>,
-    /// Plain: datagrams that the kernel is known to have dropped are no failure.
+    /// Plain receiver: true if datagrams that the kernel dropped do not make the flow fail.
     pub lossy: bool,
-    /// With numbers, so that what is lost is known.
+    /// True if the datagrams carry sequence numbers, so that loss is detected.
     pub sequenced: bool,
-    /// Over QUIC: nothing is lost.
+    /// True for a QUIC stream, which loses nothing.
     pub reliable: bool,
-    /// Reliable: the fingerprint of the peer's certificate.
+    /// Reliable: SHA-256 fingerprint of the peer's certificate, 64 lower-case hexadecimal digits.
     pub pin: Option<String>,
-    /// Reliable: whoever the peer is.
+    /// Reliable: true if any peer is accepted, without a check of its certificate.
     pub insecure: bool,
-    /// Reliable: where this end's certificate is kept.
+    /// Reliable: path at which this end keeps its certificate.
     pub identity: Option<PathBuf>,
-    /// Reliable: how long the peer may be silent.
+    /// Reliable: greatest time that the peer may be silent; `None` for a default.
     pub timeout: Option<Duration>,
-    /// Reliable: how a sender finds out how much the network takes.
+    /// Reliable: congestion control of the sender.
     pub congestion: Congestion,
 }
 
-/// How a sender finds out how much the network takes.
+/// Congestion control of a QUIC sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
-    /// `cubic`: by what is lost: for networks that lose nothing as long as they are not full.
+    /// `cubic`: reacts to loss; for networks that lose packets only when they are full.
     #[default]
     Cubic,
-    /// `bbr`: by the rate that arrives: for networks that lose packets whatever is sent, as radio does.
+    /// `bbr`: measures the rate that arrives; for networks that lose packets at any rate, such as radio.
     Bbr,
 }
 
-/// Ethernet frames of type 0x0A0A.
+/// Ethernet frames of type 0x0A0A as an end of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ethernet {
-    /// The interface.
+    /// Name of the network interface.
     pub interface: String,
-    /// Which of the flows between two machines.
+    /// Number that tells apart several flows between two machines.
     pub port: u16,
-    /// Whether this is the end that others send to.
+    /// True for the end that receives.
     pub listen: bool,
-    /// The other machine: where to send, or from whom alone to receive.
+    /// Machine to send to, or the only one to receive from; `None` for a receiver that accepts any.
     pub peer: Option<Neighbour>,
-    /// Bytes of a frame's payload.
+    /// Payload of a frame, in bytes; `None` for a default.
     pub size: Option<u32>,
-    /// Silence that ends the flow; zero: none does.
+    /// Silence that ends the flow; zero for never; `None` for a default.
     pub idle: Option<Duration>,
 }
 
-/// All kinds, as an error lists them.
+/// List of all kinds of endpoints, for error messages.
 const KINDS: &str = "file:, raw:, -, null:, zero:, random:, mem:, mem-listen:, unix:, unix-listen:, tcp:, tcp-listen:, \
                      udp:, udp-listen:, eth:, eth-listen:";
 
@@ -217,12 +220,12 @@ impl FromStr for Endpoint {
     }
 }
 
-/// Splits a text into its kind and what follows the colon; none: it is a path alone.
+/// Splits a text at the colon behind its kind; `None` if the text is a path alone.
 fn split_kind(text: &str) -> Option<(&str, &str)> {
     text.split_once(':').filter(|(kind, _)| !kind.contains(['/', ',', '.']))
 }
 
-/// Reads a word of the command line, whose path need not be UTF-8.
+/// Parses an argument of the command line, whose path need not be UTF-8.
 impl TryFrom<&OsStr> for Endpoint {
     type Error = Error;
 
@@ -239,7 +242,7 @@ impl TryFrom<&OsStr> for Endpoint {
             | Endpoint::Unix(Unix { path, .. }) => path,
             _ => return Err(Error::Usage(format!("'{lossy}': only paths may be other than UTF-8"))),
         };
-        // A kind that is known is ASCII, and as long in bytes as in the text.
+        // All known kinds are ASCII, so a kind is as long in bytes as in the text.
         *path = match split_kind(&lossy) {
             Some((kind, _)) => {
                 let rest = &word.as_bytes()[kind.len() + 1..];
@@ -251,7 +254,7 @@ impl TryFrom<&OsStr> for Endpoint {
     }
 }
 
-/// A path alone: all of the text.
+/// Parses a path without a kind, which takes the whole text.
 fn bare(text: &str) -> Result<Endpoint, Error> {
     match text {
         "" => Err(Error::Usage("an endpoint is empty: name a file, or one of ".to_owned() + KINDS)),
@@ -334,7 +337,7 @@ fn listening(words: &mut Words<'_>, listen: bool) -> Result<Listening, Error> {
     })
 }
 
-/// `max=N` of an end that serves.
+/// Parses `max=N`, which only an end that serves may have.
 fn connections(words: &mut Words<'_>, listening: Listening) -> Result<Option<u32>, Error> {
     if listening == Listening::Connects {
         return Ok(None);
@@ -346,7 +349,7 @@ fn connections(words: &mut Words<'_>, listening: Listening) -> Result<Option<u32
     }
 }
 
-/// `HOST:PORT`, where an address of IPv6 is in brackets.
+/// Splits `HOST:PORT`; an IPv6 address must be in brackets, and a listener may leave the host out.
 fn host_and_port(words: &Words<'_>, listen: bool) -> Result<(String, u16), Error> {
     let example = if listen {
         "ADDRESS:PORT, as in 127.0.0.1:9000, [::1]:9000 or :9000"
@@ -369,7 +372,7 @@ fn host_and_port(words: &Words<'_>, listen: bool) -> Result<(String, u16), Error
     }
 }
 
-/// Shortest time for three probes of the kernel's, which counts them in seconds.
+/// Smallest timeout of a TCP peer, since the kernel counts its three keepalive probes in whole seconds.
 const TCP_TIMEOUT_MIN: Duration = Duration::from_secs(3);
 
 fn tcp(words: &mut Words<'_>, listen: bool) -> Result<Tcp, Error> {
@@ -386,7 +389,7 @@ fn tcp(words: &mut Words<'_>, listen: bool) -> Result<Tcp, Error> {
     }
 }
 
-/// Those behind `reliable` are for what is reliable alone.
+/// Options of `udp:`; those after `reliable` may be given only together with it.
 const UDP_OPTIONS: [&str; 10] = [
     "size",
     "idle",
@@ -507,7 +510,7 @@ impl fmt::Display for Endpoint {
 }
 
 impl File {
-    /// A piece of a block device, which is opened like a file.
+    /// Creates the description of a range of a block device, which is opened like a file.
     pub(crate) fn of_device(path: &Path, offset: u64, length: Option<u64>) -> File {
         File { path: path.into(), offset: Some(offset), length, ..File::default() }
     }
@@ -543,7 +546,7 @@ impl Listening {
     }
 }
 
-/// A host as it stands in front of a port.
+/// A host that displays in the form that precedes a port: an IPv6 address in brackets.
 struct Host<'a>(&'a str);
 
 impl fmt::Display for Host<'_> {
@@ -563,7 +566,7 @@ impl fmt::Display for Tcp {
 }
 
 impl Udp {
-    /// Host and port as one text.
+    /// Returns host and port as one text; an empty host becomes `::`.
     pub(crate) fn address(&self) -> String {
         let host = if self.host.is_empty() { "::" } else { &self.host };
         format!("{}:{}", Host(host), self.port)

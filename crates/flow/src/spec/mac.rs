@@ -1,10 +1,10 @@
-//! Ethernet addresses, and neighbours that have them.
+//! Ethernet addresses, and machines that are named by one.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-/// An Ethernet address.
+/// An Ethernet (MAC) address: six bytes in the order of transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mac(pub [u8; 6]);
 
@@ -36,12 +36,12 @@ impl fmt::Display for Mac {
     }
 }
 
-/// Another machine on the same Ethernet.
+/// Another machine on the same Ethernet, as the user names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbour {
-    /// Its Ethernet address.
+    /// Ethernet address of the machine.
     Mac(Mac),
-    /// Its address of IPv4, by which the kernel's table of neighbours knows the Ethernet address.
+    /// IPv4 address of the machine, whose Ethernet address is in the kernel's neighbour table.
     Address(Ipv4Addr),
 }
 

@@ -1,9 +1,9 @@
-//! What the user says: endpoints and stages as text, as in `file:/var/log/x,offset=4K` or `hash:sha256`.
+//! Endpoints and stages as the user writes them, such as `file:/var/log/x,offset=4K` or `hash:sha256`.
 //!
-//! A text is `KIND:ADDRESS,OPTION,OPTION=VALUE`; a backslash takes the meaning from the character behind it, so that
-//! an address may have commas. A text without a kind is a path. Invariant: what can be read can be written
-//! ([`std::fmt::Display`]) and read again as the same; a word that is not known is an error that names those that are.
-//! Called by the command, the C and the Python library, and the planner.
+//! The syntax is `KIND:ADDRESS,OPTION,OPTION=VALUE`. A backslash removes the meaning of the character behind
+//! it, so that an address may contain commas. A text without a kind is a path. Invariant: every value can be
+//! displayed ([`std::fmt::Display`]) and parsed again to an equal value; an unknown word is an error that
+//! lists the known ones. Called by the command, the C and Python libraries, and the planner.
 
 mod endpoint;
 mod mac;

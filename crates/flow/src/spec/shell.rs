@@ -1,9 +1,9 @@
-//! Words as a shell takes them, for commands in messages.
+//! Shell quoting, for commands in messages to the user.
 
 use std::borrow::Cow;
 use std::path::Path;
 
-/// Quotes a word where a shell would not take it as it is.
+/// Quotes a word for the shell, if it needs quotes.
 pub fn quoted(word: &str) -> Cow<'_, str> {
     let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+:,=@%".contains(letter);
     match !word.is_empty() && word.chars().all(is_plain) {
@@ -12,7 +12,8 @@ pub fn quoted(word: &str) -> Cow<'_, str> {
     }
 }
 
-/// Quotes a path for commands that would take a leading dash for an option. Bytes that are not UTF-8 are replaced.
+/// Quotes a path for a shell command, and protects a leading dash from being taken for an option. Bytes that
+/// are not UTF-8 are replaced.
 pub fn quoted_path(path: &Path) -> String {
     let text = path.to_string_lossy();
     let prefix = if text.starts_with('-') { "./" } else { "" };

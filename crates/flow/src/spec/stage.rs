@@ -1,4 +1,4 @@
-//! What is done with data on its way.
+//! Stages: the text form and the value of an operation on data in a flow.
 
 use super::endpoint::Endpoint;
 use super::words::{Words, number, option};
@@ -10,43 +10,44 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
 
-/// What is done with data on its way.
+/// An operation on the data of a flow between its source and its sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
-    /// `hash:ALGORITHM`: a hash of what passes, told at the end; with `expect=HEX` the flow fails if it is another.
+    /// `hash:ALGORITHM`: computes a hash for the report; with `expect=HEX` the flow fails if the hash
+    /// differs.
     Hash {
-        /// Which.
+        /// Hash algorithm.
         algorithm: HashAlgorithm,
-        /// What it must be, in hexadecimal digits.
+        /// Expected hash, in lower-case hexadecimal digits; `None` for any.
         expect: Option<String>,
     },
-    /// `tee:ENDPOINT`: what passes goes there too.
+    /// `tee:ENDPOINT`: copies the data to another sink too.
     Tee(Endpoint),
-    /// `limit:SIZE`: no more than so many bytes pass; then the flow is at its end.
+    /// `limit:SIZE`: ends the flow after this number of bytes.
     Limit(u64),
-    /// `rate:SIZE`: no more than so many bytes a second pass.
+    /// `rate:SIZE`: limits the flow to this number of bytes a second.
     Rate(u64),
-    /// `compress:zstd`.
+    /// `compress:zstd`: compresses the data.
     Compress {
-        /// 1 (fast) to 19 (small).
+        /// Level of compression, 1 (fastest) to 19 (smallest).
         level: i32,
     },
-    /// `decompress:`
+    /// `decompress:`: decompresses Zstandard data.
     Decompress,
-    /// `exec:COMMAND`: what passes goes through a program, as a line of the shell.
+    /// `exec:COMMAND`: pipes the data through a program, which the shell runs.
     Exec(String),
 }
 
-/// A hash that a flow can tell.
+/// Algorithm of a `hash:` stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HashAlgorithm {
-    /// SHA-256, as sha256sum has it.
+    /// SHA-256, as sha256sum(1) computes it.
     Sha256,
-    /// SHA-512, as sha512sum has it.
+    /// SHA-512, as sha512sum(1) computes it.
     Sha512,
-    /// BLAKE3, as b3sum has it: several times as fast.
+    /// BLAKE3, as b3sum computes it; several times as fast as the others.
     Blake3,
 }
 
@@ -55,7 +56,7 @@ const ALGORITHMS: [(&str, HashAlgorithm, usize); 3] = [
     ("sha512", HashAlgorithm::Sha512, 128),
     ("blake3", HashAlgorithm::Blake3, 64),
 ];
-/// Of zstd(1).
+/// Default level of compression, that of zstd(1).
 const LEVEL: i32 = 3;
 const LEVEL_MAX: i32 = 19;
 const STAGES: &str =
@@ -87,7 +88,7 @@ impl FromStr for Stage {
         let mut words = Words::cut(text, rest);
         match kind {
             "hash" => hash(&mut words),
-            // What follows is an endpoint, options and all.
+            // The rest of the text is an endpoint with options of its own.
             "tee" => rest.parse().map(Stage::Tee),
             "limit" => bytes(&words).map(Stage::Limit),
             "rate" => bytes(&words).map(Stage::Rate),
@@ -96,7 +97,7 @@ impl FromStr for Stage {
             "decompress" => {
                 Err(words.wrong("only zstd can be decompressed: write decompress: or decompress:zstd"))
             }
-            // A command may have commas.
+            // The rest of the text is one command, commas included.
             "exec" if rest.trim().is_empty() => Err(words.wrong("a command is missing behind the colon")),
             "exec" => Ok(Stage::Exec(rest.to_owned())),
             _ => Err(words.wrong(format!("there is no stage of the kind '{kind}'; there are {STAGES}"))),
@@ -104,7 +105,7 @@ impl FromStr for Stage {
     }
 }
 
-/// Reads a word of the command line, where the path of `tee:` need not be UTF-8.
+/// Parses an argument of the command line; the path of `tee:` need not be UTF-8.
 impl TryFrom<&OsStr> for Stage {
     type Error = Error;
 

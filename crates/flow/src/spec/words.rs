@@ -1,4 +1,4 @@
-//! The words of one endpoint or stage: a kind, an address, options.
+//! Parser and printer for the words of an endpoint or stage: a kind, an address, options.
 
 use crate::Error;
 use crate::size;
@@ -6,16 +6,16 @@ use std::fmt::{self, Display, Write};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A text in its parts.
+/// An endpoint or stage, split into its address and options.
 pub(super) struct Words<'a> {
     text: &'a str,
-    /// What is in front of the first comma, without backslashes.
+    /// Text in front of the first comma, unescaped.
     pub(super) address: String,
     options: Vec<(String, Option<String>)>,
 }
 
 impl<'a> Words<'a> {
-    /// Cuts what follows the kind of `text`.
+    /// Splits `rest`, the part of `text` behind its kind.
     pub(super) fn cut(text: &'a str, rest: &str) -> Words<'a> {
         let mut parts = pieces(rest).into_iter();
         let address = parts.next().unwrap_or_default();
@@ -26,12 +26,15 @@ impl<'a> Words<'a> {
         Words { text, address, options: options.collect() }
     }
 
-    /// An error about this text.
+    /// Creates an [`Error::Usage`] that quotes the whole text.
     pub(super) fn wrong(&self, what: impl Display) -> Error {
         Error::Usage(format!("'{}': {what}", self.text))
     }
 
-    /// Whether `name` is there.
+    /// Takes the option `name`, which has no value. Returns true if it was given.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the option has a value.
     pub(super) fn flag(&mut self, name: &str) -> Result<bool, Error> {
         match self.take(name) {
             None => Ok(false),
@@ -40,7 +43,10 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The value of `name`, as `read` understands it.
+    /// Takes the option `name` and parses its value with `read`. Returns `None` if the option was not given.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the value is missing or `read` refuses it.
     pub(super) fn value<T>(
         &mut self,
         name: &str,
@@ -55,12 +61,12 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The size `name`.
+    /// Takes the option `name`, whose value is a size in bytes. Errors are those of [`Words::value`].
     pub(super) fn size(&mut self, name: &str) -> Result<Option<u64>, Error> {
         self.value(name, size::parse)
     }
 
-    /// The time `name`, in seconds.
+    /// Takes the option `name`, whose value is a time in seconds. Errors are those of [`Words::value`].
     pub(super) fn seconds(&mut self, name: &str) -> Result<Option<Duration>, Error> {
         self.value(name, |text| {
             text.parse::<f64>()
@@ -70,8 +76,10 @@ impl<'a> Words<'a> {
         })
     }
 
+    /// Checks that every option given has been taken. `known` lists the possible options, for the message.
+    ///
     /// # Errors
-    /// That there is an option that nobody has asked for. `known`: those that may be there.
+    /// [`Error::Usage`] if an option is left: an unknown one, or the second one of a name.
     pub(super) fn nothing_more(&self, known: &[&str]) -> Result<(), Error> {
         let Some((name, _)) = self.options.first() else { return Ok(()) };
         Err(self.wrong(match known {
@@ -88,13 +96,13 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Cuts at commas that have no backslash in front of them, and takes the backslashes away.
+/// Splits a text at its commas, except escaped ones, and removes the backslashes.
 fn pieces(text: &str) -> Vec<String> {
-    // Cuts are at ASCII, and so every piece is UTF-8.
+    // The splits are at ASCII bytes, so every piece is still UTF-8.
     byte_pieces(text.as_bytes()).iter().map(|piece| String::from_utf8_lossy(piece).into_owned()).collect()
 }
 
-/// Cuts a text of any bytes as [`Words::cut`] does. There is one piece at the least.
+/// Splits any bytes like [`Words::cut`]. Returns at least one piece.
 pub(super) fn byte_pieces(text: &[u8]) -> Vec<Vec<u8>> {
     let mut pieces = vec![Vec::new()];
     let mut bytes = text.iter().copied();
@@ -109,7 +117,7 @@ pub(super) fn byte_pieces(text: &[u8]) -> Vec<Vec<u8>> {
     pieces
 }
 
-/// Text as an address, with a backslash in front of what would end it.
+/// Text that displays with a backslash in front of each comma and backslash, as an address needs it.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl Display for Escaped<'_> {
@@ -124,7 +132,7 @@ impl Display for Escaped<'_> {
     }
 }
 
-/// Writes `,NAME=VALUE` if there is one.
+/// Writes `,NAME=VALUE` if there is a value.
 pub(super) fn option(out: &mut fmt::Formatter<'_>, name: &str, value: Option<impl Display>) -> fmt::Result {
     match value {
         Some(value) => write!(out, ",{name}={}", Escaped(&value.to_string())),
@@ -132,12 +140,12 @@ pub(super) fn option(out: &mut fmt::Formatter<'_>, name: &str, value: Option<imp
     }
 }
 
-/// Writes `,NAME` if it is so.
+/// Writes `,NAME` if `is` is true.
 pub(super) fn flag(out: &mut fmt::Formatter<'_>, name: &str, is: bool) -> fmt::Result {
     if is { write!(out, ",{name}") } else { Ok(()) }
 }
 
-/// Reads a number, for [`Words::value`].
+/// Parses a number, as a reader for [`Words::value`].
 pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("'{text}' is not a number that fits"))
 }

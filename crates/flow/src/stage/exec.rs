@@ -1,7 +1,8 @@
-//! `exec:`: what passes goes through a program.
+//! `exec:`: pipes the data through a program.
 //!
-//! It cuts a flow in two: what comes before goes into the program's standard input, what the program prints goes on.
-//! Each half has a plan and a thread of its own.
+//! An `exec:` stage splits a flow into two parts. The first part writes to the program's standard input, the
+//! second part reads its standard output. Each part has a plan and a thread of its own. Called by
+//! [`crate::assembly`] and [`crate::run`].
 
 use crate::control::Control;
 use crate::error::Error;
@@ -12,45 +13,52 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A program that data goes through.
+/// A running program that data is piped through.
 pub(crate) struct Program {
     command: String,
     child: Child,
-    /// Set when it has been waited for: the processor time that it took.
+    /// Processor time of the program; `None` until it has been reaped.
     time: Option<Duration>,
 }
 
-/// So often it is looked at whether it has ended.
+/// Interval between checks whether the program has ended.
 const LOOK: Duration = Duration::from_millis(5);
-/// A program that is told to end has so long before it is made to.
+/// Time between SIGTERM and SIGKILL for a program that has to end.
 const GRACE: Duration = Duration::from_secs(2);
 
 impl Program {
-    /// Starts it; answers also where its input goes, and where its output comes from.
+    /// Starts `command` in a shell. Returns the program, the pipe to its standard input and the pipe from its
+    /// standard output.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a pipe cannot be created or the shell cannot be started.
     pub(crate) fn start(command: &str) -> Result<(Program, OwnedFd, OwnedFd), Error> {
         let failed = |error: std::io::Error| Error::io(format!("start '{command}'"), error);
         let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()));
         let (stdin, feed) = pipe()?;
         let (result, stdout) = pipe()?;
         for ours in [&feed, &result] {
-            // The program's ends wait as usual: these flags are of ours alone.
+            // Only this process's ends become non-blocking; the program's ends have flags of their own.
             rustix::io::ioctl_fionbio(ours, true).map_err(|error| failed(error.into()))?;
         }
         let child = sys::with_broken_pipes(&mut Command::new("/bin/sh"))
             .args(["-c", command])
             .stdin(Stdio::from(stdin))
             .stdout(Stdio::from(stdout))
-            // In a group of its own: Ctrl-C ends the flow, which ends the program, in that order.
+            // The program gets a process group of its own, so that Ctrl-C ends the flow, which then ends the
+            // program.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
         Ok((Program { command: command.into(), child, time: None }, feed, result))
     }
 
-    /// Waits until it has ended. Where it was cut short, since no more was wanted, how it ended is its own affair.
+    /// Waits until the program has ended. If `is_cut`, its output was not read to the end, and its exit
+    /// status is ignored.
     ///
     /// # Errors
-    /// That it has failed.
+    /// [`Error::Program`] if the program failed and not `is_cut`; [`Error::Cancelled`] if the flow is
+    /// cancelled; [`Error::Io`] if wait4(2) or poll(2) fails.
     pub(crate) fn finish(&mut self, is_cut: bool, control: &Control) -> Result<(), Error> {
         let status = loop {
             match sys::reap(self.child.id()) {
@@ -78,7 +86,7 @@ impl Program {
 }
 
 impl Program {
-    /// The processor time that it took, once it has ended.
+    /// Returns the program's processor time; zero until it has been reaped.
     pub(crate) fn time(&self) -> Duration {
         self.time.unwrap_or_default()
     }
@@ -90,7 +98,8 @@ impl Drop for Program {
         if self.time.is_some() || matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
-        // It and what it has started, unless that has gone to a group of its own.
+        // The signal reaches the program and its descendants, except those that moved to another process
+        // group.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
         let end = Instant::now() + GRACE;
         while Instant::now() < end {

@@ -1,4 +1,4 @@
-//! `hash:`: a hash of what passes.
+//! `hash:`: computes a hash of the data that passes.
 
 use super::{Filter, Next, Passed};
 use crate::control::Control;
@@ -13,7 +13,7 @@ enum State {
     Blake3(Box<blake3::Hasher>),
 }
 
-/// A hash of what passes.
+/// Stage that computes a hash, and compares it with an expected one.
 pub(crate) struct Hashing {
     algorithm: HashAlgorithm,
     state: State,

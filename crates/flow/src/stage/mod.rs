@@ -1,7 +1,7 @@
-//! What is done with data on its way, block by block.
+//! Stages at work: operations on the data of a flow, block by block.
 //!
-//! Invariant: a stage gives everything that it is given to the next one, in order, but for what it is there to change.
-//! Called by the mover `buffer`.
+//! Invariant: a stage passes everything on, in order, except for the change that is its purpose. Called by
+//! the mover `buffer`.
 
 mod exec;
 mod hash;
@@ -19,40 +19,48 @@ pub(crate) use hash::Hashing;
 pub(crate) use tee::Teeing;
 pub(crate) use zstd::{Compressing, Decompressing};
 
-/// Whether more may come.
+/// Answer of a stage or sink to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passed {
-    /// Yes.
+    /// More data can be used.
     OnMore,
-    /// No: what comes would be thrown away.
+    /// Further data would be discarded, so the caller may stop.
     Enough,
 }
 
-/// Where a stage puts what comes out of it.
+/// Callback that takes the output of a stage.
 pub(crate) type Next<'a> = dyn FnMut(&[u8]) -> Result<Passed, Error> + 'a;
 
-/// One stage.
+/// A stage at work.
 pub(crate) trait Filter: Send {
-    /// Takes a block, and gives to `next` what comes of it.
+    /// Processes a block and calls `next` with the output.
+    ///
+    /// # Errors
+    /// Those of `next`; [`Error::Data`] if the block is invalid for this stage; [`Error::Cancelled`] if the
+    /// flow is cancelled; [`Error::Io`] if a sink or library of the stage fails.
     fn pass(&mut self, block: &[u8], control: &Control, next: &mut Next<'_>) -> Result<Passed, Error>;
 
-    /// No more comes: gives to `next` what is left.
+    /// Ends the data and calls `next` with the remaining output.
+    ///
+    /// # Errors
+    /// Those of `next`; [`Error::Data`] if the data as a whole is invalid; [`Error::Io`] if a library of the
+    /// stage fails.
     fn finish(&mut self, _: &Control, _: &mut Next<'_>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// A hash, if it has made one.
+    /// Returns the hash of the data, if the stage computes one and the data has ended.
     fn hash(&self) -> Option<Hash> {
         None
     }
 
-    /// Another sink that it feeds.
+    /// Returns the sink that the stage writes to, if it has one.
     fn sink(&mut self) -> Option<&mut Sink> {
         None
     }
 }
 
-/// Stages one behind the other.
+/// Stages in the order in which the data passes them.
 #[derive(Default)]
 pub(crate) struct Chain(pub(crate) Vec<Box<dyn Filter>>);
 
@@ -62,6 +70,9 @@ impl Chain {
     }
 
     /// Sends a block through all stages into `sink`.
+    ///
+    /// # Errors
+    /// Those of [`Filter::pass`] and [`Output::put`].
     pub(crate) fn pass(
         &mut self,
         block: &[u8],
@@ -71,7 +82,10 @@ impl Chain {
         pass(&mut self.0, block, control, sink)
     }
 
-    /// No more comes: sends what the stages still have, first to last.
+    /// Ends the data: each stage, first to last, sends its remaining output on.
+    ///
+    /// # Errors
+    /// Those of [`Filter::finish`] and [`Output::put`].
     pub(crate) fn finish(&mut self, control: &Control, sink: &mut dyn Output) -> Result<(), Error> {
         for number in 0..self.0.len() {
             let (done, rest) = self.0.split_at_mut(number + 1);
@@ -93,7 +107,8 @@ fn pass(
     }
 }
 
-/// `limit:` behind a stage that changes how much there is.
+/// `limit:` behind another stage, which may change the number of bytes; the field is the number of bytes
+/// left.
 pub(crate) struct Limiting(pub(crate) u64);
 
 impl Filter for Limiting {
@@ -107,7 +122,7 @@ impl Filter for Limiting {
     }
 }
 
-/// `rate:` behind such a stage.
+/// `rate:` behind another stage, which may change the number of bytes.
 pub(crate) struct Pacing(pub(crate) Pace);
 
 impl Filter for Pacing {
@@ -127,7 +142,7 @@ impl Filter for Pacing {
 pub(crate) mod tests {
     use super::*;
 
-    /// Takes everything, and keeps it.
+    /// Output that keeps everything in memory.
     #[derive(Default)]
     pub(crate) struct Kept(pub(crate) Vec<u8>);
 
@@ -142,7 +157,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Sends `data` through `stages` in pieces; answers what comes out.
+    /// Sends `data` through `stages` in blocks of `piece` bytes, and returns the output.
     pub(crate) fn through(stages: Vec<Box<dyn Filter>>, data: &[u8], piece: usize) -> Result<Vec<u8>, Error> {
         let control = Control::new()?;
         let (mut chain, mut kept) = (Chain(stages), Kept::default());

@@ -1,11 +1,11 @@
-//! `tee:`: what passes goes to another sink too.
+//! `tee:`: copies the data to another sink too.
 
 use super::{Filter, Next, Passed};
 use crate::control::Control;
 use crate::end::Sink;
 use crate::error::Error;
 
-/// Feeds another sink, which hears of the end with the others of the flow.
+/// Stage that writes the data to another sink, which is committed together with the flow's own sink.
 pub(crate) struct Teeing(pub(crate) Sink);
 
 impl Filter for Teeing {

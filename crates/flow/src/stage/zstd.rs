@@ -1,18 +1,19 @@
-//! `compress:` and `decompress:`, by Zstandard.
+//! `compress:` and `decompress:`: Zstandard.
 
 use super::{Filter, Next, Passed};
 use crate::control::Control;
 use crate::error::Error;
 use zstd::stream::raw::{Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
-/// What comes out is handed on in pieces of this size.
+/// Size of the output buffer, in bytes.
 const PIECE_BYTES: usize = 128 << 10;
-/// The largest window of a stream that is decompressed: what zstd(1) takes without being asked to.
+/// Binary logarithm of the largest window accepted from a compressed stream: the default limit of zstd(1),
+/// 128 MiB.
 const WINDOW_LOG_MAX: u32 = 27;
-/// The largest that a stream made here needs, so that a flow keeps to its memory.
+/// Binary logarithm of the window of streams compressed here (2 MiB), which limits the memory of a flow.
 const WINDOW_LOG: u32 = 21;
 
-/// Compresses what passes.
+/// Stage that compresses the data to one Zstandard stream.
 pub(crate) struct Compressing {
     encoder: Encoder<'static>,
     room: Vec<u8>,
@@ -23,7 +24,7 @@ impl Compressing {
         let failed = |error| Error::io("set up the compression", error);
         let mut encoder = Encoder::new(level).map_err(failed)?;
         encoder.set_parameter(zstd::zstd_safe::CParameter::WindowLog(WINDOW_LOG)).map_err(failed)?;
-        // Damage is found when it is decompressed.
+        // The checksum lets a decompressor detect damage.
         encoder.set_parameter(zstd::zstd_safe::CParameter::ChecksumFlag(true)).map_err(failed)?;
         Ok(Compressing { encoder, room: vec![0; PIECE_BYTES] })
     }
@@ -58,11 +59,11 @@ impl Filter for Compressing {
     }
 }
 
-/// Decompresses what passes: one stream, or several one behind the other.
+/// Stage that decompresses one Zstandard stream, or several in a row.
 pub(crate) struct Decompressing {
     decoder: Decoder<'static>,
     room: Vec<u8>,
-    /// Whether a stream has begun and not ended.
+    /// True in the middle of a stream.
     inside: bool,
     enough: bool,
 }
@@ -92,10 +93,10 @@ impl Filter for Decompressing {
             }
             self.inside = hint != 0;
             if hint == 0 {
-                // The next stream begins anew.
+                // A further stream may follow, and needs a decoder in its initial state.
                 self.decoder.reinit().map_err(|error| Error::io("set up the decompression", error))?;
             }
-            // Behind the end of a stream there is nothing more to come out, however full the room is.
+            // At the end of a stream the decoder has no output left, even if the output buffer is full.
             if input.pos == block.len() && (!full || hint == 0) {
                 return Ok(Passed::OnMore);
             }
@@ -121,7 +122,8 @@ mod tests {
         through(vec![Box::new(Compressing::new(3).unwrap())], data, 1000).unwrap()
     }
 
-    /// The last piece that comes out fills the room, and the stream is at its end: it has not begun anew.
+    /// Tests a stream whose last output fills the buffer exactly: the decoder must not start another stream
+    /// then.
     #[test]
     fn a_stream_may_end_with_a_full_room() {
         for pieces in 1..4 {
