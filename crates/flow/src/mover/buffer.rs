@@ -1,5 +1,5 @@
-//! `buffer`: blocks are read into a buffer and written from it; and the same with stages in between, and with ends
-//! that are no descriptors.
+//! `buffer`: blocks are read into a buffer and written from it. Also moves data through stages, and between
+//! ends that are not descriptors.
 
 use super::{Job, Stop};
 use crate::end::{Reading, Sink, Source, Writing};
@@ -28,13 +28,16 @@ fn blocks(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing, memory: &mut 
     Ok(())
 }
 
-/// What a flow through stages is told to keep to.
+/// Limits and stages of a flow that moves block by block through its stages.
 pub(crate) struct Blocks<'a, 'b> {
     pub(crate) job: &'a mut Job<'b>,
     pub(crate) chain: &'a mut Chain,
 }
 
-/// Moves everything from end to end through the stages of the chain.
+/// Moves all data from `from` through the stages to `to`.
+///
+/// # Errors
+/// Those of the source, the stages and the sink.
 pub(crate) fn through(blocks: &mut Blocks<'_, '_>, from: &mut Source, to: &mut Sink) -> Result<(), Error> {
     let Blocks { job, chain } = blocks;
     let mut memory = Memory::new(job.block)?;

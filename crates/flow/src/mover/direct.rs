@@ -1,8 +1,10 @@
-//! `direct`: several blocks at a time between registered buffers and the device, past the page cache.
+//! `direct`: several blocks are in flight between registered buffers and the device, bypassing the page
+//! cache.
 //!
-//! Each of up to [`DEPTH`] buffers is read into, then written from, in a turn of its own; the ring (io_uring) has all of them
-//! under way. Writes go past the page cache (O_DIRECT); reads do where the page cache does not have the source anyway.
-//! What is no whole number of the device's blocks, the end mostly, goes the usual way. Called with files and devices.
+//! Each of up to [`DEPTH`] buffers is filled by a read and then written, independently of the others; one
+//! io_uring ring has all of them in flight. Writes bypass the page cache (O_DIRECT); reads do unless most of
+//! the source is cached. A length that is not a multiple of [`ALIGNMENT`], usually the end of the data, is
+//! written through the page cache. Called for files and block devices.
 
 use super::{Job, Stop, reason};
 use crate::end::{Reading, Writing};
@@ -16,28 +18,28 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Blocks under way, as long as they are not too large.
+/// Greatest number of blocks in flight; fewer if the blocks are large.
 const DEPTH: usize = 8;
-/// Of what O_DIRECT asks for: of all devices there are, in all likelihood.
+/// Alignment of offsets and lengths for O_DIRECT, in bytes: in all likelihood enough for every device.
 const ALIGNMENT: u64 = 4096;
-/// Of descriptors that are registered: which is which.
+/// Indices of the two registered descriptors.
 const SOURCE: types::Fixed = types::Fixed(0);
 const SINK: types::Fixed = types::Fixed(1);
 
-/// One buffer, and what it is about.
+/// State of one buffer.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     read_at: u64,
     write_at: u64,
     bytes: usize,
-    /// Of those, done in the turn that it is in.
+    /// Bytes read or written in the current phase, out of `bytes`.
     done: usize,
     writes: bool,
     busy: bool,
 }
 
 impl Slot {
-    /// Bytes that may go past the page cache.
+    /// Returns the number of bytes that may be written with O_DIRECT.
     fn aligned(&self) -> usize {
         if self.write_at.is_multiple_of(ALIGNMENT) { self.bytes - self.bytes % ALIGNMENT as usize } else { 0 }
     }
@@ -46,7 +48,7 @@ impl Slot {
 struct Engine<'a> {
     ring: IoUring,
     buffers: Memory,
-    /// Whether the kernel knows the buffers beforehand.
+    /// True if the buffers are registered with io_uring.
     registered: bool,
     slots: Vec<Slot>,
     block: usize,
@@ -68,8 +70,10 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
         .chunks(block)
         .map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() })
         .collect();
-    // A user may have no more than so much memory locked (RLIMIT_MEMLOCK): then it is looked up for each block.
-    // SAFETY: the buffers live as long as the ring: both are of `Engine`, which waits for everything that is under way.
+    // Registration fails beyond the limit of locked memory (RLIMIT_MEMLOCK); the kernel then pins the buffer
+    // of each request.
+    // SAFETY: `buffers` outlives the ring, and no request is left in flight when `run` returns:
+    // `wait_for_all` runs last.
     let registered = unsafe { ring.submitter().register_buffers(&vectors) }.is_ok();
     ring.submitter()
         .register_files(&[source.as_raw_fd(), sink.as_raw_fd()])
@@ -85,13 +89,14 @@ fn unfit(error: Errno) -> Stop {
     Stop::Unfit(reason(error))
 }
 
-/// The same file once more, with flags of its own.
+/// Opens the file of a descriptor once more, with access flags of its own.
 fn reopened(file: BorrowedFd<'_>, access: OFlags, direct: bool) -> Result<OwnedFd, Errno> {
     let flags = access | OFlags::CLOEXEC | if direct { OFlags::DIRECT } else { OFlags::empty() };
     rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty())
 }
 
-/// Whether the source is read past the page cache: not what is in there.
+/// Returns true if the source should be read with O_DIRECT: most of it is not cached, and its position is
+/// aligned.
 fn reads_direct(from: &Reading) -> bool {
     let size = from.end.unwrap_or(0);
     let pages = crate::sys::cached_pages(from.as_fd(), size).unwrap_or(u64::MAX);
@@ -99,7 +104,11 @@ fn reads_direct(from: &Reading) -> bool {
         && from.position.is_some_and(|position| position.is_multiple_of(ALIGNMENT))
 }
 
-/// Takes the blocks beforehand, so that a full disk says so at once, and writes need not wait for one another.
+/// Preallocates the blocks of the sink, so that a full disk is an error at once and writes need not wait for
+/// each other's allocation.
+///
+/// # Errors
+/// [`Stop::Failed`] if the file system has no room for the data.
 fn reserve(job: &Job<'_>, from: &Reading, to: &Writing) -> Result<(), Stop> {
     let (Some(left), Some(position)) = (from.left(), to.position) else { return Ok(()) };
     if job.keeps_holes || to.kind != crate::facts::Kind::File {
@@ -107,7 +116,7 @@ fn reserve(job: &Job<'_>, from: &Reading, to: &Writing) -> Result<(), Stop> {
     }
     match rustix::fs::fallocate(to, FallocateFlags::empty(), position, left.min(job.left).max(1)) {
         Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(to.failed(error).into()),
-        // A file system that cannot.
+        // A file system without preallocation allocates while it writes.
         _ => Ok(()),
     }
 }
@@ -126,7 +135,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Begins to read the next block; false: there is none.
+    /// Starts to read the next block into buffer `number`. Returns false at the end of the data.
     fn begin(&mut self, number: usize, job: &mut Job<'_>) -> Result<bool, Error> {
         let Some(bytes) = job.next_at_most(self.from, self.to, self.block)? else { return Ok(false) };
         self.slots[number] = Slot {
@@ -143,7 +152,7 @@ impl Engine<'_> {
         Ok(true)
     }
 
-    /// Hands what is left of a slot's turn to the kernel.
+    /// Queues the rest of a slot's read or write.
     fn submit(&mut self, number: usize) -> Result<(), Error> {
         let slot = self.slots[number];
         let at = self.buffers[number * self.block + slot.done..].as_mut_ptr();
@@ -151,7 +160,8 @@ impl Engine<'_> {
         let (bytes, offset) = if slot.writes {
             (slot.aligned() - slot.done, slot.write_at + done)
         } else {
-            // A direct read is of whole blocks: there is room for them, and at the end of a file less comes.
+            // A direct read needs a whole number of blocks. The buffer has room for them, and at the end of a
+            // file the read is short.
             let whole = (slot.bytes - slot.done).next_multiple_of(ALIGNMENT as usize);
             (whole.min(self.block - slot.done), slot.read_at + done)
         };
@@ -162,22 +172,24 @@ impl Engine<'_> {
             (false, true) => opcode::ReadFixed::new(SOURCE, at, bytes, buffer).offset(offset).build(),
             (false, false) => opcode::Read::new(SOURCE, at, bytes).offset(offset).build(),
         };
-        // SAFETY: the buffer is this slot's own until the completion comes, and is waited for.
+        // SAFETY: the buffer belongs to this slot until its completion, which `turn` or `wait_for_all` waits
+        // for.
         unsafe { self.ring.submission().push(&entry.user_data(number as u64)) }
             .map_err(|error| Error::io("queue a block", std::io::Error::other(error)))?;
         self.under_way += 1;
         Ok(())
     }
 
-    /// Submits what is queued, waits for something, and goes on with what has come.
+    /// Submits the queued entries, waits for a completion and handles all that have arrived.
     fn turn(&mut self, job: &mut Job<'_>) -> Result<(), Stop> {
         self.ring.submit().or_else(interrupted).map_err(|error| Error::io("submit blocks", error))?;
         if self.ring.completion().is_empty() {
-            // SAFETY: the ring's descriptor, which lives as long as the ring.
+            // SAFETY: the descriptor belongs to the ring, which lives longer than this borrow.
             let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
             job.control.wait(ring, PollFlags::IN, None)?;
         }
-        // One by one: what lies behind a block that has failed stays there, to be waited for.
+        // Completions are taken one by one: if a block has failed, those behind it stay in the ring for
+        // `wait_for_all`.
         while let Some(entry) = self.next_completion() {
             self.under_way -= 1;
             self.completed(entry.user_data() as usize, entry.result(), job)?;
@@ -194,7 +206,7 @@ impl Engine<'_> {
         let bytes = match usize::try_from(result) {
             Ok(bytes) => bytes,
             Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => return Ok(self.submit(number)?),
-            // A device that does not take it so: the usual way.
+            // The device does not accept the direct write, so the page cache is used.
             Err(_) if slot.writes && -result == libc::EINVAL => return self.write_rest(number, job),
             Err(_) => {
                 let error = Errno::from_raw_os_error(-result);
@@ -210,7 +222,7 @@ impl Engine<'_> {
             (slot.writes, slot.done) = (true, 0);
         }
         let wanted = if slot.writes { slot.aligned() } else { slot.bytes };
-        // What a device leaves in the middle of one of its blocks goes the usual way too.
+        // A request that ended at an unaligned offset is finished through the page cache too.
         match slot.done < wanted && (slot.done as u64).is_multiple_of(ALIGNMENT) {
             true => Ok(self.submit(number)?),
             false if slot.writes => self.write_rest(number, job),
@@ -218,7 +230,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Writes what has not gone past the page cache, and is done with the slot.
+    /// Writes the rest of a block through the page cache, and frees the slot.
     fn write_rest(&mut self, number: usize, job: &mut Job<'_>) -> Result<(), Stop> {
         let slot = &mut self.slots[number];
         let base = number * self.block;
@@ -236,17 +248,19 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// The kernel must not write into memory that is gone.
+    /// Waits for all requests in flight, since the kernel must not write into buffers that have been
+    /// unmapped.
     fn wait_for_all(&mut self) {
         while self.under_way > 0 {
-            // An interruption is no reason to leave, and nothing else can fail here.
+            // An error here is an interruption by a signal, and the wait is repeated.
             let _ = self.ring.submit_and_wait(1);
             self.under_way -= self.ring.completion().count();
         }
     }
 }
 
-/// A signal came: the entries stay queued, and are submitted next time.
+/// Treats an interrupted or refused submission as success: its entries stay queued and are submitted next
+/// time.
 fn interrupted(error: std::io::Error) -> std::io::Result<usize> {
     match error.raw_os_error() {
         Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(0),

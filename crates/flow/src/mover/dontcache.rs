@@ -1,4 +1,5 @@
-//! `dontcache`: blocks through a buffer, and the page cache keeps nothing of them that it did not have (RWF_DONTCACHE).
+//! `dontcache`: blocks go through a buffer, and the page cache keeps none that it did not have before
+//! (RWF_DONTCACHE).
 
 use super::{Job, Stop, does_not_go_along, reason};
 use crate::end::{Reading, Writing};
@@ -15,7 +16,7 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
 }
 
 fn blocks(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing, memory: &mut Memory) -> Result<(), Stop> {
-    // A source on a file system that cannot is read as always.
+    // If the source's file system does not accept the flag, the source is read without it.
     let mut how = DONTCACHE;
     while let Some(most) = job.next(from, to)? {
         let position = from.position.unwrap_or(0);
@@ -48,7 +49,7 @@ fn write_all(job: &mut Job<'_>, to: &mut Writing, mut block: &[u8]) -> Result<()
             }
             Err(Errno::INTR) => {}
             Err(error) if does_not_go_along(error) => {
-                // What was read must not be read again.
+                // The block has left the source, so it is written without the flag before the mover gives up.
                 to.write_all(block, job.control)?;
                 job.has_written(block.len());
                 return Err(Stop::Unfit(reason(error)));

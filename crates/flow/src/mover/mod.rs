@@ -1,8 +1,9 @@
-//! The ways to move bytes between two descriptors, and what they have in common.
+//! The movers: mechanisms that move bytes between two descriptors, and their common loop.
 //!
-//! A mover asks the [`Job`] how much to move next, moves it, and says how much it was. Limits, pacing, holes, progress
-//! and cancelling are the job's. Invariant: at every moment the positions of both ends say what has been moved, so that
-//! another mover can go on where one finds that the kernel does not go along. Called by [`crate::segment`].
+//! A mover asks the [`Job`] how many bytes to move next, moves them, and reports how many it moved. The job
+//! keeps limits, rates, holes, progress and cancellation. Invariant: whenever a mover stops, the positions of
+//! both ends tell what has been moved, so that another mover can continue if the kernel refuses this one.
+//! Called by [`crate::line`].
 
 mod buffer;
 mod copy_range;
@@ -32,11 +33,11 @@ pub(crate) use buffer::{Blocks, through};
 pub(crate) use splice::Pipe;
 pub(crate) use turns::{Raced, run as take_turns};
 
-/// Why a mover stopped.
+/// Reason why a mover stopped before the end of the data.
 pub(crate) enum Stop {
-    /// The kernel does not go along: another one may go on.
+    /// The kernel refuses this mover for these ends; another mover may continue.
     Unfit(String),
-    /// The flow has failed.
+    /// The flow has failed with this error.
     Failed(Error),
 }
 
@@ -46,38 +47,44 @@ impl From<Error> for Stop {
     }
 }
 
-/// What is to be moved, and how far that is.
+/// Data that a mover has to move: limits, options and progress.
 pub(crate) struct Job<'a> {
     pub(crate) control: &'a Control,
     pub(crate) counts: &'a mut Counts,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub(crate) block: usize,
-    /// Bytes that may still pass.
+    /// Bytes that may still be taken from the source.
     pub(crate) left: u64,
-    /// Bytes of those that this mover may move before it is another's turn.
+    /// Bytes that this mover may still take in its current turn; `u64::MAX` without turns.
     pub(crate) turn: u64,
     pub(crate) pace: Option<Pace>,
-    /// Whether holes of the source are left out.
+    /// True if holes of the source are skipped in the sink.
     pub(crate) keeps_holes: bool,
-    /// Whether what is moved here is the flow's progress.
+    /// True if the bytes moved here count as the flow's progress.
     pub(crate) is_progress: bool,
-    /// Whether this mover was asked for, and no other one takes over.
+    /// True if the user forced this mover, so that no other one takes over.
     pub(crate) is_forced: bool,
-    /// Where the data ends that the source's position is in.
+    /// Offset of the end of the data extent that contains the source's position; valid only with
+    /// `keeps_holes`.
     pub(crate) data_until: u64,
-    /// A buffer of a mover that has had its turn, warm for the next one.
+    /// Populated buffer of a mover that has had its turn, for the next one.
     pub(crate) memory: Option<Memory>,
-    /// A pipe of a mover that has had its turn, with nothing in it.
+    /// Empty pipe of a mover that has had its turn, for the next one.
     pub(crate) pipe: Option<Pipe>,
 }
 
 impl Job<'_> {
-    /// How much to move next, at the positions of the two; none at the end.
+    /// Returns how many bytes to move next at the two positions, at most one block; `None` at the end of the
+    /// data, the limit or the turn. Skips a hole first, and waits as the rate demands.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with ENOSPC if the sink is full, or if a seek or the punching of a hole fails;
+    /// [`Error::Cancelled`] if the flow is cancelled.
     pub(crate) fn next(&mut self, from: &mut Reading, to: &mut Writing) -> Result<Option<usize>, Error> {
         self.next_at_most(from, to, self.block)
     }
 
-    /// As [`Job::next`], but a block may be that large.
+    /// Like [`Job::next`], but returns at most `most` bytes instead of one block.
     pub(crate) fn next_at_most(
         &mut self,
         from: &mut Reading,
@@ -109,26 +116,26 @@ impl Job<'_> {
         Ok(Some(most as usize))
     }
 
-    /// So many bytes have been moved.
+    /// Records that `bytes` bytes have been moved from the source to the sink.
     pub(crate) fn moved(&mut self, from: &mut Reading, to: &mut Writing, bytes: usize) {
         self.has_read(from, bytes);
         to.advance(bytes as u64);
         self.has_written(bytes);
     }
 
-    /// So many bytes have been taken from the source, and are on their way.
+    /// Records that `bytes` bytes have been taken from the source and are on their way.
     pub(crate) fn has_read(&mut self, from: &mut Reading, bytes: usize) {
         from.advance(bytes as u64);
         self.has_taken(bytes);
     }
 
-    /// As [`Job::has_read`], of a source that has noted it itself.
+    /// Like [`Job::has_read`], but for a source that has advanced its own position.
     fn has_taken(&mut self, bytes: usize) {
         self.left -= (bytes as u64).min(self.left);
         self.turn -= (bytes as u64).min(self.turn);
     }
 
-    /// A buffer of a block, which is to be given back into [`Job::memory`].
+    /// Returns a buffer of at least one block. The mover stores it in [`Job::memory`] when it stops.
     fn take_memory(&mut self) -> Result<Memory, Error> {
         match self.memory.take().filter(|memory| memory.len() >= self.block) {
             Some(memory) => Ok(memory),
@@ -136,7 +143,7 @@ impl Job<'_> {
         }
     }
 
-    /// So many of those have arrived.
+    /// Records that `bytes` bytes have been written to the sink.
     pub(crate) fn has_written(&mut self, bytes: usize) {
         self.counts.bytes += bytes as u64;
         if self.is_progress {
@@ -144,7 +151,7 @@ impl Job<'_> {
         }
     }
 
-    /// Passes over the hole that the source's position is in.
+    /// Skips the hole at the source's position, if there is one, and finds the end of the data behind it.
     fn skip_hole(&mut self, from: &mut Reading, to: &mut Writing) -> Result<(), Error> {
         let (Some(position), Some(end)) = (from.position, from.end) else { return Ok(()) };
         if position < self.data_until || position >= end {
@@ -158,7 +165,7 @@ impl Job<'_> {
         let hole = (data - position).min(self.left);
         if hole > 0 {
             if !to.make_hole(hole)? {
-                // Its zeros are written.
+                // The sink cannot make a hole here, so the hole's zeros are copied as data.
                 self.data_until = position + hole;
                 return Ok(());
             }
@@ -177,13 +184,14 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Decides what an empty read means, as [`Reading::has_ended`].
+    /// Decides what an empty read means. Errors are those of [`Reading::has_ended`].
     fn nothing_came(&self, from: &Reading) -> Result<(), Error> {
         from.has_ended()
     }
 }
 
-/// Moves by `step`, which moves at most so many bytes from the one's position to the other's, in one call.
+/// Moves all data by calls of `step`, which moves at most the given number of bytes between the two
+/// positions.
 fn stepwise(
     job: &mut Job<'_>,
     from: &mut Reading,
@@ -203,7 +211,7 @@ fn stepwise(
     Ok(())
 }
 
-/// Waits until the one has something and the other takes something.
+/// Waits until the source has data and the sink has room, for those of the two that are streams.
 fn wait_for_both(job: &Job<'_>, from: &Reading, to: &Writing) -> Result<(), Error> {
     if from.kind.is_stream() {
         from.wait(job.control)?;
@@ -214,7 +222,8 @@ fn wait_for_both(job: &Job<'_>, from: &Reading, to: &Writing) -> Result<(), Erro
     Ok(())
 }
 
-/// What the kernel says when a call is not for these two, as against one that has failed.
+/// Returns true for errors by which the kernel refuses a call for these two descriptors, as opposed to a
+/// failure.
 fn does_not_go_along(error: Errno) -> bool {
     matches!(
         error,
@@ -226,7 +235,7 @@ fn reason(error: Errno) -> String {
     format!("the kernel said: {}", std::io::Error::from(error))
 }
 
-/// One call had both ends in it, and failed.
+/// Creates the error of a call that involved both ends, and names the sink if the error concerns the sink.
 fn failed(from: &Reading, to: &Writing, error: Errno) -> Error {
     match error {
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::PIPE | Errno::ROFS => to.failed(error),
@@ -234,7 +243,10 @@ fn failed(from: &Reading, to: &Writing, error: Errno) -> Error {
     }
 }
 
-/// Moves everything by `mover`.
+/// Moves all data of the job by `mover`.
+///
+/// # Errors
+/// [`Stop::Unfit`] if the kernel refuses the mover, [`Stop::Failed`] if the flow fails.
 pub(crate) fn run(mover: Mover, job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
     match mover {
         Mover::Reflink => reflink::run(job, from, to),
@@ -252,14 +264,15 @@ pub(crate) fn run(mover: Mover, job: &mut Job<'_>, from: &mut Reading, to: &mut 
     }
 }
 
-/// How often the processor copies each byte on the way: what the movers are about.
+/// Returns the number of times that the processor copies each byte on its way.
 pub(crate) fn copies(mover: Mover, from: Kind, to: Kind) -> u32 {
     let (from_storage, to_storage) = (from.is_storage(), to.is_storage());
     match mover {
         Mover::Reflink | Mover::XdpRedirect => 0,
-        // Into our memory, there, and out of it, unless the driver uses it itself.
+        // In copy mode: into the shared memory, through this process, and out of the shared memory. A driver
+        // in zero-copy mode makes fewer copies.
         Mover::Xdp => 3,
-        // Pages are handed on; only into a page cache they are copied.
+        // Pages are passed by reference, except into a page cache, where they are copied.
         Mover::Splice | Mover::Sendfile => u32::from(to_storage),
         Mover::CopyRange => 1,
         Mover::Zerocopy => u32::from(from_storage),
@@ -267,15 +280,16 @@ pub(crate) fn copies(mover: Mover, from: Kind, to: Kind) -> u32 {
     }
 }
 
-/// A flow's buffers have at most so many bytes in all.
+/// Greatest size of all buffers of a mover together, in bytes.
 const BUFFERS_BYTES_MAX: usize = 16 << 20;
 
-/// How many buffers of a block a mover gets that would like to have `wanted`; two at least, so that it is no mere copy.
+/// Returns how many block buffers a mover gets that would like `wanted`: at least two, so that a read and a
+/// write overlap.
 fn buffers(wanted: usize, block: usize) -> usize {
     (BUFFERS_BYTES_MAX / block.max(1)).clamp(2, wanted)
 }
 
-/// The time until which a wait that cannot be cancelled may last.
+/// Returns the deadline of a wait that cannot be cancelled, [`TURN`] from now.
 fn soon() -> Instant {
     Instant::now() + TURN
 }

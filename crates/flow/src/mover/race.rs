@@ -1,4 +1,4 @@
-//! Which mover goes on: decided by what each has cost in this very flow.
+//! Choice of the cheapest of several movers by their measured cost in the running flow.
 //!
 //! ```text
 //!     | warm-up | A | B | C | C | B | A | winner ...........| winner ...........|  A B C C B A  | ...
@@ -7,84 +7,90 @@
 //!                                         first one
 //! ```
 //!
-//! A turn begins where the one before has stopped, so that the race moves the flow's own bytes and only the slower movers'
-//! turns cost anything: a heat takes a sixteenth of a flow, more of one below 48 MiB and less of one above 384 MiB. The
-//! first turn is nobody's, since pages and buffers that are touched for the first time cost whoever comes first. Turns go
-//! one way and back (ABBA), so that what changes steadily on the way is charged to all alike, and a mover counts with its
-//! cheaper turn, since what disturbs a turn from outside only ever makes it dearer. The mover that the plan would take
-//! stays unless another is cheaper by more than [`MARGIN`].
+//! A turn begins where the one before stopped. The race thus moves the flow's own bytes, and only the turns
+//! of slower movers cost anything. With three movers, a heat takes a sixteenth of a flow, more below 48 MiB
+//! and less above 384 MiB. The first turn is not counted, since the first mover would pay for pages and
+//! buffers that are touched for the first time. The order of turns is reversed in the second half (ABBA), so
+//! that a steady change costs all movers alike. A mover counts with its cheaper turn, since disturbance from
+//! outside only adds cost. The favourite (before the first heat: the plan's first mover) wins unless another
+//! one is cheaper by more than [`MARGIN`] says.
 //!
-//! Invariant: pure: a race neither moves nor measures, and is driven by [`super::turns`]. It always names a mover as long as
-//! one is left, whatever it is told.
+//! Invariant: a race is pure logic and neither moves bytes nor reads a clock. Whatever costs are reported, it
+//! names a next mover as long as one is left. Driven by [`super::turns`].
 
 use crate::plan::Mover;
 
-/// Smallest turn, in bytes: some hundred times the cost of a system call. Every turn is a multiple of it, so that all
-/// begin at the beginning of a page: from within one, each byte costs more for the rest of the flow.
+/// Smallest turn, in bytes, whose copy costs some hundred times as much as a system call. All turns are
+/// multiples of this size, so that each starts at a page boundary; a turn that starts within a page makes each
+/// byte of the rest of the flow dearer.
 const TURN_BYTES_MIN: u64 = 512 << 10;
-/// Largest turn, in bytes: longer ones tell nothing more.
+/// Largest turn, in bytes; a longer one would not measure better.
 const TURN_BYTES_MAX: u64 = 4 << 20;
-/// Turns of movers past the page cache, in bytes: they have several blocks under way, and must fill and empty a queue.
+/// Turn of a race with `direct`, in bytes; several blocks in flight need a long turn to fill and drain their
+/// queue.
 const TURN_BYTES_QUEUED: u64 = 16 << 20;
-/// Turns of a flow whose length is not known, in bytes: a heat of two movers is over after five of them.
+/// Turn of a flow of unknown length, in bytes; two movers are compared after five of them.
 const TURN_BYTES_UNKNOWN: u64 = 1 << 20;
-/// Part of a flow that one heat may take, where turns are not the smallest already.
+/// Divisor of the flow's length for the length of one heat, unless turns have their smallest size already.
 const HEAT_SHARE: u64 = 16;
-/// Turns that the winner has in one stretch.
+/// Number of turns that make up one stretch of the winner.
 const STRETCH_TURNS: u64 = 8;
-/// Cost of the best other mover, as a part of the favourite's, at which it takes over.
+/// Cost of another mover, as a fraction of the favourite's, below which that mover wins.
 const MARGIN: f64 = 0.98;
-/// Cost of a turn, as a multiple of the best one's, from which on a mover does not run in the second half of a heat.
+/// Cost of a turn, as a multiple of the best one, above which a mover is left out of the second half of a
+/// heat.
 const HOPELESS: f64 = 1.3;
-/// Cost of a stretch, as a multiple of the first one's, from which on the winner is doubted.
+/// Cost of a stretch, as a multiple of the first one, above which the winner must prove itself in another
+/// heat.
 const DOUBT: f64 = 1.4;
-/// Bytes between two heats, as a multiple of what a heat takes. What a mover costs can treble within a copy, as when the
-/// page cache has no large pages left to give: it has lost by then what many heats cost.
+/// Smallest distance between two heats, as a multiple of the length of a heat. The cost of a mover can treble
+/// during a copy, for example when the page cache runs out of large pages, and that would cost more than many
+/// heats.
 const REST_HEATS: u64 = 4;
 
-/// A turn: who moves next, and how much.
+/// The next step of a race: the mover, and the number of bytes that it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) mover: Mover,
     pub(crate) bytes: u64,
 }
 
-/// What one mover has done in a race.
+/// State of one mover in a race.
 #[derive(Clone, Debug)]
 pub(crate) struct Runner {
     pub(crate) mover: Mover,
-    /// Bytes that it has moved.
+    /// Bytes that this mover has moved.
     pub(crate) bytes: u64,
-    /// Lowest cost of a byte in the latest heat, in seconds; none: it has not run in it.
+    /// Lowest cost of a byte in the latest heat, in seconds; `None` if the mover had no measured turn in it.
     pub(crate) cost: Option<f64>,
 }
 
 #[derive(Debug)]
 enum Phase {
     WarmUp,
-    /// Indices of the runners whose turns are still to come, the next one last.
+    /// Indices of the runners whose turns are still to come, the last element first.
     Heat(Vec<usize>),
     Steady {
-        /// Cost of a byte in the first stretch.
+        /// Cost of a byte in the first stretch, in seconds.
         at_first: Option<f64>,
-        /// Bytes since the heat.
+        /// Bytes moved since the heat.
         since: u64,
     },
 }
 
-/// A race between movers that are in it by the plan's order.
+/// A race between movers, which are kept in the plan's order.
 #[derive(Debug)]
 pub(crate) struct Race {
     runners: Vec<Runner>,
     phase: Phase,
-    /// Index of the mover that goes on.
+    /// Index of the mover that leads or has won.
     favourite: usize,
     turn_bytes: u64,
     heats: u32,
 }
 
 impl Race {
-    /// A race over a flow of so many bytes, if that is known, before its first turn.
+    /// Creates a race over a flow of `bytes` bytes (`None`: of unknown length), before its first turn.
     pub(crate) fn new(movers: &[Mover], bytes: Option<u64>) -> Race {
         let runners: Vec<Runner> =
             movers.iter().map(|mover| Runner { mover: *mover, bytes: 0, cost: None }).collect();
@@ -104,7 +110,7 @@ impl Race {
         Race { runners, phase, favourite: 0, turn_bytes, heats: 0 }
     }
 
-    /// The next turn; none: no mover is left.
+    /// Returns the next turn; `None` if no mover is left.
     pub(crate) fn next(&self) -> Option<Turn> {
         let (number, bytes) = match &self.phase {
             Phase::WarmUp => (self.favourite, self.turn_bytes),
@@ -114,7 +120,8 @@ impl Race {
         self.runners.get(number).map(|runner| Turn { mover: runner.mover, bytes })
     }
 
-    /// The turn has moved so many bytes at that cost in seconds. What is less than half a turn tells nothing of a mover.
+    /// Records that the current turn moved `bytes` bytes at a cost of `seconds`. A turn of less than half its
+    /// size is not measured.
     pub(crate) fn ran(&mut self, bytes: u64, seconds: f64) {
         let cost = (bytes >= self.turn_bytes / 2).then(|| seconds / bytes as f64);
         match &mut self.phase {
@@ -148,7 +155,7 @@ impl Race {
         }
     }
 
-    /// The kernel does not go along with the mover whose turn it is.
+    /// Removes a mover that the kernel has refused.
     pub(crate) fn is_unfit(&mut self, mover: Mover) {
         let Some(gone) = self.runners.iter().position(|runner| runner.mover == mover) else { return };
         self.runners.remove(gone);
@@ -165,25 +172,25 @@ impl Race {
         }
     }
 
-    /// The movers that are left, and the one of them that goes on.
+    /// Returns the movers that are left, and the favourite among them.
     pub(crate) fn standing(&self) -> (&[Runner], Option<Mover>) {
         (&self.runners, self.runners.get(self.favourite).map(|runner| runner.mover))
     }
 
-    /// Heats that were run to their end.
+    /// Returns the number of completed heats.
     pub(crate) fn heats(&self) -> u32 {
         self.heats
     }
 
     fn begin_heat(&mut self) {
         self.runners.iter_mut().for_each(|runner| runner.cost = None);
-        // The favourite is in the middle of no order: it begins, and ends.
+        // The favourite runs first and last, so that its two turns are the furthest apart.
         let others = (0..self.runners.len()).filter(|number| *number != self.favourite);
         let there: Vec<usize> = std::iter::once(self.favourite).chain(others).collect();
         self.phase = Phase::Heat(there.iter().chain(there.iter().rev()).copied().collect());
     }
 
-    /// When each has run once, those that are far behind are spared their second turn.
+    /// Ends the heat for movers that were far behind in its first half.
     fn drop_hopeless(&mut self) {
         let best = self.runners.iter().filter_map(|runner| runner.cost).fold(f64::INFINITY, f64::min);
         if let Phase::Heat(order) = &mut self.phase {
@@ -219,8 +226,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Runs a flow of `bytes` in which a byte costs `cost(mover, moved so far)` seconds. Answers who went on in the end,
-    /// and the flow's cost as a multiple of that of the best single mover.
+    /// Simulates a flow of `bytes` bytes in which a byte costs `cost(mover, bytes moved so far)` seconds.
+    /// Returns the race, and the flow's cost as a multiple of the best single mover's.
     fn simulate(movers: &[Mover], bytes: u64, cost: impl Fn(Mover, u64) -> f64) -> (Race, f64) {
         let mut race = Race::new(movers, Some(bytes));
         let (mut moved, mut seconds) = (0, 0.0);
@@ -242,19 +249,19 @@ mod tests {
         race.standing().1.unwrap()
     }
 
-    /// Who wins by which costs, and what the race may cost at most.
+    /// Tests the winner and the greatest cost of a race for given costs of the movers.
     #[test]
     fn the_table() {
         let all = [Splice, Buffer, CopyRange];
         for (bytes, costs, winner, most) in [
-            // The costs that were measured within tmpfs and ext4 on the one machine and on the other.
+            // Costs measured within tmpfs and within ext4, on two machines.
             (16 * MIB, [1.0, 1.25, 1.0], Splice, 1.05),
             (16 * MIB, [1.25, 1.0, 1.3], Buffer, 1.08),
             (64 * MIB, [1.25, 1.0, 1.3], Buffer, 1.05),
             (256 * MIB, [1.3, 1.2, 1.0], CopyRange, 1.05),
             (1024 * MIB, [1.3, 1.2, 1.0], CopyRange, 1.02),
             (1024 * MIB, [1.0, 1.0, 1.0], Splice, 1.001),
-            // Differences within the noise change nothing.
+            // Differences within the noise do not change the mover.
             (1024 * MIB, [1.0, 0.985, 0.99], Splice, 1.021),
             (4096 * MIB, [3.0, 1.0, 2.0], Buffer, 1.02),
         ] {
@@ -268,7 +275,7 @@ mod tests {
 
     #[test]
     fn whoever_comes_first_does_not_pay_for_what_is_new_to_all() {
-        // Pages are ten times as dear at first, and get cheaper steadily.
+        // The first pages cost ten times as much, and the cost then falls steadily.
         for winner in [Splice, Buffer] {
             let own = |mover: Mover| if mover == winner { 1.0 } else { 1.15 };
             let cost = |mover: Mover, at: u64| {
@@ -287,7 +294,7 @@ mod tests {
             race.ran(turn.bytes, seconds);
             turn.mover
         };
-        // The favourite's first turn was slow for a reason of somebody else's, but not hopeless.
+        // The favourite's first turn was slow by a disturbance from outside, but not hopelessly so.
         let movers: Vec<Mover> =
             [9.0, 1.2, 1.1, 1.1, 0.9].iter().map(|seconds| turn(&mut race, *seconds)).collect();
         assert_eq!(movers, [Splice, Splice, Buffer, Buffer, Splice]);
@@ -306,7 +313,7 @@ mod tests {
 
     #[test]
     fn who_falls_off_is_doubted_and_replaced() {
-        // Through the page cache until it is full, and then at the speed of the device.
+        // The page cache is fast until it is full; afterwards the device sets the speed.
         let cost = |mover: Mover, at: u64| match mover {
             Splice if at > 2048 * MIB => 4.0 / 1e9,
             Splice => 1.0 / 1e9,
@@ -330,13 +337,13 @@ mod tests {
         };
         let moods = std::cell::RefCell::new(moods);
         let (race, _) = simulate(&[Splice, Buffer, CopyRange], 4096 * MIB, |_, _| moods.borrow_mut()());
-        // No more than one byte in five, and the first heat.
+        // Heats may take at most one byte in five, besides the first heat.
         assert!(race.heats() <= 1 + 4096 / (24 * 5), "{}", race.heats());
     }
 
     #[test]
     fn who_becomes_dear_early_is_replaced_early() {
-        // As measured on a machine whose memory was in pieces.
+        // Costs measured on a machine with fragmented memory.
         let cost = |mover: Mover, at: u64| match mover {
             Splice if at > 64 * MIB => 3.0 / 1e9,
             Splice => 0.8 / 1e9,
@@ -368,7 +375,7 @@ mod tests {
 
     #[test]
     fn short_turns_tell_nothing() {
-        // A source with holes everywhere: each turn ends after a page.
+        // A source with a hole behind every page ends each turn after one page.
         let mut race = Race::new(&[Splice, Buffer], Some(64 * MIB));
         for _ in 0..100 {
             race.ran(4096, 1.0);

@@ -6,7 +6,7 @@ use rustix::fs::SeekFrom;
 
 pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
     stepwise(job, from, to, |from, to, most| {
-        // It writes at the descriptor's own position, and has no other.
+        // sendfile(2) writes at the descriptor's own offset only.
         if let Some(position) = to.position {
             rustix::fs::seek(to, SeekFrom::Start(position))?;
         }

@@ -1,7 +1,8 @@
 //! `splice`: pages go through a pipe, from descriptor to descriptor (splice(2)).
 //!
-//! Where one of the two ends is a pipe itself there is no other. Pages of a socket are handed on; into a file they are
-//! copied; those of a file go to a socket as references, which is why that is for flows by reference alone.
+//! If one of the two ends is a pipe, the pages go through it directly; else the mover makes a pipe of its
+//! own. Pages of a socket are passed on by reference and copied into a file. Pages of a file are sent to a
+//! socket by reference, so that such a flow must allow data by reference.
 
 use super::{Job, Stop, does_not_go_along, reason, stepwise};
 use crate::end::{Reading, Writing};
@@ -47,23 +48,23 @@ fn through(pipe: &mut Pipe, job: &mut Job<'_>, from: &mut Reading, to: &mut Writ
     Ok(())
 }
 
-/// A pipe between the two ends.
+/// A pipe of the flow's own between two ends that are not pipes.
 pub(crate) struct Pipe {
     pub(crate) reader: OwnedFd,
     pub(crate) writer: OwnedFd,
-    /// Bytes that it has room for.
+    /// Capacity in bytes.
     pub(crate) room: usize,
-    /// Bytes that are in it.
+    /// Bytes inside, taken from the source and not yet written.
     pub(crate) holds: usize,
 }
 
 impl Pipe {
-    /// One with room for a block, or as much as may be had.
+    /// Creates a pipe with room for a block, or with the default capacity if the user may have no more.
     pub(crate) fn new(block: usize) -> Result<Pipe, Error> {
         let failed = |error: Errno| Error::io("make a pipe", error);
         let (reader, writer) =
             rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(failed)?;
-        // A user who has too many of them gets small ones (pipe(7)).
+        // The resize fails for a user with too many pipe buffers (pipe(7)), and the pipe keeps its size.
         let _ = rustix::pipe::fcntl_setpipe_size(&writer, block);
         let room = rustix::pipe::fcntl_getpipe_size(&writer).map_err(failed)?;
         Ok(Pipe { reader, writer, room, holds: 0 })
@@ -76,7 +77,7 @@ impl Pipe {
         Ok(bytes)
     }
 
-    /// Moves everything that is in it to the sink.
+    /// Moves everything in the pipe to the sink.
     fn drain(&mut self, job: &mut Job<'_>, to: &mut Writing) -> Result<(), Stop> {
         while self.holds > 0 {
             job.control.check()?;
@@ -103,7 +104,8 @@ impl Pipe {
         job.has_written(bytes);
     }
 
-    /// What is in it was taken from the source, and must not be lost when another mover goes on.
+    /// Writes the content of the pipe to the sink by read and write, since these bytes have left the source
+    /// and must not be lost when another mover takes over.
     fn drain_by_hand(&mut self, job: &mut Job<'_>, to: &mut Writing) -> Result<(), Stop> {
         let mut memory = Memory::new(self.room)?;
         while self.holds > 0 {

@@ -1,11 +1,12 @@
-//! Movers that take turns: drives a [`Race`] with the bytes of a flow, and measures what each turn costs.
+//! Movers that take turns: runs the turns of a [`Race`] and measures their costs.
 //!
-//! A mover takes over exactly where the one before it has stopped: at the position of each end, or with what a stream gives
-//! next.
+//! A mover starts where the one before it stopped: at the positions of both ends, or at the next byte of a
+//! stream.
 //!
-//! The cost of a turn is the time that passes, less the time for which the thread was ready and other programs had the
-//! processor: on a busy machine that is many times a turn, and falls on whoever is just moving. Flows that wait for a
-//! clock or for a peer are compared by processor time, since how long they wait says nothing of their mover.
+//! The cost of a turn is the elapsed time, less the time for which the thread was ready but other programs
+//! had the processor. On a busy machine that time is many times a turn, and would hit one mover by chance.
+//! Flows with a rate, and flows from streams, are compared by processor time, since they spend elapsed time
+//! waiting.
 
 use super::race::Race;
 use super::{Job, Stop, run as run_one};
@@ -18,16 +19,19 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-/// What a race has come to.
+/// Result of a race.
 pub(crate) struct Raced {
-    /// Whether everything was moved; else no mover is left that the kernel goes along with.
+    /// True if all data was moved; false if the kernel refused every mover before the end.
     pub(crate) is_over: bool,
-    /// What each mover has moved, the one that went on first.
+    /// Share of each mover, the winner first.
     pub(crate) shares: Vec<Share>,
     pub(crate) fallbacks: Vec<Fallback>,
 }
 
-/// Moves everything by `movers` in turns, the cheapest of which goes on.
+/// Moves all data by `movers` in turns; the cheapest one continues.
+///
+/// # Errors
+/// Those of a mover that fails; a mover that the kernel refuses is only noted in [`Raced::fallbacks`].
 pub(crate) fn run(
     movers: &[&Choice],
     prefer: Prefer,
@@ -78,11 +82,11 @@ fn bytes_left(job: &Job<'_>, from: &Reading) -> u64 {
     from.left().unwrap_or(u64::MAX).min(job.left)
 }
 
-/// The clock of what is preferred, for the thread that made it.
+/// Clock for the chosen kind of cost, valid in the thread that created it.
 struct Clock {
     prefer: Prefer,
     begin: Instant,
-    /// The thread's row of the scheduler's statistics; none where the kernel keeps none.
+    /// The thread's `schedstat` file in /proc; `None` if the kernel has none.
     statistics: Option<File>,
 }
 
@@ -92,7 +96,7 @@ impl Clock {
         Clock { prefer, begin: Instant::now(), statistics }
     }
 
-    /// Seconds until now, from a beginning of the clock's own.
+    /// Returns the current time in seconds, counted from an arbitrary start.
     fn seconds(&self) -> f64 {
         match self.prefer {
             Prefer::Time => (self.begin.elapsed().as_nanos() as f64 - self.ready_ns()) / 1e9,
@@ -100,8 +104,8 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds for which the thread was ready to run and did not: the second number of its statistics
-    /// (Documentation/scheduler/sched-stats.rst). Zero where the kernel keeps none.
+    /// Returns how long the thread was ready to run but not running, in nanoseconds: the second number of its
+    /// `schedstat` (Documentation/scheduler/sched-stats.rst). Zero if the kernel has none.
     fn ready_ns(&self) -> f64 {
         let mut room = [0; 64];
         let Some(Ok(bytes)) = self.statistics.as_ref().map(|file| file.read_at(&mut room, 0)) else {
@@ -136,7 +140,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// Keeps the thread on the first processor that it may use.
+    /// Pins the calling thread to the first processor that it may use.
     fn stay() {
         let allowed = sched_getaffinity(None).unwrap();
         let first = (0..CpuSet::MAX_CPU).find(|number| allowed.is_set(*number)).unwrap();

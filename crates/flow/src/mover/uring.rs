@@ -1,6 +1,7 @@
-//! `uring`: blocks are read and sent by io_uring, so that the next one is read while one is being sent.
+//! `uring`: blocks are read and sent by io_uring; the next blocks are read while one is sent.
 //!
-//! One send is under way at a time, which keeps the order; reads go ahead of it by as many buffers as there are.
+//! Only one send is in flight at a time, which keeps the order. One read is in flight besides, up to as many
+//! blocks ahead as there are buffers.
 
 use super::{Job, Stop};
 use crate::end::{LOOK, Reading, Writing};
@@ -13,9 +14,9 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Instant;
 
-/// Blocks under way, as long as they are not too large.
+/// Greatest number of buffers; fewer if the blocks are large.
 const DEPTH: usize = 4;
-/// In an entry's number: whether it is of a send.
+/// Bit of an entry's user data that marks a send.
 const SEND: u64 = 1 << 32;
 
 struct Engine<'a> {
@@ -25,7 +26,7 @@ struct Engine<'a> {
     from: &'a mut Reading,
     to: &'a mut Writing,
     free: Vec<usize>,
-    /// What has been read and not been sent yet, in order: buffer, first byte, bytes.
+    /// Blocks that have been read but not sent, in order: buffer, first byte, number of bytes.
     ready: VecDeque<(usize, usize, usize)>,
     reading: bool,
     sending: bool,
@@ -76,7 +77,7 @@ impl Engine<'_> {
             return Ok(());
         };
         let at = self.buffers[number * self.block..].as_mut_ptr();
-        // A stream has no position.
+        // For a stream, io_uring takes the offset -1.
         let position = self.from.position.unwrap_or(u64::MAX);
         let entry = opcode::Read::new(types::Fd(self.from.descriptor.as_raw_fd()), at, bytes as u32)
             .offset(position)
@@ -99,7 +100,8 @@ impl Engine<'_> {
     }
 
     fn push(&mut self, entry: &io_uring::squeue::Entry) -> Result<(), Error> {
-        // SAFETY: a buffer that nothing else uses until its completion comes, which is waited for.
+        // SAFETY: the entry's buffer is used by nothing else until its completion, which `turn` or `abandon`
+        // waits for.
         unsafe { self.ring.submission().push(entry) }
             .map_err(|error| Error::io("queue a block", std::io::Error::other(error)))
     }
@@ -107,13 +109,14 @@ impl Engine<'_> {
     fn turn(&mut self, job: &mut Job<'_>) -> Result<(), Stop> {
         self.ring.submit().map_err(|error| Error::io("submit blocks", error))?;
         if self.ring.completion().is_empty() {
-            // SAFETY: the ring's descriptor, which lives as long as the ring.
+            // SAFETY: the descriptor belongs to the ring, which lives longer than this borrow.
             let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
             while !job.control.wait(ring, PollFlags::IN, Some(Instant::now() + LOOK))? {
                 self.to.check_peer()?;
             }
         }
-        // One by one: what lies behind a block that has failed stays there, to be waited for.
+        // Completions are taken one by one: if a block has failed, those behind it stay in the ring for
+        // `abandon`.
         while let Some(entry) = self.next_completion() {
             let (data, result) = (entry.user_data(), entry.result());
             let number = (data & !SEND) as usize;
@@ -141,7 +144,7 @@ impl Engine<'_> {
             }
             Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => {
                 self.free.push(number);
-                // A socket that does not wait is said to be empty, and not waited for by the ring.
+                // For a non-blocking socket without data, io_uring returns EAGAIN instead of waiting.
                 Ok(self.from.wait(job.control)?)
             }
             Err(_) => Err(self.from.failed(Errno::from_raw_os_error(-result)).into()),
@@ -167,13 +170,14 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// The kernel must not use memory that is gone: what is under way is called back, and waited for.
+    /// Cancels the requests in flight and waits for their completions, since the kernel must not use buffers
+    /// that have been unmapped.
     fn abandon(&mut self) {
         if !self.reading && !self.sending {
             return;
         }
         let all = types::CancelBuilder::any();
-        // If it cannot be called back it comes by itself, when the peer does something.
+        // A request that cannot be cancelled completes when the peer acts.
         let _ = self.ring.submitter().register_sync_cancel(None, all);
         let mut under_way = usize::from(self.reading) + usize::from(self.sending);
         while under_way > 0 {

@@ -1,8 +1,8 @@
-//! `zerocopy`: blocks are sent from where they are, and their memory is used again when the kernel says that nobody
-//! reads it any more (MSG_ZEROCOPY).
+//! `zerocopy`: blocks are sent from their buffer without a copy, and a buffer is reused once the kernel
+//! reports that nothing reads it any more (MSG_ZEROCOPY).
 //!
-//! Where the kernel had to copy after all (loopback, a card without scatter and gather) it says so; then this mover
-//! makes place for one that costs less, unless it was asked for.
+//! The kernel also reports when it had to copy (loopback, a network card without scatter/gather). The mover
+//! then gives up in favour of a cheaper one, unless the user forced it.
 
 use super::{Job, Stop, soon};
 use crate::end::{Input, Reading, Writing};
@@ -15,17 +15,17 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// SO_EE_ORIGIN_ZEROCOPY and SO_EE_CODE_ZEROCOPY_COPIED of linux/errqueue.h.
+/// Constants SO_EE_ORIGIN_ZEROCOPY and SO_EE_CODE_ZEROCOPY_COPIED of linux/errqueue.h.
 const ORIGIN_ZEROCOPY: u8 = 5;
 const CODE_COPIED: u8 = 1;
-/// Blocks under way, as long as they are not too large.
+/// Greatest number of buffers; fewer if the blocks are large.
 const DEPTH: usize = 8;
-/// So many sends must have been copied before it is believed that all will be.
+/// Number of copied sends after which the mover assumes that all sends will be copied.
 const COPIED_MIN: u64 = 4;
 
 pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
     let one: libc::c_int = 1;
-    // SAFETY: the kernel reads one int.
+    // SAFETY: the kernel reads one int, `one`, of the given size.
     let set = unsafe {
         libc::setsockopt(
             to.descriptor.as_raw_fd(),
@@ -42,7 +42,8 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
     let mut engine =
         Engine { buffers: Memory::new(depth * job.block)?, depth, under_way: VecDeque::new(), next: 0 };
     let moved = engine.run(job, from, to);
-    // Memory that is on its way may not go; a flow that has failed lets the socket go first, which ends the sends.
+    // Waits until the kernel has finished with the buffers. If that wait fails, the buffers are unmapped
+    // early, which is safe: the kernel holds references to the pages that it still sends.
     match (&moved, engine.wait_for_all(job, to)) {
         (Ok(()), Err(error)) => Err(error.into()),
         _ => moved,
@@ -51,9 +52,9 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
 
 struct Engine {
     buffers: Memory,
-    /// How many of a block these are.
+    /// Number of buffers, of one block each.
     depth: usize,
-    /// Sends whose memory is still read, oldest first: their number, and their buffer.
+    /// Sends whose buffer the kernel may still read, oldest first: number of the send, and its buffer.
     under_way: VecDeque<(u32, usize)>,
     /// Number of the next send, as the kernel counts them.
     next: u32,
@@ -104,7 +105,7 @@ impl Engine {
                     job.has_written(sent);
                     range.start += sent;
                 }
-                // Room in the socket, or for one more notice.
+                // EAGAIN waits for room in the socket, ENOBUFS for memory of one more notice.
                 Err(Errno::AGAIN) => to.wait(job.control)?,
                 Err(Errno::NOBUFS) => self.wait(job, to)?,
                 Err(Errno::INTR) => {}
@@ -114,9 +115,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits for a notice, and takes it.
+    /// Waits for a notice, at most [`crate::control::TURN`], and handles all that have arrived.
     fn wait(&mut self, job: &mut Job<'_>, to: &Writing) -> Result<(), Error> {
-        // Notices are errors in the eyes of poll(2), which are always told.
+        // poll(2) reports a notice as POLLERR, which needs no requested events.
         job.control.wait(to.as_fd(), PollFlags::empty(), Some(soon()))?;
         self.look(job, to)
     }
@@ -128,7 +129,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the notices that are there.
+    /// Handles all notices that have arrived.
     fn look(&mut self, job: &mut Job<'_>, to: &Writing) -> Result<(), Error> {
         while let Some(notice) = notice(to)? {
             let before = self.under_way.len();
@@ -142,25 +143,29 @@ impl Engine {
     }
 }
 
-/// The kernel has done with some sends.
+/// Notice of the kernel that it has finished with the sends `first` to `last`.
 struct Notice {
     first: u32,
     last: u32,
     copied: bool,
 }
 
-/// Room for one notice with its address.
+/// Buffer for one control message with the peer's address.
 #[repr(align(8))]
 struct Room([MaybeUninit<u8>; 128]);
 
-/// The next notice on the socket's queue of errors (Documentation/networking/msg_zerocopy.rst).
+/// Takes the next notice from the socket's error queue (Documentation/networking/msg_zerocopy.rst); `None` if
+/// there is none.
+///
+/// # Errors
+/// [`Error::Io`] if recvmsg(2) fails or the queue holds a real error of the socket.
 fn notice(to: &Writing) -> Result<Option<Notice>, Error> {
     let mut room = Room([MaybeUninit::uninit(); 128]);
-    // SAFETY: all zeros is a header without anything.
+    // SAFETY: `msghdr` consists of integers and pointers, for which all zeros is a valid value.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_control = room.0.as_mut_ptr().cast();
     header.msg_controllen = size_of::<Room>() as _;
-    // SAFETY: the header leads to a live buffer of the length that it says.
+    // SAFETY: the header points to `room`, a live buffer of the length that it states.
     let read = unsafe {
         libc::recvmsg(to.descriptor.as_raw_fd(), &mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
     };
@@ -171,12 +176,12 @@ fn notice(to: &Writing) -> Result<Option<Notice>, Error> {
             _ => Err(to.failed(error)),
         };
     }
-    // SAFETY: the kernel filled the buffer up to `msg_controllen`, within which this macro stays.
+    // SAFETY: the kernel has initialised `room` up to `msg_controllen`, and this macro reads no further.
     let control = unsafe { libc::CMSG_FIRSTHDR(&header) };
     if control.is_null() {
         return Ok(None);
     }
-    // SAFETY: a control message of the kernel's on a socket's queue of errors holds this structure.
+    // SAFETY: the first control message on a socket's error queue holds this structure, within the buffer.
     let error: libc::sock_extended_err =
         unsafe { libc::CMSG_DATA(control).cast::<libc::sock_extended_err>().read_unaligned() };
     if error.ee_origin != ORIGIN_ZEROCOPY {
