@@ -1,35 +1,37 @@
-//! Keeps the page cache from filling with what is written once and not read again: what was written is given to the
-//! device while more comes, and its pages go when it has it.
+//! Keeps data that is moved once from filling the page cache: written data is given to the device while more
+//! arrives, and its pages are dropped once they are clean; pages of a source are dropped after they were
+//! read. Called by [`super::reading`] and [`super::writing`].
 
 use crate::sys::{self, WriteBack};
 use rustix::fs::Advice;
 use std::num::NonZeroU64;
 use std::os::fd::BorrowedFd;
 
-/// What of a sink has been given to the device.
+/// Writeback and dropping of the pages of a sink, window by window.
 #[derive(Debug)]
 pub(crate) struct Behind {
-    /// Where writing began, or the last window ended.
+    /// Offset at which the window that is being filled begins.
     from: u64,
-    /// The window that the device is writing.
+    /// Window that the device is writing: offset and length, in bytes.
     under_way: Option<(u64, u64)>,
-    /// Bytes that may go into the page cache before this begins.
+    /// Bytes that may stay in the page cache before the first writeback; 0 once it has begun.
     grace: u64,
 }
 
-/// What of a source has been read and goes out of the page cache.
+/// Dropping of the pages of a source after they were read.
 #[derive(Debug)]
 pub(crate) struct Trail {
     from: u64,
 }
 
 impl Trail {
-    /// Begins at `position`.
+    /// Starts at the offset `position`.
     pub(crate) fn new(position: u64) -> Trail {
         Trail { from: position }
     }
 
-    /// It has been read up to `position`.
+    /// Records that the source has been read up to `position`, and drops the pages behind it, a window at a
+    /// time.
     pub(crate) fn read(&mut self, source: BorrowedFd<'_>, position: u64) {
         if let Some(length) = NonZeroU64::new(position.saturating_sub(self.from))
             && length.get() >= WINDOW_BYTES
@@ -40,23 +42,24 @@ impl Trail {
     }
 }
 
-/// Given to the device at a time. At most two such windows are dirty or being written.
+/// Size of a window, in bytes. At most two windows are dirty or in writeback at a time.
 const WINDOW_BYTES: u64 = 16 << 20;
 
 impl Behind {
-    /// Begins at `position`, after `grace` bytes.
+    /// Starts at the offset `position`. The first `grace` bytes stay in the page cache until more is written.
     pub(crate) fn new(position: u64, grace: u64) -> Behind {
         Behind { from: position, under_way: None, grace }
     }
 
-    /// It has been written up to `position`.
+    /// Records that the sink has been written up to `position`. After a full window its writeback is started,
+    /// and the window before it is waited for and dropped.
     pub(crate) fn written(&mut self, sink: BorrowedFd<'_>, position: u64) {
         if position.saturating_sub(self.from) < self.grace.max(WINDOW_BYTES) {
             return;
         }
         self.grace = 0;
         let window = (self.from, position - self.from);
-        // A file system that cannot keeps its pages; nothing is wrong with the data.
+        // Errors are ignored: a file system without this call keeps its pages, and the data is not affected.
         let _ = sys::write_back(sink, window.0, window.1, WriteBack::Begin);
         if let Some((from, length)) = self.under_way.replace(window) {
             let _ = sys::write_back(sink, from, length, WriteBack::Finish);
@@ -74,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_page_cache_keeps_little() {
-        // On a disk: memory has nowhere to write its pages to.
+        // The file is on a disk, since pages of tmpfs have no device to be written to.
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let mut behind = Behind::new(0, 0);
         let block = vec![7u8; 1 << 20];

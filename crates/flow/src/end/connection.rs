@@ -1,12 +1,12 @@
-//! A connected stream socket: how long its peer may be silent, and how it ends.
+//! A connected stream socket: detection of a dead peer, and the way in which the connection ends.
 //!
-//! A close(2) says the same of data that is complete and of data whose sender was killed. So a TCP socket resets its
-//! connection when it is closed (SO_LINGER with no time, socket(7)), from its first moment until everything has gone:
-//! whatever ends the process before is an error at the peer. Sockets of the Unix family cannot reset; for those there
-//! are frames ([`super::framed`]).
+//! The end of a stream is the same after a close(2) by a sender with complete data and after a kill of the
+//! sender. A TCP socket is therefore set up to reset the connection when it is closed (SO_LINGER with zero
+//! time, socket(7)), until all data has been sent: if the process ends before that, the peer sees an error.
+//! Unix sockets have no reset; for those there are frames ([`super::framed`]).
 //!
-//! Invariant: only [`Connection::end_writing`] and a flow that has succeeded let a connection end in order. Called by
-//! the ends of a flow and by [`crate::serve`].
+//! Invariant: a connection ends in order only after [`Connection::end_writing`] or a flow that has succeeded.
+//! Called by the ends of a flow and by [`crate::serve`].
 
 use crate::sys::{self, TcpInfo};
 use rustix::io::Errno;
@@ -15,40 +15,46 @@ use rustix::net::sockopt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// How long a TCP peer may give no sign of life, where nothing else is said.
+/// Default time without a sign of life after which a TCP peer counts as dead.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
-/// Probes without an answer after which the kernel gives a silent peer up.
+/// Number of unanswered keepalive probes after which the kernel gives up a silent peer.
 const PROBES: u32 = 3;
-/// Interval between looks at a peer that takes nothing.
+/// Interval between checks of a peer that accepts no data.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
-/// What a flow knows of a connection that it made itself.
+/// Settings of a connection that the flow has made itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connection {
-    /// Time without a sign of life after which a TCP peer counts as dead; none: a Unix socket, which hears at once.
+    /// Time without a sign of life after which a TCP peer counts as dead; `None` for a Unix socket, whose
+    /// kernel knows at once when the peer closes.
     timeout: Option<Duration>,
 }
 
-/// A connected socket, and what is said over it.
+/// A connected socket with its settings.
 #[derive(Debug)]
 pub(crate) struct Connected {
     pub(crate) socket: OwnedFd,
     pub(crate) connection: Connection,
-    /// Whether the stream goes in frames.
+    /// True if the data travels in frames with an end mark.
     pub(crate) whole: bool,
 }
 
 impl Connection {
-    /// A Unix socket.
+    /// Returns the settings of a Unix socket.
     pub(crate) fn unix() -> Connection {
         Connection { timeout: None }
     }
 
-    /// Sets a TCP socket up: it resets until it is told to end in order, the kernel asks a silent peer for a sign of
-    /// life, and small pieces are sent at once.
+    /// Sets up a TCP socket: closing it resets the connection, the kernel probes a silent peer, and small
+    /// pieces are sent at once. `timeout` is the time without a sign of life after which the peer counts as
+    /// dead (`None`: [`TIMEOUT`]).
+    ///
+    /// # Errors
+    /// The errno of setsockopt(2).
     pub(crate) fn tcp(socket: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<Connection, Errno> {
         let timeout = timeout.unwrap_or(TIMEOUT);
-        // Blocks are large, and the last one of a request must not wait for more.
+        // The last piece of a stream must not wait for more data (Nagle's algorithm), and all others are
+        // large.
         sockopt::set_tcp_nodelay(socket, true)?;
         sockopt::set_socket_linger(socket, Some(Duration::ZERO))?;
         sockopt::set_socket_keepalive(socket, true)?;
@@ -59,10 +65,11 @@ impl Connection {
         Ok(Connection { timeout: Some(timeout) })
     }
 
-    /// Tells the peer that no more comes, and that this was all.
+    /// Tells the peer that the stream has ended, in order.
     ///
     /// # Errors
-    /// The kernel's; that the peer has gone is none here, and seen at the next look.
+    /// The errno of shutdown(2), except ENOTCONN: a peer that has gone is found by the next check of the
+    /// socket.
     pub(crate) fn end_writing(self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         self.let_go(socket, true);
         match rustix::net::shutdown(socket, Shutdown::Write) {
@@ -71,19 +78,22 @@ impl Connection {
         }
     }
 
-    /// Decides how the socket ends when it is closed: in order, or by a reset.
+    /// Decides whether closing the socket ends a TCP connection in order or by a reset. Does nothing for a
+    /// Unix socket.
     pub(crate) fn let_go(self, socket: BorrowedFd<'_>, in_order: bool) {
         if self.timeout.is_some() {
             let linger = if in_order { None } else { Some(Duration::ZERO) };
-            // It fails for no socket of this family.
+            // SO_LINGER cannot fail on an open TCP socket.
             let _ = sockopt::set_socket_linger(socket, linger);
         }
     }
 
-    /// Whether an empty read was the end that the peer has said, when `taken` bytes had come before.
+    /// Returns true if an empty read was an orderly end by the peer, where `taken` bytes had been read
+    /// before.
     ///
-    /// An error of a socket is told once, and whoever writes to it may hear it: the reader then gets an end. The
-    /// kernel counts the end (FIN) as one byte received, which a connection that was reset does not have.
+    /// The kernel reports an error of a socket only once, and a writer of the same socket may have taken it;
+    /// the reader then sees an end of stream. The kernel counts an orderly end (FIN) as one received byte,
+    /// which a connection that was reset lacks.
     pub(crate) fn has_ended_in_order(self, socket: BorrowedFd<'_>, taken: u64) -> bool {
         match self.timeout.and_then(|_| sys::tcp_info(socket).ok()) {
             Some(TcpInfo { received, .. }) => received > taken,
@@ -91,8 +101,8 @@ impl Connection {
         }
     }
 
-    /// Whether a peer that has something to acknowledge has given no sign of life for too long. One that takes nothing
-    /// but answers the kernel's probes lives.
+    /// Returns true if a TCP peer that has something to acknowledge gave no sign of life for the timeout. A
+    /// peer that accepts no data but answers the kernel's probes is alive.
     pub(crate) fn is_dead(self, socket: BorrowedFd<'_>) -> bool {
         let Some(timeout) = self.timeout else { return false };
         sys::tcp_info(socket)
@@ -106,7 +116,7 @@ impl AsFd for Connected {
     }
 }
 
-/// Closes a connection that is refused; over TCP whoever asked hears it as a reset.
+/// Closes a connection that is refused; a TCP peer sees a reset.
 pub(crate) fn refuse(connected: Connected) {
     connected.connection.let_go(connected.as_fd(), false);
 }
@@ -153,7 +163,7 @@ mod tests {
             let mut three = [0; 3];
             here.read_exact(&mut three).unwrap();
             std::thread::sleep(Duration::from_millis(50));
-            // Another direction's look takes the error away.
+            // The other direction takes the error of the socket.
             assert_eq!(sockopt::socket_error(&here).unwrap().is_err(), resets);
             assert_eq!(here.read(&mut three).unwrap(), 0);
             assert_eq!(connection.has_ended_in_order(here.as_fd(), 3), !resets);

@@ -1,7 +1,8 @@
-//! Ends that are paths of containers: another flow, or any program with the library, has the other end.
+//! Ends that are paths of containers, whose other end is another flow or any program with the library.
 //!
-//! Invariant: what comes is whole only behind an empty container, which marks the end; a path that is closed without one
-//! was its sender's that gave up or was killed. Only with `plain` its closing is the end.
+//! Invariant: the data is complete only after an empty container, which marks the end. A path that is closed
+//! without one had a sender that gave up or was killed. With `plain`, closing the path is the end. Called by
+//! [`super::open`].
 
 use super::{Input, Output};
 use crate::control::Control;
@@ -14,14 +15,19 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// So long a path is waited for before somebody looks whether the flow was cancelled.
+/// Time that one call waits for the path, between checks whether the flow was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
-/// Bytes of a container: half of what the second cache holds, so that the peer finds them there.
+/// Size of a container, in bytes: half of a usual L2 cache, so that the peer finds the data there.
 const CONTAINER_BYTES: usize = 256 << 10;
-/// Of what is under way.
+/// Size of the arena, in bytes, which limits the data in flight.
 const ARENA_BYTES: usize = 8 << 20;
 
-/// Connects, or waits for somebody who does. The name of who waits is gone when somebody has come, or waiting has failed.
+/// Connects to a path, or waits for a peer that connects. A listener's socket file is removed afterwards,
+/// also after a failure.
+///
+/// # Errors
+/// [`Error::Io`] if the path cannot be opened or poll(2) fails; [`Error::Cancelled`] if the flow is
+/// cancelled.
 pub(crate) fn open(end: &Unix, name: &str, control: &Control) -> Result<Path, Error> {
     let options = Options::new().arena_bytes(ARENA_BYTES);
     let failed = |error| failed("open", name, error);
@@ -29,7 +35,7 @@ pub(crate) fn open(end: &Unix, name: &str, control: &Control) -> Result<Path, Er
         return Path::connect(&end.path, &options).map_err(failed);
     }
     let listener = Listener::bind(&end.path).map_err(failed)?;
-    // Declared behind the listener, and so dropped before it.
+    // Declared after the listener, and so removed before the listener is closed.
     let _file = SocketFile::just_made(&end.path)
         .map_err(|error| Error::io(format!("open {name}"), std::io::Error::other(error)))?;
     loop {
@@ -44,7 +50,10 @@ fn failed(what: &str, name: &str, error: bywash_container::Error) -> Error {
     Error::io(format!("{what} {name}"), std::io::Error::other(error))
 }
 
-/// Repeats `attempt`, which waits a little, until it has something to answer.
+/// Repeats `attempt`, which has a short timeout of its own, until it returns anything but a timeout.
+///
+/// # Errors
+/// Outer: [`Error::Cancelled`] if the flow is cancelled. Inner: the error of `attempt`.
 fn wait<T>(
     control: &Control,
     mut attempt: impl FnMut() -> Result<T, bywash_container::Error>,
@@ -58,21 +67,22 @@ fn wait<T>(
     }
 }
 
-/// What another program ships.
+/// Source of the data that another program ships.
 pub(crate) struct MemoryInput {
     path: Path,
     name: String,
-    /// What has come and was not read yet, its first container from this byte on.
+    /// Received containers that are not fully read, oldest first; `offset` bytes of the first one have been
+    /// read.
     pieces: VecDeque<bywash_container::Received>,
     offset: usize,
     total: u64,
     end: End,
 }
 
-/// How the end of what is shipped is known.
+/// Sign by which the end of the data is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// An empty container will come, or has come.
+    /// An empty container marks the end; `came` is true once it has arrived.
     Marked { came: bool },
     /// The peer closes the path.
     Closing,
@@ -84,7 +94,10 @@ impl MemoryInput {
         MemoryInput { path, name: name.into(), pieces: VecDeque::new(), offset: 0, total: 0, end }
     }
 
-    /// The peer has closed the path.
+    /// Decides whether the data is complete, after the peer has closed the path.
+    ///
+    /// # Errors
+    /// [`Error::Data`] if an empty container must mark the end and has not arrived.
     fn closed(&self) -> Result<(), Error> {
         match self.end {
             End::Marked { came: false } => Err(Error::Data(format!(
@@ -127,11 +140,11 @@ impl Input for MemoryInput {
     }
 }
 
-/// What is shipped to another program.
+/// Sink that ships the data to another program.
 pub(crate) struct MemoryOutput {
     path: Path,
     name: String,
-    /// Whether an empty container marks the end.
+    /// True if an empty container marks the end.
     marks: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Opening whatever the user named.
+//! Opens the endpoints that the user named. Called by [`crate::assembly`] and [`crate::serve`].
 
 use super::connection::Connected;
 use super::framed::{self, FramedInput, FramedOutput, Role};
@@ -18,22 +18,23 @@ use crate::spec::{Endpoint, File, Listening, Tcp, Udp};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// An end that is a stream both ways can be a source and a sink at once.
+/// An open end. One that moves data both ways can be a source and a sink at once.
 pub(crate) enum Opened<T> {
-    /// One way.
+    /// An end that moves data in one direction.
     OneWay(T),
-    /// A socket.
+    /// A stream socket, which moves data in both directions.
     BothWays(Stream),
 }
 
-/// A connected socket whose peer has been greeted, where both say `whole`.
+/// A connected socket, after the handshake if its data travels in frames.
 pub(crate) struct Stream {
     pub(crate) connected: Connected,
-    /// What the peer does; none: it has not been asked.
+    /// Role of the peer, from the handshake; `None` without frames.
     peer: Option<Role>,
 }
 
-/// An end that is about to be opened: whoever listens does so already, so that who connects is not refused.
+/// An endpoint that is about to be opened. A socket that listens does so already, so that a peer that
+/// connects early is not refused.
 pub(crate) struct Opening<'a> {
     endpoint: &'a Endpoint,
     name: String,
@@ -51,20 +52,20 @@ impl<'a> Opening<'a> {
             _ => None,
         };
         if let (Some(gate), Endpoint::Tcp(Tcp { port: 0, .. })) = (&gate, endpoint) {
-            // Whoever is to connect must learn it.
+            // The kernel has chosen the port, and whoever is to connect must learn it.
             control.tell(format!("listening at {}", gate.address()?));
         }
         Ok(Opening { endpoint, name, gate })
     }
 
-    /// Whether somebody else decides when it is open.
+    /// Returns true if the end is open only after a peer has acted.
     pub(crate) fn waits(&self) -> bool {
         self.gate.is_some()
             || matches!(self.endpoint, Endpoint::Memory(end) if end.listening != Listening::Connects)
             || matches!(self.endpoint, Endpoint::Udp(end) if end.listen && end.reliable)
     }
 
-    /// A connected socket, if it is one.
+    /// Returns the connected socket of a stream endpoint; `None` for other endpoints.
     fn stream(&self, role: Role, control: &Control) -> Result<Option<Stream>, Error> {
         let connected = match (&self.gate, self.endpoint) {
             (Some(gate), _) => gate.accept(control)?,
@@ -78,7 +79,8 @@ impl<'a> Opening<'a> {
 /// Connects to a stream socket.
 ///
 /// # Errors
-/// Why nobody can be reached there; [`Error::Usage`] for an endpoint that is none; that the flow was cancelled.
+/// [`Error::Io`] if the peer cannot be reached; [`Error::Usage`] if the endpoint is not a stream socket;
+/// [`Error::Cancelled`] if the flow is cancelled.
 pub(crate) fn connect(endpoint: &Endpoint, control: &Control) -> Result<Connected, Error> {
     let name = endpoint.to_string();
     match endpoint {
@@ -88,7 +90,10 @@ pub(crate) fn connect(endpoint: &Endpoint, control: &Control) -> Result<Connecte
     }
 }
 
-/// Greets the peer of a connection whose stream goes in frames.
+/// Performs the handshake of a connection whose data travels in frames.
+///
+/// # Errors
+/// Same as [`framed::greet`].
 pub(crate) fn greeted(
     connected: Connected,
     role: Role,
@@ -103,7 +108,10 @@ pub(crate) fn greeted(
 }
 
 impl Stream {
-    /// The same socket, for the other direction.
+    /// Duplicates the socket, for the other direction.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the descriptor cannot be duplicated.
     pub(crate) fn twice(&self) -> Result<Stream, Error> {
         let Connected { socket, connection, whole } = &self.connected;
         let socket = socket.try_clone().map_err(|error| Error::io("use a socket both ways", error))?;
@@ -113,7 +121,7 @@ impl Stream {
         })
     }
 
-    /// The end that is read.
+    /// Returns the socket as a source. A framed peer that does not send gives an empty source.
     pub(crate) fn source(self, name: &str) -> Source {
         let Connected { socket, connection, whole } = self.connected;
         let reading = Reading { connection: Some(connection), ..reading(socket, Kind::Stream, name) };
@@ -124,7 +132,7 @@ impl Stream {
         }
     }
 
-    /// The end that is written.
+    /// Returns the socket as a sink.
     pub(crate) fn sink(self, name: &str, manner: &Manner) -> Sink {
         let Connected { socket, connection, whole } = self.connected;
         let writing = Writing { connection: Some(connection), ..writing(socket, Kind::Stream, name, manner) };
@@ -135,7 +143,11 @@ impl Stream {
     }
 }
 
-/// Opens where bytes come from.
+/// Opens a source.
+///
+/// # Errors
+/// [`Error::Usage`] if the endpoint cannot be a source; [`Error::Io`] if it cannot be opened; [`Error::Data`]
+/// if the handshake of a framed connection fails; [`Error::Cancelled`] if the flow is cancelled.
 pub(crate) fn source(
     opening: Opening<'_>,
     via: Option<Mover>,
@@ -171,7 +183,11 @@ pub(crate) fn source(
     }))
 }
 
-/// Opens where bytes go.
+/// Opens a sink.
+///
+/// # Errors
+/// [`Error::Usage`] if the endpoint cannot be a sink; [`Error::Io`] if it cannot be opened; [`Error::Data`]
+/// if the handshake of a framed connection fails; [`Error::Cancelled`] if the flow is cancelled.
 pub(crate) fn sink(
     opening: Opening<'_>,
     manner: &Manner,
@@ -208,14 +224,16 @@ pub(crate) fn sink(
     }))
 }
 
-/// An end of the wrong direction.
+/// Creates the error for an end that moves data in the other direction only.
 fn cannot_be(name: &str, what: &str) -> Error {
     let other = if what == "a source" { "udp-listen: or eth-listen:" } else { "udp: or eth:" };
     Error::Usage(format!("{name} cannot be {what}; datagrams have {other} there"))
 }
 
+/// Checks that `path` is a block device.
+///
 /// # Errors
-/// That it is none.
+/// [`Error::Usage`] if it is something else; [`Error::Io`] if it does not exist or cannot be inspected.
 fn block_device(path: &Path, name: &str) -> Result<(), Error> {
     match storage::standing(path, name)? {
         Some(stat) if storage::kind_of(&stat) == Kind::Block => Ok(()),
@@ -251,7 +269,7 @@ fn no_quic() -> Error {
     Error::Usage("this was built without QUIC; build bywash-flow with the feature 'reliable'".into())
 }
 
-/// A socket, or a program's output, as it is read.
+/// Creates a source from a socket or from a program's output.
 pub(crate) fn reading(descriptor: OwnedFd, kind: Kind, name: &str) -> Reading {
     Reading {
         descriptor,
@@ -267,7 +285,7 @@ pub(crate) fn reading(descriptor: OwnedFd, kind: Kind, name: &str) -> Reading {
     }
 }
 
-/// A socket, or a program's input, as it is written.
+/// Creates a sink from a socket or from a program's input.
 pub(crate) fn writing(descriptor: OwnedFd, kind: Kind, name: &str, manner: &Manner) -> Writing {
     storage::written(descriptor, name, kind, None, manner)
 }

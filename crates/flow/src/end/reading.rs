@@ -1,4 +1,4 @@
-//! A descriptor of the kernel's that is read.
+//! Sources that are a descriptor of the kernel. Called by the movers.
 
 use super::Input;
 use super::behind::Trail;
@@ -11,30 +11,31 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A descriptor of the kernel's that is read: at a position of its own if it has one, else what comes next.
+/// A descriptor that is read: at a position kept here if it is a file or block device, else as a stream.
 pub(crate) struct Reading {
     pub(crate) descriptor: OwnedFd,
-    /// As the user said it.
+    /// Name of the source, for messages.
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    /// Where the next byte is; none for a stream.
+    /// Offset of the next byte; `None` for a stream.
     pub(crate) position: Option<u64>,
-    /// Where it ends; none: where it ends by itself.
+    /// Offset of the end, in bytes; `None` if the end shows itself by an empty read.
     pub(crate) end: Option<u64>,
-    /// What takes it out of the page cache again.
+    /// Drops pages from the page cache after they were read; `None` to keep them.
     pub(crate) trail: Option<Trail>,
-    /// Whether a call may wait, because the descriptor is somebody else's too and its flags are not to be changed.
+    /// True if a call may block: the descriptor belongs to a device, or other processes share it and its flags
+    /// must not change.
     pub(crate) may_block: bool,
-    /// Whether others go on at the descriptor's own position.
+    /// True if the descriptor's own offset must be updated at the end, for other processes.
     pub(crate) tells_position: bool,
-    /// A connection that the flow made.
+    /// Settings of a connection that the flow has made itself.
     pub(crate) connection: Option<Connection>,
-    /// Bytes that have been read.
+    /// Number of bytes read so far.
     pub(crate) taken: u64,
 }
 
 impl Reading {
-    /// Reads what is there, up to all of `room`; 0 at the end.
+    /// Reads what is available, up to all of `room`. Returns 0 at the end.
     pub(crate) fn read(&self, room: &mut [u8]) -> Result<usize, Errno> {
         match (self.position, self.kind) {
             (Some(position), _) => rustix::io::pread(&self.descriptor, room, position),
@@ -45,17 +46,17 @@ impl Reading {
         }
     }
 
-    /// Waits until there is something to read; for a descriptor that does not wait by itself, after EAGAIN.
+    /// Waits until there is something to read. For non-blocking descriptors, called after EAGAIN.
     pub(crate) fn wait(&self, control: &Control) -> Result<(), Error> {
         control.wait(self.descriptor.as_fd(), PollFlags::IN, None).map(drop)
     }
 
-    /// Waits in front of a call that would not let itself be cancelled.
+    /// Waits for data in front of a call that could block and then could not be cancelled.
     pub(crate) fn wait_if_it_blocks(&self, control: &Control) -> Result<(), Error> {
         if self.may_block { self.wait(control) } else { Ok(()) }
     }
 
-    /// So many bytes have been read.
+    /// Records that `bytes` bytes have been read.
     pub(crate) fn advance(&mut self, bytes: u64) {
         self.taken += bytes;
         if let Some(position) = &mut self.position {
@@ -66,21 +67,21 @@ impl Reading {
         }
     }
 
-    /// Bytes from the position to the end, where both are known.
+    /// Returns the number of bytes from the position to the end; `None` if either is unknown.
     pub(crate) fn left(&self) -> Option<u64> {
         Some(self.end?.saturating_sub(self.position?))
     }
 
-    /// It could not be read.
+    /// Creates the error of a failed read.
     pub(crate) fn failed(&self, error: impl Into<std::io::Error>) -> Error {
         Error::io(format!("read {}", self.name), error)
     }
 
-    /// Decides what an empty read means.
+    /// Decides whether an empty read is the end of the data.
     ///
     /// # Errors
-    /// [`Error::Data`] when the size was known and is not reached; the reset of a connection whose other direction has
-    /// heard of it already.
+    /// [`Error::Data`] if a known size has not been reached; [`Error::Io`] with ECONNRESET if the connection
+    /// was reset and the other direction has taken that error.
     pub(crate) fn has_ended(&self) -> Result<(), Error> {
         if self.end.is_some() {
             return Err(self.shrank());
@@ -100,17 +101,17 @@ impl Reading {
         }
     }
 
-    /// It ended before its size was reached.
+    /// Creates the error of a source that ended before its size was reached.
     pub(crate) fn shrank(&self) -> Error {
         let end = self.end.unwrap_or(0);
         let now = rustix::fs::fstat(&self.descriptor).map_or(0, |stat| stat.st_size);
         Error::Data(format!("{} got shorter while it was read: it had {end} bytes and has {now}", self.name))
     }
 
-    /// Leaves the descriptor's own position behind what was read.
+    /// Moves the descriptor's own offset behind the data that was read, if other processes use it.
     pub(crate) fn tell_position(&self) {
         if let Some(position) = self.position.filter(|_| self.tells_position) {
-            // Who shares the descriptor reads from there; it was seekable when it was opened.
+            // The seek cannot fail, since the descriptor was seekable when it was opened.
             let _ = rustix::fs::seek(&self.descriptor, rustix::fs::SeekFrom::Start(position));
         }
     }

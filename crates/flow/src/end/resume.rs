@@ -1,8 +1,9 @@
-//! Going on with what an earlier flow has left of a file.
+//! Continuation of the partial file that an earlier flow has left.
 //!
-//! The part is compared with the source byte by byte, which is there to be read, and what agrees is not moved again.
-//! Invariant: what is kept of a part are whole blocks that the source has at the same place, or all of the part; a part that
-//! another flow goes on with is left alone. Called when both ends are open, before anything is moved.
+//! The partial file is compared with the source byte by byte, and the data that is equal is not moved again.
+//! Invariant: the part that is kept is either the whole partial file or a number of whole blocks that equal
+//! the source; a partial file that another flow continues is not touched. Called when both ends are open,
+//! before anything is moved.
 
 use super::{Reading, Writing};
 use crate::control::Control;
@@ -13,23 +14,24 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// What is kept of a part is a multiple of this, unless it is all of it: blocks of file systems, and of O_DIRECT.
+/// Unit of the kept part unless it is the whole partial file, in bytes: the block size of file systems and of
+/// O_DIRECT.
 const BLOCK_BYTES: u64 = 4096;
-/// Bytes that are compared at a time.
+/// Number of bytes compared at a time.
 const COMPARED_BYTES: usize = 1 << 20;
 
-/// A part, and how far it agrees with the source.
+/// A partial file, and the number of its first bytes that equal the source.
 struct Part {
     path: PathBuf,
     file: OwnedFd,
     agrees: u64,
 }
 
-/// Lets the flow go on behind what there is of its sink already, which is told.
+/// Lets the flow start behind the data that its sink has already, and reports that as a notice.
 ///
 /// # Errors
-/// [`Error::Data`] when there are parts and none of them is of this source; [`Error::Io`] when a part cannot be read or another
-/// flow goes on with it; that the flow was cancelled.
+/// [`Error::Data`] if there are partial files but none begins like the source; [`Error::Io`] if one cannot be
+/// read or another flow continues it; [`Error::Cancelled`] if the flow is cancelled.
 pub(crate) fn resume(from: &mut Reading, to: &mut Writing, control: &Control) -> Result<(), Error> {
     let Some(target) = to.target.take() else { return Ok(()) };
     let (mut best, mut others) = (None::<Part>, Vec::new());
@@ -52,7 +54,8 @@ pub(crate) fn resume(from: &mut Reading, to: &mut Writing, control: &Control) ->
             from.name
         )));
     };
-    // What lies behind does not agree, and would be taken for a part of the new file.
+    // The bytes behind the equal ones belong to another version of the source, and must not become part of
+    // the new file.
     rustix::fs::ftruncate(&file, agrees).map_err(|error| failed(&path, error))?;
     control.tell(format!("{} agrees with {} for {agrees} bytes: going on there", path.display(), from.name));
     from.advance(agrees);
@@ -66,7 +69,7 @@ fn failed(path: &Path, error: Errno) -> Error {
     Error::io(format!("go on with {}", path.display()), error)
 }
 
-/// Opens a part and compares it with the source.
+/// Opens and locks a partial file and compares it with the source.
 fn compared(path: &Path, from: &Reading, control: &Control) -> Result<Part, Error> {
     let failed = |error| failed(path, error);
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;

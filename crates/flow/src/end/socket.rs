@@ -1,4 +1,4 @@
-//! Stream sockets: connecting, and being connected to.
+//! Stream sockets: connecting and listening. Called by [`super::open`] and [`crate::serve`].
 
 use super::connection::{Connected, Connection};
 use crate::address::addresses;
@@ -14,12 +14,17 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// One address may take so long to answer, before the next one is tried.
+/// Greatest time that one address of a host may take to answer, before the next one is tried.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Connections that wait to be accepted; the kernel may hold fewer (net.core.somaxconn).
+/// Greatest number of connections that wait to be accepted; the kernel may have a lower limit
+/// (net.core.somaxconn).
 const BACKLOG: i32 = 4096;
 
-/// Connects to a host, at whichever of its addresses answers.
+/// Connects to the first address of a host that answers.
+///
+/// # Errors
+/// [`Error::Io`] if the name cannot be resolved, no address answers or the socket cannot be set up;
+/// [`Error::Cancelled`] if the flow is cancelled.
 pub(crate) fn connect_tcp(end: &Tcp, name: &str, control: &Control) -> Result<Connected, Error> {
     let mut last = None;
     for address in addresses(&end.host, end.port, name, control)? {
@@ -36,14 +41,18 @@ pub(crate) fn connect_tcp(end: &Tcp, name: &str, control: &Control) -> Result<Co
     })
 }
 
-/// Connects to a socket with a name.
+/// Connects to a Unix socket.
+///
+/// # Errors
+/// [`Error::Io`] if nobody listens there or the socket cannot be set up; [`Error::Cancelled`] if the flow is
+/// cancelled.
 pub(crate) fn connect_unix(end: &Unix, name: &str, control: &Control) -> Result<Connected, Error> {
     let failed = |error: Errno| Error::io(format!("connect to {name}"), error);
     let address = SocketAddrUnix::new(&end.path).map_err(failed)?;
     let socket = stream(AddressFamily::UNIX, name)?;
     loop {
         match rustix::net::connect(&socket, &address) {
-            // Too many wait to be accepted (unix(7)); there is nothing to poll for.
+            // The listener's backlog is full (unix(7)), and poll(2) does not report when it has room again.
             Err(Errno::AGAIN) => control.sleep_until(Instant::now() + Duration::from_millis(10))?,
             other => {
                 finish_connect(other, &socket, control)?.map_err(failed)?;
@@ -70,8 +79,8 @@ fn connected_unix(socket: OwnedFd, end: &Unix, name: &str) -> Result<Connected, 
     Ok(Connected { socket, connection: Connection::unix(), whole: end.whole })
 }
 
-/// Calls on it wait by themselves from now on, but only as long as a cancelled flow may: what comes in time costs no
-/// further call, and what does not is waited for together with [`Control::cancel`].
+/// Makes the socket blocking, with a timeout short enough for a flow to be cancelled ([`TURN`]). A call that
+/// is served in time needs no poll(2); after the timeout, the caller waits in [`Control::wait`].
 fn waits_in_turns(socket: OwnedFd, name: &str) -> Result<OwnedFd, Error> {
     let timeout = |which| sockopt::set_socket_timeout(&socket, which, Some(TURN));
     timeout(Timeout::Recv)
@@ -81,7 +90,7 @@ fn waits_in_turns(socket: OwnedFd, name: &str) -> Result<OwnedFd, Error> {
     Ok(socket)
 }
 
-/// Waits until it is known what became of a connection.
+/// Waits until a connect has succeeded or failed; the inner result is that of the connect.
 fn finish_connect(
     begun: Result<(), Errno>,
     socket: &OwnedFd,
@@ -99,22 +108,26 @@ fn finish_connect(
     }
 }
 
-/// Where others connect to.
+/// A listening stream socket.
 pub(crate) struct Gate {
     name: String,
     kind: Family,
     socket: OwnedFd,
 }
 
-/// The endpoint that listens.
+/// Address family and endpoint of a listening socket.
 enum Family {
     Tcp(Tcp),
-    /// Its name is removed in the end, before [`Gate::socket`] is closed.
+    /// The socket file is removed when the gate is dropped, before [`Gate::socket`] is closed.
     Unix(Unix, #[expect(dead_code, reason = "dropped in the end")] SocketFile),
 }
 
 impl Gate {
-    /// Listens at an address.
+    /// Listens at the first address of a TCP endpoint that can be bound.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the name cannot be resolved or no address can be bound; [`Error::Cancelled`] if the
+    /// flow is cancelled.
     pub(crate) fn tcp(end: &Tcp, name: &str, control: &Control) -> Result<Gate, Error> {
         let mut last = Errno::ADDRNOTAVAIL;
         for address in addresses(&end.host, end.port, name, control)? {
@@ -126,7 +139,10 @@ impl Gate {
         Err(Error::io(format!("listen at {name}"), last))
     }
 
-    /// Listens at a name in the file system, which must not be there yet, or be one that nobody listens at any more.
+    /// Listens at a path, at which there must be nothing, or a socket file without a listener.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the path is in use or the socket cannot be bound.
     pub(crate) fn unix(end: &Unix, name: &str) -> Result<Gate, Error> {
         let socket = stream(AddressFamily::UNIX, name)?;
         let file = listen_at_name(&end.path, &socket, BACKLOG, |_| Ok(()))
@@ -134,14 +150,18 @@ impl Gate {
         Ok(Gate { socket, name: name.into(), kind: Family::Unix(end.clone(), file) })
     }
 
-    /// Where it is.
+    /// Returns the address that the socket is bound to, or the endpoint's text for a Unix socket.
     pub(crate) fn address(&self) -> Result<String, Error> {
         let failed = |error: Errno| Error::io(format!("learn where {} is", self.name), error);
         let address = rustix::net::getsockname(&self.socket).map_err(failed)?;
         Ok(SocketAddr::try_from(address).map_or_else(|_| self.name.clone(), |address| address.to_string()))
     }
 
-    /// The next one that connects.
+    /// Waits for a connection and accepts it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if accept(2) fails or the connection cannot be set up; [`Error::Cancelled`] if the flow
+    /// is cancelled.
     pub(crate) fn accept(&self, control: &Control) -> Result<Connected, Error> {
         loop {
             match self.try_accept() {
@@ -153,10 +173,11 @@ impl Gate {
         }
     }
 
-    /// The next one that has connected, without waiting.
+    /// Accepts a connection without waiting.
     ///
     /// # Errors
-    /// Outside: why none can be accepted, [`Errno::AGAIN`] when there is none. Inside: one that was accepted cannot be used.
+    /// Outer: the errno of accept(2), which is [`Errno::AGAIN`] if no connection waits. Inner: [`Error::Io`]
+    /// if the accepted connection cannot be set up.
     pub(crate) fn try_accept(&self) -> Result<Result<Connected, Error>, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.socket, flags)?;
@@ -166,7 +187,7 @@ impl Gate {
         })
     }
 
-    /// Most connections at a time that were asked for.
+    /// Returns the greatest number of connections at a time that the user gave; `None` if the user gave none.
     pub(crate) fn max(&self) -> Option<u32> {
         match &self.kind {
             Family::Tcp(end) => end.max,
@@ -184,7 +205,7 @@ impl AsFd for Gate {
 fn listen_at(address: SocketAddr, name: &str) -> Result<Result<OwnedFd, Errno>, Error> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = match stream(family, name) {
-        // A machine without IPv6.
+        // The machine has no IPv6.
         Err(Error::Io { source, .. }) if source.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) => {
             return Ok(Err(Errno::AFNOSUPPORT));
         }
@@ -192,7 +213,7 @@ fn listen_at(address: SocketAddr, name: &str) -> Result<Result<OwnedFd, Errno>, 
     };
     let listening = sockopt::set_socket_reuseaddr(&socket, true)
         .and_then(|()| match address.ip().is_unspecified() && address.is_ipv6() {
-            // Of both families at once.
+            // One socket accepts connections of both families.
             true => sockopt::set_ipv6_v6only(&socket, false),
             false => Ok(()),
         })

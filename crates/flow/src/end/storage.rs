@@ -1,4 +1,4 @@
-//! Opening what has a name in the file system, and standard input and output.
+//! Opens ends that have a name in the file system, and standard input and output.
 
 use super::behind::{Behind, Trail};
 use super::reading::Reading;
@@ -17,35 +17,37 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Permissions of a new file, before the process's mask, where the source has none to give.
+/// Permissions of a new file before the umask, if the source has none.
 const MODE: u32 = 0o666;
-/// What a source has to give: not that whoever runs it becomes the owner of a copy.
+/// Mode bits that a copy takes from its source. The set-user-ID and set-group-ID bits are not among them,
+/// since the copy may belong to another user.
 const PERMISSIONS: u32 = 0o777;
-/// What a file keeps that is replaced.
+/// Mode bits that a new file takes from the file that it replaces, if it also takes the owner.
 const PERMISSIONS_AND_IDENTITY: u32 = 0o7777;
-/// So often a pipe without a reader is tried again.
+/// Interval between attempts to open a FIFO that has no reader yet.
 const READER_LOOK: Duration = Duration::from_millis(10);
 
-/// How a sink is written, beyond its own options.
+/// Properties of the flow that decide how its sinks are opened and written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
-    /// Bytes that will come, where that is known beforehand.
+    /// Number of bytes that will arrive; `None` if unknown.
     pub(crate) bytes: Option<u64>,
-    /// Permissions of the source.
+    /// Mode of the source; `None` if new files do not take permissions from it.
     pub(crate) source_mode: Option<u32>,
-    /// It is to be on the device in the end.
+    /// True if the data must be durable before the flow succeeds.
     pub(crate) sync: bool,
-    /// Pieces of zeros are left out.
+    /// True if blocks of zeros become holes.
     pub(crate) skips_zeros: bool,
-    /// Datagrams go by this engine and no other.
+    /// Mover that datagrams must use; `None` if the planner chooses.
     pub(crate) via: Option<Mover>,
-    /// How fast datagrams are sent.
+    /// Rate of a datagram sender.
     pub(crate) rate: Rate,
-    /// What was written goes out of the page cache after so many bytes; none: it stays.
+    /// Bytes that stay in the page cache before older pages are written back and dropped; `None` to drop
+    /// none.
     pub(crate) behind_after: Option<u64>,
 }
 
-/// What the file system has under a name, or a descriptor is.
+/// Returns the kind of a file or descriptor.
 pub(crate) fn kind_of(stat: &Stat) -> Kind {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Kind::File,
@@ -61,10 +63,10 @@ fn is_null(stat: &Stat) -> bool {
     (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)) == (1, 3)
 }
 
-/// What is under `path`; none: nothing.
+/// Inspects `path`. Returns `None` if nothing exists there.
 ///
 /// # Errors
-/// That it is nothing that data can be in.
+/// [`Error::Usage`] if it is a folder or a socket; [`Error::Io`] if stat(2) fails.
 pub(crate) fn standing(path: &Path, name: &str) -> Result<Option<Stat>, Error> {
     match rustix::fs::stat(path) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
@@ -79,7 +81,7 @@ pub(crate) fn standing(path: &Path, name: &str) -> Result<Option<Stat>, Error> {
     }
 }
 
-/// The size of a file or of a block device.
+/// Returns the size of a regular file or block device, in bytes. Keeps the descriptor's offset.
 pub(crate) fn size_of(descriptor: BorrowedFd<'_>, stat: &Stat) -> Result<u64, Errno> {
     match kind_of(stat) {
         Kind::Block => {
@@ -92,7 +94,11 @@ pub(crate) fn size_of(descriptor: BorrowedFd<'_>, stat: &Stat) -> Result<u64, Er
     }
 }
 
-/// Opens `file` to be read.
+/// Opens a file, FIFO or device to be read, and waits for a FIFO's first writer.
+///
+/// # Errors
+/// [`Error::Io`] if it cannot be opened; [`Error::Usage`] if it is a folder or a socket, the range exceeds
+/// its size, or a stream is given a range; [`Error::Cancelled`] if the flow is cancelled.
 pub(crate) fn open_source(file: &File, name: &str, control: &Control) -> Result<Reading, Error> {
     let failed = |error: Errno| Error::io(format!("open {name}"), error);
     let Some(stat) = standing(&file.path, name)? else { return Err(failed(Errno::NOENT)) };
@@ -105,7 +111,7 @@ pub(crate) fn open_source(file: &File, name: &str, control: &Control) -> Result<
     )
     .map_err(failed)?;
     if kind == Kind::Pipe {
-        // Before somebody writes it looks as if it had ended.
+        // A FIFO without a writer reads as ended.
         control.wait(descriptor.as_fd(), PollFlags::IN, None)?;
     }
     let mut reading = of_descriptor(descriptor, name, 0).map_err(failed)?;
@@ -126,12 +132,12 @@ pub(crate) fn open_source(file: &File, name: &str, control: &Control) -> Result<
     Ok(reading)
 }
 
-/// What is known of a descriptor that is to be read from `position` on.
+/// Creates a source from a descriptor, to be read from `position` on.
 fn of_descriptor(descriptor: OwnedFd, name: &str, position: u64) -> Result<Reading, Errno> {
     let stat = rustix::fs::fstat(&descriptor)?;
     let kind = kind_of(&stat);
     let end = kind.is_storage().then(|| size_of(descriptor.as_fd(), &stat)).transpose()?;
-    // Files of procfs and sysfs have no size, and are read to their end like streams.
+    // Files of procfs and sysfs have size 0 and are read to their end like streams.
     let has_size = end.is_some_and(|end| end > 0 || kind == Kind::Block);
     let kind = if kind == Kind::File && !has_size { Kind::Device } else { kind };
     Ok(Reading {
@@ -148,7 +154,7 @@ fn of_descriptor(descriptor: OwnedFd, name: &str, position: u64) -> Result<Readi
     })
 }
 
-/// Standard input.
+/// Opens standard input, at its current offset.
 pub(crate) fn standard_input() -> Result<Reading, Error> {
     let name = "standard input";
     let failed = |error: Errno| Error::io(format!("open {name}"), error);
@@ -163,7 +169,7 @@ pub(crate) fn standard_input() -> Result<Reading, Error> {
     Ok(reading)
 }
 
-/// Standard output.
+/// Opens standard output, at its current offset.
 pub(crate) fn standard_output(manner: &Manner) -> Result<Writing, Error> {
     let name = "standard output";
     let failed = |error: Errno| Error::io(format!("open {name}"), error);
@@ -179,14 +185,15 @@ pub(crate) fn standard_output(manner: &Manner) -> Result<Writing, Error> {
     Ok(writing)
 }
 
-/// A descriptor of ours for one that was inherited, what it is, and whether calls with it may wait.
+/// Returns a descriptor of this flow for an inherited one, its kind, and whether calls with it may block.
 fn standard(number: RawFd, access: OFlags) -> Result<(OwnedFd, Kind, bool), Errno> {
-    // SAFETY: it is borrowed for the two calls below; if it is closed, they say so.
+    // SAFETY: the descriptor is borrowed only in this function, and nothing here closes it; if it is not
+    // open, fstat(2) fails.
     let inherited = unsafe { BorrowedFd::borrow_raw(number) };
     let stat = rustix::fs::fstat(inherited)?;
     let kind = kind_of(&stat);
     if kind == Kind::Pipe {
-        // One that does not wait, without a change to what others have.
+        // Opening the pipe again gives non-blocking flags that other users of the pipe do not share.
         let again = format!("/proc/self/fd/{number}");
         let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
         if let Ok(descriptor) = rustix::fs::open(again, flags, Mode::empty()) {
@@ -197,7 +204,12 @@ fn standard(number: RawFd, access: OFlags) -> Result<(OwnedFd, Kind, bool), Errn
     Ok((descriptor, kind, !kind.is_storage()))
 }
 
-/// Opens `file` to be written.
+/// Opens a file, FIFO or device to be written.
+///
+/// # Errors
+/// [`Error::Io`] if it cannot be opened or created, or a block device has too little room; [`Error::Usage`]
+/// if it is a folder or a socket, or the options do not fit its kind; [`Error::Cancelled`] if the flow is
+/// cancelled.
 pub(crate) fn open_sink(
     file: &File,
     name: &str,
@@ -219,7 +231,7 @@ pub(crate) fn open_sink(
             Ok(written(descriptor, name, kind, None, manner))
         }
         Kind::File if file.in_place || file.offset.is_some() => {
-            // To be read too: what is shared with the source is found out so.
+            // Opened readable like a new file, although no mover reads the sink.
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
             let descriptor = rustix::fs::open(&file.path, flags, mode(file, manner)).map_err(failed)?;
             let mut writing = written(descriptor, name, kind, Some(file.offset.unwrap_or(0)), manner);
@@ -229,7 +241,7 @@ pub(crate) fn open_sink(
         }
         Kind::File => replace(file, name, there.as_ref(), manner),
         Kind::Block => {
-            // Exclusively: not what is mounted or otherwise in use.
+            // O_EXCL refuses a device that is mounted or otherwise in use.
             let flags = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
             let descriptor = rustix::fs::open(&file.path, flags, Mode::empty()).map_err(failed)?;
             let stat = rustix::fs::fstat(&descriptor).map_err(failed)?;
@@ -255,9 +267,11 @@ pub(crate) fn open_sink(
     }
 }
 
+/// Checks that the data will fit into the `room` bytes of a block device, before anything on it is
+/// overwritten.
+///
 /// # Errors
-/// ENOSPC if more bytes are known to come than there is room for: what is on a device is not destroyed for a flow that
-/// cannot succeed.
+/// [`Error::Io`] with ENOSPC if more bytes are known to arrive.
 fn has_room(room: u64, name: &str, manner: &Manner) -> Result<(), Error> {
     match manner.bytes {
         Some(bytes) if bytes > room => {
@@ -269,18 +283,21 @@ fn has_room(room: u64, name: &str, manner: &Manner) -> Result<(), Error> {
     }
 }
 
-/// A new file that takes the place of one that may be there.
+/// Creates a new file that will replace the one at the path, if there is one.
+///
+/// # Errors
+/// [`Error::Io`] if the file exists and must not, or cannot be created or given its permissions.
 fn replace(file: &File, name: &str, there: Option<&Stat>, manner: &Manner) -> Result<Writing, Error> {
     if file.exclusive && there.is_some() {
         return Err(Error::io(format!("make {name}"), Errno::EXIST));
     }
     let (descriptor, target) = Target::create(&file.path, mode(file, manner), file.exclusive)?;
     if let Some(there) = there.filter(|_| file.mode.is_none()) {
-        // What may be done with the file stays as it was; to whom it belongs, where we may say so.
+        // The new file takes the permissions of the old one, and also its owner if this process may set it.
         let (owner, group) =
             (rustix::fs::Uid::from_raw(there.st_uid), rustix::fs::Gid::from_raw(there.st_gid));
         let is_theirs = rustix::fs::fchown(&descriptor, Some(owner), Some(group)).is_ok();
-        // A file that is somebody else's now does not make whoever runs it that somebody.
+        // A set-user-ID bit must not be copied if the new file belongs to another user than the old one.
         let kept = if is_theirs { PERMISSIONS_AND_IDENTITY } else { PERMISSIONS };
         rustix::fs::fchmod(&descriptor, Mode::from_raw_mode(there.st_mode & kept))
             .map_err(|error| Error::io(format!("set the permissions of {name}"), error))?;
@@ -296,7 +313,7 @@ fn mode(file: &File, manner: &Manner) -> Mode {
     Mode::from_raw_mode(file.mode.or(of_source).unwrap_or(MODE))
 }
 
-/// A pipe with a name can be opened when somebody reads it.
+/// Opens a FIFO to be written, as soon as it has a reader. The inner result is that of open(2).
 fn pipe_with_reader(path: &Path, control: &Control) -> Result<Result<OwnedFd, Errno>, Error> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     loop {
@@ -307,7 +324,7 @@ fn pipe_with_reader(path: &Path, control: &Control) -> Result<Result<OwnedFd, Er
     }
 }
 
-/// A sink as it is, but for what one kind of it has beyond that.
+/// Creates a sink from a descriptor, without the settings that only one kind of sink has.
 pub(crate) fn written(
     descriptor: OwnedFd,
     name: &str,

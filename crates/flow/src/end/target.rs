@@ -1,8 +1,8 @@
-//! A file that takes its name when it is whole.
+//! A new file that takes its name when it is complete.
 //!
-//! It has no name until then (O_TMPFILE), so that a flow that is killed leaves nothing; where the file system cannot
-//! do that it has a name that nobody looks for. Invariant: under the name that the user gave there is at every moment
-//! either what was there before, or everything. Called by the opening of a sink, and at the end of a flow.
+//! Until then the file has no name (O_TMPFILE), so that a killed flow leaves nothing behind. On file systems
+//! without O_TMPFILE it has a hidden temporary name. Invariant: at any moment, the user's name refers either
+//! to what was there before or to the complete file. Called when a sink is opened, and at the end of a flow.
 
 use crate::error::Error;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, StatxAttributes, StatxFlags};
@@ -15,37 +15,41 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// What a file becomes in the end.
+/// Name and state of a new file that is not complete.
 pub(crate) struct Target {
-    /// The name that the user gave, links resolved.
+    /// Final path of the file, with symbolic links resolved.
     path: PathBuf,
-    /// The name that it has until then; none: it has none.
+    /// Path of the file until then; `None` if it has no name.
     temporary: Option<PathBuf>,
-    /// Whether somebody else's file of that name may not be replaced.
+    /// True if an existing file at the final path must not be replaced.
     exclusive: bool,
-    /// Whether the temporary name is that of an earlier part, which is kept under it.
+    /// True if the temporary path is that of an earlier flow's partial file, which keeps this name if the
+    /// flow fails.
     resumed: bool,
 }
 
-/// How many names are tried before somebody is assumed to play with the folder.
+/// Number of names that are tried before the search for a free one ends with an error.
 const NAMES_MAX: u32 = 1000;
-/// Longest name in a folder, in bytes (limits.h), and what of it is left for a suffix and a number.
+/// Longest file name, in bytes (limits.h), and the part of it reserved for a suffix and a number.
 const NAME_BYTES_MAX: usize = 255;
 const SUFFIX_BYTES_MAX: usize = 15;
-/// Suffix of what is not whole.
+/// Suffix of a partial file.
 const PARTIAL: &str = ".partial";
-/// Suffix of what is whole and could not take its name.
+/// Suffix of a complete file that could not take its name.
 const COMPLETE: &str = ".complete";
 
 impl Target {
-    /// Makes a file that is to be `path`.
+    /// Creates a file that will become `path`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file cannot be created.
     pub(crate) fn create(path: &Path, mode: Mode, exclusive: bool) -> Result<(OwnedFd, Target), Error> {
         let failed = |error: Errno| Error::io(format!("make {}", path.display()), error);
         let path = resolved(path).map_err(failed)?;
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let nameless = match rustix::fs::access("/proc/self/fd", rustix::fs::Access::EXISTS) {
             Ok(()) => rustix::fs::open(folder_of(&path), flags | OFlags::TMPFILE, mode),
-            // Without it no name can be given to what has none.
+            // Without /proc a nameless file could not be linked to a name later.
             Err(_) => Err(Errno::OPNOTSUPP),
         };
         let resumed = false;
@@ -62,10 +66,11 @@ impl Target {
         }
     }
 
-    /// Gives the file its name; with `sync` the name is on the device too.
+    /// Gives the file its final name; with `sync` the name is durable when this returns.
     ///
     /// # Errors
-    /// Why the file cannot take its name, and the name under which it is kept instead.
+    /// [`Error::Io`] if the file cannot take its name (the message tells where it is kept instead), or the
+    /// folder cannot be synced.
     pub(crate) fn commit(mut self, file: BorrowedFd<'_>, sync: bool) -> Result<(), Error> {
         let path = self.path.clone();
         let failed = |error: Errno| Error::io(format!("give {} its name", path.display()), error);
@@ -84,31 +89,32 @@ impl Target {
         Ok(())
     }
 
-    /// Keeps what there is of it under a name that says so, and that nothing had before.
+    /// Keeps an incomplete file under an unused name with the suffix of a partial file, and returns that
+    /// path.
     pub(crate) fn keep_partial(mut self, file: BorrowedFd<'_>) -> Option<PathBuf> {
         if self.resumed {
-            // It has such a name already, and keeps it.
+            // A continued partial file has such a name already.
             return self.temporary.take();
         }
         let path = self.path.clone();
         self.name_anew(file, &path, PARTIAL).ok()
     }
 
-    /// Parts of the file that earlier flows have left, by their names.
+    /// Returns the paths of the partial files that earlier flows to the same path have left.
     pub(crate) fn parts(&self) -> Vec<PathBuf> {
         let is_file =
             |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_file());
         numbered(&self.path, PARTIAL).filter(is_file).collect()
     }
 
-    /// The same file, which an earlier part of that name becomes.
+    /// Returns the target for a flow that continues the partial file `part`.
     pub(crate) fn resumed(self, part: PathBuf) -> Target {
         let (path, exclusive) = (self.path.clone(), self.exclusive);
         Target { path, temporary: Some(part), exclusive, resumed: true }
     }
 
-    /// Keeps what is whole and could not take its name: in the same folder, in one above it that is still there, in the
-    /// working folder, or as a copy in the folder for temporary files.
+    /// Saves a complete file that could not take its name: in the same folder, in the nearest folder above
+    /// that still exists, in the current folder, or as a copy in the folder for temporary files.
     fn rescue(&mut self, file: BorrowedFd<'_>) -> Option<PathBuf> {
         let name = self.path.file_name()?.to_owned();
         let above: Vec<PathBuf> = self.path.ancestors().skip(1).map(|folder| folder.join(&name)).collect();
@@ -117,7 +123,7 @@ impl Target {
         kept.or_else(|| copy(file, &std::env::temp_dir().join(&name)).ok())
     }
 
-    /// Gives the file the first name of `path` with `suffix` and a number that nothing has.
+    /// Gives the file the first unused name that consists of `path`, `suffix` and perhaps a number.
     fn name_anew(&mut self, file: BorrowedFd<'_>, path: &Path, suffix: &str) -> Result<PathBuf, Errno> {
         for name in numbered(path, suffix) {
             match self.name(file, &name, true) {
@@ -128,7 +134,7 @@ impl Target {
         Err(Errno::EXIST)
     }
 
-    /// Gives the file a name; if that fails it has the name that it had, or none.
+    /// Gives the file a name. If that fails, the file keeps its earlier name, if it had one.
     fn name(&mut self, file: BorrowedFd<'_>, path: &Path, exclusive: bool) -> Result<(), Errno> {
         let temporary = match &self.temporary {
             Some(temporary) => temporary.clone(),
@@ -146,10 +152,10 @@ impl Target {
     }
 }
 
-/// Renames a file to a name that nothing has.
+/// Renames a file to a name that is not in use.
 fn rename_to_nothing(from: &Path, to: &Path) -> Result<(), Errno> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // A file system that has no such flag.
+        // The file system has no RENAME_NOREPLACE, but link(2) does not replace a file either.
         Err(Errno::INVAL | Errno::NOSYS) => {
             rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty())?;
             rustix::fs::unlink(from)
@@ -158,7 +164,8 @@ fn rename_to_nothing(from: &Path, to: &Path) -> Result<(), Errno> {
     }
 }
 
-/// Copies a file to the first name of `path` with a suffix and a number that nothing has.
+/// Copies a file to the first unused name that consists of `path`, the suffix of complete files and perhaps a
+/// number.
 fn copy(file: BorrowedFd<'_>, path: &Path) -> std::io::Result<PathBuf> {
     for name in numbered(path, COMPLETE) {
         let mut new = std::fs::OpenOptions::new();
@@ -169,7 +176,7 @@ fn copy(file: BorrowedFd<'_>, path: &Path) -> std::io::Result<PathBuf> {
                 return match std::io::copy(&mut from, &mut to) {
                     Ok(_) => Ok(name),
                     Err(error) => {
-                        // Half of it would look like all of it.
+                        // An incomplete copy must not look like a complete one.
                         let _ = std::fs::remove_file(&name);
                         Err(error)
                     }
@@ -182,7 +189,8 @@ fn copy(file: BorrowedFd<'_>, path: &Path) -> std::io::Result<PathBuf> {
     Err(Errno::EXIST.into())
 }
 
-/// `path` with `suffix`, and then with a number behind it too: `x.partial`, `x.partial.1`, `x.partial.2`.
+/// Iterates over `path` with `suffix`, and then with a number behind it too: `x.partial`, `x.partial.1`,
+/// `x.partial.2`.
 fn numbered(path: &Path, suffix: &str) -> impl Iterator<Item = PathBuf> {
     let name = path.file_name().unwrap_or(OsStr::new("flow")).as_bytes();
     let mut first = OsStr::from_bytes(&name[..name.len().min(NAME_BYTES_MAX - SUFFIX_BYTES_MAX)]).to_owned();
@@ -197,10 +205,11 @@ fn numbered(path: &Path, suffix: &str) -> impl Iterator<Item = PathBuf> {
     std::iter::once(first).chain((1..NAMES_MAX).map(with))
 }
 
-/// Looks whether a file can take the name `path` in the end, before anything is moved for it.
+/// Checks before anything is moved whether a new file could take the name `path` at the end.
 ///
 /// # Errors
-/// Why it cannot: there is no such folder, or what has the name now may not be replaced.
+/// [`Error::Usage`] if the path ends in `/`; [`Error::Io`] if the file at the path may not be replaced: it is
+/// a mount point, immutable, append-only, or another user's in a folder with the sticky bit.
 pub(crate) fn check(path: &Path) -> Result<(), Error> {
     let shown = path.display();
     if path.as_os_str().as_bytes().ends_with(b"/") {
@@ -241,9 +250,9 @@ fn may_replace_others() -> bool {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // An earlier part was there before this flow, and stays.
+        // An earlier flow's partial file stays.
         if let Some(temporary) = self.temporary.take().filter(|_| !self.resumed) {
-            // It may be gone already, with its folder.
+            // The unlink may fail, for example if the folder has been removed.
             let _ = rustix::fs::unlink(&temporary);
         }
     }
@@ -254,14 +263,14 @@ fn link(file: BorrowedFd<'_>, name: &Path) -> Result<(), Errno> {
     rustix::fs::linkat(CWD, here, CWD, name, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// Makes something under a name in the folder of `path` that nothing has yet.
+/// Calls `make` with hidden temporary paths in the folder of `path`, until one does not exist yet.
 fn fresh_name<T>(
     path: &Path,
     mut make: impl FnMut(&Path) -> Result<T, Errno>,
 ) -> Result<(T, PathBuf), Errno> {
     let name = path.file_name().unwrap_or(OsStr::new("flow"));
     for number in 0..NAMES_MAX {
-        // A name of 255 bytes is the longest there is.
+        // The name is cut to 200 bytes, so that it stays below the limit of 255 with prefix and suffix.
         let mut fresh = OsString::from(".");
         fresh.push(OsStr::from_bytes(&name.as_bytes()[..name.len().min(200)]));
         fresh.push(format!(".bywash-{}-{number}", std::process::id()));
@@ -275,20 +284,21 @@ fn fresh_name<T>(
     Err(Errno::EXIST)
 }
 
-/// Links that are followed before a circle is assumed, as the kernel does (path_resolution(7)).
+/// Greatest number of symbolic links that are followed, as in the kernel (path_resolution(7)).
 const LINKS_MAX: u32 = 40;
 
-/// The path that `path` leads to when it is a link, also where nothing is there yet: a link stays a link.
+/// Follows symbolic links from `path`, even to a path at which nothing exists yet, so that writing replaces
+/// the target and not the link.
 ///
 /// # Errors
-/// ELOOP if links lead in a circle, and the errors of readlink(2).
+/// ELOOP if there are more than [`LINKS_MAX`] links, and the errno of readlink(2).
 pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Errno> {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {
         match rustix::fs::readlink(&path, Vec::new()) {
-            // A path that is absolute replaces all of it.
+            // An absolute target replaces the whole path.
             Ok(leads_to) => path = folder_of(&path).join(OsStr::from_bytes(leads_to.as_bytes())),
-            // No link, or nothing at all.
+            // The path is not a link, or nothing exists there.
             Err(Errno::INVAL | Errno::NOENT) => return Ok(path),
             Err(error) => return Err(error),
         }
@@ -296,7 +306,7 @@ pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Errno> {
     Err(Errno::LOOP)
 }
 
-/// The folder that `path` is in.
+/// Returns the folder that `path` is in.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -1,4 +1,4 @@
-//! A descriptor of the kernel's that is written.
+//! Sinks that are a descriptor of the kernel. Called by the movers.
 
 use super::Output;
 use super::behind::Behind;
@@ -15,43 +15,46 @@ use rustix::net::{SendFlags, Shutdown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// A descriptor of the kernel's that is written: at a position of its own if it has one, else behind what was written.
+/// A descriptor that is written: at a position kept here if it is a file or block device, else as a stream or
+/// at the end of the file.
 pub(crate) struct Writing {
     pub(crate) descriptor: OwnedFd,
-    /// As the user said it.
+    /// Name of the sink, for messages.
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    /// Where the next byte goes; none for a stream, and for what is appended to.
+    /// Offset of the next byte; `None` for a stream and for a file that is appended to.
     pub(crate) position: Option<u64>,
-    /// Where it must end, as a device does.
+    /// Offset that writes must not exceed, such as the end of a device; `None` for no limit.
     pub(crate) end: Option<u64>,
-    /// Whether a call may wait, because the descriptor is somebody else's too and its flags are not to be changed.
+    /// True if a call may block: the descriptor belongs to a device, or other processes share it and its flags
+    /// must not change.
     pub(crate) may_block: bool,
-    /// Whether others go on at the descriptor's own position.
+    /// True if the descriptor's own offset must be updated at the end, for other processes.
     pub(crate) tells_position: bool,
-    /// Whether it is to have no holes.
+    /// True if the file must have no holes.
     pub(crate) dense: bool,
-    /// Whether pieces of zeros are left out, for holes.
+    /// True if blocks of zeros become holes.
     pub(crate) skips_zeros: bool,
-    /// Whether what an old file has behind the end is cut off.
+    /// True if an existing file is truncated behind the last byte written.
     pub(crate) cuts: bool,
-    /// Whether it is to be on the device in the end.
+    /// True if the data must be durable before the flow succeeds.
     pub(crate) sync: bool,
-    /// What keeps the page cache from filling.
+    /// Writes back and drops pages, so that they do not fill the page cache; `None` to keep them.
     pub(crate) behind: Option<Behind>,
-    /// The file that gets its name in the end.
+    /// The new file that gets its name at the end; `None` for other sinks.
     pub(crate) target: Option<Target>,
-    /// A connection that the flow made.
+    /// Settings of a connection that the flow has made itself.
     pub(crate) connection: Option<Connection>,
 }
 
-/// Pieces that are a hole or none of it: what every file system allocates at the least, mostly.
+/// Size of a block that becomes a hole if it is all zeros, in bytes: the usual allocation unit of file
+/// systems.
 const HOLE_BYTES: usize = 4096;
-/// Interval between looks at what the peer has acknowledged, when everything has been written.
+/// Interval between checks whether the peer has acknowledged everything written.
 const ACKNOWLEDGE_LOOK: Duration = Duration::from_millis(2);
 
 impl Writing {
-    /// Writes what fits, up to all of `block`; `flags` are for sockets.
+    /// Writes as much of `block` as one call accepts; `flags` are for sockets.
     fn write_once(&self, block: &[u8], flags: SendFlags) -> Result<usize, Errno> {
         match (self.position, self.kind) {
             (Some(position), _) => rustix::io::pwrite(&self.descriptor, block, position),
@@ -63,10 +66,11 @@ impl Writing {
         }
     }
 
-    /// Waits until it takes something.
+    /// Waits until the sink accepts data.
     ///
     /// # Errors
-    /// That the peer of a connection has given no sign of life for too long; that the flow was cancelled; the kernel's.
+    /// [`Error::Io`] with ETIMEDOUT if the peer of a connection counts as dead, or if poll(2) fails;
+    /// [`Error::Cancelled`] if the flow is cancelled.
     pub(crate) fn wait(&self, control: &Control) -> Result<(), Error> {
         while !control.wait(self.as_fd(), PollFlags::OUT, Some(Instant::now() + LOOK))? {
             self.check_peer()?;
@@ -74,10 +78,10 @@ impl Writing {
         Ok(())
     }
 
-    /// Looks whether whoever is at the other end still lives.
+    /// Checks that the peer of a connection is alive.
     ///
     /// # Errors
-    /// That the peer of a connection has given no sign of life for too long.
+    /// [`Error::Io`] with ETIMEDOUT if it gave no sign of life for the connection's timeout.
     pub(crate) fn check_peer(&self) -> Result<(), Error> {
         match self.connection {
             Some(connection) if connection.is_dead(self.as_fd()) => Err(self.failed(Errno::TIMEDOUT)),
@@ -92,17 +96,20 @@ impl Writing {
         }
     }
 
-    /// Waits in front of a call that would not let itself be cancelled.
+    /// Waits for room in front of a call that could block and then could not be cancelled.
     pub(crate) fn wait_if_it_blocks(&self, control: &Control) -> Result<(), Error> {
         if self.may_block { self.wait(control) } else { Ok(()) }
     }
 
     /// Writes all of `block`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a write fails; those of [`Writing::wait`].
     pub(crate) fn write_all(&mut self, block: &[u8], control: &Control) -> Result<(), Error> {
         self.write_with(block, SendFlags::empty(), control)
     }
 
-    /// As [`Writing::write_all`]; `flags` are for sockets.
+    /// Like [`Writing::write_all`], but with `flags` for sockets.
     pub(crate) fn write_with(
         &mut self,
         mut block: &[u8],
@@ -125,7 +132,7 @@ impl Writing {
         Ok(())
     }
 
-    /// So many bytes have been written.
+    /// Records that `bytes` bytes have been written.
     pub(crate) fn advance(&mut self, bytes: u64) {
         if let Some(position) = &mut self.position {
             *position += bytes;
@@ -141,16 +148,20 @@ impl Writing {
         }
     }
 
-    /// Whether holes can be left in it: it is a file that is written at positions, and is not to be dense.
+    /// Returns true if holes are possible: in a regular file that is written at positions and not `dense`.
     pub(crate) fn may_have_holes(&self) -> bool {
         self.kind == Kind::File && self.position.is_some() && !self.dense
     }
 
-    /// Leaves a hole of `bytes` bytes at the position, and passes over it. False if the file system cannot take the
-    /// data away that an old file has there: then zeros are to be written.
+    /// Leaves a hole of `bytes` bytes at the position and advances the position. Returns false, without
+    /// advancing, if the file system cannot remove the data that an existing file has there; the caller then
+    /// writes zeros.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if fstat(2) fails.
     pub(crate) fn make_hole(&mut self, bytes: u64) -> Result<bool, Error> {
         let Some(position) = self.position else { return Ok(false) };
-        // A new file holds nothing where nothing was written.
+        // A new file has no data at positions that were not written.
         if self.target.is_none() {
             let size =
                 rustix::fs::fstat(&self.descriptor).map_err(|error| self.failed(error))?.st_size as u64;
@@ -164,12 +175,16 @@ impl Writing {
         Ok(true)
     }
 
-    /// It could not be written.
+    /// Creates the error of a failed write.
     pub(crate) fn failed(&self, error: impl Into<std::io::Error>) -> Error {
         Error::io(format!("write {}", self.name), error)
     }
 
-    /// The size that the file must have with everything that was written and left out.
+    /// Sets the size of a regular file to include trailing holes and to exclude old data, and updates a
+    /// shared offset.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if fstat(2), ftruncate(2) or lseek(2) fails.
     fn settle(&mut self) -> Result<(), Error> {
         if let (Kind::File, Some(position)) = (self.kind, self.position) {
             let size =
@@ -185,14 +200,18 @@ impl Writing {
         Ok(())
     }
 
-    /// What is on its way to the peer has reached its kernel, and the peer knows that no more comes.
+    /// Ends the stream in order, and waits until the peer's kernel has acknowledged all data.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the socket reports an error, or the peer counts as dead; [`Error::Cancelled`] if the
+    /// flow is cancelled.
     fn see_off(&self, control: &Control) -> Result<(), Error> {
         let ended = match self.connection {
             Some(connection) => connection.end_writing(self.as_fd()),
             None => rustix::net::shutdown(&self.descriptor, Shutdown::Write),
         };
         match ended {
-            // The peer has gone, with everything or without: the next look tells.
+            // ENOTCONN means that the peer has gone; the checks below tell whether it got everything.
             Ok(()) | Err(Errno::NOTCONN) => {}
             Err(error) => return Err(self.failed(error)),
         }
@@ -201,7 +220,7 @@ impl Writing {
             if let Err(error) = rustix::net::sockopt::socket_error(&self.descriptor).and_then(|error| error) {
                 return Err(self.failed(error));
             }
-            // A socket whose connection is over has nothing on its way.
+            // A failure of the call means that the connection is over, with nothing in flight.
             if sys::unacknowledged(self.as_fd()).unwrap_or(0) == 0 {
                 return Ok(());
             }
@@ -210,7 +229,10 @@ impl Writing {
         }
     }
 
-    /// The file gets its name. Called when the whole flow has succeeded.
+    /// Gives a new file its name, after the whole flow has succeeded.
+    ///
+    /// # Errors
+    /// Same as [`Target::commit`].
     pub(crate) fn commit(&mut self) -> Result<(), Error> {
         match self.target.take() {
             Some(target) => target.commit(self.descriptor.as_fd(), self.sync),
@@ -218,7 +240,8 @@ impl Writing {
         }
     }
 
-    /// The file gets a name that says that it is not whole, which is answered; none: there is nothing to keep.
+    /// Keeps a new file under the name of a partial file, and returns its path; `None` if there is nothing to
+    /// keep.
     pub(crate) fn keep_partial(&mut self) -> Option<std::path::PathBuf> {
         let target = self.target.take()?;
         target.keep_partial(self.descriptor.as_fd())
@@ -259,14 +282,15 @@ impl Output for Writing {
     }
 }
 
-/// Bytes at the beginning of `block` that are pieces of zeros, or that are pieces of something else.
+/// Returns the length of the run of blocks at the beginning of `block` that are all zeros (`of_zeros`) or are
+/// not.
 fn leading(block: &[u8], of_zeros: bool) -> usize {
     let pieces = block.chunks(HOLE_BYTES);
     pieces.take_while(|piece| is_zero(piece) == of_zeros).map(<[u8]>::len).sum()
 }
 
 fn is_zero(piece: &[u8]) -> bool {
-    // SAFETY: every pattern of bits is a u64.
+    // SAFETY: every bit pattern is a valid u64, and the bytes are initialised.
     let (head, words, tail) = unsafe { piece.align_to::<u64>() };
     head.iter().chain(tail).all(|byte| *byte == 0) && words.iter().fold(0, |all, word| all | word) == 0
 }

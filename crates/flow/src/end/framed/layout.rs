@@ -1,45 +1,45 @@
-//! Bytes that two ends exchange on a connection of which both say `whole`. Version 1, little-endian.
+//! Byte layout of a framed connection (`whole` at both ends). Version 1, little-endian.
 //!
 //! ```text
 //!     each side, once          magic "BYWASHW\n"  version  role  zero
 //!                              8 bytes            2        2     4
-//!     who sends, any number    length 1..=4 MiB   data
+//!     the sender, any number   length 1..=4 MiB   data
 //!                              4                  length
-//!     who sends, once          zero               bytes of all data
+//!     the sender, once         zero               bytes of all data
 //!                              4                  8
 //! ```
 
-/// First bytes of a greeting.
+/// First bytes of a hello message.
 pub(super) const MAGIC: [u8; 8] = *b"BYWASHW\n";
 /// Version of this layout.
 pub(super) const VERSION: u16 = 1;
-/// Size of a greeting, in bytes.
+/// Size of a hello message, in bytes.
 pub(super) const GREETING_BYTES: usize = 16;
 /// Size of the length in front of a frame's data, in bytes.
 pub(super) const HEAD_BYTES: usize = 4;
 /// Size of the count behind a zero length, in bytes.
 pub(super) const COUNT_BYTES: usize = 8;
-/// Largest frame, in bytes of data.
+/// Greatest number of data bytes in a frame.
 pub(super) const FRAME_BYTES_MAX: usize = 4 << 20;
 
-/// What a side does on the connection.
+/// Directions in which a side moves data on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Role {
     pub(crate) sends: bool,
     pub(crate) receives: bool,
 }
 
-/// A greeting that is no greeting of this version.
+/// Reason why the bytes of a peer are not a hello message of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Misfit {
-    /// Other bytes: the peer has not said `whole`.
+    /// The magic is missing: the peer was not told `whole`.
     Plain,
-    /// Another version of the layout.
+    /// The peer uses this other version of the layout.
     Version(u16),
 }
 
 impl Role {
-    /// The greeting of a side with this role.
+    /// Encodes the hello message of a side with this role.
     pub(super) fn greeting(self) -> [u8; GREETING_BYTES] {
         let mut bytes = [0; GREETING_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -49,7 +49,10 @@ impl Role {
         bytes
     }
 
-    /// The role in a peer's greeting.
+    /// Decodes the role from a peer's hello message.
+    ///
+    /// # Errors
+    /// [`Misfit`], if the magic or the version is another.
     pub(super) fn of(greeting: &[u8; GREETING_BYTES]) -> Result<Role, Misfit> {
         if greeting[..8] != MAGIC {
             return Err(Misfit::Plain);

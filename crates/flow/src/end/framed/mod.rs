@@ -1,10 +1,11 @@
-//! Streams with an end mark (`whole`): for sockets that cannot tell a sender that was killed from one that had no more.
+//! Framed streams with an end mark (`whole`), for sockets that cannot tell a killed sender from one that has
+//! finished.
 //!
-//! Both sides greet when they are connected, and each waits for the other's greeting before it moves anything; so a
-//! peer that was not told `whole` gets no data and gives none that could take a name. Then blocks go as frames
-//! ([`layout`]), and the end mark counts what came before it.
+//! Both sides send a hello message after connecting, and each waits for the other's before it moves data. A
+//! peer without `whole` thus gets no data, and none of its data is taken for a complete stream. Then each
+//! block is sent as a frame ([`layout`]), and the end mark holds the number of bytes before it.
 //!
-//! Invariant: [`FramedInput`] ends in order only behind the end mark. Called by the ends of a flow.
+//! Invariant: [`FramedInput`] ends without an error only after the end mark. Called by the ends of a flow.
 
 mod layout;
 
@@ -21,17 +22,18 @@ use std::time::{Duration, Instant};
 
 pub(crate) use layout::Role;
 
-/// Time within which a peer must greet.
+/// Timeout of the handshake.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
 
-/// Greets the peer, and waits for its greeting. Answers what the peer does.
+/// Performs the handshake: sends a hello message and waits for the peer's. Returns the role of the peer.
 ///
 /// # Errors
-/// [`Error::Data`] when the peer does not say `whole`, or does nothing that goes with `role`; the kernel's; that the
-/// flow was cancelled.
+/// [`Error::Data`] if the peer was not told `whole`, uses another version, does not answer within
+/// [`GREETING_LIMIT`], or has a role that does not go with `role`; [`Error::Io`] if the socket fails;
+/// [`Error::Cancelled`] if the flow is cancelled.
 pub(crate) fn greet(connected: &Connected, role: Role, name: &str, control: &Control) -> Result<Role, Error> {
     let failed = |error: Errno| Error::io(format!("greet the peer of {name}"), error);
-    // A new connection has room for so little.
+    // The send buffer of a new connection has room for a whole hello message.
     rustix::net::send(&connected.socket, &role.greeting(), SendFlags::NOSIGNAL).map_err(failed)?;
     let until = Instant::now() + GREETING_LIMIT;
     let (mut greeting, mut came) = ([0; GREETING_BYTES], 0);
@@ -72,10 +74,10 @@ fn unsaid(name: &str) -> Error {
     Error::Data(format!("{name}: the peer does not say 'whole': say it at both ends, or at neither"))
 }
 
-/// Bytes out of frames.
+/// Source that reads the data out of frames.
 pub(crate) struct FramedInput {
     reading: Reading,
-    /// Bytes of the frame that have not been read yet.
+    /// Data bytes of the current frame that have not been read yet.
     left: usize,
     total: u64,
     ended: bool,
@@ -86,7 +88,10 @@ impl FramedInput {
         FramedInput { reading, left: 0, total: 0, ended: false }
     }
 
-    /// Reads exactly as many bytes as there is room for.
+    /// Reads exactly `N` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Data`] if the stream ends before; those of [`Reading`].
     fn exactly<const N: usize>(&mut self, control: &Control) -> Result<[u8; N], Error> {
         let (mut bytes, mut came) = ([0; N], 0);
         while came < N {
@@ -105,7 +110,11 @@ impl FramedInput {
         ))
     }
 
-    /// Reads the head of the next frame, or the end mark.
+    /// Reads the length of the next frame, or the end mark.
+    ///
+    /// # Errors
+    /// [`Error::Data`] if the count in the end mark is wrong, the frame is too large or the stream ends;
+    /// those of [`Reading`].
     fn begin_frame(&mut self, control: &Control) -> Result<(), Error> {
         let length = u32::from_le_bytes(self.exactly::<HEAD_BYTES>(control)?) as usize;
         let name = &self.reading.name;
@@ -126,7 +135,7 @@ impl FramedInput {
         Ok(())
     }
 
-    /// The socket's own end.
+    /// Returns the descriptor that the frames are read from.
     pub(crate) fn reading(&self) -> &Reading {
         &self.reading
     }
@@ -151,7 +160,7 @@ impl Input for FramedInput {
     }
 }
 
-/// Bytes into frames.
+/// Sink that writes the data in frames.
 pub(crate) struct FramedOutput {
     writing: Writing,
     total: u64,
@@ -162,7 +171,7 @@ impl FramedOutput {
         FramedOutput { writing, total: 0 }
     }
 
-    /// The socket's own end.
+    /// Returns the descriptor that the frames are written to.
     pub(crate) fn writing(&self) -> &Writing {
         &self.writing
     }
