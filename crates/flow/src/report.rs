@@ -50,7 +50,7 @@ pub struct Piece {
     pub source: String,
     /// Text of the end that the data went to.
     pub sink: String,
-    /// Mover that moved the data, or the last one if several did.
+    /// Mover that moved the data at the end of the piece.
     pub mover: Mover,
     /// Block size, in bytes.
     pub block: usize,

@@ -32,7 +32,7 @@ pub(crate) fn run(flow: &Flow, plans: &[Plan], control: &Control) -> Result<Repo
     }
 }
 
-/// Runs a flow for one connection or file. `accepted` is the source, if it is a connection that was already
+/// Runs a flow once. `accepted` is the source, if it is a connection that was already
 /// accepted.
 pub(crate) fn one(
     flow: &Flow,
@@ -224,7 +224,7 @@ fn is_of_space(error: &Error) -> bool {
         if of_space.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error())))
 }
 
-/// Returns the error of the whole flow: the first one that is not a mere cancellation.
+/// Returns the result of the whole flow: the first error other than a cancellation, else the cancellation.
 fn verdict(done: &mut [Done<'_>]) -> Result<(), Error> {
     let mut outcome = Ok(());
     for one in done {

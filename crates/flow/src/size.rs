@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-/// Parses a number of bytes: decimal digits, optionally followed by K, M or G (multiples of 1024; `KiB` and
-/// `KB` mean the same as K).
+/// Parses a number of bytes: decimal digits, optionally followed by B, K, M or G in either case (multiples of
+/// 1024; `KiB` and `KB` mean the same as K).
 ///
 /// # Errors
 /// A message with the wrong text and the accepted notation, if the text is not a size or does not fit 64

@@ -52,7 +52,7 @@ impl<'a> Opening<'a> {
             _ => None,
         };
         if let (Some(gate), Endpoint::Tcp(Tcp { port: 0, .. })) = (&gate, endpoint) {
-            // The kernel has chosen the port, and whoever is to connect must learn it.
+            // The kernel has chosen the port, and a peer can connect only once the user knows it.
             control.tell(format!("listening at {}", gate.address()?));
         }
         Ok(Opening { endpoint, name, gate })

@@ -23,8 +23,8 @@ pub(crate) struct Reading {
     pub(crate) end: Option<u64>,
     /// Drops pages from the page cache after they were read; `None` to keep them.
     pub(crate) trail: Option<Trail>,
-    /// True if a call may block: the descriptor belongs to a device, or other processes share it and its flags
-    /// must not change.
+    /// True if a call may block: the descriptor is a device, or other processes share it and its flags must
+    /// not change.
     pub(crate) may_block: bool,
     /// True if the descriptor's own offset must be updated at the end, for other processes.
     pub(crate) tells_position: bool,

@@ -26,8 +26,8 @@ pub(crate) struct Writing {
     pub(crate) position: Option<u64>,
     /// Offset that writes must not exceed, such as the end of a device; `None` for no limit.
     pub(crate) end: Option<u64>,
-    /// True if a call may block: the descriptor belongs to a device, or other processes share it and its flags
-    /// must not change.
+    /// True if a call may block: the descriptor is a device, or other processes share it and its flags must
+    /// not change.
     pub(crate) may_block: bool,
     /// True if the descriptor's own offset must be updated at the end, for other processes.
     pub(crate) tells_position: bool,

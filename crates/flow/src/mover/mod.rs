@@ -1,9 +1,9 @@
 //! The movers: mechanisms that move bytes between two descriptors, and their common loop.
 //!
-//! A mover asks the [`Job`] how many bytes to move next, moves them, and reports how many it moved. The job
-//! keeps limits, rates, holes, progress and cancellation. Invariant: whenever a mover stops, the positions of
-//! both ends tell what has been moved, so that another mover can continue if the kernel refuses this one.
-//! Called by [`crate::line`].
+//! A mover gets the number of bytes to move next from the [`Job`], moves them, and reports how many it moved.
+//! The job keeps limits, rates, holes, progress and cancellation. Invariant: whenever a mover stops, the
+//! positions of both ends tell what has been moved, so that another mover can continue if the kernel refuses
+//! this one. Called by [`crate::line`].
 
 mod buffer;
 mod copy_range;
@@ -67,9 +67,9 @@ pub(crate) struct Job<'a> {
     /// Offset of the end of the data extent that contains the source's position; valid only with
     /// `keeps_holes`.
     pub(crate) data_until: u64,
-    /// Populated buffer of a mover that has had its turn, for the next one.
+    /// Populated buffer of a mover whose turn has ended, for the next mover.
     pub(crate) memory: Option<Memory>,
-    /// Empty pipe of a mover that has had its turn, for the next one.
+    /// Empty pipe of a mover whose turn has ended, for the next mover.
     pub(crate) pipe: Option<Pipe>,
 }
 

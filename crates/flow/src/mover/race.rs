@@ -21,8 +21,8 @@
 use crate::plan::Mover;
 
 /// Smallest turn, in bytes, whose copy costs some hundred times as much as a system call. All turns are
-/// multiples of this size, so that each starts at a page boundary; a turn that starts within a page makes each
-/// byte of the rest of the flow dearer.
+/// multiples of this size, so that each starts at a page boundary; a turn that starts within a page makes
+/// each byte of the rest of the flow dearer.
 const TURN_BYTES_MIN: u64 = 512 << 10;
 /// Largest turn, in bytes; a longer one would not measure better.
 const TURN_BYTES_MAX: u64 = 4 << 20;

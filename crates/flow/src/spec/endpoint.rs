@@ -65,7 +65,8 @@ pub struct File {
     /// Source: offset of the first byte. Sink: offset at which the data is written into an existing file,
     /// whose other bytes stay.
     pub offset: Option<u64>,
-    /// Source: number of bytes to read; `None` for all up to the end.
+    /// Source: number of bytes to read; `None` for all up to the end. Sink that is a block device: greatest
+    /// number of bytes to write.
     pub length: Option<u64>,
     /// Sink: true if the data is appended to the file.
     pub append: bool,
@@ -78,7 +79,7 @@ pub struct File {
     pub dense: bool,
     /// True if the data is dropped from the page cache while it is moved.
     pub nocache: bool,
-    /// Sink: permissions of a new file; `None` for those of the source.
+    /// Sink: permissions of a new file; `None` for those of the file that it replaces, or else of the source.
     pub mode: Option<u32>,
 }
 
@@ -135,10 +136,10 @@ pub struct Udp {
     pub port: u16,
     /// True for the end that receives.
     pub listen: bool,
-    /// Payload of a datagram, in bytes; `None` for a default.
+    /// Payload of a datagram, in bytes; `None` for as many as fit the network.
     pub size: Option<u32>,
-    /// Silence after which a plain receiver ends the flow and a sequenced one fails; zero for never; `None`
-    /// for the default of the kind.
+    /// Receiver: silence after the first datagram that ends a plain flow or a relay, and that makes a sequenced
+    /// flow fail; zero for never; `None` for 60 s if sequenced, else never.
     pub idle: Option<Duration>,
     /// Plain receiver: true if datagrams that the kernel dropped do not make the flow fail.
     pub lossy: bool,
@@ -179,9 +180,10 @@ pub struct Ethernet {
     pub listen: bool,
     /// Machine to send to, or the only one to receive from; `None` for a receiver that accepts any.
     pub peer: Option<Neighbour>,
-    /// Payload of a frame, in bytes; `None` for a default.
+    /// Payload of a frame, in bytes; `None` for as many as fit the network.
     pub size: Option<u32>,
-    /// Silence that ends the flow; zero for never; `None` for a default.
+    /// Receiver: silence after the first frame that makes the flow fail, or that ends a relay; zero for never;
+    /// `None` for 60 s, in a relay never.
     pub idle: Option<Duration>,
 }
 
