@@ -138,7 +138,7 @@ pub struct Udp {
     pub listen: bool,
     /// Payload of a datagram, in bytes; `None` for as many as fit the network.
     pub size: Option<u32>,
-    /// Receiver: silence after the first datagram that ends a plain flow or a relay, and that makes a sequenced
+    /// Receiver: silence after the first datagram that ends a plain flow or a relay, and makes a sequenced
     /// flow fail; zero for never; `None` for 60 s if sequenced, else never.
     pub idle: Option<Duration>,
     /// Plain receiver: true if datagrams that the kernel dropped do not make the flow fail.
@@ -182,7 +182,7 @@ pub struct Ethernet {
     pub peer: Option<Neighbour>,
     /// Payload of a frame, in bytes; `None` for as many as fit the network.
     pub size: Option<u32>,
-    /// Receiver: silence after the first frame that makes the flow fail, or that ends a relay; zero for never;
+    /// Receiver: silence after the first frame that makes the flow fail, or ends a relay; zero for never;
     /// `None` for 60 s, in a relay never.
     pub idle: Option<Duration>,
 }
