@@ -1,27 +1,27 @@
-//! What binds a server: T = N / max over all resources of what each is busy for N bytes.
+//! Asymptotic throughput bound of a server: T = N / max over all resources of the busy time for N bytes.
 
 use crate::demand::{Architecture, Demand, Resource};
 use crate::machine::Machine;
 use crate::work::Workload;
 use serde::Serialize;
 
-/// The most that a server can do, and what keeps it from more.
+/// Upper bound on the throughput of a server, with the resource that causes the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bound {
-    /// Bytes a second.
+    /// Greatest possible throughput, in bytes per second.
     pub throughput: f64,
-    /// What is busy all the time.
+    /// Resource that is busy all the time at this throughput: the bottleneck.
     pub binding: Resource,
-    /// How busy each resource is then, 0 to 1, in the order of [`Resource::ALL`].
+    /// Utilisation of each resource at this throughput, 0 to 1, in the order of [`Resource::ALL`].
     pub utilisation: [f64; 6],
 }
 
-/// The bound of `machine` under `work`.
+/// Computes the bound of `machine` under `work` and `architecture`.
 pub fn bound(machine: &Machine, work: &Workload, architecture: Architecture) -> Bound {
     of(&Demand::of(machine, work, architecture))
 }
 
-/// The bound that follows from a demand.
+/// Computes the bound from a demand. The first of several equally busy resources binds.
 pub fn of(demand: &Demand) -> Bound {
     let mut busy = [0.0; 6];
     for (busy, (seconds, units)) in busy.iter_mut().zip(demand.seconds.iter().zip(&demand.units)) {

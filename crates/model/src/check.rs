@@ -32,16 +32,17 @@ pub struct Line {
     pub note: &'static str,
 }
 
-/// The tolerance of what is computed.
+/// Tolerance for computed numbers, as a share of the stated value.
 const TOLERANCE: f64 = 0.005;
-/// What the text calls 'about'.
+/// Tolerance for values that the text calls 'about', as a share of the stated value.
 const ABOUT: f64 = 0.05;
 
 fn is(computed: f64, said: f64, tolerance: f64) -> bool {
     (computed - said).abs() <= said * tolerance
 }
 
-/// Where `wanted` begins to hold, between `low` (where it does not) and `high` (where it does).
+/// Returns the point between `low` and `high` from which `wanted` holds, by bisection. `wanted` must be false
+/// at `low`, true at `high`, and change once between them.
 fn crossing(low: f64, high: f64, wanted: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (low, high);
     for _ in 0..60 {
@@ -55,7 +56,7 @@ fn binding(at: (Machine, Workload), architecture: crate::Architecture) -> Resour
     bound(&at.0, &at.1, architecture).binding
 }
 
-/// The whole table.
+/// Computes the whole table, in the order of the figures.
 pub fn table() -> Vec<Line> {
     let mut lines = miss_rate();
     lines.extend(file_system_cost());
@@ -276,7 +277,7 @@ fn host_work() -> Vec<Line> {
 mod tests {
     use super::*;
 
-    /// The verdicts, and every number, of the acceptance table.
+    /// The table has exactly these verdicts and numbers.
     #[test]
     fn the_table_is_as_it_was_worked_out_by_hand() {
         use Verdict::{Agrees, Differs, Reference};

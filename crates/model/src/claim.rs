@@ -1,4 +1,4 @@
-//! What a source states about a number, and whether a number found here is what it states.
+//! Statement of a source about a number, and the verdict of comparing it with a number found here.
 //!
 //! A claim is written down once, as the source words it: a value, a strict limit, or nothing at all. The verdict
 //! follows from the claim and the number alone, so that no line can be called an agreement by a range that was chosen

@@ -1,91 +1,98 @@
-//! The same server with a number of threads: the closed network of its resources, by its means.
+//! Closed queueing network of a server with a limited number of threads: mean throughput, response time and
+//! queue lengths.
 //!
-//! A thread takes a request, passes every resource, answers, thinks, and takes the next one. Interfaces and disks are
-//! several queues of one server, as a file is on one disk and a connection at one interface; to each an equal share goes.
-//! For those, by Reiser and Lavenberg, *Mean-Value Analysis of Closed Multichain Queuing Networks* (JACM 27(2), 1980): who
-//! arrives at a resource finds there what N - 1 threads leave there on the average, so
+//! A thread takes a request, visits every resource, sends the response, thinks, and takes the next request.
+//! Interfaces and disks are several queues with one server each, because a file is on one disk and a
+//! connection uses one interface; each queue receives an equal share of the requests. For these the module
+//! uses Reiser and Lavenberg, *Mean-Value Analysis of Closed Multichain Queuing Networks* (JACM 27(2), 1980):
+//! an arriving request finds the mean queue length that N - 1 threads cause, so
 //!
 //! ```text
 //!     R(n) = D (1 + Q(n-1)),   X(n) = n / (Z + sum R(n)),   Q(n) = X(n) R(n)
 //! ```
 //!
-//! The processors are one queue with c servers. To them all the rest is one station that serves n threads at the rate
-//! X(n), and answers the same (Chandy, Herzog and Woo, *Parametric Analysis of Queuing Networks*, IBM J. R&D 19(1), 1975), so
-//! the chance that j of N threads are at the processors goes by
+//! The processors are one queue with c servers. Seen from the processors, all other stations together act as
+//! one station that serves n threads at the rate X(n) (Chandy, Herzog and Woo, *Parametric Analysis of
+//! Queuing Networks*, IBM J. R&D 19(1), 1975). The probability p(j) that j of N threads are at the processors
+//! therefore satisfies
 //!
 //! ```text
 //!     p(j) / p(j-1) = D / min(j, c) X(N-j+1)
 //! ```
 //!
-//! Only sums and products of what is positive: the mean-value analysis of several servers takes differences of nearly
-//! equal numbers instead, and with tens of processors nothing is left of them.
+//! The recursion has only sums and products of positive numbers. Mean-value analysis for several servers
+//! would subtract nearly equal numbers instead, and with tens of processors these differences lose all
+//! digits.
 //!
-//! A drive of flash serves many at a time, each for as long as an access takes: a queue with c servers, at which who arrives
-//! waits only for those that are more than the servers,
+//! A flash drive serves several commands at a time, each for the duration of one access: a queue with c
+//! servers, where an arriving command waits only for the commands that exceed the number of servers,
 //!
 //! ```text
 //!     R(n) = D (1 + max(0, Q(n-1) - (c - 1)) / c)
 //! ```
 //!
-//! which is the formula above for one server, exact for no more threads than servers and for many more, and between them too
-//! short by what chance makes them wait. What moves its bytes is a station of its own. What is under way in the
-//! interconnect keeps nothing busy: its latency passes as thinking does, and is part of the response.
+//! This is the formula above for c = 1. It is exact up to c threads and in the limit of many threads; between
+//! those it omits the waiting that random variation causes, so R is too small. The link that transfers the
+//! drive's data is a station of its own. Data in flight in the interconnect occupies no server: the
+//! interconnect's latency is added like think time, but counts as part of the response time.
 //!
-//! Costs O(threads) steps. Called by the command, and held against the simulator.
+//! The computation takes O(threads) steps. The command and the web page call it, and the simulator's tests
+//! compare against it.
 
 use crate::demand::{Architecture, Demand};
 use crate::machine::Machine;
 use crate::work::Workload;
 use serde::Serialize;
 
-/// What a number of threads comes to.
+/// Means of a server with a given number of threads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Closed {
-    /// Bytes a second.
+    /// Throughput, in bytes per second.
     pub throughput: f64,
-    /// Requests a second.
+    /// Throughput, in requests per second.
     pub requests: f64,
-    /// Seconds from a request to its answer, on the average.
+    /// Mean response time of a request, without think time, in seconds.
     pub response: f64,
-    /// How busy each resource is, 0 to 1, in the order of [`Resource::ALL`](crate::Resource::ALL).
+    /// Utilisation of each resource, 0 to 1, in the order of [`Resource::ALL`](crate::Resource::ALL).
     pub utilisation: [f64; 6],
-    /// Requests at each resource, waiting or served, in the order of [`Resource::ALL`](crate::Resource::ALL).
+    /// Mean number of requests at each resource, waiting or in service, in the order of
+    /// [`Resource::ALL`](crate::Resource::ALL).
     pub waiting: [f64; 6],
 }
 
-/// Servers with one queue.
+/// Station of several servers with one common queue: the processors.
 #[derive(Clone, Copy, Debug)]
 pub struct Pool {
-    /// Seconds of service for a request, over all visits.
+    /// Service time of a request over all its visits, in seconds.
     pub demand: f64,
-    /// How many serve.
+    /// Number of servers.
     pub servers: u32,
 }
 
-/// Queues, each with its servers.
+/// Station of several queues, each with its own servers.
 #[derive(Clone, Copy, Debug)]
 pub struct Station {
-    /// Seconds of service for a request, over all visits.
+    /// Service time of a request over all its visits, in seconds.
     pub demand: f64,
-    /// Queues, of which a request visits one.
+    /// Number of queues. A request visits one of them.
     pub queues: f64,
-    /// Servers of each.
+    /// Number of servers of each queue.
     pub servers: f64,
 }
 
 impl Station {
-    /// Seconds for a request that finds so many at its queue.
+    /// Returns the response time, in seconds, of a request that finds `length` requests in its queue.
     fn stay(&self, length: f64) -> f64 {
         self.demand * (1.0 + (length - (self.servers - 1.0)).max(0.0) / self.servers)
     }
 }
 
-/// One request of `work` on `machine` at a time for each of its threads.
+/// Computes the means for `work` on `machine` under `architecture`, with one request in flight per thread.
 pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) -> Closed {
     let demand = Demand::of(machine, work, architecture);
     let bytes = work.request_bytes();
     let seconds = demand.seconds.map(|seconds| seconds * bytes);
-    // In the order of `Resource::ALL`, of which the processors are the first.
+    // `seconds` is in the order of `Resource::ALL`, which begins with the processors.
     let pool = Pool { demand: seconds[0], servers: whole(demand.units[0]) };
     let mut stations: Vec<Station> = seconds[1..]
         .iter()
@@ -93,7 +100,8 @@ pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) ->
         .map(|(demand, queues)| Station { demand: *demand, queues: *queues, servers: 1.0 })
         .collect();
     let under_way = work.operations() * machine.interconnect.latency.0;
-    // Which resource each is of.
+    // Index in `Resource::ALL` of each station's resource. The channels and the link of flash drives share
+    // one.
     let mut places: Vec<usize> = (1..seconds.len()).collect();
     if let Some([channels, link]) = drive(machine, work, &stations[DISKS - 1]) {
         stations[DISKS - 1] = channels;
@@ -118,42 +126,42 @@ pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) ->
     }
 }
 
-/// Of the disks in [`Resource::ALL`](crate::Resource::ALL).
+/// Index of the disks in [`Resource::ALL`](crate::Resource::ALL).
 const DISKS: usize = 4;
 
-/// So many of what there is no half of.
+/// Rounds a count to an integer of at least 1, for units that cannot be divided.
 fn whole(count: f64) -> u32 {
     count.round().max(1.0) as u32
 }
 
-/// The channels and the link of drives of flash, which together are `disks`; none if there are other ones, or nothing
-/// passes them.
+/// Returns the channels and the link of flash drives, which replace the station `disks`. Returns `None` for
+/// rotating disks, for disks without a flash description, and if no request uses the disks.
 fn drive(machine: &Machine, work: &Workload, disks: &Station) -> Option<[Station; 2]> {
     let of = &machine.disks;
     let flash = of.flash.filter(|_| of.rotating.is_none() && disks.demand > 0.0)?;
     let (at_once, in_order) = work.disk_access();
     let readers = if in_order { work.load.threads / of.count } else { 0.0 };
-    // What of a request passes a disk, and in how many accesses.
+    // Bytes of a request that pass a disk, and the number of accesses that move these bytes.
     let moved = disks.demand * of.rate_of(at_once, readers);
     let accesses = moved / of.at_once(at_once, readers);
     let channels = Station { demand: accesses * flash.mean(), servers: flash.channels.max(1.0), ..*disks };
     Some([channels, Station { demand: moved / of.rate.0, ..*disks }])
 }
 
-/// The means of a closed network.
+/// Means of a closed queueing network.
 #[derive(Clone, Debug)]
 pub struct Means {
-    /// Requests a second.
+    /// Throughput, in requests per second.
     pub rate: f64,
-    /// Seconds in the network.
+    /// Mean response time, without think time, in seconds.
     pub response: f64,
-    /// Requests at the pool.
+    /// Mean number of requests at the pool, waiting or in service.
     pub in_pool: f64,
-    /// Requests at each station, over all its queues.
+    /// Mean number of requests at each station, summed over its queues.
     pub at: Vec<f64>,
 }
 
-/// Those of `threads` that visit `pool` and `stations` and think for `think` seconds.
+/// Computes the means of `threads` threads that visit `pool` and `stations` and think for `think` seconds.
 pub fn means(pool: Pool, stations: &[Station], threads: u32, think: f64) -> Means {
     let mut rates = Vec::with_capacity(threads as usize + 1);
     rates.push(0.0);
@@ -163,7 +171,7 @@ pub fn means(pool: Pool, stations: &[Station], threads: u32, think: f64) -> Mean
         chances.iter().enumerate().map(|(here, chance)| chance * of(here)).sum()
     };
     let everybody = f64::from(threads);
-    // Where nobody spends time but at the pool, the rest passes any rate.
+    // If only the pool takes time, the rest of the network has an infinite rate and the pool alone decides.
     let rate = if rates[1].is_finite() {
         expected(&|here| rates[rates.len() - 1 - here])
     } else {
@@ -183,13 +191,14 @@ pub fn means(pool: Pool, stations: &[Station], threads: u32, think: f64) -> Mean
 }
 
 impl Pool {
-    /// The chance of 0, 1, ... threads here, if the rest serves 0, 1, ... of them at `rates`.
+    /// Returns the probability of 0, 1, ... threads at the pool. `rates[n]` is the rate at which the rest of
+    /// the network serves n threads.
     fn chances(self, rates: &[f64]) -> Vec<f64> {
         let all = rates.len() - 1;
         if !rates[1].is_finite() {
             return (0..=all).map(|here| if here == all { 1.0 } else { 0.0 }).collect();
         }
-        // As logarithms: far from the mean they are smaller than numbers can be.
+        // The weights are logarithms: far from the mean, the weights themselves underflow.
         let mut weights = vec![0.0; rates.len()];
         for here in 1..=all {
             let servers = f64::from(self.servers).min(here as f64);
@@ -204,13 +213,13 @@ impl Pool {
     }
 }
 
-/// All but the pool, with as many threads as were counted so far.
+/// The network without the pool, solved for the number of threads that [`Rest::each`] has reached.
 struct Rest<'a> {
     stations: &'a [Station],
     think: f64,
-    /// Requests at one queue of each station.
+    /// Mean number of requests in one queue of each station.
     lengths: Vec<f64>,
-    /// Requests a second.
+    /// Throughput, in requests per second.
     rate: f64,
 }
 
@@ -219,14 +228,15 @@ impl<'a> Rest<'a> {
         Rest { stations, think, lengths: vec![0.0; stations.len()], rate: 0.0 }
     }
 
-    /// Counts up to `threads` and shows each of the networks on the way.
+    /// Solves the network for 1, 2, ... `threads` threads and calls `show` after each solution.
     fn each(mut self, threads: u32, mut show: impl FnMut(&Rest<'_>)) {
         for population in 1..=threads {
             let stay = |(station, length): (&Station, &f64)| station.stay(*length);
             let response: f64 = self.stations.iter().zip(&self.lengths).map(stay).sum();
             self.rate = f64::from(population) / (self.think + response);
             for (station, length) in self.stations.iter().zip(&mut self.lengths) {
-                // Nobody is where nothing takes time, however many pass.
+                // A station without service time keeps a queue length of 0 at any rate, also at an infinite
+                // one.
                 if station.demand > 0.0 {
                     *length = self.rate / station.queues * station.stay(*length);
                 }
@@ -257,20 +267,21 @@ mod tests {
         assert!((means.response - 1.0).abs() < 1e-12 && (means.rate - 0.5).abs() < 1e-12);
     }
 
-    /// Balanced single servers: X(n) = n / (n + k - 1) / D, in closed form.
+    /// Balanced stations of one server: X(n) = n / (n + k - 1) / D, in closed form.
     #[test]
     fn balanced_queues_have_a_closed_form() {
         for threads in [1, 2, 10, 100] {
             let wanted = f64::from(threads) / (f64::from(threads) + 4.0) / 0.25;
             let near = |rate: f64| assert!((rate - wanted).abs() < 1e-9, "{rate} {wanted}");
             near(means(NOTHING, &[one(0.25, 1.0); 5], threads, 0.0).rate);
-            // Five queues of a station are five stations, and a pool of one server is one.
+            // A station of five queues equals five stations, and a pool of one server equals a station of one
+            // server.
             near(means(NOTHING, &[one(0.25 * 5.0, 5.0)], threads, 0.0).rate);
             near(means(Pool { demand: 0.25, servers: 1 }, &[one(0.25, 1.0); 4], threads, 0.0).rate);
         }
     }
 
-    /// The machine repairman: threads that think and one pool of several servers, in closed form.
+    /// The machine repairman model, threads that think and one pool of several servers, in closed form.
     #[test]
     fn several_servers_follow_the_repairman() {
         let (threads, servers, think, service) = (12u32, 3u32, 2.0, 1.0);
@@ -293,7 +304,8 @@ mod tests {
         assert_eq!(means.in_pool, 3.0);
     }
 
-    /// Where tens of servers are nearly all busy, the textbook's recursion answered more than there can be.
+    /// The textbook's recursion exceeds the possible throughput when tens of servers are nearly saturated;
+    /// this one must not.
     #[test]
     fn many_servers_never_do_more_than_they_can() {
         for servers in [2, 8, 32, 128] {
@@ -319,8 +331,8 @@ mod tests {
         }
     }
 
-    /// A thread waits for one access however many the drive could do; as many threads as channels do not wait for
-    /// each other.
+    /// One thread waits for its access even on a drive with many channels; as many threads as channels do not
+    /// wait for each other.
     #[test]
     fn a_drive_of_flash_answers_one_thread_no_faster_than_it_can() {
         let mut machine = Machine::of_2003();

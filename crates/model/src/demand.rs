@@ -1,7 +1,8 @@
-//! How long each resource of a machine is busy for one byte that is served: the paper's t_c and t_a, for a byte.
+//! Busy time of each resource of a machine for one byte served: the paper's t_c and t_a, per byte.
 //!
-//! A byte that is served comes from memory or a disk and goes to the network, or the other way. With m the share that
-//! passes a disk, and writing x/c for x units on something that does c of them in a second:
+//! A byte that is served moves from memory or a disk to the network, or in the opposite direction. Let m be
+//! the share of the bytes that pass a disk, and let x/c be the time for x units on a resource that processes
+//! c units per second:
 //!
 //! ```text
 //!                        conventional            user-level             active                direct
@@ -13,16 +14,18 @@
 //!     their processors   -                       -                      1.5m/(d s_d)          1.5m/(d s_d)
 //! ```
 //!
-//! What a byte of a request costs each time that a device is asked is added to the processors: `call`, `interrupt` and
-//! `switch` through the kernel, `doorbell` and `poll` past it, over the bytes of a request ([`Workload::handling`]); the
-//! paper's costs for a byte have them in them. r is what passes at the host's end with its packets
-//! ([`crate::machine::Interconnect::host_payload_rate`]), r_d follows from seeks or from flash where those are described
-//! ([`crate::machine::Disks::rate_of`]).
+//! The table omits the processors' costs per I/O operation. `call`, `interrupt` and `switch` for I/O through
+//! the kernel, `doorbell` and `poll` for I/O that bypasses the kernel, are divided by the bytes of a request
+//! and added to the row of the processors ([`Workload::handling`]); the paper's costs per byte already
+//! include them. r is the payload rate at the host's end of the interconnect, packet overhead subtracted
+//! ([`crate::machine::Interconnect::host_payload_rate`]). r_d follows from seeks or from flash where the
+//! description gives those ([`crate::machine::Disks::rate_of`]).
 //!
-//! Source: Carrera et al., Section 3, equations for t_c and t_a and their form for the Web server, with the misprints put
-//! right (a stray term in the third line of t_c, a misplaced max in t_a). The column for user-level I/O is ours: the host
-//! keeps TCP and the file system, and what is left out is what the operating system does besides, which is copies and
-//! crossings. It is a bound: some of that may stay.
+//! Source: Carrera et al., Section 3, equations for t_c and t_a and their form for the Web server, with the
+//! misprints corrected (a stray term in the third line of t_c, a misplaced max in t_a). The column for
+//! user-level I/O is not from the paper: the host keeps TCP and the file system, and saves the other work of
+//! the operating system, namely copies and crossings into the kernel. This column is an upper bound on the
+//! gain, because part of that work may remain.
 //!
 //! Called by [`crate::bound()`], [`crate::closed`] and [`crate::sweep`].
 
@@ -30,27 +33,27 @@ use crate::machine::Machine;
 use crate::work::{Request, Workload};
 use serde::{Deserialize, Serialize};
 
-/// How the I/O of a server is built.
+/// I/O architecture of a server: the division of work between host, kernel and devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Architecture {
     #[default]
-    /// The host runs everything, and the kernel copies.
+    /// The host runs TCP and the file system, and the kernel copies the data.
     Conventional,
-    /// The host runs everything; requests, data and completions pass the kernel by.
+    /// The host runs TCP and the file system; requests, data and completions bypass the kernel.
     UserLevel,
-    /// Interfaces run TCP, disk controllers run the file system.
+    /// Network interfaces run TCP, disk controllers run the file system.
     Active,
-    /// Active, and data goes from disk to interface without a stop in memory.
+    /// Like [`Architecture::Active`], but data moves from disk to interface without being stored in memory.
     Direct,
 }
 
 impl Architecture {
-    /// All, in the order of what they leave to the host.
+    /// All architectures, ordered from most to least work left to the host.
     pub const ALL: [Architecture; 4] =
         [Architecture::Conventional, Architecture::UserLevel, Architecture::Active, Architecture::Direct];
 
-    /// Its name.
+    /// Name of the architecture, as descriptions and the command line write it.
     pub fn name(self) -> &'static str {
         match self {
             Architecture::Conventional => "conventional",
@@ -60,21 +63,21 @@ impl Architecture {
         }
     }
 
-    /// Whether devices run TCP and the file system.
+    /// Returns true if devices run TCP and the file system.
     pub fn is_active(self) -> bool {
         matches!(self, Architecture::Active | Architecture::Direct)
     }
 }
 
-/// What can be busy.
+/// Resource of a machine that may limit the throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resource {
     /// The host's processors.
     Processors,
-    /// What joins everything.
+    /// The interconnect between processors, memory and devices.
     Interconnect,
-    /// The wires of the network interfaces.
+    /// The wires of the network interfaces, each direction on its own.
     Interfaces,
     /// The processors of the network interfaces.
     InterfaceProcessors,
@@ -85,7 +88,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// All, in the order of a [`Demand`].
+    /// All resources, in the order of the arrays in [`Demand`].
     pub const ALL: [Resource; 6] = [
         Resource::Processors,
         Resource::Interconnect,
@@ -95,7 +98,7 @@ impl Resource {
         Resource::DiskProcessors,
     ];
 
-    /// Its name.
+    /// Name of the resource, for output.
     pub fn name(self) -> &'static str {
         match self {
             Resource::Processors => "processors",
@@ -108,24 +111,24 @@ impl Resource {
     }
 }
 
-/// Seconds that one unit of each resource is busy for a byte served if it did all the work alone, in the order of
-/// [`Resource::ALL`].
+/// Busy time that one byte served causes at each resource. Arrays are in the order of [`Resource::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Demand {
-    /// Of one processor, one interface, one disk.
+    /// Busy time of one unit (one processor, one interface, one disk) if it did all the work alone, in
+    /// seconds per byte.
     pub seconds: [f64; 6],
-    /// How many there are of each.
+    /// Number of units of each resource.
     pub units: [f64; 6],
 }
 
-/// What of a byte that is served passes where.
+/// Shares of a served byte that pass the disks and the network, and the program's cycles for that byte.
 struct Passage {
-    /// Through a disk.
+    /// Bytes read from or written to a disk, per byte served.
     disk: f64,
-    /// Into the machine from the network, and out of it to the network.
+    /// Bytes received from the network, per byte served. `outward` counts the bytes sent.
     inward: f64,
     outward: f64,
-    /// Processor cycles of the program beside those of [`crate::work::Costs`].
+    /// Processor cycles of the program per byte served, in addition to those of [`crate::work::Costs`].
     compute: f64,
 }
 
@@ -155,7 +158,7 @@ impl Passage {
 }
 
 impl Demand {
-    /// Of `work` on `machine`.
+    /// Computes the demand of `work` on `machine` under `architecture`.
     pub fn of(machine: &Machine, work: &Workload, architecture: Architecture) -> Demand {
         let passage = Passage::of(work);
         let costs = &work.costs;
@@ -163,7 +166,8 @@ impl Demand {
         let on_host = costs.server.0 + passage.compute + work.handling(architecture);
         let protocols = costs.tcp.0 * network + costs.file_system.0 * passage.disk;
         let cycles = if architecture.is_active() { on_host } else { on_host + protocols };
-        // What a program makes has to pass memory.
+        // Only stored data can move from disk to interface directly. Data that a program generates passes
+        // memory.
         let is_handed_on = architecture == Architecture::Direct
             && matches!(work.request, Request::Web { .. } | Request::Video { .. } | Request::Streams { .. });
         let crossings = if is_handed_on { network.max(passage.disk) } else { network + passage.disk };
@@ -175,10 +179,11 @@ impl Demand {
             seconds: [
                 cycles / machine.processors.speed.0,
                 crossings / machine.interconnect.host_payload_rate(),
-                // Each way has the wire for itself.
+                // The wire is full duplex: the busier direction decides.
                 passage.inward.max(passage.outward) / interfaces.rate.0,
                 on_devices * costs.tcp.0 * network / interfaces.processor.0,
-                // Nothing at a time takes no time.
+                // A workload without disk accesses has an access size of 0, for which `rate_of` is not
+                // defined.
                 if passage.disk > 0.0 { passage.disk / disks.rate_of(bytes_at_once, readers) } else { 0.0 },
                 on_devices * costs.file_system.0 * passage.disk / disks.processor.0,
             ],

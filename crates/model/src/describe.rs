@@ -1,4 +1,4 @@
-//! A machine and its work from TOML or JSON: one file for the model and the simulator.
+//! Descriptions of a machine and its workload in TOML or JSON, which the model and the simulator share.
 //!
 //! ```toml
 //! [machine]
@@ -22,7 +22,8 @@
 //! system = "4.55 cycles/B"
 //! ```
 //!
-//! A key that is not known, a unit that does not fit, a value that cannot be: an error with the line.
+//! An unknown key, a unit that does not fit, or an impossible value is an error that names the line or the
+//! key.
 
 use crate::demand::Architecture;
 use crate::machine::{Machine, Memory, Rotating};
@@ -30,85 +31,88 @@ use crate::units::{Cycles, CyclesPerByte, Frequency, Rate, Share, Size, Time};
 use crate::work::{Costs, Load, Mechanisms, Request, Workload};
 use serde::{Deserialize, Serialize};
 
-/// What such a file says.
+/// Description of a server: machine, workload and I/O architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// How its I/O is built, for who does not compare.
+    /// I/O architecture, unless several architectures are compared.
     #[serde(default)]
     pub architecture: Architecture,
-    /// What the server is made of.
+    /// Machine of the server.
     pub machine: Machine,
-    /// What it is asked.
+    /// Kind and size of the requests.
     pub request: Request,
-    /// By how many.
+    /// Number of threads that issue requests, and their behaviour.
     #[serde(default)]
     pub load: Load,
-    /// What it costs.
+    /// Costs of the requests on the processors.
     #[serde(default)]
     pub costs: Costs,
-    /// What a user-level server does at user level.
+    /// Parts of the I/O that a user-level server performs at user level.
     #[serde(default)]
     pub mechanisms: Mechanisms,
 }
 
-/// Why a description cannot be used.
+/// Error for a description that cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read, at a place that the message names.
+    /// The text cannot be parsed. The message names the place.
     #[error("{0}")]
     Unreadable(String),
-    /// It can be read, and makes no sense.
+    /// A value parses, but is outside its range.
     #[error("{key} is {value}, and must be {must}")]
     Impossible {
-        /// Which value.
+        /// Key of the value.
         key: &'static str,
-        /// What it is.
+        /// The value.
         value: String,
-        /// What it must be.
+        /// Range of the value, in words.
         must: &'static str,
     },
-    /// There is no such key.
+    /// The description has no such key. Holds the key and the list of all keys.
     #[error("there is no '{0}'; there are {1}")]
     NoSuchKey(String, String),
 }
 
 impl Description {
-    /// Of that machine and work, conventional.
+    /// Returns the description of `machine` and `work`, with the conventional architecture.
     pub fn of(machine: Machine, work: Workload) -> Description {
         let Workload { request, costs, load, mechanisms } = work;
         Description { architecture: Architecture::Conventional, machine, request, load, costs, mechanisms }
     }
 
-    /// From TOML.
+    /// Parses a description from TOML.
     ///
     /// # Errors
-    /// What is wrong, and in which line.
+    /// [`Error::Unreadable`] with the line if `text` is not TOML, has an unknown key, lacks a key or has a
+    /// unit that does not fit; otherwise like [`Description::checked`].
     pub fn from_toml(text: &str) -> Result<Description, Error> {
         toml::from_str(text)
             .map_err(|error| Error::Unreadable(error.to_string()))
             .and_then(Description::checked)
     }
 
-    /// From JSON.
+    /// Parses a description from JSON.
     ///
     /// # Errors
-    /// What is wrong, and in which line.
+    /// [`Error::Unreadable`] with the line if `text` is not JSON, has an unknown key, lacks a key or has a
+    /// unit that does not fit; otherwise like [`Description::checked`].
     pub fn from_json(text: &str) -> Result<Description, Error> {
         serde_json::from_str(text)
             .map_err(|error| Error::Unreadable(error.to_string()))
             .and_then(Description::checked)
     }
 
-    /// Itself, if nothing in it is impossible.
+    /// Returns the description if all its values are in their ranges.
     ///
     /// # Errors
-    /// What is, and what it must be.
+    /// [`Error::Impossible`] if a count, speed, rate or request size is not positive, if there are too many
+    /// threads, or if a share exceeds 100 %.
     pub fn checked(self) -> Result<Description, Error> {
         checked(self)
     }
 
-    /// What is asked of the machine.
+    /// Returns the workload of the description.
     pub fn workload(&self) -> Workload {
         let Description { request, costs, load, mechanisms, .. } = *self;
         Workload { request, costs, load, mechanisms }
@@ -118,7 +122,7 @@ impl Description {
 /// A number of a description that can be varied.
 #[derive(Clone, Copy)]
 pub struct Key {
-    /// Its name, as in TOML.
+    /// Name of the number, as in TOML.
     pub name: &'static str,
     parse: fn(&str) -> Result<f64, String>,
     at: fn(&mut Description) -> Option<&mut f64>,
@@ -244,7 +248,7 @@ fn rotating(description: &mut Description, at: fn(&mut Rotating) -> &mut f64) ->
     description.machine.disks.rotating.as_mut().map(at)
 }
 
-/// A plain number.
+/// A number without a unit, at least 0.
 struct Count(f64);
 
 impl std::str::FromStr for Count {
@@ -257,31 +261,32 @@ impl std::str::FromStr for Count {
 }
 
 impl Key {
-    /// All there are.
+    /// Iterates over all keys.
     pub fn all() -> impl Iterator<Item = Key> {
         KEYS.iter().copied()
     }
 
-    /// The one of that name.
+    /// Returns the key `name`.
     ///
     /// # Errors
-    /// That there is none.
+    /// [`Error::NoSuchKey`] if no key has this name.
     pub fn named(name: &str) -> Result<Key, Error> {
         Key::all().find(|known| known.name == name).ok_or_else(|| no_such_key(name))
     }
 
-    /// A value of its, with its unit.
+    /// Parses a value of this key, with its unit, into base units.
     ///
     /// # Errors
-    /// That it is none.
+    /// [`Error::Unreadable`] if `text` is not a quantity of the key's kind.
     pub fn value(self, text: &str) -> Result<f64, Error> {
         (self.parse)(text).map_err(|why| Error::Unreadable(format!("{}: {why}", self.name)))
     }
 
-    /// Where it is in `description`, in base units: bytes, seconds, cycles, shares of one.
+    /// Returns the number in `description`, in base units: bytes, seconds, cycles, shares of one.
     ///
     /// # Errors
-    /// That this description has none of that name, as its requests are of another kind.
+    /// [`Error::NoSuchKey`] if the description lacks this number, because its requests are of another kind or
+    /// it omits memory, rotating disks or flash.
     pub fn of(self, description: &mut Description) -> Result<&mut f64, Error> {
         (self.at)(description).ok_or_else(|| no_such_key(self.name))
     }
@@ -291,7 +296,7 @@ fn no_such_key(name: &str) -> Error {
     Error::NoSuchKey(name.into(), Key::all().map(|key| key.name).collect::<Vec<_>>().join(", "))
 }
 
-/// What is computed for a number of threads takes time and memory for each.
+/// Greatest number of threads. Computations for the threads need time and memory per thread.
 const THREADS_MAX: f64 = 1e7;
 
 fn checked(description: Description) -> Result<Description, Error> {

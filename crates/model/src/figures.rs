@@ -1,8 +1,9 @@
-//! The paper's analytic figures, 2 to 7, as curves.
+//! The paper's analytic figures, 2 to 7, as curves. The command draws them, and [`crate::check`] reuses their
+//! points.
 //!
-//! What each varies beyond Tables II and III is read off its text: the file system's cost while TCP stays on the host
-//! (3), TCP's cost, which a conventional host pays too (5), hosts with four interfaces and four disks each (6), what a
-//! request costs the host besides (7).
+//! Some figures vary more than Tables II and III give. These assumptions are read off the paper's text: the
+//! file system's cost while TCP stays on the host (3), TCP's cost, which a conventional host pays too (5),
+//! hosts with four interfaces and four disks each (6), additional work of the host per request (7).
 
 use crate::bound::bound;
 use crate::demand::Architecture::{self, Active, Conventional, Direct};
@@ -10,50 +11,50 @@ use crate::machine::Machine;
 use crate::units::{CyclesPerByte, Rate};
 use crate::work::{Costs, Workload};
 
-/// One figure.
+/// One figure of the paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Its number in the paper.
+    /// Number of the figure in the paper, 2 to 7.
     pub number: u32,
-    /// What it shows.
+    /// Title of the figure.
     pub title: &'static str,
-    /// What varies, with its unit.
+    /// Label of the x axis: the quantity that varies, with its unit.
     pub x: &'static str,
-    /// Throughput over that, in MiB/s.
+    /// Curves of throughput over x, in MiB/s.
     pub curves: Vec<Curve>,
-    /// What the paper's text says of it.
+    /// Points that the paper's text mentions.
     pub marks: Vec<Mark>,
 }
 
-/// One curve.
+/// One curve of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Whose it is.
+    /// Name of the curve for the legend: the architecture, and the parameter that distinguishes the curve.
     pub name: String,
-    /// x, and MiB/s.
+    /// Points of the curve: x in the figure's unit, and throughput in MiB/s. x increases.
     pub points: Vec<(f64, f64)>,
 }
 
-/// A point of which the text speaks.
+/// Point of a figure that the paper's text mentions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Where.
+    /// Position: x in the figure's unit, and throughput in MiB/s.
     pub at: (f64, f64),
-    /// What it says.
+    /// Statement of the text about the point.
     pub says: &'static str,
 }
 
 const MIB: f64 = 1048576.0;
-/// Points of a curve, but for the last one.
+/// Number of steps of a curve, which has one point more than steps.
 const STEPS: usize = 200;
 
-/// A machine and its work at one x.
+/// Machine and workload at one x.
 type At = (Machine, Workload);
 
-/// Those that exist.
+/// Numbers of the figures that [`figure`] computes.
 pub const NUMBERS: std::ops::RangeInclusive<u32> = 2..=7;
 
-/// The figure of that number; none if it is not one of the analytic ones.
+/// Computes the figure `number`, or returns `None` if the paper has no analytic figure of this number.
 pub fn figure(number: u32) -> Option<Figure> {
     Some(match number {
         2 => miss_rate(),
@@ -66,7 +67,7 @@ pub fn figure(number: u32) -> Option<Figure> {
     })
 }
 
-/// Throughput in MiB/s.
+/// Returns the throughput bound of `at` in MiB/s.
 pub(crate) fn mib(at: At, architecture: Architecture) -> f64 {
     bound(&at.0, &at.1, architecture).throughput / MIB
 }
@@ -82,7 +83,8 @@ fn curve(
     Curve { name: name.into(), points: points.map(|x| (x, mib(at(x), architecture))).collect() }
 }
 
-/// Conventional and active with one, two and four of what `letter` stands for.
+/// Returns the conventional and the active curve for a count of 1, 2 and 4. `letter` names the count in the
+/// legend.
 fn one_two_four(range: (f64, f64), letter: &str, at: fn(f64, f64) -> At) -> Vec<Curve> {
     let all = [1.0, 2.0, 4.0].into_iter().flat_map(|count| [(count, Conventional), (count, Active)]);
     all.map(|(count, one)| {
@@ -91,7 +93,7 @@ fn one_two_four(range: (f64, f64), letter: &str, at: fn(f64, f64) -> At) -> Vec<
     .collect()
 }
 
-/// At a miss rate of x percent, with so many disks.
+/// Returns Figure 2's machine and workload at a miss rate of `percent` %, with `disks` disks.
 pub(crate) fn at_miss(percent: f64, disks: f64) -> At {
     let mut machine = Machine::of_2003();
     machine.disks.count = disks;
@@ -118,10 +120,12 @@ fn miss_rate() -> Figure {
     }
 }
 
-/// At a file-system cost of x cycles a byte, with TCP on the host of both.
+/// Returns Figure 3's machine and workload at a file-system cost of `x` cycles/B, with TCP on the host under
+/// every architecture.
 pub(crate) fn at_file_system_cost(x: f64, miss: f64) -> At {
     let mut work = Workload::web(miss);
-    // TCP and the rest of the system stay where they are: they are the server's.
+    // The program's own cost includes TCP and the rest of the system, so that no architecture moves them to a
+    // device.
     work.costs = Costs {
         server: CyclesPerByte(8.5),
         tcp: CyclesPerByte(0.0),
@@ -147,7 +151,7 @@ fn file_system_cost() -> Figure {
     }
 }
 
-/// With so many interfaces of x MiB/s.
+/// Returns Figure 4's machine and workload with `interfaces` network interfaces of `x` MiB/s each.
 pub(crate) fn at_interface_rate(x: f64, interfaces: f64) -> At {
     let mut machine = Machine::of_2003();
     machine.interfaces.count = interfaces;
@@ -175,7 +179,8 @@ fn interface_rate() -> Figure {
     }
 }
 
-/// At a cost of x cycles a byte for TCP, with so many interfaces.
+/// Returns Figure 5's machine and workload at a TCP cost of `x` cycles/B, with `interfaces` network
+/// interfaces.
 pub(crate) fn at_tcp_cost(x: f64, interfaces: f64) -> At {
     let mut machine = Machine::of_2003();
     machine.interfaces.count = interfaces;
@@ -197,7 +202,8 @@ fn tcp_cost() -> Figure {
     }
 }
 
-/// With so many hosts, four interfaces and disks each, and an interconnect of so many GiB/s.
+/// Returns Figure 6's machine and workload with `hosts` hosts of four interfaces and four disks each, and an
+/// interconnect of `gib` GiB/s.
 pub(crate) fn at_hosts(hosts: f64, gib: f64) -> At {
     let mut machine = Machine::of_2003();
     machine.processors.count = hosts;
@@ -232,7 +238,8 @@ fn hosts() -> Figure {
     }
 }
 
-/// With x cycles a byte on the host that no device can take over, and so many hosts.
+/// Returns Figure 7's machine and workload with `x` cycles/B on the host that no device can take over, and
+/// `hosts` hosts.
 pub(crate) fn at_host_work(x: f64, hosts: f64) -> At {
     let mut machine = Machine::of_2003();
     machine.processors.count = hosts;

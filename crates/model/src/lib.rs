@@ -1,4 +1,5 @@
-//! An analytic model of servers: what binds them, and what another structure of their I/O would change.
+//! An analytic model of servers: computes the resource that limits throughput, and the effect of another I/O
+//! architecture.
 //!
 //! ```
 //! use bywash_model::{Architecture, Machine, Resource, Workload, bound};
@@ -10,21 +11,22 @@
 //! assert!(then.throughput > 1.6 * now.throughput);
 //! ```
 //!
-//! The model is that of Carrera, Rangarajan, Bianchini and Iftode, *Impact of Next-Generation I/O Architectures on the
-//! Design and Performance of Network Servers*, with its misprints corrected; what it leaves out (servers of video, streams
-//! and dynamic content; user-level I/O on the host; how many threads it takes) follows from the same structure.
+//! The model is that of Carrera, Rangarajan, Bianchini and Iftode, *Impact of Next-Generation I/O
+//! Architectures on the Design and Performance of Network Servers*, with its misprints corrected. This crate
+//! extends the model to video, stream and dynamic-content servers, to user-level I/O on the host, and to a
+//! limited number of threads; the extensions follow from the same structure.
 //!
-//! - [`units`]: rates, sizes, times as people write them
-//! - [`machine`]: what a server is made of; [`work`]: what it does, and what that costs
-//! - [`demand`]: how long each resource is busy for a byte; [`bound()`]: what follows for the whole
-//! - [`closed`]: the same with a number of threads: throughput and response time (mean-value analysis)
-//! - [`describe`]: machine and work from TOML or JSON
-//! - [`sweep`]: many of them at once
-//! - [`figures`], [`check`]: the paper's figures, and what it says in its text against what is computed
-//! - [`claim`]: what a source states about a number, and the verdict that follows
+//! - [`units`]: rates, sizes and times, parsed from text with units
+//! - [`machine`]: the parts of a server; [`work`]: its requests and their costs
+//! - [`demand`]: busy time of each resource for one byte; [`bound()`]: the throughput bound that follows
+//! - [`closed`]: throughput and response time for a given number of threads (mean-value analysis)
+//! - [`describe`]: machine and workload from TOML or JSON
+//! - [`sweep`]: many descriptions at once, with numbers that vary
+//! - [`figures`], [`check`]: the paper's figures, and the statements of its text beside the computed numbers
+//! - [`claim`]: a source's statement about a number, and the verdict that follows
 //!
-//! Invariant: everything here is a pure function of its arguments. Units are bytes, seconds and cycles; MB in the paper's
-//! figures is 2^20 bytes (only then do the numbers of its text come out).
+//! Invariant: everything here is a pure function of its arguments. Units are bytes, seconds and cycles. MB in
+//! the paper's figures is 2^20 bytes: only with that reading are the numbers of the paper's text reproduced.
 
 #![forbid(unsafe_code)]
 

@@ -1,22 +1,23 @@
-//! What a server is made of.
+//! The machine of a server: processors, memory, interconnect, network interfaces and disks.
 //!
-//! The model needs counts, speeds and rates. What else is here says how the parts behave when several want them at a
-//! time: the simulator's business. Whoever leaves it out gets parts that have no such behaviour: no latency, no packets,
-//! memory that never binds.
+//! The model uses counts, speeds and rates. Most other fields describe how parts behave under contention and
+//! affect only the simulator. A description that omits these fields gets parts without such behaviour: no
+//! latency, no packets, memory that never limits the throughput.
 
 use crate::units::{Frequency, Rate, Size, Time};
 use serde::{Deserialize, Serialize};
 
-/// A server: processors, what joins its parts, and its devices. Counts may be fractions in a sweep.
+/// Machine of a server: its processors, the interconnect, and its devices. Counts may be fractions in a
+/// sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// The processors that run programs and the operating system.
+    /// Processors that run programs and the operating system.
     pub processors: Processors,
-    /// Memory and the bus to it; without it, memory is never waited for.
+    /// Memory and the memory bus. Without a description of memory, nothing ever waits for memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
-    /// What joins processors and devices.
+    /// Interconnect between processors, memory and devices.
     pub interconnect: Interconnect,
     /// Network interfaces.
     pub interfaces: Interfaces,
@@ -28,43 +29,45 @@ pub struct Machine {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processors {
-    /// How many.
+    /// Number of processors.
     pub count: f64,
-    /// How fast each is.
+    /// Clock frequency of each processor, in cycles per second.
     pub speed: Frequency,
 }
 
-/// Memory, the bus between it, the processors' caches and the bridge to the devices, and those caches.
+/// Memory with the bus between memory, the processors' caches and the bridge to the devices, and those
+/// caches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Memory {
-    /// What passes the bus in a second.
+    /// Bandwidth of the memory bus, in bytes per second.
     pub rate: Rate,
-    /// Banks; blocks of [`Memory::BLOCK`] bytes lie in them in turn.
+    /// Number of banks. Blocks of [`Memory::BLOCK`] bytes are spread over the banks in turn.
     #[serde(default = "one")]
     pub banks: f64,
-    /// How long a bank takes before the first byte.
+    /// Access latency of a bank: time until its first byte, in seconds.
     #[serde(default)]
     pub latency: Time,
-    /// A processor's first cache.
+    /// Size of each processor's first-level cache, in bytes.
     #[serde(default)]
     pub l1: Size,
-    /// A processor's second cache.
+    /// Size of each processor's second-level cache, in bytes.
     #[serde(default)]
     pub l2: Size,
-    /// What a line of 64 bytes takes out of the second cache into the first.
+    /// Time to load a line of 64 bytes from the second-level cache into the first, in seconds.
     #[serde(default, rename = "l2-latency")]
     pub l2_latency: Time,
-    /// What a processor may have written and not yet brought to memory before it waits.
+    /// Size of each processor's write buffer, in bytes: data written but not yet in memory. A processor whose
+    /// buffer is full stalls.
     #[serde(default, rename = "write-buffer")]
     pub write_buffer: Size,
-    /// What of memory keeps files, in a replay; nothing: every read goes to a disk.
+    /// Part of memory that caches files in a replay, in bytes. With 0, every read is served by a disk.
     #[serde(default, rename = "file-cache")]
     pub file_cache: Size,
 }
 
 impl Memory {
-    /// Memory is asked for so many bytes at a time.
+    /// Size of the blocks in which memory is accessed, in bytes.
     pub const BLOCK: f64 = 1024.0;
 }
 
@@ -72,43 +75,44 @@ fn one() -> f64 {
     1.0
 }
 
-/// How devices are joined.
+/// Topology of an interconnect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
-    /// Each part has its own link each way: what goes to the same part waits, nothing else does.
+    /// Each part has its own link in each direction: transfers wait only for transfers to the same part.
     #[default]
     Switch,
-    /// One transfer at a time, of whomever.
+    /// A bus: one transfer at a time.
     Bus,
 }
 
-/// A bus or a switch.
+/// Interconnect of a machine: a bus or a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Interconnect {
-    /// What passes in a second: the bus, or each link of a switch.
+    /// Bandwidth of the bus, or of each link of a switch, in bytes per second.
     pub rate: Rate,
-    /// Which of the two.
+    /// Topology: bus or switch.
     #[serde(default)]
     pub shape: Shape,
-    /// How long the first byte is under way.
+    /// Latency of the first byte of a transfer, in seconds.
     #[serde(default)]
     pub latency: Time,
-    /// Bytes of a packet (of a burst, on a bus); nothing: as large as what is moved.
+    /// Payload of a packet (of a burst, on a bus), in bytes. With 0, a transfer is one packet.
     #[serde(default)]
     pub packet: Size,
-    /// Bytes that each packet has besides.
+    /// Header bytes that each packet adds to its payload.
     #[serde(default)]
     pub overhead: Size,
-    /// Time to decide who is next, for each burst.
+    /// Arbitration time of each packet or burst, in seconds.
     #[serde(default)]
     pub arbitration: Time,
-    /// What passes in a second between a switch and memory, if that is more than a link: the links of several devices.
+    /// Bandwidth between a switch and memory, in bytes per second, where it exceeds one link because several
+    /// devices' links end there. With 0, the bandwidth is that of one link.
     #[serde(default)]
     pub host: Rate,
-    /// Blocks that the bridge to memory has under way at a time, each way. With one, whoever waits for memory keeps the
-    /// interconnect.
+    /// Number of blocks that the bridge to memory has in flight at a time, in each direction. With 1, a
+    /// transfer occupies the interconnect while it waits for memory.
     #[serde(default = "one")]
     pub pending: f64,
 }
@@ -117,13 +121,13 @@ pub struct Interconnect {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Interfaces {
-    /// How many.
+    /// Number of network interfaces.
     pub count: f64,
-    /// What each moves in a second, each way.
+    /// Bandwidth of each interface in each direction, in bytes per second.
     pub rate: Rate,
-    /// The processor in each, used by active and direct servers.
+    /// Clock frequency of the processor in each interface, which active and direct servers use.
     pub processor: Frequency,
-    /// Whether they compute checksums, so that the host need not read what it sends.
+    /// True if the interfaces compute checksums, so that the host need not read the data that it sends.
     #[serde(default)]
     pub checksums: bool,
 }
@@ -132,76 +136,80 @@ pub struct Interfaces {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Disks {
-    /// How many.
+    /// Number of disks.
     pub count: f64,
-    /// What each moves in a second; where it neither turns nor is flash, with everything that takes time counted in.
+    /// Transfer rate of each disk, in bytes per second. If neither `rotating` nor `flash` is given, the rate
+    /// is a mean that already includes the time for positioning.
     pub rate: Rate,
-    /// The processor in each controller, used by active and direct servers.
+    /// Clock frequency of the processor in each disk controller, which active and direct servers use.
     pub processor: Frequency,
-    /// The controller's own memory: it reads ahead so far in what is read in order.
+    /// Size of each controller's cache, in bytes. The controller reads ahead for sequential readers until the
+    /// cache is full.
     #[serde(default)]
     pub cache: Size,
-    /// Parts of that memory, one for each of so many readers in order.
+    /// Number of segments of the cache. Each sequential reader uses one segment.
     #[serde(default = "one")]
     pub segments: f64,
-    /// How it finds its place, if it turns.
+    /// Positioning times of a rotating disk. If `flash` is given too, this description is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotating: Option<Rotating>,
-    /// How it answers, if it is flash.
+    /// Latency and parallelism of a flash drive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash: Option<Flash>,
 }
 
-/// What a disk does before it reads or writes.
+/// Positioning times of a rotating disk.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Rotating {
-    /// To move at all.
+    /// Fixed part of a seek, in seconds.
     pub seek: Time,
-    /// To move by one track.
+    /// Additional seek time per track of distance, in seconds.
     #[serde(default)]
     pub track: Time,
-    /// Tracks over which the requests are spread.
+    /// Number of tracks over which the requests are spread.
     #[serde(default = "one")]
     pub tracks: f64,
-    /// One turn.
+    /// Duration of one rotation, in seconds.
     #[serde(default)]
     pub turn: Time,
-    /// Who is next.
+    /// Order in which queued commands are served.
     #[serde(default)]
     pub order: Order,
 }
 
-/// Who is next at a disk.
+/// Order in which a disk serves queued commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Who came first.
+    /// First come, first served.
     #[default]
     Arrival,
-    /// Who is next in the direction in which the arm moves.
+    /// The next command in the direction in which the arm moves.
     Elevator,
 }
 
-/// What an NVMe drive does before it reads or writes.
+/// Latency and parallelism of an NVMe flash drive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Flash {
-    /// Median of what a read takes.
+    /// Median read latency, in seconds.
     pub latency: Time,
-    /// Standard deviation of the logarithm of that: 0 is always the same, 0.5 has one in a hundred above three times it.
+    /// Standard deviation of the logarithm of the latency. With 0 the latency is constant; with 0.5, one read
+    /// in a hundred takes more than three times the median.
     #[serde(default)]
     pub spread: f64,
-    /// Reads that can go on at a time.
+    /// Number of channels: accesses that the drive serves at a time.
     #[serde(default = "one")]
     pub channels: f64,
-    /// Median of what a write takes, into the drive's own buffer; nothing: as a read.
+    /// Median latency of a write into the drive's buffer, in seconds. With 0, a write takes as long as a
+    /// read.
     #[serde(default)]
     pub write: Time,
-    /// Pairs of queues.
+    /// Number of queue pairs.
     #[serde(default = "one")]
     pub queues: f64,
-    /// Requests that a pair takes.
+    /// Depth of a queue pair: greatest number of commands in flight.
     #[serde(default = "many")]
     pub depth: f64,
 }
@@ -213,7 +221,7 @@ fn many() -> f64 {
 const MIB: f64 = 1048576.0;
 
 impl Machine {
-    /// The machine of the paper's Tables II and III: one processor, four interfaces, four disks.
+    /// Returns the machine of the paper's Tables II and III: one processor, four interfaces, four disks.
     pub fn of_2003() -> Machine {
         let processor = Frequency(300e6);
         Machine {
@@ -235,14 +243,15 @@ impl Machine {
 }
 
 impl Interconnect {
-    /// Of that rate, with nothing that costs besides.
+    /// Returns a switch of the given rate without latency, packets, overhead or arbitration.
     pub fn ideal(rate: Rate) -> Interconnect {
         let (latency, packet, overhead) = (Time(0.0), Size(0.0), Size(0.0));
         let (shape, arbitration, host, pending) = (Shape::Switch, Time(0.0), Rate(0.0), 1.0);
         Interconnect { rate, shape, latency, packet, overhead, arbitration, host, pending }
     }
 
-    /// Bytes a second that arrive of what is moved, packets counted in.
+    /// Returns the payload bandwidth of the bus or of a link, in bytes per second: packet overhead and
+    /// arbitration subtracted.
     pub fn payload_rate(&self) -> f64 {
         if self.packet.0 <= 0.0 {
             return self.rate.0;
@@ -251,7 +260,7 @@ impl Interconnect {
         self.packet.0 / packet
     }
 
-    /// The same of the host's end.
+    /// Returns the payload bandwidth of the host's end of the interconnect, in bytes per second.
     pub fn host_payload_rate(&self) -> f64 {
         if self.host.0 > 0.0 {
             Interconnect { rate: self.host, ..*self }.payload_rate()
@@ -262,7 +271,8 @@ impl Interconnect {
 }
 
 impl Disks {
-    /// What one disk moves in a second if it is asked for `bytes` at a time, by so many who read in order (none: anywhere).
+    /// Returns the throughput of one disk, in bytes per second, for accesses of `bytes` bytes by `readers`
+    /// sequential readers. `readers` is 0 for random accesses.
     pub fn rate_of(&self, bytes: f64, readers: f64) -> f64 {
         let at_once = self.at_once(bytes, readers);
         match (self.rotating, self.flash) {
@@ -272,12 +282,14 @@ impl Disks {
         }
     }
 
-    /// Bytes of one access, of so many readers in order who ask for `bytes` at a time.
+    /// Returns the bytes that one disk access moves if each of `readers` sequential readers requests `bytes`
+    /// at a time.
     pub fn at_once(&self, bytes: f64, readers: f64) -> f64 {
         bytes.max(self.read_ahead(readers))
     }
 
-    /// What is read ahead for each of so many who read in order: its segment, if there is one for everybody.
+    /// Returns the bytes read ahead for each of `readers` sequential readers: one segment of the cache, or 0
+    /// if the readers outnumber the segments.
     pub fn read_ahead(&self, readers: f64) -> f64 {
         let segments = self.segments.max(1.0);
         if readers > 0.0 && readers <= segments { self.cache.0 / segments } else { 0.0 }
@@ -285,7 +297,8 @@ impl Disks {
 }
 
 impl Rotating {
-    /// Seconds before the first byte, on the average: a third of the tracks, half a turn.
+    /// Returns the mean time until the first byte, in seconds: a seek over a third of the tracks and half a
+    /// rotation.
     pub fn positioning(&self) -> f64 {
         let tracks = if self.tracks > 1.0 { self.tracks / 3.0 } else { 0.0 };
         self.seek.0 + self.track.0 * tracks + self.turn.0 / 2.0
@@ -293,7 +306,8 @@ impl Rotating {
 }
 
 impl Flash {
-    /// Mean seconds of a read: of a lognormal distribution, above its median.
+    /// Returns the mean read latency, in seconds. The latency has a lognormal distribution, so its mean
+    /// exceeds its median.
     pub fn mean(&self) -> f64 {
         self.latency.0 * (self.spread * self.spread / 2.0).exp()
     }

@@ -1,29 +1,30 @@
-//! Many machines at once: one description, and numbers of it that vary.
+//! Sweeps: evaluates one description for every combination of values of some of its numbers.
 //!
-//! A point costs the divisions of [`crate::bound::of`] and what is written down of it: nothing is allocated or looked up
-//! by name for it.
+//! A point costs one evaluation of [`crate::bound::of`] and one row of the table: nothing is allocated and no
+//! name is looked up per point.
 
 use crate::bound::bound;
 use crate::demand::{Architecture, Resource};
 use crate::describe::{Description, Error, Key};
 use std::str::FromStr;
 
-/// A number of a description, and the values that it takes.
+/// One varied number of a description, with the values that the number takes.
 #[derive(Clone)]
 pub struct Axis {
-    /// Which number.
+    /// Number of the description that varies.
     pub key: Key,
-    /// Its values, in base units.
+    /// Values of the number, in base units: bytes, seconds, cycles, shares of one.
     pub values: Vec<f64>,
 }
 
-/// A sweep may have so many points: beyond that a mistyped step would only fill the memory.
+/// Greatest number of points of a sweep. More points usually follow from a mistyped step and would fill the
+/// memory.
 pub const POINTS_MAX: usize = 50_000_000;
 
 impl FromStr for Axis {
     type Err = Error;
 
-    /// From `KEY=FROM:TO:STEP`, each with its unit.
+    /// Parses `KEY=FROM:TO:STEP`, where each of the three values has its unit.
     fn from_str(text: &str) -> Result<Axis, Error> {
         let wrong = |why: &str| Error::Unreadable(format!("'{text}': {why}; write KEY=FROM:TO:STEP"));
         let (name, range) = text.split_once('=').ok_or_else(|| wrong("there is no '='"))?;
@@ -37,7 +38,7 @@ impl FromStr for Axis {
         if to < from {
             return Err(wrong("it ends before it begins"));
         }
-        // The last value counts also where the steps do not quite add up to it.
+        // The tolerance keeps the last value where rounding errors make the steps fall just short of `to`.
         let count = ((to - from) / step + 1e-9).floor() + 1.0;
         if count > POINTS_MAX as f64 {
             return Err(wrong("there are too many values"));
@@ -46,19 +47,20 @@ impl FromStr for Axis {
     }
 }
 
-/// What comes of a sweep, column by column; the last axis varies fastest.
+/// Result of a sweep, column by column, with one row per point. The last axis varies fastest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// Bytes a second.
+    /// Throughput at each point, in bytes per second.
     pub throughput: Vec<f64>,
-    /// What binds.
+    /// Resource that limits the throughput at each point.
     pub binding: Vec<Resource>,
 }
 
-/// Every combination of the values of `axes`.
+/// Computes the throughput bound for every combination of the values of `axes`.
 ///
 /// # Errors
-/// That the description has not such a number, or there are too many points.
+/// [`Error::NoSuchKey`] if `description` does not contain the number of an axis; [`Error::Unreadable`] if
+/// there are more than [`POINTS_MAX`] points.
 pub fn sweep(description: &Description, axes: &[Axis], architecture: Architecture) -> Result<Table, Error> {
     let points = axes.iter().try_fold(1usize, |points, axis| points.checked_mul(axis.values.len()));
     let Some(points) = points.filter(|points| *points <= POINTS_MAX) else {

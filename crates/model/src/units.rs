@@ -1,14 +1,15 @@
-//! Quantities as people write them: `"1.5 GHz"`, `"116 MiB/s"`, `"2 ms"`, `"10 %"`.
+//! Quantities as text with a unit: `"1.5 GHz"`, `"116 MiB/s"`, `"2 ms"`, `"10 %"`.
 //!
-//! A number without a unit is refused where there are units to choose from, and a unit of another quantity is refused
-//! with the ones that fit. Read by [`crate::describe`], written back in the largest unit that leaves no fraction.
+//! A number without a unit is refused, and so is a unit of another quantity; the error lists the units that
+//! fit. [`crate::describe`] parses these types. They are written back in the largest unit in which the value
+//! is at least 1.
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a text is not a quantity.
+/// Error for a text that is not a quantity of the expected kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not {what}: write a number and one of {units}, as in '{example}'")]
 pub struct NotAQuantity {
@@ -18,11 +19,12 @@ pub struct NotAQuantity {
     example: &'static str,
 }
 
-/// Splits a text into its number and its unit.
+/// Splits a text into its number and its unit. Returns `None` if the number is missing, negative or not
+/// finite.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| c.is_alphabetic() || c == '%').unwrap_or(text.len());
-    // 1e9 is a number.
+    // The first letter begins the unit, so an exponent as in "1e9 B/s" is not understood and is refused.
     let (number, unit) = match text[..end].trim().parse::<f64>() {
         Ok(number) => (number, text[end..].trim()),
         Err(_) => return None,
@@ -57,7 +59,8 @@ macro_rules! quantity {
         }
 
         impl fmt::Display for $name {
-            /// In the largest unit of which there is at least one.
+            /// Writes the value in the largest unit in which it is at least 1, or else in the first unit of
+            /// the list.
             fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let fits = |unit: &&(&str, f64)| self.0 >= unit.1;
                 let largest = $name::UNITS.iter().filter(fits).max_by(|one, other| one.1.total_cmp(&other.1));
@@ -99,7 +102,7 @@ const MIB: f64 = KIB * KIB;
 const GIB: f64 = KIB * MIB;
 
 quantity!(
-    /// Bytes a second.
+    /// Rate, in bytes per second.
     Rate, "a rate", "116 MiB/s",
     [
         ("B/s", 1.0), ("kB/s", 1e3), ("KiB/s", KIB), ("MB/s", 1e6), ("MiB/s", MIB), ("GB/s", 1e9), ("GiB/s", GIB),
@@ -107,32 +110,32 @@ quantity!(
     ]
 );
 quantity!(
-    /// Cycles a second.
+    /// Frequency, in cycles per second.
     Frequency, "a frequency", "1.5 GHz",
     [("Hz", 1.0), ("kHz", 1e3), ("MHz", 1e6), ("GHz", 1e9)]
 );
 quantity!(
-    /// Bytes.
+    /// Size, in bytes.
     Size, "a size", "16 KiB",
     [("B", 1.0), ("kB", 1e3), ("KiB", KIB), ("MB", 1e6), ("MiB", MIB), ("GB", 1e9), ("GiB", GIB), ("TB", 1e12)]
 );
 quantity!(
-    /// Seconds.
+    /// Time, in seconds.
     Time, "a time", "2 ms",
     [("s", 1.0), ("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("min", 60.0)]
 );
 quantity!(
-    /// A share of the whole, 0 to 1.
+    /// Share of a whole, 0 to 1.
     Share, "a share", "10 %",
     [("%", 0.01)]
 );
 quantity!(
-    /// Processor cycles for a byte.
+    /// Cost per byte, in processor cycles.
     CyclesPerByte, "a cost for a byte", "3.8 cycles/B",
     [("cycles/B", 1.0)]
 );
 quantity!(
-    /// Processor cycles.
+    /// Number of processor cycles.
     Cycles, "a number of cycles", "20000 cycles",
     [("cycles", 1.0)]
 );

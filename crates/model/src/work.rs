@@ -1,19 +1,19 @@
-//! What a server does, and what that costs.
+//! The workload of a server: its requests, and what they cost.
 
 use crate::demand::Architecture;
 use crate::units::{Cycles, CyclesPerByte, Share, Size, Time};
 use serde::{Deserialize, Serialize};
 
-/// What is asked of a server, how much of it at a time, and what it costs.
+/// Workload of a server: the kind and size of its requests, their costs, and the load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
-    /// Which requests.
+    /// Kind and size of the requests.
     pub request: Request,
-    /// What they cost the processors.
+    /// Costs of the requests on the processors.
     pub costs: Costs,
-    /// How many there are.
+    /// Number of threads that issue requests, and their behaviour.
     pub load: Load,
-    /// What a user-level server does at user level.
+    /// Parts of the I/O that a user-level server performs at user level.
     pub mechanisms: Mechanisms,
 }
 
@@ -21,101 +21,105 @@ pub struct Workload {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Files out of a cache in memory, and those that miss it from the disks.
+    /// Web server: files from a cache in memory; files that miss the cache are read from a disk.
     Web {
-        /// Bytes of a file.
+        /// Size of a file, in bytes.
         file: Size,
-        /// The share of requests that is not in the cache.
+        /// Share of the requests that miss the cache, 0 to 1.
         miss: Share,
     },
-    /// Large files without reuse: every byte comes from a disk.
+    /// Video server: large files without reuse, so every byte is read from a disk.
     Video {
-        /// Bytes of a request.
+        /// Size of a request, in bytes.
         file: Size,
     },
-    /// Streams of blocks between disks and network, some in, some out.
+    /// Streams of blocks between disks and network, in either direction.
     Streams {
-        /// Bytes of a block.
+        /// Size of a block, in bytes.
         block: Size,
-        /// The share of the blocks that comes in from the network and goes to the disks; the others go the other way.
+        /// Share of the blocks that move from the network to a disk, 0 to 1. The other blocks move from a
+        /// disk to the network.
         writes: Share,
     },
-    /// Blocks that programs read from disks and write to them; no network.
+    /// Blocks that local programs read from disks and write to disks, without a network.
     Blocks {
-        /// Bytes of a block.
+        /// Size of a block, in bytes.
         block: Size,
-        /// The share of writes.
+        /// Share of the requests that are writes, 0 to 1.
         writes: Share,
-        /// Whether each thread reads or writes its blocks in order.
+        /// True if each thread accesses its blocks sequentially, false if it accesses them at random.
         #[serde(default, rename = "in-order")]
         in_order: bool,
     },
-    /// Transactions of a database: pages read, of which some miss the buffer pool, and a log written.
+    /// Transactions of a database: reads pages, some of which miss the buffer pool, and writes a log.
     Database {
-        /// Bytes of a page.
+        /// Size of a page, in bytes.
         page: Size,
-        /// Pages of a transaction.
+        /// Number of pages that a transaction reads.
         pages: f64,
-        /// The share of pages that is not in the buffer pool.
+        /// Share of the pages that miss the buffer pool, 0 to 1.
         miss: Share,
-        /// Bytes of log that a transaction writes before it has committed.
+        /// Bytes of log that a transaction writes before it commits.
         log: Size,
-        /// Processor cycles of a transaction, whatever the structure of the I/O.
+        /// Processor cycles of a transaction, independent of the I/O architecture.
         compute: Cycles,
     },
-    /// Pages that a program makes for each request.
+    /// Dynamic pages: a program generates a page for each request.
     Dynamic {
-        /// Bytes of a page.
+        /// Size of a page, in bytes.
         page: Size,
-        /// Processor cycles to make one, whatever the structure of the I/O.
+        /// Processor cycles to generate a page, independent of the I/O architecture.
         compute: Cycles,
-        /// Bytes that come from disks for one.
+        /// Bytes that are read from a disk to generate a page.
         data: Size,
     },
 }
 
-/// What a byte costs whichever processor works on it.
+/// Processor costs of I/O, per byte and per operation. Costs are the same on a host's processor and on a
+/// device's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Costs {
-    /// The server program, and what of the operating system stays with it in any structure (w'_h).
+    /// Cost of the server program, and of the part of the operating system that stays on the host under every
+    /// architecture (w'_h).
     pub server: CyclesPerByte,
-    /// TCP (w_n).
+    /// Cost of TCP (w_n), for bytes that pass the network.
     pub tcp: CyclesPerByte,
-    /// The file system, for what comes from a disk (w_d).
+    /// Cost of the file system (w_d), for bytes that pass a disk.
     pub file_system: CyclesPerByte,
-    /// What else the operating system of a conventional server does for a byte: copies, crossings, interrupts.
+    /// Cost of the remaining work of a conventional server's operating system: copies, kernel crossings,
+    /// interrupts.
     pub system: CyclesPerByte,
-    /// A system call that asks for I/O, with what the kernel does until the device knows.
+    /// Cost of a system call that submits I/O, including the kernel's work until the device is notified.
     pub call: Cycles,
-    /// An interrupt, with what the kernel does until the thread that waits can run.
+    /// Cost of an interrupt, including the kernel's work until the waiting thread can run.
     pub interrupt: Cycles,
-    /// From one thread to another, when it waits and when it goes on.
+    /// Cost of the context switches of a thread that sleeps and later resumes.
     pub switch: Cycles,
-    /// To ask for I/O at user level.
+    /// Cost of submitting I/O at user level.
     pub doorbell: Cycles,
-    /// To notice at user level that it is done.
+    /// Cost of detecting a completion at user level.
     pub poll: Cycles,
-    /// Bytes that are handed over and copied at a time.
+    /// Size of the pieces in which data is passed on and copied, in bytes.
     pub piece: Size,
 }
 
-/// What of the host's I/O is at user level on a user-level server.
+/// Parts of the host's I/O that a user-level server performs at user level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mechanisms {
-    /// Programs ask the devices themselves, without a system call.
+    /// Programs submit to the devices themselves, without a system call.
     pub initiation: bool,
-    /// Devices move data to and from programs' own memory, without a copy.
+    /// Devices transfer data to and from the programs' own memory, without a copy.
     pub transfer: bool,
-    /// Programs notice themselves that it is done, without an interrupt and a switch.
+    /// Programs detect completions themselves, without an interrupt and a context switch.
     pub notification: bool,
 }
 
 impl Mechanisms {
-    /// All three.
+    /// All three mechanisms.
     pub const ALL: Mechanisms = Mechanisms { initiation: true, transfer: true, notification: true };
-    /// None: a conventional server.
+    /// No mechanism: a conventional server.
     pub const NONE: Mechanisms = Mechanisms { initiation: false, transfer: false, notification: false };
 }
 
@@ -126,8 +130,8 @@ impl Default for Mechanisms {
 }
 
 impl Default for Costs {
-    /// Those of the paper: 8.5 cycles a byte in all on a conventional host, of which 3.8 are TCP and 0.15 are left on an
-    /// active one; 1.5 for the file system.
+    /// Returns the paper's costs: 8.5 cycles per byte in all on a conventional host, of which 3.8 are TCP and
+    /// 0.15 remain on an active server's host; 1.5 cycles per byte for the file system.
     fn default() -> Costs {
         Costs {
             server: CyclesPerByte(0.15),
@@ -144,38 +148,41 @@ impl Default for Costs {
     }
 }
 
-/// How many requests there are at a time.
+/// Number of threads that issue requests, and their behaviour between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Load {
-    /// Threads of the server, or clients that wait for an answer before they ask again.
+    /// Number of threads of the server, or of clients that wait for a response before the next request.
     pub threads: f64,
-    /// How long one waits between an answer and the next request, on the average.
+    /// Mean think time: the time from a response to the same thread's next request, in seconds.
     pub think: Time,
-    /// Whether a thread keeps its processor while it waits for I/O.
+    /// True if a thread spins, that is, occupies its processor while it waits for I/O.
     pub spin: bool,
 }
 
 impl Default for Load {
-    /// Enough that nothing waits for a thread.
+    /// Returns 256 threads without think time: on the paper's machine, enough to keep the limiting resource
+    /// busy.
     fn default() -> Load {
         Load { threads: 256.0, think: Time(0.0), spin: false }
     }
 }
 
 impl Workload {
-    /// The paper's Web server: files of 16 KiB, of which the share `miss` comes from a disk.
+    /// Returns the workload of the paper's Web server: files of 16 KiB, of which the share `miss` is read
+    /// from a disk.
     pub fn web(miss: f64) -> Workload {
         Workload::of(Request::Web { file: Size(16384.0), miss: Share(miss) })
     }
 
-    /// At the paper's costs, with threads enough.
+    /// Returns a workload of `request` with the paper's costs, the default load and all user-level
+    /// mechanisms.
     pub fn of(request: Request) -> Workload {
         let (costs, load, mechanisms) = (Costs::default(), Load::default(), Mechanisms::ALL);
         Workload { request, costs, load, mechanisms }
     }
 
-    /// Bytes that a request moves.
+    /// Returns the bytes that a request moves.
     pub fn request_bytes(&self) -> f64 {
         match self.request {
             Request::Web { file, .. } | Request::Video { file } => file.0,
@@ -185,7 +192,7 @@ impl Workload {
         }
     }
 
-    /// Times that a request has a device do something.
+    /// Returns the mean number of device operations that a request submits.
     pub fn operations(&self) -> f64 {
         match self.request {
             Request::Web { miss, .. } => 1.0 + miss.0,
@@ -198,7 +205,7 @@ impl Workload {
         }
     }
 
-    /// Bytes for which a disk is asked at a time, and whether it is asked in order.
+    /// Returns the bytes of one disk access, and true if the accesses of a thread are sequential.
     pub fn disk_access(&self) -> (f64, bool) {
         match self.request {
             Request::Web { file, .. } => (file.0, false),
@@ -210,18 +217,18 @@ impl Workload {
         }
     }
 
-    /// What of the host's I/O is at user level.
+    /// Returns the mechanisms that the host uses under `architecture`.
     pub fn mechanisms_of(&self, architecture: Architecture) -> Mechanisms {
         match architecture {
             Architecture::Conventional => Mechanisms::NONE,
             Architecture::UserLevel => self.mechanisms,
-            // Devices that run the protocols put data where it belongs and are talked to by rings.
+            // Active devices place data directly in the program's memory and are driven through rings.
             Architecture::Active | Architecture::Direct => Mechanisms::ALL,
         }
     }
 
-    /// Cycles of the host for a byte that are neither the program's nor a protocol's: asking for I/O, moving its data
-    /// across the kernel, being told.
+    /// Returns the host's cycles per byte that belong neither to the program nor to a protocol: submitting
+    /// I/O, copying data through the kernel, and learning of completions.
     pub fn handling(&self, architecture: Architecture) -> f64 {
         let (costs, at_user_level) = (&self.costs, self.mechanisms_of(architecture));
         let asking = if at_user_level.initiation { costs.doorbell.0 } else { costs.call.0 };
