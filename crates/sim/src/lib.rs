@@ -1,4 +1,4 @@
-//! A discrete-event simulator of servers, and the engine that it runs on.
+//! Discrete-event simulator of servers, and the engine under it.
 //!
 //! ```
 //! use bywash_sim::engine::{Draw, Net, Op, Run};
@@ -18,15 +18,15 @@
 //! assert!((response.mean - 2e-6).abs() < 3.0 * response.half_width);
 //! ```
 //!
-//! - [`server`]: descriptions as the model has them, run in detail
-//! - [`paper`]: what the papers simulated; [`preset`]: descriptions that come along
-//! - [`trace`]: recorded calls, to be replayed
-//! - [`many`]: several simulations on all cores
-//! - [`trace`]: recorded calls of programs, their form, and what reads strace's and blkparse's
-//! - [`engine`]: stations, scripts of operations on them, the queue of events, and what is measured
+//! - [`server`]: simulates a description of the model in detail
+//! - [`paper`]: the simulations of the papers; [`preset`]: descriptions included in this crate
+//! - [`many`]: several simulations at once, on all cores
+//! - [`trace`]: recorded calls of programs for a replay, their file format, and the parsers of strace's and
+//!   blkparse's output
+//! - [`engine`]: stations, scripts of operations on stations, the queue of events, and measurements
 //!
-//! Invariant: what a run answers follows from its net and its seed alone. There is no clock, no thread and no address in
-//! it: the same seed gives the same run on every machine.
+//! Invariant: the result of a run depends only on its net and its seed. A run uses no clock, no thread and no
+//! address, so the same seed gives the same run on every machine.
 
 #![forbid(unsafe_code)]
 

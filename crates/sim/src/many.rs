@@ -1,9 +1,11 @@
-//! Many simulations at once: on all cores, answered in order, the same whatever the number of cores.
+//! Runs many simulations at once, on all cores. Results keep the order of the jobs and do not depend on the
+//! number of cores.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// What `run` answers for each of `jobs`, in their order. Where there are no threads, one after the other.
+/// Calls `run` on each of `jobs` and returns the results in the order of `jobs`. Uses one thread per core, or
+/// only the calling thread where the system has no threads.
 pub fn each<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> Vec<R> {
     let cores = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
     if cores < 2 {
@@ -13,7 +15,8 @@ pub fn each<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> Vec<R
     let work = || {
         let mut done = Vec::new();
         loop {
-            // Who takes a number has it alone; nothing else is shared.
+            // `fetch_add` gives each number to one worker; the workers share nothing else, so a relaxed order
+            // suffices.
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(number) else { return done };
             done.push((number, run(job)));
@@ -30,9 +33,10 @@ pub fn each<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> Vec<R
     all.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// The seed of the replication `number` of a run with `seed`: the same wherever and in whichever order they run.
+/// Returns the seed of replication `number` of a run with `seed`. The seed depends on these two numbers only,
+/// so the place and order of execution do not matter.
 pub fn seed_of(seed: u64, number: u64) -> u64 {
-    // SplitMix64: neighbours get seeds that have nothing in common.
+    // SplitMix64: neighbouring numbers get unrelated seeds.
     let mut mixed = seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

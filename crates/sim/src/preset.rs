@@ -1,15 +1,15 @@
-//! Machines with their work that come along, each with where its numbers are from.
+//! Descriptions included in this crate: machines with workloads, each with the sources of its numbers.
 
 use bywash_model::Description;
 
-/// A description that comes along.
+/// A description included in this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// What it is called.
+    /// Name of the preset.
     pub name: &'static str,
-    /// What it is.
+    /// Summary of the preset in one line.
     pub about: &'static str,
-    /// TOML, with the source of its numbers.
+    /// Text of the description in TOML, with the source of each number in comments.
     pub text: &'static str,
 }
 
@@ -19,7 +19,7 @@ macro_rules! presets {
     };
 }
 
-/// All of them.
+/// All presets.
 pub const PRESETS: &[Preset] = presets! {
     "carrera-table-2": "the server of Carrera et al., Tables II and III: one processor, four interfaces and disks",
     "carrera-table-4": "their simulated server, Table IV: sixteen of each, on PCI",
@@ -31,15 +31,15 @@ pub const PRESETS: &[Preset] = presets! {
 };
 
 impl Preset {
-    /// The one of that name.
+    /// Returns the preset `name`, or `None` if no preset has this name.
     pub fn named(name: &str) -> Option<Preset> {
         PRESETS.iter().copied().find(|preset| preset.name == name)
     }
 
-    /// What it describes.
+    /// Parses the preset's text.
     ///
     /// # Panics
-    /// Not for those that come along: a test reads them all.
+    /// If the text is not a valid description. No preset of [`PRESETS`] panics: a test parses all of them.
     pub fn description(&self) -> Description {
         Description::from_toml(self.text).expect("a preset is read by a test")
     }

@@ -1,34 +1,35 @@
-//! The arm of a disk: how long it takes to a track, and who is next.
+//! The arm of a disk: positioning times, and the order in which waiting jobs are served.
 
 use super::time::Time;
 
-/// An arm, and how it moves.
+/// Arm of a disk, with its positioning times and its position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arm {
-    /// To move at all.
+    /// Fixed time of each access, also without a movement of the arm.
     pub seek: Time,
-    /// To move by one track.
+    /// Additional time per track of distance.
     pub track: Time,
-    /// One turn of the disk; on the average half of one is waited for.
+    /// Duration of one rotation. The mean rotational delay is half of it.
     pub turn: Time,
-    /// Whether it goes on in its direction as long as somebody waits there.
+    /// True if the arm keeps its direction as long as a job waits in that direction (elevator order).
     pub is_elevator: bool,
     at: u32,
     is_upward: bool,
 }
 
 impl Arm {
-    /// One that is at the first track and serves who came first.
+    /// Returns an arm at track 0 that serves jobs in the order of arrival.
     pub fn new(seek: Time, track: Time, turn: Time) -> Arm {
         Arm { seek, track, turn, is_elevator: false, at: 0, is_upward: true }
     }
 
-    /// One that serves who is next in its direction.
+    /// Returns the arm with elevator order.
     pub fn elevator(self) -> Arm {
         Arm { is_elevator: true, ..self }
     }
 
-    /// Moves to `track`; `turned` is the share of a turn until the first byte comes by.
+    /// Moves to `track` and returns the time that this takes. `turned` is the rotational delay as a share of
+    /// a rotation.
     pub(super) fn reach(&mut self, track: u32, turned: f64) -> Time {
         let distance = track.abs_diff(self.at);
         if distance > 0 {
@@ -39,8 +40,9 @@ impl Arm {
         self.seek + Time(self.track.0 * u64::from(distance)) + turned
     }
 
-    /// Which of the waiting `tracks` is next: the nearest in its direction, or the nearest the other way; among equals
-    /// who came first. `None` if nobody waits.
+    /// Returns the index of the next job, given the `tracks` of the waiting jobs: the nearest in the arm's
+    /// direction, or else the nearest in the opposite direction. Among equals, the first comes first. Returns
+    /// `None` if no job waits.
     pub(super) fn next(&self, tracks: impl Iterator<Item = u32>) -> Option<usize> {
         let cost = |track: u32| {
             let is_behind = if self.is_upward { track < self.at } else { track > self.at };

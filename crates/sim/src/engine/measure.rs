@@ -1,36 +1,37 @@
-//! Means with their confidence, and distributions.
+//! Means with confidence intervals, and distributions.
 //!
-//! Consecutive response times depend on one another, so their variance says little about their mean. They are cut into
-//! batches, so long that the means of two of them hardly depend on one another any more, and the confidence comes from
-//! those (Law, *Simulation Modeling and Analysis*, Section 9.5.3).
+//! Consecutive response times are correlated, so their variance says little about the error of their mean.
+//! The module therefore divides them into batches that are long enough for nearly uncorrelated means, and
+//! computes the confidence interval from the means of the batches (Law, *Simulation Modeling and Analysis*,
+//! Section 9.5.3).
 
 use serde::Serialize;
 
-/// Batches of a sample.
+/// Number of batches of a sample.
 const BATCHES: usize = 20;
-/// Student's t for 95 % and 19 degrees of freedom.
+/// Student's t for 95 % confidence and 19 degrees of freedom.
 const T: f64 = 2.093;
 
-/// A mean, and how far from it the true one is, with 95 % confidence.
+/// Mean with its confidence interval of 95 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Interval {
-    /// The mean of what was seen.
+    /// Mean of the sample.
     pub mean: f64,
-    /// The true one is at most so far away.
+    /// Half of the interval's width: the greatest distance of the true mean, with 95 % confidence.
     pub half_width: f64,
 }
 
 impl Interval {
-    /// Whether the interval has `value` in it.
+    /// Returns true if the interval contains `value`.
     pub fn holds(&self, value: f64) -> bool {
         (value - self.mean).abs() <= self.half_width
     }
 }
 
-/// Values one after the other, of which the means of equal batches are kept.
+/// Sequence of values, stored as the sums of equal batches and as a distribution.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// Sums of full batches, of `size` values each.
+    /// Sums of the full batches, of `size` values each.
     sums: Vec<f64>,
     size: u64,
     sum: f64,
@@ -40,7 +41,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// One more.
+    /// Adds a value.
     pub fn add(&mut self, value: f64) {
         self.count += 1;
         self.sum += value;
@@ -49,7 +50,7 @@ impl Sample {
         if self.here >= self.size.max(1) {
             self.sums.push(self.sum);
             (self.sum, self.here) = (0.0, 0);
-            // Twice as many as needed: each two become one.
+            // With twice the needed number of batches, pairs of batches are merged.
             if self.sums.len() >= 2 * BATCHES {
                 self.sums = self.sums.chunks(2).map(|two| two.iter().sum()).collect();
                 self.size = self.size.max(1) * 2;
@@ -57,14 +58,14 @@ impl Sample {
         }
     }
 
-    /// How many.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean; infinitely wide as long as there are not enough.
+    /// Returns the mean with its confidence interval, which is infinite while fewer than 20 batches are full.
     pub fn mean_interval(&self) -> Interval {
-        // The last ones, in equal groups.
+        // Uses the last batches, in 20 equal groups.
         let per = self.sums.len() / BATCHES;
         if per == 0 {
             let all = self.sums.iter().sum::<f64>() + self.sum;
@@ -78,20 +79,21 @@ impl Sample {
         Interval { mean, half_width: T * (variance / BATCHES as f64).sqrt() }
     }
 
-    /// How they are distributed.
+    /// Returns the distribution of the values.
     pub fn distribution(&self) -> &Distribution {
         &self.distribution
     }
 }
 
-/// 2 to this many steps of a doubling, equally wide: a value is known to 1.6 %.
+/// Logarithm (base 2) of the number of equally wide steps per doubling of the value. 64 steps give an error
+/// of at most 1.6 %.
 const STEPS_LOG2: u32 = 6;
-/// Bits of a float's fraction that a step does not look at.
+/// Number of low bits of a float's fraction that do not affect the step.
 const BELOW_STEP: u32 = f64::MANTISSA_DIGITS - 1 - STEPS_LOG2;
-/// The step, counted from 0.0, of 2^-50; what is less is in it too.
+/// Number of the step of 2^-50, counted from 0.0. Smaller values are counted in this step too.
 const LEAST: u64 = (1023 - 50) << STEPS_LOG2;
 
-/// How values are distributed: counts of steps that grow with the value.
+/// Distribution of values, as a histogram with steps whose width grows with the value.
 #[derive(Clone, Debug, Default)]
 pub struct Distribution {
     counts: Vec<u64>,
@@ -100,7 +102,8 @@ pub struct Distribution {
 
 impl Distribution {
     fn add(&mut self, value: f64) {
-        // Exponent and the first of the fraction, as they lie in a float (IEEE 754, Section 3.4), grow with it.
+        // The bits of a positive float, exponent before fraction, increase with its value (IEEE 754, Section
+        // 3.4), so their upper part numbers the steps.
         let step = (value.max(0.0).to_bits() >> BELOW_STEP).saturating_sub(LEAST) as usize;
         if step >= self.counts.len() {
             self.counts.resize(step + 1, 0);
@@ -109,14 +112,15 @@ impl Distribution {
         self.all += 1;
     }
 
-    /// The value that the share `below` of all is at most, to 1.6 %; 0 if there are none.
+    /// Returns the quantile `below` (0 to 1) of the values, with an error of at most 1.6 %, or 0 if there are
+    /// no values.
     pub fn quantile(&self, below: f64) -> f64 {
         let wanted = (below * self.all as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
         for (step, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= wanted {
-                // The middle of the step.
+                // The result is the middle of the step.
                 return f64::from_bits(((step as u64 + LEAST) << BELOW_STEP) + (1 << (BELOW_STEP - 1)));
             }
         }

@@ -1,17 +1,17 @@
-//! The engine: jobs that go through scripts of operations at stations.
+//! The simulation engine: jobs that execute scripts of operations at stations.
 //!
-//! A [`Net`] says what there is: stations (so many equal servers and a queue), scripts (operations in order) and the jobs
-//! that are there at the beginning. A [`Run`] lets them go. Whatever takes time is an event at the end of that time; at
-//! one moment events happen in the order in which they were made.
+//! A [`Net`] defines the stations (several equal servers with a queue), the scripts (operations in order) and
+//! the jobs that exist at the beginning. A [`Run`] executes them. Everything that takes time ends with an
+//! event; events of the same moment happen in the order in which they were created.
 //!
-//! - `net`: stations, scripts, draws
+//! - `net`: stations, scripts, distributions of service times
 //! - `arm`: the arm of a disk
-//! - `timeline`: who had what when, if somebody asks
-//! - `queue`: what happens next
-//! - `run`: the jobs
-//! - `time`: picoseconds
-//! - `random`: numbers that follow from a seed
-//! - `measure`: means with their confidence, and distributions
+//! - `timeline`: an optional record of the jobs that occupied each station
+//! - `queue`: the queue of future events
+//! - `run`: execution of the jobs
+//! - `time`: simulated time in picoseconds
+//! - `random`: random numbers that a seed determines
+//! - `measure`: means with confidence intervals, and distributions
 
 mod arm;
 mod measure;

@@ -1,53 +1,55 @@
-//! What a simulation consists of: stations, scripts and the jobs that are there at the beginning.
+//! The parts of a simulation: stations, scripts and the jobs that exist at the beginning.
 //!
-//! One script serves any of several equal devices and any size: a job carries [`Registers`], of which an operation takes
-//! which station it means and how many bytes. Jobs that a job makes have its registers.
+//! One script serves any of several equal devices and any request size: a job carries [`Registers`], and
+//! operations read the number of the device and of the bytes from them. A job that another job creates
+//! inherits the creator's registers.
 
 use super::arm::Arm;
 use super::random::Random;
 use super::time::Time;
 
-/// How long something takes.
+/// Distribution of a duration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Draw {
-    /// Always the same.
+    /// A constant.
     Fixed(Time),
-    /// Without memory, with this mean in seconds.
+    /// Exponential distribution with this mean, in seconds.
     Exponential(f64),
-    /// Anything between the two, in seconds, equally likely.
+    /// Uniform distribution between two durations, in seconds.
     Uniform(f64, f64),
-    /// The exponential function of something normal: median in seconds, and the standard deviation of the logarithm.
+    /// Lognormal distribution: median in seconds, and standard deviation of the logarithm.
     LogNormal(f64, f64),
-    /// So much, and so many picoseconds for each byte of the job's current block.
+    /// A fixed time, plus a number of picoseconds for each byte of the job's current block.
     Block(Time, f64),
-    /// So much, and so many picoseconds for each byte of the job's request.
+    /// A fixed time, plus a number of picoseconds for each byte of the job's request.
     Bytes(Time, f64),
-    /// What the arm of this station takes to the job's position, and then as `Bytes`.
+    /// Time that the station's arm takes to the job's position, plus the two parts of [`Draw::Bytes`].
     Arm(Time, f64),
 }
 
 impl Draw {
-    /// So many seconds, always.
+    /// Returns a constant, in seconds.
     pub fn fixed(seconds: f64) -> Draw {
         Draw::Fixed(Time::of_seconds(seconds))
     }
 
-    /// With so many seconds as its mean.
+    /// Returns an exponential distribution with this mean, in seconds.
     pub fn exponential(mean: f64) -> Draw {
         Draw::Exponential(mean)
     }
 
-    /// So many seconds for each byte of the current block.
+    /// Returns a duration proportional to the current block, in seconds per byte.
     pub fn of_block(seconds: f64) -> Draw {
         Draw::Block(Time(0), seconds * 1e12)
     }
 
-    /// So many seconds for each byte of the request.
+    /// Returns a duration proportional to the request, in seconds per byte.
     pub fn of_bytes(seconds: f64) -> Draw {
         Draw::Bytes(Time(0), seconds * 1e12)
     }
 
-    /// For a job with `registers`; an arm is the business of who has it.
+    /// Draws a duration for a job with `registers`. The caller adds the movement of an arm, because the
+    /// station has the arm.
     #[inline]
     pub(super) fn draw(self, random: &mut Random, registers: &Registers) -> Time {
         let of = |fixed: Time, rate: f64, bytes: u32| fixed + Time::of_picoseconds(rate * f64::from(bytes));
@@ -62,20 +64,23 @@ impl Draw {
     }
 }
 
-/// Which station; of a row of equal ones, the first, or the one whose number is in a register.
+/// Reference to a station: to a single one, to the first of a row of equal ones, or to the one in a row that
+/// a register selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Station(pub(super) u32);
 
-/// Bits of a station's number; what is above is 1 + the register that is added.
+/// Number of bits for a station's number. The bits above hold 0, or 1 + the register that selects within a
+/// row.
 const STATION_BITS: u32 = 24;
 
 impl Station {
-    /// Of the row that begins here, the one whose number is in this register of the job.
+    /// Returns a reference to the station of this row whose offset is in `register` of the job.
     pub fn picked(self, register: Register) -> Station {
         Station(self.0 | (register as u32 + 1) << STATION_BITS)
     }
 
-    /// Its number, in the order in which stations were made; of a row, that of the first.
+    /// Returns the number of the station in the order of creation; for a row, the number of its first
+    /// station.
     pub fn index(self) -> usize {
         (self.0 & ((1 << STATION_BITS) - 1)) as usize
     }
@@ -88,151 +93,155 @@ impl Station {
     }
 }
 
-/// Which of the numbers that a job has picked.
+/// Register of a job that holds the number of a device, as an index into [`Registers::picks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Register {
-    /// Of a disk.
+    /// Number of a disk.
     Disk,
-    /// Of a network interface.
+    /// Number of a network interface.
     Interface,
-    /// Of a bank of memory.
+    /// Number of a memory bank.
     Bank,
-    /// Of a processor, of a place on a disk, of whatever else there is.
+    /// Any other number, for example of a processor or of a track on a disk.
     Other,
 }
 
-/// What a job carries.
+/// Registers of a job: its devices and the sizes of its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Registers {
-    /// The numbers of [`Register`].
+    /// Numbers selected by [`Register`].
     pub picks: [u32; 4],
-    /// Bytes of its request.
+    /// Size of the request, in bytes.
     pub bytes: u32,
-    /// Bytes of it that are not yet moved.
+    /// Bytes of the request that are not moved yet.
     pub left: u32,
-    /// Bytes of a block.
+    /// Size of a block, in bytes.
     pub block: u32,
-    /// Bytes that a controller has read ahead for it.
+    /// Bytes that a controller has read ahead for the job.
     pub ahead: u32,
-    /// Of the net's records, the next one of the job, and the end of its own.
+    /// Index of the job's next record in the net, and index behind the job's last record.
     pub records: (u32, u32),
 }
 
-/// What a job does next in a replay.
+/// Next request of a job in a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Record {
-    /// Not before this moment.
+    /// Earliest time of the request.
     pub at: Time,
-    /// Where the script goes on.
+    /// Number of the operation at which the script continues.
     pub to: u32,
-    /// Bytes of the request.
+    /// Size of the request, in bytes.
     pub bytes: u32,
-    /// Bytes of a block of it.
+    /// Size of a block of the request, in bytes.
     pub block: u32,
-    /// Which disk.
+    /// Number of the disk.
     pub disk: u32,
-    /// Which interface.
+    /// Number of the network interface.
     pub interface: u32,
 }
 
-/// Which script.
+/// Reference to a script of a net.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Script(pub(super) u32);
 
-/// What a job does next.
+/// Operation of a script, which a job executes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
-    /// Waits for a server of the station, has it for this time, and leaves it.
+    /// Waits for a server of the station, occupies it for a time, and frees it.
     Use {
-        /// Where.
+        /// Station of the server.
         station: Station,
-        /// For how long.
+        /// Service time.
         time: Draw,
     },
-    /// As `Use`, in front of all that do not do this (an interrupt).
+    /// Like [`Op::Use`], but queues in front of all jobs that use a different operation, as an interrupt
+    /// does.
     UseFirst {
-        /// Where.
+        /// Station of the server.
         station: Station,
-        /// For how long.
+        /// Service time.
         time: Draw,
     },
-    /// Waits for a server of the station and keeps it.
+    /// Waits for a server of the station and keeps it until [`Op::Free`].
     Seize(Station),
-    /// Leaves what it has seized.
+    /// Frees a server taken by [`Op::Seize`].
     Free(Station),
-    /// What it has seized works for this time of the time that it is kept; no time passes.
+    /// Counts a part of the time for which a seized server is kept as work. The operation itself takes no
+    /// simulated time.
     Work {
-        /// Where.
+        /// Station of the seized server.
         station: Station,
-        /// For how long.
+        /// Time that counts as work.
         time: Draw,
     },
-    /// Waits, for nobody.
+    /// Waits for a time without using a station.
     Delay(Draw),
-    /// Goes on at `to`, with this chance.
+    /// Jumps to `to` with this probability.
     Maybe {
-        /// 0 to 1.
+        /// Probability of the jump, 0 to 1.
         chance: f64,
-        /// Number of the operation.
+        /// Number of the operation in the script.
         to: u32,
     },
-    /// Draws a number below `count`.
+    /// Draws a number below `count` into a register.
     Pick {
-        /// Where it goes.
+        /// Register that receives the number.
         register: Register,
-        /// More than 0.
+        /// Number of possible values, at least 1.
         count: u32,
     },
-    /// The request has so many bytes, none of which is moved, in blocks of so many.
+    /// Sets the sizes of the request and of its blocks. No byte of the request counts as moved.
     Size {
-        /// Of the request.
+        /// Size of the request, in bytes.
         bytes: u32,
-        /// Of a block.
+        /// Size of a block, in bytes.
         block: u32,
     },
-    /// A block has been moved: goes on at `to` if there are more; if not, all of them are to be moved again.
+    /// Counts a block as moved. Jumps to `to` if blocks remain; otherwise marks all bytes of the request as
+    /// not moved.
     More {
-        /// Number of the operation.
+        /// Number of the operation in the script.
         to: u32,
     },
-    /// If a controller has the request's bytes read ahead they are taken from there, and it goes on at `to`; if not, so
-    /// many are read, the request's among them.
+    /// Jumps to `to` if the controller has read the whole request ahead, and takes the request's bytes from
+    /// the read-ahead. Otherwise continues, and the controller reads `most` bytes, which include the request.
     Ahead {
-        /// What is read at a time.
+        /// Bytes that the controller reads at a time.
         most: u32,
-        /// Number of the operation.
+        /// Number of the operation in the script.
         to: u32,
     },
-    /// Takes its next record and goes on where that says when it is time; at `to` if there are no more.
+    /// Takes the job's next record, waits until its time, and jumps to its operation. Jumps to `to` if no
+    /// record remains.
     Record {
-        /// Number of the operation.
+        /// Number of the operation in the script.
         to: u32,
     },
-    /// Goes on at `to`.
+    /// Jumps to `to`.
     Jump {
-        /// Number of the operation.
+        /// Number of the operation in the script.
         to: u32,
     },
-    /// Makes a job that goes its own way.
+    /// Creates a job that runs independently.
     Send {
-        /// What it does.
+        /// Script of the new job.
         script: Script,
     },
-    /// Makes a job that it waits for at the next `Join`.
+    /// Creates a job that the next [`Op::Join`] waits for.
     Fork {
-        /// What it does.
+        /// Script of the new job.
         script: Script,
     },
-    /// Waits until all that it has forked have ended.
+    /// Waits until all forked jobs have ended.
     Join,
-    /// From here on it counts as a request.
+    /// Marks the beginning of a request, from which the response time counts.
     Begin,
-    /// The request has been served.
+    /// Marks the end of a request, which is then measured.
     Finish,
 }
 
 impl Op {
-    /// Where it may go on besides the next one.
+    /// Returns the target of a jump, if the operation has one.
     pub(crate) fn target(&mut self) -> Option<&mut u32> {
         match self {
             Op::Maybe { to, .. }
@@ -245,41 +254,42 @@ impl Op {
     }
 }
 
-/// Stations, scripts and first jobs.
+/// Stations, scripts and first jobs of a simulation.
 #[derive(Clone, Debug, Default)]
 pub struct Net {
     pub(super) stations: Vec<(String, u32)>,
-    /// Of the stations that have one.
+    /// Arms, each with the number of its station.
     pub(super) arms: Vec<(u32, Arm)>,
-    /// Where an operation goes on is a number in here.
+    /// Operations of all scripts. Targets of jumps are indices in this list.
     pub(super) ops: Vec<Op>,
-    /// Where each script begins and ends in `ops`.
+    /// Index of the first operation of each script, and index behind its last operation.
     pub(super) scripts: Vec<(u32, u32)>,
     pub(super) first: Vec<(Script, Registers)>,
-    /// Where a record goes on is a number in `ops` too.
+    /// Records of all jobs. Their targets are indices in `ops`.
     pub(super) records: Vec<Record>,
 }
 
 impl Net {
-    /// Nothing yet.
+    /// Returns an empty net.
     pub fn new() -> Net {
         Net::default()
     }
 
-    /// A station with so many equal servers and one queue, first come, first served.
+    /// Adds a station with `servers` equal servers and one queue, first come, first served.
     ///
     /// # Panics
-    /// Without servers nobody would ever be served.
+    /// If `servers` is 0.
     pub fn station(&mut self, name: impl Into<String>, servers: u32) -> Station {
         assert!(servers > 0, "a station needs a server");
         self.stations.push((name.into(), servers));
         Station(self.stations.len() as u32 - 1)
     }
 
-    /// A row of so many equal stations, named with their numbers; the first of them.
+    /// Adds a row of `count` equal stations, named `name` and their number, and returns a reference to the
+    /// first.
     ///
     /// # Panics
-    /// As [`Net::station`].
+    /// Same as [`Net::station`].
     pub fn row(&mut self, name: &str, count: u32, servers: u32) -> Station {
         let first = Station(self.stations.len() as u32);
         (0..count).for_each(|number| {
@@ -288,20 +298,21 @@ impl Net {
         first
     }
 
-    /// The station has an arm, which [`Draw::Arm`] moves to the position in [`Register::Other`].
+    /// Adds an arm to the station. [`Draw::Arm`] moves the arm to the position in [`Register::Other`].
     pub fn arm(&mut self, station: Station, arm: Arm) {
         self.arms.push((station.0, arm));
     }
 
-    /// The station that is so many behind `station` in a row.
+    /// Returns the station that follows `station` in its row at a distance of `number`.
     pub fn in_row(station: Station, number: u32) -> Station {
         Station(station.0 + number)
     }
 
-    /// A script; a job ends behind the last operation.
+    /// Adds a script. A job ends behind the last operation. Targets of jumps are numbers of operations in
+    /// `ops`.
     ///
     /// # Panics
-    /// If an operation goes on beyond the end.
+    /// If a jump leads beyond the end of the script.
     pub fn script(&mut self, ops: Vec<Op>) -> Script {
         let from = self.ops.len() as u32;
         for mut op in ops {
@@ -317,8 +328,8 @@ impl Net {
         Script(self.scripts.len() as u32 - 1)
     }
 
-    /// One job of `script` is there at the beginning, with these registers, and does these records, whose `to` are
-    /// operations of the script.
+    /// Adds a job of `script` that exists at the beginning, with `registers` and with `records` to replay.
+    /// The `to` of a record is a number of an operation in the script.
     pub fn replay(
         &mut self,
         script: Script,
@@ -332,12 +343,12 @@ impl Net {
         self.first.push((script, registers));
     }
 
-    /// One job of `script` is there at the beginning, with these registers.
+    /// Adds a job of `script` that exists at the beginning, with `registers`.
     pub fn start_with(&mut self, script: Script, registers: Registers) {
         self.first.push((script, registers));
     }
 
-    /// So many jobs of `script` are there at the beginning.
+    /// Adds `count` jobs of `script` that exist at the beginning, with empty registers.
     pub fn start(&mut self, script: Script, count: u32) {
         self.first.extend((0..count).map(|_| (script, Registers::default())));
     }

@@ -1,13 +1,13 @@
-//! What happens next: a heap of events by time, and at one time by the order in which they came.
+//! Queue of future events: a heap ordered by time, and among equal times by the order of creation.
 //!
 //! ```text
 //!     bit   127 ................ 64   63 ........... 24   23 ....... 0
 //!           time in picoseconds       number of event     whose event
 //! ```
 //!
-//! An event is one number of 128 bits, so that to compare two is one comparison. The heap has four children to a node, as
-//! there are more ways down than up: half the levels of a heap of two. The four lie in one line of the cache, and which of
-//! them is first is found without a branch, which nobody could foretell.
+//! An event is one number of 128 bits, so that one comparison orders two events. Events move down the heap
+//! more often than up, so each node has four children, which gives half the levels of a binary heap. The four
+//! children lie in one cache line, and the least of them is found without an unpredictable branch.
 //!
 //! ```text
 //!     line 0            line 1              line 2              line 3
@@ -15,22 +15,22 @@
 //!               root     its children        children of [4]     children of [5]
 //! ```
 //!
-//! So the children of `n` are line `n - 2`, and its parent is `n / 4 + 2`. Where there is no event there is [`NONE`], which
-//! is after all of them.
+//! So the children of `n` are line `n - 2`, and the parent of `n` is `n / 4 + 2`. A slot without an event
+//! holds [`NONE`], which is greater than every event.
 //!
-//! [`Queue::replace`] is how a job goes on: its next event takes the place of the one that has just happened.
+//! [`Queue::replace`] continues a job: the job's next event replaces the one that has just happened.
 
 use super::time::Time;
 
-/// Bits for whose event it is.
+/// Number of bits of an event that identify its owner.
 const WHO_BITS: u32 = 24;
-/// So many may have events at a time.
+/// Number of owners that may have events. Owners are numbered below this.
 pub const WHO_MAX: u32 = 1 << WHO_BITS;
 const CHILDREN: usize = 4;
 const ROOT: usize = 3;
 const NONE: u128 = u128::MAX;
 
-/// Children of one node.
+/// The four children of one node, in one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Line([u128; CHILDREN]);
@@ -38,7 +38,7 @@ struct Line([u128; CHILDREN]);
 const EMPTY: Line = Line([NONE; CHILDREN]);
 
 impl Line {
-    /// Which of the four is first.
+    /// Returns the index, 0 to 3, of the least of the four events.
     #[inline]
     fn least(&self) -> usize {
         let [a, b, c, d] = self.0;
@@ -48,13 +48,13 @@ impl Line {
     }
 }
 
-/// Events to come.
+/// Queue of future events.
 #[derive(Clone, Debug)]
 pub struct Queue {
     lines: Vec<Line>,
-    /// Where the next event would be.
+    /// Index of the first slot behind the last event.
     end: usize,
-    /// Events so far.
+    /// Number of events created so far: the number of the next event.
     count: u64,
 }
 
@@ -65,7 +65,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Something happens to `who` at `at`.
+    /// Adds an event of `who` at the time `at`.
     pub fn push(&mut self, at: Time, who: u32) {
         let event = self.event(at, who);
         if self.end / CHILDREN == self.lines.len() {
@@ -75,14 +75,14 @@ impl Queue {
         self.rise(self.end - 1, event);
     }
 
-    /// When the next one happens, and to whom.
+    /// Returns the time and the owner of the first event, or `None` if the queue is empty.
     #[inline]
     pub fn first(&self) -> Option<(Time, u32)> {
         let event = self.lines[0].0[ROOT];
         (self.end > ROOT).then_some((Time((event >> 64) as u64), (event as u32) & (WHO_MAX - 1)))
     }
 
-    /// The next one has happened.
+    /// Removes the first event, if there is one.
     pub fn pop(&mut self) {
         if self.end > ROOT {
             self.end -= 1;
@@ -93,7 +93,8 @@ impl Queue {
         }
     }
 
-    /// As [`Queue::pop`] and [`Queue::push`].
+    /// Like [`Queue::pop`] followed by [`Queue::push`], but with one pass through the heap. The queue must
+    /// not be empty.
     #[inline]
     pub fn replace(&mut self, at: Time, who: u32) {
         let event = self.event(at, who);
@@ -125,7 +126,7 @@ impl Queue {
         *self.slot(at) = event;
     }
 
-    /// Puts `event` where the first one was, and down to where it belongs.
+    /// Overwrites the first event with `event` and moves `event` down to its position.
     fn sink(&mut self, event: u128) {
         let mut at = ROOT;
         while (at - 2) * CHILDREN < self.end {

@@ -1,8 +1,9 @@
-//! Numbers that follow from a seed: ChaCha with eight rounds, which passes every test there is and whose streams do not
-//! overlap.
+//! Random numbers that a seed determines: ChaCha with eight rounds, which passes the known statistical tests
+//! and whose streams do not overlap.
 //!
-//! Exponential ones are found by a ziggurat (Marsaglia and Tsang, *The Ziggurat Method for Generating Random Variables*,
-//! 2000): 256 layers of equal area lie under the curve, and 99 of 100 numbers are a layer and a product.
+//! Exponential numbers are drawn with a ziggurat (Marsaglia and Tsang, *The Ziggurat Method for Generating
+//! Random Variables*, 2000): 256 layers of equal area cover the density, and 99 of 100 draws cost one choice
+//! of a layer and one product.
 //!
 //! ```text
 //!     f(x) = exp(-x)                    256 = the top, x = 0
@@ -12,28 +13,29 @@
 //!     |##############_________          0 = the base, of which what lies beyond `edges[1]` is the tail
 //! ```
 //!
-//! Logarithms and the like are those of `libm`: a system's own differ from machine to machine in the last bit, and a run
-//! is to be the same everywhere.
+//! Logarithms and other functions are those of `libm`: the system's own differ between machines in the last
+//! bit, and a run must be the same everywhere.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::sync::LazyLock;
 
 const LAYERS: usize = 256;
-/// Where the tail begins, for so many layers.
+/// Value at which the tail begins, for 256 layers.
 const TAIL: f64 = 7.697_117_470_131_05;
 
-/// What is known of the layers.
+/// Tables of the ziggurat's layers.
 #[derive(Debug)]
 struct Layers {
     edges: [f64; LAYERS + 1],
-    /// exp(-edge).
+    /// Density exp(-edge) at each edge. The base is an exception: `heights[0]` is the density at the start of
+    /// the tail.
     heights: [f64; LAYERS + 1],
 }
 
 static EXPONENTIAL: LazyLock<Layers> = LazyLock::new(|| {
     let (mut edges, mut heights) = ([0.0; LAYERS + 1], [1.0; LAYERS + 1]);
-    // The base is a rectangle and the tail, together as large as any other layer.
+    // The base is a rectangle plus the tail; together they have the area of any other layer.
     let height = libm::exp(-TAIL);
     let area = (TAIL + 1.0) * height;
     (edges[0], heights[0]) = (area / height, height);
@@ -45,7 +47,7 @@ static EXPONENTIAL: LazyLock<Layers> = LazyLock::new(|| {
     Layers { edges, heights }
 });
 
-/// One stream of numbers.
+/// One stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct Random {
     bits: ChaCha8Rng,
@@ -53,40 +55,42 @@ pub struct Random {
 }
 
 impl Random {
-    /// The stream of `seed`.
+    /// Returns the stream that belongs to `seed`.
     pub fn new(seed: u64) -> Random {
         Random { bits: ChaCha8Rng::seed_from_u64(seed), layers: &EXPONENTIAL }
     }
 
-    /// More than 0 and at most 1: 53 bits, of which the logarithm is finite.
+    /// Draws a number above 0 and at most 1, with 53 random bits. Its logarithm is finite.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         above_nothing(self.bits.next_u64())
     }
 
-    /// A whole number below `end`, each as likely as any other but for one part in 2^64 / `end`.
+    /// Draws an integer below `end`. The probabilities differ by at most one part in 2^64 / `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.bits.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
-    /// With mean 1 and without memory.
+    /// Draws from the exponential distribution with mean 1.
     #[inline]
     pub fn exponential(&mut self) -> f64 {
         let bits = self.bits.next_u64();
-        // The lowest eight bits choose the layer, the highest 53 the place in it.
+        // The lowest eight bits choose the layer, the highest 53 the position in it.
         let layer = (bits % LAYERS as u64) as usize;
         let value = above_nothing(bits) * self.layers.edges[layer];
         if value < self.layers.edges[layer + 1] { value } else { self.near_the_curve(layer, value) }
     }
 
-    /// What `value` in `layer` becomes, where it may be above the curve.
+    /// Completes a draw whose `value` in `layer` may lie above the density.
     #[cold]
     fn near_the_curve(&mut self, mut layer: usize, mut value: f64) -> f64 {
         let Layers { edges, heights } = self.layers;
-        // A turn is the last one with a chance of 98 of 100 and more, whatever the one before was.
+        // Each iteration ends the loop with a probability of at least 98 %, independently of earlier
+        // iterations.
         loop {
             if layer == 0 {
-                // Without memory: beyond the tail's beginning it is as from the beginning.
+                // The exponential distribution is memoryless: beyond the start of the tail it has the same
+                // shape.
                 return TAIL - libm::log(self.unit());
             }
             let height = heights[layer] + (heights[layer + 1] - heights[layer]) * self.unit();
@@ -102,22 +106,22 @@ impl Random {
         }
     }
 
-    /// With mean 0 and variance 1 (Box and Muller).
+    /// Draws from the normal distribution with mean 0 and variance 1 (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let (radius, angle) = ((2.0 * self.exponential()).sqrt(), std::f64::consts::TAU * self.unit());
         radius * libm::cos(angle)
     }
 
-    /// Of which the logarithm has mean 0 and this standard deviation.
+    /// Draws from the lognormal distribution whose logarithm has mean 0 and standard deviation `deviation`.
     pub fn log_normal(&mut self, deviation: f64) -> f64 {
         libm::exp(deviation * self.normal())
     }
 }
 
-/// More than 0 and at most 1, by the highest 53 bits.
+/// Converts the highest 53 bits to a number above 0 and at most 1.
 #[inline]
 fn above_nothing(bits: u64) -> f64 {
-    // Less than 2^63, and a signed number is made a float by one instruction.
+    // The integer is below 2^63, and one instruction converts a signed integer to a float.
     ((bits >> 11) as i64 + 1) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
@@ -152,7 +156,8 @@ mod tests {
 
     #[test]
     fn exponentials_are_exponential_in_every_layer_and_in_the_tail() {
-        // Kolmogorov and Smirnov: with a million, one of a thousand streams is further away than 1.95e-3.
+        // Kolmogorov-Smirnov test: with a million values, one stream in a thousand deviates by more than
+        // 1.95e-3.
         const COUNT: usize = 1_000_000;
         let mut random = Random::new(2);
         let mut all: Vec<f64> = (0..COUNT).map(|_| random.exponential()).collect();
@@ -163,7 +168,8 @@ mod tests {
             .map(|(rank, value)| (-(-value).exp_m1() - (rank as f64 + 0.5) / COUNT as f64).abs())
             .fold(0.0, f64::max);
         assert!(furthest < 1.95e-3, "{furthest}");
-        // Of a million 454 are above the beginning of the tail, give or take 21, and those go on without memory.
+        // About 454 of a million values (standard deviation 21) lie beyond the start of the tail, and the
+        // excess over that start is again exponential with mean 1.
         let tail: Vec<f64> = all.iter().copied().filter(|value| *value > TAIL).collect();
         let mean = tail.iter().sum::<f64>() / tail.len() as f64 - TAIL;
         assert!((360..550).contains(&tail.len()) && (0.8..1.2).contains(&mean), "{} {mean}", tail.len());

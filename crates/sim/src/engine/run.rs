@@ -1,12 +1,13 @@
-//! Jobs going through their scripts.
+//! Execution of jobs, which run through their scripts.
 //!
-//! A job is in one of three places: its event is in the queue (it has a server, or it delays), it waits at a station, or it
-//! waits for what it has forked. When something happens to it, it goes on through its script until it is in one of
-//! those places again; others that this sets free go on after it, at the same moment, in the order in which they were
-//! set free.
+//! A job is in one of three states: its event is in the queue (the job occupies a server or delays), it waits
+//! at a station, or it waits for the jobs that it forked. After its event, a job executes its script until it
+//! reaches one of these states again. Jobs that this releases execute next, at the same simulated moment, in
+//! the order of their release.
 //!
-//! Invariant: a station that has a free server has nobody waiting. One event costs a push and a pop of the queue and some
-//! twenty instructions; nothing is allocated once the largest number of jobs has been seen.
+//! Invariant: no job waits at a station that has a free server. An event costs one push and one pop of the
+//! queue and some twenty instructions. Nothing is allocated once the largest number of simultaneous jobs has
+//! been reached.
 
 use super::arm::Arm;
 use super::measure::Sample;
@@ -21,21 +22,21 @@ const NOBODY: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Job {
-    /// Of the next operation in all of the net's.
+    /// Index of the next operation in the net's `ops`.
     at: u32,
-    /// Where its script ends.
+    /// Index behind the last operation of the job's script.
     end: u32,
-    /// Behind it in a queue of waiting or of forgotten jobs.
+    /// Next job in the same line of waiting jobs, or in the list of ended jobs; `NOBODY` at the end.
     next: u32,
-    /// Who forked it.
+    /// Job that forked this one and has to join it; `NOBODY` for an independent job.
     parent: u32,
-    /// Forked and not ended.
+    /// Number of jobs that this one forked and that have not ended.
     children: u32,
-    /// Whether it has the server of the operation that it is at.
+    /// True while the job occupies the server of its current operation.
     served: bool,
-    /// Whether it waits for its children.
+    /// True while the job waits for the jobs that it forked.
     joins: bool,
-    /// When its request began.
+    /// Start of the job's request.
     began: Time,
     registers: Registers,
 }
@@ -53,9 +54,9 @@ struct Place {
     servers: u32,
     busy: u32,
     waiting: u32,
-    /// Those in front, and the others.
+    /// Lines of waiting jobs: first those of `UseFirst`, then all others.
     lines: [Line; 2],
-    /// Time integrals of `busy` and `waiting` until `since`.
+    /// Time integrals of `busy` and `waiting` up to `since`, in picoseconds times jobs.
     busy_time: u128,
     waiting_time: u128,
     work_time: u128,
@@ -78,26 +79,26 @@ impl Place {
     }
 }
 
-/// When a run ends.
+/// Condition that ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// When so many have finished, behind a warm-up of so many.
+    /// Ends after a number of finished requests.
     Requests {
-        /// Not measured.
+        /// Requests of the warm-up, which is not measured.
         warm_up: u64,
-        /// Measured.
+        /// Requests that are measured after the warm-up.
         requests: u64,
     },
-    /// When so much time has passed, behind a warm-up of so much.
+    /// Ends after a simulated time.
     Time {
-        /// Not measured.
+        /// Duration of the warm-up, which is not measured.
         warm_up: Time,
-        /// Measured.
+        /// Duration of the measurement after the warm-up.
         time: Time,
     },
 }
 
-/// A net that runs.
+/// Execution of a net, with the state of all jobs and stations.
 #[derive(Clone, Debug)]
 pub struct Run<'a> {
     net: &'a Net,
@@ -105,13 +106,13 @@ pub struct Run<'a> {
     queue: Queue,
     random: Random,
     jobs: Vec<Job>,
-    /// Jobs that have ended, to be used again.
+    /// First of the list of ended jobs, whose entries are reused; `NOBODY` if the list is empty.
     ended: u32,
     places: Vec<Place>,
-    /// Those that go on at this moment, in order.
+    /// Released jobs that continue at this moment, in order.
     ready: std::collections::VecDeque<u32>,
     response: Sample,
-    /// Seconds from one end of a request to the next.
+    /// Seconds between the ends of consecutive requests.
     gaps: Sample,
     last_finish: Time,
     finished: u64,
@@ -121,58 +122,60 @@ pub struct Run<'a> {
     timeline: Option<Box<Timeline>>,
 }
 
-/// How a station was used.
+/// Utilisation of one station.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StationUse {
-    /// Its name.
+    /// Name of the station.
     pub name: String,
-    /// Its servers.
+    /// Number of servers.
     pub servers: u32,
-    /// The share of its servers that was busy on the average, 0 to 1.
+    /// Mean share of the servers that were occupied, 0 to 1.
     pub utilisation: f64,
-    /// The share that worked, 0 to 1: less than `utilisation` if it was kept while something else was waited for.
+    /// Mean share of the servers that worked, 0 to 1. It is below `utilisation` if jobs kept a server while
+    /// they waited for something else.
     pub working: f64,
-    /// Jobs that waited for one, on the average.
+    /// Mean number of jobs that waited for a server.
     pub waiting: f64,
-    /// Jobs that were served.
+    /// Number of jobs that were given a server.
     pub served: u64,
 }
 
-/// What came of a run, from the end of its warm-up on.
+/// Result of a run, measured from the end of its warm-up.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Simulated seconds.
+    /// Measured time, in simulated seconds.
     pub seconds: f64,
-    /// Requests that finished.
+    /// Number of requests that finished.
     pub finished: u64,
-    /// Bytes of those.
+    /// Sum of these requests' sizes, in bytes.
     pub bytes: u64,
-    /// Seconds from the beginning to the end of a request.
+    /// Response times: seconds from the beginning to the end of a request.
     pub response: Sample,
-    /// Seconds from the end of a request to that of the next one.
+    /// Seconds between the ends of consecutive requests.
     pub gaps: Sample,
-    /// The stations, in the order in which they were made.
+    /// Utilisation of the stations, in the order of creation.
     pub stations: Vec<StationUse>,
-    /// Events, those of the warm-up too.
+    /// Number of events, including those of the warm-up.
     pub events: u64,
-    /// Whether it came to the end that was asked for: nobody stopped it, and something was left to happen until then.
+    /// True if the run reached its end: the watcher did not stop it, and events did not run out before the
+    /// requests finished.
     pub is_whole: bool,
-    /// Who had what when, if that was asked for.
+    /// Record of the jobs that occupied the stations, if one was requested.
     pub timeline: Option<Box<Timeline>>,
 }
 
 impl Outcome {
-    /// Requests a second.
+    /// Returns the throughput in requests per second.
     pub fn rate(&self) -> f64 {
         self.finished as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }
 }
 
 impl<'a> Run<'a> {
-    /// `net` at the beginning of time.
+    /// Creates a run of `net` at time 0. Equal seeds give equal runs.
     ///
     /// # Panics
-    /// If it begins with more jobs than there can be events.
+    /// If the net begins with more jobs than the queue of events can number.
     pub fn new(net: &'a Net, seed: u64) -> Run<'a> {
         assert!((net.first.len() as u32) < WHO_MAX, "too many jobs");
         let place = |(_, servers): &(String, u32)| Place {
@@ -216,7 +219,7 @@ impl<'a> Run<'a> {
         run
     }
 
-    /// From the end of the warm-up on, keeps the first `most` spans of who had a server.
+    /// Records the first `most` spans of occupied servers from the end of the warm-up on.
     pub fn with_timeline(mut self, most: usize) -> Run<'a> {
         self.timeline = Some(Box::new(Timeline::new(
             self.net.stations.iter().map(|(name, _)| name.clone()).collect(),
@@ -225,17 +228,19 @@ impl<'a> Run<'a> {
         self
     }
 
-    /// Lets `warm_up` requests finish, forgets what was measured, and lets `requests` more finish.
+    /// Runs until `warm_up` requests have finished, discards the measurements, and runs until `requests` more
+    /// have finished.
     pub fn until_finished(self, warm_up: u64, requests: u64) -> Outcome {
         self.watched(End::Requests { warm_up, requests }, &mut |_| true)
     }
 
-    /// Lets `warm_up` pass, forgets what was measured, and lets `time` pass.
+    /// Runs for `warm_up`, discards the measurements, and runs for `time`.
     pub fn until_time(self, warm_up: Time, time: Time) -> Outcome {
         self.watched(End::Time { warm_up, time }, &mut |_| true)
     }
 
-    /// Until `end`; `watch` hears now and then which share is done, and answers whether to go on.
+    /// Runs until `end`. Calls `watch` from time to time with the share that is done, 0 to 1, and stops if
+    /// `watch` returns false.
     pub fn watched(mut self, end: End, watch: &mut dyn FnMut(f64) -> bool) -> Outcome {
         match end {
             End::Requests { warm_up, requests } => {
@@ -265,7 +270,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes on until `end` or until so many requests have finished; answers whether it came to either.
+    /// Runs until `end` or until `requests` requests have finished. Returns false if `watch` stops the run,
+    /// or if the events run out and `end` is [`Time::MAX`].
     fn go(&mut self, end: Time, requests: u64, watch: &mut dyn FnMut(&Run) -> bool) -> bool {
         while self.finished < requests {
             match self.queue.first() {
@@ -325,9 +331,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The event of `job`, which is the first of the queue, happens.
+    /// Executes the event of `job`, which must be the first of the queue.
     fn happen(&mut self, job: u32) {
-        // Its next event takes the place of this one, if it has one at once.
+        // If the job's next event is known at once, it replaces this one in the queue.
         let mut next = None;
         let Job { at, registers, .. } = self.jobs[job as usize];
         self.jobs[job as usize].at = match self.net.ops[at as usize] {
@@ -348,7 +354,8 @@ impl<'a> Run<'a> {
         self.settle(is_over);
     }
 
-    /// Lets those go on that something has set free; the first event of the queue has happened if it `is_over`.
+    /// Continues the released jobs. If `is_over`, the first event of the queue has happened and is replaced
+    /// or removed.
     fn settle(&mut self, mut is_over: bool) {
         while let Some(job) = self.ready.pop_front() {
             let mut next = None;
@@ -364,7 +371,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes through the script of `job` until it waits; `next` is when its event happens, if it has one then.
+    /// Executes the script of `job` until the job waits. Sets `next` to the time of the job's next event, if
+    /// that is known.
     fn go_on(&mut self, job: u32, next: &mut Option<Time>) {
         loop {
             let Job { at, end, .. } = self.jobs[job as usize];
@@ -487,7 +495,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Has `job` served at once or lets it wait.
+    /// Starts the service of `job` if it has or gets a server, and otherwise leaves it waiting.
     fn serve(&mut self, job: u32, station: u32, time: Draw, line: usize, next: &mut Option<Time>) {
         let has_it = std::mem::replace(&mut self.jobs[job as usize].served, true);
         if has_it || self.enter(job, station, line) {
@@ -503,7 +511,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes a server of the station (true), or waits in line.
+    /// Returns true if the job gets a server of the station, and otherwise appends the job to `line`.
     fn enter(&mut self, job: u32, station: u32, line: usize) -> bool {
         let now = self.now;
         let place = &mut self.places[station as usize];
@@ -528,7 +536,7 @@ impl<'a> Run<'a> {
         false
     }
 
-    /// `job` leaves a server of the station to the next in line.
+    /// Frees a server of the station and gives it to the next waiting job, if one waits.
     fn leave(&mut self, station: u32, job: u32) {
         let now = self.now;
         let place = &mut self.places[station as usize];
@@ -592,7 +600,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Takes who came first out of a line that is not empty.
+/// Removes the first job of a line that is not empty.
 fn take_first(line: &mut Line, jobs: &[Job]) -> u32 {
     let first = line.head;
     line.head = jobs[first as usize].next;
@@ -602,14 +610,14 @@ fn take_first(line: &mut Line, jobs: &[Job]) -> u32 {
     first
 }
 
-/// Takes who is next for the arm out of a line that is not empty.
+/// Removes the job that the arm serves next from a line that is not empty.
 fn take_by_arm(line: &mut Line, arm: &Arm, jobs: &mut [Job]) -> u32 {
     let links = std::iter::successors(Some(line.head), |job| {
         Some(jobs[*job as usize].next).filter(|next| *next != NOBODY)
     });
     let waiting: Vec<u32> = links.collect();
     let track = |job: &u32| jobs[*job as usize].registers.picks[Register::Other as usize];
-    // It is not empty: somebody is next.
+    // The line is not empty, so `next` finds a job.
     let number = arm.next(waiting.iter().map(track)).unwrap_or(0);
     if number == 0 {
         return take_first(line, jobs);
@@ -622,14 +630,14 @@ fn take_by_arm(line: &mut Line, arm: &Arm, jobs: &mut [Job]) -> u32 {
     taken
 }
 
-/// Events between two calls of who watches.
+/// Number of events between two calls of the watcher.
 const EVENTS_UNWATCHED: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Open arrivals at `rate` to one station with so many servers.
+    /// Runs an open M/G/c station: Poisson arrivals at `rate` per second, `servers` servers.
     fn open(rate: f64, servers: u32, time: Draw, seed: u64) -> Outcome {
         let mut net = Net::new();
         let station = net.station("server", servers);
@@ -643,7 +651,8 @@ mod tests {
         Run::new(&net, seed).until_finished(50_000, 600_000)
     }
 
-    /// Within the confidence of a run, allowing for the one in twenty that is not.
+    /// Asserts that `wanted` lies in the confidence interval, widened because one interval in twenty misses
+    /// the mean.
     fn holds(outcome: &Outcome, wanted: f64) {
         let interval = outcome.response.mean_interval();
         let wide = super::super::Interval { half_width: 1.6 * interval.half_width, ..interval };
@@ -661,7 +670,7 @@ mod tests {
 
     #[test]
     fn several_servers_without_memory() {
-        // Erlang's C for 4 servers at a load of 0.8 each.
+        // Erlang's C formula for 4 servers at a utilisation of 0.8 each.
         let (servers, load) = (4u32, 0.8);
         let offered = f64::from(servers) * load;
         let term = |n: u32| (1..=n).fold(1.0, |term, at| term * offered / f64::from(at));
@@ -673,7 +682,7 @@ mod tests {
 
     #[test]
     fn one_server_with_any_memory() {
-        // Pollaczek and Khinchine: W = 1 + rho (1 + c^2) / (2 (1 - rho)) for a mean of 1.
+        // Pollaczek-Khinchine formula: W = 1 + rho (1 + c^2) / (2 (1 - rho)) for a mean service time of 1.
         let load = 0.7;
         for (time, variance) in [
             (Draw::fixed(1.0), 0.0),
@@ -716,7 +725,8 @@ mod tests {
         ]);
         net.start(main, 1);
         let outcome = Run::new(&net, 1).until_finished(0, 2);
-        // One of the others has it until 1, then the interrupt, then the other: the interrupt took 1.5.
+        // One of the other jobs has the processor until 1, then the interrupt, then the third job: the
+        // interrupt's response time is 1.5.
         assert_eq!((outcome.finished, outcome.seconds), (2, 3.0));
         assert!((outcome.response.mean_interval().mean - 2.25).abs() < 1e-9);
         assert!(outcome.is_whole);

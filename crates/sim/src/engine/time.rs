@@ -1,33 +1,33 @@
-//! Simulated time: picoseconds since the beginning.
+//! Simulated time, in picoseconds since the beginning of the run.
 //!
-//! Whole numbers, so that adding up never depends on the order. 2^64 of them are 213 days.
+//! Times are integers, so that sums do not depend on the order of addition. 2^64 picoseconds are 213 days.
 
 use std::ops::{Add, Sub};
 
-/// A moment, or how long something takes.
+/// Moment or duration, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub u64);
 
 const PER_SECOND: f64 = 1e12;
 
 impl Time {
-    /// The end of time.
+    /// Latest representable moment.
     pub const MAX: Time = Time(u64::MAX);
 
-    /// So many seconds, to the nearest picosecond; what is negative is none.
+    /// Converts seconds to the nearest picosecond. Negative values become 0.
     #[inline]
     pub fn of_seconds(seconds: f64) -> Time {
         Time::of_picoseconds(seconds * PER_SECOND)
     }
 
-    /// So many picoseconds, to the nearest; what is negative is none.
+    /// Rounds to the nearest picosecond. Negative values become 0.
     #[inline]
     pub(super) fn of_picoseconds(picoseconds: f64) -> Time {
-        // A cast cuts off, and of what is out of range it makes the nearest that is in it.
+        // The cast truncates, and maps values out of range to the nearest bound of `u64`.
         Time((picoseconds + 0.5) as u64)
     }
 
-    /// In seconds.
+    /// Returns the time in seconds.
     pub fn seconds(self) -> f64 {
         self.0 as f64 / PER_SECOND
     }

@@ -1,28 +1,28 @@
-//! Who had a server of which station, from when to when.
+//! Record of the jobs that occupied the servers of each station, with start and end times.
 
 use super::time::Time;
 
-/// A job had a server.
+/// Time during which one job occupied one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Number of the station, in the order in which they were made.
+    /// Number of the station, in the order of creation.
     pub station: u32,
-    /// Number of the job; numbers of jobs that have ended are used again.
+    /// Number of the job. A number is reused after its job has ended.
     pub job: u32,
-    /// From here.
+    /// Start of the span.
     pub from: Time,
-    /// To here.
+    /// End of the span.
     pub to: Time,
 }
 
-/// The first so many spans of a run.
+/// Record of the first spans of a run, up to a greatest number.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    /// In the order in which they ended.
+    /// Finished spans, in the order in which they ended.
     pub spans: Vec<Span>,
-    /// Names of the stations.
+    /// Names of the stations, by station number.
     pub stations: Vec<String>,
-    /// Who has a server now, by station.
+    /// Jobs that occupy a server now, with their start times, by station number.
     held: Vec<Vec<(u32, Time)>>,
     most: usize,
 }
@@ -36,7 +36,8 @@ impl Timeline {
         self.held[station as usize].push((job, now));
     }
 
-    /// `job` leaves; where another one took the server, that one's began first.
+    /// Ends the span of `job`. If another job seized the server that `job` frees, this ends the span that
+    /// began first.
     pub(super) fn ends(&mut self, station: u32, job: u32, now: Time) {
         let held = &mut self.held[station as usize];
         let own = held.iter().position(|(holder, _)| *holder == job).unwrap_or(0);
