@@ -1,7 +1,8 @@
-//! Which part of a copy or a checksum reaches the memory bus.
+//! Part of a copy or a checksum that reaches the memory bus.
 //!
-//! The host handles data in pieces. A piece that was just copied is in the second cache if it and its source fit there
-//! together; what a device has written is not, as its writes invalidate what processors hold. So
+//! The host handles data in pieces. A piece that was just copied is in the second-level cache if the piece
+//! and its source fit there together. Data that a device wrote is not cached, because the device's writes
+//! invalidate the processors' caches. So
 //!
 //! ```text
 //!                                 crosses the bus, waited for       crosses it later
@@ -12,40 +13,41 @@
 //!     a device reads or writes    the data                          nothing
 //! ```
 //!
-//! A device that reads what a processor holds modified gets it from there, and that crosses the bus like memory.
+//! A device that reads data which a processor's cache holds modified gets it from the cache; this transfer
+//! crosses the bus like one from memory.
 
 use bywash_model::machine::Memory;
 
-/// Where data is when a processor comes to it.
+/// Location of data when a processor accesses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lies {
-    /// Not in its cache.
+    /// In memory, not in the processor's cache.
     Memory,
-    /// In its second cache.
+    /// In the processor's second-level cache.
     Cache,
 }
 
-/// What becomes of a copy.
+/// Further use of a copy's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The next piece overwrites it: a socket's buffers, a program's.
+    /// The next piece overwrites the target, such as a socket's or a program's buffer.
     Reused,
-    /// It stays, as in a cache of files.
+    /// The target stays, as in a cache of files.
     Kept,
 }
 
-/// What a pass of a processor over data does to the bus, in crossings of all its bytes.
+/// Load that a pass of a processor over data puts on the bus. One crossing moves all bytes of the data once.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pass {
-    /// The processor waits for these.
+    /// Number of crossings that the processor waits for.
     pub waited: f64,
-    /// These happen some time later.
+    /// Number of crossings that happen later.
     pub posted: f64,
-    /// The share that comes from the second cache into the first.
+    /// Share of the data that moves from the second-level cache into the first, 0 to 1.
     pub second: f64,
 }
 
-/// A copy; answers also where its target is then.
+/// Returns the load of a copy in pieces of `piece` bytes, and the location of the target afterwards.
 pub fn copy(memory: &Memory, piece: f64, from: Lies, target: Target) -> (Pass, Lies) {
     let fits = 2.0 * piece <= memory.l2.0;
     let source = if from == Lies::Cache && fits { 0.0 } else { 1.0 };
@@ -57,7 +59,7 @@ pub fn copy(memory: &Memory, piece: f64, from: Lies, target: Target) -> (Pass, L
     (Pass { waited: source, posted, second }, Lies::Cache)
 }
 
-/// A processor reads data.
+/// Returns the load of a processor that reads data in pieces of `piece` bytes.
 pub fn read(memory: &Memory, piece: f64, from: Lies) -> Pass {
     match from {
         Lies::Memory => Pass { waited: 1.0, ..Pass::default() },
@@ -65,7 +67,7 @@ pub fn read(memory: &Memory, piece: f64, from: Lies) -> Pass {
     }
 }
 
-/// The share of data in the second cache that is not in the first.
+/// Returns the share of data in the second-level cache that is not in the first: all of it or nothing.
 fn second(memory: &Memory, bytes: f64) -> f64 {
     if bytes > memory.l1.0 { 1.0 } else { 0.0 }
 }

@@ -1,18 +1,18 @@
-//! Which pages of files are in memory: the least recently used one goes first.
+//! Cache of file pages in memory, which evicts the least recently used page.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Bytes of a page.
+/// Size of a page, in bytes.
 const PAGE: u64 = 4096;
 
 #[derive(Clone, Copy)]
 struct Page {
-    /// When it was used last.
+    /// Value of the cache's clock at the last use.
     stamp: u64,
     is_dirty: bool,
 }
 
-/// Pages of files, at most so many.
+/// Cache of file pages with a fixed capacity.
 pub struct FileCache {
     pages: HashMap<(u32, u64), Page>,
     by_stamp: BTreeMap<u64, (u32, u64)>,
@@ -20,28 +20,30 @@ pub struct FileCache {
     most: usize,
 }
 
-/// What a write pushed out of memory.
+/// Modified pages that were evicted and must be written to their file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
-    /// Of this file.
+    /// Number of the file.
     pub file: u32,
-    /// So many bytes that have to be written.
+    /// Bytes to write.
     pub bytes: u64,
 }
 
 impl FileCache {
-    /// Of so many bytes; none keeps nothing.
+    /// Returns an empty cache with a capacity of `bytes`, rounded down to whole pages. With capacity 0 it
+    /// keeps nothing.
     pub fn new(bytes: f64) -> FileCache {
         let most = (bytes / PAGE as f64) as usize;
         FileCache { pages: HashMap::new(), by_stamp: BTreeMap::new(), clock: 0, most }
     }
 
-    /// Whether it has no memory at all.
+    /// Returns true if the capacity is 0.
     pub fn keeps_nothing(&self) -> bool {
         self.most == 0
     }
 
-    /// Reads; answers whether all of it was there, and what had to go for what was not.
+    /// Reads a range. Returns true if all its pages were in the cache, and the modified pages that were
+    /// evicted. A range larger than the cache is cut to as many pages as the cache holds.
     pub fn read(&mut self, file: u32, offset: u64, length: u64) -> (bool, Vec<Evicted>) {
         let mut evicted = Vec::new();
         let mut all_there = true;
@@ -51,7 +53,7 @@ impl FileCache {
         (all_there && self.most > 0, evicted)
     }
 
-    /// Writes; answers what had to go.
+    /// Writes a range, and returns the modified pages that were evicted.
     pub fn write(&mut self, file: u32, offset: u64, length: u64) -> Vec<Evicted> {
         let mut evicted = Vec::new();
         let all = pages(offset, length);
@@ -66,13 +68,13 @@ impl FileCache {
         evicted
     }
 
-    /// Bytes of the file that have to be written; from here on they have been.
+    /// Marks the file's pages as written, and returns the bytes of those that were modified.
     pub fn sync(&mut self, file: u32) -> u64 {
         let dirty = self.pages.iter_mut().filter(|((of, _), page)| *of == file && page.is_dirty);
         dirty.map(|(_, page)| page.is_dirty = false).count() as u64 * PAGE
     }
 
-    /// Answers whether it was there.
+    /// Uses one page, which enters the cache if necessary. Returns true if the page was in the cache before.
     fn touch(&mut self, file: u32, number: u64, dirties: bool, evicted: &mut Vec<Evicted>) -> bool {
         if self.most == 0 {
             return false;

@@ -1,26 +1,27 @@
-//! The stations of a machine, and how data passes them, block by block.
+//! Stations of a machine, and the operations that move data through them, block by block.
 //!
-//! A bridge that holds one block has the bus, or the host's link of a switch, until the block has passed that and memory
-//! both: so whoever keeps memory busy slows the interconnect down; a device has one transfer at a time then. One that holds
-//! several lets others pass meanwhile, of the same device too.
-//! Processors wait for memory block by block while they copy.
+//! A bridge that holds one block occupies the bus, or the host's link of a switch, until the block has passed
+//! both this and memory. A busy memory therefore slows the interconnect down, and a device has one transfer
+//! at a time. A bridge that holds several blocks lets other transfers pass meanwhile, also those of the same
+//! device. While processors copy, they wait for memory block by block.
 
 use super::caches::Pass;
 use super::script::Writing;
 use crate::engine::{Arm, Draw, Net, Op, Register, Script, Station, Time};
 use bywash_model::machine::{Disks, Interconnect, Machine, Memory, Order, Shape};
 
-/// What there is.
+/// Stations of a machine, and the speeds of its parts.
 pub struct Hardware {
-    /// The processors.
+    /// Station of the processors.
     pub processors: Station,
-    /// Seconds of one for a cycle.
+    /// Duration of a processor's cycle, in seconds.
     pub cycle: f64,
     memory: Option<MemoryParts>,
-    /// If it holds several blocks.
+    /// Bridge to memory, if it holds several blocks.
     bridge: Option<Bridge>,
     joint: Joint,
-    /// Seconds for a byte on the interconnect, packets counted in: on a link or the bus, and at the host's end.
+    /// Seconds per byte on the interconnect, packet overhead included: on the bus or a device's link, and at
+    /// the host's end.
     joint_byte: f64,
     host_byte: f64,
     latency: Time,
@@ -30,11 +31,11 @@ pub struct Hardware {
     interface_processors: Station,
     disks: DiskParts,
     disk_processors: Station,
-    /// Seconds of the processors in the devices for a cycle.
+    /// Duration of a cycle of the processors in interfaces and in disks, in seconds.
     device_cycles: [f64; 2],
-    /// Interfaces, and disks.
+    /// Number of interfaces, and number of disks.
     pub counts: [u32; 2],
-    /// Rows of equal stations, for who tells how busy they were: name, first, how many.
+    /// Rows of equal stations for the report: name, first station, number of stations.
     pub rows: Vec<(&'static str, Station, u32)>,
 }
 
@@ -45,30 +46,31 @@ struct MemoryParts {
     latency: Time,
     byte: f64,
     line: f64,
-    /// A block passes.
+    /// Script that moves one block from or to memory.
     block: Script,
-    /// A block passes for a processor that does not wait, out of its write buffer.
+    /// Stations of the write buffers' slots, and the script that moves one block out of a slot while its
+    /// processor goes on.
     posted: Option<(Station, Script)>,
 }
 
-/// The interconnect: one bus, or a link each way of everything that is joined.
+/// Interconnect: one bus, or one link in each direction for each part.
 enum Joint {
     Bus(Station),
     Switch {
-        /// Into memory and out of it.
+        /// Links into memory and out of memory.
         host: [Station; 2],
-        /// Into the interfaces and out of them.
+        /// Links into the interfaces and out of the interfaces.
         interfaces: [Station; 2],
-        /// Into the disks and out of them.
+        /// Links into the disks and out of the disks.
         disks: [Station; 2],
     },
 }
 
-/// What data of a device passes on its way to or from memory.
+/// Stations that data passes between a device and memory.
 struct Links {
-    /// The host's end, or the bus.
+    /// The host's link, or the bus.
     shared: Station,
-    /// The device's own end, on a switch.
+    /// The device's link, on a switch.
     own: Option<Station>,
 }
 
@@ -78,7 +80,7 @@ impl Joint {
             Joint::Bus(bus) => Links { shared: *bus, own: None },
             Joint::Switch { host, interfaces, disks } => {
                 let of_device = if device == Device::Disk { disks } else { interfaces };
-                // What goes out of memory goes into the device.
+                // Data out of memory uses the link into the device.
                 let into_device = usize::from(way == Way::IntoMemory);
                 let own = of_device[into_device].picked(device.register());
                 Links { shared: host[way as usize], own: Some(own) }
@@ -87,24 +89,24 @@ impl Joint {
     }
 }
 
-/// A bridge that holds several blocks.
+/// Bridge to memory that holds several blocks.
 struct Bridge {
-    /// Its places, by [`Way`].
+    /// Slots of the bridge, indexed by [`Way`].
     slots: [Station; 2],
-    /// What a block does that has one, by [`Device`] and [`Way`].
+    /// Scripts that move a block which has a slot, indexed by [`Device`] and [`Way`].
     blocks: [[Script; 2]; 2],
 }
 
 struct DiskParts {
     description: Disks,
-    /// Arms, or the channels of flash.
+    /// Arms of rotating disks, or channels of flash.
     work: Station,
-    /// What flash sends or takes passes here.
+    /// Link over which a flash drive transfers its data.
     media: Option<Station>,
     queues: Option<Station>,
 }
 
-/// A kind of device.
+/// Kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     /// A network interface.
@@ -122,7 +124,7 @@ impl Device {
     }
 }
 
-/// Which way data goes.
+/// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// From a device into memory.
@@ -131,18 +133,20 @@ pub enum Way {
     OutOfMemory,
 }
 
-/// A fraction of a machine is not built: to the nearest whole one, and one at least.
+/// Rounds a count to the nearest integer, at least 1 and at most a million: a machine has no fractions of
+/// parts.
 pub fn whole(count: f64) -> u32 {
     count.round().clamp(1.0, 1e6) as u32
 }
 
-/// Bytes of a block for requests of so many: of memory's, and at most 64 of them.
+/// Returns the size of the blocks in which a request of `bytes` bytes moves: a power of two, at least a block
+/// of memory, and such that a request has about 64 blocks at most.
 pub fn block_of(bytes: f64) -> u32 {
     ((bytes / 64.0).clamp(Memory::BLOCK, 16.0 * 1048576.0) as u32).next_power_of_two()
 }
 
 impl Hardware {
-    /// Of `machine`, in `net`.
+    /// Adds the stations of `machine` to `net`.
     pub fn new(net: &mut Net, machine: &Machine) -> Hardware {
         let mut rows = Vec::new();
         let mut row = |net: &mut Net, name: &'static str, count: u32, servers: u32| {
@@ -233,7 +237,8 @@ impl Hardware {
         }
     }
 
-    /// Seconds that the processor is kept by a pass over `bytes` if nobody else wants memory.
+    /// Returns the seconds for which a pass over `bytes` bytes occupies the processor if memory is otherwise
+    /// idle.
     pub fn pass_time(&self, pass: Pass, bytes: f64) -> f64 {
         let Some(memory) = &self.memory else { return 0.0 };
         let blocks = (bytes / f64::from(block_of(bytes))).ceil();
@@ -242,7 +247,7 @@ impl Hardware {
             + pass.second * bytes / LINE * memory.line
     }
 
-    /// A processor, which the job has, passes over all bytes of the request.
+    /// Adds a pass of a processor over all bytes of the request. The job must occupy the processor.
     pub fn pass(&self, script: &mut Writing, pass: Pass) {
         let Some(memory) = &self.memory else { return };
         let mut waited = pass.waited;
@@ -257,7 +262,7 @@ impl Hardware {
                 None => waited += pass.posted,
             }
         }
-        // Crossings are whole.
+        // The simulation has only complete crossings.
         for _ in 0..waited.round() as u32 {
             let loop_at = script.here();
             memory.access(script);
@@ -268,7 +273,7 @@ impl Hardware {
         }
     }
 
-    /// All bytes of the request go between a device and memory.
+    /// Adds the transfer of all bytes of the request between a device and memory.
     pub fn move_data(&self, script: &mut Writing, device: Device, way: Way) {
         let Links { shared, own } = self.joint.links(device, way);
         if let Some(Bridge { slots, blocks }) = &self.bridge {
@@ -280,7 +285,7 @@ impl Hardware {
             script.add(Op::Join);
             return;
         }
-        // What is under way to the first byte keeps nobody's link.
+        // The latency of the first byte occupies no link.
         self.first_byte(script);
         if let Some(own) = own {
             script.add(Op::Seize(own));
@@ -305,7 +310,7 @@ impl Hardware {
         }
     }
 
-    /// All bytes of the request go from one device to another, past memory.
+    /// Adds the transfer of all bytes of the request from one device to another, without memory.
     pub fn move_direct(&self, script: &mut Writing, from: Device) {
         self.first_byte(script);
         match &self.joint {
@@ -317,7 +322,8 @@ impl Hardware {
             Joint::Switch { interfaces, disks, .. } => {
                 let [disk_in, disk_out] = disks.map(|link| link.picked(Register::Disk));
                 let [interface_in, interface_out] = interfaces.map(|link| link.picked(Register::Interface));
-                // Disks first in either direction: nobody waits for a disk's link who has an interface's.
+                // Disks come first in either direction: a job that has an interface's link never waits for a
+                // disk's link, so no deadlock is possible.
                 let (disk, interface) = match from {
                     Device::Disk => (disk_out, interface_in),
                     Device::Interface => (disk_in, interface_out),
@@ -342,7 +348,7 @@ impl Hardware {
         }
     }
 
-    /// The processor in a device works so many cycles on each byte.
+    /// Adds the work of the processor in a device: `cycles` cycles per byte of the request.
     pub fn device_work(&self, script: &mut Writing, device: Device, cycles: f64) {
         let (row, cycle) = match device {
             Device::Interface => (self.interface_processors, self.device_cycles[0]),
@@ -354,12 +360,12 @@ impl Hardware {
         }
     }
 
-    /// All bytes of the request go out to the network.
+    /// Adds the transfer of all bytes of the request to the network.
     pub fn send(&self, script: &mut Writing) {
         self.wire(script, self.wire_out);
     }
 
-    /// All bytes of the request come in from the network.
+    /// Adds the transfer of all bytes of the request from the network.
     pub fn receive(&self, script: &mut Writing) {
         self.wire(script, self.wire_in);
     }
@@ -369,22 +375,22 @@ impl Hardware {
         script.add(Op::Use { station: row.picked(Register::Interface), time });
     }
 
-    /// The disk finds and reads or writes the bytes of the request: more than those, if it reads ahead
-    /// for so many readers in order.
+    /// Adds the disk's access to the bytes of the request. A read that finds nothing read ahead covers more
+    /// bytes if the disk reads ahead for the `readers` sequential readers of all disks.
     pub fn disk_work(&self, script: &mut Writing, bytes: f64, readers: f64, writes: bool) {
         let readers = readers / f64::from(self.counts[1]);
         self.disks.work(script, bytes, readers, writes);
     }
 
-    /// The drive takes one request more; until [`Hardware::leave_disk`].
+    /// Adds the entry of a request into the drive's queues, up to [`Hardware::leave_disk`].
     pub fn enter_disk(&self, script: &mut Writing) {
-        // It works for nobody: a place in a queue binds only by being taken.
+        // A slot of a queue pair counts no work: queues limit the throughput only by being full.
         if let Some(queues) = self.disks.queues {
             script.add(Op::Seize(queues.picked(Register::Disk)));
         }
     }
 
-    /// The drive has answered.
+    /// Adds the completion of a request by the drive, which frees its slot in the queues.
     pub fn leave_disk(&self, script: &mut Writing) {
         if let Some(queues) = self.disks.queues {
             script.add(Op::Free(queues.picked(Register::Disk)));
@@ -392,7 +398,7 @@ impl Hardware {
     }
 }
 
-/// Bytes of a line of a cache.
+/// Size of a cache line, in bytes.
 const LINE: f64 = 64.0;
 
 impl MemoryParts {
@@ -424,7 +430,7 @@ impl MemoryParts {
         parts
     }
 
-    /// One block: its bank finds it, and it passes the bus.
+    /// Adds the access to one block: its bank finds the block, which then passes the bus.
     fn access(&self, script: &mut Writing) {
         let pass = Op::Use { station: self.bus, time: Draw::of_block(self.byte) };
         if self.latency.0 == 0 {

@@ -1,4 +1,4 @@
-//! Servers: a description becomes stations and scripts, and runs.
+//! Simulation of servers: translates a description into stations and scripts, and runs them.
 //!
 //! ```text
 //!     threads ── processors ──┬── memory bus ── banks
@@ -10,16 +10,17 @@
 //!                                 disks   interfaces ── wire        each with a processor, on active servers
 //! ```
 //!
-//! - [`simulate`]: runs a description, and what it answers
-//! - [`replay`]: runs a recorded trace on its machine; `file_cache`: which of its calls find their data in memory
-//! - [`replicate`]: several runs of it, for their mean and its confidence
-//! - `hardware`: the stations, and how data passes them, block by block
-//! - `caches`: which part of a copy or a checksum reaches the memory bus
-//! - `request`: what each structure of the I/O does for each kind of request
-//! - `script`: scripts as they are written
+//! - [`simulate`]: runs a description and returns a report
+//! - [`replay`]: replays a recorded trace on the description's machine; `file_cache`: decides which calls
+//!   find their data in memory
+//! - [`replicate`]: runs a description several times for a mean with its confidence interval
+//! - `hardware`: the stations, and the way of data through them, block by block
+//! - `caches`: the part of a copy or a checksum that reaches the memory bus
+//! - `request`: the steps of each kind of request under each I/O architecture
+//! - `script`: builder of scripts
 //!
-//! What is not modelled: the instructions and data of programs and of the operating system compete with no I/O for the
-//! bus; a cache holds what was last copied or nothing; the client and the network behind the wire answer at once.
+//! Not modelled: competition of instructions and program data with I/O for the bus; other contents of a cache
+//! than the last copied data; the client and the network behind the wire, which respond at once.
 
 mod caches;
 mod file_cache;

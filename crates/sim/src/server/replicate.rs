@@ -1,22 +1,24 @@
-//! Several independent runs of one description: their mean, with a confidence that assumes nothing about one run.
+//! Several independent runs of one description: their mean, and a confidence interval that makes no
+//! assumption about the correlation within a run.
 
 use super::simulate::{Error, Latency, Options, Report, ResourceUse, simulate};
 use crate::engine::Interval;
 use crate::many;
 use bywash_model::{Architecture, Description};
 
-/// Student's t for 95 %, from one degree of freedom on.
+/// Student's t for 95 % confidence, from 1 to 30 degrees of freedom.
 const T: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
-/// And of very many.
+/// Student's t for 95 % confidence and more than 30 degrees of freedom.
 const T_MANY: f64 = 1.96;
 
-/// `count` runs on all cores, each with its own seed, as one report; `go_on` is asked now and then, by each of them.
+/// Runs the simulation `count` times on all cores, each with its own seed, and combines the reports. Every
+/// run calls `go_on` from time to time with its share that is done, and stops if `go_on` returns false.
 ///
 /// # Errors
-/// What is too large to simulate.
+/// Same as [`simulate`](super::simulate()).
 pub fn replicate(
     description: &Description,
     architecture: Architecture,
@@ -33,10 +35,11 @@ pub fn replicate(
     Ok(Report { seed: options.seed, ..combine(reports) })
 }
 
-/// One report of several runs of the same: means of their means, with the confidence of those.
+/// Combines the reports of several runs of one description: means over the runs, with the confidence
+/// intervals of these means.
 ///
 /// # Panics
-/// Of none there is no report.
+/// If `reports` is empty.
 pub fn combine(reports: Vec<Report>) -> Report {
     let [first, ..] = &reports[..] else { panic!("a report of no runs") };
     if reports.len() == 1 {
@@ -81,7 +84,7 @@ pub fn combine(reports: Vec<Report>) -> Report {
     }
 }
 
-/// The mean of independent values, with 95 % confidence.
+/// Returns the mean of independent values, with 95 % confidence.
 fn interval(values: &[f64]) -> Interval {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;

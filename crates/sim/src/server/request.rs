@@ -1,4 +1,4 @@
-//! What each structure of the I/O does for each kind of request.
+//! Steps of each kind of request under each I/O architecture.
 //!
 //! ```text
 //!                      conventional                user-level                   active               direct
@@ -9,12 +9,13 @@
 //!                      wire                        wire                         TCP there, wire
 //! ```
 //!
-//! Each of the three mechanisms of a user-level server (initiation, transfer, notification) can be left out. Costs are those
-//! of an idle machine: what a processor waits for memory in a copy is part of its cycles for a byte, and what it waits
-//! longer because others want memory too comes on top.
+//! Each of the three mechanisms of a user-level server (initiation, transfer, notification) can be disabled.
+//! Costs are those of an idle machine: the time that a processor waits for memory in a copy is part of its
+//! cycles per byte, and the additional time under contention for memory is simulated.
 //!
-//! A thread keeps its processor until it has to wait for a device, and goes on to its next request without leaving it if
-//! it does not think. An interrupt goes before all threads that wait for a processor, and does not drive one from it.
+//! A thread keeps its processor until it has to wait for a device. A thread without think time continues with
+//! its next request on the same processor. An interrupt precedes all threads that wait for a processor, but
+//! preempts none.
 
 use super::caches::{self, Lies, Pass, Target};
 use super::hardware::{Device, Hardware, Way, block_of};
@@ -25,24 +26,24 @@ use bywash_model::work::{Mechanisms, Request, Workload};
 use bywash_model::{Architecture, Machine};
 use std::cell::Cell;
 
-/// How requests are served on a machine.
+/// Builder of the scripts that serve the requests of a workload on a machine.
 pub struct Serving<'a> {
     hardware: &'a Hardware,
     machine: &'a Machine,
     work: &'a Workload,
     architecture: Architecture,
     mechanisms: Mechanisms,
-    /// Whether the thread has a processor where the script is written now.
+    /// True if the thread has a processor at the current end of the script.
     has_processor: Cell<bool>,
 }
 
-/// Bytes of a request, and of a block, as a job carries them.
+/// Returns the operation that sets the size of a request, and of its blocks.
 fn size(bytes: f64) -> Op {
     Op::Size { bytes: bytes.round().clamp(1.0, f64::from(u32::MAX)) as u32, block: block_of(bytes) }
 }
 
 impl<'a> Serving<'a> {
-    /// `work` on `machine`, whose stations are `hardware`.
+    /// Returns the builder for `work` on `machine`, whose stations are `hardware`.
     pub fn new(
         hardware: &'a Hardware,
         machine: &'a Machine,
@@ -53,12 +54,13 @@ impl<'a> Serving<'a> {
         Serving { hardware, machine, work, architecture, mechanisms, has_processor: Cell::new(false) }
     }
 
-    /// Whether each thread reads or writes in order, and so stays at its disk and its interface.
+    /// Returns true if each thread accesses the disk sequentially and therefore always uses the same disk and
+    /// interface.
     pub fn is_in_order(&self) -> bool {
         self.work.disk_access().1
     }
 
-    /// What a thread does, for ever.
+    /// Returns the script of a thread, an endless loop of requests.
     pub fn thread(&self) -> Vec<Op> {
         let mut script = Writing::default();
         script.add(Op::Begin);
@@ -81,21 +83,21 @@ impl<'a> Serving<'a> {
         script.ops
     }
 
-    /// The thread has a processor from here on.
+    /// Gives the thread a processor, unless it has one.
     fn acquire(&self, script: &mut Writing) {
         if !self.has_processor.replace(true) {
             script.add(Op::Seize(self.hardware.processors));
         }
     }
 
-    /// The thread has none from here on, unless it spins.
+    /// Takes the processor from the thread, unless the thread spins.
     pub(super) fn release(&self, script: &mut Writing) {
         if !self.work.load.spin && self.has_processor.replace(false) {
             script.add(Op::Free(self.hardware.processors));
         }
     }
 
-    /// The devices, for which the thread waits without a processor.
+    /// Returns the devices, after taking the processor from the thread, which waits for them without one.
     fn away(&self, script: &mut Writing) -> &Hardware {
         self.release(script);
         self.hardware
@@ -147,7 +149,7 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// The first with this chance, else the second.
+    /// Adds both alternatives: `first` is executed with probability `chance`, otherwise `second`.
     fn either(
         &self,
         script: &mut Writing,
@@ -221,7 +223,7 @@ impl<'a> Serving<'a> {
         self.write(script, bytes, lies, false);
     }
 
-    /// An interface has the request's bytes from the network.
+    /// Adds the steps until an interface has received the request's bytes from the network.
     pub(super) fn take_from_wire(&self, script: &mut Writing) {
         let hardware = self.away(script);
         hardware.receive(script);
@@ -230,14 +232,15 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// What an interface has taken from the wire goes to the program.
+    /// Adds the steps that pass received bytes from the interface to the program. Returns the location of the
+    /// data.
     pub(super) fn received(&self, script: &mut Writing) -> Lies {
         let costs = &self.work.costs;
         self.away(script).move_data(script, Device::Interface, Way::IntoMemory);
         self.told(script);
         let mut lies = Lies::Memory;
         if !self.architecture.is_active() {
-            // The device wrote it: the checksum has it from memory, and then it is cached.
+            // A device wrote the data, so the checksum reads memory; afterwards the data is cached.
             let (pass, after) = self.checksum(lies);
             self.host(script, costs.tcp.0, pass);
             lies = after;
@@ -265,14 +268,15 @@ impl<'a> Serving<'a> {
             );
         }
         if log > 0.0 {
-            // The log is on the first disk.
+            // The log is on disk 0.
             script.add(Op::Pick { register: Register::Disk, count: 1 });
             script.add(size(log));
             self.write(script, log, Lies::Cache, true);
         }
     }
 
-    /// From a disk to the program; `charges` what the operating system does besides for a byte, once a request.
+    /// Adds a read from a disk into the program. `charges` adds the system's cost per byte, which a request
+    /// pays once. Returns the location of the data.
     pub(super) fn read(
         &self,
         script: &mut Writing,
@@ -299,7 +303,7 @@ impl<'a> Serving<'a> {
         self.copied(script, if charges { costs.system.0 } else { 0.0 }, Lies::Memory, target)
     }
 
-    /// From the program to a disk.
+    /// Adds a write from the program to a disk. `charges` has the same meaning as for [`Serving::read`].
     fn write(&self, script: &mut Writing, bytes: f64, lies: Lies, charges: bool) {
         if !self.mechanisms.transfer {
             let system = self.work.costs.system.0;
@@ -309,7 +313,7 @@ impl<'a> Serving<'a> {
         self.to_disk(script, bytes, self.is_in_order());
     }
 
-    /// What is in memory reaches the disk.
+    /// Adds the transfer of data from memory to the disk.
     pub(super) fn to_disk(&self, script: &mut Writing, bytes: f64, in_order: bool) {
         let costs = &self.work.costs;
         if self.architecture.is_active() {
@@ -322,14 +326,14 @@ impl<'a> Serving<'a> {
         self.told(script);
     }
 
-    /// The kernel copies between its cache of files and the program, if it does.
+    /// Adds the kernel's copy between its file cache and the program, if the architecture has this copy.
     pub(super) fn kernel_copy(&self, script: &mut Writing, from: Lies, target: Target) {
         if !self.mechanisms.transfer {
             self.copied(script, self.work.costs.system.0, from, target);
         }
     }
 
-    /// From the program to the network; `charges` as with [`Serving::read`].
+    /// Adds sending from the program to the network. `charges` has the same meaning as for [`Serving::read`].
     pub(super) fn send(&self, script: &mut Writing, lies: Lies, charges: bool) {
         let costs = &self.work.costs;
         let mut lies = lies;
@@ -349,7 +353,7 @@ impl<'a> Serving<'a> {
         hardware.send(script);
     }
 
-    /// From a disk to an interface, past memory.
+    /// Adds the transfer from a disk to an interface, without memory.
     fn disk_to_interface(&self, script: &mut Writing) {
         let costs = &self.work.costs;
         self.asked(script);
@@ -369,13 +373,13 @@ impl<'a> Serving<'a> {
         hardware.leave_disk(script);
     }
 
-    /// The program asks for I/O.
+    /// Adds the submission of I/O by the program.
     pub(super) fn asked(&self, script: &mut Writing) {
         let costs = &self.work.costs;
         self.cycles(script, if self.mechanisms.initiation { costs.doorbell.0 } else { costs.call.0 });
     }
 
-    /// The program notices that I/O is done.
+    /// Adds the detection of a completion by the program.
     fn told(&self, script: &mut Writing) {
         let costs = &self.work.costs;
         if self.mechanisms.notification {
@@ -393,7 +397,7 @@ impl<'a> Serving<'a> {
         self.cycles(script, costs.switch.0);
     }
 
-    /// So many cycles of a processor, whatever the size.
+    /// Adds a fixed number of processor cycles, independent of the request size.
     fn cycles(&self, script: &mut Writing, cycles: f64) {
         if cycles > 0.0 {
             self.processor(script, Draw::fixed(cycles * self.hardware.cycle));
@@ -406,7 +410,7 @@ impl<'a> Serving<'a> {
         script.add(Op::Delay(time));
     }
 
-    /// A copy in pieces, as part of so many cycles a byte.
+    /// Adds a copy in pieces, within `cycles` cycles per byte. Returns the location of the target.
     fn copied(&self, script: &mut Writing, cycles: f64, from: Lies, target: Target) -> Lies {
         let Some(memory) = self.memory() else {
             self.host(script, cycles, Pass::default());
@@ -417,7 +421,7 @@ impl<'a> Serving<'a> {
         lies
     }
 
-    /// What a checksum does to memory, and where the data is then.
+    /// Returns the memory accesses of a checksum, and the location of the data afterwards.
     fn checksum(&self, lies: Lies) -> (Pass, Lies) {
         match self.memory() {
             Some(memory) if !self.machine.interfaces.checksums => {
@@ -431,12 +435,13 @@ impl<'a> Serving<'a> {
         self.machine.memory.as_ref()
     }
 
-    /// Bytes that are copied at a time.
+    /// Returns the number of bytes that are copied at a time.
     fn piece(&self) -> f64 {
         self.work.costs.piece.0.min(self.work.request_bytes())
     }
 
-    /// So many cycles of a processor for each byte of the request, a pass over memory among them.
+    /// Adds `cycles` processor cycles per byte of the request, which include the time of `pass` over an idle
+    /// memory.
     fn host(&self, script: &mut Writing, cycles: f64, pass: Pass) {
         let bytes = self.work.request_bytes();
         let waiting = self.hardware.pass_time(pass, bytes) / bytes;

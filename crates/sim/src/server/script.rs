@@ -1,36 +1,36 @@
-//! Scripts as they are written: operations, and places to go on at that are known later.
+//! Builder of scripts: operations, and jumps whose targets are set later.
 
 use crate::engine::Op;
 
-/// A script that is being written.
+/// Script under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Writing {
-    /// What there is.
+    /// Operations so far.
     pub ops: Vec<Op>,
 }
 
-/// A jump that does not yet know where to.
+/// Jump whose target is not set yet.
 #[must_use]
 pub struct Ahead(usize);
 
 impl Writing {
-    /// One more.
+    /// Appends an operation.
     pub fn add(&mut self, op: Op) {
         self.ops.push(op);
     }
 
-    /// The number of the next operation.
+    /// Returns the number of the next operation.
     pub fn here(&self) -> u32 {
         self.ops.len() as u32
     }
 
-    /// A jump to where [`Writing::land`] will say.
+    /// Appends a jump, whose target [`Writing::land`] sets later.
     pub fn jump(&mut self, op: Op) -> Ahead {
         self.ops.push(op);
         Ahead(self.ops.len() - 1)
     }
 
-    /// `jump` goes on here.
+    /// Sets the target of `jump` to the next operation.
     pub fn land(&mut self, jump: Ahead) {
         let here = self.here();
         if let Some(to) = self.ops[jump.0].target() {

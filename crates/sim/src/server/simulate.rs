@@ -1,4 +1,4 @@
-//! Runs a description, and says what came of it.
+//! Simulates a description and reports the result.
 
 use super::hardware::{Hardware, whole};
 use super::request::Serving;
@@ -8,50 +8,50 @@ use crate::engine::{
 use bywash_model::{Architecture, Description};
 use serde::Serialize;
 
-/// How long a simulation goes on, and which one of all it is.
+/// Seed and length of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The same seed gives the same run.
+    /// Seed of the random numbers. The same seed gives the same run.
     pub seed: u64,
-    /// When it ends.
+    /// End of the simulation.
     pub stop: Stop,
 }
 
-/// When a simulation ends.
+/// End of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stop {
-    /// When so many requests have been served, behind a warm-up of a tenth of that and 100 for each thread at least: so
-    /// many until those that wait longest have found their place.
+    /// Ends after this number of requests. The warm-up before them has a tenth as many requests, but at least
+    /// 100 per thread, which lets the longest queues reach their steady state.
     Requests(u64),
-    /// When so many simulated seconds have passed, behind a warm-up of a tenth of that.
+    /// Ends after this number of simulated seconds. The warm-up before them takes a tenth of that.
     Seconds(f64),
 }
 
 impl Default for Options {
-    /// 100,000 requests: a second or so.
+    /// Returns seed 1 and 100,000 requests, which take about a second to simulate.
     fn default() -> Options {
         Options { seed: 1, stop: Stop::Requests(100_000) }
     }
 }
 
-/// Why a description cannot be simulated.
+/// Error for a description that cannot be simulated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// More jobs than there can be events.
+    /// More threads than the queue of events supports.
     #[error("{0} threads are too many to simulate; at most {THREADS_MAX}")]
     TooManyThreads(f64),
-    /// A size that a job cannot carry.
+    /// A request size that a job's registers cannot hold, in bytes.
     #[error("requests of {0} bytes are too large to simulate; at most {BYTES_MAX}")]
     TooLarge(f64),
-    /// Too many stations.
+    /// Too many devices of one kind.
     #[error("{what}: {count} are too many to simulate; at most {DEVICES_MAX}")]
     TooManyDevices {
-        /// Of what.
+        /// Kind of the devices.
         what: &'static str,
-        /// How many.
+        /// Number of devices in the description.
         count: f64,
     },
-    /// It never would begin.
+    /// A simulation of 0 requests or 0 seconds, or a replay of an empty trace.
     #[error("a simulation of no requests, or of no time, says nothing")]
     Nothing,
 }
@@ -59,96 +59,98 @@ pub enum Error {
 const THREADS_MAX: u32 = 1_000_000;
 const BYTES_MAX: u32 = 1 << 31;
 const DEVICES_MAX: u32 = 4096;
-/// Of all requests or of the time, the share before anything is measured.
+/// Length of the warm-up, as a share of the measured requests or of the measured time.
 const WARM_UP: f64 = 0.1;
-/// And requests for each thread.
+/// Least number of warm-up requests per thread.
 const WARM_UP_EACH: f64 = 100.0;
 
-/// What came of a simulation; all but `is_whole` and `events` is of the time behind the warm-up.
+/// Result of a simulation. All values except `is_whole` and `events` are measured after the warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// How its I/O was built.
+    /// I/O architecture that was simulated.
     pub architecture: Architecture,
-    /// Which run.
+    /// Seed of the run.
     pub seed: u64,
-    /// Requests served.
+    /// Number of requests served.
     pub requests: u64,
-    /// Simulated seconds.
+    /// Measured time, in simulated seconds.
     pub seconds: f64,
-    /// Bytes a second, with 95 % confidence.
+    /// Throughput in bytes per second, with 95 % confidence.
     pub throughput: Interval,
-    /// Requests a second, with 95 % confidence.
+    /// Throughput in requests per second, with 95 % confidence.
     pub rate: Interval,
-    /// Seconds from a request to its answer.
+    /// Response times, in seconds.
     pub latency: Latency,
-    /// How busy everything was, in the order of the machine.
+    /// Utilisation of all resources, in the order in which the machine's stations are created.
     pub resources: Vec<ResourceUse>,
-    /// What worked most of its time.
+    /// Name of the resource that worked the largest share of the time.
     pub binding: String,
-    /// Seconds of a processor that a request took, waiting for memory among them.
+    /// Processor seconds per request, including the time that processors waited for memory.
     pub processor_seconds: f64,
-    /// Events, those of the warm-up too.
+    /// Number of events, including those of the warm-up.
     pub events: u64,
-    /// Whether it came to its end; what was stopped says less.
+    /// True if the simulation reached its end. A stopped simulation has wider errors.
     pub is_whole: bool,
 }
 
-/// How response times are distributed, in seconds; shares are known to 1.6 %.
+/// Distribution of response times, in seconds. Quantiles have an error of at most 1.6 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// The mean, with 95 % confidence.
+    /// Mean, with 95 % confidence.
     pub mean: Interval,
-    /// Half are shorter.
+    /// Median.
     pub p50: f64,
-    /// Nine of ten are shorter.
+    /// Quantile of 90 %.
     pub p90: f64,
-    /// 99 of 100 are shorter.
+    /// Quantile of 99 %.
     pub p99: f64,
-    /// 999 of 1000 are shorter.
+    /// Quantile of 99.9 %.
     pub p999: f64,
-    /// The longest.
+    /// Longest response time, with the error of a quantile.
     pub max: f64,
 }
 
-/// How busy one kind of station was.
+/// Utilisation of one kind of station.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResourceUse {
-    /// Its name.
+    /// Name of the resource.
     pub name: String,
-    /// How many there are.
+    /// Number of servers over all stations of this kind.
     pub count: u32,
-    /// The share of the time that one was taken, on the average over all.
+    /// Mean share of the time that a server was occupied, 0 to 1.
     pub utilisation: f64,
-    /// The share of the time that one worked: less, if it was kept while something else was waited for.
+    /// Mean share of the time that a server worked, 0 to 1. It is below `utilisation` if jobs kept a server
+    /// while they waited for something else.
     pub working: f64,
-    /// The same of the one that worked most.
+    /// Share of the time that the busiest station worked, 0 to 1.
     pub busiest: f64,
-    /// Jobs that waited, over all.
+    /// Mean number of waiting jobs, summed over all stations of this kind.
     pub waiting: f64,
 }
 
-/// A net, and which of its stations are what.
+/// Net of a description, and the meaning of its stations.
 pub(super) struct Prepared {
     net: Net,
     rows: Vec<(&'static str, Station, u32)>,
 }
 
 impl Prepared {
-    /// Of `net`, of whose stations some are in `rows`; the processors are the first.
+    /// Combines `net` with the rows of stations to report. Station 0 of the net must be the processors.
     pub(super) fn new(net: Net, rows: Vec<(&'static str, Station, u32)>) -> Prepared {
         Prepared { net, rows }
     }
 
-    /// The net.
+    /// Returns the net.
     pub(super) fn net(&self) -> &Net {
         &self.net
     }
 }
 
-/// Whether `description` is small enough to be simulated.
+/// Checks that `description` is small enough to be simulated.
 ///
 /// # Errors
-/// What is too large.
+/// [`Error::TooManyThreads`], [`Error::TooLarge`] or [`Error::TooManyDevices`] if the threads, the request
+/// size, or the number of disks or interfaces exceeds its limit.
 pub fn within_limits(description: &Description) -> Result<(), Error> {
     let (machine, work) = (&description.machine, &description.workload());
     if work.load.threads > f64::from(THREADS_MAX) {
@@ -165,10 +167,10 @@ pub fn within_limits(description: &Description) -> Result<(), Error> {
     Ok(())
 }
 
-/// The net of `description`, built as `architecture`.
+/// Builds the net of `description` under `architecture`.
 ///
 /// # Errors
-/// What is too large to simulate.
+/// Same as [`within_limits`].
 fn prepare(description: &Description, architecture: Architecture) -> Result<Prepared, Error> {
     within_limits(description)?;
     let (machine, work) = (&description.machine, &description.workload());
@@ -187,11 +189,11 @@ fn prepare(description: &Description, architecture: Architecture) -> Result<Prep
     Ok(Prepared { rows: hardware.rows, net })
 }
 
-/// Runs `description`, built as `architecture`; `watch` hears now and then which share is done and answers whether to go
-/// on.
+/// Simulates `description` under `architecture`. Calls `watch` from time to time with the share that is done,
+/// 0 to 1, and stops if `watch` returns false.
 ///
 /// # Errors
-/// What is too large to simulate.
+/// [`Error::Nothing`] if `options.stop` is not positive and finite; otherwise same as [`within_limits`].
 pub fn simulate(
     description: &Description,
     architecture: Architecture,
@@ -204,10 +206,10 @@ pub fn simulate(
     Ok(report(&prepared, &outcome, architecture, options.seed))
 }
 
-/// As [`simulate`], with who had what when: the first `spans` of it.
+/// Like [`simulate`], but also records the first `spans` spans of occupied servers.
 ///
 /// # Errors
-/// What is too large to simulate.
+/// Same as [`simulate`].
 pub fn simulate_timeline(
     description: &Description,
     architecture: Architecture,
@@ -244,7 +246,7 @@ pub(super) fn report(
     let resources: Vec<ResourceUse> =
         prepared.rows.iter().map(|row| in_row(row, &outcome.stations)).collect();
     let gap = outcome.gaps.mean_interval();
-    // The rate is one over the mean gap, and as uncertain in proportion.
+    // The rate is the reciprocal of the mean gap, so both have the same relative error.
     let uncertain = gap.half_width / gap.mean.max(f64::MIN_POSITIVE);
     let around = |mean: f64| Interval { mean, half_width: mean * uncertain };
     let busiest = resources.iter().max_by(|one, other| one.working.total_cmp(&other.working));
@@ -320,7 +322,7 @@ mod tests {
         ]
     }
 
-    /// With everything that a machine can have.
+    /// Returns a machine with every part that a description can have.
     fn detailed(shape: Shape, is_flash: bool) -> Machine {
         let mut machine = Machine::of_2003();
         machine.processors.count = 2.0;
@@ -340,7 +342,7 @@ mod tests {
             packet: Size(256.0),
             overhead: Size(24.0),
             arbitration: Time(10e-9),
-            // A machine with flash is a newer one.
+            // A machine with flash is a newer one, whose bridge holds several blocks.
             pending: if is_flash { 8.0 } else { 1.0 },
             ..Interconnect::ideal(Rate(1e9))
         };
@@ -391,14 +393,15 @@ mod tests {
 
     #[test]
     fn one_thread_takes_what_the_model_says() {
-        // Alone, nothing waits: only the wire's and the links' own times are in the simulation as in the model.
+        // A single thread never waits. The simulation adds no times to those of the model.
         for architecture in Architecture::ALL {
             for request in [requests()[0], requests()[2]] {
                 let mut description = Description::of(Machine::of_2003(), Workload::of(request));
                 description.load.threads = 1.0;
                 let wanted = closed(&description.machine, &description.workload(), architecture).response;
                 let found = run(&description, architecture, 20_000).latency.mean;
-                // Direct transfers have a link each; the model charges the interconnect for both ends.
+                // The tolerance covers direct transfers: there each device has its own link, and the model
+                // charges the interconnect for both ends.
                 assert!(
                     (found.mean / wanted - 1.0).abs() < 0.04,
                     "{architecture:?} {request:?}: {found:?} {wanted}"
