@@ -1,18 +1,19 @@
-//! What blkparse prints when nobody asks it for anything else (blkparse(1), "DEFAULT OUTPUT").
+//! Importer of blkparse's default output (blkparse(1), "DEFAULT OUTPUT").
 //!
 //! ```text
 //!   8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]
 //!   device cpu      sequence  time      pid  action, RWBS, sector + sectors, command
 //! ```
 //!
-//! A request passes several events; it is taken where it is queued (Q), which is what programs and file systems asked for,
-//! before anything was merged, split or put in order. Where a recording has no such event, it is taken where it is issued
-//! to the driver (D). The file is the device; its offset counts from the device's beginning.
+//! A request causes several events. The importer takes the event at which the request is queued (Q), because
+//! this shows what programs and file systems requested, before requests were merged, split or sorted. If a
+//! recording has no such event, the importer takes the event at which a request is issued to the driver (D).
+//! The device is the file of the calls; offsets count from the device's beginning.
 
 use super::imported::{Form, Imported, Recorder, nanoseconds};
 use super::{Error, Kind};
 
-/// Bytes, whatever the device's own sectors are.
+/// Size of a sector in blkparse's output, in bytes, independent of the device's own sectors.
 const SECTOR: u64 = 512;
 
 const OTHER_EVENTS: &str =
@@ -21,12 +22,12 @@ const OTHER_LINES: &str = "lines that are no events, as blkparse's summary";
 const DISCARDS: &str = "discards";
 const NO_DATA: &str = "requests that are neither reads nor writes nor flushes, as commands for the drive";
 
-/// Whether a line is one of blkparse's.
+/// Returns true if blkparse printed the line.
 pub fn is_line(line: &str) -> bool {
     Event::parse(line).is_some()
 }
 
-/// All requests of what blkparse printed.
+/// Imports all requests of blkparse's output.
 pub fn import(text: &str) -> Result<Imported, Error> {
     let queued = text.lines().filter_map(Event::parse).any(|event| event.action == "Q");
     let taken = if queued { "Q" } else { "D" };
@@ -42,7 +43,8 @@ pub fn import(text: &str) -> Result<Imported, Error> {
     Ok(recorder.finish(Form::Blkparse))
 }
 
-/// One request: a flush before it, its data, and, if these are to be durable by themselves (FUA), a flush of them.
+/// Records the calls of one request: a flush before its data, its data, and a flush after a write that must
+/// be durable by itself (FUA).
 fn request(recorder: &mut Recorder, event: &Event, line: usize) -> Result<(), Error> {
     let Event { at, process, device, .. } = *event;
     let Some(asked) = Asked::of(event.rwbs) else {
@@ -67,14 +69,14 @@ fn request(recorder: &mut Recorder, event: &Event, line: usize) -> Result<(), Er
     Ok(())
 }
 
-/// One line.
+/// One line of blkparse's output.
 struct Event<'a> {
     device: &'a str,
     at: u64,
     process: u32,
     action: &'a str,
     rwbs: &'a str,
-    /// Offset and length in bytes.
+    /// Range of the request: offset and length in bytes.
     range: Option<(u64, u64)>,
 }
 
@@ -94,14 +96,15 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Major and minor number: `8,0`.
+/// Returns true for major and minor number of a device, as `8,0`.
 fn is_device(word: &str) -> bool {
     word.split_once(',').is_some_and(|(major, minor)| {
         [major, minor].iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
     })
 }
 
-/// `sector + sectors`, if there are any.
+/// Parses `sector + sectors` into offset and length in bytes. Returns `None` if the range is missing, empty
+/// or too large.
 fn range<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<(u64, u64)> {
     let sector: u64 = words.next()?.parse().ok()?;
     words.next().filter(|word| *word == "+")?;
@@ -111,7 +114,8 @@ fn range<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<(u64, u64)> {
     (length > 0).then_some((offset, length))
 }
 
-/// What RWBS says: `F` in front is a flush, then what is done, behind it `F` is FUA; `S`, `M`, `A` and `B` tell what for.
+/// Decoded RWBS column. A leading `F` is a flush, the next letter is the operation, and an `F` after it is
+/// FUA. `S`, `M`, `A` and `B` are attributes of the request.
 struct Asked {
     flushes: bool,
     data: Data,
@@ -137,12 +141,12 @@ impl Asked {
             Some(b'W') => Data::Write,
             Some(b'D') => Data::Discard,
             Some(b'N') => Data::None,
-            // FF, or a lone F: the request is the flush.
+            // In FF, or a single F, the request is only the flush.
             Some(b'F') | None if flushes => Data::None,
             _ => return None,
         };
         let is_durable = matches!(data, Data::Write) && rest.contains('F');
-        // A barrier, as kernels before 2.6.37 had them, was a write between two flushes.
+        // A barrier, in kernels before 2.6.37, was a write between two flushes.
         let is_barrier = rest.contains('B');
         flushes |= is_barrier;
         Some(Asked { flushes, data, is_durable: is_durable || is_barrier })
@@ -154,7 +158,7 @@ mod tests {
     use super::super::Trace;
     use super::*;
 
-    /// Printed by blkparse 1.2.0 from events of every sort that were made up for it.
+    /// Output of blkparse 1.2.0 for synthetic events of every kind.
     const PRINTED: &str = include_str!("recordings/blkparse.txt");
 
     fn calls(imported: &Imported) -> Vec<(Kind, u32, u64, u64)> {

@@ -1,4 +1,4 @@
-//! The trace's own form: CSV (RFC 4180) with a header, a line a call.
+//! File format of a trace: CSV (RFC 4180) with a header, and one line per call.
 //!
 //! ```text
 //! time,process,call,file,offset,length
@@ -7,26 +7,27 @@
 //! 0.0005,4712,send,TCP:[10.0.0.1:80->10.0.0.2:4242],0,1448
 //! ```
 //!
-//! Lines may come in any order, from any beginning: a piece that was cut out of a trace is a trace.
+//! Lines may be in any order, and times may start at any value: a part cut out of a trace is a trace.
 
 use super::{Call, Error, Kind, Trace};
 use csv::{ErrorKind, QuoteStyle, ReaderBuilder, StringRecord, WriterBuilder};
 use std::collections::HashMap;
 
-/// The first line.
+/// First line of a trace.
 pub const HEADER: &str = "time,process,call,file,offset,length";
 
-/// Whether the text means to be a trace.
+/// Returns true if the text begins like a trace, even if the header has a mistake after its first column.
 pub fn is_header(text: &str) -> bool {
     let first = text.trim_start_matches('\u{feff}').lines().find(|line| !line.trim().is_empty());
     first.is_some_and(|line| line.replace(['"', ' '], "").to_lowercase().starts_with("time,"))
 }
 
 impl Trace {
-    /// Reads a trace in its own form.
+    /// Parses a trace in the CSV format.
     ///
     /// # Errors
-    /// The first line that is wrong, what is wrong with it, and what to do.
+    /// [`Error::Line`] for the first invalid line; [`Error::TooManyFiles`] if an index of 32 bits is too
+    /// small for the files.
     pub fn read(text: &str) -> Result<Trace, Error> {
         let text = text.trim_start_matches('\u{feff}');
         let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
@@ -71,10 +72,10 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Writes a trace in its own form.
+    /// Writes the trace in the CSV format.
     pub fn write(&self) -> String {
         let mut writer = WriterBuilder::new().quote_style(QuoteStyle::Necessary).from_writer(Vec::new());
-        // Memory takes whatever is written: there is nothing that could fail.
+        // Writing to memory cannot fail, so the results carry no information.
         let _ = writer.write_record(HEADER.split(','));
         for Call { at, process, kind, file, offset, length } in &self.calls {
             let name = self.files.get(*file as usize).map_or("", String::as_str);
@@ -86,7 +87,7 @@ impl Trace {
     }
 }
 
-/// A line's call, whose file has no index yet, and its name.
+/// Parses a line into its call, whose file index is not set yet, and the name of its file.
 fn call(record: &StringRecord) -> Result<(Call, &str), String> {
     let columns: Vec<&str> = record.iter().collect();
     let [at, process, kind, file, offset, length] = columns[..] else {

@@ -1,21 +1,21 @@
-//! Which of the forms a text is, and what became of it.
+//! Detection of a text's form, and the result of its import.
 
 use super::{Call, Error, Kind, Trace, blkparse, format, strace};
 use std::collections::HashMap;
 
-/// What a text was.
+/// Form of an imported text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A trace already.
+    /// A trace in the CSV format.
     Own,
-    /// What strace prints.
+    /// Output of strace.
     Strace,
-    /// What blkparse prints.
+    /// Output of blkparse.
     Blkparse,
 }
 
 impl Form {
-    /// In words.
+    /// Name of the form in words.
     pub fn name(self) -> &'static str {
         match self {
             Form::Own => "a trace",
@@ -25,41 +25,43 @@ impl Form {
     }
 }
 
-/// A text as a trace.
+/// Result of an import.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
-    /// What it was.
+    /// Form of the text.
     pub form: Form,
-    /// What it says.
+    /// The trace.
     pub trace: Trace,
-    /// What it says and the trace does not have, most first.
+    /// Contents of the text that the trace omits, most frequent first.
     pub left_out: Vec<Left>,
-    /// What the trace has and the text does not say, most first.
+    /// Assumptions of the trace that the text does not state, most frequent first.
     pub assumed: Vec<Left>,
 }
 
-/// Calls or lines that were treated alike.
+/// Group of calls or lines that were treated alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Which, and why.
+    /// Description of the group, with the reason.
     pub what: String,
-    /// How many.
+    /// Number of calls or lines.
     pub count: u64,
-    /// The line of the first, counted from 1.
+    /// Number of the first line of the group, from 1.
     pub line: usize,
 }
 
 impl Trace {
-    /// Reads a trace, what strace prints, or what blkparse prints.
+    /// Imports a trace, output of strace, or output of blkparse.
     ///
     /// # Errors
-    /// That it is none of them; what is wrong with a line of a trace; strace without times.
+    /// [`Error::Unknown`] if the text has none of these forms; [`Error::Line`] for an invalid line of a
+    /// trace; [`Error::NoTimes`] for output of strace without times; [`Error::TooManyFiles`] if an index of
+    /// 32 bits is too small for the files.
     pub fn of(text: &str) -> Result<Imported, Error> {
         if format::is_header(text) {
             let trace = Trace::read(text)?;
             return Ok(Imported { form: Form::Own, trace, left_out: Vec::new(), assumed: Vec::new() });
         }
-        // Programs print into the recording of their calls; so the first line proves nothing.
+        // The traced program's own output may be among the lines, so the first line alone does not decide.
         let count = |is: fn(&str) -> bool| text.lines().take(LOOKED_AT).filter(|line| is(line)).count();
         let (calls, requests) = (count(strace::is_line), count(blkparse::is_line));
         if calls == 0 && requests == 0 {
@@ -73,14 +75,15 @@ impl Trace {
 }
 
 impl Trace {
-    /// Gives files the numbers of their first calls' order, so that a trace that is written is read as the same.
+    /// Renumbers the files in the order of their first calls, so that writing and reading a trace preserves
+    /// it. Drops files without calls.
     pub(super) fn number_files(&mut self) {
         let mut old: Vec<Option<String>> = std::mem::take(&mut self.files).into_iter().map(Some).collect();
         let mut numbers = vec![0; old.len()];
         for call in &mut self.calls {
             let file = call.file as usize;
             if let Some(name) = old[file].take() {
-                // No more than there were.
+                // The new number is at most the old list's length, which fits `u32`.
                 numbers[file] = self.files.len() as u32;
                 self.files.push(name);
             }
@@ -89,10 +92,10 @@ impl Trace {
     }
 }
 
-/// Lines that tell what a text is.
+/// Number of lines that are examined to detect the form.
 const LOOKED_AT: usize = 10_000;
 
-/// Calls as an importer finds them.
+/// Collector of the calls that an importer finds.
 #[derive(Default)]
 pub(super) struct Recorder {
     indices: HashMap<String, u32>,
@@ -101,14 +104,14 @@ pub(super) struct Recorder {
     assumed: Tally,
 }
 
-/// A call with its time in nanoseconds, which no arithmetic rounds.
+/// A call with its exact time in nanoseconds.
 struct Found {
     at: u64,
     call: Call,
 }
 
 impl Recorder {
-    /// Takes a call; `at` in nanoseconds since whenever.
+    /// Adds a call. `at` is in nanoseconds since any fixed moment.
     pub fn call(
         &mut self,
         at: u64,
@@ -126,17 +129,17 @@ impl Recorder {
         Ok(())
     }
 
-    /// Counts what is left out.
+    /// Counts a call or line that the trace omits.
     pub fn leave(&mut self, what: &str, line: usize) {
         self.left_out.add(what, line);
     }
 
-    /// Counts what is supposed.
+    /// Counts an assumption.
     pub fn assume(&mut self, what: &str, line: usize) {
         self.assumed.add(what, line);
     }
 
-    /// The trace.
+    /// Sorts the calls and returns the result of the import.
     pub fn finish(mut self, form: Form) -> Imported {
         self.calls.sort_by_key(|found| found.at);
         let first = self.calls.first().map_or(0, |found| found.at);
@@ -150,7 +153,7 @@ impl Recorder {
         Imported { form, trace, left_out: self.left_out.most_first(), assumed: self.assumed.most_first() }
     }
 
-    /// Renames a process in all that was taken so far.
+    /// Replaces the number of a process in all calls added so far.
     pub fn rename_process(&mut self, from: u32, to: u32) {
         for found in self.calls.iter_mut().filter(|found| found.call.process == from) {
             found.call.process = to;
@@ -179,7 +182,7 @@ impl Tally {
     }
 }
 
-/// Nanoseconds of decimal seconds, `12` or `12.345678`; digits behind the ninth are dropped.
+/// Parses decimal seconds, `12` or `12.345678`, into nanoseconds. Digits after the ninth decimal are dropped.
 pub(super) fn nanoseconds(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! Recorded calls: what programs asked for, when, of which file.
+//! Traces: recorded I/O calls of programs, with time, process, file and range.
 //!
 //! ```
 //! use bywash_sim::trace::{Form, Kind, Trace};
@@ -17,12 +17,12 @@
 //! # Ok::<(), bywash_sim::trace::Error>(())
 //! ```
 //!
-//! - `format`: the trace's own form, CSV
-//! - `strace`, `blkparse`: what those print, as a trace
-//! - `imported`: which of them a text is, and what became of it
+//! - `format`: the file format of a trace, CSV
+//! - `strace`, `blkparse`: importers of the output of these programs
+//! - `imported`: detection of a text's form, and the result of an import
 //!
-//! Invariant: what a text says and a trace does not have is counted, with the first line where it was so. Nothing that an
-//! importer meets is passed over in silence, and nothing is a reason to panic: texts come from anywhere.
+//! Invariant: everything in a text that the trace omits is counted, with its first line. An importer skips
+//! nothing silently, and never panics, because texts come from untrusted sources.
 
 mod blkparse;
 mod format;
@@ -33,26 +33,26 @@ mod strace;
 
 pub use imported::{Form, Imported, Left};
 
-/// What a program asked for.
+/// Kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes of a file.
+    /// Read from a file.
     Read,
-    /// To change bytes of a file.
+    /// Write to a file.
     Write,
-    /// That what was written to a file is durable.
+    /// Synchronisation of a file: makes its writes durable.
     Sync,
-    /// Bytes from the network.
+    /// Receive from the network.
     Receive,
-    /// To send bytes to the network.
+    /// Send to the network.
     Send,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 5] = [Kind::Read, Kind::Write, Kind::Sync, Kind::Receive, Kind::Send];
 
-    /// What it is called in a trace.
+    /// Name of the kind in a trace.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Read => "read",
@@ -64,54 +64,54 @@ impl Kind {
     }
 }
 
-/// One call.
+/// One recorded call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// Seconds since the first one.
+    /// Time of the call, in seconds since the first call of the trace.
     pub at: f64,
-    /// Whose: a thread's number, as the recording has it; 0 where it does not say.
+    /// Number of the thread that made the call, as recorded; 0 if the recording does not name it.
     pub process: u32,
-    /// Which.
+    /// Kind of the call.
     pub kind: Kind,
-    /// Which file: an index into [`Trace::files`].
+    /// File of the call, as an index into [`Trace::files`].
     pub file: u32,
-    /// Where in it, in bytes; 0 in the network.
+    /// Offset in the file, in bytes; 0 for the network.
     pub offset: u64,
-    /// How many bytes, at least 1; for a sync: of which range, 0 the whole file.
+    /// Number of bytes, at least 1. For a sync, length of the range, where 0 is the whole file.
     pub length: u64,
 }
 
-/// Calls in the order of their time.
+/// Recorded calls, in the order of their time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
-    /// Names of files, of which calls have the index; in the order of their first calls.
+    /// Names of the files, in the order of their first calls. Calls refer to them by index.
     pub files: Vec<String>,
-    /// The calls.
+    /// Calls, in the order of their time.
     pub calls: Vec<Call>,
 }
 
-/// Why a text is no trace.
+/// Error for a text that is not a trace and cannot be imported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// None of the three.
+    /// The text is neither a trace, nor output of strace, nor output of blkparse.
     #[error(
         "this is neither a trace (its first line would be '{}') nor what strace or blkparse prints; record with \
          `strace -f -ttt -y -o FILE PROGRAM`, or with `blktrace -d DEVICE -o - | blkparse -i -`",
         format::HEADER
     )]
     Unknown,
-    /// A line of a trace in its own form.
+    /// A line of a trace is invalid.
     #[error("line {line}: {reason}")]
     Line {
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: u64,
-        /// What is wrong, and what to do.
+        /// Description of the fault, and how to correct it.
         reason: String,
     },
-    /// What strace printed says nothing about when.
+    /// The output of strace has no times.
     #[error("no line has a time; record with `strace -f -ttt -y`")]
     NoTimes,
-    /// More names than an index can tell.
+    /// More files than a 32-bit index supports.
     #[error("more than {} files; cut the recording into parts", u32::MAX)]
     TooManyFiles,
 }

@@ -1,4 +1,5 @@
-//! Recordings with errors in them, at random: whatever they say, a trace comes out that keeps its promises, or an error.
+//! Property tests with randomly damaged recordings: an importer returns an error or a trace that keeps its
+//! invariants.
 
 use super::{Kind, Trace};
 use proptest::collection::vec;
@@ -13,7 +14,7 @@ const RECORDINGS: [&str; 6] = [
     "time,process,call,file,offset,length\n0,1,read,\"a,\"\"b\",0,4096\n0.5,1,sync,c,0,0\n1.5,2,send,d,0,9\n",
 ];
 
-/// What lines of recordings are made of, and what overflows.
+/// Tokens of recordings, and numbers that overflow.
 const PIECES: [&str; 22] = [
     "\"",
     "\\",
@@ -41,11 +42,11 @@ const PIECES: [&str; 22] = [
 
 #[derive(Clone, Debug)]
 enum Change {
-    /// Bytes are gone.
+    /// Removes bytes.
     Cut(usize, usize),
-    /// A piece comes in.
+    /// Inserts a token.
     Insert(usize, usize),
-    /// A line comes in another time, elsewhere.
+    /// Repeats a line at another position.
     Repeat(usize, usize),
 }
 
@@ -89,7 +90,7 @@ fn changed(text: &str, changes: &[Change]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What [`Trace`] promises.
+/// Checks the invariants of [`Trace`].
 fn hold(trace: &Trace) -> Result<(), TestCaseError> {
     prop_assert!(trace.calls.first().is_none_or(|first| first.at == 0.0));
     prop_assert!(trace.calls.is_sorted_by(|one, other| one.at <= other.at));

@@ -1,4 +1,4 @@
-//! What each call does: to descriptors, and to the trace.
+//! Effect of each call on descriptors and on the trace.
 
 use super::descriptors::{Descriptor, Id, Opened, Sort, sort_of_name};
 use super::line::{Outcome, Syscall, annotation, number, unquoted};
@@ -21,43 +21,44 @@ const FROM_THE_BEGINNING: &str =
     "files whose opening is not in the recording, and which are taken to have been at their beginning";
 const END_UNKNOWN: &str = "writes that append to a file whose end the recording does not show, and is taken to be where its calls end";
 
-/// Where in a file.
+/// Position of a call in a file.
 #[derive(Clone, Copy)]
 enum Place {
-    /// Where the last call ended.
+    /// At the file's position, where the last call ended.
     Here,
-    /// There.
+    /// At this offset, in bytes.
     At(u64),
 }
 
 impl Place {
-    /// `NULL`, `8192`, `[8192]` or `[8192] => [12288]`; -1 is where the last call ended.
+    /// Parses `NULL`, `8192`, `[8192]` or `[8192] => [12288]`. Without a number, and for -1, the result is
+    /// `Here`.
     fn parse(argument: &str) -> Place {
         number(argument.trim_start_matches('[')).map_or(Place::Here, Place::At)
     }
 }
 
-/// Which way bytes go.
+/// Direction of the data of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// To the program.
+    /// Into the program.
     In,
-    /// From it.
+    /// Out of the program.
     Out,
 }
 
-/// Whether a call makes a process or a thread.
+/// Returns true if the call creates a process or a thread.
 pub fn makes_a_child(text: &str) -> bool {
     matches!(text.split('(').next(), Some("fork" | "vfork" | "clone" | "clone2" | "clone3"))
 }
 
-/// Whether what it makes has its descriptors in common with it.
+/// Returns true if the child that the call creates shares its creator's descriptors.
 pub fn shares_descriptors(text: &str) -> bool {
     text.contains("CLONE_FILES")
 }
 
 impl Importer {
-    /// A whole call.
+    /// Applies a complete call.
     pub fn call(&mut self, moment: Moment, call: &Syscall) -> Result<(), Error> {
         if self.data(moment, call)? {
             return Ok(());
@@ -77,7 +78,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Calls that move bytes or make them durable; whether it is one of them.
+    /// Records a call that moves bytes or makes them durable. Returns false for any other call.
     fn data(&mut self, moment: Moment, call: &Syscall) -> Result<bool, Error> {
         let place = match call.name {
             "pread" | "pread64" | "preadv" | "preadv2" | "pwrite" | "pwrite64" | "pwritev" | "pwritev2" => {
@@ -129,7 +130,7 @@ impl Importer {
         Ok(true)
     }
 
-    /// `length` bytes from or to a descriptor.
+    /// Records that `length` bytes moved from or to a descriptor.
     fn moved(
         &mut self,
         moment: Moment,
@@ -170,7 +171,7 @@ impl Importer {
         let name = opened.name.clone();
         let is_durable = way == Way::Out && (opened.is_durable || is_durable_write(call));
         let (end, is_end_known) = self.ends.get(&name).copied().unwrap_or((0, false));
-        // pwrite, too, appends to a file that was opened so (pwrite(2), "BUGS").
+        // On a file opened with O_APPEND, pwrite appends too (pwrite(2), "BUGS").
         let offset = if way == Way::Out && opened.appends {
             if !is_end_known {
                 self.recorder.assume(END_UNKNOWN, moment.line);
@@ -234,7 +235,7 @@ impl Importer {
         Ok(())
     }
 
-    /// What a descriptor leads to; if nobody knows, that is counted.
+    /// Returns the open file of a descriptor. Counts the call as omitted if the file is unknown.
     fn found(&mut self, moment: Moment, descriptor: &Descriptor, is_socket: bool) -> Option<Id> {
         if let Some(id) = self.descriptors.find(moment.process, descriptor) {
             return Some(id);
@@ -246,7 +247,7 @@ impl Importer {
         None
     }
 
-    /// What a call that moves nothing does to descriptors, positions, folders and processes.
+    /// Updates descriptors, positions, working directories and processes for a call that moves no data.
     fn keep_account(&mut self, process: u32, call: &Syscall, value: u64, said: Option<&str>) {
         let small = u32::try_from(value);
         let descriptor = Descriptor::parse(call.argument(0));
@@ -324,7 +325,7 @@ impl Importer {
                 };
                 self.descriptors.resolve(process, base, name)
             }
-            // A name that could not be read from the program's memory cannot have been opened.
+            // An open whose name strace could not read from the program's memory cannot have succeeded.
             (None, None) => return,
         };
         if is_creat || flags.contains("O_TRUNC") || (flags.contains("O_CREAT") && flags.contains("O_EXCL")) {
@@ -361,7 +362,7 @@ impl Importer {
         self.descriptors.open(process, number, Opened::new(sort, name))
     }
 
-    /// `[3, 4]`, with or without what they are.
+    /// Adds the two descriptors of `[3, 4]`, printed with or without annotations.
     fn pair(&mut self, process: u32, argument: &str, sort: Sort) {
         for end in argument.trim_matches(['[', ']']).split(", ") {
             if let Some(end) = Descriptor::parse(end) {
@@ -371,7 +372,7 @@ impl Importer {
     }
 }
 
-/// Why calls on what keeps no file's bytes are left out.
+/// Returns the reason for omitting calls on files of this kind.
 fn reason(sort: Sort) -> &'static str {
     match sort {
         Sort::Local => "calls on sockets that do not leave the machine (UNIX, netlink)",
@@ -391,7 +392,7 @@ fn sort_of_family(family: &str) -> Sort {
     }
 }
 
-/// Whether this one write is durable when it returns.
+/// Returns true if the flags of this write make it durable when it returns.
 fn is_durable_write(call: &Syscall) -> bool {
     call.name == "pwritev2" && ["RWF_SYNC", "RWF_DSYNC"].iter().any(|flag| call.argument(4).contains(flag))
 }

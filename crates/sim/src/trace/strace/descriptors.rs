@@ -1,15 +1,16 @@
-//! What the descriptors of every process lead to, and where in it they are.
+//! Tables of the descriptors of every process, with the open files behind them.
 //!
-//! As in the kernel: a descriptor leads to an open file, which has the position; `dup` and `fork` make more descriptors of
-//! one open file; threads share one table of descriptors, other children get a copy.
+//! The tables follow the kernel: a descriptor refers to an open file, which has the position; `dup` and
+//! `fork` create more descriptors for one open file; threads share one table of descriptors, and other
+//! children get a copy.
 
 use super::line::{annotation, number, unescaped};
 use std::collections::HashMap;
 
-/// What something open is.
+/// Kind of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
-    /// A file, or a drive.
+    /// A file or a block device.
     File,
     /// A socket that may lead to the network.
     Network,
@@ -17,35 +18,35 @@ pub enum Sort {
     Local,
     /// A pipe.
     Pipe,
-    /// A terminal, or another device that keeps nothing.
+    /// A terminal, or another device that stores nothing.
     Terminal,
-    /// A file that the kernel makes up when it is read.
+    /// A file that the kernel generates when it is read (/proc, /sys).
     Kernel,
-    /// No file at all.
+    /// Not a file, as an eventfd.
     Other,
 }
 
-/// Something open.
+/// An open file, as in the kernel.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    /// What.
+    /// Kind of the file.
     pub sort: Sort,
-    /// Which.
+    /// Name of the file.
     pub name: String,
-    /// Where reading and writing goes on, unless it is told with the call.
+    /// Position for the next read or write without an offset of its own, in bytes.
     pub position: u64,
-    /// Whether the position is known, and not taken to be 0.
+    /// True if the position is known, false if 0 is assumed.
     pub is_position_known: bool,
-    /// Writes go to the end (O_APPEND).
+    /// True if writes append to the file (O_APPEND).
     pub appends: bool,
-    /// Writes are durable when they return (O_SYNC, O_DSYNC).
+    /// True if writes are durable when they return (O_SYNC, O_DSYNC).
     pub is_durable: bool,
-    /// Whether its opening is in the recording.
+    /// True if the recording contains the call that opened the file.
     pub is_seen: bool,
 }
 
 impl Opened {
-    /// Opened just now.
+    /// Returns a newly opened file, at position 0.
     pub fn new(sort: Sort, name: String) -> Opened {
         Opened {
             sort,
@@ -59,28 +60,28 @@ impl Opened {
     }
 }
 
-/// An open file's number.
+/// Number of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id(usize);
 
-/// A descriptor as a call names it.
+/// A descriptor, as printed in a call.
 #[derive(Clone, Debug)]
 pub struct Descriptor {
-    /// Its number.
+    /// Number of the descriptor.
     pub number: u32,
-    /// What strace says that it is, with `-y`.
+    /// Kind and name of its file, if strace printed them (`-y`).
     pub said: Option<(Sort, String)>,
 }
 
 impl Descriptor {
-    /// `3`, or `3</data/a>`.
+    /// Parses `3` or `3</data/a>`.
     pub fn parse(argument: &str) -> Option<Descriptor> {
         let number = u32::try_from(number(argument)?).ok()?;
         Some(Descriptor { number, said: annotation(argument).map(said) })
     }
 }
 
-/// What strace says of a descriptor, as a sort and a name.
+/// Converts strace's annotation of a descriptor to a kind and a name.
 pub fn said(annotation: &str) -> (Sort, String) {
     let plain = annotation.split_once('<').map_or(annotation, |(plain, _)| plain);
     let is_device = annotation[plain.len()..].starts_with("<char ");
@@ -93,7 +94,7 @@ pub fn said(annotation: &str) -> (Sort, String) {
     (sort, name)
 }
 
-/// What a name tells of what it names.
+/// Returns the kind of a file, judged by its name.
 pub fn sort_of_name(name: &str) -> Sort {
     const KEEPS_NOTHING: [&str; 6] = ["null", "zero", "full", "random", "urandom", "console"];
     if let Some(device) = name.strip_prefix("/dev/") {
@@ -110,44 +111,46 @@ pub fn sort_of_name(name: &str) -> Sort {
         Some("pipe") => Sort::Pipe,
         Some("socket") => Sort::Network,
         Some(kind) if kind.starts_with("UNIX") || kind.starts_with("NETLINK") => Sort::Local,
-        // TCP, UDPv6, RAW, ...: with -yy.
+        // strace prints TCP, UDPv6, RAW, ... with -yy.
         Some(kind) if kind.starts_with(|first: char| first.is_ascii_uppercase()) => Sort::Network,
         _ if name.starts_with("anon_inode:") => Sort::Other,
         _ => Sort::File,
     }
 }
 
-/// Everybody's.
+/// Descriptors of all processes.
 #[derive(Default)]
 pub struct Descriptors {
     opened: Vec<Opened>,
     tables: Vec<Table>,
-    /// Which table a process has.
+    /// Index of each process's table.
     of: HashMap<u32, usize>,
 }
 
 #[derive(Clone, Default)]
 struct Table {
     descriptors: HashMap<u32, Id>,
-    /// The folder that names are looked up from, if it is known.
+    /// Working directory, if known.
     folder: Option<String>,
 }
 
 impl Descriptors {
-    /// The open file behind a descriptor; nothing if neither the recording nor strace says what it is.
+    /// Returns the open file of a descriptor, or `None` if neither the recording nor strace's annotation
+    /// identifies it.
     pub fn find(&mut self, process: u32, descriptor: &Descriptor) -> Option<Id> {
         let known = self.table(process).descriptors.get(&descriptor.number).copied();
         let Some((sort, name)) = &descriptor.said else { return known };
         if let Some(id) = known {
             let opened = self.opened(id);
-            // A file may get another name while it is open, a socket gets its name after it is open.
+            // A file may be renamed while it is open, and a socket gets its name after it was opened.
             if opened.sort == *sort && (opened.is_seen || opened.name == *name) {
                 if *sort == Sort::Network {
                     opened.name.clone_from(name);
                 }
                 return Some(id);
             }
-            // Without -yy a name says that it is a socket, and where the socket was made is told whether it leaves.
+            // Without -yy, the annotation shows only that this is a socket. The call that created the socket
+            // shows whether it is local.
             if opened.sort == Sort::Local && name.starts_with("socket:[") {
                 return Some(id);
             }
@@ -156,17 +159,18 @@ impl Descriptors {
         Some(self.open(process, descriptor.number, unseen))
     }
 
-    /// Whether the recording says what a descriptor is.
+    /// Returns the open file of a descriptor if the recording shows its opening, without regard to
+    /// annotations.
     pub fn knows(&mut self, process: u32, number: u32) -> Option<Id> {
         self.table(process).descriptors.get(&number).copied()
     }
 
-    /// That open file.
+    /// Returns the open file `id`.
     pub fn opened(&mut self, id: Id) -> &mut Opened {
         &mut self.opened[id.0]
     }
 
-    /// Makes a descriptor of something that was opened.
+    /// Adds an open file, with a descriptor of `process` for it.
     pub fn open(&mut self, process: u32, number: u32, opened: Opened) -> Id {
         let id = Id(self.opened.len());
         self.opened.push(opened);
@@ -174,17 +178,17 @@ impl Descriptors {
         id
     }
 
-    /// Makes another descriptor of the same.
+    /// Adds a descriptor for an open file that exists.
     pub fn duplicate(&mut self, process: u32, number: u32, id: Id) {
         self.table(process).descriptors.insert(number, id);
     }
 
-    /// Forgets descriptors.
+    /// Removes the descriptors `from` to `to`, inclusive.
     pub fn close(&mut self, process: u32, from: u32, to: u32) {
         self.table(process).descriptors.retain(|number, _| !(from..=to).contains(number));
     }
 
-    /// Gives a child its parent's table, or a copy of it.
+    /// Gives a child its parent's table, or a copy of this table.
     pub fn inherit(&mut self, child: u32, parent: u32, is_shared: bool) {
         let index = self.index(parent);
         if is_shared {
@@ -196,18 +200,18 @@ impl Descriptors {
         }
     }
 
-    /// Forgets a process.
+    /// Removes a process.
     pub fn end(&mut self, process: u32) {
         self.of.remove(&process);
     }
 
-    /// Sets the folder that a process looks names up from.
+    /// Sets the working directory of a process.
     pub fn set_folder(&mut self, process: u32, folder: String) {
         let folder = self.resolve(process, None, folder);
         self.table(process).folder = Some(folder);
     }
 
-    /// The name of what a process calls `name`, from the folder `base` or its own.
+    /// Returns the path that a process means by `name`, relative to `base` or else to its working directory.
     pub fn resolve(&mut self, process: u32, base: Option<String>, name: String) -> String {
         if name.starts_with('/') {
             return name;

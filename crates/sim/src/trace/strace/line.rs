@@ -1,62 +1,64 @@
-//! One line of what strace prints, taken apart (strace(1), "DESCRIPTION").
+//! Parser of one line of strace's output (strace(1), "DESCRIPTION").
 //!
 //! ```text
 //! [pid  4711] 12:34:56.789012 pread64(3</data/a>, "..."..., 4096, 8192) = 4096 <0.000017>
 //!  process    time            call   arguments, quoted as in C          result  how long
 //! ```
 //!
-//! Process, time, what a descriptor is (`-y`), and how long it took (`-T`) may be missing.
+//! Process, time, the annotation of a descriptor (`-y`) and the duration (`-T`) may be missing.
 
 use super::super::imported::nanoseconds;
 use std::borrow::Cow;
 
-/// A line.
+/// One line of strace's output.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// Whose, if it says.
+    /// Number of the process, if printed.
     pub process: Option<u32>,
-    /// When, if it says.
+    /// Time, if printed.
     pub time: Option<Time>,
-    /// What.
+    /// Contents of the line.
     pub body: Body<'a>,
 }
 
-/// Nanoseconds, since when depends on what strace was asked for.
+/// Time in nanoseconds, since a moment that depends on strace's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
-    /// `-ttt`: since 1970.
+    /// `-ttt`: time since 1970.
     Epoch(u64),
-    /// `-t`, `-tt`: since midnight.
+    /// `-t`, `-tt`: time since midnight.
     Day(u64),
-    /// `-r`: since the line before.
+    /// `-r`: time since the previous line.
     Since(u64),
 }
 
-/// What a line says.
+/// Contents of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// A call from its name on, perhaps whole.
+    /// Text of a call from its name on, with a result.
     Call(&'a str),
-    /// A call that another process interrupted in print, without the words that say so.
+    /// Beginning of a call that another process interrupted, without the marker of the interruption.
     Unfinished(&'a str),
-    /// The rest of it.
+    /// Name of an interrupted call, and the rest of its text.
     Resumed(&'a str, &'a str),
-    /// The process has ended.
+    /// End of the process.
     Ended,
-    /// A signal, or a word of strace's own.
+    /// Signal, or a message of strace itself.
     Remark,
 }
 
-/// A pid is below this (PID_MAX_LIMIT); what is larger and has no point is a time in seconds.
+/// Limit of process numbers (PID_MAX_LIMIT). A larger number without a decimal point is a time in seconds.
 const PID_LIMIT: u64 = 1 << 22;
-/// Seconds since 1970 are more than this since 1973, and pauses are shorter.
+/// Bound between times since 1970, which exceed it since 1973, and the shorter times between lines, in
+/// seconds.
 const EPOCH: u64 = 100_000_000;
 
-/// Behind a call that another process interrupted in print.
+/// Marker that strace prints after the beginning of an interrupted call.
 pub const UNFINISHED: &str = "<unfinished ...>";
 
-/// Takes `strace: Process 4711 attached` off a line; what is before it is a call that strace had begun to print, now as it
-/// would be if another process had interrupted it.
+/// Removes `strace: Process 4711 attached` from the end of a line, and returns the rest with the number of
+/// the child. The rest is a call that strace had begun to print; it gets the marker [`UNFINISHED`], as if
+/// another process had interrupted the call.
 pub fn split_attached(line: &str) -> (Cow<'_, str>, Option<u32>) {
     let child = || {
         let (before, number) = line.trim_end().strip_suffix(" attached")?.rsplit_once("Process ")?;
@@ -70,7 +72,7 @@ pub fn split_attached(line: &str) -> (Cow<'_, str>, Option<u32>) {
 }
 
 impl<'a> Line<'a> {
-    /// Takes a line apart; nothing if strace did not print it.
+    /// Parses a line. Returns `None` if strace did not print it.
     pub fn parse(line: &'a str) -> Option<Line<'a>> {
         let mut rest = line.trim();
         let mut process = None;
@@ -83,7 +85,7 @@ impl<'a> Line<'a> {
         loop {
             let (word, behind) = rest.split_once(' ')?;
             if word.starts_with("(+") {
-                // -r beside -t: the time is told already.
+                // With both -r and -t, the other time is enough.
                 rest = behind.split_once(')')?.1.trim_start();
                 continue;
             }
@@ -100,7 +102,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// `4711`, or `4711<cat>` (`--decode-pids=comm`).
+/// Parses `4711` or `4711<cat>` (`--decode-pids=comm`).
 fn pid(word: &str) -> Option<u32> {
     let digits = word.split_once('<').map_or(word, |(digits, _)| digits);
     let number: u64 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
@@ -156,30 +158,30 @@ fn is_name(name: &str) -> bool {
     first && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-/// A call with its result.
+/// A complete call with its result.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Syscall<'a> {
-    /// As it is called in section 2.
+    /// Name of the call, as in section 2 of the manual.
     pub name: &'a str,
-    /// As they are printed.
+    /// Arguments, as printed.
     pub arguments: Vec<&'a str>,
-    /// What it answered.
+    /// Result of the call.
     pub result: Outcome<'a>,
 }
 
-/// What a call answered.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// A number, and which file it is, if it is a descriptor and strace says so.
+    /// Returned number. If it is a descriptor, also strace's annotation, where printed.
     Value(u64, Option<&'a str>),
-    /// An error.
+    /// The call failed.
     Failed,
-    /// It did not come back.
+    /// The call did not return.
     None,
 }
 
 impl<'a> Syscall<'a> {
-    /// Takes a whole call apart.
+    /// Parses a complete call. Returns `None` if the text has no complete argument list and result.
     pub fn parse(text: &'a str) -> Option<Syscall<'a>> {
         let (name, rest) = text.split_once('(')?;
         let (arguments, behind) = arguments(rest)?;
@@ -194,13 +196,13 @@ impl<'a> Syscall<'a> {
         Some(Syscall { name, arguments, result })
     }
 
-    /// The argument of that place, from 0 on; nothing if there are fewer.
+    /// Returns the argument at the index `place`, from 0, or an empty text if the call has fewer arguments.
     pub fn argument(&self, place: usize) -> &'a str {
         self.arguments.get(place).copied().unwrap_or("")
     }
 }
 
-/// Arguments up to the parenthesis that closes the call, and what is behind it.
+/// Splits the arguments up to the closing parenthesis of the call. Returns them with the text behind it.
 fn arguments(text: &str) -> Option<(Vec<&str>, &str)> {
     let bytes = text.as_bytes();
     let (mut found, mut begin, mut depth, mut at) = (Vec::new(), 0, 0_u32, 0);
@@ -228,7 +230,7 @@ fn arguments(text: &str) -> Option<(Vec<&str>, &str)> {
     None
 }
 
-/// Where the quote that opens at `at` closes.
+/// Returns the index of the quote that closes the quotation opened at `at`.
 fn quoted_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at += 1;
@@ -240,14 +242,15 @@ fn quoted_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// Whether a `<` behind this text says what a descriptor is.
+/// Returns true if a `<` after this text begins the annotation of a descriptor.
 fn is_annotated(before: &str) -> bool {
     before.ends_with(|last: char| last.is_ascii_digit()) || before.ends_with("AT_FDCWD")
 }
 
-/// Where, in `<...`, the bracket closes. strace writes brackets in names as \74 and \76.
+/// Returns the index of the bracket that closes the annotation `<...`. In names, strace prints brackets as
+/// \74 and \76.
 fn annotation_end(text: &str) -> Option<usize> {
-    // TCP:[10.0.0.1:1->10.0.0.2:80] has one of its own.
+    // The name of a socket, such as TCP:[10.0.0.1:1->10.0.0.2:80], contains a bracket of its own.
     let inside = &text[1..];
     let is_socket = inside.starts_with(|first: char| first.is_ascii_uppercase()) && inside.contains(":[");
     if is_socket {
@@ -265,7 +268,7 @@ fn annotation_end(text: &str) -> Option<usize> {
     None
 }
 
-/// The number that a text begins with: decimal, or hexadecimal (0x1f).
+/// Parses the number at the beginning of a text: decimal, or hexadecimal (0x1f).
 pub fn number(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),
@@ -275,7 +278,7 @@ pub fn number(text: &str) -> Option<u64> {
     u64::from_str_radix(&digits[..end], radix).ok()
 }
 
-/// What is said of a descriptor: `3</data/a>`.
+/// Returns the annotation of a descriptor: `/data/a` for `3</data/a>`.
 pub fn annotation(text: &str) -> Option<&str> {
     let at = text.find('<')?;
     let digits = &text[..at];
@@ -287,14 +290,14 @@ pub fn annotation(text: &str) -> Option<&str> {
     Some(&text[at + 1..at + end])
 }
 
-/// The text of a quoted argument; what is no UTF-8 is replaced.
+/// Returns the contents of a quoted argument. Bytes that are not UTF-8 are replaced.
 pub fn unquoted(argument: &str) -> Option<String> {
     let inside = argument.strip_prefix('"')?;
     let end = quoted_end(argument.as_bytes(), 0)?;
     Some(unescaped(&inside[..end - 1]))
 }
 
-/// With C's escapes replaced by what they stand for.
+/// Replaces C's escape sequences by the bytes that they stand for.
 pub fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes().peekable();

@@ -1,14 +1,15 @@
-//! What strace prints, as a trace.
+//! Importer of strace's output.
 //!
-//! Lines are put together again where processes interrupted each other in print. Each call then does to a table of
-//! descriptors what it did to the kernel's, so that a `read` has an offset; those that moved bytes become calls of the trace.
+//! The importer joins lines that strace split because processes interrupted each other. It then applies each
+//! call to a table of descriptors like the kernel's, so that the offset of a `read` is known. Calls that
+//! moved bytes become calls of the trace.
 //!
-//! - `line`: one line, taken apart
-//! - `descriptors`: what the descriptors of every process lead to
-//! - `calls`: what each call does
+//! - `line`: parser of one line
+//! - `descriptors`: the open files behind the descriptors of every process
+//! - `calls`: the effect of each call
 //!
-//! What strace cannot show is counted where it is known to be missing: what is read through a mapping of a file, and
-//! what goes through io_uring.
+//! Some I/O is invisible to strace: accesses through a mapping of a file, and requests through io_uring. The
+//! importer counts such I/O where its calls show that it exists.
 
 mod calls;
 mod descriptors;
@@ -20,7 +21,7 @@ use descriptors::Descriptors;
 use line::{Body, Line, Syscall, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Whether a line is one of strace's.
+/// Returns true if strace printed the line.
 pub fn is_line(line: &str) -> bool {
     Line::parse(line).is_some_and(|line| match line.body {
         Body::Call(text) => Syscall::parse(text).is_some(),
@@ -28,7 +29,7 @@ pub fn is_line(line: &str) -> bool {
     })
 }
 
-/// All calls of what strace printed.
+/// Imports all calls of strace's output.
 pub fn import(text: &str) -> Result<Imported, Error> {
     let mut importer = Importer::default();
     for (index, line) in text.lines().enumerate() {
@@ -43,31 +44,32 @@ const NO_TIME: &str = "lines without a time";
 const NO_BEGINNING: &str = "ends of calls whose beginnings are not in the recording";
 const NO_RETURN: &str = "calls that did not return";
 
-/// What is known so far.
+/// State of an import.
 #[derive(Default)]
 struct Importer {
     recorder: Recorder,
     descriptors: Descriptors,
     clock: Clock,
     processes: Processes,
-    /// Calls that are not whole, by their processes.
+    /// Calls that began and did not end yet, by process.
     begun: BTreeMap<u32, Begun>,
-    /// Whose call was cut where strace said that it follows a child.
+    /// Process whose call strace interrupted to announce a child. The next line may be the rest of this call.
     cut: Option<u32>,
-    /// What is known of where files end, and whether that is where they end.
+    /// Known end of each file, in bytes, and true if it is the actual end and not only the end of its known
+    /// calls.
     ends: HashMap<String, (u64, bool)>,
-    /// How many sockets have a name that strace did not give them.
+    /// Number of sockets whose name is made up, because strace did not print one.
     sockets: u64,
 }
 
-/// A call that is not whole.
+/// A call that began and did not end yet.
 struct Begun {
     at: u64,
     line: usize,
     text: String,
 }
 
-/// When and where a call was made.
+/// Time, process and line of a call.
 #[derive(Clone, Copy)]
 struct Moment {
     at: u64,
@@ -99,7 +101,7 @@ impl Importer {
         let process = self.whose(process, &body);
         let at = time.and_then(|time| self.clock.read(time));
         let Some(at) = at else {
-            // Ends and signals need none.
+            // Ends of processes and signals need no time.
             match body {
                 Body::Ended => self.ended(process),
                 Body::Remark => {}
@@ -135,7 +137,8 @@ impl Importer {
         Ok(())
     }
 
-    /// Takes a line for the rest of a call that was cut; answers whether it is that.
+    /// Appends a line to the call of `process` that strace interrupted. Returns false if the line does not
+    /// belong to that call.
     fn continued(&mut self, process: u32, text: &str) -> Result<bool, Error> {
         if text.trim() == line::UNFINISHED {
             return Ok(true);
@@ -168,7 +171,8 @@ impl Importer {
         self.descriptors.end(process);
     }
 
-    /// The process of a line. A child may be heard of before the call that makes it has returned.
+    /// Returns the process of a line. The first line of a child may precede the end of the call that creates
+    /// it.
     fn whose(&mut self, named: Option<u32>, body: &Body) -> u32 {
         if let Some(known) = self.processes.known(named) {
             return known;
@@ -198,7 +202,7 @@ impl Importer {
     }
 }
 
-/// Whatever strace was told about times, as nanoseconds that do not decrease over midnight.
+/// Clock that converts strace's times of any kind to nanoseconds that never run backwards at midnight.
 #[derive(Default)]
 struct Clock {
     last: Option<Time>,
@@ -208,7 +212,8 @@ struct Clock {
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
 
 impl Clock {
-    /// Nothing, if the recording began with times of another sort.
+    /// Returns the time in nanoseconds, or `None` if the recording began with times of another kind or the
+    /// time overflows.
     fn read(&mut self, time: Time) -> Option<u64> {
         self.at = match (self.last, time) {
             (None | Some(Time::Epoch(_)), Time::Epoch(at)) => at,
@@ -229,16 +234,17 @@ impl Clock {
     }
 }
 
-/// The process that strace started, until it is told by its number: strace begins to tell with the first child.
+/// Number for the process that strace started, until its real number is known: strace prints numbers only
+/// from the first child on.
 const UNNAMED: u32 = 0;
 
-/// Which processes there are.
+/// Processes of the recording.
 #[derive(Default)]
 struct Processes {
     alive: BTreeSet<u32>,
-    /// Heard of as children.
+    /// Processes that were announced as children.
     children: BTreeSet<u32>,
-    /// The number of the one that strace started.
+    /// Real number of the process that strace started, once known.
     first: Option<u32>,
 }
 
@@ -247,7 +253,7 @@ impl Processes {
         self.children.insert(child);
     }
 
-    /// Takes a child for one, and says whether no line of it has been read yet.
+    /// Registers a child, and returns true if no line of this child has been read yet.
     fn is_first_heard(&mut self, child: u32) -> bool {
         self.children.insert(child);
         self.alive.insert(child)
@@ -258,10 +264,10 @@ impl Processes {
         self.children.remove(&process);
     }
 
-    /// Whose line it is, if that process has been heard of.
+    /// Returns the process of a line, if this process is already known.
     fn known(&self, named: Option<u32>) -> Option<u32> {
         match named {
-            // strace leaves the number away while there is one process, also when the others have ended.
+            // strace omits the number while only one process exists, also after the others have ended.
             None if self.alive.len() == 1 => self.alive.first().copied(),
             None => self.alive.get(&UNNAMED).copied(),
             Some(number) if self.first == Some(number) => self.alive.get(&UNNAMED).copied(),
@@ -269,7 +275,7 @@ impl Processes {
         }
     }
 
-    /// Whose line it is, if it is that process's first, or the first with its number.
+    /// Returns the process of a line that is the first of its process, or the first that names the number.
     fn meet(&mut self, named: Option<u32>, is_child_expected: bool) -> u32 {
         let process = match named {
             None => UNNAMED,

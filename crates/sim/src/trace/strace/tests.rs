@@ -1,15 +1,17 @@
-//! What was recorded, and lines of every sort that strace has.
+//! Tests with recordings, and with lines of every kind that strace prints.
 
 use super::super::{Error, Form, Imported, Kind, Trace};
 use super::line::{Body, Line, Outcome, Syscall, Time, annotation, unquoted};
 
-/// strace 6.1: `sh -c 'cat a | wc -c; cat a > c'` with -f -r, told on the same standard error.
+/// Recording by strace 6.1 of `sh -c 'cat a | wc -c; cat a > c'` with -f -r. Program and strace share
+/// standard error.
 const SHELL: &str = include_str!("../recordings/shell.txt");
-/// `sqlite3 orders.db 'create table ...; insert ...; select ...'` with -f -ttt -y, from the opening of the file on.
+/// Recording of `sqlite3 orders.db 'create table ...; insert ...; select ...'` with -f -ttt -y, from the
+/// opening of the file.
 const SQLITE: &str = include_str!("../recordings/sqlite.txt");
-/// A server and its client, two threads of a process, with -f -tt -T -yy.
+/// Recording of a server and its client, two threads of one process, with -f -tt -T -yy.
 const SERVER: &str = include_str!("../recordings/server.txt");
-/// The same another time, with -f -t.
+/// Second recording of the server and its client, with -f -t.
 const SERVER_PLAIN: &str = include_str!("../recordings/server-plain.txt");
 
 type Row<'a> = (u32, Kind, &'a str, u64, u64);
@@ -20,7 +22,7 @@ fn rows(imported: &Imported) -> Vec<Row<'_>> {
     calls.map(|call| (call.process, call.kind, name(call.file), call.offset, call.length)).collect()
 }
 
-/// The trace of lines behind a process and a time.
+/// Imports lines, with a process and a time in front of each.
 fn lines(text: &str) -> Imported {
     let text: String = text
         .lines()
@@ -32,7 +34,7 @@ fn lines(text: &str) -> Imported {
     imported
 }
 
-/// Kind, file, offset and length of all calls.
+/// Returns kind, file, offset and length of all calls.
 fn short(imported: &Imported) -> Vec<(Kind, &str, u64, u64)> {
     rows(imported).into_iter().map(|(_, kind, file, offset, length)| (kind, file, offset, length)).collect()
 }
@@ -60,7 +62,8 @@ fn a_shell_s_files_are_told_from_its_pipes() {
             (23298, Kind::Write, "c", 0, 300000),
         ]
     );
-    // What strace said of children in the middle of a line was put together again; `300000` of wc was not.
+    // The importer joins lines that strace split to announce a child. It does not join the `300000` that wc
+    // printed.
     assert_eq!(count(&imported, "lines that are not strace's"), 2, "{:?}", imported.left_out);
     assert_eq!(count(&imported, "calls on pipes"), 19 + 3);
     assert_eq!(count(&imported, "calls of 0 bytes"), 3);
