@@ -1,11 +1,11 @@
-//! Figures that the papers simulated, simulated here, and their statements against the numbers that come out.
+//! The papers' simulated figures, simulated here, with the papers' statements beside the resulting numbers.
 //!
 //! - [`servers`]: Figures 8 and 9 of Carrera et al., and their model against their simulator
-//! - [`streams`]: the streams of Schaelicke's dissertation, and which of the three mechanisms matters
+//! - [`streams`]: the streams of Schaelicke's dissertation, and the effect of each of the three mechanisms
 //!
-//! Every bar comes from one description, in which only what names the bar is changed; nothing is fitted to a bar. A
-//! statement is compared with the same bars on the same interconnect as the source compares, as strictly as it is worded
-//! ([`Claim`]).
+//! Every bar follows from one description, in which only the parameters that name the bar change; nothing is
+//! fitted to a bar. A statement is compared with the same bars on the same interconnect as in the source, as
+//! strictly as the source words it ([`Claim`]).
 
 pub mod servers;
 pub mod streams;
@@ -36,7 +36,7 @@ impl Target {
         Target { source, what, claim, simulated, verdict: claim.verdict(simulated), note: "" }
     }
 
-    /// Adds the reason for a difference; a line that agrees needs none.
+    /// Adds the reason for a difference, which is dropped if the line agrees.
     fn because(self, note: &'static str) -> Target {
         Target { note: if self.verdict == Verdict::Differs { note } else { "" }, ..self }
     }

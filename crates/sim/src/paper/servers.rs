@@ -15,25 +15,25 @@ use serde::Serialize;
 /// One bar of Figure 8 or 9.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bar {
-    /// Interconnect and structure, separated by a comma.
+    /// Interconnect and I/O architecture, separated by a comma.
     pub name: String,
-    /// Bytes a second, with 95 % confidence.
+    /// Throughput in bytes per second, with 95 % confidence.
     pub throughput: Interval,
     /// Resource that worked for the largest share of the time.
     pub binding: String,
     /// Share of the time that the binding resource worked, from 0 to 1.
     pub busy: f64,
-    /// Share of the time that the host's processors were taken, waiting for memory among it, from 0 to 1.
+    /// Share of the time that the host's processors were occupied, including waiting for memory, 0 to 1.
     pub processors: f64,
-    /// Ratio to the first bar that the paper states.
+    /// Ratio to the first bar, as the paper states it.
     pub says: Option<f64>,
     /// Resource that the paper says is the limit.
     pub says_binding: Option<&'static str>,
-    /// Whether the binding resource is the one that the paper names; a reference where it names none.
+    /// Result of comparing the binding resource with the paper's; a reference if the paper names none.
     pub verdict: Verdict,
 }
 
-/// How devices are joined in a bar.
+/// Interconnect of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Joint {
     Pci,
@@ -52,7 +52,7 @@ impl Joint {
         }
     }
 
-    /// By Table IV; PCI is what the description has.
+    /// Returns the interconnect by Table IV; `pci` is the one of the description.
     fn of(self, pci: Interconnect) -> Interconnect {
         let switch =
             |latency| Interconnect { rate: Rate(2e9), shape: Shape::Switch, latency: Time(latency), ..pci };
@@ -64,20 +64,21 @@ impl Joint {
     }
 }
 
-/// Who runs TCP and the file system in a bar.
+/// I/O architectures of the bars, each with the clock frequency of the devices' processors in cycles per
+/// second.
 const STRUCTURES: [(&str, Architecture, f64); 3] = [
     ("conventional", Architecture::Conventional, 300e6),
     ("active, 300 MHz", Architecture::Active, 300e6),
     ("active, 1.5 GHz", Architecture::Active, 1.5e9),
 ];
 
-/// Requests of a bar: its throughput is known to some 2 %.
+/// Number of requests that a bar measures. The throughput then has an error of some 2 %.
 const REQUESTS: u64 = 40_000;
-/// What a video server asks a disk for at a time: what the controller's cache holds.
+/// Size of a video request, in bytes: the size of the controller's cache.
 const VIDEO: f64 = 131_072.0;
 const SEED: u64 = 2003;
 
-/// Simulates the bars of Figure 8 (the Web server) or 9 (video on demand); answers none for another number.
+/// Simulates the bars of Figure 8 (the Web server) or 9 (video on demand). Returns `None` for another number.
 pub fn figure(number: u32) -> Option<Vec<Bar>> {
     let base = Preset::named("carrera-table-4")?.description();
     match number {
@@ -87,8 +88,9 @@ pub fn figure(number: u32) -> Option<Vec<Bar>> {
     }
 }
 
-/// Figure 8, with the paper's ratios on the bars of the switches. The paper gives a structure one ratio, whichever the
-/// switch. It names the host's processors as the limit of a conventional server there.
+/// Simulates Figure 8, with the paper's ratios on the bars of the switches. For each architecture the paper
+/// gives one ratio for both switches. It names the host's processors as the limit of a conventional server on
+/// a switch.
 fn web_bars(base: &Description) -> Vec<Bar> {
     let says = [SAYS_WEB_SWITCH, SAYS_WEB_SWITCH * SAYS_WEB_SLOW, SAYS_WEB_BEST];
     said(bars(base, base.request), |joint, structure| Said {
@@ -97,8 +99,8 @@ fn web_bars(base: &Description) -> Vec<Bar> {
     })
 }
 
-/// Figure 9 with requests of so many bytes. The paper compares active servers with a conventional one on PCI, and a
-/// conventional one on a switch with that on PCI.
+/// Simulates Figure 9 with requests of `request_bytes` bytes. The paper compares active servers with a
+/// conventional one on PCI, and a conventional server on a switch with a conventional one on PCI.
 fn video_bars(base: &Description, request_bytes: f64) -> Vec<Bar> {
     said(bars(base, Request::Video { file: Size(request_bytes) }), |joint, structure| Said {
         ratio: match (joint, structure) {
@@ -129,10 +131,10 @@ fn said(bars: Vec<Bar>, of: impl Fn(Joint, usize) -> Said) -> Vec<Bar> {
     bars.into_iter().enumerate().map(add).collect()
 }
 
-/// Place of the conventional server in [`STRUCTURES`].
+/// Index of the conventional server in [`STRUCTURES`].
 const CONVENTIONAL: usize = 0;
 
-/// The ratios of the paper's text.
+/// Ratios from the paper's text.
 const SAYS_WEB_SWITCH: f64 = 1.15;
 const SAYS_WEB_SLOW: f64 = 1.85;
 const SAYS_WEB_FAST: f64 = 2.12;
@@ -143,7 +145,7 @@ const SAYS_VIDEO_IDLE: f64 = 0.9;
 /// Difference between two bars that counts as none, where the paper says "no significant difference".
 const ALIKE: f64 = 0.05;
 
-/// All bars of one kind of request: by interconnect, then by structure.
+/// Simulates all bars of one kind of request: by interconnect, then by architecture.
 fn bars(base: &Description, request: Request) -> Vec<Bar> {
     let mut jobs = Vec::new();
     for joint in Joint::ALL {
@@ -174,7 +176,7 @@ fn bars(base: &Description, request: Request) -> Vec<Bar> {
 
 fn run(description: &Description, architecture: Architecture) -> Report {
     let options = Options { seed: SEED, stop: Stop::Requests(REQUESTS) };
-    // A test simulates every bar of every variant there is.
+    // This cannot fail: a test simulates all variants.
     simulate(description, architecture, &options, &mut |_| true)
         .expect("the paper's machine can be simulated")
 }
@@ -190,7 +192,7 @@ pub struct Ratios {
     pub web_fast: f64,
     /// Web: the best active one of any interconnect / conventional on PCI.
     pub web_best: f64,
-    /// Web: RapidIO / InfiniBand, for the structure for which they differ most.
+    /// Web: RapidIO / InfiniBand, for the architecture with the greatest difference.
     pub web_switches: f64,
     /// Video: the better active one on PCI / conventional on PCI.
     pub video_active: f64,
@@ -201,7 +203,8 @@ pub struct Ratios {
 }
 
 impl Ratios {
-    /// Simulates the bars of `base`, whose request is the Web's, and of video requests of so many bytes.
+    /// Simulates the bars of `base`, whose request is the Web's, and the bars of video requests of
+    /// `video_bytes` bytes.
     pub fn of(base: &Description, video_bytes: f64) -> Ratios {
         Ratios::from_bars(&web_bars(base), &video_bars(base, video_bytes))
     }
@@ -230,7 +233,7 @@ impl Ratios {
     }
 }
 
-/// The bar of an interconnect and a structure, among all in the order of [`bars`].
+/// Returns the bar of an interconnect and an architecture, from bars in the order of [`bars`].
 fn bar(bars: &[Bar], joint: Joint, structure: usize) -> &Bar {
     &bars[joint as usize * STRUCTURES.len() + structure]
 }
@@ -247,7 +250,7 @@ pub struct Figures {
 impl Figures {
     /// Simulates both figures.
     pub fn simulated() -> Figures {
-        // It is one of those that come along.
+        // The preset is included in this crate.
         let base = Preset::named("carrera-table-4").expect("it comes along").description();
         Figures { web: web_bars(&base), video: video_bars(&base, VIDEO) }
     }
@@ -291,8 +294,9 @@ impl Figures {
     }
 }
 
-/// Computes the share by which the model's bound is above the simulated throughput, for one miss rate and each of the
-/// paper's structures, both from the description of Tables II and III with so many threads.
+/// Computes by which share the model's bound exceeds the simulated throughput, for each of the paper's
+/// architectures. Both use the description of Tables II and III, with the miss rate `miss` and `threads`
+/// threads.
 pub fn gaps(miss: f64, threads: f64) -> Vec<(Architecture, f64)> {
     let mut description = Preset::named("carrera-table-2").expect("it comes along").description();
     description.request = Request::Web { file: Size(16384.0), miss: Share(miss) };
@@ -304,8 +308,8 @@ pub fn gaps(miss: f64, threads: f64) -> Vec<(Architecture, f64)> {
     })
 }
 
-/// Statements of the paper about the gaps ([`gaps`]) of its two points: within 9 % without misses; above, and by at most
-/// 22 %, with 10 %.
+/// Statements of the paper about [`gaps`] at its two miss rates: within 9 % without misses; above 0 and at
+/// most 22 % with 10 % misses.
 pub fn gap_targets() -> Vec<Target> {
     let line = |what, claim, simulated| Target::new("Section 5", what, claim, simulated);
     let shares = |miss| gaps(miss, 64.0).into_iter().map(|(_, gap)| gap).collect::<Vec<f64>>();
@@ -321,16 +325,16 @@ pub fn gap_targets() -> Vec<Target> {
     ]
 }
 
-/// A number that the paper does not give, and other values that it could have.
+/// Another value for a parameter that the paper does not give.
 pub struct Variant {
-    /// What is different.
+    /// Name of the changed parameter and its value.
     pub name: &'static str,
-    /// How.
+    /// Change of the description, and of the size of a video request in bytes.
     change: fn(&mut Description, &mut f64),
 }
 
 fn memory(it: &mut Description) -> &mut bywash_model::machine::Memory {
-    // The preset has one.
+    // The preset "carrera-table-4" describes memory.
     it.machine.memory.as_mut().expect("Table IV has memory")
 }
 
@@ -344,7 +348,7 @@ const fn variant(name: &'static str, change: fn(&mut Description, &mut f64)) -> 
     Variant { name, change }
 }
 
-/// Those of the sensitivity table.
+/// Variants of the sensitivity table.
 pub const VARIANTS: &[Variant] = &[
     variant("as described", |_, _| ()),
     variant("memory bus 4 B wide", |it, _| memory(it).rate.0 /= 2.0),
@@ -362,7 +366,7 @@ pub const VARIANTS: &[Variant] = &[
 ];
 
 impl Variant {
-    /// What the ratios are then.
+    /// Simulates the variant's bars and returns their ratios.
     pub fn ratios(&self) -> Ratios {
         let mut base = Preset::named("carrera-table-4").expect("it comes along").description();
         let mut video = VIDEO;
@@ -375,7 +379,7 @@ impl Variant {
 mod tests {
     use super::*;
 
-    /// The verdicts that stand today. A line that comes to agree, or no longer does, changes this list.
+    /// Verdicts at present. A line that starts or stops to agree changes this list.
     #[test]
     fn figures_8_and_9_agree_where_they_do_and_differ_where_they_do() {
         use Verdict::{Agrees, Differs, Reference};
@@ -392,7 +396,7 @@ mod tests {
         assert_eq!(figure(7), None);
     }
 
-    /// +47 % is a statement about PCI: no bar of another interconnect may stand in for it.
+    /// The paper states +47 % for PCI: no bar of another interconnect may replace it.
     #[test]
     fn a_ratio_compares_bars_of_the_interconnect_that_the_paper_names() {
         let bars: Vec<Bar> = (0..9u32)

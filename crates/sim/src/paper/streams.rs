@@ -1,5 +1,5 @@
-//! Schaelicke, *Architectural Support for User-Level Input/Output*: streams of requests through the kernel and past it,
-//! and what each of the three mechanisms brings alone and together.
+//! Schaelicke, *Architectural Support for User-Level Input/Output*: streams of requests through the kernel
+//! and at user level, and the effect of each of the three mechanisms, alone and together.
 
 use super::{Target, near};
 use crate::engine::Interval;
@@ -11,23 +11,23 @@ use bywash_model::claim::Claim;
 use bywash_model::work::Mechanisms;
 use serde::Serialize;
 
-/// The streams with some of the mechanisms.
+/// Result of the streams with some of the mechanisms.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Which.
+    /// Mechanisms that were enabled.
     pub mechanisms: Mechanisms,
-    /// Bytes a second of all streams, with 95 % confidence.
+    /// Throughput of all streams in bytes per second, with 95 % confidence.
     pub bandwidth: Interval,
-    /// The share of the time that the processor was taken.
+    /// Share of the time that the processor was occupied, 0 to 1.
     pub occupancy: f64,
-    /// Seconds of the processor for a request.
+    /// Processor seconds per request.
     pub processor_seconds: f64,
 }
 
 const REQUESTS: u64 = 20_000;
 const SEED: u64 = 2001;
 
-/// All eight combinations: none first, all three last.
+/// Simulates all eight combinations of mechanisms: none first, all three last.
 pub fn ablation() -> Vec<Row> {
     let base = Preset::named("schaelicke-streams").expect("it comes along").description();
     let all: Vec<Mechanisms> = (0..8u32)
@@ -55,7 +55,7 @@ pub fn ablation() -> Vec<Row> {
 /// Statements of the dissertation about the streams, against the simulated numbers.
 pub fn targets() -> Vec<Target> {
     let rows = ablation();
-    // There are eight.
+    // `ablation` returns eight rows.
     let (kernel, user) = (&rows[0], &rows[7]);
     let spared = |row: &Row| {
         (kernel.processor_seconds - row.processor_seconds)
@@ -82,7 +82,8 @@ mod tests {
     use super::*;
     use bywash_model::claim::Verdict::{Agrees, Differs, Reference};
 
-    /// Twice the bandwidth comes out; 98 % less of the processor does not, and there is no number for the mechanisms.
+    /// The simulation reproduces twice the bandwidth, but not 98 % less processor time. The source has no
+    /// number for single mechanisms.
     #[test]
     fn the_verdicts_on_the_dissertation_are_these() {
         let targets = targets();
