@@ -1,4 +1,4 @@
-//! Why a page cannot be joined.
+//! Errors of joining a page.
 
 use std::io;
 use std::path::PathBuf;

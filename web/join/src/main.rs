@@ -1,12 +1,13 @@
-//! Joins the planner's page into one file, which opens by itself: on a server, from a disk, out of an attachment.
+//! Joins the planner's page into one file that opens by itself: from a server, from a disk, or as an
+//! attachment.
 //!
 //!     bywash-join PAGE-FOLDER ENGINE.wasm OUT.html
 //!
-//! - [`modules`]: the scripts of a folder, as one
-//! - [`page`]: scripts, style and engine put into the page, and what the page may do
-//! - [`error`]: why it cannot be joined
+//! - [`modules`]: joins the scripts of a folder into one
+//! - [`page`]: inserts scripts, style and engine into the page, with the policy that restricts it
+//! - [`error`]: the errors of joining
 //!
-//! Called by `make page`.
+//! `make page` calls this program.
 
 #![forbid(unsafe_code)]
 
@@ -49,7 +50,7 @@ fn join(folder: &Path, engine: &Path, out: &Path) -> Result<(), Error> {
     if let Some(parent) = out.parent() {
         fs::create_dir_all(parent).map_err(|source| cannot(parent, source))?;
     }
-    // Where it is the same as before, nothing that has it in it needs to be built anew.
+    // An unchanged file keeps its modification time, so that nothing which includes it is built again.
     if fs::read_to_string(out).is_ok_and(|before| before == joined) {
         return Ok(());
     }

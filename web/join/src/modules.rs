@@ -1,17 +1,19 @@
-//! The scripts of a folder, as one: each module after those that it imports, without what only joins modules.
+//! Joins the scripts of a folder into one: each module after those that it imports, without `import` and
+//! `export`.
 //!
-//! A page that is one file has nothing to import from. So that this stays a matter of lines, a module of the page imports
-//! as `import { a, b } from './c.js';` in one line at the top, and exports functions, classes and constants where they
-//! are. No two modules have the same name at the top.
+//! A page in one file cannot import. To keep joining a matter of lines, a module of the page imports as
+//! `import { a, b } from './c.js';` in one line at the top, and exports functions, classes and constants at
+//! their declaration. No two modules declare the same name at the top level.
 
 use crate::error::Error;
 use std::collections::BTreeSet;
 use std::iter::once;
 
-/// The module `entry` with all that it needs; `text` reads a module by its name.
+/// Joins the module `entry` and all modules that it needs. `text` reads a module by its name.
 ///
 /// # Errors
-/// What cannot be read or is not written as above.
+/// [`Error::Module`] if a module breaks the rules above or declares another module's name; the error of
+/// `text` if it cannot read a module.
 pub fn joined(entry: &str, text: &dyn Fn(&str) -> Result<String, Error>) -> Result<String, Error> {
     let mut joined = Joined { text, taken: BTreeSet::new(), names: BTreeSet::new(), script: String::new() };
     joined.add(entry)?;
@@ -20,16 +22,16 @@ pub fn joined(entry: &str, text: &dyn Fn(&str) -> Result<String, Error>) -> Resu
 
 struct Joined<'a> {
     text: &'a dyn Fn(&str) -> Result<String, Error>,
-    /// Modules that are there or on their way.
+    /// Modules that are added already or being added.
     taken: BTreeSet<String>,
-    /// What the modules have at the top.
+    /// Names that the modules declare at the top level.
     names: BTreeSet<String>,
     script: String,
 }
 
 impl Joined<'_> {
-    /// A module that imports itself by way of others is taken when it is met first: functions may be used before they
-    /// stand.
+    /// Adds a module after its imports. A module that is being added already is skipped, so cyclic imports
+    /// end; this works because functions may be used before their declaration.
     fn add(&mut self, module: &str) -> Result<(), Error> {
         if !self.taken.insert(module.to_owned()) {
             return Ok(());
@@ -58,7 +60,7 @@ impl Joined<'_> {
     }
 }
 
-/// The name that a line at the top declares.
+/// Returns the name that a line at the top level declares.
 fn declared(line: &str) -> Option<&str> {
     let kinds = ["function ", "async function ", "class ", "const ", "let "];
     let rest = kinds.iter().find_map(|kind| line.strip_prefix(kind))?;

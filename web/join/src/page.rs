@@ -1,8 +1,9 @@
-//! The page with everything in it, and with the promise that it loads nothing else.
+//! Inserts all parts into the page, with a policy under which the page loads nothing else.
 //!
-//! Its content security policy names the script and the style by their SHA-256 and allows nothing besides: a browser
-//! holds the page to that wherever it is opened from. What is computed may be compiled (`wasm-unsafe-eval`), and
-//! scripts of its own may run beside it (`blob:`). Its icon is in it (`data:`).
+//! The page's content security policy names script and style by their SHA-256 and allows nothing else; a
+//! browser enforces this wherever the page is opened from. The policy permits compiling the WebAssembly
+//! engine (`wasm-unsafe-eval`), workers from the page's own scripts (`blob:`), and the icon inside the page
+//! (`data:`).
 
 use crate::error::Error;
 use base64::Engine;
@@ -15,21 +16,22 @@ const SCRIPT: &str = "{{script}}";
 const WORKER: &str = "{{worker}}";
 const ENGINE: &str = "{{engine}}";
 
-/// What is put into a page.
+/// Parts that are inserted into a page.
 pub struct Parts<'a> {
     pub style: &'a str,
-    /// What it runs.
+    /// Main script.
     pub script: &'a str,
-    /// What it runs beside that.
+    /// Script of the worker, which runs beside the main script.
     pub worker: &'a str,
-    /// What it computes with.
+    /// WebAssembly module that computes.
     pub engine: &'a [u8],
 }
 
-/// The page `html` with the parts in their places.
+/// Returns the page `html` with the parts in the places of their markers.
 ///
 /// # Errors
-/// That a place is not there, or that something would end before its end.
+/// [`Error::Place`] if a marker is missing or occurs more than once; [`Error::Ends`] if a part contains the
+/// text that would end its element.
 pub fn filled(html: &str, parts: &Parts<'_>) -> Result<String, Error> {
     let Parts { style, script, worker, engine } = *parts;
     for place in [POLICY, STYLE, SCRIPT, WORKER, ENGINE] {
@@ -54,7 +56,7 @@ pub fn filled(html: &str, parts: &Parts<'_>) -> Result<String, Error> {
     let engine = BASE64_STANDARD.encode(engine);
     let contents =
         [(POLICY, policy.as_str()), (STYLE, style), (SCRIPT, script), (WORKER, worker), (ENGINE, &engine)];
-    // In one pass, as a script may well have another's place in it.
+    // One pass over the page, because a script may contain another part's marker.
     let mut page =
         String::with_capacity(html.len() + style.len() + script.len() + worker.len() + engine.len());
     let mut rest = html;

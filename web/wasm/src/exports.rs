@@ -1,24 +1,28 @@
-//! How texts come in and out: the page asks for room, writes its question there, asks for the answer, reads it.
+//! Exports for passing texts: the page requests a buffer, writes its question into the buffer, requests the
+//! answer, and reads it.
 //!
-//! There is one room for the question and one for the answer, as there is one thread. No address is believed here: the
-//! page alone uses them, on memory that is this module's own. The names are what is unsafe about an export.
+//! One buffer for the question and one for the answer suffice, because the module has one thread. The module
+//! trusts no address: only the page uses the returned addresses, within the module's own memory. Only the
+//! export names are unsafe.
 
 #![allow(unsafe_code)]
 
 use std::sync::Mutex;
 
 #[link(wasm_import_module = "page")]
-// SAFETY: the page gives a function of this kind when it starts the module, or the module does not start.
+// SAFETY: the browser does not start the module unless the page supplies a function `watch`, and WebAssembly
+// converts the argument and the result to these types.
 unsafe extern "C" {
-    /// Hears which share of a simulation is done; answers whether to go on, as 1 or 0.
+    /// Tells the page the share of a simulation that is done, 0 to 1. Returns 1 to continue or 0 to stop.
     safe fn watch(share: f64) -> u32;
 }
 
 static QUESTION: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 static ANSWER: Mutex<String> = Mutex::new(String::new());
 
-/// Where the page is to write its question, which is so long.
-// SAFETY: nothing else here is called so.
+/// Allocates the buffer for a question of `bytes` bytes and returns its address. The address is valid until
+/// the next call; null if the buffer's lock is poisoned.
+// SAFETY: no other symbol in this module has this name, so the export replaces no other function.
 #[unsafe(no_mangle)]
 extern "C" fn room_for_question(bytes: usize) -> *mut u8 {
     let Ok(mut question) = QUESTION.lock() else { return std::ptr::null_mut() };
@@ -27,8 +31,9 @@ extern "C" fn room_for_question(bytes: usize) -> *mut u8 {
     question.as_mut_ptr()
 }
 
-/// Answers the question; says how long the answer is.
-// SAFETY: nothing else here is called so.
+/// Answers the question in the buffer and returns the length of the answer in bytes, or 0 if a lock is
+/// poisoned.
+// SAFETY: no other symbol in this module has this name, so the export replaces no other function.
 #[unsafe(no_mangle)]
 extern "C" fn answer_question() -> usize {
     let (Ok(question), Ok(mut answer)) = (QUESTION.lock(), ANSWER.lock()) else { return 0 };
@@ -36,8 +41,8 @@ extern "C" fn answer_question() -> usize {
     answer.len()
 }
 
-/// Where the answer is, until the next question is answered.
-// SAFETY: nothing else here is called so.
+/// Returns the address of the answer, which is valid until the next question is answered.
+// SAFETY: no other symbol in this module has this name, so the export replaces no other function.
 #[unsafe(no_mangle)]
 extern "C" fn answer_at() -> *const u8 {
     ANSWER.lock().map_or(std::ptr::null(), |answer| answer.as_ptr())

@@ -1,4 +1,5 @@
-//! The half of the planner's page that computes, compiled for browsers: questions in, answers out, both JSON.
+//! Computing half of the planner's web page, compiled to WebAssembly: answers questions of the page, both in
+//! JSON.
 //!
 //! ```
 //! let go_on = &mut |_share| true;
@@ -6,13 +7,14 @@
 //! assert!(bywash_page::answer("what?", go_on).starts_with(r#"{"refused":"#));
 //! ```
 //!
-//! - [`question`]: what can be asked, and the answers; [`reading`]: descriptions as they come in
-//! - [`sliders`]: the numbers of a description that can be moved, and how far; [`notches`]: their positions
-//! - [`presets`]: descriptions to begin with
-//! - `exports` (in browsers only): how texts come in and out
+//! - [`question`]: the questions of the page, and their answers; [`reading`]: parsing of descriptions
+//! - [`sliders`]: the numbers of a description that the page can vary, and their ranges; [`notches`]: their
+//!   positions
+//! - [`presets`]: descriptions to start from
+//! - `exports` (in browsers only): passing of texts between page and module
 //!
-//! The page keeps a description as it would be in a file, with its units, so that what it shows is what
-//! `bywash plan model` answers for that file. Everything here is a function of the question.
+//! The page keeps a description as in a file, with its units, so that it shows what `bywash plan model`
+//! prints for this file. Every answer is a pure function of its question.
 
 #![deny(unsafe_code)]
 

@@ -1,29 +1,29 @@
-//! The positions of a slider: values as people write them, from the least to the most.
+//! Positions of a slider: round values with units, in increasing order.
 //!
-//! A curve over a slider's number has the same positions as its axis, so that what is left on the one is left on the
-//! other, whether they go by steps or by factors.
+//! A curve over a slider's number uses the same positions on its axis, so that the slider below is the axis,
+//! in equal steps or by factors.
 
-/// Which values a slider has.
+/// Rule for the values of a slider.
 #[derive(Clone, Copy, Debug)]
 pub enum Notches {
-    /// 1 of them, 2, 3, and from 16 on in larger steps to 64.
+    /// All integers from 1 to 16, then larger steps up to 64.
     Counts,
-    /// 1, 2, 3, 4, 6, 8, 12 and so on to 1024.
+    /// 1, 2, 3, 4, 6, 8, 12 and so on, up to 1024.
     Threads,
-    /// From nothing to so many of a unit by equal steps.
+    /// Equal steps from 0: width of a step, number of steps, unit.
     Steps(f64, u32, &'static str),
-    /// Powers of two from one number of a unit to another, for several units.
+    /// Doubled values for several units: first value, greatest value, unit.
     Doublings(&'static [(u32, u32, &'static str)]),
-    /// About seventeen values for each factor of ten, from one number of a unit up to another, for several units.
+    /// Seventeen values per factor of ten for several units: least value, greatest value, unit.
     Factors(&'static [(f64, f64, &'static str)]),
-    /// Nothing, then as [`Notches::Factors`].
+    /// 0 in the given unit, then the values of [`Notches::Factors`].
     NothingOrFactors(&'static str, &'static [(f64, f64, &'static str)]),
 }
 
-/// What divides a factor of ten into steps that look equal.
+/// Values that divide a factor of ten into steps of similar ratio.
 const IN_TEN: [f64; 17] =
     [1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.3, 2.6, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0];
-/// Counts beyond those that are all there.
+/// Counts above 16, with gaps.
 const LARGE_COUNTS: [u32; 8] = [20, 24, 28, 32, 40, 48, 56, 64];
 
 impl Notches {
@@ -56,12 +56,12 @@ fn doublings(&(from, to, unit): &(u32, u32, &'static str)) -> Vec<String> {
 
 fn factors(&(from, to, unit): &(f64, f64, &'static str)) -> Vec<String> {
     let tens = (-3..=7).flat_map(|power| IN_TEN.map(|digit| digit * 10f64.powi(power)));
-    // What is written as 0.1 may be a little less in binary.
+    // The tolerance covers rounding: in binary, 0.1 may be slightly less.
     let is_between = |value: &f64| *value >= from * (1.0 - 1e-9) && *value <= to * (1.0 + 1e-9);
     tens.filter(is_between).map(|value| written(value, unit)).collect()
 }
 
-/// A number without the digits that come of computing in binary, and its unit.
+/// Formats a number and its unit, rounded to four decimals to hide binary rounding errors.
 fn written(value: f64, unit: &str) -> String {
     let number = (value * 1e4).round() / 1e4;
     if unit.is_empty() { number.to_string() } else { format!("{number} {unit}") }

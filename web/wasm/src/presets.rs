@@ -1,7 +1,7 @@
-//! Descriptions to begin with: machines, and requests of each kind.
+//! Descriptions to start from: machines, and requests of each kind.
 //!
-//! The machines are those that come along with the simulator. The requests are places to start from, in sizes
-//! that are usual; only the Web server's are those of the paper.
+//! The machines are the simulator's presets. The requests have usual sizes; only those of the Web server are
+//! the paper's.
 
 use crate::reading::{self, Refused};
 use bywash_model::Workload;
@@ -11,40 +11,40 @@ use bywash_sim::preset::{PRESETS, Preset};
 use serde::Serialize;
 use serde_json::Value;
 
-/// A machine with its work.
+/// A machine with its workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Server {
-    /// What it is called in a link.
+    /// Name in a link to the page.
     pub name: &'static str,
-    /// What it is.
+    /// Summary in one line.
     pub title: &'static str,
-    /// All of it.
+    /// Complete description.
     pub description: Value,
 }
 
 /// Requests of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct Requests {
-    /// What they are.
+    /// Summary in one line.
     pub title: &'static str,
-    /// They themselves.
+    /// Kind and sizes of the requests.
     pub request: Request,
 }
 
-/// What there is to begin with.
+/// All descriptions to start from.
 #[derive(Clone, Debug, Serialize)]
 pub struct Presets {
-    /// Machines.
+    /// Machines with their workloads.
     pub servers: Vec<Server>,
-    /// Kinds of requests.
+    /// Requests, one of each kind.
     pub requests: Vec<Requests>,
 }
 
 impl Presets {
-    /// All there are.
+    /// Returns all presets.
     ///
     /// # Errors
-    /// That one of the files cannot be read, which the tests hold against.
+    /// [`Refused`] if a preset's text cannot be parsed; tests exclude this.
     pub fn all() -> Result<Presets, Refused> {
         let server = |preset: &Preset| {
             let Preset { name, about, text } = *preset;

@@ -1,7 +1,7 @@
-//! What the page can ask, and what it is answered.
+//! Questions of the page, and their answers.
 //!
-//! A question is `{"ask": WHAT, ...}`, an answer `{"done": ...}` or `{"refused": MESSAGE}`. A description in a question is
-//! held against the same rules as one in a file.
+//! A question is `{"ask": WHAT, ...}`, an answer `{"done": ...}` or `{"refused": MESSAGE}`. A description in
+//! a question is checked by the same rules as one in a file.
 
 use crate::presets::Presets;
 use crate::reading::{Refused, checked, json, read};
@@ -14,61 +14,61 @@ use bywash_sim::{Options, Stop, simulate};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What can be asked.
+/// Question of the page.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
 enum Question {
-    /// What there is to begin with.
+    /// Returns the presets.
     Presets,
-    /// What a file says, in TOML or JSON, with its values as they are written there.
+    /// Parses a file in TOML or JSON, and keeps the values as they are written.
     Read { text: String },
-    /// The file that says what a description says.
+    /// Writes a description as a file.
     Write { description: Value },
-    /// What a description comes to under every architecture, and where its sliders are.
+    /// Evaluates a description under every architecture, and returns its sliders.
     Evaluate { description: Value },
-    /// What comes of it over the positions of a slider.
+    /// Evaluates a description at the positions of a slider.
     Curve { description: Value, key: String, show: Show },
-    /// What a simulation of it comes to, under one architecture.
+    /// Simulates a description under one architecture.
     Simulate { description: Value, architecture: Architecture, requests: u64, seed: u64 },
 }
 
-/// What of it a curve shows.
+/// Quantity that a curve shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Show {
-    /// Bytes a second at most.
+    /// Throughput bound, in bytes per second.
     Bound,
-    /// Bytes a second with so many threads.
+    /// Throughput with the description's number of threads, in bytes per second.
     Closed,
-    /// Seconds from a request to its answer, with so many threads.
+    /// Mean response time with the description's number of threads, in seconds.
     Response,
 }
 
-/// What a description comes to.
+/// Result of evaluating a description.
 #[derive(Serialize)]
 struct Evaluated {
     architectures: Vec<Comes>,
     sliders: Vec<Placed>,
-    /// The resources, in the order in which utilisations are.
+    /// Names of the resources, in the order of the utilisations.
     resources: [&'static str; 6],
-    /// Of each resource, how many there are.
+    /// Number of units of each resource.
     units: [f64; 6],
 }
 
-/// What it comes to under one architecture.
+/// Result under one architecture.
 #[derive(Serialize)]
 struct Comes {
     architecture: Architecture,
     bound: Bound,
-    /// In words.
+    /// Name of the resource that limits the throughput.
     binding: &'static str,
     closed: Closed,
 }
 
-/// A curve for each architecture.
+/// Curves of all architectures.
 #[derive(Serialize)]
 struct Curves {
-    /// Positions of the slider, which are those of the points.
+    /// Positions of the slider at which the curves have their points.
     places: Vec<usize>,
     curves: Vec<Curve>,
 }
@@ -80,7 +80,8 @@ struct Curve {
     binding: Vec<&'static str>,
 }
 
-/// Answers a question; `watch` hears now and then which share of a simulation is done, and answers whether to go on.
+/// Answers a question. A simulation calls `watch` from time to time with the share that is done, 0 to 1, and
+/// stops if `watch` returns false.
 pub fn answer(question: &str, watch: &mut dyn FnMut(f64) -> bool) -> String {
     let asked = serde_json::from_str(question).map_err(Refused::Question);
     let told = match asked.and_then(|asked| done(asked, watch)) {
@@ -107,12 +108,13 @@ fn done(question: Question, watch: &mut dyn FnMut(f64) -> bool) -> Result<Value,
     }
 }
 
-/// Steps of one evaluation: some milliseconds of a phone.
+/// Greatest number of steps of one evaluation: some milliseconds on a phone.
 const STEPS_MAX: f64 = 2e6;
-/// Steps for all points of a curve; there are fewer points where each takes longer.
+/// Target number of steps for all points of a curve. The more steps a point takes, the fewer points are
+/// computed.
 const CURVE_STEPS: f64 = 1e6;
 
-/// Of one architecture: for each thread every station is visited.
+/// Returns the number of steps for one architecture: each thread visits every station.
 fn steps(description: &Description) -> f64 {
     description.load.threads * Resource::ALL.len() as f64
 }
@@ -160,7 +162,7 @@ fn curves(description: &Description, name: &str, show: Show) -> Result<Curves, R
     Ok(Curves { places, curves: curves.into_iter().collect::<Result<_, Refused>>()? })
 }
 
-/// Every how many-th position is computed.
+/// Returns the distance between computed positions, 1 to 10.
 fn stride(description: &Description, key: Key, values: &[f64]) -> Result<usize, Refused> {
     let mut most = 0.0f64;
     let mut here = *description;

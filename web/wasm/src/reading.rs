@@ -1,38 +1,39 @@
-//! Descriptions as they come in, and why there may be no answer.
+//! Parsing of descriptions, and the errors that the page reports.
 
 use bywash_model::Description;
 use bywash_model::describe;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Why there is no answer.
+/// Reason for refusing a question.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// The page asks for what there is not.
+    /// The text is not a valid question.
     #[error("this is not a question: {0}")]
     Question(serde_json::Error),
-    /// The model has no such machine or work.
+    /// The description is invalid.
     #[error("{0}")]
     Description(#[from] describe::Error),
-    /// The simulator has not.
+    /// The simulator refuses the description.
     #[error("{0}")]
     Simulation(#[from] bywash_sim::server::Error),
-    /// It would take minutes.
+    /// The description has too many threads for an evaluation in a page.
     #[error("{0} threads take too long on a page: ask `bywash plan model`")]
     TooMany(f64),
-    /// There is no slider for it.
+    /// No slider has this key.
     #[error("there is no slider for '{0}'")]
     NoSlider(String),
-    /// A result that cannot be written.
+    /// The result cannot be serialized.
     #[error("cannot write it: {0}")]
     Write(String),
 }
 
-/// What a file says, with its values as they are written there, and with what it leaves out. A text that begins like JSON
-/// is JSON.
+/// Parses a file into a description that keeps the values as they are written and adds those that the file
+/// omits. A text that begins with `{` is JSON, any other text is TOML.
 ///
 /// # Errors
-/// What is wrong with it, and in which line.
+/// [`Refused::Description`] with the line if the file is invalid; [`Refused::Write`] if the result has no
+/// JSON form.
 pub fn read(text: &str) -> Result<Value, Refused> {
     let unreadable = |message: String| Refused::Description(describe::Error::Unreadable(message));
     let (description, written): (_, Value) = if text.trim_start().starts_with('{') {
@@ -47,23 +48,23 @@ pub fn read(text: &str) -> Result<Value, Refused> {
     Ok(whole)
 }
 
-/// A description out of a question, held against the same rules as one in a file.
+/// Parses and checks a description from a question by the same rules as one from a file.
 ///
 /// # Errors
-/// What is wrong with it.
+/// [`Refused::Description`] if the description is invalid.
 pub fn checked(description: &Value) -> Result<Description, Refused> {
     Ok(Description::from_json(&description.to_string())?)
 }
 
-/// As JSON.
+/// Converts a value to JSON.
 ///
 /// # Errors
-/// That it has no such form.
+/// [`Refused::Write`] if the value has no JSON form.
 pub fn json(told: &impl Serialize) -> Result<Value, Refused> {
     serde_json::to_value(told).map_err(|error| Refused::Write(error.to_string()))
 }
 
-/// Puts the values of `written` in the place of those of `whole`, which has the same names.
+/// Replaces values of `whole` by the values of `written` with the same names.
 fn overwrite(whole: &mut Value, written: Value) {
     match (whole, written) {
         (Value::Object(whole), Value::Object(written)) => {

@@ -1,44 +1,44 @@
-//! The numbers of a description that can be moved on the page: names for people, and how far each goes.
+//! Numbers of a description that the page can vary: their labels and ranges.
 //!
-//! What a description does not have (an arm, where disks are flash) has no slider. A value between two notches, or beyond
-//! the last one, stays what it is until the slider is moved.
+//! A number that a description lacks (a seek time, if its disks are flash) has no slider. A value between two
+//! notches, or beyond the last one, is kept until the slider moves.
 
 use crate::notches::Notches::{self, Counts, Doublings, Factors, NothingOrFactors, Steps, Threads};
 use bywash_model::Description;
 use bywash_model::describe::Key;
 use serde::Serialize;
 
-/// A number that can be moved.
+/// Slider for one number of a description.
 #[derive(Clone, Copy, Debug)]
 pub struct Slider {
-    /// Its name in a description.
+    /// Key of the number in a description.
     pub key: &'static str,
-    /// What it belongs to.
+    /// Part of the description under which the page shows the slider.
     pub group: &'static str,
-    /// What it is.
+    /// Label of the slider.
     pub label: &'static str,
-    /// Where it can be.
+    /// Positions of the slider.
     pub notches: Notches,
-    /// Whether it is shown only to those who ask for more.
+    /// True if the page shows the slider only when the user requests more.
     pub is_rare: bool,
 }
 
-/// A slider of one description, for the page.
+/// Slider with the value of one description, for the page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Placed {
-    /// As in [`Slider`].
+    /// Key of the number in a description.
     pub key: &'static str,
-    /// As in [`Slider`].
+    /// Part of the description under which the page shows the slider.
     pub group: &'static str,
-    /// As in [`Slider`].
+    /// Label of the slider.
     pub label: &'static str,
-    /// As in [`Slider`].
+    /// True if the page shows the slider only when the user requests more.
     pub is_rare: bool,
-    /// The value of each position.
+    /// Value at each position, with its unit.
     pub notches: Vec<String>,
-    /// Where it is, possibly between two positions.
+    /// Position of the value, from 0; a fraction between two positions.
     pub place: f64,
-    /// What it is, in base units.
+    /// Value in base units.
     pub value: f64,
 }
 
@@ -67,10 +67,10 @@ const SIZES: Notches = Doublings(&[(512, 512, "B"), (1, 512, "KiB"), (1, 64, "Mi
 const TIMES: Notches = NothingOrFactors("s", &[(10.0, 900.0, "ns"), (1.0, 900.0, "us"), (1.0, 100.0, "ms")]);
 const CYCLES: Notches = Steps(200.0, 100, "cycles");
 const COMPUTE: Notches = NothingOrFactors("cycles", &[(1e3, 1e7, "cycles")]);
-/// Bytes of a database's log or of a page's data: there may be none.
+/// Sizes that may be 0, as those of a database's log or of a page's data.
 const OR_NONE: Notches = Doublings(&[(0, 0, "B"), (512, 512, "B"), (1, 512, "KiB"), (1, 64, "MiB")]);
 
-/// All there are, in the order in which they are shown.
+/// All sliders, in the order in which the page shows them.
 pub const SLIDERS: &[Slider] = &[
     often("request.web.miss", REQUESTS, "Not in memory", HALF),
     often("request.web.file", REQUESTS, "Size of a file", SIZES),
@@ -122,18 +122,18 @@ pub const SLIDERS: &[Slider] = &[
 ];
 
 impl Slider {
-    /// The one for that key, if there is one.
+    /// Returns the slider for `key`, or `None` if `key` has no slider.
     pub fn named(key: &str) -> Option<&'static Slider> {
         SLIDERS.iter().find(|slider| slider.key == key)
     }
 
-    /// The values of its positions, in base units.
+    /// Returns the values of the positions, in base units.
     pub fn values(&self) -> Vec<f64> {
         let Ok(key) = Key::named(self.key) else { return Vec::new() };
         self.notches.texts().iter().filter_map(|text| key.value(text).ok()).collect()
     }
 
-    /// Where it is in `description`, if that has it.
+    /// Returns the slider with its value in `description`, or `None` if the description lacks the number.
     pub fn placed(&self, description: &Description) -> Option<Placed> {
         let mut description = *description;
         let value = *Key::named(self.key).ok()?.of(&mut description).ok()?;
@@ -149,7 +149,7 @@ impl Slider {
     }
 }
 
-/// The position of `value` among `values`, which rise; between two it is a fraction.
+/// Returns the position of `value` among increasing `values`; between two of them it is a fraction.
 fn place(values: &[f64], value: f64) -> f64 {
     let above = values.partition_point(|at| *at < value);
     if above == 0 || above == values.len() {
