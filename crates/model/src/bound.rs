@@ -1,4 +1,5 @@
-//! Asymptotic throughput bound of a server: T = N / max over all resources of the busy time for N bytes.
+//! Asymptotic throughput bound of a server: T = N / max over all resources of the busy time for N bytes. The
+//! command, the web page, [`crate::sweep`] and [`crate::figures`] call it.
 
 use crate::demand::{Architecture, Demand, Resource};
 use crate::machine::Machine;

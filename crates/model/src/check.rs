@@ -1,8 +1,9 @@
 //! Acceptance table of Figures 2 to 7: the statements of the paper's text beside the numbers computed here.
 //!
-//! A line agrees if the computed number is what the text states, and differs otherwise, with the reason where it is
-//! known. A statement without a number ("small", "sharply") cannot be missed, so its line is a reference: it shows the
-//! computed number and gives no verdict. Every number is computed when it is asked for.
+//! A line agrees if the computed number is what the text states, and differs otherwise, with the reason where
+//! it is known. A statement without a number ("small", "sharply") cannot be tested, so its line is a
+//! reference: it shows the computed number without a verdict. Every call computes all numbers anew. The
+//! command prints the table.
 
 use crate::bound::bound;
 use crate::claim::Verdict;
@@ -71,7 +72,7 @@ fn line(figure: u32, point: &'static str, says: &'static str, computed: String, 
     Line { figure, point, says, computed, verdict: Verdict::on(agrees), note: "" }
 }
 
-/// Line without a published number: `says` is at most an adjective.
+/// Returns a line without a published number: `says` is at most an adjective.
 fn reference(figure: u32, point: &'static str, says: &'static str, computed: String) -> Line {
     Line { figure, point, says, computed, verdict: Verdict::Reference, note: "" }
 }

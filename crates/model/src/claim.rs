@@ -1,8 +1,8 @@
 //! Statement of a source about a number, and the verdict of comparing it with a number found here.
 //!
-//! A claim is written down once, as the source words it: a value, a strict limit, or nothing at all. The verdict
-//! follows from the claim and the number alone, so that no line can be called an agreement by a range that was chosen
-//! after the number was known.
+//! A claim is written down once, as the source words it: a value, a strict limit, or no number. The verdict
+//! follows from the claim and the number alone. A tolerance chosen after the number was known therefore
+//! cannot turn a difference into an agreement.
 
 use serde::Serialize;
 use std::fmt;
@@ -66,7 +66,8 @@ impl Claim {
         }
     }
 
-    /// Deviation of `found` from a published value, as a share of the value; none where no value is published.
+    /// Returns the deviation of `found` from a published value, as a share of the value, or `None` if no
+    /// value is published.
     pub fn deviation(self, found: f64) -> Option<f64> {
         match self {
             Claim::Value { value, .. } => Some(found / value - 1.0),

@@ -150,7 +150,7 @@ pub struct Disks {
     /// Number of segments of the cache. Each sequential reader uses one segment.
     #[serde(default = "one")]
     pub segments: f64,
-    /// Positioning times of a rotating disk. If `flash` is given too, this description is used.
+    /// Positioning times of a rotating disk. With both this and `flash`, the model ignores `flash`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotating: Option<Rotating>,
     /// Latency and parallelism of a flash drive.

@@ -1,7 +1,7 @@
 //! Sweeps: evaluates one description for every combination of values of some of its numbers.
 //!
 //! A point costs one evaluation of [`crate::bound::of`] and one row of the table: nothing is allocated and no
-//! name is looked up per point.
+//! name is looked up per point. The command and the web page call it.
 
 use crate::bound::bound;
 use crate::demand::{Architecture, Resource};

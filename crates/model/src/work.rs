@@ -161,8 +161,7 @@ pub struct Load {
 }
 
 impl Default for Load {
-    /// Returns 256 threads without think time: on the paper's machine, enough to keep the limiting resource
-    /// busy.
+    /// Returns 256 threads without think time, meant as enough threads that they do not limit the throughput.
     fn default() -> Load {
         Load { threads: 256.0, think: Time(0.0), spin: false }
     }

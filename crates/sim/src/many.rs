@@ -1,5 +1,5 @@
 //! Runs many simulations at once, on all cores. Results keep the order of the jobs and do not depend on the
-//! number of cores.
+//! number of cores. Replications, the papers' figures and the command use it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

@@ -27,7 +27,7 @@ const IN_TEN: [f64; 17] =
 const LARGE_COUNTS: [u32; 8] = [20, 24, 28, 32, 40, 48, 56, 64];
 
 impl Notches {
-    /// The values, with their units.
+    /// Returns the values of all positions, with their units.
     pub fn texts(self) -> Vec<String> {
         match self {
             Notches::Counts => (1..=16).chain(LARGE_COUNTS).map(|count| count.to_string()).collect(),

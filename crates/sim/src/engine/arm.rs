@@ -1,4 +1,5 @@
-//! The arm of a disk: positioning times, and the order in which waiting jobs are served.
+//! The arm of a disk: positioning times, and the order in which waiting jobs are served. A run calls it for
+//! each station that has an arm.
 
 use super::time::Time;
 

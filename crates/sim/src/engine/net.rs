@@ -180,7 +180,7 @@ pub enum Op {
     Maybe {
         /// Probability of the jump, 0 to 1.
         chance: f64,
-        /// Number of the operation in the script.
+        /// Target of the jump: number of an operation in the script.
         to: u32,
     },
     /// Draws a number below `count` into a register.
@@ -200,7 +200,7 @@ pub enum Op {
     /// Counts a block as moved. Jumps to `to` if blocks remain; otherwise marks all bytes of the request as
     /// not moved.
     More {
-        /// Number of the operation in the script.
+        /// Target of the jump: number of an operation in the script.
         to: u32,
     },
     /// Jumps to `to` if the controller has read the whole request ahead, and takes the request's bytes from
@@ -208,18 +208,18 @@ pub enum Op {
     Ahead {
         /// Bytes that the controller reads at a time.
         most: u32,
-        /// Number of the operation in the script.
+        /// Target of the jump: number of an operation in the script.
         to: u32,
     },
     /// Takes the job's next record, waits until its time, and jumps to its operation. Jumps to `to` if no
     /// record remains.
     Record {
-        /// Number of the operation in the script.
+        /// Target of the jump: number of an operation in the script.
         to: u32,
     },
     /// Jumps to `to`.
     Jump {
-        /// Number of the operation in the script.
+        /// Target of the jump: number of an operation in the script.
         to: u32,
     },
     /// Creates a job that runs independently.

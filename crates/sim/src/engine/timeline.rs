@@ -1,4 +1,5 @@
-//! Record of the jobs that occupied the servers of each station, with start and end times.
+//! Record of the jobs that occupied the servers of each station, with start and end times. A run fills it on
+//! request; the command draws it.
 
 use super::time::Time;
 

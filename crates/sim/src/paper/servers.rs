@@ -1,4 +1,5 @@
-//! Carrera et al., Section 5: the servers of Table IV on PCI and on switches, with and without processors in the devices.
+//! Carrera et al., Section 5: the servers of Table IV on PCI and on switches, with and without processors in
+//! the devices.
 
 use super::{Target, near};
 use crate::engine::Interval;

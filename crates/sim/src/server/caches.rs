@@ -1,4 +1,5 @@
-//! Part of a copy or a checksum that reaches the memory bus.
+//! Part of a copy or a checksum that reaches the memory bus. The builder of request scripts (`request`) calls
+//! it.
 //!
 //! The host handles data in pieces. A piece that was just copied is in the second-level cache if the piece
 //! and its source fit there together. Data that a device wrote is not cached, because the device's writes

@@ -1,4 +1,5 @@
-//! Cache of file pages in memory, which evicts the least recently used page.
+//! Cache of file pages in memory, which evicts the least recently used page. A replay decides with it which
+//! calls need a disk.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,5 +1,5 @@
 //! Several independent runs of one description: their mean, and a confidence interval that makes no
-//! assumption about the correlation within a run.
+//! assumption about the correlation within a run. The command calls it.
 
 use super::simulate::{Error, Latency, Options, Report, ResourceUse, simulate};
 use crate::engine::Interval;

@@ -1,4 +1,5 @@
-//! Builder of scripts: operations, and jumps whose targets are set later.
+//! Builder of scripts: operations, and jumps whose targets are set later. `hardware`, `request` and `replay`
+//! use it.
 
 use crate::engine::Op;
 

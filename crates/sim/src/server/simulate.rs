@@ -37,10 +37,11 @@ impl Default for Options {
 /// Error for a description that cannot be simulated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// More threads than the queue of events supports.
+    /// More threads of a description, or processes of a trace, than a simulation supports. Holds their
+    /// number.
     #[error("{0} threads are too many to simulate; at most {THREADS_MAX}")]
     TooManyThreads(f64),
-    /// A request size that a job's registers cannot hold, in bytes.
+    /// A request size above 2^31 bytes. Holds the size in bytes.
     #[error("requests of {0} bytes are too large to simulate; at most {BYTES_MAX}")]
     TooLarge(f64),
     /// Too many devices of one kind.
