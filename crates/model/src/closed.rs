@@ -5,7 +5,8 @@
 //! Interfaces and disks are several queues with one server each, because a file is on one disk and a
 //! connection uses one interface; each queue receives an equal share of the requests. For these the module
 //! uses Reiser and Lavenberg, *Mean-Value Analysis of Closed Multichain Queuing Networks* (JACM 27(2), 1980):
-//! an arriving request finds the mean queue length that N - 1 threads cause, so
+//! an arriving request finds the mean queue length that one thread fewer causes. With n threads, service time
+//! D, think time Z, response time R, throughput X and queue length Q,
 //!
 //! ```text
 //!     R(n) = D (1 + Q(n-1)),   X(n) = n / (Z + sum R(n)),   Q(n) = X(n) R(n)

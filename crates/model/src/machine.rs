@@ -1,8 +1,9 @@
 //! The machine of a server: processors, memory, interconnect, network interfaces and disks.
 //!
-//! The model uses counts, speeds and rates. Most other fields describe how parts behave under contention and
-//! affect only the simulator. A description that omits these fields gets parts without such behaviour: no
-//! latency, no packets, memory that never limits the throughput.
+//! Counts, speeds and rates are required. The optional fields describe delays, overheads and the behaviour of
+//! parts under contention. The simulator uses all of them; the model uses only those that change mean rates
+//! and delays. A description that omits optional fields gets parts without such behaviour: no latency, no
+//! packets, memory that never limits the throughput.
 
 use crate::units::{Frequency, Rate, Size, Time};
 use serde::{Deserialize, Serialize};
@@ -42,7 +43,8 @@ pub struct Processors {
 pub struct Memory {
     /// Bandwidth of the memory bus, in bytes per second.
     pub rate: Rate,
-    /// Number of banks. Blocks of [`Memory::BLOCK`] bytes are spread over the banks in turn.
+    /// Number of banks. The simulator accesses a random bank for each block of at least [`Memory::BLOCK`]
+    /// bytes.
     #[serde(default = "one")]
     pub banks: f64,
     /// Access latency of a bank: time until its first byte, in seconds.
@@ -67,7 +69,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Size of the blocks in which memory is accessed, in bytes.
+    /// Least size of the blocks in which the simulator accesses memory, in bytes.
     pub const BLOCK: f64 = 1024.0;
 }
 
@@ -79,7 +81,7 @@ fn one() -> f64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
-    /// Each part has its own link in each direction: transfers wait only for transfers to the same part.
+    /// Each part has its own link in each direction: a transfer waits only for transfers over the same links.
     #[default]
     Switch,
     /// A bus: one transfer at a time.
@@ -162,7 +164,7 @@ pub struct Disks {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Rotating {
-    /// Fixed part of a seek, in seconds.
+    /// Fixed time of each access, also without a movement of the arm, in seconds.
     pub seek: Time,
     /// Additional seek time per track of distance, in seconds.
     #[serde(default)]
