@@ -1,7 +1,8 @@
-//! Containers: blocks of memory that are handed on.
+//! Containers: blocks of memory whose ownership moves between programs.
 //!
-//! Ownership is Rust's: a [`Container`] that was shipped is gone, and what was received goes back to its
-//! owner when it is dropped.
+//! Rust's move semantics keep the ownership: a [`Container`] that was shipped can no longer be used, and a
+//! [`Received`] is returned to the program that shipped it when it is dropped. [`Path`](crate::Path) makes
+//! both types.
 //!
 //! ```compile_fail
 //! # use bywash_container::{Container, Path};
@@ -29,49 +30,50 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::{ptr, slice};
 
-/// Most containers of a message.
+/// Greatest number of containers in a message.
 pub const MESSAGE_PIECES_MAX: usize = 64;
 const EMPTY_SEALED: &str = "a sealed container has at least one byte";
-/// Why a container cannot be shipped.
+/// Reason in the [`Error::Unfit`] for a container that is shipped on a path that did not allocate it.
 pub(crate) const OTHER_PATH: &str = "it was allocated on another path; allocate it on this one";
 
-/// A container that this end may fill: a slice of bytes.
+/// A container that this end owns and may fill: a slice of bytes.
 ///
-/// What is in it at first is what was in it when it was used last, or zeros.
+/// Its initial contents are left from the last use of the block, or zeros.
 #[derive(Debug)]
 pub struct Container {
     length: usize,
     home: Home,
 }
 
-/// Where the bytes are, and what they go back to.
+/// Storage of a container's bytes.
 #[derive(Debug)]
 enum Home {
-    /// Here: so few that they will travel in a ring's entry.
+    /// In the value itself: at most [`INLINE_BYTES`] bytes, which are shipped within a ring entry.
     Here(Inline),
-    /// In the arena of a path.
+    /// In a block of a path's arena. The drop of the container frees the block.
     Arena(Arc<Shipping>, Block, Span),
-    /// In memory of their own.
+    /// In a memory file of its own, which is sealed when the container is shipped.
     File(File, Mapping),
 }
 
-/// Bytes in an arena.
+/// Address and size of a block in this end's mapping of its arena.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) base: *mut u8,
     pub(crate) capacity: usize,
 }
 
-// SAFETY: a container is the only way to its bytes in this process, like a boxed slice.
+// SAFETY: the span is owned by one container, which is the only access to these bytes in this process, like a
+// boxed slice; so it may move to another thread.
 unsafe impl Send for Span {}
-// SAFETY: as above.
+// SAFETY: a shared container only reads its bytes, since writing takes `&mut Container`.
 unsafe impl Sync for Span {}
 
-/// The contents of a ring's entry.
+/// Contents of a ring entry, without its head word.
 pub(crate) type Inline = [u64; SHIPPED_WORDS - 1];
 
 impl Container {
-    /// A container of at most [`INLINE_BYTES`].
+    /// Makes a zeroed container of at most [`INLINE_BYTES`] bytes, which is shipped within a ring entry.
     #[inline]
     pub(crate) fn here(length: usize) -> Container {
         Container { length, home: Home::Here([0; SHIPPED_WORDS - 1]) }
@@ -82,7 +84,7 @@ impl Container {
         Container { length, home: Home::Arena(lane, block, span) }
     }
 
-    /// A container with memory of its own, to be sealed.
+    /// Allocates a container of `length` bytes in a memory file of its own, for a sealed path.
     pub(crate) fn sealed(length: usize) -> Result<Container, Error> {
         if length == 0 {
             return Err(Error::Unfit(EMPTY_SEALED));
@@ -92,17 +94,17 @@ impl Container {
 
     fn of_file(file: File) -> Result<Container, Error> {
         let mut mapping = file.map(true)?;
-        // A child that some other thread forks off would keep it writable, and so keep it from being sealed.
+        // A child that another thread forks would inherit the writable mapping, and so prevent the sealing.
         mapping.keep_from_children()?;
         Ok(Container { length: file.bytes(), home: Home::File(file, mapping) })
     }
 
-    /// Shortens what will be shipped.
+    /// Shortens the container to `length` bytes; no effect if it is not longer. The capacity stays the same.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 
-    /// Bytes that it could hold.
+    /// Returns the greatest number of bytes that this container can hold.
     pub fn capacity(&self) -> usize {
         match &self.home {
             Home::Here(_) => INLINE_BYTES,
@@ -111,7 +113,8 @@ impl Container {
         }
     }
 
-    /// Changes how much will be shipped, up to [`Container::capacity`]; false if that is less.
+    /// Sets the number of bytes that will be shipped. Returns false, without a change, if `length` is more
+    /// than [`Container::capacity`].
     pub fn resize(&mut self, length: usize) -> bool {
         let fits = length <= self.capacity();
         if fits {
@@ -120,7 +123,8 @@ impl Container {
         fits
     }
 
-    /// What travels in an entry, if it can.
+    /// Returns the contents if they are stored in the container itself and can be shipped within a ring
+    /// entry.
     #[inline]
     pub(crate) fn inline(&self) -> Option<&Inline> {
         match &self.home {
@@ -129,7 +133,7 @@ impl Container {
         }
     }
 
-    /// Where its bytes are, if they are in an arena.
+    /// Returns the address of the container's bytes if they are in an arena.
     #[inline]
     pub(crate) fn base_in_arena(&self) -> Option<*const u8> {
         match &self.home {
@@ -142,18 +146,19 @@ impl Container {
         matches!(&self.home, Home::Arena(home, ..) if Arc::ptr_eq(home, lane))
     }
 
-    /// The block of a container in an arena, which is not given back.
+    /// Returns the block of a container in an arena. The block is not freed: its ownership moves to the
+    /// caller.
     pub(crate) fn into_block(self) -> Option<Block> {
         let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped, so that its home is moved out of it once.
+        // SAFETY: `this` is `ManuallyDrop`, so `home` is moved out exactly once and never dropped in place.
         match unsafe { ptr::read(&this.home) } {
             Home::Arena(_, block, _) => Some(block),
             Home::Here(_) | Home::File(..) => None,
         }
     }
 
-    /// Takes the right to write away from everybody, for ever. If that fails the container comes back, unless
-    /// its memory cannot be mapped again.
+    /// Seals the container's memory against writing by anybody, for ever. On failure the container is handed
+    /// back with the error, unless its memory cannot be mapped again.
     pub(crate) fn freeze(self) -> Result<Received, Box<(Option<Container>, Error)>> {
         if !matches!(self.home, Home::File(..)) {
             return Err(Box::new((Some(self), Error::Unfit(OTHER_PATH))));
@@ -162,11 +167,12 @@ impl Container {
             return Err(Box::new((Some(self), Error::Unfit(EMPTY_SEALED))));
         }
         let this = ManuallyDrop::new(self);
-        // SAFETY: as in `into_block`.
+        // SAFETY: `this` is `ManuallyDrop`, so `home` is moved out exactly once, like in `into_block`.
         let Home::File(mut file, mapping) = (unsafe { ptr::read(&this.home) }) else {
             unreachable!("the other homes were sent back above")
         };
-        // What was never written gets memory of this end's, so that whoever looks at it takes none.
+        // Populates pages that were never written, so that a receiver that reads them is not charged for
+        // them.
         let taken = mapping.populate(0, this.length.next_multiple_of(PAGE));
         drop(mapping);
         match taken.and_then(|()| file.resize(this.length)).and_then(|()| file.freeze()) {
@@ -193,8 +199,9 @@ impl Deref for Container {
             Home::Arena(_, _, span) => span.base.cast_const(),
             Home::File(_, mapping) => mapping.base().cast_const(),
         };
-        // SAFETY: at least `length` initialised bytes, which only this value leads to; the peer cannot write
-        // them, or (by agreement) does so only while it has them.
+        // SAFETY: at least `length` initialised bytes, and this value is the only access to them in this
+        // process. The peer cannot write them, or, if both ends agreed on `Options::trusted_to_write`, writes
+        // only while it owns them.
         unsafe { slice::from_raw_parts(base, self.length) }
     }
 }
@@ -207,7 +214,8 @@ impl DerefMut for Container {
             Home::Arena(_, _, span) => span.base,
             Home::File(_, mapping) => mapping.base(),
         };
-        // SAFETY: as in `deref`, and mapped for writing.
+        // SAFETY: at least `length` initialised bytes that this value alone gives access to, like in `deref`;
+        // the exclusive borrow and the writable mapping allow the write.
         unsafe { slice::from_raw_parts_mut(base, self.length) }
     }
 }
@@ -221,7 +229,7 @@ impl Drop for Container {
     }
 }
 
-/// A container that came from a peer. It goes back there when it is dropped.
+/// A container that a peer shipped here. Dropping it returns it to the peer.
 #[derive(Debug)]
 pub struct Received {
     pub(crate) place: Place,
@@ -229,14 +237,14 @@ pub struct Received {
     pub(crate) origin: Credentials,
 }
 
-/// Where the contents are.
+/// Storage of a received container's contents.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// Here.
+    /// In the value itself, as a copy.
     Inline(Inline),
-    /// In a peer's arena.
+    /// In an arena of a peer. Dropping returns `ticket` on `lane`.
     Arena { lane: Arc<Receiving>, arena: Arc<Arena>, offset: usize, ticket: u32 },
-    /// In sealed memory.
+    /// In a sealed memory file.
     Sealed { file: Arc<File> },
 }
 
@@ -249,33 +257,34 @@ impl Drop for Place {
 }
 
 impl Received {
-    /// Nothing, from here.
+    /// Makes an empty container whose origin is this process.
     pub(crate) fn nothing() -> Received {
         Received { place: Place::Inline([0; SHIPPED_WORDS - 1]), length: 0, origin: Credentials::own() }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether it is empty.
+    /// Returns true if the container has no bytes.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Who shipped it here, as the kernel says.
+    /// Returns the credentials of the peer that shipped the container here, as the kernel reports them.
     pub fn origin(&self) -> Credentials {
         self.origin
     }
 
-    /// Makes what is inside visible, without copying it. It is unmapped when the answer is dropped.
+    /// Gives access to the contents without copying them. Dropping the result unmaps sealed memory.
     ///
     /// # Errors
-    /// [`Error::NotMapped`] where the peer could still change what is borrowed (checked paths: copy it out), where
-    /// to look at sealed memory would take memory of this program's (copy it out), or on forward paths;
-    /// [`Error::Io`] if sealed memory cannot be mapped.
+    /// - [`Error::NotMapped`] on a checked path, where the peer could still change the borrowed bytes (copy
+    ///   them instead); on a forward path, which maps nothing; and if sealed memory has holes, which reading
+    ///   would populate at this program's expense (copy it instead).
+    /// - [`Error::Io`] if sealed memory cannot be mapped or its pages cannot be looked up.
     #[inline]
     pub fn map(&self) -> Result<Mapped<'_>, Error> {
         match &self.place {
@@ -287,8 +296,9 @@ impl Received {
             Place::Sealed { file } => Ok(Mapped(Inside::Mapped(file.map(false)?, self.length))),
             Place::Arena { lane, .. } if lane.class() == Class::Trusted => {
                 let base = self.base()?;
-                // SAFETY: within the mapped arena, as was checked when it came. That the peer does not write
-                // there until the ticket goes back is what `Options::trusted` asks the caller to promise.
+                // SAFETY: the range lies within the mapped arena, which `Receiving::check` tested when the
+                // container was received. The caller of `Options::trusted` promised that the peer does not
+                // write there until the ticket is returned.
                 Ok(Mapped(Inside::Borrowed(unsafe { slice::from_raw_parts(base, self.length) })))
             }
             Place::Arena { .. } => Err(Error::NotMapped(
@@ -297,39 +307,44 @@ impl Received {
         }
     }
 
-    /// As [`Received::map`], to be changed in place, where both ends agreed to that, or where it came as a copy.
+    /// Like [`Received::map`], but gives write access. Works for contents that were copied within a ring
+    /// entry, and on trusted paths whose two ends both chose
+    /// [`Options::trusted_to_write`](crate::Options::trusted_to_write).
     ///
     /// # Errors
-    /// As [`Received::map`], and where they did not.
+    /// [`Error::NotMapped`] for every other container.
     pub fn map_mut(&mut self) -> Result<&mut [u8], Error> {
         let length = self.length;
         match &mut self.place {
             Place::Inline(words) => {
-                // SAFETY: the bytes of initialised words, at least `length` of them, which are a copy of ours.
+                // SAFETY: at least `length` initialised bytes of the words that this value owns, borrowed
+                // exclusively.
                 Ok(unsafe { slice::from_raw_parts_mut(words.as_mut_ptr().cast(), length) })
             }
             Place::Arena { lane, arena, .. } if lane.class() == Class::Trusted && arena.writable => {
                 let base = self.base()?;
-                // SAFETY: as in `map`; both ends agreed that whoever has a container may write it.
+                // SAFETY: within the mapped arena, like in `map`, and mapped for writing. Both ends promised
+                // by `Options::trusted_to_write` that only the owner of a container writes to it.
                 Ok(unsafe { slice::from_raw_parts_mut(base, self.length) })
             }
             _ => Err(Error::NotMapped("the shipper has not agreed that they are written")),
         }
     }
 
-    /// Copies what is inside, from the beginning, as much as fits; answers how much. The copy is private:
-    /// nobody can change it after it was checked.
+    /// Copies the contents into `to`, from their beginning, and returns the number of bytes copied: the
+    /// shorter of the two lengths. The copy is private, so nobody can change it after it was checked.
     ///
     /// # Errors
-    /// As [`Received::map`], but not for checked paths.
+    /// [`Error::NotMapped`] for contents in an arena of a forward path; [`Error::Io`] if the kernel cannot
+    /// read the memory.
     pub fn copy_to(&self, to: &mut [u8]) -> Result<usize, Error> {
         self.copy_from(0, to)
     }
 
-    /// As [`Received::copy_to`], from byte `offset` on: for what is larger than one wants to hold at a time.
+    /// Like [`Received::copy_to`], but starts at byte `offset`: for reading large contents in parts.
     ///
     /// # Errors
-    /// As [`Received::copy_to`].
+    /// Same as [`Received::copy_to`].
     pub fn copy_from(&self, offset: usize, to: &mut [u8]) -> Result<usize, Error> {
         let bytes = to.len().min(self.length.saturating_sub(offset));
         if bytes == 0 {
@@ -338,12 +353,13 @@ impl Received {
         match &self.place {
             Place::Inline(_) => to[..bytes].copy_from_slice(&self.inline_bytes()[offset..offset + bytes]),
             Place::Sealed { file } => file.read_at(offset, &mut to[..bytes])?,
-            // A peer that is trusted ships nothing that has no memory: what it writes need not be asked for.
+            // No test for holes here: a trusted peer populates the memory of everything that it ships.
             Place::Arena { lane, .. } if lane.class() == Class::Trusted => {
                 let base = self.base()?;
                 lane.meeting.counters.copied_out_bytes.add(bytes as u64);
-                // SAFETY: within the container, so within the mapped arena, as was checked when it came, and `to` is
-                // the caller's own. The peer does not write there meanwhile, as in `map`.
+                // SAFETY: the source lies within the container, so within the mapped arena, which
+                // `Receiving::check` tested; `to` is the caller's own memory. The peer does not write
+                // meanwhile, which the caller of `Options::trusted` promised.
                 unsafe { ptr::copy_nonoverlapping(base.cast_const().add(offset), to.as_mut_ptr(), bytes) };
             }
             Place::Arena { lane, arena, offset: start, .. } => {
@@ -354,10 +370,10 @@ impl Received {
         Ok(bytes)
     }
 
-    /// A private copy of what is inside.
+    /// Returns a private copy of the contents.
     ///
     /// # Errors
-    /// As [`Received::copy_to`].
+    /// Same as [`Received::copy_to`].
     pub fn to_vec(&self) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; self.length];
         self.copy_to(&mut bytes)?;
@@ -366,7 +382,7 @@ impl Received {
 
     fn inline_bytes(&self) -> &[u8] {
         match &self.place {
-            // SAFETY: the bytes of initialised words, at least `length` of them.
+            // SAFETY: at least `length` initialised bytes of the words that this value owns.
             Place::Inline(words) => unsafe { slice::from_raw_parts(words.as_ptr().cast(), self.length) },
             _ => &[],
         }
@@ -383,7 +399,7 @@ impl Received {
     }
 }
 
-/// What is inside a container, until it is dropped.
+/// Read access to the contents of a container, as long as this value lives.
 #[derive(Debug)]
 pub struct Mapped<'a>(Inside<'a>);
 
@@ -400,13 +416,13 @@ impl Deref for Mapped<'_> {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Inside::Borrowed(bytes) => bytes,
-            // SAFETY: a mapping of sealed memory of at least this length, which nobody can write.
+            // SAFETY: a live mapping of at least `length` bytes, sealed against writing by everybody.
             Inside::Mapped(mapping, length) => unsafe { slice::from_raw_parts(mapping.base(), *length) },
         }
     }
 }
 
-/// What was shipped together: one container, or several that belong together.
+/// The containers that were shipped together: one or several, at most [`MESSAGE_PIECES_MAX`].
 #[derive(Debug)]
 pub struct Message {
     first: Received,
@@ -419,54 +435,55 @@ impl Message {
         Message { first, rest: Vec::new() }
     }
 
-    /// None of none.
+    /// Makes a message of all `pieces`; `None` if there are no pieces.
     pub(crate) fn of_pieces(pieces: Vec<Received>) -> Option<Message> {
         let mut pieces = pieces.into_iter();
         let first = pieces.next()?;
         Some(Message { first, rest: pieces.collect() })
     }
 
-    /// Bytes of all containers together.
+    /// Returns the total length of all containers, in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.pieces().map(Received::len).sum()
     }
 
-    /// Whether there is not a byte in it.
+    /// Returns true if all containers together have no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Who shipped it here.
+    /// Returns the credentials of the peer that shipped the message here.
     pub fn origin(&self) -> Credentials {
         self.first.origin
     }
 
-    /// The first container, which most messages consist of.
+    /// Returns the first container, which for most messages is the only one.
     #[inline]
     pub fn first(&self) -> &Received {
         &self.first
     }
 
-    /// As [`Message::first`].
+    /// Like [`Message::first`], but mutable.
     pub fn first_mut(&mut self) -> &mut Received {
         &mut self.first
     }
 
-    /// All containers, in the order in which they were shipped.
+    /// Returns all containers, in the order in which they were shipped.
     pub fn pieces(&self) -> impl Iterator<Item = &Received> {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
-    /// All containers, to be dropped, kept or shipped on one by one.
+    /// Splits the message into its containers, so that each can be dropped, kept or shipped on its own.
     pub fn into_pieces(self) -> impl Iterator<Item = Received> {
         std::iter::once(self.first).chain(self.rest)
     }
 
-    /// Copies what is inside, one container after the other, as much as fits; answers how much.
+    /// Copies the contents of all containers into `to`, one after the other, as much as fits. Returns the
+    /// number of bytes copied.
     ///
     /// # Errors
-    /// As [`Received::copy_to`].
+    /// Same as [`Received::copy_to`].
     pub fn copy_to(&self, to: &mut [u8]) -> Result<usize, Error> {
         let mut done = 0;
         for piece in self.pieces() {
@@ -475,10 +492,10 @@ impl Message {
         Ok(done)
     }
 
-    /// A private copy of what is inside.
+    /// Returns a private copy of the contents of all containers, one after the other.
     ///
     /// # Errors
-    /// As [`Received::copy_to`].
+    /// Same as [`Received::copy_to`].
     pub fn to_vec(&self) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; self.len()];
         self.copy_to(&mut bytes)?;

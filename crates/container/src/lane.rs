@@ -1,5 +1,4 @@
-//! One direction of a path: whoever ships has an arena and cuts containers from it; whoever receives gives
-//! them back.
+//! One direction of a path: the shipper allocates containers in its arena, the receiver returns them.
 
 mod receiving;
 mod shipping;
@@ -15,24 +14,24 @@ use bywash_ring::{Bell, Shared};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// What both sides of a lane need to wait for each other and to wake each other.
+/// State that one side of a lane needs to wait for the other side and to wake it.
 pub(crate) type Meeting = bywash_link::Meeting<Counters>;
 
-/// A lane's control memory.
+/// Control memory of a lane, divided into its two rings.
 pub(crate) struct Control {
     pub(crate) shipped: Shared,
     pub(crate) returned: Shared,
 }
 
 impl Control {
-    /// Makes the memory of a lane of this end's.
+    /// Creates the control memory of a lane that this end ships on, and the file to pass to the peer.
     pub(crate) fn create(depth: u32, tickets: u32) -> Result<(Control, File), Error> {
         let (words, _) = layout::control_words(depth, tickets);
         let (file, all) = File::create_words(words, Writers::Both)?;
         Ok((Control::of(&all, depth, tickets), file))
     }
 
-    /// Takes the memory of a lane of the peer's over.
+    /// Maps the control memory of a lane that the peer ships on, after checking its size and seals.
     pub(crate) fn adopt(file: OwnedFd, hello: &Hello, link: &Link) -> Result<Control, Error> {
         let [depth, tickets] = hello.rings;
         let (words, _) = layout::control_words(depth, tickets);
@@ -53,7 +52,7 @@ impl Control {
     }
 }
 
-/// What the two lanes of an end share.
+/// State that the two lanes of an end share: the connection, the counters and the way of waiting.
 pub(crate) struct End {
     pub(crate) link: Arc<Link>,
     pub(crate) counters: Arc<Counters>,
@@ -61,7 +60,7 @@ pub(crate) struct End {
     pub(crate) fences: bool,
 }
 
-/// Whether a hello says that its end seals what it ships.
+/// Returns true if the hello message says that its end ships sealed containers.
 pub(crate) fn is_sealed(hello: &Hello) -> bool {
     hello.flags & FLAG_SEALED != 0
 }

@@ -1,7 +1,7 @@
-//! What two ends of a path say to each other: the version, and every byte of it.
+//! Protocol between the two ends of a path: its version and every byte that they exchange.
 //!
-//! Beside the socket, over which an end presents itself and passes memory on, each direction has a *lane*: a
-//! file of control memory, and the arena of whoever ships.
+//! The handshake and the transfer of memory use the socket. Besides it each direction has a *lane*: a file of
+//! control memory, and the arena of the end that ships.
 //!
 //! ```text
 //!   control memory, in words of eight bytes
@@ -31,15 +31,17 @@
 //!                                   +---------+--------+
 //! ```
 //!
-//! A message of more than [`PIECES_PER_ENTRY`] pieces takes several entries, all but the last with *more*. A
-//! *ticket* is the shipper's name for what is out; whoever received it gives the ticket back when it is
-//! done. *arena* 0 is the shipper's own; the others were introduced through the socket before.
+//! A message of more than [`PIECES_PER_ENTRY`] pieces takes several entries, of which all but the last have
+//! *more* set. A *ticket* is the shipper's number for a container that the peer owns; the receiver returns
+//! the ticket when it drops the container. *arena* 0 is the shipper's own; every other arena was passed
+//! through the socket before.
 
 use bywash_link::{Mail, Protocol};
 use bywash_ring::words_needed;
 
-/// The version is of everything on this page and of [`bywash_ring::layout`]. An end's rings are its `shipped` and its
-/// `returned`, whose control memory comes with the hello, and its arena if it has one.
+/// Parameters of the handshake. The version covers everything on this page and in [`bywash_ring::layout`].
+/// The two rings of an end are its `shipped` and `returned`. Its control memory is passed with the hello
+/// message, and so is its arena if it has one.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     magic: *b"bywash p",
     version: 1,
@@ -47,40 +49,41 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     rings_max: [DEPTH_MAX, TICKETS_MAX],
 };
 
-/// Words of an entry of `shipped`: two cache lines.
+/// Size of an entry of `shipped`, in words: two cache lines.
 pub(crate) const SHIPPED_WORDS: usize = 16;
-/// Words of an entry of `returned`.
+/// Size of an entry of `returned`, in words.
 pub(crate) const RETURNED_WORDS: usize = 1;
-/// Bytes that travel in the entry itself.
+/// Greatest number of bytes that are shipped within an entry.
 pub(crate) const INLINE_BYTES: usize = (SHIPPED_WORDS - 1) * 8;
-/// Pieces of an entry.
+/// Greatest number of pieces in an entry.
 pub(crate) const PIECES_PER_ENTRY: usize = 7;
-/// Offsets count in these.
+/// Unit of a piece's offset in its arena, in bytes.
 pub(crate) const GRANULE: usize = 64;
-/// Most arenas that one lane tells of.
+/// Greatest number of arenas that one lane can refer to, the shipper's own included.
 pub(crate) const ARENAS_MAX: usize = 64;
-/// Most entries of `shipped`.
+/// Greatest number of entries of `shipped`.
 pub(crate) const DEPTH_MAX: u32 = 1 << 12;
-/// Most tickets.
+/// Greatest number of tickets, which is also that of the entries of `returned`.
 pub(crate) const TICKETS_MAX: u32 = 1 << 16;
 
-/// An entry of `shipped`, as it is in memory.
+/// An entry of `shipped`, in its form in memory.
 pub(crate) type Entry = [u64; SHIPPED_WORDS];
 
-/// Words of a lane's control memory, and where `returned` begins.
+/// Returns the size of a lane's control memory in words, and the index of the word at which `returned`
+/// begins.
 pub(crate) fn control_words(depth: u32, tickets: u32) -> (usize, usize) {
     let shipped = words_needed::<SHIPPED_WORDS>(depth as usize);
     (shipped + words_needed::<RETURNED_WORDS>(tickets as usize), shipped)
 }
 
-/// One container of a message.
+/// One container of a message: a range of an arena, and its ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) ticket: u32,
     pub(crate) arena: u16,
-    /// In granules.
+    /// Offset in the arena, in granules of [`GRANULE`] bytes.
     pub(crate) offset: u32,
-    /// In bytes.
+    /// Length, in bytes.
     pub(crate) length: u32,
 }
 
@@ -92,16 +95,16 @@ fn head(kind: u64, count: usize) -> u64 {
     (count as u64) << 40 | kind << 32
 }
 
-/// What an entry says, after it was copied out.
+/// Kind of an entry, decoded from a private copy of its first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// Contents of so many bytes, from word 1 on.
+    /// Contents within the entry, from word 1 on: their length in bytes, at most [`INLINE_BYTES`].
     Inline(usize),
-    /// So many pieces, and whether the message goes on in the next entry.
+    /// Number of pieces, 1 to [`PIECES_PER_ENTRY`], and true if the message continues in the next entry.
     Pieces(usize, bool),
 }
 
-/// An entry with its contents.
+/// Encodes an entry that carries `bytes` bytes of contents.
 #[inline]
 pub(crate) fn inline_entry(contents: &[u64; SHIPPED_WORDS - 1], bytes: usize) -> Entry {
     let mut entry = [head(KIND_INLINE, bytes); SHIPPED_WORDS];
@@ -109,7 +112,7 @@ pub(crate) fn inline_entry(contents: &[u64; SHIPPED_WORDS - 1], bytes: usize) ->
     entry
 }
 
-/// An entry with pieces.
+/// Encodes an entry that describes `pieces`; `more`: the message continues in the next entry.
 pub(crate) fn pieces_entry(pieces: &[Piece], more: bool) -> Entry {
     let mut entry = [0; SHIPPED_WORDS];
     entry[0] = head(KIND_PIECES, pieces.len()) | if more { MORE } else { 0 };
@@ -120,7 +123,7 @@ pub(crate) fn pieces_entry(pieces: &[Piece], more: bool) -> Entry {
     entry
 }
 
-/// Reads the head of an entry.
+/// Decodes the first word of an entry; `None` if it is malformed.
 #[inline]
 pub(crate) fn read_head(first_word: u64) -> Option<Said> {
     let count = (first_word >> 40 & 0xff) as usize;
@@ -131,7 +134,7 @@ pub(crate) fn read_head(first_word: u64) -> Option<Said> {
     }
 }
 
-/// Reads one piece of an entry that says it has so many.
+/// Decodes the piece with this number, counted from 0. The caller checks that the entry has so many pieces.
 pub(crate) fn read_piece(entry: &Entry, number: usize) -> Piece {
     let (first, second) = (entry[1 + 2 * number], entry[2 + 2 * number]);
     Piece {
@@ -142,30 +145,35 @@ pub(crate) fn read_piece(entry: &Entry, number: usize) -> Piece {
     }
 }
 
-/// What it ships is sealed.
+/// Flag of a hello message: this end ships sealed containers.
 pub(crate) const FLAG_SEALED: u32 = 1;
-/// The receiver may map the arena for writing.
+/// Flag of a hello message: the receiver may map this end's arena for writing.
 pub(crate) const FLAG_WRITABLE: u32 = 2;
-/// What comes through the socket after the hello, beside doorbells.
+/// Message through the socket after the handshake, besides doorbells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// An arena of somebody else's, of so many bytes, which comes with it; this lane calls it by a number.
+    /// A foreign arena, whose descriptor is attached: the number that this lane gives to the arena, and its
+    /// size in bytes.
     Arena(u16, u64),
-    /// Sealed containers of these lengths, which come with it.
+    /// Sealed containers, whose descriptors are attached: their lengths in bytes, in the same order.
     Sealed(Vec<u64>),
 }
 
-/// Arenas that a peer may pass on before it ships anything in them.
+/// Greatest number of arenas that a peer may pass before it ships a container in them.
 const ARENAS_AHEAD_MAX: usize = ARENAS_MAX;
-/// Sealed messages that are read before they are received; the socket holds the others.
+/// Greatest number of sealed messages that are read from the socket before they are received; the socket
+/// queues more.
 const SEALED_AHEAD_MAX: usize = 16;
 
-/// What may come on a path, and on a sealed one.
+/// Socket messages that an unsealed path accepts: a [`Note::Arena`] with one descriptor. More than
+/// [`ARENAS_AHEAD_MAX`] unread ones are a violation of the protocol.
 pub(crate) const ARENAS: Mail = Mail {
     fits: |bytes, descriptors| descriptors == 1 && matches!(Note::from_bytes(bytes), Some(Note::Arena(..))),
     ahead_max: ARENAS_AHEAD_MAX,
     leaves_more: false,
 };
+/// Socket messages that a sealed path accepts: a [`Note::Sealed`] with one descriptor for each length. The
+/// socket queues those beyond [`SEALED_AHEAD_MAX`].
 pub(crate) const SEALED: Mail = Mail {
     fits: |bytes, descriptors| matches!(Note::from_bytes(bytes), Some(Note::Sealed(lengths)) if lengths.len() == descriptors),
     ahead_max: SEALED_AHEAD_MAX,

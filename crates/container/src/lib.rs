@@ -1,9 +1,10 @@
 //! Memory that moves between programs instead of being copied.
 //!
 //! Data lives in *containers*. A program allocates a container on a *path* to another program, fills it and
-//! ships it; the other program receives it, looks inside or does not, and ships it on or frees it. Six
-//! operations, the same on every path: [`alloc`](Path::alloc) and free (drop), [`ship`](Path::ship) and
-//! [`receive`](Path::receive), [`map`](Received::map) and unmap (drop what it answered).
+//! ships it, which moves its ownership. The other program receives the container, may look inside, and ships
+//! it on or frees it. There are six operations, the same on every path: [`alloc`](Path::alloc) and free (drop
+//! the container), [`ship`](Path::ship) and [`receive`](Path::receive), [`map`](Received::map) and unmap
+//! (drop the mapping).
 //!
 //! ```
 //! use bywash_container::{Options, Path, socket_pair};
@@ -23,19 +24,20 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Nothing is copied on the way: containers are cut from an *arena* that both ends map once, when the path is
-//! made (moving mappings about for each message costs more than copying does). What that means for those who
-//! do not trust each other is chosen by [`Class`]. An arena is memory of whoever ships from it, and nobody else
-//! can write it; it cannot be resized; it goes with the last process that has it.
+//! Shipping copies nothing but very small contents: containers are allocated in an *arena* that both ends map
+//! once, when the path is made (changing mappings for each message costs more than copying does). [`Class`]
+//! chooses what an end does with memory of a peer that it does not trust. An arena belongs to the end that
+//! ships from it, and nobody else can write it unless both ends agree to that; an arena cannot be resized;
+//! the kernel frees it with the last process that has it open.
 //!
-//! - [`Path`], [`Listener`], [`socket_pair`], [`Options`]: how two programs come together
-//! - [`Container`], [`Received`], [`Message`]: what moves
-//! - [`Wait`]: how an end waits; [`Stats`]: what it did
-//! - with the feature `async`, what waits also as tasks of any executor: `receive_async` and its kin
-//! - [`Error`]: what can go wrong
+//! - [`Path`], [`Listener`], [`socket_pair`], [`Options`]: connecting two programs
+//! - [`Container`], [`Received`], [`Message`]: the data that moves
+//! - [`Wait`]: the way in which an end waits; [`Stats`]: counts of its operations
+//! - feature `async`: the waiting operations as futures for any executor: `receive_async` and others
+//! - [`Error`]: every error of this crate
 //!
-//! Inside: `layout` is what the two ends say to each other, `lane` one direction of a path. The connection, the memory
-//! and the waiting are `bywash-link`'s.
+//! Inside: `layout` defines the protocol between the two ends, `lane` is one direction of a path. The
+//! connection, the memory and the waiting are in `bywash-link`.
 
 mod container;
 mod lane;

@@ -1,14 +1,14 @@
-//! What comes back when something could not be shipped.
+//! The error of the shipping operations, which hands back the containers that were not shipped.
 
 use bywash_link::Error;
 
-/// What was to be shipped, and why it was not.
+/// A failed shipment: its error, and the containers, which the caller owns again.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct NotShipped<T> {
-    /// Why.
+    /// Reason of the failure.
     #[source]
     pub error: Error,
-    /// What was given, unharmed.
+    /// The containers that were to be shipped, with their contents unchanged.
     pub cargo: T,
 }

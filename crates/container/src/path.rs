@@ -1,4 +1,4 @@
-//! Paths: how two programs come together, and the six operations.
+//! Paths: connecting two programs, and allocating, shipping and receiving containers.
 
 use crate::container::{Container, Inline, Message, Place, Received};
 use crate::lane::{Control, End, Receiving, Shipping, is_sealed};
@@ -13,23 +13,24 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What an end does with what it receives, and how it ships.
+/// Treatment of received containers by an end, and the way in which the end ships.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Class {
-    /// What is received is copied out once before anybody believes it: the peer may write its arena at any
-    /// time.
+    /// Received contents are copied out before the program checks and uses them, since the peer may write its
+    /// arena at any time. The default.
     #[default]
     Checked,
-    /// What is received is looked at where it is. See [`Options::trusted`] for who may say so.
+    /// Received contents are borrowed in place. See [`Options::trusted`] for the promise that this needs.
     Trusted,
-    /// Each container is memory of its own that nobody can write any more once it was shipped. Whoever
-    /// receives it may look at it where it is, keep it for ever and pass it on. Both ends must say so.
+    /// Each container is a memory file of its own, sealed against writing when it is shipped. The receiver
+    /// may borrow the contents in place, keep them for ever and ship them on. Both ends must be of this
+    /// class.
     Sealed,
-    /// What is received is never mapped, only inspected by length and origin, and shipped on.
+    /// Received containers are never mapped: their length and origin can be read, and they can be shipped on.
     Forward,
 }
 
-/// How an end of a path is made.
+/// Options of an end of a path.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) class: Class,
@@ -60,88 +61,93 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A checked end with an arena of 16 MiB.
+    /// Returns the defaults: a checked end with an arena of 16 MiB.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// What is received is borrowed where it is, and not copied.
+    /// Makes the end a trusted one, which borrows received contents in place; see [`Class::Trusted`].
     ///
     /// # Safety
-    /// The peer must keep to the protocol: it must not write to what it has shipped until it has come back.
-    /// That holds for every peer that uses this library and does not reach around it; a peer that somebody
-    /// else may have written or broken into is none that one can promise this of.
+    /// The peer must keep to the protocol: it must not write to a container that it has shipped until the
+    /// container has been returned. Every peer that uses this library, and does not bypass it, does so. For a
+    /// peer that somebody else may have written or broken into, nobody can promise this.
     pub unsafe fn trusted(mut self) -> Options {
         self.class = Class::Trusted;
         self.writable = false;
         self
     }
 
-    /// As [`Options::trusted`], and the peer may write what it received from here, in place, if it says the
-    /// same.
+    /// Like [`Options::trusted`], and also lets the peer write, in place, to containers that this end
+    /// shipped. The peer may do so only if its end has this option too.
     ///
     /// # Safety
-    /// As [`Options::trusted`]; also, the peer must not write to anything that it does not have.
+    /// The promise of [`Options::trusted`]; and the peer must not write to a container that it does not own.
     pub unsafe fn trusted_to_write(mut self) -> Options {
         self.class = Class::Trusted;
         self.writable = true;
         self
     }
 
-    /// See [`Class::Sealed`].
+    /// Makes the end a sealed one; see [`Class::Sealed`].
     pub fn sealed(mut self) -> Options {
         self.class = Class::Sealed;
         self.writable = false;
         self
     }
 
-    /// See [`Class::Forward`].
+    /// Makes the end a forwarding one; see [`Class::Forward`].
     pub fn forward(mut self) -> Options {
         self.class = Class::Forward;
         self.writable = false;
         self
     }
 
-    /// Bytes of this end's arena: what it can have out and in the making at a time. It is rounded up to pages,
-    /// from 2 MiB on to 2 MiB. 0: it ships only what it received. Default 16 MiB.
+    /// Sets the size of this end's arena, in bytes: room for all containers that are allocated or shipped and
+    /// not yet freed. The size is rounded up to whole pages, from 2 MiB on to multiples of 2 MiB. With 0 the
+    /// end has no arena and can ship only small contents and received containers. Default 16 MiB, at most
+    /// [`ARENA_BYTES_MAX`].
     pub fn arena_bytes(mut self, bytes: usize) -> Options {
         self.arena_bytes = bytes;
         self
     }
 
-    /// Pages of 2 MiB for the arena. None by default: its memory is taken as it is used.
+    /// Chooses huge pages of 2 MiB for the arena. Default none, so that pages are allocated at their first
+    /// use.
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Options {
         self.huge_pages = huge_pages;
         self
     }
 
-    /// Messages on their way at a time: a power of two up to 4096. Default 256.
+    /// Sets the greatest number of ring entries in flight: a power of two up to 4096. A message takes one
+    /// entry, or one for every 7 containers. Default 256.
     pub fn depth(mut self, messages: u32) -> Options {
         self.depth = messages;
         self
     }
 
-    /// Containers that the peer can have at a time: a power of two up to 65536. Default 1024.
+    /// Sets the greatest number of containers that the peer can own at a time: a power of two up to 65536.
+    /// Default 1024.
     pub fn containers_out_max(mut self, containers: u32) -> Options {
         self.tickets = containers;
         self
     }
 
-    /// How this end waits.
+    /// Sets the way in which this end waits for the peer. Default [`Wait::Adaptive`].
     pub fn wait(mut self, wait: Wait) -> Options {
         self.wait = wait;
         self
     }
 
-    /// Bytes that the peer's arena, and those that it passes on, may have together; of a sealed path, the containers of
-    /// one message. Default 64 MiB: as much address space here, and where one trusts a peer that breaks the protocol as
-    /// much memory.
+    /// Sets the greatest total size of the peer's arena and of those that it passes on, in bytes; on a sealed
+    /// path, that of the containers of one message. Default 64 MiB. This much address space can be used in
+    /// this process; and if a trusted peer breaks the protocol, this much memory too.
     pub fn peer_arena_bytes_max(mut self, bytes: usize) -> Options {
         self.peer_arena_bytes_max = bytes;
         self
     }
 
-    /// How long the peer may take to present itself. Default 10 s.
+    /// Sets the timeout for the handshake with the peer. Default 10 s.
     pub fn greeting_limit(mut self, limit: Duration) -> Options {
         self.greeting_limit = limit;
         self
@@ -167,66 +173,68 @@ impl Options {
     }
 }
 
-/// Waits for peers at a name in the file system.
+/// Accepts connections of peers at a name in the file system.
 ///
-/// Who may connect is what the permissions of the name say, and [`Path::peer`] tells who did.
+/// The permissions of the name decide who may connect, and [`Path::peer`] tells who did.
 #[derive(Debug)]
 pub struct Listener(pub(crate) Acceptor);
 
 impl Listener {
-    /// Makes the name. It stays until somebody removes it. A socket that nobody listens at any more, as a program leaves
-    /// it that was killed, is replaced.
+    /// Creates the name. It stays until somebody removes it. A socket at this name on which no process
+    /// listens any more, for instance since its program was killed, is replaced.
     ///
     /// # Errors
-    /// [`Error::Io`] with `AddrInUse` if the name is taken by something else, or what else the kernel says.
+    /// [`Error::Io`]: with `AddrInUse` if something else has the name, or if another system call fails.
     pub fn bind(name: impl AsRef<std::path::Path>) -> Result<Listener, Error> {
         Acceptor::bind(name.as_ref()).map(Listener)
     }
 
-    /// Waits for a peer and makes a path to it. Peers that have connected present themselves side by side, 256 at most:
-    /// one that is silent keeps no other one waiting, and is cut off after [`Options::greeting_limit`].
+    /// Waits for a peer and makes a path to it. Up to 256 connected peers do their handshakes at the same
+    /// time: a silent one does not delay the others, and is disconnected after [`Options::greeting_limit`].
     ///
     /// # Errors
-    /// [`Error::Io`] if the kernel accepts nobody; or why a peer does not fit, after which one can go on accepting.
+    /// [`Error::Io`] if the kernel accepts no connection. Also those of [`Path::over`], which concern this
+    /// one peer: the listener can go on accepting others.
     pub fn accept(&self, options: &Options) -> Result<Path, Error> {
         Path::over(self.0.accept(None, options.greeting_limit)?, options)
     }
 
-    /// As [`Listener::accept`], but waits no longer than `limit` in all.
+    /// Like [`Listener::accept`], but waits for a peer's hello message no longer than `limit`.
     ///
     /// # Errors
-    /// Those of [`Listener::accept`], and [`Error::TimedOut`].
+    /// Same as [`Listener::accept`], and [`Error::TimedOut`].
     pub fn accept_within(&self, options: &Options, limit: Duration) -> Result<Path, Error> {
         Path::over(self.0.accept(Some(limit), options.greeting_limit)?, options)
     }
 
-    /// As [`Listener::accept`], without waiting: `None` when no peer has presented itself, or another thread was faster.
+    /// Like [`Listener::accept`], but does not wait for a peer: `None` if no hello message has arrived, or if
+    /// another thread took the connection first.
     ///
     /// # Errors
-    /// Those of [`Listener::accept`].
+    /// Same as [`Listener::accept`].
     pub fn try_accept(&self, options: &Options) -> Result<Option<Path>, Error> {
         self.0.try_accept(options.greeting_limit)?.map(|socket| Path::over(socket, options)).transpose()
     }
 }
 
-/// Readable when [`Listener::try_accept`] may find somebody.
+/// The descriptor is readable when [`Listener::try_accept`] may return a path.
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// What can be shipped: what was made here, or what came from elsewhere.
+/// A container that can be shipped: allocated by this end, or received from a peer.
 #[derive(Debug)]
 pub enum Cargo {
-    /// A container of this path.
+    /// A container that this path allocated.
     Own(Container),
-    /// What was received, on this path or another, looked at or not.
+    /// A container that was received on this path or another one, whether it was mapped or not.
     Received(Received),
 }
 
 impl Cargo {
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         match self {
             Cargo::Own(container) => container.len(),
@@ -234,12 +242,12 @@ impl Cargo {
         }
     }
 
-    /// Whether it is empty.
+    /// Returns true if the container has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What travels in an entry, if it can.
+    /// Returns the contents if they are stored in the value itself and can be shipped within a ring entry.
     #[inline]
     pub(crate) fn inline(&self) -> Option<&Inline> {
         match self {
@@ -249,7 +257,7 @@ impl Cargo {
         }
     }
 
-    /// Copies as much as fits.
+    /// Copies the contents into `to`, as much as fits, and returns the number of bytes copied.
     pub(crate) fn copy_to(&self, to: &mut [u8]) -> Result<usize, Error> {
         match self {
             Cargo::Own(container) => {
@@ -274,10 +282,10 @@ impl From<Received> for Cargo {
     }
 }
 
-/// One end of a path: both ends can ship and receive.
+/// One end of a path. Both ends can ship and receive.
 ///
-/// An end can be used by several threads; messages arrive in the order in which they were shipped. When it is
-/// dropped the peer receives what was shipped before, and then [`Error::Closed`].
+/// Several threads can use an end. Messages arrive in the order in which they were shipped. After an end is
+/// dropped, the peer receives everything that was shipped before, and then [`Error::Closed`].
 #[derive(Debug)]
 pub struct Path {
     link: Arc<Link>,
@@ -287,18 +295,25 @@ pub struct Path {
 }
 
 impl Path {
-    /// Makes a path to whoever listens at `name`.
+    /// Connects to the listener at `name` and makes a path.
     ///
     /// # Errors
-    /// What the kernel says, or why the peer does not fit.
+    /// [`Error::Io`] if the connection is refused or another system call fails. Also those of [`Path::over`].
     pub fn connect(name: impl AsRef<std::path::Path>, options: &Options) -> Result<Path, Error> {
         Path::over(bywash_link::connect(name.as_ref())?, options)
     }
 
-    /// Makes a path over a connected socket of [`crate::socket_pair`], or one that was inherited.
+    /// Makes a path over a connected socket: one of [`crate::socket_pair`], or an inherited one. Waits for
+    /// the peer's handshake, at most [`Options::greeting_limit`].
     ///
     /// # Errors
-    /// What the kernel says, or why the peer does not fit.
+    /// - [`Error::Option`] if an option has an invalid value.
+    /// - [`Error::TimedOut`] or [`Error::PeerDied`] if the peer sends no hello message in time or
+    ///   disconnects.
+    /// - [`Error::Misfit`] if the two ends differ in protocol, version or sealing, or the peer's arena is too
+    ///   large.
+    /// - [`Error::Peer`] if the peer's memory is not what its hello message says.
+    /// - [`Error::Io`] if a system call fails.
     pub fn over(socket: OwnedFd, options: &Options) -> Result<Path, Error> {
         options.check()?;
         let fences = options.wait.prepare_fences();
@@ -335,10 +350,15 @@ impl Path {
         })
     }
 
-    /// Allocates a container of `bytes`, waiting for room.
+    /// Allocates a container of `bytes` bytes, and waits until the arena has room for it.
     ///
     /// # Errors
-    /// [`Error::TooLarge`], or what became of the peer meanwhile.
+    /// - [`Error::TooLarge`] if the arena can never hold so many bytes in one block.
+    /// - [`Error::Unfit`] for an empty container on a sealed path.
+    /// - [`Error::Closed`], [`Error::PeerDied`] or [`Error::Peer`] if this end or the peer closed the path,
+    ///   the peer died, or it broke the protocol. A container that is small enough for a ring entry is
+    ///   allocated all the same.
+    /// - [`Error::Forked`] in a forked child, and [`Error::Io`] if a system call fails.
     #[inline]
     pub fn alloc(&self, bytes: usize) -> Result<Container, Error> {
         if self.shipping.is_inline(bytes) {
@@ -348,26 +368,32 @@ impl Path {
         self.mind(self.shipping.take_within(bytes, None))
     }
 
-    /// As [`Path::alloc`], but waits no longer than `limit`.
+    /// Like [`Path::alloc`], but waits no longer than `limit`.
     ///
     /// # Errors
-    /// As [`Path::alloc`], and [`Error::AllocTimedOut`], which tells who holds the arena.
+    /// Same as [`Path::alloc`], and [`Error::AllocTimedOut`], which tells who holds the arena's memory.
     pub fn alloc_within(&self, bytes: usize, limit: Duration) -> Result<Container, Error> {
         self.mind(self.shipping.take_within(bytes, Some(limit)))
     }
 
-    /// As [`Path::alloc`], without waiting: `None` when the arena is used up; [`Path::stats`] tells by whom.
+    /// Like [`Path::alloc`], but does not wait: `None` if the arena has no room now. [`Path::stats`] tells
+    /// who holds its memory.
     ///
     /// # Errors
-    /// As [`Path::alloc`].
+    /// Same as [`Path::alloc`].
     pub fn try_alloc(&self, bytes: usize) -> Result<Option<Container>, Error> {
         self.mind(self.shipping.take(bytes))
     }
 
-    /// Ships one container away, waiting for room. It is the peer's then.
+    /// Ships one container, and waits until there is room. The peer owns the container then.
     ///
     /// # Errors
-    /// Why not, with what was to be shipped.
+    /// The container is handed back with each error.
+    /// - [`Error::Unfit`] if this path cannot ship the container: it was allocated on another path, or only
+    ///   one of path and container is sealed, or containers of too many other paths were shipped here.
+    /// - [`Error::Closed`], [`Error::PeerDied`] or [`Error::Peer`] if this end or the peer closed the path,
+    ///   the peer died, or it broke the protocol.
+    /// - [`Error::Forked`] in a forked child, and [`Error::Io`] if a system call fails or there is no memory.
     #[inline]
     pub fn ship(&self, cargo: impl Into<Cargo>) -> Result<(), NotShipped<Box<Cargo>>> {
         let cargo = cargo.into();
@@ -388,10 +414,10 @@ impl Path {
         not_one_shipped(shipped, cargo)
     }
 
-    /// As [`Path::ship`], but waits no longer than `limit`.
+    /// Like [`Path::ship`], but waits no longer than `limit`.
     ///
     /// # Errors
-    /// As [`Path::ship`], and [`Error::TimedOut`].
+    /// Same as [`Path::ship`], and [`Error::TimedOut`].
     pub fn ship_within(
         &self,
         cargo: impl Into<Cargo>,
@@ -402,10 +428,10 @@ impl Path {
         not_one_shipped(shipped, cargo)
     }
 
-    /// As [`Path::ship`], without waiting: what was given comes back when there is no room.
+    /// Like [`Path::ship`], but does not wait: returns the container if there is no room now.
     ///
     /// # Errors
-    /// As [`Path::ship`].
+    /// Same as [`Path::ship`].
     pub fn try_ship(&self, cargo: impl Into<Cargo>) -> Result<Option<Cargo>, NotShipped<Box<Cargo>>> {
         let mut cargo = [Some(cargo.into())];
         let shipped = self.mind(self.check_peer().and_then(|()| self.shipping.ship(&mut cargo)));
@@ -416,18 +442,20 @@ impl Path {
         not_one_shipped(shipped.map(drop), cargo).map(|()| None)
     }
 
-    /// Ships several containers as one message.
+    /// Ships several containers as one message, and waits until there is room.
     ///
     /// # Errors
-    /// Why not, with what was to be shipped.
+    /// Same as [`Path::ship`]; [`Error::Pieces`] if `cargo` is empty or has too many containers for a
+    /// message; and [`Error::TooLarge`] if contents of a ring entry must be copied into the arena and the
+    /// arena cannot hold them.
     pub fn ship_all(&self, cargo: Vec<Cargo>) -> Result<(), NotShipped<Vec<Cargo>>> {
         self.ship_list(cargo, None)
     }
 
-    /// As [`Path::ship_all`], but waits no longer than `limit`.
+    /// Like [`Path::ship_all`], but waits no longer than `limit`.
     ///
     /// # Errors
-    /// As [`Path::ship_all`], and [`Error::TimedOut`].
+    /// Same as [`Path::ship_all`], and [`Error::TimedOut`].
     pub fn ship_all_within(&self, cargo: Vec<Cargo>, limit: Duration) -> Result<(), NotShipped<Vec<Cargo>>> {
         self.ship_list(cargo, Some(limit))
     }
@@ -442,18 +470,18 @@ impl Path {
             .map_err(|error| NotShipped { error, cargo: places.into_iter().flatten().collect() })
     }
 
-    /// Ships a message on as it came.
+    /// Ships a received message on, with all its containers, and waits until there is room.
     ///
     /// # Errors
-    /// Why not, with what was to be shipped.
+    /// Same as [`Path::ship_all`].
     pub fn ship_message(&self, message: Message) -> Result<(), NotShipped<Vec<Cargo>>> {
         self.ship_message_until(message, None)
     }
 
-    /// As [`Path::ship_message`], but waits no longer than `limit`.
+    /// Like [`Path::ship_message`], but waits no longer than `limit`.
     ///
     /// # Errors
-    /// As [`Path::ship_message`], and [`Error::TimedOut`].
+    /// Same as [`Path::ship_message`], and [`Error::TimedOut`].
     pub fn ship_message_within(
         &self,
         message: Message,
@@ -475,10 +503,14 @@ impl Path {
             .map_err(|error| NotShipped { error, cargo: cargo.into_iter().flatten().collect() })
     }
 
-    /// Receives the next message, waiting for it.
+    /// Waits for the next message and receives it.
     ///
     /// # Errors
-    /// What became of the peer.
+    /// - [`Error::Closed`] if this end or the peer closed the path and everything that was shipped has been
+    ///   received.
+    /// - [`Error::PeerDied`] if the peer died without closing its end.
+    /// - [`Error::Peer`] if the peer broke the protocol.
+    /// - [`Error::Forked`] in a forked child, and [`Error::Io`] if a system call fails.
     #[inline]
     pub fn receive(&self) -> Result<Message, Error> {
         if let Some(message) = self.receiving.take_inline() {
@@ -487,30 +519,33 @@ impl Path {
         self.mind(self.receiving.take_within(None))
     }
 
-    /// As [`Path::receive`], but waits no longer than `limit`.
+    /// Like [`Path::receive`], but waits no longer than `limit`.
     ///
     /// # Errors
-    /// As [`Path::receive`], and [`Error::TimedOut`].
+    /// Same as [`Path::receive`], and [`Error::TimedOut`].
     pub fn receive_within(&self, limit: Duration) -> Result<Message, Error> {
         self.mind(self.receiving.take_within(Some(limit)))
     }
 
-    /// As [`Path::receive`], without waiting: `None` when there is nothing.
+    /// Like [`Path::receive`], but does not wait: `None` if no message has arrived.
     ///
     /// # Errors
-    /// As [`Path::receive`].
+    /// Same as [`Path::receive`].
     #[inline]
     pub fn try_receive(&self) -> Result<Option<Message>, Error> {
         self.mind(self.receiving.take(1))
     }
 
-    /// For event loops: after `Ok(false)` the descriptor of [`AsFd`] becomes readable when the peer ships
-    /// something or is gone. `Ok(true)`: something is there already, if only that the peer has closed. What made
-    /// it readable is taken away by the next call of this. Who ships on what comes here also watches the descriptors of those other paths, and
-    /// calls this when one is readable: then what came back there goes on.
+    /// Requests a doorbell, for an event loop. After `Ok(false)` the descriptor of [`AsFd`] becomes readable
+    /// when the peer ships a message or is gone. `Ok(true)` means that a message has arrived already, or that
+    /// the peer has closed its end. The next call reads from the socket what made the descriptor readable.
+    ///
+    /// A program that ships received containers on also watches the descriptors of those other paths, and
+    /// calls this function of this path when one of them is readable: this returns the containers that were
+    /// returned there.
     ///
     /// # Errors
-    /// As [`Path::receive`].
+    /// Same as [`Path::receive`].
     pub fn arm(&self) -> Result<bool, Error> {
         self.link.check_process()?;
         self.receiving.meeting.set_bell();
@@ -518,9 +553,10 @@ impl Path {
         self.mind(self.receiving.has_something())
     }
 
-    /// Closes this end, though others may hold it as well: the peer receives what was shipped before, and then
-    /// [`Error::Closed`]; here what has come can still be received, and everything else is [`Error::Closed`]. Who
-    /// waits hears of it at once or within 100 ms. To drop an end closes it too.
+    /// Closes this end, even if other threads hold it too. The peer receives what was shipped before, and
+    /// then [`Error::Closed`]. At this end messages that have arrived can still be received; everything else
+    /// is [`Error::Closed`]. A thread that waits on the path is woken at once or within 100 ms. Dropping an
+    /// end closes it too.
     pub fn close(&self) {
         if self.link.is_here() {
             self.shipping.close();
@@ -529,13 +565,14 @@ impl Path {
         }
     }
 
-    /// Who is at the other end, as the kernel says.
+    /// Returns the credentials of the peer, as the kernel reported them during the handshake.
     pub fn peer(&self) -> Credentials {
         self.link.peer()
     }
 
-    /// Counts of what this end has done so far, and the holders of its arena now. Takes time in proportion to the
-    /// containers that are out and the blocks that are free: microseconds, and milliseconds for many thousands.
+    /// Returns the counts of this end's operations, and the present use of its arena. The call takes time in
+    /// proportion to the number of shipped containers and free blocks: microseconds, or milliseconds for many
+    /// thousands.
     pub fn stats(&self) -> Stats {
         let arena = self.shipping.usage();
         Stats {
@@ -549,7 +586,7 @@ impl Path {
         }
     }
 
-    /// Whether the peer still takes something.
+    /// Returns an error in a forked child, and if the peer has closed its end.
     #[inline]
     pub(crate) fn check_peer(&self) -> Result<(), Error> {
         self.link.check_process()?;
@@ -559,13 +596,14 @@ impl Path {
         Ok(())
     }
 
-    /// Remembers that the peer is gone, or that it cannot be believed any more.
+    /// Ends the lanes if `outcome` is an error that ends the path; see [`Path::receive`]. Returns `outcome`,
+    /// but [`Error::Closed`] for a peer that died after it had closed its end.
     #[inline]
     pub(crate) fn mind<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         match &outcome {
             Err(Error::PeerDied { .. }) if self.receiving.is_closed() => {
                 self.shipping.end();
-                // Its last word was that it closes.
+                // The peer closed its ring before it died.
                 return Err(Error::Closed);
             }
             Err(Error::Closed | Error::PeerDied { .. }) => self.shipping.end(),
@@ -585,7 +623,7 @@ pub(crate) fn not_one_shipped(
 ) -> Result<(), NotShipped<Box<Cargo>>> {
     match (shipped, cargo) {
         (Err(error), Some(cargo)) => Err(NotShipped { error, cargo: Box::new(cargo) }),
-        // Without its cargo there was a container that could not be sealed nor mapped again; see `freeze`.
+        // The container is missing if it could be neither sealed nor mapped again; see `Container::freeze`.
         (Err(error), None) => {
             Err(NotShipped { error, cargo: Box::new(Cargo::Received(Received::nothing())) })
         }
@@ -614,7 +652,7 @@ impl Options {
         Arena::create(self.arena_bytes, self.huge_pages, writers).map(Some)
     }
 
-    /// Takes over the memory that came with the peer's hello.
+    /// Maps the memory that the peer passed with its hello message, as the class of this end requires.
     fn adopt(
         &self,
         link: &Link,

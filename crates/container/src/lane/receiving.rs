@@ -1,7 +1,7 @@
-//! The side that receives.
+//! Receiving side of a lane.
 //!
-//! Nothing that the peer wrote is believed: an entry is copied out, then each piece is held against the arena
-//! that it names. A peer that wrote rubbish is not heard again.
+//! The peer is not trusted: an entry is copied out of shared memory first, then each piece is checked against
+//! the arena that it names. After a violation of the protocol nothing more is accepted from the peer.
 
 use super::{Control, End, Meeting, Shipping};
 use crate::container::{Inline, MESSAGE_PIECES_MAX, Message, Place, Received};
@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The receiving side of a lane.
+/// Receiving side of a lane.
 #[derive(Debug)]
 pub(crate) struct Receiving {
     pub(crate) meeting: Meeting,
@@ -24,7 +24,8 @@ pub(crate) struct Receiving {
     closing: Closing,
     state: Exclusive<State>,
     returned: Exclusive<Producer<RETURNED_WORDS>>,
-    /// Lanes on which containers of this one were shipped on. What comes back there must go on to here.
+    /// Lanes on which containers of this lane were shipped on. Tickets returned there are relayed to this
+    /// lane's peer.
     relays: Exclusive<Vec<Weak<Shipping>>>,
     has_relays: AtomicBool,
 }
@@ -32,12 +33,12 @@ pub(crate) struct Receiving {
 #[derive(Debug)]
 struct State {
     ring: Consumer<SHIPPED_WORDS>,
-    /// By the peer's number; 0 is its own.
+    /// Arenas by the peer's numbers; number 0 is the peer's own.
     arenas: Vec<Option<Arc<Arena>>>,
-    /// Pieces of a message whose end has not come, with their arenas. No [`Received`] yet, which would keep the
-    /// lane that keeps it.
+    /// Pieces of a message whose last entry has not arrived, with their arenas. They are no [`Received`] yet,
+    /// since that holds an `Arc` of this lane, which would be a cycle.
     begun: Vec<(Piece, Arc<Arena>)>,
-    /// What the peer did wrong.
+    /// First violation of the protocol by the peer.
     accusation: Option<String>,
 }
 
@@ -68,7 +69,7 @@ impl Receiving {
         }
     }
 
-    /// Containers of this lane are shipped on through another one.
+    /// Registers a lane on which containers of this lane are shipped on.
     pub(crate) fn relay_through(&self, lane: &Arc<Shipping>) {
         let mut relays = self.relays.lock();
         if !relays.iter().any(|known| known.as_ptr() == Arc::as_ptr(lane)) {
@@ -78,7 +79,7 @@ impl Receiving {
         }
     }
 
-    /// Those lanes, but for those that have ended.
+    /// Returns the registered lanes that have not ended.
     fn relays(&self) -> Vec<Arc<Shipping>> {
         if !self.has_relays.load(Relaxed) {
             return Vec::new();
@@ -86,19 +87,20 @@ impl Receiving {
         self.relays.lock().iter().filter_map(Weak::upgrade).filter(|lane| !lane.is_over()).collect()
     }
 
-    /// As [`Receiving::relays`], for those who wait.
+    /// Like [`Receiving::relays`], in the type that a [`Waiter`] needs.
     fn elsewhere(&self) -> Vec<Arc<dyn Elsewhere>> {
         self.relays().into_iter().map(|lane| lane as _).collect()
     }
 
-    /// Lets what has come back on other lanes go on to here.
+    /// Returns to this lane's peer the containers that were shipped on and have been returned on the other
+    /// lanes.
     fn relay(&self) {
         if self.has_relays.load(Relaxed) {
             self.relays().iter().for_each(|lane| lane.reclaim_for_others());
         }
     }
 
-    /// As [`Receiving::relay`], and asks for doorbells of those lanes.
+    /// Like [`Receiving::relay`], but also requests doorbells of those lanes.
     pub(crate) fn arm_relays(&self) {
         for lane in self.relays() {
             lane.set_bell();
@@ -107,7 +109,7 @@ impl Receiving {
         self.relay();
     }
 
-    /// Nothing more is taken from the peer.
+    /// Records a violation of the protocol, after which nothing more is accepted from the peer.
     pub(crate) fn condemn(&self, what: &str) {
         let mut state = self.state.lock();
         state.accusation.get_or_insert_with(|| what.to_owned());
@@ -118,8 +120,8 @@ impl Receiving {
         self.class
     }
 
-    /// The next message, if it comes within a moment and travelled in its entry: the short way through
-    /// [`Receiving::take`].
+    /// Takes the next message if it arrives within a few looks and consists of one inline entry: the fast
+    /// path of [`Receiving::take`].
     #[inline]
     pub(crate) fn take_inline(&self) -> Option<Message> {
         if self.has_relays.load(Relaxed) {
@@ -131,19 +133,20 @@ impl Receiving {
         if state.accusation.is_some() || !state.begun.is_empty() || !self.meeting.link.is_here() {
             return None;
         }
-        // A peer that has changed the entry meanwhile sends what it likes, of the length that it said first.
+        // A malicious peer may have changed the entry since its head was read. The message then has other
+        // contents, but the length that was read first.
         let entry = state.ring.pop()?;
         drop(state);
         let counters = &self.meeting.counters;
         counters.inline.add(1);
         counters.received.add(1);
         counters.received_bytes.add(bytes as u64);
-        // There is room again.
+        // The entry was freed, so a shipper that waits for room can go on.
         self.meeting.wake();
         Some(Message::new(self.received(Place::Inline(words_of(&entry)), bytes)))
     }
 
-    /// The next message, if one comes within so many looks.
+    /// Takes the next message if one arrives within `looks` looks at the ring.
     pub(crate) fn take(self: &Arc<Self>, looks: u32) -> Result<Option<Message>, Error> {
         self.meeting.link.check_process()?;
         self.relay();
@@ -172,18 +175,19 @@ impl Receiving {
         }
     }
 
-    /// As [`Receiving::take`], but waits.
+    /// Like [`Receiving::take`], but waits up to `limit`, or without a timeout if `None`.
     pub(crate) fn take_within(self: &Arc<Self>, limit: Option<Duration>) -> Result<Message, Error> {
         let relays = self.elsewhere();
         let mut waiter = Waiter { elsewhere: &relays, ..self.meeting.waiter() };
         if self.class == Class::Sealed {
-            // To look for those is a system call.
+            // Sealed containers arrive through the socket, where each look is a system call: so spinning does
+            // not pay.
             waiter = Waiter { on_socket: true, how: Wait::Sleep, ..waiter };
         }
         waiter.wait(limit, |looks| self.take(looks))
     }
 
-    /// As [`Receiving::take_within`], as a task.
+    /// Like [`Receiving::take_within`], as a future.
     #[cfg(feature = "async")]
     pub(crate) async fn take_async(self: &Arc<Self>) -> Result<Message, Error> {
         let relays = self.elsewhere();
@@ -191,18 +195,18 @@ impl Receiving {
         waiter.wait_async(|looks| self.take(looks)).await
     }
 
-    /// The peer's word that it ships nothing more, for the other lane.
+    /// Returns the flag by which the peer closes its ring, for use by the shipping lane.
     pub(crate) fn closing(&self) -> Closing {
         self.closing.clone()
     }
 
-    /// Whether the peer has said that it ships nothing more.
+    /// Returns true if the peer has closed its ring, after which it ships nothing more.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.closing.is_closed()
     }
 
-    /// Whether a message is there, or an error.
+    /// Returns true if [`Receiving::take`] would return a message or an error at once.
     pub(crate) fn has_something(&self) -> Result<bool, Error> {
         let link = &self.meeting.link;
         let is_over = link.is_over()?;
@@ -217,18 +221,19 @@ impl Receiving {
         }
     }
 
-    /// A container is done with.
+    /// Returns a ticket to the peer, after the container was dropped.
     pub(crate) fn give_back(&self, ticket: u32) {
         if !self.meeting.link.is_here() {
             return;
         }
-        // Full or rubbish: the peer has sent more than it can. It gets nothing back then, and hears so.
+        // If the ring is full or its position is invalid, the peer has shipped more containers than it has
+        // tickets. The ticket is then not returned, and the next receive reports the violation.
         let given = self.returned.lock().push(&[u64::from(ticket) << 32]);
         if given == Ok(true) {
             self.meeting.wake();
         } else {
             let what = "sent more containers than it has tickets for";
-            // The state may be locked by this very thread, which then finds something wrong itself.
+            // This thread itself may hold the lock on the state; then the violation goes unrecorded here.
             if let Some(mut state) = self.state.try_lock() {
                 state.accusation.get_or_insert_with(|| what.into());
             }
@@ -246,7 +251,7 @@ impl Receiving {
                     false => self.meeting.link.accuse("closed the path in the middle of a message"),
                 });
             };
-            // There is room again.
+            // The entry was freed, so a shipper that waits for room can go on.
             self.meeting.wake();
             let said = layout::read_head(entry[0]).ok_or_else(|| {
                 self.meeting.link.accuse(format!("sent an entry that begins with {:#018x}", entry[0]))
@@ -292,7 +297,7 @@ impl Receiving {
         self.received(place, piece.length as usize)
     }
 
-    /// Holds a piece against the arena that it names.
+    /// Checks that a piece has a valid ticket and lies within the arena that it names.
     fn check(&self, state: &mut State, piece: Piece) -> Result<(Piece, Arc<Arena>), Error> {
         let accuse = |what: String| Err(self.meeting.link.accuse(what));
         if piece.ticket >= self.tickets {
@@ -311,7 +316,8 @@ impl Receiving {
         Ok((piece, arena))
     }
 
-    /// The arena of a number, taken from the socket if it is new.
+    /// Returns the arena with this number, after reading the announcements of new arenas from the socket if
+    /// it is unknown.
     fn arena(&self, state: &mut State, number: u16) -> Result<Option<Arc<Arena>>, Error> {
         let number = usize::from(number);
         while number >= state.arenas.len() {
@@ -331,13 +337,13 @@ impl Receiving {
         Ok(state.arenas[number].clone())
     }
 
-    /// The oldest note that was read.
+    /// Takes the oldest message that was read from the socket and not used yet.
     fn note(&self) -> Option<(Note, Vec<OwnedFd>)> {
         let packet = self.meeting.link.take_mail()?;
         Some((Note::from_bytes(&packet.bytes)?, packet.descriptors))
     }
 
-    /// Whether the peer may take up so much address space.
+    /// Checks that `bytes` is at most the limit on the peer's memory, `peer_arena_bytes_max`.
     fn check_bytes(&self, bytes: u64) -> Result<(), Error> {
         match bytes <= self.bytes_max as u64 {
             true => Ok(()),
@@ -358,11 +364,11 @@ impl Receiving {
     }
 
     fn take_sealed(&self) -> Result<Option<Message>, Error> {
-        // Asked first: what was shipped before it is in the socket then.
+        // The flag is read before the socket: once it is set, everything that was shipped is in the socket.
         let closed = self.closing.is_closed();
         let going_on = self.meeting.link.drain()?;
         let Some((Note::Sealed(lengths), files)) = self.note() else {
-            // A peer that closes says so before it leaves: where it has left, that is asked again.
+            // A peer closes its ring before its socket. So once the socket has ended, the flag is read again.
             return match going_on {
                 true if closed => Err(Error::Closed),
                 true => Ok(None),
@@ -383,7 +389,7 @@ impl Receiving {
     }
 }
 
-/// The contents of an entry.
+/// Copies the contents out of an entry, without its head word.
 #[inline]
 fn words_of(entry: &Entry) -> Inline {
     let mut words = [0; SHIPPED_WORDS - 1];

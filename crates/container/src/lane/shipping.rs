@@ -1,7 +1,8 @@
-//! The side that ships.
+//! Shipping side of a lane.
 //!
-//! What is free is known here alone; what is out has a ticket, and comes back by it. So the worst that a peer
-//! can do is to keep what it got, or to return what it has not got, which is found out and ends the path.
+//! This process alone knows which blocks of its arena are free. A container that was shipped is known by its
+//! ticket, which the peer returns. So a malicious peer can only keep what it received, or return a ticket
+//! that it does not own, which is detected and ends the path.
 
 use super::{Control, End, Meeting};
 use crate::container::{Container, Inline, MESSAGE_PIECES_MAX, OTHER_PATH, Place, Received, Span};
@@ -19,21 +20,22 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The shipping side of a lane.
+/// Shipping side of a lane.
 #[derive(Debug)]
 pub(crate) struct Shipping {
     pub(crate) meeting: Meeting,
-    /// Everything that is shipped is sealed.
+    /// True if every container is sealed before it is shipped.
     sealed: bool,
     arena: Option<Arena>,
     largest: usize,
-    /// There is nobody to ship to any more.
+    /// True once nothing more can be shipped, since the path was closed, the peer died or it broke the
+    /// protocol.
     over: AtomicBool,
-    /// The peer broke the protocol in this way.
+    /// First violation of the protocol by the peer.
     accusation: OnceLock<String>,
-    /// Whether the peer has closed its end, which a peer that dies has not.
+    /// Flag by which the peer closes its own ring; a peer that died has not set it.
     closing: Closing,
-    /// What was to go through the socket (a foreign arena, a sealed container) did not fit at the last try.
+    /// True if the last message for the socket (a foreign arena, sealed containers) found the socket full.
     socket_full: AtomicBool,
     state: Exclusive<State>,
 }
@@ -43,24 +45,26 @@ struct State {
     blocks: Blocks,
     ring: Producer<SHIPPED_WORDS>,
     returned: Consumer<RETURNED_WORDS>,
-    /// By ticket.
+    /// Containers that the peer owns, by ticket.
     out: Vec<Option<Out>>,
     tickets: Vec<u32>,
-    /// Foreign arenas that the peer was told of, by number; 0 is its name for ours.
+    /// Foreign arenas that were passed to the peer: the one at index `i` has number `i + 1`; 0 is this end's
+    /// own.
     introduced: Vec<Arc<Arena>>,
 }
 
-/// What the peer has.
+/// A container that was shipped and not returned.
 #[derive(Debug)]
 enum Out {
-    /// A part of our arena.
+    /// A block of this end's arena.
     Own(Block),
-    /// What another peer gave us; it goes back there with this value.
+    /// A container of another peer that was shipped on. Dropping this value returns it to its shipper.
     Foreign(Received),
 }
 
 impl Shipping {
-    /// `closing`: of the peer's ring, which it closes before it leaves.
+    /// Makes the shipping side. `closing` is the flag by which the peer closes its ring before it closes the
+    /// socket.
     pub(crate) fn new(
         control: &Control,
         arena: Option<Arena>,
@@ -93,7 +97,7 @@ impl Shipping {
         }
     }
 
-    /// A container of `bytes`; none: the arena is used up for now.
+    /// Allocates a container of `bytes` bytes; `None` if the arena has no block for it now.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Option<Container>, Error> {
         self.meeting.link.check_process()?;
         self.check_open()?;
@@ -106,20 +110,20 @@ impl Shipping {
         self.take_block(bytes)
     }
 
-    /// Whether containers of so many bytes travel in an entry.
+    /// Returns true if containers of so many bytes are shipped within an entry.
     #[inline]
     pub(crate) fn is_inline(&self, bytes: usize) -> bool {
         bytes <= INLINE_BYTES && !self.sealed
     }
 
-    /// A container in the arena.
+    /// Allocates a container in the arena; `None` if there is no free block for it now.
     fn take_block(self: &Arc<Self>, bytes: usize) -> Result<Option<Container>, Error> {
         let Some(arena) = self.arena.as_ref().filter(|_| bytes <= self.largest && bytes <= u32::MAX as usize)
         else {
             return Err(Error::TooLarge { asked: bytes, most: self.largest });
         };
         let mut state = self.state.lock();
-        // First what has come back, so that no more blocks are in turn than need be.
+        // Reclaims returned blocks first, so that fewer different blocks are in use, which suits the caches.
         state.reclaim(&self.meeting)?;
         let block = state.blocks.take(bytes);
         Ok(block.and_then(|block| {
@@ -130,7 +134,7 @@ impl Shipping {
         }))
     }
 
-    /// As [`Shipping::take`], but waits.
+    /// Like [`Shipping::take`], but waits up to `limit`, or without a timeout if `None`.
     pub(crate) fn take_within(
         self: &Arc<Self>,
         bytes: usize,
@@ -147,8 +151,8 @@ impl Shipping {
         })
     }
 
-    /// Holders of the arena's bytes, after what the peer has returned was taken back. They are all 0 in a child that was
-    /// forked off, where another thread may have had the lock.
+    /// Returns the use of the arena, after reclaiming what the peer has returned. All figures are 0 in a
+    /// forked child, where another thread of the parent may have held the lock during the fork.
     pub(crate) fn usage(&self) -> ArenaUse {
         if !self.meeting.link.is_here() {
             return ArenaUse::default();
@@ -166,14 +170,14 @@ impl Shipping {
         usage
     }
 
-    /// As [`Shipping::take_within`], as a task.
+    /// Like [`Shipping::take_within`], as a future.
     #[cfg(feature = "async")]
     pub(crate) async fn take_async(self: &Arc<Self>, bytes: usize) -> Result<Container, Error> {
         let waiter = self.meeting.waiter();
         waiter.wait_async(|looks| self.look(looks, || self.take(bytes))).await
     }
 
-    /// Calls `attempt` when something has come back.
+    /// Calls `attempt` repeatedly, for about `looks` looks, until it returns something.
     fn look<T>(
         &self,
         looks: u32,
@@ -189,14 +193,14 @@ impl Shipping {
         Ok(None)
     }
 
-    /// A container was dropped without being shipped.
+    /// Frees the block of a container that was dropped without being shipped.
     pub(crate) fn give(&self, block: Block) {
         if self.meeting.link.is_here() {
             self.state.lock().blocks.give(block);
         }
     }
 
-    /// Ships all of `cargo` as one message, or nothing of it (false: there is no room for now).
+    /// Ships all of `cargo` as one message, or nothing of it (false: no room now).
     pub(crate) fn ship(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<bool, Error> {
         self.meeting.link.check_process()?;
         self.check_open()?;
@@ -221,7 +225,7 @@ impl Shipping {
         Ok(shipped)
     }
 
-    /// As [`Shipping::ship`], but waits.
+    /// Like [`Shipping::ship`], but waits up to `limit`, or without a timeout if `None`.
     pub(crate) fn ship_within(
         self: &Arc<Self>,
         cargo: &mut [Option<Cargo>],
@@ -235,15 +239,16 @@ impl Shipping {
         waiter.wait(limit, |looks| self.look(looks, || Ok(self.ship(cargo)?.then_some(()))))
     }
 
-    /// As [`Shipping::ship_within`], as a task.
+    /// Like [`Shipping::ship_within`], as a future.
     #[cfg(feature = "async")]
     pub(crate) async fn ship_async(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<(), Error> {
         let waiter = Waiter { socket_full: Some(&self.socket_full), ..self.meeting.waiter() };
         waiter.wait_async(|looks| self.look(looks, || Ok(self.ship(cargo)?.then_some(())))).await
     }
 
-    /// Takes back what the peer has returned, so that what came from elsewhere goes on to there. What is wrong
-    /// with this peer shows when this path is used.
+    /// Reclaims what the peer has returned, so that foreign containers among it are returned to their own
+    /// shippers. A violation of the protocol by this peer is recorded, and reported when this path is used
+    /// next.
     pub(crate) fn reclaim_for_others(&self) {
         let reclaimed = self.state.lock().reclaim(&self.meeting);
         if let Err(Error::Peer { what, .. }) = reclaimed {
@@ -251,20 +256,20 @@ impl Shipping {
         }
     }
 
-    /// Nothing more is shipped to a peer that broke the protocol.
+    /// Records a violation of the protocol by the peer, and ends the lane.
     pub(crate) fn accuse(&self, what: &str) {
         self.accusation.get_or_init(|| what.to_owned());
         self.end();
     }
 
-    /// Whether there is somebody to ship to; else how that ended.
+    /// Returns the reason for the end of the lane as an error, if the lane has ended.
     #[inline]
     fn check_open(&self) -> Result<(), Error> {
         if self.is_over() { Err(self.ended()) } else { Ok(()) }
     }
 
-    /// How the path ended. A peer that closes its end says so in shared memory before it leaves the socket, so that
-    /// one that has left without a word has died.
+    /// Returns the error that says how the path ended. A peer that closes its end sets the flag in shared
+    /// memory before it closes the socket; so a peer whose socket ended without the flag has died.
     #[cold]
     fn ended(&self) -> Error {
         if let Some(what) = self.accusation.get() {
@@ -273,26 +278,28 @@ impl Shipping {
         if self.closing.is_closed() { Error::Closed } else { self.meeting.link.ended() }
     }
 
-    /// There is nobody to ship to any more: what the peer had goes back to where it came from.
+    /// Ends the lane: nothing more is shipped, and foreign containers that the peer owned are returned to
+    /// their shippers.
     pub(crate) fn end(&self) {
         self.over.store(true, Relaxed);
         let mut state = self.state.lock();
         for ticket in 0..state.out.len() {
             match state.out[ticket].take() {
                 Some(Out::Foreign(received)) => drop(received),
-                // Ours stay where they are: a peer that still lives may look at them.
+                // Own blocks are not freed: a peer that still lives may read them.
                 own => state.out[ticket] = own,
             }
         }
     }
 
-    /// The peer will get nothing more; what it has stays its own until it is dropped there.
+    /// Closes the ring: the peer receives what was shipped before and nothing more. The peer still owns what
+    /// it received.
     pub(crate) fn close(&self) {
         self.state.lock().ring.close();
         self.meeting.wake();
     }
 
-    /// Ships contents in the entry itself; false: there is no room for now.
+    /// Ships contents within an entry; false: no room now.
     #[inline]
     pub(crate) fn ship_inline(&self, contents: &Inline, bytes: usize) -> Result<bool, Error> {
         let mut state = self.state.lock();
@@ -331,7 +338,7 @@ impl Shipping {
                 return Ok(false);
             }
         }
-        // From here on nothing fails but the peer.
+        // Everything that can fail was checked; from here on only a violation by the peer is an error.
         let mut left = cargo.chunks_mut(PIECES_PER_ENTRY).peekable();
         while let Some(places) = left.next() {
             let mut pieces = [Piece { ticket: 0, arena: 0, offset: 0, length: 0 }; PIECES_PER_ENTRY];
@@ -346,7 +353,8 @@ impl Shipping {
         Ok(true)
     }
 
-    /// Takes the memory of what is shipped, so that the peer takes none when it looks: once a page of the arena.
+    /// Populates the pages of own containers before they are shipped, so that the peer is not charged when it
+    /// reads them. Each page of the arena is populated once.
     #[inline]
     fn take_memory(self: &Arc<Self>, cargo: &[Option<Cargo>]) -> Result<(), Error> {
         let Some(arena) = &self.arena else { return Ok(()) };
@@ -362,7 +370,8 @@ impl Shipping {
         Ok(())
     }
 
-    /// Whether it can be shipped as it is.
+    /// Returns true if a container can be shipped by reference: it is in this end's arena or in one that the
+    /// peer knows.
     #[inline]
     fn is_piece(self: &Arc<Self>, cargo: &Cargo, state: &State) -> bool {
         match cargo {
@@ -374,7 +383,8 @@ impl Shipping {
         }
     }
 
-    /// Makes something that can be a piece of what was given. False: there is no room for now.
+    /// Makes `place` shippable by reference, by copying inline contents into the arena or by passing the
+    /// foreign arena to the peer. False: no room now.
     fn make_piece(self: &Arc<Self>, place: &mut Option<Cargo>) -> Result<bool, Error> {
         let Some(cargo) = place else { return Ok(true) };
         if cargo.inline().is_some() {
@@ -387,7 +397,7 @@ impl Shipping {
             Cargo::Own(container) if container.is_of(self) => Ok(true),
             Cargo::Own(_) => Err(Error::Unfit(OTHER_PATH)),
             Cargo::Received(Received { place: Place::Arena { arena, lane, .. }, .. }) => {
-                // Before anything goes out that must come back there.
+                // Registers the lane before anything is shipped whose return must be relayed.
                 lane.relay_through(self);
                 self.introduce(arena)
             }
@@ -397,7 +407,7 @@ impl Shipping {
         }
     }
 
-    /// Tells the peer of a foreign arena, once.
+    /// Passes a foreign arena to the peer, unless the peer knows it. False: the socket is full.
     fn introduce(&self, arena: &Arc<Arena>) -> Result<bool, Error> {
         let mut state = self.state.lock();
         if state.knows(arena).is_some() {
@@ -417,7 +427,7 @@ impl Shipping {
         Ok(passed)
     }
 
-    /// Passes something on through the socket; false: there is no room for now.
+    /// Sends a message with descriptors through the socket; false: the socket is full.
     fn pass(&self, note: &Note, descriptors: &[BorrowedFd<'_>]) -> Result<bool, Error> {
         let passed = self.meeting.link.pass(&note.to_bytes(), descriptors)?;
         self.socket_full.store(!passed, Relaxed);
@@ -428,7 +438,8 @@ impl Shipping {
         if cargo.len() > DESCRIPTORS_MAX {
             return Err(Error::Pieces { asked: cargo.len(), most: DESCRIPTORS_MAX });
         }
-        // Sealed first: if the socket is full then, what was sealed waits in its new shape.
+        // Seals everything before sending. If the socket is full then, `cargo` keeps the sealed containers
+        // for the next try.
         for place in cargo.iter_mut() {
             match place.take() {
                 Some(Cargo::Own(container)) => match container.freeze() {
@@ -459,7 +470,7 @@ impl Shipping {
     }
 }
 
-/// For lanes on which something of another peer's was shipped on: it may come back here.
+/// For lanes on which containers of another peer were shipped on: their tickets may be returned here.
 impl Elsewhere for Shipping {
     fn set_bell(&self) {
         self.meeting.set_bell();
@@ -469,7 +480,7 @@ impl Elsewhere for Shipping {
         self.meeting.unset_bell();
     }
 
-    /// Looks whether the peer is gone, or speaks nonsense.
+    /// Ends the lane if the peer is gone or broke the protocol.
     fn end_if_over(&self) {
         if self.is_over() {
             return;
@@ -491,13 +502,13 @@ impl Elsewhere for Shipping {
 }
 
 impl State {
-    /// The peer's number of a foreign arena, if it was told of it.
+    /// Returns the peer's number of a foreign arena, if the arena was passed to the peer.
     #[inline]
     fn knows(&self, arena: &Arc<Arena>) -> Option<usize> {
         self.introduced.iter().position(|known| Arc::ptr_eq(known, arena)).map(|at| at + 1)
     }
 
-    /// Whether there is room for so many entries.
+    /// Returns true if the ring has room for so many entries.
     #[inline]
     fn has_room(&mut self, entries: usize, meeting: &Meeting) -> Result<bool, Error> {
         let room = self.ring.room(entries).map_err(|rubbish| meeting.link.accuse(rubbish.to_string()))?;
@@ -508,13 +519,15 @@ impl State {
     fn push(&mut self, entry: &Entry, meeting: &Meeting) -> Result<(), Error> {
         match self.ring.push(entry) {
             Ok(true) => Ok(()),
-            // The room was there a moment ago, and only this side uses it up.
+            // A full ring here is the peer's doing: there was room a moment ago, and only this side fills the
+            // ring.
             Ok(false) => Err(meeting.link.accuse("took room away that it had given")),
             Err(rubbish) => Err(meeting.link.accuse(rubbish.to_string())),
         }
     }
 
-    /// Takes back what the peer has returned.
+    /// Reads the tickets that the peer has returned, and frees their blocks or drops their foreign
+    /// containers.
     fn reclaim(&mut self, meeting: &Meeting) -> Result<(), Error> {
         while let Some([entry]) = self.returned.pop() {
             let ticket = (entry >> 32) as u32;
@@ -532,18 +545,18 @@ impl State {
         Ok(())
     }
 
-    /// Notes what goes out under a ticket, and how the peer finds it.
+    /// Records a container under its ticket, and returns the piece that tells the peer its position.
     fn send_out(&mut self, cargo: Cargo, ticket: u32, meeting: &Meeting) -> Piece {
         let length = cargo.len() as u32;
         let (out, arena, offset) = match cargo {
             Cargo::Own(container) => {
-                // Every piece was made one that has a block.
+                // `make_piece` and `is_piece` left only containers with a block.
                 let block = container.into_block();
                 (block.map(Out::Own), 0, block.map_or(0, |block| self.blocks.offset(block)))
             }
             Cargo::Received(received) => {
                 let (arena, offset) = match &received.place {
-                    // Every piece was made one of a known arena.
+                    // `make_piece` and `is_piece` left only containers of arenas that the peer knows.
                     Place::Arena { arena, offset, .. } => (self.knows(arena).unwrap_or(0), *offset),
                     _ => (0, 0),
                 };
