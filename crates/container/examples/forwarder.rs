@@ -1,4 +1,4 @@
-//! Three processes in a row: the one in the middle hands messages on without mapping or copying a byte.
+//! Three processes in a row: the middle one ships messages on without mapping or copying a byte.
 //!
 //!     cargo run --release -p bywash-container --example forwarder [MESSAGES]
 
@@ -12,15 +12,15 @@ use support::{Result, argument, finish, inherited, start};
 
 const LENGTH: usize = 4000;
 
-/// From standard input to standard output.
+/// Receives on standard input and ships on to standard output.
 fn forwarder() -> Result<()> {
-    // It ships nothing of its own, so it needs no arena.
+    // It ships only what it received, so it needs no arena.
     let options = Options::new().forward().arena_bytes(0);
     let from = inherited(&options)?;
     let to = Path::over(std::io::stdout().as_fd().try_clone_to_owned()?, &options)?;
     loop {
         match from.receive() {
-            // What can be seen without a look inside.
+            // Length and credentials are known without reading the contents.
             Ok(message) if message.len() == LENGTH && message.origin().uid == from.peer().uid => {
                 to.ship_message(message)?;
             }
@@ -69,7 +69,7 @@ fn main() -> Result<()> {
         container.fill(number as u8);
         path.ship(container)?;
     }
-    // What is on its way arrives before the end is heard of.
+    // The sink receives every message in flight before it sees the end of the path.
     drop(path);
     finish(middle)?;
     finish(last)

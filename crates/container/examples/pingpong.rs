@@ -1,4 +1,4 @@
-//! A message goes to another process and comes back, again and again: how long does that take?
+//! Measures the round trip of a message to another process and back.
 //!
 //!     cargo run --release -p bywash-container --example pingpong [ROUNDS]
 
@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::Instant;
 use support::{Result, argument, finish, inherited, start};
 
-/// The other process sends everything back as it came.
+/// Ships every message back unchanged.
 fn pong(path: Path) -> Result<()> {
     loop {
         match path.receive() {

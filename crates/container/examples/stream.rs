@@ -1,5 +1,5 @@
-//! A gigabyte goes to another process, in pieces of 64 KiB: the one fills every piece, the other sums it, and
-//! nothing is copied on the way.
+//! Moves a gibibyte to another process in containers of 64 KiB. One process fills every container, the other
+//! sums it, and nothing is copied on the way.
 //!
 //!     cargo run --release -p bywash-container --example stream [MIB]
 
@@ -32,7 +32,7 @@ fn source(path: Path, pieces: u64) -> Result<()> {
         sent = sent.wrapping_add(number.wrapping_mul(PIECE as u64 / 8));
         path.ship(container)?;
     }
-    // An empty message says that it was the last.
+    // An empty message marks the end.
     path.ship(path.alloc(0)?)?;
     let answer = path.receive()?.to_vec()?;
     let seconds = begin.elapsed().as_secs_f64();
@@ -54,7 +54,7 @@ fn sink(path: Path) -> Result<()> {
     let mut answer = path.alloc(8)?;
     answer.copy_from_slice(&found.to_le_bytes());
     path.ship(answer)?;
-    // Stays until the source has it.
+    // Keeps the path open until the source has received the sum.
     match path.receive() {
         Err(Error::Closed) => Ok(()),
         other => other.map(drop).map_err(Into::into),

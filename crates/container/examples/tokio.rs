@@ -1,4 +1,4 @@
-//! A hundred paths served by one thread: each connection is a task of tokio, and so is each client.
+//! Serves a hundred paths with one thread: each connection and each client is a task of tokio.
 //!
 //!     cargo run --release -p bywash-container --features async --example tokio [messages]
 
@@ -7,14 +7,14 @@ use std::time::Instant;
 
 const CLIENTS: usize = 100;
 
-/// Answers each message with its bytes in the opposite order.
+/// Replies to each message with its bytes in reverse order.
 async fn serve(path: Path) -> Result<(), Error> {
     loop {
         let message = match path.receive_async().await {
             Err(Error::Closed) => return Ok(()),
             other => other?,
         };
-        // Copied out once: a client is not trusted.
+        // Copied once before use, since a client is not trusted.
         let mut bytes = message.to_vec()?;
         bytes.reverse();
         let mut answer = path.alloc_async(bytes.len()).await?;

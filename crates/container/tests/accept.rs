@@ -1,6 +1,7 @@
-//! Peers that come to a listener and say nothing, beside one that wants a path.
+//! Peers that connect to a listener and send nothing, besides one that wants a path.
 //!
-//! What could go wrong: one silent connection keeps everybody else out until it is given up.
+//! Failures that this looks for: one silent connection keeps all others waiting until its handshake times
+//! out.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A connection of somebody who says nothing, made without the library.
+/// Connects without the library, and sends no hello message.
 fn silent(name: &std::path::Path) -> OwnedFd {
     let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
     connect(&socket, &SocketAddrUnix::new(name).unwrap()).unwrap();
@@ -35,7 +36,7 @@ fn a_silent_peer_keeps_no_other_one_waiting() {
     let path = listener.accept(&Options::new()).unwrap();
     assert_eq!(path.receive().unwrap().len(), 5);
     good.join().unwrap();
-    // A fraction of the 10 s that a peer has to present itself.
+    // A fraction of the 10 s that the handshake may take.
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 

@@ -1,11 +1,11 @@
-//! The examples do what they say, with small numbers.
+//! The examples run, with small numbers.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Cargo builds the examples of a package along with its tests, into `examples` beside `deps`.
+/// Runs an example. Cargo builds a package's examples along with its tests, into `examples` beside `deps`.
 fn run(example: &str, number: &str) -> String {
     let test: PathBuf = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join("examples").join(example);

@@ -1,11 +1,11 @@
-//! A long run of messages of mixed sizes takes no more memory than was asked for.
+//! A long run of messages of mixed sizes does not use more and more memory.
 //!
-//! What could go wrong: blocks, tickets or descriptors are lost one by one, so that after an hour the arena is
-//! used up or the process is large; something grows with each message; an arena that was asked to have a size
-//! takes more than that.
+//! Failures that this looks for: blocks, tickets or descriptors leak one by one, so that after an hour the
+//! arena is full or the process is large; something grows with each message; an arena takes more memory than
+//! its size.
 //!
-//! What a process has is read from /proc/self/smaps, which counts pages; the numbers of /proc/self/status are
-//! sums over processors that lag behind by some hundred KiB. `BYWASH_STRESS_ROUNDS=100` runs for longer.
+//! Memory is read from /proc/self/smaps, which counts pages. The numbers of /proc/self/status are sums of
+//! per-CPU counters, which lag by some hundred KiB. `BYWASH_STRESS_ROUNDS=100` runs for longer.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,17 +21,17 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(20);
 const ARENA: usize = 1 << 20;
-/// What a path may take beside its arenas: rings, tickets, and what the allocator rounds up.
+/// Memory that a path may use besides its arenas, in bytes: rings, tickets, and the allocator's rounding.
 const ALLOWANCE: usize = 256 << 10;
 
-/// Memory of this process, in bytes.
+/// Memory and descriptors of this process; memory in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
-    /// Of its own.
+    /// Private memory.
     anonymous: usize,
-    /// Shared memory of paths that it has touched.
+    /// Resident shared memory of paths.
     shared: usize,
-    /// Shared memory of paths that it has mapped.
+    /// Mapped shared memory of paths.
     mapped: usize,
     descriptors: usize,
 }
@@ -53,7 +53,7 @@ fn memory() -> Memory {
     memory
 }
 
-/// What a path with these arenas may have, and that it has not grown since it was warm.
+/// Checks the memory of a process with arenas of this total size, and that it has not grown since `warm`.
 fn assert_bounded(warm: Memory, arenas: usize) {
     let now = memory();
     let descriptors = now.descriptors <= warm.descriptors;
@@ -62,7 +62,8 @@ fn assert_bounded(warm: Memory, arenas: usize) {
     assert!(own && shared && descriptors, "warm: {warm:?}, now: {now:?}, arenas: {arenas}");
 }
 
-/// Not a test by itself: the other end, of a class, with an arena of so many bytes, for so many messages.
+/// Not a test by itself: the other end. Its role is a class, the size of its arena in bytes, the numbers of
+/// messages and of warm-up messages, and 1 if it ships a message back for each.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -82,14 +83,14 @@ fn child() {
             ship(&path, &mut random);
         }
     }
-    // Of both arenas nothing but what is mapped: 0 for sealed paths, whose containers come and go.
+    // Both arenas are mapped once. A sealed path has none, and maps each container only while it is in use.
     let arenas = if words[0] == "sealed" { 0 } else { ARENA + arena };
     kept.clear();
     assert_bounded(warm.unwrap(), arenas);
     assert!(matches!(path.receive_within(LONG), Err(Error::Closed)));
 }
 
-/// Keeps some messages for a while.
+/// Checks a message and keeps up to four for a while, so that they are dropped in another order.
 fn keep(kept: &mut VecDeque<Message>, message: Message, random: &mut Random) {
     for piece in message.pieces() {
         check(&piece.to_vec().unwrap());
@@ -100,7 +101,7 @@ fn keep(kept: &mut VecDeque<Message>, message: Message, random: &mut Random) {
     }
 }
 
-/// One container, or several.
+/// Ships a message of one container, or of several.
 fn ship(path: &Path, random: &mut Random) {
     let count = if random.below(8) == 0 { 1 + random.below(9) } else { 1 };
     let cargo = (0..count).map(|_| {
@@ -112,7 +113,7 @@ fn ship(path: &Path, random: &mut Random) {
     path.ship_all_within(cargo.collect(), LONG).unwrap();
 }
 
-/// Runs a path for a while.
+/// Ships messages through a path to a child, and checks both processes.
 fn run(class: &str, ping_pong: bool) {
     let _alone = alone();
     let (warm_up, messages) = (2000, 2000 + 1000 * rounds(4));
@@ -137,7 +138,7 @@ fn run(class: &str, ping_pong: bool) {
     kept.clear();
     assert_bounded(warm.unwrap(), if class == "sealed" { 0 } else { ARENA + their_arena });
     if class != "sealed" {
-        // All of it is there, in one piece.
+        // All of the arena is free again, in one block.
         drop(path.alloc_within(ARENA, LONG).unwrap());
     }
     drop(path);
@@ -166,7 +167,7 @@ fn sealed_containers_do_not_stay() {
     }
 }
 
-/// Paths that come and go leave nothing, not even addresses.
+/// Paths that are made and dropped leave nothing behind, not even mapped addresses.
 #[test]
 fn paths_that_come_and_go_leave_nothing() {
     if role().is_some() {
@@ -182,7 +183,7 @@ fn paths_that_come_and_go_leave_nothing() {
         let peer = other.join().unwrap();
         path.ship(path.alloc(5000).unwrap()).unwrap();
         let message = peer.receive_within(LONG).unwrap();
-        // What was received outlives the path that it came by.
+        // A received message outlives its path.
         drop((path, peer));
         assert_eq!(message.to_vec().unwrap().len(), 5000);
     };
@@ -195,10 +196,10 @@ fn paths_that_come_and_go_leave_nothing() {
     (0..50).for_each(|number| one(sizes[number % 4]));
     let (warm, addresses) = (memory(), address_space());
     (0..1000).for_each(|number| one(sizes[number % 4]));
-    // Less than a KiB a path; what other threads of this process have is in it as well.
+    // Less than 1 KiB for each path, including the memory of other threads of this process.
     let now = memory();
     assert!(now.anonymous < warm.anonymous + (1 << 20), "warm: {warm:?}, now: {now:?}");
-    // Stacks of threads that have just ended may be counted or not.
+    // Stacks of threads that have just ended may still be mapped.
     assert!(address_space() < addresses + (16 << 20), "{} after {addresses}", address_space());
     assert_eq!((memfd_mappings().count(), memfds("bywash").len()), (0, 0));
 }

@@ -1,7 +1,8 @@
-//! Memory that nobody has written: who ships it pays for it, and who receives it never does.
+//! Pages of shipped memory that nobody has written are charged to the shipper, never to the receiver.
 //!
-//! What could go wrong: a page without memory gets some from whoever touches it first, at the expense of its memory
-//! cgroup. A peer that ships such pages could have the receiver killed for memory that it never asked for.
+//! Failures that this looks for: a hole is populated by the first process that touches it, and charged to
+//! that process's memory cgroup. So a malicious peer that ships holes could have the receiver killed for
+//! memory that it never asked for.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,10 +16,10 @@ use liar::*;
 use std::os::fd::AsRawFd;
 use std::thread;
 
-/// The peer that brings an arena with this seal can punch no holes any more.
+/// Seals after which the peer that brings the arena can no longer punch holes.
 const UNWRITABLE: i32 = FIXED | libc::F_SEAL_FUTURE_WRITE;
 
-/// Ships all of the liar's arena, and answers the victim's copy of it.
+/// Ships the whole arena of the malicious peer as one container, and returns the victim's copy of it.
 fn copy_of_arena(path: &Path, liar: &Liar, number: usize) -> Vec<u8> {
     put(liar, number, pieces(1), &[(number as u64, (ARENA as u64) << 32)]);
     path.receive().unwrap().to_vec().unwrap()
@@ -37,7 +38,7 @@ fn holes_are_read_without_taking_memory() {
 fn pages_between_holes_are_read_as_they_are() {
     let arena = memory(ARENA, FIXED & !libc::F_SEAL_SEAL);
     let words = Words::map(&arena, ARENA);
-    // SAFETY: a system call on a descriptor of the test's.
+    // SAFETY: fcntl(2) on a descriptor that this test owns; it accesses no memory.
     let sealed = unsafe { libc::fcntl(arena.as_raw_fd(), libc::F_ADD_SEALS, UNWRITABLE) };
     assert_eq!(sealed, 0);
     words.set(2 * 512, 7);
@@ -54,7 +55,7 @@ fn holes_that_are_punched_later_take_no_memory_either() {
     let (path, liar) = meet("checked", "sleep");
     assert!(copy_of_arena(&path, &liar, 0).iter().all(|byte| *byte == FILLING));
     let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: a system call on a descriptor of the test's.
+    // SAFETY: fallocate(2) on a descriptor that this test owns; it changes no memory that Rust refers to.
     assert_eq!(unsafe { libc::fallocate(liar.arena.as_raw_fd(), how, 0, ARENA as i64) }, 0);
     assert!(copy_of_arena(&path, &liar, 1).iter().all(|byte| *byte == 0));
     assert_eq!(taken(&liar.arena), 0);
@@ -65,7 +66,7 @@ fn who_ships_takes_the_memory_of_what_it_ships() {
     for class in ["checked", "trusted"] {
         let (path, liar) = meet(class, "sleep");
         let own = &liar.from_hello[1];
-        // Never touched: of three pages and a byte, two pages and a byte are shipped.
+        // A container of three pages and a byte, untouched, of which two pages and a byte are shipped.
         let mut container = path.alloc(3 * 4096 + 1).unwrap();
         assert_eq!(taken(own), 0);
         container.truncate(2 * 4096 + 1);

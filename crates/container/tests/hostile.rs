@@ -1,11 +1,12 @@
-//! A peer that speaks the protocol by hand, and lies.
+//! A malicious peer that speaks the protocol of paths without the library.
 //!
-//! What could go wrong: a lie in the set-up is believed, and memory that the peer can shrink or that is too
-//! small is mapped (SIGBUS later); a word in shared memory is believed, and a piece outside the arena is read;
-//! rubbish makes the victim wait for ever, spin, panic, or lose descriptors. The liar here has a socket, a
-//! mapping of the control memory of both directions, and a random number generator.
+//! Failures that this looks for: a false statement in the handshake is believed, and memory is mapped that is
+//! too small or that the peer can shrink (SIGBUS later); a word in shared memory is believed, and a piece
+//! outside the arena is read; malformed entries make the victim wait for ever, spin, panic, or leak
+//! descriptors. The malicious peer has a socket, a mapping of the control memory of both directions, and a
+//! random number generator.
 //!
-//! `BYWASH_STRESS_ROUNDS=20000` lies for longer, and `BYWASH_STRESS_SEED` repeats a run.
+//! `BYWASH_STRESS_ROUNDS=20000` runs for longer, and `BYWASH_STRESS_SEED` repeats a run.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(5);
 
-/// What a victim can be told in the set-up, and the words that its error must have.
+/// False handshakes, each with the words that the victim's error must contain.
 #[test]
 fn lies_in_the_set_up_are_errors() {
     let _watch = watch("lies_in_the_set_up_are_errors", Duration::from_secs(60));
@@ -146,10 +147,10 @@ fn a_socket_that_says_nothing_or_ends_is_an_error() {
     assert_eq!(before, Belongings::now());
 }
 
-/// The victim looks at everything that it received. A piece outside the arena would be a fault, or have other
+/// Reads everything that the victim received. A piece outside the arena would be a fault, or contain other
 /// bytes than the arena.
 fn look_at(message: &Message, class: &str) {
-    // The liar's sealed memory has zeros.
+    // The malicious peer's sealed memory contains zeros.
     let filling = if class == "sealed" { 0 } else { FILLING };
     for piece in message.pieces() {
         assert!(piece.len() <= ARENA, "a piece of {} bytes of an arena of {ARENA}", piece.len());
@@ -165,7 +166,7 @@ fn look_at(message: &Message, class: &str) {
     }
 }
 
-/// What a victim does; true if it can go on.
+/// Calls one random function of the path; returns false if the path has ended.
 fn use_path(path: &Path, class: &str, kept: &mut Vec<Message>, random: &mut Random) -> bool {
     let done = match random.below(6) {
         0 | 1 => timed("receive", || path.receive_within(SHORT)).map(|message| kept.push(message)),
@@ -191,7 +192,7 @@ fn use_path(path: &Path, class: &str, kept: &mut Vec<Message>, random: &mut Rand
     }
 }
 
-/// A word that is a lie, but one that gets far now and then.
+/// Writes a random word or entry, valid enough to pass some of the victim's checks now and then.
 fn lie(liar: &Liar, random: &mut Random) {
     let (more, most) = if random.below(2) == 0 { (MORE, 8) } else { (0, 1) };
     let words = if random.below(2) == 0 { &liar.to_victim } else { &liar.from_victim };
@@ -201,18 +202,18 @@ fn lie(liar: &Liar, random: &mut Random) {
     let returned = RETURNED + RING_HEAD + random.below(u64::from(TICKETS)) as usize;
     let ticket = random.below(u64::from(TICKETS) + 1);
     match random.below(9) {
-        // Anywhere, anything.
+        // Any value, anywhere.
         0 => words.set(random.below(CONTROL_WORDS as u64) as usize, random.number()),
-        // The indices and bells of either ring, and whether it is closed (seldom: that is the end).
+        // The indices, the bells and the closed flag of either ring; the flag seldom, since it ends the path.
         1 => {
             let ring = random.one_of(&[0, RETURNED]);
             let value = [random.number(), random.below(9), u64::MAX, 0][random.below(4) as usize];
             words.set(ring + random.one_of(&[0, 0, 8, 16]), value);
         }
         2 if random.below(10) == 0 => words.set(24, 1),
-        // Contents in the entry.
+        // An entry with contents.
         2 | 3 => words.set(entry, random.below(130) << 40 | 1 << 32 | turn),
-        // Pieces that may fit, with heads that may be.
+        // Entries whose pieces and heads may be valid.
         4 | 5 => {
             let length = random.one_of(&[1, 121, 4096, ARENA as u64, ARENA as u64 + 1, u64::from(u32::MAX)]);
             let offset = random.one_of(&[0, 1, 64, 1000, ARENA as u64 / 64, u64::from(u32::MAX)]);
@@ -220,7 +221,7 @@ fn lie(liar: &Liar, random: &mut Random) {
             words.set(piece + 1, length << 32 | offset);
             words.set(entry, random.number() & more | pieces(random.below(most + 1)) | turn);
         }
-        // A few pieces that do fit.
+        // An entry with some valid pieces.
         6 => {
             for number in 0..7 {
                 words.set(entry + 1 + 2 * number, random.below(u64::from(TICKETS)));
@@ -228,20 +229,20 @@ fn lie(liar: &Liar, random: &mut Random) {
             }
             words.set(entry, random.number() & more | pieces(1 + random.below(most.min(7))) | turn);
         }
-        // Tickets that come back.
+        // A returned ticket.
         7 => words.set(returned, ticket << 32 | turn),
         _ => note(liar, random),
     }
 }
 
-/// A message over the socket, with or without descriptors.
+/// Sends a message over the socket, with or without descriptors.
 fn note(liar: &Liar, random: &mut Random) {
     let number = |random: &mut Random| random.below(4) as u16;
     let arena = liar.arena.as_raw_fd();
     let frozen = memory(4096, FROZEN);
     let files = [arena, frozen.as_raw_fd(), liar.socket.as_raw_fd()];
     let files: Vec<RawFd> = (0..random.below(4)).map(|_| random.one_of(&files)).collect();
-    // Nobody hears it when the socket is full.
+    // The message is lost if the socket is full.
     let _ = match random.below(8) {
         0..3 => send(&liar.socket, &[1], &[]),
         3 => {
@@ -268,7 +269,7 @@ fn note(liar: &Liar, random: &mut Random) {
     };
 }
 
-/// One word, one call, in turn: a run can be repeated.
+/// The peer's writes and the victim's calls alternate in one thread, so that a run can be repeated.
 #[test]
 fn lies_between_calls_are_errors_or_harmless() {
     let total = rounds(250);
@@ -297,7 +298,7 @@ fn lies_between_calls_are_errors_or_harmless() {
     }
 }
 
-/// As fast as it can, while the victim is in the middle of a call.
+/// The peer writes as fast as it can, in a thread, while the victim is in the middle of a call.
 #[test]
 fn lies_at_any_moment_are_errors_or_harmless() {
     let total = rounds(300);
@@ -334,7 +335,7 @@ fn lies_at_any_moment_are_errors_or_harmless() {
     }
 }
 
-/// A peer that does not die but leaves, with the victim in a call without a limit.
+/// A peer that leaves without dying ends the victim's call, which has no timeout.
 #[test]
 fn a_liar_that_leaves_lets_the_victim_go() {
     let _watch = watch("a_liar_that_leaves_lets_the_victim_go", Duration::from_secs(60));
@@ -398,10 +399,10 @@ fn an_arena_of_an_odd_size_does_no_harm() {
         let (control, arena) = (offered(CONTROL_BYTES), memory(odd, FIXED));
         let hello = Hello { arena_bytes: odd as u64, ..HONEST };
         assert!(send(&there, &hello.bytes(), &[control.as_raw_fd(), arena.as_raw_fd()]));
-        // An error would do as well.
+        // The victim may also refuse the arena with an error.
         drop(Path::over(here, &options("checked", "sleep").arena_bytes(ARENA)));
     }
-    // Not one a round; other threads of the test come and go.
+    // Fewer than one leaked mapping for each round; other tests' threads map and unmap meanwhile.
     assert!(address_space() < before + ROUNDS / 2);
 }
 
@@ -445,7 +446,7 @@ fn a_peer_that_returned_what_it_has_not_is_not_heard_again() {
     assert!(matches!(received, Err(Error::Peer { .. } | Error::Closed)), "{received:?}");
 }
 
-/// Found by `fuzz/`: an event loop would have slept on a path that was of no use any more.
+/// Found by `fuzz/`: an event loop slept on a path that had already failed.
 #[test]
 fn a_path_whose_peer_was_accused_cannot_be_armed() {
     let _alone = alone();
@@ -458,8 +459,8 @@ fn a_path_whose_peer_was_accused_cannot_be_armed() {
     }
 }
 
-/// A process in the middle has an honest peer that ships and a liar that receives. What the liar does must not
-/// end the path to the honest one.
+/// A process in the middle has an honest peer that ships and a malicious one that receives. The malicious one
+/// must not be able to end the path to the honest one.
 #[test]
 fn a_liar_at_the_end_of_a_chain_does_not_end_the_rest() {
     let _alone = alone();
@@ -475,7 +476,8 @@ fn a_liar_at_the_end_of_a_chain_does_not_end_the_rest() {
     assert!(matches!(answer, Err(Error::TimedOut)), "{answer:?}");
 }
 
-/// A hello that was sent before the victim asked for credentials has none, unless its socket asked for them.
+/// A hello message that is sent before the victim asks for credentials has none, unless the victim's socket
+/// was made to receive them from the start.
 #[test]
 fn a_liar_in_a_hurry_is_known_all_the_same() {
     let _alone = alone();
@@ -483,7 +485,7 @@ fn a_liar_in_a_hurry_is_known_all_the_same() {
     assert_eq!(path.peer().pid, std::process::id());
 }
 
-/// The same through a name, where the listener's socket asks for them.
+/// The same through a name, where the listener's socket was made to receive credentials.
 #[test]
 fn a_liar_that_connects_in_a_hurry_is_known() {
     let _alone = alone();
@@ -491,7 +493,8 @@ fn a_liar_that_connects_in_a_hurry_is_known() {
     let name = folder.path().join("name");
     let listener = Listener::bind(&name).unwrap();
     let bytes = name.as_os_str().as_encoded_bytes();
-    // SAFETY: a new socket, and an address that is a live value with a zero at its end.
+    // SAFETY: a new socket, and a live address whose path ends in a zero byte, since it was zeroed and is
+    // longer.
     let socket = unsafe {
         let socket = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
         let mut address: libc::sockaddr_un = std::mem::zeroed();

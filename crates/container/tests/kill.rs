@@ -1,9 +1,9 @@
-//! A peer is killed at any moment, with SIGKILL, so that it cannot say goodbye.
+//! A peer is killed with SIGKILL at any moment, so that it cannot close its end.
 //!
-//! What could go wrong: the survivor waits for ever, for a message, for room, or for memory that the dead one
-//! had; it receives half a message; it keeps mappings, descriptors or names of what is gone. A process in the
-//! middle dies and those at both sides wait for each other; the last one of a chain dies and what it had never
-//! comes back to the first.
+//! Failures that this looks for: the survivor waits for ever, for a message, for room, or for memory that the
+//! dead peer owned; it receives half a message; it keeps mappings, descriptors or names of the ended path. A
+//! process in the middle of a chain dies and its neighbours wait for each other; the last one of a chain dies
+//! and the containers that it owned are never returned to the first.
 //!
 //! `BYWASH_STRESS_ROUNDS=5000 cargo test -p bywash-container --test kill` kills for longer, and
 //! `BYWASH_STRESS_SEED` repeats a run.
@@ -21,12 +21,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Longest time from a death until everybody knows.
+/// Longest time from a death until every survivor has noticed.
 const LIMIT: Duration = Duration::from_secs(2);
-/// What ends do: both ship and receive in turn, one ships, the other one receives.
+/// Behaviours of an end: to ship and receive in turn, to ship only, to receive only.
 const PATTERNS: [&str; 3] = ["ping-pong", "ship", "receive"];
 
-/// Not a test by itself: what a child does. Its role is a class, a way of waiting, a pattern and a seed.
+/// Not a test by itself: the child. Its role is a class, a way of waiting, a pattern and a seed.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -49,9 +49,9 @@ fn child() {
     }
 }
 
-/// Acts until that is no longer possible.
+/// Follows the pattern until an operation fails, and returns the error.
 fn act(path: &Path, pattern: &str, random: &mut Random) -> Error {
-    // Some are kept for a while, so that they do not come back in the order in which they were shipped.
+    // Some messages are kept for a while, so that they are returned in another order than they were shipped.
     let mut kept: VecDeque<Message> = VecDeque::new();
     loop {
         let done = match pattern {
@@ -75,7 +75,7 @@ fn ship(path: &Path, random: &mut Random) -> Result<(), Error> {
         fill(&mut container, random.number());
         return path.ship(container).map_err(|refused| refused.error);
     }
-    // Several, in one entry or two.
+    // Several containers, in one entry or two.
     let cargo = (0..2 + random.below(12)).map(|_| {
         let mut container = path.alloc(random.size(12))?;
         fill(&mut container, random.number());
@@ -93,12 +93,13 @@ fn receive(path: &Path, kept: &mut VecDeque<Message>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Not that it closed its end, which a peer that is killed cannot have done.
+/// Returns true for a dead peer. `Error::Closed` would be wrong, since a killed peer cannot close its end.
 fn says_that_the_peer_is_gone(error: &Error) -> bool {
     matches!(error, Error::PeerDied { .. })
 }
 
-/// Whatever is done on a path whose peer is gone says so, sooner or later and without waiting for ever.
+/// Checks that every operation on a path whose peer is dead fails, sooner or later, and does not wait for
+/// ever.
 fn everything_fails(path: &Path, random: &mut Random) {
     for pattern in ["receive", "ship", "ping-pong", "receive"] {
         let error = act(path, pattern, random);
@@ -106,7 +107,7 @@ fn everything_fails(path: &Path, random: &mut Random) {
     }
 }
 
-/// What a thread answers, within [`LIMIT`].
+/// Returns the result of a thread, which must arrive within [`LIMIT`].
 fn within_limit<T>(answer: &Receiver<T>, what: &str) -> T {
     match answer.recv_timeout(LIMIT) {
         Ok(answered) => answered,
@@ -115,20 +116,20 @@ fn within_limit<T>(answer: &Receiver<T>, what: &str) -> T {
     }
 }
 
-/// Runs something of this process's aside.
+/// Runs `work` in a thread of this process.
 fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> (Receiver<T>, thread::JoinHandle<()>) {
     let (tell, answer) = channel();
     let thread = thread::spawn(move || {
         let answered = work();
-        // Nobody listens any more when the test has failed.
+        // The receiver is gone if the test has failed.
         let _ = tell.send(answered);
     });
     (answer, thread)
 }
 
-/// The other end of a pattern.
+/// Returns the pattern of the other end.
 fn counterpart(pattern: &str) -> &str {
     match pattern {
         "ship" => "receive",
@@ -153,15 +154,15 @@ fn a_peer_that_is_killed_leaves_nothing_behind() {
             }
         });
         let after = Belongings::now();
-        // The first rounds make what a process makes once.
+        // The first rounds allocate what a process allocates once.
         assert_eq!(before.get_or_insert_with(Belongings::now), &after, "batch {batch}");
     }
 }
 
-/// Rounds that run beside each other: most of a round is waiting.
+/// Number of rounds that run at the same time, since most of a round is waiting.
 const AT_A_TIME: u64 = 4;
 
-/// Kills one peer.
+/// Kills one peer, and checks the survivor.
 fn kill_one(name: &str, random: &mut Random) {
     let (class, wait) = (random.one_of(&CLASSES), random.one_of(&WAITS));
     let (their_wait, pattern) = (random.one_of(&WAITS), random.one_of(&PATTERNS));
@@ -172,7 +173,7 @@ fn kill_one(name: &str, random: &mut Random) {
     let mut own_random = Random(random.number());
     let (ready, is_ready) = channel();
     let (answer, survivor) = aside(move || survive(here, class, wait, pattern, &mut own_random, ready));
-    // Now and then it dies before or while it presents itself.
+    // One in eight is killed before or during its handshake.
     if random.below(8) != 0 {
         let _ = is_ready.recv_timeout(Duration::from_secs(20));
     }
@@ -182,7 +183,7 @@ fn kill_one(name: &str, random: &mut Random) {
     survivor.join().unwrap();
 }
 
-/// What the survivor does until it knows, and afterwards.
+/// Follows the pattern until the peer has died, and then checks that everything fails.
 fn survive(
     socket: OwnedFd,
     class: &str,
@@ -193,11 +194,11 @@ fn survive(
 ) {
     let path = match Path::over(socket, &options(class, wait)) {
         Ok(path) => path,
-        // Dead before it has said anything.
+        // The peer died before it sent its hello message.
         Err(Error::PeerDied { .. } | Error::Io { .. }) => return,
         Err(other) => panic!("{other}"),
     };
-    // Nobody listens if the peer is to die early.
+    // The receiver is gone if the peer is to be killed early.
     let _ = ready.send(());
     let error = act(&path, pattern, random);
     assert!(says_that_the_peer_is_gone(&error), "{error}");
@@ -240,7 +241,7 @@ fn those_who_wait_already_hear_of_it() {
     let wishes: [(&str, Wish); 3] = [
         ("receive", |path| path.receive().unwrap_err()),
         ("alloc", |path| {
-            // The peer takes nothing, so that the arena is used up.
+            // The peer receives nothing, so the arena fills up.
             while let Some(container) = path.try_alloc(100_000).unwrap() {
                 path.ship(container).unwrap();
             }
@@ -248,7 +249,7 @@ fn those_who_wait_already_hear_of_it() {
         }),
         ("ship", |path| {
             loop {
-                // The peer takes nothing, so that the ring (or the socket) is full.
+                // The peer receives nothing, so the ring or the socket fills up.
                 if let Err(refused) = path.ship(path.alloc(20).unwrap()) {
                     assert_eq!(refused.cargo.len(), 20);
                     return refused.error;
@@ -260,12 +261,13 @@ fn those_who_wait_already_hear_of_it() {
     for (name, wish) in wishes {
         for (class, wait) in CLASSES.iter().flat_map(|class| WAITS.map(|wait| (*class, wait))) {
             if (class, name) == ("sealed", "alloc") {
-                // It waits for nobody.
+                // A sealed path allocates without waiting for anybody.
                 continue;
             }
             let what = format!("{name}, {class}, {wait}");
             let (here, there) = socket_pair().unwrap();
-            // It presents itself by its first word, and then it waits for a second peer that never comes.
+            // The child does its handshake, and then waits on a second socket for a peer that never sends
+            // anything.
             let (_never, silent) = socket_pair().unwrap();
             let mut child = Child::start("silent_child", class, vec![there, silent]);
             let (ready, is_ready) = channel();
@@ -338,7 +340,8 @@ fn the_middle_of_a_chain_is_killed() {
     }
 }
 
-/// Kills the last of a chain of three while it has containers; the first one wants its memory back.
+/// Kills the last process of a chain of three while it owns containers; the first one must get its memory
+/// back.
 fn the_last_is_killed(waits: &[&'static str], rounds: u64) {
     let _alone = alone();
     let mut random = Random::seeded("last");
@@ -359,7 +362,7 @@ fn the_last_is_killed(waits: &[&'static str], rounds: u64) {
             while is_dead.try_recv().is_err() {
                 ship(&path, &mut random).unwrap();
             }
-            // The whole arena: nothing of it is lost with the last one.
+            // The whole arena: nothing of it was lost with the last process.
             path.alloc_within(1 << 20, LIMIT * 2).map(drop)
         });
         let (_, forwarder) = aside(move || {
@@ -367,7 +370,8 @@ fn the_last_is_killed(waits: &[&'static str], rounds: u64) {
             let to = Path::over(middle, &options("forward", wait)).unwrap();
             ready.send(()).unwrap();
             while let Ok(message) = from.receive() {
-                // What cannot go on is dropped. The path stays: whoever is in the middle may keep it.
+                // Messages that cannot be shipped on are dropped. The path itself stays: the middle process
+                // may keep it.
                 let _ = to.ship_message(message);
             }
         });
@@ -400,7 +404,7 @@ fn the_last_of_a_chain_is_killed_while_the_middle_spins() {
     }
 }
 
-/// A path that is closed in good order: everything that was shipped before arrives, in both directions.
+/// A path that is closed in an orderly way delivers everything that was shipped before, in both directions.
 fn goodbye(class: &str, answered: u64) {
     let _alone = alone();
     for round in 0..rounds(40).max(40) * 10 {
@@ -413,11 +417,11 @@ fn goodbye(class: &str, answered: u64) {
                 fill(&mut container, number);
                 path.ship(container).unwrap();
             }
-            // With answers that it has not read.
+            // It leaves replies unread.
         });
         let path = Path::over(here, &options(class, "spin")).unwrap();
         for _ in 0..answered {
-            // It may have left.
+            // The peer may have left already.
             let Ok(mut container) = path.alloc(200) else { break };
             fill(&mut container, 0);
             let _ = path.ship_within(container, LIMIT);
@@ -461,7 +465,7 @@ fn what_was_sealed_before_an_end_without_reading_arrives() {
     }
 }
 
-/// A middle that never calls `receive` but `try_receive` and `arm`, as an event loop does.
+/// The middle of a chain calls only `try_receive` and `arm`, like an event loop, and never `receive`.
 #[test]
 fn an_event_loop_in_the_middle_gives_memory_back() {
     let _alone = alone();
@@ -492,9 +496,9 @@ fn an_event_loop_in_the_middle_gives_memory_back() {
     assert!(back.is_ok(), "{}", back.unwrap_err());
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn thread_time() -> Duration {
-    // SAFETY: the kernel writes to a live value, of which zeros are a valid one.
+    // SAFETY: the kernel writes to a live timespec, for which all zeros are a valid value.
     let time = unsafe {
         let mut time: libc::timespec = std::mem::zeroed();
         libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time);

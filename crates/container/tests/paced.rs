@@ -1,5 +1,5 @@
-//! Messages that come one at a time, each after the receiver has fallen asleep: a sleep and a wake-up each, and next to
-//! nothing besides.
+//! Messages that are shipped one at a time, each after the receiver has fallen asleep. Each should cost one
+//! sleep and one wake-up, and almost nothing else.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 const MESSAGES: u64 = 1000;
 const LIMIT: Duration = Duration::from_secs(60);
-/// Attempts to spin: the first two, and five of each kind, since the rest between them doubles from 64 sleeps on.
+/// Greatest number of attempts to spin: the first two, and five of each kind, since the number of sleeps
+/// between two attempts doubles from 64 on.
 const VAIN_MAX: u64 = 12;
-/// Sleeps more or fewer where the machine is so busy that a thread is put off its core for as long as a futex is slept on.
+/// Allowed deviation of the number of sleeps on a busy machine, where the scheduler may suspend a thread for
+/// longer than the timeout of a futex sleep.
 const SLACK: u64 = MESSAGES / 10;
 
 fn both(wait: Wait) -> (Path, Path) {
@@ -26,7 +28,7 @@ fn sleeps(stats: Stats) -> u64 {
     stats.futex_sleeps + stats.socket_sleeps
 }
 
-/// Waits until `path` has slept more often than `before`; answers how often.
+/// Waits until `path` has slept more often than `before`, and returns the number of its sleeps.
 fn await_sleep(path: &Path, before: u64) -> u64 {
     let end = Instant::now() + LIMIT;
     loop {
@@ -39,7 +41,7 @@ fn await_sleep(path: &Path, before: u64) -> u64 {
     }
 }
 
-/// Sends `MESSAGES`, each when the other end sleeps and waits for it; with `answers` each is answered.
+/// Ships `MESSAGES` messages, each when the other end sleeps; with `answers` the other end replies to each.
 fn run(wait: Wait, answers: bool) -> (Stats, Stats) {
     let (client, server) = both(wait);
     thread::scope(|scope| {
@@ -63,7 +65,8 @@ fn run(wait: Wait, answers: bool) -> (Stats, Stats) {
     (client.stats(), server.stats())
 }
 
-/// Neither end spins before it sleeps, interrupts other cores, or is woken or wakes more than once a message.
+/// Checks that an end neither spins before it sleeps nor interrupts other cores, and that it sleeps and wakes
+/// its peer at most once a message.
 fn check(stats: Stats, what: &str) {
     assert!(stats.vain_spins <= VAIN_MAX, "{what}: {stats:?}");
     assert!(stats.heavy_fences <= VAIN_MAX, "{what}: {stats:?}");
@@ -84,7 +87,7 @@ fn a_paced_message_is_a_sleep_and_a_wake_up() {
     }
 }
 
-/// The client waits for as long as the server takes to wake up, and does not spin meanwhile.
+/// The client waits as long as the server's wake-up takes, and should not spin meanwhile.
 #[test]
 fn a_paced_request_is_a_sleep_and_a_wake_up_at_either_end() {
     for wait in [Wait::Sleep, Wait::Adaptive] {

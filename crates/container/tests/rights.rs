@@ -1,8 +1,8 @@
-//! What whoever receives may do, who it is, and who may use a path.
+//! Rights of a receiver, credentials of a peer, and ownership of a path by its process.
 //!
-//! What could go wrong: a receiver finds the arena behind the library's back and writes to it or resizes it; a
-//! peer is taken for somebody else; a forked child uses its parent's path and breaks it for the parent; a name
-//! of a listener is missing or taken and the error does not say which.
+//! Failures that this looks for: a receiver bypasses the library and writes to the arena or resizes it; a
+//! peer is taken for somebody else; a forked child uses its parent's path and breaks it for the parent; the
+//! name of a listener is missing or taken and the error does not say which.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,17 +22,17 @@ fn error_of(result: i64) -> Option<i32> {
     (result < 0).then(|| std::io::Error::last_os_error().raw_os_error().unwrap())
 }
 
-/// Tries to map all of it for writing; an error number if that is refused.
+/// Tries to map the whole file for writing; returns the error number if the kernel refuses.
 fn map_for_writing(file: RawFd) -> Option<i32> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping, at an address of the kernel's choice; nobody touches it.
+    // SAFETY: a new mapping, at an address of the kernel's choice; nobody accesses it.
     let base = unsafe { libc::mmap(ptr::null_mut(), ARENA, protection, libc::MAP_SHARED, file, 0) };
     error_of(if base == libc::MAP_FAILED { -1 } else { 0 })
 }
 
-/// Maps it for reading and then asks for more.
+/// Maps the file for reading and then tries to add the right to write.
 fn map_and_upgrade(file: RawFd) -> Option<i32> {
-    // SAFETY: a new mapping, at an address of the kernel's choice; only its rights are changed.
+    // SAFETY: a new mapping, at an address of the kernel's choice; only its protection is changed.
     unsafe {
         let base = libc::mmap(ptr::null_mut(), ARENA, libc::PROT_READ, libc::MAP_SHARED, file, 0);
         assert_ne!(base, libc::MAP_FAILED);
@@ -40,9 +40,9 @@ fn map_and_upgrade(file: RawFd) -> Option<i32> {
     }
 }
 
-/// Maps it for reading and then asks for holes.
+/// Maps the file for reading and then tries to punch holes through the mapping.
 fn map_and_remove(file: RawFd) -> Option<i32> {
-    // SAFETY: a new mapping, at an address of the kernel's choice; nobody touches it.
+    // SAFETY: a new mapping, at an address of the kernel's choice; nobody accesses it.
     unsafe {
         let base = libc::mmap(ptr::null_mut(), ARENA, libc::PROT_READ, libc::MAP_SHARED, file, 0);
         assert_ne!(base, libc::MAP_FAILED);
@@ -50,11 +50,11 @@ fn map_and_remove(file: RawFd) -> Option<i32> {
     }
 }
 
-/// Every way to change an arena, and how the kernel answers.
+/// Tries every way to change an arena, and returns the error number of each that the kernel refuses.
 fn attempts(file: RawFd) -> Vec<(&'static str, Option<i32>)> {
     let rubbish = [0xaau8; 4096];
     let holes = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: system calls on a descriptor and a live buffer.
+    // SAFETY: system calls on a live descriptor, which read at most the 4096 bytes of the live buffer.
     unsafe {
         vec![
             ("map it for writing", map_for_writing(file)),
@@ -72,10 +72,10 @@ fn attempts(file: RawFd) -> Vec<(&'static str, Option<i32>)> {
     }
 }
 
-/// The same through another open file, which is one for writing if the kernel allows that.
+/// Like [`attempts`], but through a second open file, which is writable if the kernel allows that.
 fn attempts_after_reopening(file: RawFd) -> Vec<(&'static str, Option<i32>)> {
     let name = std::ffi::CString::new(format!("/proc/self/fd/{file}")).unwrap();
-    // SAFETY: a path that ends in a zero.
+    // SAFETY: open(2) reads a live path that ends in a zero byte.
     let again = unsafe { libc::open(name.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
     match again {
         -1 => Vec::new(),
@@ -83,13 +83,13 @@ fn attempts_after_reopening(file: RawFd) -> Vec<(&'static str, Option<i32>)> {
     }
 }
 
-/// Not a test by itself: a child that receives and tries to write.
+/// Not a test by itself: a child that receives a container and tries to write to it.
 #[test]
 fn receiving_child() {
     let Some(class) = role() else { return };
     let socket = inherited_sockets().remove(0);
     let options = options(&class, "sleep");
-    // Without an arena of its own, so that the only one here is the peer's.
+    // It has no arena of its own, so that the only arena in this process is the peer's.
     let options = if class == "sealed" { options } else { options.arena_bytes(0) };
     let path = Path::over(socket, &options).unwrap();
     let message = path.receive_within(LONG).unwrap();
@@ -120,13 +120,13 @@ fn whoever_receives_cannot_write() {
         let mut child = Child::start("receiving_child", class, vec![there]);
         let own = if class == "forward" { "checked" } else { class };
         let path = Path::over(here, &options(own, "sleep")).unwrap();
-        // All of the arena.
+        // The container is as large as the arena.
         let mut container = path.alloc(ARENA).unwrap();
         fill(&mut container, 7);
         path.ship(container).unwrap();
         let answer = path.receive_within(LONG);
         assert!(answer.is_ok(), "{class}: {answer:?}");
-        // What comes back is as it was shipped: it is the same block, which nobody has written since.
+        // The allocation gets the same block, whose contents must be unchanged, since nobody wrote to it.
         if class != "sealed" {
             let again = path.alloc_within(ARENA, LONG).unwrap();
             check(&again);
@@ -136,14 +136,14 @@ fn whoever_receives_cannot_write() {
     }
 }
 
-/// Not a test by itself: a child that says nothing but a hello.
+/// Not a test by itself: a child that makes a path and ships one message.
 #[test]
 fn greeting_child() {
     if role().is_none() {
         return;
     }
     let path = Path::over(inherited_sockets().remove(0), &options("checked", "sleep")).unwrap();
-    // SAFETY: a system call.
+    // SAFETY: getppid(2) has no preconditions.
     assert_eq!(path.peer().pid, unsafe { libc::getppid() } as u32);
     path.ship(path.alloc(500).unwrap()).unwrap();
     assert!(matches!(path.receive_within(LONG), Err(Error::Closed)));
@@ -157,10 +157,10 @@ fn a_peer_is_who_the_kernel_says() {
     let (here, there) = socket_pair().unwrap();
     let mut child = Child::start("greeting_child", "child", vec![there]);
     let path = Path::over(here, &options("checked", "sleep")).unwrap();
-    // SAFETY: system calls.
+    // SAFETY: geteuid(2) and getegid(2) have no preconditions.
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
     let peer = path.peer();
-    // The pair was made here; the child presented itself, and it is the child that counts.
+    // This process made the pair of sockets, but the child sent the hello message: so the child is the peer.
     assert_eq!((peer.pid, peer.uid, peer.gid), (child.pid(), uid, gid));
     let message = path.receive_within(LONG).unwrap();
     assert_eq!(message.origin(), peer);
@@ -169,20 +169,21 @@ fn a_peer_is_who_the_kernel_says() {
     assert!(child.finish(LONG).success());
 }
 
-/// Forks. The child runs `work` and tells by its exit code whether it was true.
+/// Forks. The child runs `work` and reports the result by its exit code.
 fn in_a_fork(work: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child has one thread, calls what is given, and leaves without running anybody's destructors.
-    // What other threads of this test may hold at this moment is the allocator, which glibc makes fit for use.
+    // SAFETY: the child has one thread, calls only `work`, and exits without running destructors. Of the
+    // locks that other threads of this test may hold during the fork, `work` needs the allocator's, which
+    // glibc reinitialises in the child.
     match unsafe { libc::fork() } {
         -1 => panic!("cannot fork: {}", std::io::Error::last_os_error()),
         0 => {
             let fine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(false);
-            // SAFETY: leaves.
+            // SAFETY: _exit(2) ends the process and has no preconditions.
             unsafe { libc::_exit(if fine { 0 } else { 1 }) }
         }
         pid => {
             let mut status = 0;
-            // SAFETY: waits for the child that was just made.
+            // SAFETY: waits for the child just forked, and writes to a live integer.
             assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
             libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
         }
@@ -221,7 +222,7 @@ fn a_forked_child_cannot_use_its_parents_path() {
                 && inherited.receive_within(LONG).is_err_and(|error| forked(&error))
                 && inherited.try_receive().is_err_and(|error| forked(&error))
                 && inherited.arm().is_err_and(|error| forked(&error));
-            // What the child drops is the parent's: the path, the container, and what was received.
+            // The child drops the path, the container and the message, which still belong to the parent.
             drop((refused, refused_on, inherited));
             fine
         });
@@ -230,7 +231,7 @@ fn a_forked_child_cannot_use_its_parents_path() {
         check(&received.take().unwrap().to_vec().unwrap());
         path.ship(own.take().unwrap()).unwrap();
         check(&peer.receive_within(LONG).unwrap().to_vec().unwrap());
-        // Nothing was given back twice.
+        // No block was freed twice.
         for seed in 0..50 {
             let mut container = peer.alloc_within(200_000, LONG).unwrap();
             fill(&mut container, seed);
@@ -269,7 +270,7 @@ fn a_path_that_a_forked_child_makes_is_its_own() {
     assert!(fine);
 }
 
-/// Not a test by itself: a process that knows of the other one no more than a name.
+/// Not a test by itself: a process that knows only the name of the other one's socket.
 #[test]
 fn connecting_child() {
     let Some(name) = role() else { return };
@@ -304,7 +305,7 @@ fn processes_meet_at_a_name() {
         assert!(matches!(path.receive_within(LONG), Err(Error::Closed)));
         assert!(child.finish(LONG).success());
     }
-    // The name stays, but nobody listens there.
+    // The name stays, but no process listens on it.
     drop(listener);
     let refused = Path::connect(&name, &options("checked", "sleep")).unwrap_err().to_string();
     assert!(refused.contains(&shown) && refused.contains("refused"), "{refused}");

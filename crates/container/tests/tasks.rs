@@ -1,4 +1,5 @@
-//! What waits as a task: it sleeps while there is nothing, hears of everything, and can be given up.
+//! The waiting operations as futures: a future sleeps until something happens, misses no event, and can be
+//! dropped.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,11 +12,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Long enough for a machine that does other things.
+/// Timeout that also suffices on a busy machine.
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(30);
 
-/// Both ends of a path of a class.
+/// Makes both ends of a path of a class.
 fn both(class: &str) -> (Path, Path) {
     let (here, there) = socket_pair().unwrap();
     let other = options(class, "adaptive");
@@ -24,7 +25,7 @@ fn both(class: &str) -> (Path, Path) {
     (path, other.join().unwrap())
 }
 
-/// Runs tasks in threads of tokio, of which there are as many as is said.
+/// Runs a future on a tokio runtime with this number of threads.
 fn run<T>(threads: usize, task: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_time().build();
     runtime.unwrap().block_on(async { tokio::time::timeout(LONG, task).await.expect("a task hangs") })
@@ -45,7 +46,8 @@ fn messages_go_both_ways_between_tasks() {
                     }
                 }
             });
-            // Sealed ones go back as they are; the others from the arena of the one that they came from.
+            // Sealed containers are shipped back as such; the others are shipped back within the arena that
+            // they came from.
             let mut random = Random(3);
             for _ in 0..200 {
                 let mut container = one.alloc_async(random.size(16)).await.unwrap();
@@ -79,7 +81,7 @@ fn any_executor_will_do() {
 
 #[test]
 fn a_task_waits_for_room_and_for_messages_at_once() {
-    // One that ships, one that receives, on each end: four tasks, of which two wait on one socket each.
+    // Each end has one task that ships and one that receives. So two tasks wait on the same socket.
     const MESSAGES: usize = 3000;
     for threads in [1, 2] {
         run(threads, async move {
@@ -95,7 +97,7 @@ fn a_task_waits_for_room_and_for_messages_at_once() {
                 tasks.push(tokio::spawn(async move {
                     let mut random = Random(9);
                     for _ in 0..MESSAGES {
-                        // Five of them are all that there is room for.
+                        // The arena has room for five of them.
                         let mut container = path.alloc_async(150_000).await.unwrap();
                         container.truncate(random.size(10));
                         fill(&mut container, random.number());
@@ -119,7 +121,7 @@ fn a_waiting_task_sleeps_and_can_be_given_up() {
         fill(&mut container, 5);
         other.ship(container).unwrap();
         assert_eq!(one.receive_async().await.unwrap().len(), 1000);
-        // Asleep, it looked once for each thing that it heard of.
+        // The future looked again only when the doorbell rang.
         assert!(one.stats().socket_sleeps <= 3, "{:?}", one.stats());
     });
 }
@@ -134,7 +136,7 @@ fn a_waiting_task_hears_that_the_peer_is_gone() {
             drop(other);
             assert!(matches!(waiting.await.unwrap(), Err(Error::Closed)), "{class}");
         }
-        // This end, closed by somebody else who has it.
+        // Another thread closes this end of the path.
         let (one, _other) = both("checked");
         let one = Arc::new(one);
         let same = one.clone();
@@ -162,7 +164,7 @@ fn what_is_forwarded_comes_back_through_a_task() {
                 check(&sink.receive_async().await.unwrap().to_vec().unwrap());
             }
         });
-        // Five are all that the arena has room for: they must come back through the middle, which only receives.
+        // The arena has room for five of them, so the middle must return them while it only waits to receive.
         for number in 0..300 {
             let mut container = source.alloc_async(150_000).await.unwrap();
             fill(&mut container, number);
@@ -184,7 +186,7 @@ fn tasks_meet_at_a_name() {
             let path = listener.accept_async(&options("checked", "adaptive")).await.unwrap();
             path.receive_async().await.unwrap().to_vec().unwrap()
         });
-        // One that says nothing holds nobody up.
+        // A peer that connects and sends no hello message must not delay the next one.
         let address = rustix::net::SocketAddrUnix::new(&name).unwrap();
         let kind = rustix::net::SocketType::SEQPACKET;
         let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, kind, None).unwrap();

@@ -1,4 +1,4 @@
-//! Both ends in one process, each in a thread of its own.
+//! Both ends of a path in one process, each in its own thread.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_millis(30);
 
-/// Runs the two ends.
+/// Makes a path and runs its two ends, the first in a thread.
 fn both<A: Send + 'static, B>(
     one: &Options,
     other: &Options,
@@ -28,11 +28,12 @@ fn small() -> Options {
 }
 
 fn trusted() -> Options {
-    // SAFETY: both ends are threads of this test, which use the library as it is.
+    // SAFETY: both ends are threads of this test, which use the library as intended and do not write to
+    // shipped containers.
     unsafe { small().trusted() }
 }
 
-/// Bytes that tell where they come from.
+/// Fills `bytes` with a pattern that depends on position and seed.
 fn fill(bytes: &mut [u8], seed: usize) {
     for (at, byte) in bytes.iter_mut().enumerate() {
         *byte = (at * 31 + seed * 7) as u8;
@@ -56,7 +57,7 @@ fn every_size_arrives_whole_and_in_order() {
                             path.ship(container).unwrap();
                         }
                     }
-                    // Stays until the peer has everything.
+                    // Waits until the peer has received everything and closes.
                     assert!(matches!(path.receive(), Err(Error::Closed)));
                 },
                 move |path| {
@@ -123,7 +124,7 @@ fn an_arena_that_is_used_up_makes_wait_and_comes_back() {
             let mut go = path.alloc(1).unwrap();
             go[0] = shipped;
             path.ship(go).unwrap();
-            // The peer drops them all; the whole arena can be had at once then.
+            // The peer drops all of them; then the whole arena can be allocated at once.
             let all = path.alloc(1 << 20).unwrap();
             assert_eq!(all.len(), 1 << 20);
             assert!(matches!(path.try_alloc((1 << 20) + 1), Err(Error::TooLarge { .. })));
@@ -191,7 +192,7 @@ fn forwarding_maps_nothing_and_brings_everything_back() {
             fill(&mut container, number);
             path.ship(container).unwrap();
         }
-        // All of it came back, through the middle.
+        // All of it was returned, through the middle.
         drop(path.alloc_within(1 << 20, Duration::from_secs(10)).unwrap());
         path.ship(path.alloc(1).unwrap()).unwrap();
         assert!(matches!(path.receive(), Err(Error::Closed)));
@@ -224,7 +225,8 @@ fn forwarding_maps_nothing_and_brings_everything_back() {
 
 #[test]
 fn written_in_place_by_agreement() {
-    // SAFETY: both ends are threads of this test, which use the library as it is.
+    // SAFETY: both ends are threads of this test, which use the library as intended and write only to
+    // containers they own.
     let options = unsafe { small().trusted_to_write() };
     both(
         &options,
@@ -341,7 +343,7 @@ fn what_finds_no_room_comes_back() {
                 path.ship_within(path.alloc(1).unwrap(), LIMIT).unwrap_err().error,
                 Error::TimedOut
             ));
-            // The peer receives the first two when it is told to, and then there is room.
+            // The peer receives the first two when this message tells it to, and then there is room.
             path.receive().unwrap();
             path.ship(back.unwrap()).unwrap();
             assert!(matches!(path.receive(), Err(Error::Closed)));
@@ -371,7 +373,7 @@ fn a_message_that_is_not_shipped_on_in_time_comes_back() {
                 fill(&mut container, number);
                 path.ship(container).unwrap();
             }
-            // Only now.
+            // Late, so that the other end times out first.
             std::thread::sleep(3 * LIMIT);
             assert_eq!(path.receive().unwrap().len(), 1000);
             assert!(matches!(path.receive(), Err(Error::Closed)));
@@ -399,13 +401,13 @@ fn an_end_can_be_closed_while_others_hold_it() {
     fill(&mut container, 0);
     path.ship(container).unwrap();
     path.close();
-    // What came before is there, on both sides.
+    // Messages that were shipped before the close can be received, at both ends.
     assert_eq!(path.receive().unwrap().len(), 1000);
     assert!(matches!(path.receive(), Err(Error::Closed)));
     assert!(matches!(path.alloc(1000), Err(Error::Closed)));
     assert_eq!(other.receive().unwrap().len(), 1000);
     assert!(matches!(other.receive(), Err(Error::Closed)));
-    // And one that waits already hears of it.
+    // A thread that waits already is woken.
     let (here, there) = socket_pair().unwrap();
     let peer = thread::spawn(move || Path::over(there, &small()).unwrap());
     let path = Arc::new(Path::over(here, &small()).unwrap());
@@ -415,7 +417,7 @@ fn an_end_can_be_closed_while_others_hold_it() {
     thread::sleep(LIMIT);
     path.close();
     assert!(matches!(waiting.join().unwrap(), Err(Error::Closed)));
-    // Further than the clock goes is for ever, and this is over at once.
+    // A timeout beyond the range of the clock means none; this call returns at once.
     assert!(matches!(peer.receive_within(Duration::MAX), Err(Error::Closed)));
 }
 

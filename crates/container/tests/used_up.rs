@@ -1,4 +1,5 @@
-//! An arena that is used up tells who holds it: this program, the peer, or pieces that are too small.
+//! A full arena tells who holds its memory: this program, the peer, or nobody, if the free blocks are too
+//! small.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 const ARENA: usize = 1 << 20;
 const PIECE: usize = 64 << 10;
-/// Pieces that fill the arena.
+/// Number of containers that fill the arena.
 const PIECES: usize = ARENA / PIECE;
 const LIMIT: Duration = Duration::from_millis(20);
 
@@ -22,12 +23,13 @@ fn pair() -> (Path, Path) {
     (path, other.join().unwrap())
 }
 
-/// Allocates until the arena is used up.
+/// Allocates containers until the arena is full.
 fn fill(path: &Path) -> Vec<Container> {
     std::iter::from_fn(|| path.try_alloc(PIECE).unwrap()).collect()
 }
 
-/// Reads the holders of an end's arena: containers and bytes held, containers and bytes shipped, the largest free block.
+/// Reads the use of an end's arena: number and bytes of own containers, number and bytes of shipped ones, and
+/// the size of the largest free block.
 fn holders(path: &Path) -> [usize; 5] {
     let stats = path.stats();
     assert_eq!(stats.arena_bytes, ARENA as u64);
@@ -41,7 +43,7 @@ fn holders(path: &Path) -> [usize; 5] {
     .map(|figure| figure as usize)
 }
 
-/// Checks that a wait for room fails, and that the error and its text have the same figures as the counts.
+/// Checks that an allocation times out, and that its error and text have the same figures as the counts.
 fn assert_refused(path: &Path, asked: usize, expected: [usize; 5], text: &str) {
     assert_eq!(holders(path), expected);
     let error = path.alloc_within(asked, LIMIT).unwrap_err();
@@ -74,10 +76,10 @@ fn by_the_peer() {
     let mut kept: Vec<_> = (0..PIECES).map(|_| peer.receive().unwrap()).collect();
     let text = "this program holds 0 in 0 containers that it has not shipped, the peer holds 1048576 in 16";
     assert_refused(&path, PIECE, [0, 0, PIECES, ARENA, 0], text);
-    // What has come back is the peer's no more, even before anything is allocated.
+    // Returned containers are no longer counted as the peer's, even before the next allocation.
     kept.truncate(PIECES / 2);
     assert_eq!(holders(&path), [0, 0, PIECES / 2, ARENA / 2, ARENA / 2]);
-    // The other direction has an arena of its own.
+    // The other direction has its own arena, which is empty.
     assert_eq!(holders(&peer), [0, 0, 0, 0, ARENA]);
 }
 

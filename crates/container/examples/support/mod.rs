@@ -1,4 +1,4 @@
-//! What the examples have in common: other processes of the same program, with a path to each.
+//! Support for the examples: starting this program again as another process, with a path to it.
 
 use bywash_container::{Options, Path};
 use std::error::Error;
@@ -7,18 +7,19 @@ use std::process::{Child, Command, Stdio};
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Starts this program once more, to play `role`, with `input` as its standard input and `output` as its
+/// Starts this program once more in the role `role`. `input` becomes its standard input and `output` its
 /// standard output: sockets that paths are made over.
 pub fn start(role: &str, input: OwnedFd, output: Stdio) -> Result<Child> {
     Ok(Command::new(std::env::current_exe()?).arg(role).stdin(input).stdout(output).spawn()?)
 }
 
-/// The path over this process's standard input, which [`start`] has set.
+/// Makes the path over standard input, where [`start`] has put a socket.
 pub fn inherited(options: &Options) -> Result<Path> {
     Ok(Path::over(std::io::stdin().as_fd().try_clone_to_owned()?, options)?)
 }
 
-/// The role that was given, or the number of messages.
+/// Reads the first argument: the number of messages, `usual` if it is missing. `Err` is the role of
+/// [`start`].
 pub fn argument(usual: u64) -> std::result::Result<u64, String> {
     match std::env::args().nth(1) {
         None => Ok(usual),
@@ -26,7 +27,7 @@ pub fn argument(usual: u64) -> std::result::Result<u64, String> {
     }
 }
 
-/// Waits for a process of [`start`].
+/// Waits for a process that [`start`] started, and returns an error if it failed.
 pub fn finish(mut child: Child) -> Result<()> {
     let status = child.wait()?;
     if status.success() { Ok(()) } else { Err(format!("another process ended with {status}").into()) }

@@ -1,19 +1,20 @@
-//! Paths by the words that stand for their classes in a role.
+//! Options of paths by the names of their classes, as the roles of child processes use them.
 
 #![allow(dead_code, reason = "each test uses a part of this")]
 
 use bywash_container::{HugePages, Options};
 use bywash_peers::wait_by_name;
 
-/// Classes, without the one that maps nothing.
+/// Classes whose receivers can read the contents: all but `forward`.
 pub const CLASSES: [&str; 3] = ["checked", "trusted", "sealed"];
 
-/// Options by a class and a way of waiting.
+/// Returns the options for a class and a way of waiting.
 pub fn options(class: &str, wait: &str) -> Options {
     let options = Options::new().arena_bytes(1 << 20).huge_pages(HugePages::No);
     let options = match class {
         "checked" => options,
-        // SAFETY: the peer is this test, which uses the library as it is.
+        // SAFETY: the peer is this test, which uses the library as intended and writes to nothing that it
+        // shipped.
         "trusted" => unsafe { options.trusted() },
         "sealed" => options.sealed(),
         "forward" => options.forward(),

@@ -1,4 +1,4 @@
-//! A peer that speaks the protocol of paths by hand.
+//! A malicious peer that speaks the protocol of paths without the library.
 
 #![allow(dead_code, reason = "each test uses a part of this")]
 
@@ -8,10 +8,10 @@ use bywash_peers::{FIXED, Words, memory, offered, receive, send};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Release;
 
-/// Rings of the liar, and of the victim: so few entries that they go around often.
+/// Numbers of ring entries of the malicious peer and of the victim: few, so that the rings wrap around often.
 pub const DEPTH: u32 = 4;
 pub const TICKETS: u32 = 8;
-/// As crates/ring/src/layout.rs and src/layout.rs draw it.
+/// Word offsets as drawn in crates/ring/src/layout.rs and src/layout.rs.
 pub const RING_HEAD: usize = 32;
 pub const ENTRY: usize = 16;
 pub const RETURNED: usize = RING_HEAD + DEPTH as usize * ENTRY;
@@ -19,12 +19,12 @@ pub const CONTROL_WORDS: usize = RETURNED + RING_HEAD + TICKETS as usize;
 pub const CONTROL_BYTES: usize = CONTROL_WORDS * 8;
 pub const ARENA: usize = 1 << 16;
 pub const SEALED: u32 = 1;
-/// What the liar's arena is full of.
+/// Byte that fills the malicious peer's arena.
 pub const FILLING: u8 = 0x5a;
 
 pub const FROZEN: i32 = FIXED | libc::F_SEAL_WRITE;
 
-/// A hello, as src/layout.rs has it.
+/// Hello message, as in the protocol of bywash-link.
 #[derive(Clone, Copy)]
 pub struct Hello {
     pub magic: [u8; 8],
@@ -56,24 +56,27 @@ impl Hello {
     }
 }
 
-/// A peer that has presented itself in an honest way, and what it can write.
+/// A peer that has done an honest handshake, and the memory that it can write.
 pub struct Liar {
     pub socket: OwnedFd,
-    /// What the victim receives, and what it returns.
+    /// Control memory of the direction to the victim: the entries that it receives and the tickets that it
+    /// returns.
     pub to_victim: Words,
-    /// What the victim ships, and what it believes to come back.
+    /// Control memory of the direction from the victim: the entries that it ships and the tickets returned to
+    /// it.
     pub from_victim: Words,
     pub arena: OwnedFd,
-    /// What came with the victim's hello: its control memory, and its arena if it has one.
+    /// Descriptors that the victim passed with its hello message: its control memory, and its arena if it has
+    /// one.
     pub from_hello: Vec<OwnedFd>,
 }
 
-/// A victim and a liar.
+/// Connects a victim and a malicious peer.
 pub fn meet(class: &str, wait: &str) -> (Path, Liar) {
     meet_with(class, options(class, wait))
 }
 
-/// As [`meet`], with options of the victim.
+/// Like [`meet`], but with these options for the victim.
 pub fn meet_with(class: &str, options: Options) -> (Path, Liar) {
     let arena = memory(ARENA, FIXED);
     let words = Words::map(&arena, ARENA);
@@ -81,11 +84,11 @@ pub fn meet_with(class: &str, options: Options) -> (Path, Liar) {
     meet_over(class, options, arena)
 }
 
-/// As [`meet_with`], where the liar brings this arena.
+/// Like [`meet_with`], but with this arena for the malicious peer.
 pub fn meet_over(class: &str, options: Options, arena: OwnedFd) -> (Path, Liar) {
     let (here, there) = socket_pair().unwrap();
     let control = offered(CONTROL_BYTES);
-    // When the victim has it nobody can map it for writing any more.
+    // Mapped first, since the victim seals it against any new writable mapping.
     let to_victim = Words::map(&control, CONTROL_BYTES);
     let hello = match class {
         "sealed" => Hello { flags: SEALED, arena_bytes: 0, ..HONEST },
@@ -101,7 +104,7 @@ pub fn meet_over(class: &str, options: Options, arena: OwnedFd) -> (Path, Liar) 
     (path, Liar { socket: there, to_victim, from_victim, arena, from_hello })
 }
 
-/// Puts an entry into the ring that the victim receives from.
+/// Writes an entry into the ring that the victim receives from.
 pub fn put(liar: &Liar, number: usize, head: u64, pieces: &[(u64, u64)]) {
     let entry = RING_HEAD + number * ENTRY;
     for (at, (first, second)) in pieces.iter().enumerate() {
@@ -111,10 +114,10 @@ pub fn put(liar: &Liar, number: usize, head: u64, pieces: &[(u64, u64)]) {
     liar.to_victim.at(entry).store(head | 1, Release);
 }
 
-/// Head of an entry with so many pieces.
+/// Returns the head word of an entry with this number of pieces, without its turn.
 pub fn pieces(count: u64) -> u64 {
     count << 40 | 2 << 32
 }
 
-/// In the head of an entry: the message goes on in the next one.
+/// Bit in the head word of an entry: the message continues in the next entry.
 pub const MORE: u64 = 1 << 48;
