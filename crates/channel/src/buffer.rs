@@ -1,4 +1,4 @@
-//! Memory of a channel's arena that goes along with requests.
+//! Buffers of a channel's arena, which a client attaches to its requests.
 
 use crate::holders::Holders;
 use crate::layout::{Extent, GRANULE};
@@ -7,13 +7,13 @@ use bywash_link::{Arena, Block, Blocks, Error, Exclusive, Maker};
 use std::sync::Arc;
 use std::{ptr, slice};
 
-/// The arena of a client, and what is free in it.
+/// The arena of a client, and its free blocks.
 #[derive(Debug)]
 pub(crate) struct Pool {
     arena: Arena,
     free: Exclusive<Blocks>,
     largest: usize,
-    /// Whether what the server has had may be borrowed; see [`crate::Options::trusted`].
+    /// True if buffers that the server has used may be borrowed; see [`crate::Options::trusted`].
     trusted: bool,
     maker: Maker,
     holders: Holders,
@@ -33,7 +33,7 @@ impl Pool {
         Error::UsedUp { asked, arena: Box::new(arena) }
     }
 
-    /// A buffer of a client's arena, if it has one.
+    /// Allocates a buffer of the client's arena, if the client has one.
     pub(crate) fn take(pool: Option<&Arc<Pool>>, bytes: usize) -> Result<Buffer, Error> {
         let Some(pool) = pool else {
             return Err(Error::TooLarge { asked: bytes, most: 0 });
@@ -54,26 +54,26 @@ impl Pool {
     }
 }
 
-/// Where buffers come from, for threads that have no half of the client.
+/// Allocator of a client's buffers, for threads that have no half of the client.
 #[derive(Clone, Debug)]
 pub struct Buffers(pub(crate) Option<Arc<Pool>>);
 
 impl Buffers {
-    /// As [`Submitter::alloc`](crate::Submitter::alloc).
+    /// Allocates a buffer, like [`Submitter::alloc`](crate::Submitter::alloc).
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Submitter::alloc`](crate::Submitter::alloc).
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
         Pool::take(self.0.as_ref(), bytes)
     }
 }
 
-/// A part of the arena that belongs to whoever has this value: the client, or the server while a request with it is
-/// under way.
+/// A block of the arena. The owner of this value owns the block: the client, or the server while a request
+/// with this buffer is in flight.
 ///
-/// Its contents are copied in and out, since a server that breaks the protocol could write there at any time. Where
-/// the server is trusted they can be borrowed as well. What is in a buffer at first is what was in it when it was used
-/// last, or zeros. It goes back to the arena when it is dropped.
+/// Contents are copied in and out, since a malicious server could write to the block at any time. If the
+/// server is trusted, contents can also be borrowed. The initial contents are left from the last use of the
+/// block, or zeros. Dropping a buffer frees the block.
 #[derive(Debug)]
 pub struct Buffer {
     pool: Arc<Pool>,
@@ -84,23 +84,24 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether it is empty.
+    /// Returns true if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Bytes that it could hold.
+    /// Returns the greatest length that this buffer can have, in bytes.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Changes how much of it goes along with a request, up to [`Buffer::capacity`]; false if that is less.
+    /// Sets the number of bytes that are attached to a request. Returns false, without a change, if `length`
+    /// is more than [`Buffer::capacity`] or 2^32 - 1.
     pub fn resize(&mut self, length: usize) -> bool {
         let fits = length <= self.capacity && length <= u32::MAX as usize;
         if fits {
@@ -111,12 +112,12 @@ impl Buffer {
 
     #[inline]
     fn base(&self) -> *mut u8 {
-        // An arena of ours is always mapped.
+        // A client's own arena is always mapped, so `at` never returns `None`.
         self.pool.arena.at(self.offset).unwrap_or_else(ptr::dangling_mut)
     }
 
-    /// Where it is, for a system call or a device: valid for reading and writing as long as this value is there. A server
-    /// that breaks the protocol may write there at any time.
+    /// Returns the address, for a system call or a device: valid for reading and writing as long as this
+    /// value lives. A malicious server may write there at any time.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.base()
@@ -124,11 +125,12 @@ impl Buffer {
 
     #[inline]
     pub(crate) fn extent(&self) -> Extent {
-        // Within the arena, whose size and granules fit; see `Arena::create`.
+        // The casts do not truncate: `Arena::create` limits the size of an arena to 2^32 granules, and
+        // `length` was checked.
         Extent { offset: (self.offset / GRANULE) as u32, length: self.length as u32 }
     }
 
-    /// Takes the memory of what goes along with a request.
+    /// Populates the pages that are attached to a request, so that the server is not charged for them.
     #[inline]
     pub(crate) fn take_memory(&self) -> Result<(), Error> {
         self.pool.arena.take_memory(self.offset, self.length)
@@ -142,39 +144,42 @@ impl Buffer {
         Memory { base: self.base(), length: self.length, counters: &self.pool.holders.counters }
     }
 
-    /// Copies `from` to the bytes from `at` on, as much as there is room for; answers how much.
+    /// Copies `from` to the bytes from `at` on, as much as there is room for, and returns the number of bytes
+    /// copied.
     #[inline]
     pub fn write(&mut self, at: usize, from: &[u8]) -> usize {
         self.memory().write(at, from)
     }
 
-    /// Copies the bytes from `at` on to `to`, as many as there are; answers how many. The copy is private: nobody
-    /// can change it after it was checked.
+    /// Copies the bytes from `at` on to `to`, as much as fits, and returns the number of bytes copied. The
+    /// copy is private, so nobody can change it after it was checked.
     #[inline]
     pub fn read(&self, at: usize, to: &mut [u8]) -> usize {
         self.memory().read(at, to)
     }
 
-    /// What is inside, where it is.
+    /// Borrows the contents in place.
     ///
     /// # Errors
     /// [`Error::NotMapped`] if the server is not trusted.
     #[inline]
     pub fn map(&self) -> Result<&[u8], Error> {
         self.check_trusted()?;
-        // SAFETY: of a mapped arena, initialised since it began as zeros. This value is the only way to it here,
-        // and that the server does not write while it is ours is what `Options::trusted` asks the caller to promise.
+        // SAFETY: within the client's mapped arena, and initialised, since it began as zeros. This value is
+        // the only access to the block in this process; the caller of `Options::trusted` promised that the
+        // server does not write there meanwhile.
         Ok(unsafe { slice::from_raw_parts(self.base(), self.length) })
     }
 
-    /// As [`Buffer::map`], to be changed in place.
+    /// Like [`Buffer::map`], but gives write access.
     ///
     /// # Errors
-    /// As [`Buffer::map`].
+    /// Same as [`Buffer::map`].
     #[inline]
     pub fn map_mut(&mut self) -> Result<&mut [u8], Error> {
         self.check_trusted()?;
-        // SAFETY: as in `map`, and the server does not read it either.
+        // SAFETY: an initialised block that only this value gives access to, like in `map`, borrowed
+        // exclusively; the caller of `Options::trusted` promised that the server does not touch it meanwhile.
         Ok(unsafe { slice::from_raw_parts_mut(self.base(), self.length) })
     }
 
@@ -197,8 +202,8 @@ impl Drop for Buffer {
     }
 }
 
-/// Memory of the peer's that came with a request, as long as the end that answered it is borrowed. The peer can write
-/// there at any time: copy out, then believe the copy.
+/// The client's memory that is attached to a request; it borrows the server's end. The client can write there
+/// at any time: so copy the bytes first, and then check the copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory<'a> {
     pub(crate) base: *mut u8,
@@ -207,39 +212,41 @@ pub struct Memory<'a> {
 }
 
 impl Memory<'_> {
-    /// Bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
+    /// Returns true if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Where it is, for a system call or a device: valid for reading and writing as long as the channel's end lives.
+    /// Returns the address, for a system call or a device: valid for reading and writing as long as the
+    /// channel's end lives.
     pub fn as_ptr(&self) -> *mut u8 {
         self.base
     }
 
-    /// As [`Buffer::read`].
+    /// Copies bytes out, like [`Buffer::read`].
     #[inline]
     pub fn read(&self, at: usize, to: &mut [u8]) -> usize {
         let bytes = self.length.saturating_sub(at).min(to.len());
         self.counters.copied_bytes.add(bytes as u64);
-        // SAFETY: within the memory that `base` and `length` say, and `to` is the caller's own. The peer may write
-        // there meanwhile: then the copy has some bytes of each, and stays so.
+        // SAFETY: `base` and `length` describe mapped memory and limit the copy, and `to` is the caller's own
+        // memory. The peer may write meanwhile: then the private copy is a mixture of old and new bytes.
         unsafe { ptr::copy_nonoverlapping(self.base.wrapping_add(at).cast_const(), to.as_mut_ptr(), bytes) };
         bytes
     }
 
-    /// As [`Buffer::write`].
+    /// Copies bytes in, like [`Buffer::write`].
     #[inline]
     pub fn write(&self, at: usize, from: &[u8]) -> usize {
         let bytes = self.length.saturating_sub(at).min(from.len());
         self.counters.copied_bytes.add(bytes as u64);
-        // SAFETY: as in `read`, and the arena is mapped for writing.
+        // SAFETY: `base` and `length` describe memory that is mapped for writing and limit the copy; `from`
+        // is the caller's own.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.base.wrapping_add(at), bytes) };
         bytes
     }

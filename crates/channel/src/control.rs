@@ -1,4 +1,4 @@
-//! What both ends of a channel have: the rings, the connection, and how each waits for the other.
+//! Rings of a channel with the checks of the peer that both ends need.
 
 use crate::layout;
 use crate::stats::Counters;
@@ -7,7 +7,7 @@ use bywash_ring::layout::CONSUMER_BELL;
 use bywash_ring::{Bell, Closing, Consumer, Producer, Shared};
 use std::sync::Arc;
 
-/// The two rings of a channel, in the memory that the client brought.
+/// The two rings of a channel, in the control memory that the client allocated.
 pub(crate) struct Rings {
     pub(crate) requests: Shared,
     pub(crate) completions: Shared,
@@ -22,8 +22,8 @@ impl Rings {
         }
     }
 
-    /// How this end waits on `own`, the ring that it consumes, and wakes who consumes `theirs`. Nobody waits for
-    /// room: there is some for all that can be under way.
+    /// Makes the state by which this end waits on `own`, the ring that it consumes, and wakes the consumer of
+    /// `theirs`. Nobody waits for room, since each ring has as many entries as requests can be in flight.
     pub(crate) fn meeting(
         own: &Shared,
         theirs: &Shared,
@@ -36,12 +36,12 @@ impl Rings {
     }
 }
 
-/// What an end remembers of a peer that broke the protocol: every later operation says so again.
+/// The peer's first violation of the protocol, if there was one. Every later operation reports it again.
 #[derive(Debug, Default)]
 struct Trust(Option<String>);
 
 impl Trust {
-    /// Err: it is lost.
+    /// Returns an error if the peer broke the protocol, and in a forked child.
     #[inline]
     fn check(&self, link: &Link) -> Result<(), Error> {
         match &self.0 {
@@ -50,14 +50,14 @@ impl Trust {
         }
     }
 
-    /// The peer broke the protocol.
+    /// Records a violation of the protocol by the peer, and returns the error for it.
     #[cold]
     fn lose(&mut self, link: &Link, what: String) -> Error {
         link.accuse(self.0.insert(what).clone())
     }
 }
 
-/// The ring that an end takes entries out of.
+/// The ring from which an end takes entries.
 #[derive(Debug)]
 pub(crate) struct Incoming<const WORDS: usize> {
     ring: Consumer<WORDS>,
@@ -71,7 +71,8 @@ impl<const WORDS: usize> Incoming<WORDS> {
         Incoming { closing: ring.closing(), ring, trust: Trust::default() }
     }
 
-    /// The next entry, if it comes within so many looks.
+    /// Takes the next entry if one arrives within `looks` looks. [`Error::Closed`] if the ring is closed and
+    /// empty.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -79,7 +80,7 @@ impl<const WORDS: usize> Incoming<WORDS> {
         looks: u32,
     ) -> Result<Option<[u64; WORDS]>, Error> {
         self.trust.check(&meeting.link)?;
-        // Asked first: what was sent before it is in the ring then.
+        // The flag is read before the ring: once it is set, everything that was sent is in the ring.
         let closed = self.closing.is_closed();
         match self.ring.pop_within(looks) {
             None if closed => Err(Error::Closed),
@@ -87,7 +88,8 @@ impl<const WORDS: usize> Incoming<WORDS> {
         }
     }
 
-    /// Whether so many entries are there, if they come within so many looks.
+    /// Returns `Some` if `entries` entries are in the ring within `looks` looks. [`Error::Closed`] if no more
+    /// will arrive.
     pub(crate) fn has(
         &mut self,
         meeting: &Meeting<Counters>,
@@ -103,12 +105,12 @@ impl<const WORDS: usize> Incoming<WORDS> {
         }
     }
 
-    /// Entries taken so far.
+    /// Returns the number of entries taken so far.
     pub(crate) fn taken(&self) -> u64 {
         self.ring.taken()
     }
 
-    /// Remembers what was found out beside the ring: through the socket, while waiting.
+    /// Records a violation of the protocol that was found while waiting, in the messages of the socket.
     pub(crate) fn mind<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
         if let Err(Error::Peer { what, .. }) = &outcome {
             self.trust.0.get_or_insert_with(|| what.clone());
@@ -116,23 +118,24 @@ impl<const WORDS: usize> Incoming<WORDS> {
         outcome
     }
 
-    /// The peer sent what cannot be: nothing more is taken from it.
+    /// Records a violation of the protocol by the peer, after which nothing more is taken from it.
     pub(crate) fn accuse(&mut self, meeting: &Meeting<Counters>, what: String) -> Error {
         self.trust.lose(&meeting.link, what)
     }
 
-    /// Asks for a doorbell without reading the socket; true: there is something already.
+    /// Requests a doorbell without reading the socket; true if an entry is ready or the ring is closed.
     pub(crate) fn arm_unread(&mut self, meeting: &Meeting<Counters>) -> Result<bool, Error> {
         self.trust.check(&meeting.link)?;
         meeting.set_bell();
         Ok(self.ring.is_ready() || self.closing.is_closed())
     }
 
-    /// Asks for a doorbell; true: there is something already.
+    /// Requests a doorbell; true if an entry is ready or the ring is closed.
     pub(crate) fn arm(&mut self, meeting: &Meeting<Counters>) -> Result<bool, Error> {
         self.trust.check(&meeting.link)?;
         meeting.set_bell();
-        // Before the ring: it reads the socket, and with the old doorbells one that rang just now.
+        // This reads the socket before the ring is looked at. With old doorbells it may swallow one that rang
+        // just now, whose entry the look at the ring then finds.
         let is_over = self.mind(meeting.link.is_over())?;
         match self.ring.is_ready() || self.closing.is_closed() {
             false if is_over => Err(meeting.link.ended()),
@@ -141,7 +144,7 @@ impl<const WORDS: usize> Incoming<WORDS> {
     }
 }
 
-/// The ring that an end puts entries into.
+/// The ring into which an end puts entries.
 #[derive(Debug)]
 pub(crate) struct Outgoing<const WORDS: usize> {
     ring: Producer<WORDS>,
@@ -153,13 +156,14 @@ impl<const WORDS: usize> Outgoing<WORDS> {
         Outgoing { ring: Producer::new(memory, depth as usize), trust: Trust::default() }
     }
 
-    /// Err: nothing can be sent any more.
+    /// Returns an error if the peer broke the protocol, and in a forked child.
     #[inline]
     pub(crate) fn check(&self, meeting: &Meeting<Counters>) -> Result<(), Error> {
         self.trust.check(&meeting.link)
     }
 
-    /// Sends an entry, for which there is room if the peer is what it should be: no more can be under way.
+    /// Sends an entry. An honest peer's ring always has room, since it has an entry for each request in
+    /// flight.
     #[inline]
     pub(crate) fn push(&mut self, meeting: &Meeting<Counters>, entry: &[u64; WORDS]) -> Result<(), Error> {
         let refused = match self.ring.push(entry) {
@@ -173,7 +177,7 @@ impl<const WORDS: usize> Outgoing<WORDS> {
         Err(self.trust.lose(&meeting.link, refused))
     }
 
-    /// Nothing more will be sent.
+    /// Closes the ring: the peer finds the entries sent before and nothing more.
     pub(crate) fn close(&self, meeting: &Meeting<Counters>) {
         if meeting.link.is_here() {
             self.ring.close();

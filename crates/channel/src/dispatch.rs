@@ -1,4 +1,4 @@
-//! Callbacks: a thread that reaps and calls.
+//! Callbacks: a thread that reaps completions and calls a function for each.
 
 use crate::client::{Completion, Reaper};
 use bywash_link::{Error, Maker};
@@ -10,49 +10,50 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Longest time until a dispatcher sees that it shall stop.
+/// Longest time until a dispatcher notices that it shall stop.
 const STOP_LIMIT: Duration = Duration::from_millis(100);
 
 thread_local! {
-    /// By what the dispatcher whose thread this is is known.
+    /// Address of the stop flag of the dispatcher that runs on this thread; null on every other thread.
     static OWN: Cell<*const AtomicBool> = const { Cell::new(ptr::null()) };
 }
 
 /// A thread that calls back for each completion, until it is stopped or dropped.
 ///
-/// To drop it waits for the callback that is running, if one is; but not from within the callback itself, whose thread
-/// ends when it returns. In a forked child, which does not have the thread, nothing happens.
+/// Dropping a dispatcher waits for a callback that is running. Dropping it within the callback itself does
+/// not wait: the thread ends when the callback returns. In a forked child, which does not have the thread,
+/// dropping has no effect.
 #[derive(Debug)]
 pub struct Dispatcher {
     stop: Arc<AtomicBool>,
-    /// There until it was joined.
+    /// Handle of the thread; `None` once it was joined.
     thread: Option<JoinHandle<Reaper>>,
     maker: Maker,
 }
 
-/// What could not be dispatched, and why.
+/// A failed dispatch: its error, and the reaper, which the caller owns again.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct NotDispatched {
-    /// Why.
+    /// Reason of the failure.
     #[source]
     pub error: Error,
-    /// What was given, unharmed.
+    /// The reaper, unchanged.
     pub reaper: Box<Reaper>,
 }
 
 impl Reaper {
-    /// Calls `callback` for each completion, in a thread of its own that waits as the client does; and once with the
-    /// error that ends the channel.
+    /// Starts a thread that waits with this client's [`Wait`](crate::Wait) and calls `callback` for each
+    /// completion, and once with the error that ends the channel.
     ///
     /// # Errors
-    /// [`Error::Io`] if there can be no thread.
+    /// [`Error::Io`] if the thread cannot be started; the reaper is handed back.
     pub fn dispatch(
         self,
         mut callback: impl FnMut(Result<Completion, Error>) + Send + 'static,
     ) -> Result<Dispatcher, NotDispatched> {
         let stop = Arc::new(AtomicBool::new(false));
-        // A place of its own, so that it is still there when there can be no thread.
+        // The reaper is shared through a slot, so that it can be handed back if the thread cannot be started.
         let place = Arc::new(Mutex::new(Some(self)));
         let take = |place: &Mutex<Option<Reaper>>| {
             let reaper = place.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -85,18 +86,18 @@ impl Reaper {
 }
 
 impl Dispatcher {
-    /// Whether this is called by the callback itself.
+    /// Returns true if the caller is a callback of this dispatcher.
     pub fn is_own_callback(&self) -> bool {
         OWN.get() == Arc::as_ptr(&self.stop)
     }
 
-    /// Waits for the callback that is running, if one is, and gives the reaper back: nothing is called after that.
+    /// Waits for a callback that is running and returns the reaper. The callback is not called after that.
     ///
     /// # Errors
-    /// The dispatcher, if it is its own callback that calls this, or a forked child.
+    /// Returns the dispatcher if the caller is its own callback or a forked child.
     ///
     /// # Panics
-    /// As the callback did.
+    /// If the callback panicked, with the same panic.
     pub fn stop(mut self) -> Result<Reaper, Dispatcher> {
         if self.is_own_callback() || !self.maker.is_here() {
             return Err(self);

@@ -1,7 +1,8 @@
-//! Holders of a client's arena, for the error that says that it is used up.
+//! Holders of a client's arena, for the error of an allocation that finds it full.
 //!
-//! Nothing is counted for it while requests are submitted and reaped but the size of a buffer, beside the buffer itself. When
-//! somebody asks, the tags in the two rings tell which of the buffers that are under way are on their way.
+//! The fast path of submitting and reaping records only the size of each buffer in flight. When an allocation
+//! fails, the tags in the two rings tell which of these buffers still wait in a ring and which the server
+//! has.
 
 use crate::client::Kept;
 use crate::layout::{COMPLETION_WORDS, CompletionFields, REQUEST_WORDS, RequestFields};
@@ -11,7 +12,7 @@ use bywash_ring::{UnderWay, View};
 use std::mem::take;
 use std::sync::Arc;
 
-/// Views of what a client has under way.
+/// Views of the buffers that a client has in flight.
 #[derive(Debug)]
 pub(crate) struct Holders {
     pub(crate) under_way: UnderWay<Kept>,
@@ -21,15 +22,17 @@ pub(crate) struct Holders {
 }
 
 impl Holders {
-    /// Takes what is under way out of what the program holds.
+    /// Moves the buffers in flight from the program's share of `usage` to those of the rings and of the
+    /// server.
     pub(crate) fn split(&self, usage: &mut ArenaUse) {
-        // What happens meanwhile may be counted as what it was or as what it is, but once.
+        // A request or completion that moves meanwhile may be counted at its old place or at its new one, but
+        // only once.
         let completions = self.completions.ready(self.counters.completions.get());
         let requests = self.requests.untaken(self.counters.requests.get());
         let mut sizes = self.under_way.sizes();
         let done = completions.iter().map(|entry| CompletionFields::from_entry(entry).tag);
         let queued = requests.iter().map(|entry| RequestFields::from_entry(entry).tag);
-        // The peer may have written any tag.
+        // A malicious peer may have written any tag.
         let mut taken = |tag: u16| {
             let size = take(sizes.get_mut(usize::from(tag))?) as usize;
             (size > 0).then_some(size)

@@ -1,6 +1,7 @@
-//! What the two ends of a channel say to each other: the version, and every byte of it.
+//! Protocol between the two ends of a channel: its version and every byte that they exchange.
 //!
-//! The client brings the memory: control memory with both rings, and the arena that its buffers are cut from.
+//! The client allocates the memory: control memory with both rings, and the arena that its buffers are
+//! allocated from.
 //!
 //! ```text
 //!   control memory, in words of eight bytes
@@ -27,17 +28,18 @@
 //!                                   +--------------------------------------+
 //! ```
 //!
-//! A *tag* is the client's name for a request that is under way: less than the depth, and its own until its
-//! completion. Completions come in any order. A request without a buffer has one of length 0 at offset 0. *opcode*,
-//! *flags*, *status*, *arguments* and *value* mean what the service says that is offered over the channel; a status
-//! of 0 is success.
+//! A *tag* is the client's number for a request in flight: less than the depth, and not used for another
+//! request until the completion. Requests complete in any order. A request without a buffer has one of length
+//! 0 at offset 0. The service that is offered over the channel defines *opcode*, *flags*, *status*,
+//! *arguments* and *value*; a status of 0 is success.
 
 use bywash_link::Protocol;
 use bywash_ring::words_needed;
 
-/// The version is of everything on this page and of [`bywash_ring::layout`]. Of a client's hello the rings are as many
-/// entries as it asks for, with its control memory and its arena; of a server's they are the most that it allows, and
-/// so are the bytes of the arena.
+/// Parameters of the handshake. The version covers everything on this page and in [`bywash_ring::layout`]. A
+/// client's hello message has the number of entries that it asks for, for both rings, and passes its control
+/// memory and its arena. A server's has the greatest number of entries and the greatest arena size that it
+/// allows.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     magic: *b"bywash c",
     version: 1,
@@ -45,45 +47,46 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     rings_max: [DEPTH_MAX, DEPTH_MAX],
 };
 
-/// In a hello: this end submits requests.
+/// Flag of a hello message: this end submits requests.
 pub(crate) const FLAG_CLIENT: u32 = 1;
-/// In a hello: this end completes them.
+/// Flag of a hello message: this end completes requests.
 pub(crate) const FLAG_SERVER: u32 = 2;
 
-/// Words of a request: one cache line.
+/// Size of a request, in words: one cache line.
 pub(crate) const REQUEST_WORDS: usize = 8;
-/// Words of a completion.
+/// Size of a completion, in words.
 pub(crate) const COMPLETION_WORDS: usize = 2;
-/// Words of a request that are the service's.
+/// Number of words of a request that the service defines.
 pub const ARGUMENTS: usize = 6;
-/// Offsets of buffers count in these.
+/// Unit of a buffer's offset in the arena, in bytes.
 pub(crate) const GRANULE: usize = 64;
-/// Most requests that can be under way.
+/// Greatest number of requests in flight on a channel.
 pub const DEPTH_MAX: u32 = 1 << 14;
 
 const _: () = assert!(REQUEST_WORDS * 8 == 64 && COMPLETION_WORDS * 8 <= 32 && DEPTH_MAX <= 1 << 16);
 
-/// A request, as it is in memory.
+/// A request, in its form in memory.
 pub(crate) type RequestEntry = [u64; REQUEST_WORDS];
-/// A completion, as it is in memory.
+/// A completion, in its form in memory.
 pub(crate) type CompletionEntry = [u64; COMPLETION_WORDS];
 
-/// Words of a channel's control memory, and where `completions` begins.
+/// Returns the size of a channel's control memory in words, and the index of the word at which `completions`
+/// begins.
 pub(crate) fn control_words(depth: u32) -> (usize, usize) {
     let requests = words_needed::<REQUEST_WORDS>(depth as usize);
     (requests + words_needed::<COMPLETION_WORDS>(depth as usize), requests)
 }
 
-/// A part of the arena.
+/// A range of the arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// In granules.
+    /// Offset, in granules of [`GRANULE`] bytes.
     pub(crate) offset: u32,
-    /// In bytes.
+    /// Length, in bytes.
     pub(crate) length: u32,
 }
 
-/// What a request says.
+/// The decoded fields of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestFields {
     pub(crate) tag: u16,
@@ -117,7 +120,7 @@ impl RequestFields {
     }
 }
 
-/// What a completion says.
+/// The decoded fields of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompletionFields {
     pub(crate) tag: u16,
@@ -152,7 +155,7 @@ mod tests {
         };
         let entry = request.to_entry();
         assert_eq!(entry, [0x1122_3344_0000_0000, 0x99aa_bbcc_5566_7788, 1, 2, 3, 4, 5, u64::MAX]);
-        // The turn is the ring's.
+        // Decoding ignores the turn, which belongs to the ring.
         let turned = [entry[0] | 0xffff_ffff, entry[1], 1, 2, 3, 4, 5, u64::MAX];
         assert_eq!(RequestFields::from_entry(&turned), request);
     }

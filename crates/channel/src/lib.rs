@@ -1,8 +1,9 @@
-//! Requests and completions between two programs that need not trust each other, without a system call on the way.
+//! Requests and completions between two programs that need not trust each other, without a system call on the
+//! fast path.
 //!
-//! A *client* submits requests, as many at a time as the channel is deep; a *server* takes them and completes them,
-//! in any order. Both are rings in memory that the two share ([`layout`]). Data goes along in buffers of an arena that
-//! both have mapped, so it is not copied unless somebody wants a copy.
+//! A *client* submits requests, up to the channel's depth at a time; a *server* takes them and completes
+//! them, in any order. Requests and completions travel in two rings in shared memory ([`layout`]). Their data
+//! is in buffers of an arena that both ends have mapped, so it is not copied unless one of them wants a copy.
 //!
 //! ```
 //! use bywash_channel::{Client, Options, Server, ServerOptions, Submission, socket_pair};
@@ -35,19 +36,20 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! How one hears of completions, and of requests, is a matter of choice: looking ([`Client::try_reap`]), waiting
-//! ([`Client::reap`], spinning first and then sleeping: [`Wait`]), an event loop ([`Client::arm`] and the descriptor
-//! of [`AsFd`](std::os::fd::AsFd)), or a callback ([`Reaper::dispatch`]). [`Stats`] says what was used.
+//! A program chooses how it learns of completions and of requests: by polling ([`Client::try_reap`]), by
+//! waiting ([`Client::reap`], which spins first and then sleeps: [`Wait`]), in an event loop ([`Client::arm`]
+//! and the descriptor of [`AsFd`](std::os::fd::AsFd)), or by a callback ([`Reaper::dispatch`]). [`Stats`]
+//! counts what was used.
 //!
-//! Each side of a ring has one user. Who wants to submit in one thread and reap in another splits the end
-//! ([`Client::split`], [`Server::split`]); who has several producers gives each a channel of its own.
+//! Each side of a ring has one user. A program that submits in one thread and reaps in another splits the end
+//! ([`Client::split`], [`Server::split`]); a program with several producers gives each its own channel.
 //!
-//! - [`Client`], [`Submission`], [`Completion`], [`Buffer`], [`Buffers`]: the side that asks
-//! - [`Server`], [`Request`], [`Ticket`], [`Memory`], [`Memories`]: the side that answers
-//! - [`Listener`], [`socket_pair`], [`Options`], [`ServerOptions`]: how the two come together
-//! - [`Dispatcher`]: callbacks; [`Wait`]: waiting; [`Stats`]: what was done
-//! - [`Error`]: what can go wrong
-//! - [`layout`]: every byte that the two ends say to each other
+//! - [`Client`], [`Submission`], [`Completion`], [`Buffer`], [`Buffers`]: the end that submits requests
+//! - [`Server`], [`Request`], [`Ticket`], [`Memory`], [`Memories`]: the end that completes requests
+//! - [`Listener`], [`socket_pair`], [`Options`], [`ServerOptions`]: connecting the two
+//! - [`Dispatcher`]: callbacks; [`Wait`]: waiting; [`Stats`]: counts of operations
+//! - [`Error`]: every error of this crate
+//! - [`layout`]: the protocol between the two ends
 
 mod buffer;
 mod client;

@@ -1,11 +1,11 @@
-//! What an end of a channel has done so far.
+//! Counts of the operations of one end of a channel.
 
 bywash_link::counters! {
     "channel";
-    /// Requests submitted, or taken by the server.
+    /// Requests submitted by the client, or taken by the server.
     requests,
-    /// Completions sent, or reaped by the client.
+    /// Completions sent by the server, or reaped by the client.
     completions,
-    /// Bytes copied into buffers and out of them.
+    /// Bytes copied into and out of buffers.
     copied_bytes,
 }

@@ -1,11 +1,11 @@
-//! A peer that speaks the protocol by hand, and lies.
+//! A malicious peer that speaks the protocol of channels without the library.
 //!
-//! What could go wrong: a lie in the set-up is believed, and memory that the peer can shrink or that is too small is
-//! mapped (SIGBUS later); a word in shared memory is believed, and a server reads or writes outside the arena, or a
-//! client takes a buffer that is not under way; rubbish makes the victim wait for ever, spin, panic, or lose
-//! descriptors.
+//! Failures that this looks for: a false statement in the handshake is believed, and memory is mapped that is
+//! too small or that the peer can shrink (SIGBUS later); a word in shared memory is believed, and a server
+//! reads or writes outside the arena, or a client takes a buffer that is not in flight; malformed entries
+//! make the victim wait for ever, spin, panic, or leak descriptors.
 //!
-//! `BYWASH_STRESS_ROUNDS=20000` lies for longer, and `BYWASH_STRESS_SEED` repeats a run.
+//! `BYWASH_STRESS_ROUNDS=20000` runs for longer, and `BYWASH_STRESS_SEED` repeats a run.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,9 +20,9 @@ use std::thread;
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(5);
-/// So few entries that the rings go around often.
+/// Number of ring entries: few, so that the rings wrap around often.
 const DEPTH: u32 = 4;
-/// As crates/ring/src/layout.rs and src/layout.rs draw it.
+/// Word offsets as drawn in crates/ring/src/layout.rs and src/layout.rs.
 const RING_HEAD: usize = 32;
 const REQUEST: usize = 8;
 const COMPLETION: usize = 2;
@@ -33,7 +33,7 @@ const ARENA: usize = 1 << 16;
 const CLIENT: u32 = 1;
 const SERVER: u32 = 2;
 
-/// A hello, as crates/link/src/hello.rs draws it.
+/// Encodes a hello message as drawn in crates/link/src/hello.rs.
 fn hello(flags: u32, arena: u64, rings: [u32; 2]) -> Vec<u8> {
     let mut bytes = b"bywash c".to_vec();
     bytes.extend(1u32.to_le_bytes());
@@ -133,13 +133,13 @@ fn lies_in_the_set_up_are_errors() {
         drop(there);
         assert_eq!(before, Belongings::now(), "{name} leaves something behind");
     }
-    // And one that says nothing at all.
+    // A peer that sends no hello message at all.
     let (here, _there) = socket_pair().unwrap();
     let options = small().greeting_limit(SHORT);
     assert!(matches!(timed("silence", || Client::over(here, &options)), Err(Error::TimedOut)));
 }
 
-/// A liar, and the memory that it shares with its victim.
+/// A malicious peer, and the memory that it shares with its victim.
 struct Liar {
     socket: OwnedFd,
     control: Words,
@@ -152,7 +152,7 @@ fn server_and_liar(wait: Wait) -> (Server, Liar) {
 fn server_and_liar_with(wait: Wait, arena: &OwnedFd) -> (Server, Liar) {
     let (here, there) = socket_pair().unwrap();
     let control = offered(CONTROL_BYTES);
-    // Nobody can map them for writing any more when the server has.
+    // Mapped first, since the server seals it against any new writable mapping.
     let words = Words::map(&control, CONTROL_BYTES);
     let bytes = hello(CLIENT, ARENA as u64, [DEPTH; 2]);
     assert!(send(&there, &bytes, &[control.as_raw_fd(), arena.as_raw_fd()]));
@@ -170,7 +170,7 @@ fn client_and_liar(wait: Wait) -> (Client, Liar) {
 }
 
 impl Liar {
-    /// Puts a request where the server expects its `number`th.
+    /// Writes a request where the server expects the one with this number, counted from 0.
     fn request(&self, number: u64, tag: u64, buffer: u64) {
         let at = RING_HEAD + (number as usize % DEPTH as usize) * REQUEST;
         self.control.set(at + 1, buffer);
@@ -178,7 +178,7 @@ impl Liar {
         self.control.at(at).store(tag << 48 | turn, Release);
     }
 
-    /// Puts a completion where the client expects its `number`th.
+    /// Writes a completion where the client expects the one with this number, counted from 0.
     fn completion(&self, number: u64, tag: u64) {
         let at = COMPLETIONS + RING_HEAD + (number as usize % DEPTH as usize) * COMPLETION;
         let turn = number / u64::from(DEPTH) + 1;
@@ -206,11 +206,11 @@ fn a_server_believes_no_request() {
         liar.request(0, tag, buffer);
         let error = timed(name, || server.next_within(SHORT)).map(drop).unwrap_err();
         assert!(accused(&error, expected), "{name}: {error}");
-        // Nothing more is taken, however honest.
+        // After the violation the server takes no request, not even a valid one.
         liar.request(1, 1, 0);
         assert!(matches!(server.try_next(), Err(Error::Peer { .. })), "{name}");
     }
-    // The whole arena is allowed, and a tag comes again only when it was completed.
+    // A buffer may be the whole arena, and a tag may be used again only after its completion.
     let (mut server, liar) = server_and_liar(Wait::Adaptive);
     liar.request(0, 0, within(0, ARENA as u64));
     let request = server.next().unwrap();
@@ -222,7 +222,7 @@ fn a_server_believes_no_request() {
     liar.request(2, 0, 0);
     assert!(accused(&server.next().unwrap_err(), "again"));
     server.complete(request, 0, 0).unwrap();
-    // The index of what the client has reaped does not move, runs ahead, or is what it should be.
+    // The client's index of reaped completions does not move, runs ahead, or is correct.
     for (index, expected) in [(0, "does not take"), (u64::MAX, "index went"), (3, "")] {
         let (mut server, liar) = server_and_liar(Wait::Adaptive);
         let mut complete = |number: u64| {
@@ -257,7 +257,7 @@ fn a_client_believes_no_completion() {
     assert_eq!((done.tag, done.buffer.unwrap().len()), (tag, 100));
     liar.completion(1, tag.index() as u64);
     assert!(accused(&client.reap().unwrap_err(), "not under way"));
-    // A server that takes nothing, though it completes: the ring of requests is full at last.
+    // A server that completes requests but never takes their entries, until the ring of requests is full.
     let (mut client, liar) = client_and_liar(Wait::Adaptive);
     let refused = (0..100u64).find_map(|number| {
         let refused = client.submit(Submission::new(1)).err();
@@ -270,7 +270,7 @@ fn a_client_believes_no_completion() {
     assert!(accused(&refused.unwrap().error, "does not take"));
 }
 
-/// A page that a server touches first would be taken at its expense, and outlive the channel at the client's pleasure.
+/// A page that the server touches first would be charged to it, and stay for as long as the client likes.
 #[test]
 fn a_server_takes_no_memory_for_a_client() {
     let _watch = watch("a_server_takes_no_memory_for_a_client", Duration::from_secs(60));
@@ -298,15 +298,16 @@ fn a_server_takes_no_memory_for_a_client() {
             Err(error) => assert!(!is_taken && accused(&error, "without taking"), "{name}: {error}"),
         }
         assert_eq!(taken(&arena), ARENA - hole, "{name}");
-        // And nothing can be given back for the server to take again.
+        // The client cannot punch holes either, which the server would have to populate again.
         let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: a system call on a descriptor of the test's.
+        // SAFETY: fallocate(2) on a descriptor that this test owns; the seals make it fail without any
+        // change.
         assert_eq!(unsafe { libc::fallocate(arena.as_raw_fd(), punch, 0, ARENA as i64) }, -1, "{name}");
         assert_eq!(taken(&arena), ARENA - hole, "{name}");
     }
 }
 
-/// Whoever submits a buffer has taken its memory, and no other.
+/// Submitting populates the pages of the attached bytes, and no others.
 #[test]
 fn a_client_takes_the_memory_of_what_it_submits() {
     let _watch = watch("a_client_takes_the_memory_of_what_it_submits", Duration::from_secs(60));
@@ -323,7 +324,7 @@ fn a_client_takes_the_memory_of_what_it_submits() {
     assert_eq!(taken(&files[1]), 2 * 4096);
 }
 
-/// Found by `fuzz/`: what came through the socket was forgotten once it had been complained of.
+/// Found by `fuzz/`: a violation in a message of the socket was reported once and then forgotten.
 #[test]
 fn a_liar_that_was_found_out_through_the_socket_is_not_heard_again() {
     let _watch =
@@ -347,7 +348,8 @@ fn a_liar_that_was_found_out_through_the_socket_is_not_heard_again() {
     }
 }
 
-/// Rubbish wherever the victim looks, while it works: errors, but no fault, no hang, no loss.
+/// Random words at every position that the victim reads, while it works, cause errors but no fault, hang or
+/// leak.
 #[test]
 fn rubbish_is_survived() {
     let _watch = watch("rubbish_is_survived", Duration::from_secs(600));
@@ -390,14 +392,14 @@ fn rubbish_is_survived() {
             let _ = client.arm();
             lying.join().unwrap();
         }
-        // The first rounds make what a process makes once.
+        // The first rounds allocate what a process allocates once.
         if round >= 4 {
             assert_eq!(before.get_or_insert_with(Belongings::now), &Belongings::now(), "round {round}");
         }
     }
 }
 
-/// Writes words that nearly could be, and some that could not.
+/// Writes some words that are nearly valid, and some that are not.
 fn lie(liar: &Liar, random: &mut Random) {
     for _ in 0..random.below(400) {
         let at = random.below(CONTROL_WORDS as u64) as usize;
@@ -405,7 +407,7 @@ fn lie(liar: &Liar, random: &mut Random) {
         match random.below(8) {
             0 => liar.control.set(at, random.number()),
             1 => liar.control.set(at, random.below(6)),
-            // Bells, indices and the closing.
+            // Bells, indices and the closed flag.
             2 => liar.control.set(random.one_of(&[0, 8, 16, COMPLETIONS, COMPLETIONS + 8]), random.below(4)),
             3 => drop(send(&liar.socket, &[random.number() as u8], &[])),
             4 => drop(send(&liar.socket, &random.number().to_le_bytes(), &[liar.socket.as_raw_fd()])),

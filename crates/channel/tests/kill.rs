@@ -1,10 +1,10 @@
-//! A peer is killed at any moment, with SIGKILL, so that it cannot say goodbye.
+//! A peer is killed with SIGKILL at any moment, so that it cannot close its end.
 //!
-//! What could go wrong: the survivor waits for ever; it takes a completion or a request that is not whole; it keeps
-//! mappings, descriptors or names of what is gone.
+//! Failures that this looks for: the survivor waits for ever; it takes a completion or a request that is not
+//! whole; it keeps mappings, descriptors or names of the ended channel.
 //!
-//! `BYWASH_STRESS_ROUNDS=5000 cargo test -p bywash-channel --test kill` kills for longer, and `BYWASH_STRESS_SEED`
-//! repeats a run.
+//! `BYWASH_STRESS_ROUNDS=5000 cargo test -p bywash-channel --test kill` kills for longer, and
+//! `BYWASH_STRESS_SEED` repeats a run.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,12 +18,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Longest time from a death until the survivor knows.
+/// Longest time from a death until the survivor has noticed.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Rounds that run beside each other: most of a round is waiting.
+/// Number of rounds that run at the same time, since most of a round is waiting.
 const AT_A_TIME: u64 = 4;
 
-/// Not a test by itself: what a child does. Its role is a side, a way of waiting and a seed.
+/// Not a test by itself: the child. Its role is a side, a way of waiting and a seed.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -32,7 +32,7 @@ fn child() {
     play(socket, words[0], words[1], Random(words[2].parse().unwrap()), None);
 }
 
-/// Plays one side until that is no longer possible; says when it has begun.
+/// Plays one side until an operation fails, and signals `begun` after the handshake.
 fn play(socket: OwnedFd, side: &str, wait: &str, random: Random, begun: Option<Sender<()>>) {
     let wait = wait_by_name(wait);
     let options = Options::new().depth(16).arena_bytes(1 << 20).wait(wait);
@@ -50,13 +50,14 @@ fn play(socket: OwnedFd, side: &str, wait: &str, random: Random, begun: Option<S
     };
     match ended {
         Ok(Error::PeerDied { .. }) | Err(Error::PeerDied { .. }) => {}
-        // It died in the middle of presenting itself.
+        // The peer died in the middle of the handshake.
         Err(Error::Io { .. }) => {}
         Ok(other) | Err(other) => panic!("{other}"),
     }
 }
 
-/// Submits contents by a seed, and expects them back with the next seed.
+/// Submits contents made from a seed, and expects other contents back, made from the seed that the completion
+/// names.
 fn ask(mut client: Client, mut random: Random) -> Error {
     loop {
         while (client.under_way() as u64) < 1 + random.below(16) {
@@ -79,7 +80,7 @@ fn ask(mut client: Client, mut random: Random) -> Error {
                 assert_eq!(bytes[..8], done.value.to_le_bytes());
             }
             Err(error) => {
-                // It stays so, whatever is tried.
+                // Every further attempt fails too.
                 assert!(client.reap().is_err() && client.reap_within(Duration::from_millis(1)).is_err());
                 return error;
             }
@@ -87,7 +88,7 @@ fn ask(mut client: Client, mut random: Random) -> Error {
     }
 }
 
-/// Checks what was submitted, and answers with other contents, now and then out of order.
+/// Checks the contents of each request and completes it with other contents, now and then out of order.
 fn answer(mut server: Server, mut random: Random) -> Error {
     let mut held = Vec::new();
     loop {
@@ -138,7 +139,7 @@ fn an_event_loop_hears_of_it_once_nothing_is_left() {
         }
     };
     assert!(matches!(error, Error::PeerDied { .. }), "{error}");
-    // Nobody hears of it.
+    // The completion is lost, without an error.
     server.complete(first, 0, 0).unwrap();
 }
 
@@ -157,12 +158,12 @@ fn a_peer_that_is_killed_leaves_nothing_behind() {
                 scope.spawn(move || kill_one(&format!("round {}", batch * AT_A_TIME + number), &mut random));
             }
         });
-        // The first rounds make what a process makes once.
+        // The first rounds allocate what a process allocates once.
         assert_eq!(before.get_or_insert_with(Belongings::now), &Belongings::now(), "batch {batch}");
     }
 }
 
-/// Kills one peer.
+/// Kills one peer, and checks the survivor.
 fn kill_one(name: &str, random: &mut Random) {
     let (wait, their_wait) = (random.one_of(&WAITS), random.one_of(&WAITS));
     let (side, theirs) = random.one_of(&[("client", "server"), ("server", "client")]);
@@ -173,10 +174,10 @@ fn kill_one(name: &str, random: &mut Random) {
     let (done, is_done) = channel();
     let survivor = thread::spawn(move || {
         play(here, side, wait, own_random, Some(begun));
-        // Nobody listens any more when the test has failed.
+        // The receiver is gone if the test has failed.
         let _ = done.send(());
     });
-    // Now and then it dies before or while it presents itself.
+    // One in eight is killed before or during its handshake.
     if random.below(8) != 0 {
         let _ = has_begun.recv_timeout(Duration::from_secs(20));
     }
@@ -187,7 +188,7 @@ fn kill_one(name: &str, random: &mut Random) {
     survivor.join().unwrap();
 }
 
-/// Not a test by itself: a server that completes one request, and stays.
+/// Not a test by itself: a server that completes one request, and then does nothing.
 #[test]
 fn idle_server() {
     if role().is_none() {
@@ -199,7 +200,7 @@ fn idle_server() {
     thread::sleep(Duration::from_secs(600));
 }
 
-/// As [`an_event_loop_hears_of_it_once_nothing_is_left`], from the other side.
+/// Like [`an_event_loop_hears_of_it_once_nothing_is_left`], but here the server dies.
 #[test]
 fn an_event_loop_hears_of_the_death_of_a_server() {
     if role().is_some() {

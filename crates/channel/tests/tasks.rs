@@ -1,4 +1,4 @@
-//! What waits as a task of an executor.
+//! The waiting operations of a channel as futures of an executor.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Two ends in one process: what each operation promises.
+//! Both ends of a channel in one process: the promises of each operation.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Both ends.
+/// Makes both ends of a channel.
 fn channel(options: Options, allowed: ServerOptions) -> (Client, Server) {
     let (here, there) = socket_pair().unwrap();
     let server = thread::spawn(move || Server::over(there, &allowed).unwrap());
@@ -25,7 +25,8 @@ fn small() -> Options {
     Options::new().arena_bytes(1 << 16).depth(8)
 }
 
-/// Completes each request with what its first argument and its contents add up to, those at hand in any order.
+/// Completes each request with the sum of its first argument and the bytes of its contents; requests at hand
+/// in any order.
 fn serve_sums(mut server: Server, mut random: Random) -> Error {
     let mut held: Vec<Request> = Vec::new();
     loop {
@@ -101,7 +102,7 @@ fn as_many_as_it_is_deep_and_in_any_order() {
 
 #[test]
 fn what_was_used_to_wait_is_counted() {
-    // The first sleep is on a futex; who waits for longer than that is told through the socket.
+    // The first sleep is on a futex; a longer wait goes on with sleeps on the socket, which a doorbell ends.
     let (short, long) = (Duration::from_millis(30), Duration::from_millis(300));
     for (wait, pause) in
         [(Wait::Sleep, short), (Wait::Sleep, long), (Wait::Adaptive, short), (Wait::Adaptive, long)]
@@ -121,7 +122,7 @@ fn what_was_used_to_wait_is_counted() {
         assert_eq!(sleeps, (0, 1, u64::from(pause == long)), "{wait:?}");
         assert_eq!(service.join().unwrap(), if pause == long { (0, 1) } else { (1, 0) }, "{wait:?}");
     }
-    // While both keep up nobody is woken and nobody sleeps.
+    // While both ends keep up, neither sleeps or is woken.
     let (mut client, mut server) = channel(small().wait(Wait::Spin), ServerOptions::new().wait(Wait::Spin));
     let service = thread::spawn(move || {
         while let Ok(request) = server.next() {
@@ -144,12 +145,13 @@ fn what_was_used_to_wait_is_counted() {
     }
 }
 
-/// One request at a time, each when the server has fallen asleep: neither end spins before it sleeps, or interrupts other
-/// cores, but for a few attempts.
+/// One request at a time, each after the server has fallen asleep. But for a few attempts neither end spins
+/// before it sleeps, or interrupts other cores.
 #[test]
 fn a_paced_request_is_a_sleep_and_a_wake_up_at_either_end() {
     const REQUESTS: u64 = 1000;
-    // The first two, and five of each kind, since the rest between them doubles from 64 sleeps on.
+    // The first two attempts, and five of each kind, since the number of sleeps between two attempts doubles
+    // from 64 on.
     const FEW: u64 = 12;
     let sleeps = |stats: bywash_channel::Stats| stats.futex_sleeps + stats.socket_sleeps;
     for wait in [Wait::Sleep, Wait::Adaptive] {
@@ -176,7 +178,7 @@ fn a_paced_request_is_a_sleep_and_a_wake_up_at_either_end() {
         for stats in [client.stats(), seen.stats()] {
             assert!(stats.spins + stats.vain_spins <= FEW, "{wait:?}: {stats:?}");
             assert!(stats.heavy_fences <= FEW, "{wait:?}: {stats:?}");
-            // Where the machine is so busy that a futex is slept on in vain it is some more.
+            // On a busy machine some futex sleeps time out and are repeated.
             assert!(sleeps(stats) <= REQUESTS * 11 / 10, "{wait:?}: {stats:?}");
             assert!(stats.futex_wakes + stats.doorbells <= REQUESTS * 11 / 10, "{wait:?}: {stats:?}");
         }
@@ -189,7 +191,8 @@ fn who_waits_for_many_is_woken_once() {
     for wait in [Wait::Sleep, Wait::Adaptive] {
         let (mut client, mut server) = channel(small().wait(wait), ServerOptions::new().wait(Wait::Spin));
         let service = thread::spawn(move || {
-            // As slow as a device, so that somebody who waits for the next one falls asleep each time.
+            // As slow as a device, so that a client that waits for each single completion falls asleep each
+            // time.
             for number in 1..=6 {
                 let request = server.next().unwrap();
                 thread::sleep(Duration::from_millis(5));
@@ -205,9 +208,10 @@ fn who_waits_for_many_is_woken_once() {
         for _ in 0..6 {
             client.submit(Submission::new(1)).unwrap();
         }
-        // Five of six, and what is more than all of them.
+        // Waits for five of six, and then for more than are in flight.
         client.wait_for(5, Duration::from_secs(10)).unwrap();
-        // One sleep; on a busy machine, where five requests take longer than a futex is slept on, some that nobody ended.
+        // One sleep, or more on a busy machine where five requests take longer than the timeout of a futex
+        // sleep.
         assert_ne!(client.stats().futex_sleeps + client.stats().socket_sleeps, 0, "{wait:?}");
         (0..5).for_each(|_| assert!(client.try_reap().unwrap().is_some()));
         client.wait_for(99, Duration::from_secs(10)).unwrap();
@@ -225,7 +229,7 @@ fn who_waits_for_many_is_woken_once() {
     for _ in 0..2 {
         client.submit(Submission::new(1)).unwrap();
     }
-    // Only one of two will ever come.
+    // Only one of the two requests will be completed.
     let begun = Instant::now();
     assert!(matches!(client.wait_for(2, Duration::from_secs(10)), Err(Error::Closed)));
     assert!(begun.elapsed() < Duration::from_secs(5));
@@ -280,7 +284,7 @@ fn callbacks_come_in_a_thread_and_stop() {
     let mut values: Vec<u64> = (0..8).map(|_| told.recv().unwrap().unwrap()).collect();
     values.sort_unstable();
     assert_eq!(values, [0, 1, 2, 3, 4, 5, 6, 7]);
-    // Stopped: what comes now is there for whoever reaps.
+    // After the dispatcher has stopped, completions are left for the reaper.
     let mut reaper = dispatcher.stop().unwrap();
     submitter.submit(Submission::new(1).arguments([8, 0, 0, 0, 0, 0])).unwrap();
     assert_eq!(reaper.reap().unwrap().value, 8);
@@ -297,7 +301,7 @@ fn a_callback_may_end_its_own_dispatcher() {
     let (seen, (tell, told)) = (own.clone(), mpsc::channel());
     let dispatcher = reaper.dispatch(move |_| {
         let dispatcher = seen.lock().unwrap().take().unwrap();
-        // It cannot wait for itself, but it can be dropped.
+        // A callback cannot wait for its own end, but it can drop its dispatcher.
         let still = dispatcher.stop().unwrap_err();
         tell.send(still.is_own_callback()).unwrap();
     });
@@ -308,7 +312,7 @@ fn a_callback_may_end_its_own_dispatcher() {
         server.complete(request, 0, 0).unwrap();
     }
     assert!(told.recv().unwrap());
-    // The thread has ended, and with it the callback.
+    // The thread has ended, and dropped the callback.
     assert!(told.recv().is_err());
 }
 
@@ -360,7 +364,7 @@ fn other_threads_look_at_the_memory_of_requests() {
         }
     });
     assert_eq!(memories.stats().copied_bytes, 800);
-    // It keeps the connection, and not the client from hearing of the end.
+    // This value keeps the connection open, but the client still learns that the server is gone.
     drop(server);
     assert!(matches!(client.reap(), Err(Error::Closed)));
     assert_eq!(memories.of(&requests[7]).read(99, &mut [0]), 1);
@@ -395,7 +399,7 @@ fn an_event_loop_hears_of_requests_completions_and_the_end() {
     assert!(matches!(client.try_reap(), Err(Error::Closed)));
 }
 
-/// Each in turn: this program, the ring of requests, the server, the ring of completions.
+/// Holders in turn: this program, the ring of requests, the server, the ring of completions.
 #[test]
 fn an_arena_that_is_used_up_tells_who_has_it() {
     const PIECE: usize = 1 << 14;
@@ -426,7 +430,7 @@ fn an_arena_that_is_used_up_tells_who_has_it() {
     for buffer in buffers.by_ref().take(3) {
         client.submit(Submission::new(1).buffer(buffer)).unwrap();
     }
-    // One without a buffer is nobody's.
+    // A request without a buffer changes no figure.
     client.submit(Submission::new(1)).unwrap();
     assert_eq!(holders(&client), [1, 3, 0, 0]);
     let (first, _second) = (server.next().unwrap(), server.next().unwrap());
@@ -450,7 +454,7 @@ fn buffers_are_cut_from_the_arena_and_come_back() {
         "{refused}"
     );
     client.submit(Submission::new(1).buffer(all)).unwrap();
-    // It is the server's meanwhile.
+    // The server owns the buffer meanwhile.
     assert!(matches!(client.alloc(1), Err(Error::UsedUp { asked: 1, .. })));
     let request = server.next().unwrap();
     assert_eq!(request.len(), 1 << 16);
@@ -465,7 +469,8 @@ fn buffers_are_cut_from_the_arena_and_come_back() {
 
 #[test]
 fn a_trusted_servers_buffers_can_be_borrowed() {
-    // SAFETY: the server is this test, which uses the library as it is.
+    // SAFETY: the server is this test, which uses the library as intended and accesses buffers only while
+    // their requests are in flight.
     let (mut client, mut server) = channel(unsafe { small().trusted() }, ServerOptions::new());
     let mut buffer = client.alloc(5).unwrap();
     buffer.map_mut().unwrap().copy_from_slice(b"hello");
@@ -483,7 +488,7 @@ fn nothing_goes_over_the_wrong_channel() {
     let foreign = one.alloc(1).unwrap();
     let refused = other.submit(Submission::new(1).buffer(foreign)).unwrap_err();
     assert!(matches!(refused.error, Error::Unfit(_)));
-    // It was not harmed.
+    // The submission was handed back unchanged.
     one.submit(*refused.submission).unwrap();
     let request = one_server.next().unwrap();
     assert!(matches!(other_server.complete(request, 0, 0), Err(Error::Unfit(_))));
@@ -541,7 +546,8 @@ fn programs_meet_at_a_name() {
 fn a_forked_child_has_no_part_in_it() {
     let (mut client, mut server) = channel(small(), ServerOptions::new());
     let buffer = client.alloc(100).unwrap();
-    // SAFETY: the child makes calls of this library that end at once, and leaves without unwinding.
+    // SAFETY: the child has one thread, makes only calls of this library that fail at once, and exits without
+    // unwinding.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = client.submit(Submission::new(1));
@@ -550,21 +556,21 @@ fn a_forked_child_has_no_part_in_it() {
             && matches!(client.alloc(1), Err(Error::Forked))
             && matches!(server.try_next(), Err(Error::Forked));
         drop((client, server, buffer));
-        // SAFETY: the end of the process.
+        // SAFETY: _exit(2) ends the process and has no preconditions.
         unsafe { libc::_exit(if all { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: waits for the child that was just made.
+    // SAFETY: waits for the child just forked, and writes to a live integer.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
-    // What the child dropped is still there.
+    // The parent's ends and buffer are not affected by the child's drops.
     client.submit(Submission::new(1).buffer(buffer)).unwrap();
     let request = server.next().unwrap();
     server.complete(request, 0, 5).unwrap();
     assert_eq!(client.reap().unwrap().value, 5);
 }
 
-/// Ends can be moved to other threads; the compiler checks it here.
+/// Ends and halves can move to other threads, which the compiler checks here.
 #[test]
 fn halves_can_be_sent() {
     fn sent<T: Send>() {}
