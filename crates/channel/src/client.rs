@@ -1,4 +1,4 @@
-//! The side that asks.
+//! The client's end of a channel: it submits requests and reaps their completions.
 
 use crate::buffer::{Buffer, Buffers, Pool};
 use crate::control::{Incoming, Outgoing, Rings};
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the client's end of a channel is made.
+/// Options of the client's end of a channel.
 #[derive(Clone, Debug)]
 pub struct Options {
     depth: u32,
@@ -43,48 +43,50 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A channel of depth 256 with an arena of 16 MiB, to a server that is not trusted.
+    /// Returns the defaults: depth 256, an arena of 16 MiB, and a server that is not trusted.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// Requests under way at a time: a power of two up to [`DEPTH_MAX`]. Default 256.
+    /// Sets the depth, the greatest number of requests in flight: a power of two up to [`DEPTH_MAX`]. Default
+    /// 256.
     pub fn depth(mut self, requests: u32) -> Options {
         self.depth = requests;
         self
     }
 
-    /// Bytes of the arena that buffers are cut from. It is rounded up to pages, from 2 MiB on to 2 MiB. 0: requests
-    /// have no buffers. Default 16 MiB.
+    /// Sets the size of the arena that buffers are allocated from, in bytes. The size is rounded up to whole
+    /// pages, from 2 MiB on to multiples of 2 MiB. With 0 requests have no buffers. Default 16 MiB.
     pub fn arena_bytes(mut self, bytes: usize) -> Options {
         self.arena_bytes = bytes;
         self
     }
 
-    /// Pages of 2 MiB for the arena. None by default: its memory is taken as it is used. Reserved ones cannot be had: whoever may write to them can take them away, and
-    /// the other end would fault.
+    /// Chooses huge pages of 2 MiB for the arena. Default none, so that pages are allocated at their first
+    /// use. [`HugePages::Reserved`] is refused: the server may write to the arena, so it could remove such
+    /// pages and this end would fault.
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Options {
         self.huge_pages = huge_pages;
         self
     }
 
-    /// Buffers can be borrowed where they are ([`Buffer::map`]).
+    /// Lets buffers be borrowed in place ([`Buffer::map`]).
     ///
     /// # Safety
-    /// The server must keep to the protocol: it must not touch a buffer but while a request with it is under way. That
-    /// holds for every server that uses this library and does not reach around it.
+    /// The server must keep to the protocol: it must not access a buffer except while a request with this
+    /// buffer is in flight. Every server that uses this library, and does not bypass it, does so.
     pub unsafe fn trusted(mut self) -> Options {
         self.trusted = true;
         self
     }
 
-    /// How this end waits.
+    /// Sets the way in which this end waits for the server. Default [`Wait::Adaptive`].
     pub fn wait(mut self, wait: Wait) -> Options {
         self.wait = wait;
         self
     }
 
-    /// How long the server may take to present itself. Default 10 s.
+    /// Sets the timeout for the handshake with the server. Default 10 s.
     pub fn greeting_limit(mut self, limit: Duration) -> Options {
         self.greeting_limit = limit;
         self
@@ -107,62 +109,63 @@ impl Options {
     }
 }
 
-/// The client's name for a request that is under way: less than the depth of the channel.
+/// Number of a request in flight, chosen by the client: less than the depth of the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(u16);
 
 impl Tag {
-    /// For tables.
+    /// Returns the number, as an index of a table.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// What is to be submitted. The service says what opcode, flags and arguments mean.
+/// A request to be submitted. The service defines the meaning of opcode, flags and arguments.
 #[derive(Debug)]
 pub struct Submission {
-    /// What to do.
+    /// Operation.
     pub opcode: u8,
-    /// How.
+    /// Flags of the operation.
     pub flags: u8,
-    /// With what.
+    /// Arguments of the operation.
     pub arguments: [u64; ARGUMENTS],
-    /// Memory that goes along, and comes back with the completion.
+    /// Buffer that the server may access until the completion, which returns it.
     pub buffer: Option<Buffer>,
-    /// The client's own, which the server does not see: it comes back with the completion. Who reaps in another thread
-    /// knows by it what was completed, even before [`Submitter::submit`] has answered the tag.
+    /// A number for the client's own use, which the server does not see. The completion returns it. By this
+    /// number a thread that reaps knows which request was completed, even before [`Submitter::submit`] has
+    /// returned the tag to another thread.
     pub user_data: u64,
 }
 
 impl Submission {
-    /// Without flags, arguments or a buffer.
+    /// Makes a submission without flags, arguments or a buffer.
     #[inline]
     pub fn new(opcode: u8) -> Submission {
         Submission { opcode, flags: 0, arguments: [0; ARGUMENTS], buffer: None, user_data: 0 }
     }
 
-    /// With flags.
+    /// Sets the flags.
     #[inline]
     pub fn flags(mut self, flags: u8) -> Submission {
         self.flags = flags;
         self
     }
 
-    /// With arguments.
+    /// Sets the arguments.
     #[inline]
     pub fn arguments(mut self, arguments: [u64; ARGUMENTS]) -> Submission {
         self.arguments = arguments;
         self
     }
 
-    /// With a buffer of the same channel.
+    /// Attaches a buffer of the same channel.
     #[inline]
     pub fn buffer(mut self, buffer: Buffer) -> Submission {
         self.buffer = Some(buffer);
         self
     }
 
-    /// With something to know it by.
+    /// Sets the client's own number for the request, which the completion returns.
     #[inline]
     pub fn user_data(mut self, user_data: u64) -> Submission {
         self.user_data = user_data;
@@ -170,49 +173,50 @@ impl Submission {
     }
 }
 
-/// What was not submitted, and why.
+/// A failed submission: its error, and the submission, which the caller owns again.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct NotSubmitted {
-    /// Why.
+    /// Reason of the failure.
     #[source]
     pub error: Error,
-    /// What was given, unharmed.
+    /// The submission, with its buffer unchanged.
     pub submission: Box<Submission>,
 }
 
-/// What became of a request.
+/// The record that a request has ended.
 #[derive(Debug)]
 pub struct Completion {
-    /// Which one.
+    /// Tag of the request.
     pub tag: Tag,
-    /// How it went: 0 is success, the rest is the service's.
+    /// Status of the request: 0 is success, the service defines other values.
     pub status: u16,
-    /// What the service says.
+    /// Result of the request, as the service defines.
     pub value: u64,
-    /// The memory that went along.
+    /// The buffer of the request, which the client owns again.
     pub buffer: Option<Buffer>,
-    /// What the submission was to be known by.
+    /// The client's own number, as given in the submission.
     pub user_data: u64,
 }
 
 /// A request that was never completed.
 #[derive(Debug)]
 pub struct Unanswered {
-    /// What the submission was to be known by.
+    /// The client's own number, as given in the submission.
     pub user_data: u64,
-    /// What is in its memory, if it had some: a copy, since the server may still go there.
+    /// Contents of the buffer, if the request had one: a copy, since the server may still write to the
+    /// buffer.
     pub contents: Option<Vec<u8>>,
 }
 
-/// What is kept of a request while it is under way.
+/// Client's record of a request in flight.
 #[derive(Debug)]
 pub(crate) struct Kept {
     buffer: Option<Buffer>,
     user_data: u64,
 }
 
-/// What the two halves of a client share; the connection ends with the last of them.
+/// State that the two halves of a client share. The connection ends when both halves are dropped.
 #[derive(Debug)]
 struct Connection {
     meeting: Meeting<Counters>,
@@ -220,10 +224,10 @@ struct Connection {
     depth: u32,
 }
 
-/// The half of a client that submits.
+/// The half of a client that submits requests.
 ///
-/// When it is dropped the server takes what was submitted before, and hears then that there is no more; the other half
-/// still reaps.
+/// Dropping it closes the ring of requests: the server takes those submitted before, and then learns that
+/// there are no more. The other half can still reap.
 #[derive(Debug)]
 pub struct Submitter {
     connection: Arc<Connection>,
@@ -247,28 +251,36 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes a channel to the server that listens at `name`.
+    /// Connects to the server that listens at `name` and makes a channel.
     ///
     /// # Errors
-    /// What the kernel says, or why the server does not fit.
+    /// [`Error::Io`] if the connection is refused or another system call fails. Also those of
+    /// [`Client::over`].
     pub fn connect(name: impl AsRef<Path>, options: &Options) -> Result<Client, Error> {
         Client::over(connect(name.as_ref())?, options)
     }
 
-    /// As [`Client::connect`], as a task of any executor.
+    /// Like [`Client::connect`], as a future for any executor. A helper thread does the work.
     ///
     /// # Errors
-    /// As [`Client::connect`].
+    /// Same as [`Client::connect`], and [`Error::Io`] if the helper thread cannot be started.
     #[cfg(feature = "async")]
     pub async fn connect_async(name: impl AsRef<Path>, options: &Options) -> Result<Client, Error> {
         let (name, options) = (name.as_ref().to_owned(), options.clone());
         bywash_link::aside(move || Client::connect(name, &options)).await
     }
 
-    /// Makes a channel over a connected socket of [`crate::socket_pair`], or one that was inherited.
+    /// Makes a channel over a connected socket: one of [`crate::socket_pair`], or an inherited one. Waits for
+    /// the server's handshake, at most [`Options::greeting_limit`].
     ///
     /// # Errors
-    /// What the kernel says, or why the server does not fit.
+    /// - [`Error::Option`] if an option has an invalid value.
+    /// - [`Error::TimedOut`] or [`Error::PeerDied`] if the server sends no hello message in time or
+    ///   disconnects.
+    /// - [`Error::Misfit`] if the two ends differ in protocol or version, both are clients, or the server
+    ///   does not allow this depth or arena size.
+    /// - [`Error::Peer`] if the server broke the protocol.
+    /// - [`Error::Io`] if a system call fails or there is no memory.
     pub fn over(socket: OwnedFd, options: &Options) -> Result<Client, Error> {
         options.check()?;
         let prepared = options.wait.prepare_fences();
@@ -317,132 +329,141 @@ impl Client {
         })
     }
 
-    /// The two halves, for two threads.
+    /// Splits the client into its two halves, for two threads.
     pub fn split(self) -> (Submitter, Reaper) {
         (self.submitter, self.reaper)
     }
 
-    /// See [`Submitter::alloc`].
+    /// Allocates a buffer; see [`Submitter::alloc`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Submitter::alloc`].
     #[inline]
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
         self.submitter.alloc(bytes)
     }
 
-    /// See [`Buffers`].
+    /// Returns an allocator of buffers for other threads; see [`Buffers`].
     pub fn buffers(&self) -> Buffers {
         self.submitter.buffers()
     }
 
-    /// See [`Submitter::submit`].
+    /// Submits a request; see [`Submitter::submit`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Submitter::submit`].
     #[inline]
     pub fn submit(&mut self, submission: Submission) -> Result<Tag, NotSubmitted> {
         self.submitter.submit(submission)
     }
 
-    /// See [`Reaper::reap`].
+    /// Waits for the next completion; see [`Reaper::reap`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Reaper::reap`].
     #[inline]
     pub fn reap(&mut self) -> Result<Completion, Error> {
         self.reaper.reap()
     }
 
-    /// See [`Reaper::reap_within`].
+    /// Waits for the next completion, with a timeout; see [`Reaper::reap_within`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Reaper::reap_within`].
     pub fn reap_within(&mut self, limit: Duration) -> Result<Completion, Error> {
         self.reaper.reap_within(limit)
     }
 
-    /// See [`Reaper::try_reap`].
+    /// Takes the next completion without waiting; see [`Reaper::try_reap`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Reaper::try_reap`].
     #[inline]
     pub fn try_reap(&mut self) -> Result<Option<Completion>, Error> {
         self.reaper.try_reap()
     }
 
-    /// See [`Reaper::reap_async`].
+    /// Waits for the next completion as a future; see [`Reaper::reap_async`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Reaper::reap_async`].
     #[cfg(feature = "async")]
     pub async fn reap_async(&mut self) -> Result<Completion, Error> {
         self.reaper.reap_async().await
     }
 
-    /// See [`Reaper::wait_for`].
+    /// Waits until several requests are completed; see [`Reaper::wait_for`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Reaper::wait_for`].
     pub fn wait_for(&mut self, least: usize, limit: Duration) -> Result<(), Error> {
         self.reaper.wait_for(least, limit)
     }
 
-    /// See [`Reaper::take_unanswered`].
+    /// Ends the connection and returns the requests that were never completed; see
+    /// [`Reaper::take_unanswered`].
     pub fn take_unanswered(&mut self) -> Vec<Unanswered> {
         self.reaper.take_unanswered()
     }
 
-    /// See [`Reaper::arm`].
+    /// Requests a doorbell, for an event loop; see [`Reaper::arm`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Reaper::arm`].
     pub fn arm(&mut self) -> Result<bool, Error> {
         self.reaper.arm()
     }
 
-    /// Requests that are under way.
+    /// Returns the number of requests in flight.
     #[inline]
     pub fn under_way(&self) -> usize {
         self.reaper.under_way()
     }
 
-    /// Most requests that can be under way.
+    /// Returns the depth: the greatest number of requests in flight.
     pub fn depth(&self) -> usize {
         self.submitter.depth()
     }
 
-    /// Who is at the other end, as the kernel says.
+    /// Returns the credentials of the server, as the kernel reported them during the handshake.
     pub fn peer(&self) -> Credentials {
         self.submitter.peer()
     }
 
-    /// What this end has done so far.
+    /// Returns the counts of this end's operations.
     pub fn stats(&self) -> Stats {
         self.submitter.stats()
     }
 }
 
 impl Submitter {
-    /// A buffer of `bytes`, to go along with requests, again and again.
+    /// Allocates a buffer of `bytes` bytes, which can be attached to one request after another.
     ///
     /// # Errors
-    /// [`Error::TooLarge`]; [`Error::UsedUp`] when other buffers have the arena.
+    /// - [`Error::TooLarge`] if the arena can never hold so many bytes in one block, or this client has no
+    ///   arena.
+    /// - [`Error::UsedUp`] if the arena has no room now; the error tells who holds its memory.
+    /// - [`Error::Forked`] in a forked child.
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
         Pool::take(self.connection.pool.as_ref(), bytes)
     }
 
-    /// See [`Buffers`].
+    /// Returns an allocator of buffers for threads that have no half of the client.
     pub fn buffers(&self) -> Buffers {
         Buffers(self.connection.pool.clone())
     }
 
-    /// Submits a request; it never waits. The memory of its buffer is taken before, where nobody has touched it yet, so
-    /// that the server takes none.
+    /// Submits a request, without waiting. Pages of the buffer that nobody has touched are populated first,
+    /// so that the server is not charged for them.
     ///
     /// # Errors
-    /// Why not, with what was given: [`Error::Full`] when as many requests are under way as the channel is deep,
-    /// [`Error::Io`] when there is not so much memory.
+    /// The submission is handed back with each error.
+    /// - [`Error::Full`] if as many requests are in flight as the channel is deep.
+    /// - [`Error::Unfit`] if the buffer belongs to another channel.
+    /// - [`Error::Io`] if there is no memory for the buffer.
+    /// - [`Error::Peer`] if the server broke the protocol, and [`Error::Forked`] in a forked child.
+    ///
+    /// A server that has died is not noticed here, but by [`Reaper::reap`].
     #[inline]
     pub fn submit(&mut self, submission: Submission) -> Result<Tag, NotSubmitted> {
         let Connection { meeting, pool, depth } = &*self.connection;
@@ -478,17 +499,17 @@ impl Submitter {
         Ok(Tag(tag))
     }
 
-    /// Most requests that can be under way.
+    /// Returns the depth: the greatest number of requests in flight.
     pub fn depth(&self) -> usize {
         self.connection.depth as usize
     }
 
-    /// Who is at the other end, as the kernel says.
+    /// Returns the credentials of the server, as the kernel reported them during the handshake.
     pub fn peer(&self) -> Credentials {
         self.connection.meeting.link.peer()
     }
 
-    /// What both halves have done so far.
+    /// Returns the counts of both halves' operations.
     pub fn stats(&self) -> Stats {
         self.connection.meeting.counters.read()
     }
@@ -506,27 +527,33 @@ impl Drop for Submitter {
 }
 
 impl Reaper {
-    /// The next completion, waiting for it.
+    /// Waits for the next completion.
     ///
     /// # Errors
-    /// What became of the server. What it had completed before comes first.
+    /// Completions that arrived before the end of the channel are returned first.
+    /// - [`Error::Closed`] if this end or the server has closed the channel.
+    /// - [`Error::PeerDied`] if the server died without closing its end.
+    /// - [`Error::Peer`] if the server broke the protocol.
+    /// - [`Error::Forked`] in a forked child, and [`Error::Io`] if a system call fails.
     #[inline]
     pub fn reap(&mut self) -> Result<Completion, Error> {
         self.reap_until(None)
     }
 
-    /// As [`Reaper::reap`], but waits no longer than `limit`.
+    /// Like [`Reaper::reap`], but waits no longer than `limit`.
     ///
     /// # Errors
-    /// As [`Reaper::reap`], and [`Error::TimedOut`].
+    /// Same as [`Reaper::reap`], and [`Error::TimedOut`].
     pub fn reap_within(&mut self, limit: Duration) -> Result<Completion, Error> {
         self.reap_until(Some(limit))
     }
 
-    /// As [`Reaper::reap`], without waiting: `None` when there is nothing.
+    /// Like [`Reaper::reap`], but does not wait: `None` if no completion has arrived.
     ///
     /// # Errors
-    /// As [`Reaper::reap`]; a server that died is found by those who wait.
+    /// [`Error::Closed`] if the server has closed the channel; [`Error::Peer`] if it broke the protocol;
+    /// [`Error::Forked`] in a forked child. The death of the server is noticed only by the functions that
+    /// wait, and by [`Reaper::arm`].
     #[inline]
     pub fn try_reap(&mut self) -> Result<Option<Completion>, Error> {
         self.take(1)
@@ -542,11 +569,12 @@ impl Reaper {
         self.completions.mind(outcome)
     }
 
-    /// Waits until so many completions can be reaped, or those of all that is under way if that is less, but no longer than
-    /// `limit`: who sleeps is woken once for all of them. Who waits for fewer than are under way keeps the server busy.
+    /// Waits until `least` completions can be reaped, or those of all requests in flight if they are fewer,
+    /// but no longer than `limit`. A sleeping client is woken once for all of them. A client that waits for
+    /// fewer completions than it has requests in flight keeps the server busy.
     ///
     /// # Errors
-    /// As [`Reaper::reap_within`]; what has come by then can be reaped.
+    /// Same as [`Reaper::reap_within`]. Completions that have arrived by then can be reaped.
     pub fn wait_for(&mut self, least: usize, limit: Duration) -> Result<(), Error> {
         let least = least.min(self.under_way());
         let connection = self.connection.clone();
@@ -557,10 +585,10 @@ impl Reaper {
         self.completions.mind(outcome)
     }
 
-    /// As [`Reaper::reap`], as a task of any executor. To drop the future loses nothing.
+    /// Like [`Reaper::reap`], as a future for any executor. Dropping the future loses no completion.
     ///
     /// # Errors
-    /// As [`Reaper::reap`].
+    /// Same as [`Reaper::reap`].
     #[cfg(feature = "async")]
     pub async fn reap_async(&mut self) -> Result<Completion, Error> {
         let connection = self.connection.clone();
@@ -568,7 +596,7 @@ impl Reaper {
         self.completions.mind(outcome)
     }
 
-    /// The next completion, if it comes within so many looks.
+    /// Takes the next completion if one arrives within `looks` looks at the ring.
     #[inline]
     fn take(&mut self, looks: u32) -> Result<Option<Completion>, Error> {
         let meeting = &self.connection.meeting;
@@ -582,8 +610,9 @@ impl Reaper {
         Ok(Some(Completion { tag: Tag(tag), status, value, buffer, user_data }))
     }
 
-    /// Ends the connection, if it has not ended yet, and takes out what is under way and was not reaped, so that it can be
-    /// submitted elsewhere. What the server completes later is found to be a lie.
+    /// Ends the connection, if it has not ended yet, and returns the requests in flight that were not reaped,
+    /// so that they can be submitted elsewhere. If the server completes one of them later, that counts as a
+    /// violation of the protocol.
     pub fn take_unanswered(&mut self) -> Vec<Unanswered> {
         self.connection.meeting.link.shut();
         let kept = (0..self.connection.depth).filter_map(|tag| self.done.take(tag));
@@ -598,24 +627,25 @@ impl Reaper {
         unanswered.collect()
     }
 
-    /// For event loops: after `Ok(false)` the descriptor of [`AsFd`] becomes readable when the server completes
-    /// something or is gone. `Ok(true)`: something is there already. What made it readable is taken away by the next
-    /// call of this.
+    /// Requests a doorbell, for an event loop. After `Ok(false)` the descriptor of [`AsFd`] becomes readable
+    /// when the server completes a request or is gone. `Ok(true)` means that a completion has arrived
+    /// already, or that the server has closed the channel. The next call reads from the socket what made the
+    /// descriptor readable.
     ///
     /// # Errors
-    /// As [`Reaper::reap`].
+    /// Same as [`Reaper::reap`].
     pub fn arm(&mut self) -> Result<bool, Error> {
         self.completions.arm(&self.connection.meeting)
     }
 
-    /// Requests that are under way.
+    /// Returns the number of requests in flight.
     #[inline]
     pub fn under_way(&self) -> usize {
         let counters = &self.connection.meeting.counters;
         counters.requests.get().saturating_sub(counters.completions.get()) as usize
     }
 
-    /// What both halves have done so far.
+    /// Returns the counts of both halves' operations.
     pub fn stats(&self) -> Stats {
         self.connection.meeting.counters.read()
     }

@@ -1,4 +1,4 @@
-//! The side that answers.
+//! The server's end of a channel: it takes requests and completes them.
 
 use crate::buffer::Memory;
 use crate::control::{Incoming, Outgoing, Rings};
@@ -18,7 +18,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a server allows, and how it waits.
+/// Options of the server's end of a channel: limits for its clients, and the way of waiting.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     depth_max: u32,
@@ -39,31 +39,32 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Channels of depth 4096 and arenas of 64 MiB are allowed.
+    /// Returns the defaults: channels of depth up to 4096 and arenas of up to 64 MiB.
     pub fn new() -> ServerOptions {
         ServerOptions::default()
     }
 
-    /// Most requests that a client may have under way: a power of two up to [`DEPTH_MAX`].
+    /// Sets the greatest depth that a client may ask for: a power of two up to [`DEPTH_MAX`]. Default 4096.
     pub fn depth_max(mut self, requests: u32) -> ServerOptions {
         self.depth_max = requests;
         self
     }
 
-    /// Most bytes of a client's arena. Default 64 MiB. They take up address space here; their memory is the client's, at
-    /// whose expense it was taken: a request with memory that was not taken ends the channel.
+    /// Sets the greatest size of a client's arena, in bytes. Default 64 MiB. An arena uses as much address
+    /// space in this process, but its pages are charged to the client: a request with a buffer that is not
+    /// backed by pages is a violation of the protocol and ends the channel.
     pub fn arena_bytes_max(mut self, bytes: usize) -> ServerOptions {
         self.arena_bytes_max = bytes;
         self
     }
 
-    /// How this end waits.
+    /// Sets the way in which this end waits for the client. Default [`Wait::Adaptive`].
     pub fn wait(mut self, wait: Wait) -> ServerOptions {
         self.wait = wait;
         self
     }
 
-    /// How long a client may take to present itself. Default 10 s.
+    /// Sets the timeout for the handshake with a client. Default 10 s.
     pub fn greeting_limit(mut self, limit: Duration) -> ServerOptions {
         self.greeting_limit = limit;
         self
@@ -78,52 +79,57 @@ impl ServerOptions {
     }
 }
 
-/// Waits for clients at a name in the file system.
+/// Accepts connections of clients at a name in the file system.
 ///
-/// Who may connect is what the permissions of the name say, and [`Server::peer`] tells who did.
+/// The permissions of the name decide who may connect, and [`Server::peer`] tells who did.
 #[derive(Debug)]
 pub struct Listener(Acceptor);
 
 impl Listener {
-    /// Makes the name. It stays until somebody removes it. A socket that nobody listens at any more, as a program leaves
-    /// it that was killed, is replaced.
+    /// Creates the name. It stays until somebody removes it. A socket at this name on which no process
+    /// listens any more, for instance since its program was killed, is replaced.
     ///
     /// # Errors
-    /// [`Error::Io`] with `AddrInUse` if the name is taken by something else, or what else the kernel says.
+    /// [`Error::Io`]: with `AddrInUse` if something else has the name, or if another system call fails.
     pub fn bind(name: impl AsRef<Path>) -> Result<Listener, Error> {
         Acceptor::bind(name.as_ref()).map(Listener)
     }
 
-    /// Waits for a client and makes a channel to it. Clients that have connected present themselves side by side, 64 at
-    /// most: one that is silent keeps no other one waiting, and is cut off after [`ServerOptions::greeting_limit`].
+    /// Waits for a client and makes a channel to it. Up to 256 connected clients do their handshakes at the
+    /// same time: a silent one does not delay the others, and is disconnected after
+    /// [`ServerOptions::greeting_limit`].
     ///
     /// # Errors
-    /// [`Error::Io`] if the kernel accepts nobody; or why a client does not fit, after which one can go on accepting.
+    /// [`Error::Io`] if the kernel accepts no connection. Also those of [`Server::over`], which concern this
+    /// one client: the listener can go on accepting others.
     pub fn accept(&self, options: &ServerOptions) -> Result<Server, Error> {
         Server::over(self.0.accept(None, options.greeting_limit)?, options)
     }
 
-    /// As [`Listener::accept`], but waits no longer than `limit` in all.
+    /// Like [`Listener::accept`], but waits for a client's hello message no longer than `limit`.
     ///
     /// # Errors
-    /// Those of [`Listener::accept`], and [`Error::TimedOut`].
+    /// Same as [`Listener::accept`], and [`Error::TimedOut`].
     pub fn accept_within(&self, options: &ServerOptions, limit: Duration) -> Result<Server, Error> {
         Server::over(self.0.accept(Some(limit), options.greeting_limit)?, options)
     }
 
-    /// Waits for a client that presents itself, at most `limit` in all, and answers the connection to it: for
-    /// [`Server::over`], which does not wait then.
+    /// Waits until a client has sent its hello message, at most `limit`, and returns the socket.
+    /// [`Server::over`] then makes the channel over it without waiting. Clients that send none within 10 s
+    /// are disconnected.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], or [`Error::Io`] if the kernel accepts nobody.
+    /// [`Error::TimedOut`] if no client does so in time, or [`Error::Io`] if the kernel accepts no
+    /// connection.
     pub fn accept_socket(&self, limit: Option<Duration>) -> Result<OwnedFd, Error> {
         self.0.accept(limit, ServerOptions::default().greeting_limit)
     }
 
-    /// As [`Listener::accept`], as a task of any executor. The channel is made in a thread aside.
+    /// Like [`Listener::accept`], as a future for any executor. A helper thread does the handshake and makes
+    /// the channel.
     ///
     /// # Errors
-    /// Those of [`Listener::accept`].
+    /// Same as [`Listener::accept`], and [`Error::Io`] if the helper thread cannot be started.
     #[cfg(feature = "async")]
     pub async fn accept_async(&self, options: &ServerOptions) -> Result<Server, Error> {
         let (socket, options) = (self.0.accept_async(options.greeting_limit).await?, options.clone());
@@ -131,14 +137,15 @@ impl Listener {
     }
 }
 
-/// Readable when [`Listener::accept`] may find somebody.
+/// The descriptor is readable when [`Listener::accept`] may find a client.
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// A request that was taken. It stays under way until it is given to [`Completer::complete`]: the client waits for it.
+/// A request that the server took. It stays in flight, and the client waits, until it is given to
+/// [`Completer::complete`].
 #[derive(Debug)]
 #[must_use = "the client waits until the request is completed"]
 pub struct Request {
@@ -149,38 +156,38 @@ pub struct Request {
 }
 
 impl Request {
-    /// What to do, as the service defines.
+    /// Returns the operation, as the service defines.
     #[inline]
     pub fn opcode(&self) -> u8 {
         self.opcode
     }
 
-    /// How.
+    /// Returns the flags of the operation.
     #[inline]
     pub fn flags(&self) -> u8 {
         self.flags
     }
 
-    /// With what. They were checked by nobody.
+    /// Returns the arguments of the operation, as the client wrote them: nobody has checked them.
     #[inline]
     pub fn arguments(&self) -> &[u64; ARGUMENTS] {
         &self.arguments
     }
 
-    /// Bytes of the buffer that came along.
+    /// Returns the size of the attached buffer, in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.ticket.buffer.length as usize
     }
 
-    /// Whether no memory came along.
+    /// Returns true if no buffer is attached.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What is kept of a request when its fields were read: enough to find its memory, and to complete it. Who has many
-/// requests under way keeps a third of the bytes.
+/// The part of a request that a server needs to access its buffer and to complete it. It has a third of the
+/// size of a [`Request`], for servers that keep many requests in flight.
 #[derive(Debug)]
 #[must_use = "the client waits until the request is completed"]
 pub struct Ticket {
@@ -210,25 +217,30 @@ impl AsRef<Ticket> for Ticket {
     }
 }
 
-/// What the two halves of a server share; the connection ends with the last of them.
+/// State that the two halves of a server share. The connection ends when both halves and all [`Memories`] are
+/// dropped.
 #[derive(Debug)]
 struct Connection {
     meeting: Meeting<Counters>,
     arena: Option<Arena>,
-    /// By tag: whether the request was taken and not completed.
+    /// For each tag, true while a request is in flight: taken and not completed.
     taken: Box<[AtomicBool]>,
-    /// Of all channels of this process, so that nothing is answered over a channel that it did not come over.
+    /// Number of this channel, unique in this process, by which a request of another channel is recognised.
     number: u64,
 }
 
 impl Connection {
+    /// Returns the buffer of a request.
+    ///
     /// # Panics
+    /// If the request came over another channel.
     /// If the request came over another channel.
     #[inline]
     fn memory(&self, ticket: &Ticket) -> Memory<'_> {
         assert!(ticket.channel == self.number, "the request came over another channel");
         let buffer = ticket.buffer;
-        // Within the arena, as was checked when the request was taken; none has no bytes.
+        // The range lies within the arena, as `Requests::take` checked. A channel without an arena has only
+        // empty buffers.
         let base = self.arena.as_ref().and_then(|arena| arena.at(buffer.offset as usize * GRANULE));
         Memory {
             base: base.unwrap_or_else(ptr::dangling_mut),
@@ -238,13 +250,14 @@ impl Connection {
     }
 }
 
-/// The memory that comes with requests, for threads that have neither half of the server: those that a program hands
-/// requests to while one takes and one completes. The connection lasts as long as this.
+/// Access to the buffers of requests, for threads that have neither half of the server: worker threads that
+/// handle requests while one thread takes and another completes them. Holding this value keeps the connection
+/// open.
 #[derive(Clone, Debug)]
 pub struct Memories(Arc<Connection>);
 
 impl Memories {
-    /// The client's memory that came with a request.
+    /// Returns the buffer of a request: memory of the client.
     ///
     /// # Panics
     /// If the request came over another channel.
@@ -253,13 +266,14 @@ impl Memories {
         self.0.memory(request.as_ref())
     }
 
-    /// Bytes of the client's arena, of which every request's memory is a part.
+    /// Returns the size of the client's arena, in bytes. Every request's buffer is a range of the arena.
     pub fn arena_bytes(&self) -> usize {
         self.0.arena.as_ref().map_or(0, |arena| arena.file.bytes())
     }
 
-    /// The longest part of the client's arena of which all memory has come with requests; none if that is none. No other
-    /// part can be touched without taking memory at this process's expense.
+    /// Returns the longest range of the client's arena that is known to be backed by pages, since requests
+    /// have used it; `None` if there is none. Touching any other range could charge this process for its
+    /// pages.
     pub fn used(&self) -> Option<Memory<'_>> {
         let arena = self.0.arena.as_ref()?;
         let used = arena.longest_backed();
@@ -267,23 +281,25 @@ impl Memories {
         Some(Memory { base, length: used.len(), counters: &self.0.meeting.counters })
     }
 
-    /// Reads what has come through the socket, for an event loop that does not ([`Requests::arm_unread`]). False: the
-    /// connection has ended. It may block for as long as the client likes.
+    /// Reads messages from the socket, for an event loop that does not do so itself
+    /// ([`Requests::arm_unread`]). False: the connection has ended. A malicious client can make this call
+    /// block for as long as it likes.
     ///
     /// # Errors
-    /// [`Error::Io`] if the socket cannot be read, [`Error::Peer`] if the client sent something that no client may.
+    /// [`Error::Io`] if the socket cannot be read, [`Error::Peer`] if the client sent a message that the
+    /// protocol does not allow.
     pub fn hear(&self) -> Result<bool, Error> {
         self.0.meeting.link.drain_some()
     }
 
-    /// Bytes that the client's memory takes up: the arena and the rings.
+    /// Returns the size of the client's shared memory, in bytes: the arena and the rings.
     pub fn bytes(&self) -> usize {
-        // A channel has no more entries than fit an `u32`.
+        // The cast does not truncate: a channel has at most `DEPTH_MAX` entries.
         let (words, _) = control_words(self.0.taken.len() as u32);
         self.arena_bytes() + words * 8
     }
 
-    /// What both halves have done so far.
+    /// Returns the counts of both halves' operations.
     pub fn stats(&self) -> Stats {
         self.0.meeting.counters.read()
     }
@@ -296,9 +312,10 @@ pub struct Requests {
     requests: Incoming<REQUEST_WORDS>,
 }
 
-/// The half of a server that completes them.
+/// The half of a server that completes requests.
 ///
-/// When it is dropped the client reaps what was completed before, and hears then that there is no more.
+/// Dropping it closes the ring of completions: the client reaps those sent before, and then learns that there
+/// are no more.
 #[derive(Debug)]
 pub struct Completer {
     connection: Arc<Connection>,
@@ -313,10 +330,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Makes a channel over a connected socket of [`crate::socket_pair`], or one that was inherited.
+    /// Makes a channel over a connected socket: one of [`crate::socket_pair`], or an inherited one. Waits for
+    /// the client's handshake, at most [`ServerOptions::greeting_limit`].
     ///
     /// # Errors
-    /// What the kernel says, or why the client does not fit.
+    /// - [`Error::Option`] if an option has an invalid value.
+    /// - [`Error::TimedOut`] or [`Error::PeerDied`] if the client sends no hello message in time or
+    ///   disconnects.
+    /// - [`Error::Misfit`] if the two ends differ in protocol or version, both are servers, or the client
+    ///   asks for more depth or a larger arena than allowed.
+    /// - [`Error::Peer`] if the client's memory is not what its hello message says.
+    /// - [`Error::Io`] if a system call fails.
     pub fn over(socket: OwnedFd, options: &ServerOptions) -> Result<Server, Error> {
         options.check()?;
         let prepared = options.wait.prepare_fences();
@@ -345,64 +369,64 @@ impl Server {
         })
     }
 
-    /// The two halves, for two threads.
+    /// Splits the server into its two halves, for two threads.
     pub fn split(self) -> (Requests, Completer) {
         (self.requests, self.completer)
     }
 
-    /// See [`Requests::next`].
+    /// Waits for the next request; see [`Requests::next`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Requests::next`].
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "an iterator's end would not say why")]
     pub fn next(&mut self) -> Result<Request, Error> {
         self.requests.next()
     }
 
-    /// See [`Requests::next_within`].
+    /// Waits for the next request, with a timeout; see [`Requests::next_within`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Requests::next_within`].
     pub fn next_within(&mut self, limit: Duration) -> Result<Request, Error> {
         self.requests.next_within(limit)
     }
 
-    /// See [`Requests::try_next`].
+    /// Takes the next request without waiting; see [`Requests::try_next`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Requests::try_next`].
     #[inline]
     pub fn try_next(&mut self) -> Result<Option<Request>, Error> {
         self.requests.try_next()
     }
 
-    /// See [`Requests::next_async`].
+    /// Waits for the next request as a future; see [`Requests::next_async`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Requests::next_async`].
     #[cfg(feature = "async")]
     pub async fn next_async(&mut self) -> Result<Request, Error> {
         self.requests.next_async().await
     }
 
-    /// See [`Requests::arm`].
+    /// Requests a doorbell, for an event loop; see [`Requests::arm`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Requests::arm`].
     pub fn arm(&mut self) -> Result<bool, Error> {
         self.requests.arm()
     }
 
-    /// See [`Requests::arm_unread`].
+    /// Requests a doorbell, for an event loop that must not block; see [`Requests::arm_unread`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Requests::arm_unread`].
     pub fn arm_unread(&mut self) -> Result<bool, Error> {
         self.requests.arm_unread()
     }
 
-    /// The client's memory that came with a request.
+    /// Returns the buffer of a request: memory of the client.
     ///
     /// # Panics
     /// If the request came over another channel.
@@ -411,59 +435,65 @@ impl Server {
         self.requests.memory(request)
     }
 
-    /// See [`Memories`].
+    /// Returns access to the buffers of requests, for other threads; see [`Memories`].
     pub fn memories(&self) -> Memories {
         self.requests.memories()
     }
 
-    /// See [`Completer::complete`].
+    /// Completes a request; see [`Completer::complete`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Completer::complete`].
     #[inline]
     pub fn complete(&mut self, request: impl Into<Ticket>, status: u16, value: u64) -> Result<(), Error> {
         self.completer.complete(request, status, value)
     }
 
-    /// Most requests that the client can have under way.
+    /// Returns the depth: the greatest number of requests that the client can have in flight.
     pub fn depth(&self) -> usize {
         self.requests.connection.taken.len()
     }
 
-    /// Who is at the other end, as the kernel says.
+    /// Returns the credentials of the client, as the kernel reported them during the handshake.
     pub fn peer(&self) -> Credentials {
         self.requests.peer()
     }
 
-    /// What this end has done so far.
+    /// Returns the counts of this end's operations.
     pub fn stats(&self) -> Stats {
         self.requests.stats()
     }
 }
 
 impl Requests {
-    /// The next request, waiting for it.
+    /// Waits for the next request.
     ///
     /// # Errors
-    /// What became of the client: [`Error::Closed`] when it submits no more. What it had submitted before comes first.
+    /// Requests that were submitted before the end of the channel are returned first.
+    /// - [`Error::Closed`] if the client has closed its ring and submits no more.
+    /// - [`Error::PeerDied`] if the client died without doing so.
+    /// - [`Error::Peer`] if the client broke the protocol.
+    /// - [`Error::Forked`] in a forked child, and [`Error::Io`] if a system call fails.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "an iterator's end would not say why")]
     pub fn next(&mut self) -> Result<Request, Error> {
         self.next_until(None)
     }
 
-    /// As [`Requests::next`], but waits no longer than `limit`.
+    /// Like [`Requests::next`], but waits no longer than `limit`.
     ///
     /// # Errors
-    /// As [`Requests::next`], and [`Error::TimedOut`].
+    /// Same as [`Requests::next`], and [`Error::TimedOut`].
     pub fn next_within(&mut self, limit: Duration) -> Result<Request, Error> {
         self.next_until(Some(limit))
     }
 
-    /// As [`Requests::next`], without waiting: `None` when there is nothing.
+    /// Like [`Requests::next`], but does not wait: `None` if no request has arrived.
     ///
     /// # Errors
-    /// As [`Requests::next`]; a client that died is found by those who wait.
+    /// [`Error::Closed`] if the client submits no more; [`Error::Peer`] if it broke the protocol;
+    /// [`Error::Forked`] in a forked child. The death of the client is noticed only by the functions that
+    /// wait, and by [`Requests::arm`].
     #[inline]
     pub fn try_next(&mut self) -> Result<Option<Request>, Error> {
         self.take(1)
@@ -479,10 +509,10 @@ impl Requests {
         self.requests.mind(outcome)
     }
 
-    /// As [`Requests::next`], as a task of any executor. To drop the future loses nothing.
+    /// Like [`Requests::next`], as a future for any executor. Dropping the future loses no request.
     ///
     /// # Errors
-    /// As [`Requests::next`].
+    /// Same as [`Requests::next`].
     #[cfg(feature = "async")]
     pub async fn next_async(&mut self) -> Result<Request, Error> {
         let connection = self.connection.clone();
@@ -490,13 +520,15 @@ impl Requests {
         self.requests.mind(outcome)
     }
 
-    /// The next request, if it comes within so many looks.
+    /// Takes the next request if one arrives within `looks` looks at the ring, and checks its tag and its
+    /// buffer.
     #[inline]
     fn take(&mut self, looks: u32) -> Result<Option<Request>, Error> {
         let Connection { meeting, arena, taken, number } = &*self.connection;
         let Some(entry) = self.requests.take(meeting, looks)? else { return Ok(None) };
         let RequestFields { tag, flags, opcode, buffer, arguments } = RequestFields::from_entry(&entry);
-        // SYNC: taken (acquire): its completion was sent before. Nobody else sets it, so that it need not be swapped.
+        // SYNC: taken (acquire): the completion of the tag's last request was sent before. Only this thread
+        // sets the flag, so a load and a store suffice.
         match taken.get(usize::from(tag)).map(|taken| (taken, taken.load(Ordering::Acquire))) {
             Some((taken, false)) => taken.store(true, Ordering::Relaxed),
             Some((_, true)) => {
@@ -522,27 +554,29 @@ impl Requests {
         Ok(Some(Request { ticket: Ticket { channel: *number, buffer, tag }, opcode, flags, arguments }))
     }
 
-    /// For event loops: after `Ok(false)` the descriptor of [`AsFd`] becomes readable when the client submits something
-    /// or is gone. `Ok(true)`: something is there already. What made it readable is taken away by the next call of
-    /// this.
+    /// Requests a doorbell, for an event loop. After `Ok(false)` the descriptor of [`AsFd`] becomes readable
+    /// when the client submits a request or is gone. `Ok(true)` means that a request has arrived already, or
+    /// that the client submits no more. The next call reads from the socket what made the descriptor
+    /// readable.
     ///
     /// # Errors
-    /// As [`Requests::next`].
+    /// Same as [`Requests::next`].
     pub fn arm(&mut self) -> Result<bool, Error> {
         self.requests.arm(&self.connection.meeting)
     }
 
-    /// As [`Requests::arm`], for event loops that must not block: the socket is not read. A client can keep a copy of this
-    /// end of the socket and hold its lock, or send descriptors that block when they are closed. After `Ok(false)` each
-    /// doorbell is an edge (`EPOLLET`); somebody else reads them now and then ([`Memories::hear`]).
+    /// Like [`Requests::arm`], but does not read the socket, for event loops that must not block: a malicious
+    /// client can keep a copy of this end of the socket and hold its lock, or send descriptors whose closing
+    /// blocks. After `Ok(false)` each doorbell is an edge (`EPOLLET`); another thread must read them now and
+    /// then ([`Memories::hear`]).
     ///
     /// # Errors
-    /// As [`Requests::next`].
+    /// [`Error::Peer`] if the client broke the protocol, and [`Error::Forked`] in a forked child.
     pub fn arm_unread(&mut self) -> Result<bool, Error> {
         self.requests.arm_unread(&self.connection.meeting)
     }
 
-    /// The client's memory that came with a request.
+    /// Returns the buffer of a request: memory of the client.
     ///
     /// # Panics
     /// If the request came over another channel.
@@ -551,28 +585,30 @@ impl Requests {
         self.connection.memory(request.as_ref())
     }
 
-    /// See [`Memories`].
+    /// Returns access to the buffers of requests, for other threads; see [`Memories`].
     pub fn memories(&self) -> Memories {
         Memories(self.connection.clone())
     }
 
-    /// Who is at the other end, as the kernel says.
+    /// Returns the credentials of the client, as the kernel reported them during the handshake.
     pub fn peer(&self) -> Credentials {
         self.connection.meeting.link.peer()
     }
 
-    /// What both halves have done so far.
+    /// Returns the counts of both halves' operations.
     pub fn stats(&self) -> Stats {
         self.connection.meeting.counters.read()
     }
 }
 
 impl Completer {
-    /// Completes a request: it is not under way any more, and its memory is the client's again. It never waits. A
-    /// client that is gone does not hear of it.
+    /// Completes a request, without waiting: the client owns the buffer again and may reuse the tag. If the
+    /// client is gone, the completion is lost without an error.
     ///
     /// # Errors
-    /// [`Error::Peer`] if the client broke the protocol; [`Error::Unfit`] if the request came over another channel.
+    /// - [`Error::Peer`] if the client broke the protocol.
+    /// - [`Error::Unfit`] if the request came over another channel.
+    /// - [`Error::Forked`] in a forked child.
     #[inline]
     pub fn complete(&mut self, request: impl Into<Ticket>, status: u16, value: u64) -> Result<(), Error> {
         let Connection { meeting, taken, number, .. } = &*self.connection;
@@ -581,14 +617,15 @@ impl Completer {
         if channel != *number {
             return Err(Error::Unfit("the request came over another channel"));
         }
-        // SYNC: taken (release). Before the client can know, and use the tag again.
+        // SYNC: taken (release). Cleared before the completion is sent, after which the client may use the
+        // tag again.
         taken[usize::from(tag)].store(false, Ordering::Release);
         self.completions.push(meeting, &CompletionFields { tag, status, value }.to_entry())?;
         meeting.counters.completions.add(1);
         Ok(())
     }
 
-    /// The client's memory that came with a request.
+    /// Returns the buffer of a request: memory of the client.
     ///
     /// # Panics
     /// If the request came over another channel.
@@ -617,7 +654,7 @@ impl AsFd for Server {
 }
 
 impl ServerOptions {
-    /// Takes over the memory that came with the client's hello.
+    /// Checks and maps the memory that the client passed with its hello message.
     fn adopt(
         &self,
         link: &Link,
