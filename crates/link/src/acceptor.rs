@@ -1,8 +1,9 @@
-//! Peers that have connected and not yet presented themselves, side by side.
+//! Accepting connections of several peers whose handshakes run at the same time.
 //!
-//! A peer that connects and says nothing must not keep others out. So a connection waits among those pending until
-//! its hello is there, and only then is it given to whoever accepts, who greets it without waiting. What is pending is
-//! bounded: where there are too many, the user that has most of them loses the oldest.
+//! A peer that connects and sends nothing must not keep others out. So a connection stays pending until its
+//! hello message has arrived; only then is it returned to the caller, whose handshake does not have to wait.
+//! The number of pending connections is bounded: if there are too many, the user with most of them loses the
+//! oldest one.
 
 use crate::error::Error;
 use crate::rendezvous::Listener;
@@ -15,20 +16,20 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most connections that have not presented themselves: more than a program makes in one burst, and less than it may
-/// have descriptors.
+/// Greatest number of pending connections: more than a program makes in one burst, and fewer than the
+/// descriptors that a process may have.
 pub const PENDING_MAX: usize = 256;
 
-/// Listener at a name whose peers present themselves side by side. Several threads can accept.
+/// Listener at a name, with pending connections. Several threads can accept.
 #[derive(Debug)]
 pub struct Acceptor {
     listener: Listener,
-    /// Watches the listener and the pending connections: readable when one of them is.
+    /// Instance that watches the listener and the pending connections; readable when one of them is.
     epoll: OwnedFd,
     pending: Mutex<Vec<Pending>>,
 }
 
-/// Connection of a peer that has not presented itself.
+/// Connection whose hello message has not arrived.
 #[derive(Debug)]
 struct Pending {
     socket: OwnedFd,
@@ -37,10 +38,10 @@ struct Pending {
 }
 
 impl Acceptor {
-    /// Listens at a name; see [`Listener::bind`].
+    /// Listens at a name, like [`Listener::bind`].
     ///
     /// # Errors
-    /// Those of [`Listener::bind`], and [`Error::Io`] if there can be no epoll instance.
+    /// Same as [`Listener::bind`], and [`Error::Io`] if the epoll instance cannot be made.
     pub fn bind(name: &Path) -> Result<Acceptor, Error> {
         let failed = |error: Errno| Error::io("watch for peers", error);
         let listener = Listener::bind(name)?;
@@ -49,13 +50,13 @@ impl Acceptor {
         Ok(Acceptor { listener, epoll, pending: Mutex::default() })
     }
 
-    /// Waits for a connection whose peer has sent its hello, at most `limit` in all. Who does not do so within
-    /// `greeting_limit` is cut off meanwhile.
+    /// Waits for a connection whose hello message has arrived, at most `limit` in all. Connections without
+    /// one are closed after `greeting_limit`.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], or [`Error::Io`] if the kernel accepts nobody.
+    /// [`Error::TimedOut`] if no connection is ready in time, or [`Error::Io`] if a system call fails.
     pub fn accept(&self, limit: Option<Duration>, greeting_limit: Duration) -> Result<OwnedFd, Error> {
-        // Further than the clock goes is for ever.
+        // A timeout beyond the range of the clock means none.
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             if let Some(socket) = self.try_accept(greeting_limit)? {
@@ -78,13 +79,13 @@ impl Acceptor {
         }
     }
 
-    /// As [`Acceptor::accept`], without waiting: `None` when no peer has sent its hello.
+    /// Like [`Acceptor::accept`], but does not wait: `None` if no hello message has arrived.
     ///
     /// # Errors
-    /// [`Error::Io`] if the kernel accepts nobody.
+    /// [`Error::Io`] if a system call fails.
     pub fn try_accept(&self, greeting_limit: Duration) -> Result<Option<OwnedFd>, Error> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        // First those who are there, so that newcomers do not drive out who is ready.
+        // Ready connections are taken first, so that new ones do not displace them.
         if let Some(socket) = self.take_ready(&mut pending)? {
             return Ok(Some(socket));
         }
@@ -97,10 +98,10 @@ impl Acceptor {
         self.take_ready(&mut pending)
     }
 
-    /// As [`Acceptor::accept`], as a task.
+    /// Like [`Acceptor::accept`], as a future without a timeout.
     ///
     /// # Errors
-    /// [`Error::Io`] if the kernel accepts nobody.
+    /// [`Error::Io`] if a system call fails.
     #[cfg(feature = "async")]
     pub async fn accept_async(&self, greeting_limit: Duration) -> Result<OwnedFd, Error> {
         loop {
@@ -111,7 +112,7 @@ impl Acceptor {
         }
     }
 
-    /// Time at which the oldest pending connection has taken too long.
+    /// Returns the time at which the oldest pending connection must be closed.
     fn first_to_go(&self, greeting_limit: Duration) -> Option<Instant> {
         let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         pending.first().and_then(|oldest| oldest.since.checked_add(greeting_limit))
@@ -130,7 +131,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Takes out the first connection with a hello, and cuts off those whose peer has left.
+    /// Takes the first connection whose hello message has arrived, and closes those whose peer has left.
     fn take_ready(&self, pending: &mut Vec<Pending>) -> Result<Option<OwnedFd>, Error> {
         if pending.is_empty() {
             return Ok(None);
@@ -173,21 +174,23 @@ impl Acceptor {
         });
     }
 
-    /// A child may have the socket too: so closing it is not enough.
+    /// Removes a connection from the epoll instance. Closing the socket is not enough, since a forked child
+    /// may have it too.
     fn forget(&self, peer: &Pending) {
-        // An error says that it is not watched.
+        // The error is ignored: it means that the socket is not watched.
         let _ = epoll::delete(&self.epoll, &peer.socket);
     }
 }
 
-/// Readable when a peer connects, presents itself or leaves: then [`Acceptor::try_accept`] may find somebody.
+/// The descriptor is readable when a peer connects, sends its hello message or leaves: then
+/// [`Acceptor::try_accept`] may return a connection.
 impl AsFd for Acceptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 }
 
-/// Word of a peer, as far as it has come.
+/// State of a pending connection.
 enum Said {
     Nothing,
     Hello,
@@ -204,7 +207,7 @@ fn said(socket: &OwnedFd) -> Said {
     }
 }
 
-/// The oldest connection of the user that has most of them.
+/// Returns the index of the oldest connection of the user that has most of them.
 fn to_drop(pending: &[Pending]) -> usize {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     for peer in pending {
@@ -241,13 +244,13 @@ mod tests {
         assert!(begun.elapsed() < LONG / 2);
         let mut bytes = [0; 9];
         assert_eq!(recv(&socket, &mut bytes, RecvFlags::empty()).unwrap().0, 5);
-        // The oldest were cut off, and nobody but them.
+        // Only the oldest connections were closed.
         for (number, socket) in silent.iter().enumerate() {
             let heard = recv(socket, &mut bytes, RecvFlags::DONTWAIT).map(|heard| heard.0);
             let expected = if number < 21 { Ok(0) } else { Err(Errno::AGAIN) };
             assert_eq!(heard, expected, "{number}");
         }
-        // Who takes too long is cut off as well.
+        // A connection whose handshake takes too long is closed too.
         assert!(matches!(acceptor.accept(Some(LONG / 100), Duration::ZERO), Err(Error::TimedOut)));
         assert!(silent.iter().all(|socket| recv(socket, &mut bytes, RecvFlags::DONTWAIT).unwrap().0 == 0));
     }

@@ -1,4 +1,4 @@
-//! Arenas: memory that one party cuts blocks from, mapped once by both.
+//! Arenas: shared memory that one end allocates blocks from and both ends map once.
 
 use crate::backing::{self, Backing};
 use crate::error::Error;
@@ -7,37 +7,38 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr;
 
-/// Most bytes of an arena.
+/// Greatest size of an arena, in bytes.
 pub const ARENA_BYTES_MAX: usize = 1 << 38;
 
-/// Who may write memory that two have.
+/// Ends that may write to shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writers {
-    /// Whoever made it, through the mapping that it has; nobody else, for ever.
+    /// Only the end that created the memory, through its one mapping.
     Owner,
-    /// Both parties.
+    /// Both ends.
     Both,
 }
 
-/// Memory that blocks are cut from: this end's own, or a peer's.
+/// Memory that blocks are allocated from: this end's own, or a peer's.
 #[derive(Debug)]
 pub struct Arena {
-    /// Where it is.
+    /// The memory file.
     pub file: File,
-    /// None: it is only passed on.
+    /// The mapping; `None` for an arena that this end only passes on.
     pub mapping: Option<Mapping>,
-    /// Whether this end may write it.
+    /// True if this end may write to the arena.
     pub writable: bool,
     backing: Backing,
 }
 
 impl Arena {
-    /// An arena of at least `bytes`, in whole pages, mapped for writing and sealed against resizing. Its memory is
-    /// taken as it is used, but with [`HugePages::Collapse`], and for [`Writers::Both`] where the kernel could not tell
-    /// the peer what was taken (no cachestat(2), before Linux 6.5).
+    /// Creates an arena of at least `bytes` bytes, in whole pages, mapped for writing and sealed against
+    /// resizing. Pages are allocated at their first use, with two exceptions: [`HugePages::Collapse`]
+    /// populates all of them at once, and so does [`Writers::Both`] if the kernel cannot tell which pages are
+    /// backed (no cachestat(2), before Linux 6.5).
     ///
     /// # Errors
-    /// What the kernel says, or [`Error::Option`].
+    /// [`Error::Option`] if `bytes` is more than [`ARENA_BYTES_MAX`]; [`Error::Io`] if a system call fails.
     pub fn create(bytes: usize, huge_pages: HugePages, writers: Writers) -> Result<Arena, Error> {
         if bytes > ARENA_BYTES_MAX {
             let allowed = format!("{ARENA_BYTES_MAX} bytes at most");
@@ -48,7 +49,7 @@ impl Arena {
         let file = File::create("bywash-arena", bytes, huge_pages)?;
         let mapping = file.map(true)?;
         if huge_pages == HugePages::Collapse && !ordinary {
-            // The kernel makes none of what nobody has touched.
+            // The kernel does not collapse pages that nobody has touched.
             file.populate()?;
             mapping.collapse();
         }
@@ -65,17 +66,19 @@ impl Arena {
         Ok(Arena { file, mapping: Some(mapping), writable: true, backing })
     }
 
-    /// An arena of a peer's, or one that it passed on.
+    /// Takes over an arena of a peer, or one that a peer passed on.
     pub fn adopt(file: File, mapping: Option<Mapping>, writable: bool) -> Arena {
         let backing = Backing::new(file.bytes(), file.keeps_memory());
         Arena { file, mapping, writable, backing }
     }
 
-    /// An arena of a peer's that both write, of which this end touches only what [`Arena::is_backed`]: it would take
-    /// the memory of every other page at its own expense, and that memory would stay as long as the peer likes.
+    /// Maps a peer's arena that both ends write. This end may touch only ranges for which
+    /// [`Arena::is_backed`] is true: other pages would be charged to this process, and stay allocated for as
+    /// long as the peer likes.
     ///
     /// # Errors
-    /// [`Error::Io`] if the kernel does not map it; inside, the reason why it is not what it should be.
+    /// [`Error::Io`] if the kernel refuses to map or to seal the file. The inner error is the peer's
+    /// violation: the seals or the size are wrong, or pages are missing and the kernel cannot tell which.
     pub fn adopt_for_both(descriptor: OwnedFd, bytes: usize) -> Result<Result<Arena, String>, Error> {
         let (file, mapping) = match File::adopt_for_both(descriptor, bytes)? {
             Ok(adopted) => adopted,
@@ -94,35 +97,36 @@ impl Arena {
         Ok(Ok(Arena { file, mapping: Some(mapping), writable: true, backing }))
     }
 
-    /// Whether every page of a part of a peer's arena has memory, and keeps it.
+    /// Returns true if every page of a range is backed, and stays so.
     ///
-    /// The test of a word for 64 pages; cachestat(2) for those of which that is not known yet.
+    /// A known range costs the test of one word for 64 pages; a new one also a cachestat(2) for each such
+    /// word.
     #[inline]
     pub fn is_backed(&self, offset: usize, length: usize) -> bool {
         self.backing.is_backed(&self.file, offset, length)
     }
 
-    /// The longest part of which that is known.
+    /// Returns the longest range that is known to be backed, in bytes.
     pub fn longest_backed(&self) -> Range<usize> {
         self.backing.longest_run(self.file.bytes())
     }
 
-    /// Takes the memory of a part of this end's own arena, so that a peer that reads it takes none.
+    /// Populates a range of this end's own arena, so that a peer that reads it is not charged for its pages.
     ///
     /// # Errors
-    /// [`Error::Io`] if there is not so much memory.
+    /// [`Error::Io`] if there is not enough memory.
     #[inline]
     pub fn take_memory(&self, offset: usize, length: usize) -> Result<(), Error> {
         self.mapping.as_ref().map_or(Ok(()), |mapping| self.backing.take(mapping, offset, length))
     }
 
-    /// Copies a part of the arena out. Where it has no memory that reads zeros, and takes none.
+    /// Copies a range out of the arena. Holes read as zeros, and stay holes.
     ///
     /// # Errors
-    /// [`Error::NotMapped`] if it is only passed on; [`Error::Io`] if the kernel cannot read it.
+    /// [`Error::NotMapped`] if the arena is not mapped; [`Error::Io`] if pread(2) fails.
     ///
     /// # Panics
-    /// If the part is not within the arena.
+    /// If the range is not within the arena.
     #[inline]
     pub fn copy_out(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
         assert!(self.contains(offset, to.len()), "the part lies outside of the arena");
@@ -130,19 +134,20 @@ impl Arena {
         if !self.is_backed(offset, to.len()) {
             return self.file.read_at(offset, to);
         }
-        // SAFETY: within the mapping, as was asserted, and `to` is the caller's own. A peer may write there meanwhile:
-        // then the copy has some bytes of each, and stays so.
+        // SAFETY: the source lies within the mapping, as asserted, and is backed; `to` is the caller's own
+        // memory. A peer may write meanwhile: then the private copy is a mixture of old and new bytes.
         unsafe { ptr::copy_nonoverlapping(from.cast_const(), to.as_mut_ptr(), to.len()) };
         Ok(())
     }
 
-    /// Whether there are `length` bytes from `offset` on.
+    /// Returns true if `length` bytes from `offset` on lie within the arena.
     #[inline]
     pub fn contains(&self, offset: usize, length: usize) -> bool {
         offset <= self.file.bytes() && length <= self.file.bytes() - offset
     }
 
-    /// Where a part of it is mapped, if it is.
+    /// Returns the address of the byte at `offset`, or `None` if the arena is not mapped. The offset is not
+    /// checked.
     #[inline]
     pub fn at(&self, offset: usize) -> Option<*mut u8> {
         self.mapping.as_ref().map(|mapping| mapping.base().wrapping_add(offset))
@@ -156,7 +161,7 @@ mod tests {
 
     const BYTES: usize = 2 * HUGE_PAGE;
 
-    /// Bytes of memory that a file has taken.
+    /// Returns the number of bytes of a file that are backed by pages.
     fn taken(file: &File) -> usize {
         fstat(file.descriptor()).unwrap().st_blocks as usize * 512
     }
@@ -165,7 +170,7 @@ mod tests {
     fn memory_that_nobody_uses_is_not_taken() {
         let arena = Arena::create(BYTES, HugePages::default(), Writers::Both).unwrap();
         assert_eq!((arena.file.bytes(), taken(&arena.file)), (BYTES, 0));
-        // SAFETY: mapped for writing, and nobody else has it.
+        // SAFETY: mapped for writing, and nobody else has the arena.
         unsafe { arena.at(HUGE_PAGE).unwrap().write(1) };
         assert!(taken(&arena.file) < BYTES);
     }
@@ -175,21 +180,21 @@ mod tests {
         for writers in [Writers::Both, Writers::Owner] {
             let arena = Arena::create(BYTES, HugePages::Collapse, writers).unwrap();
             assert_eq!(taken(&arena.file), BYTES);
-            // What the kernel makes of memory that was written.
+            // Finds out whether the kernel can make a huge page of memory that was written.
             let file = File::create("test", HUGE_PAGE, HugePages::No).unwrap();
             let mapping = file.map(true).unwrap();
-            // SAFETY: mapped for writing, and nobody else has it.
+            // SAFETY: mapped for writing, and nobody else has the file.
             unsafe { mapping.base().write_bytes(1, HUGE_PAGE) };
             let possible = mapping.collapse() > 0;
             let at = arena.at(0).unwrap() as usize;
             assert_eq!(huge_kilobytes(at) == BYTES >> 10, possible);
         }
-        // Too small for any.
+        // An arena that is smaller than a huge page is not populated.
         let small = Arena::create(HUGE_PAGE / 2, HugePages::Collapse, Writers::Both).unwrap();
         assert_eq!(taken(&small.file), 0);
     }
 
-    /// Both ends of an arena that both write.
+    /// Makes both ends of an arena that both write.
     fn both() -> (Arena, Arena) {
         let own = Arena::create(BYTES, HugePages::No, Writers::Both).unwrap();
         let passed = own.file.descriptor().try_clone_to_owned().unwrap();
@@ -207,8 +212,8 @@ mod tests {
         assert_eq!(theirs.longest_backed(), HUGE_PAGE..HUGE_PAGE + 3 * PAGE);
     }
 
-    /// As on Linux before 6.5, or in a container whose seccomp profile refuses the call: all memory is taken and
-    /// asked for when the arena is made.
+    /// Like on Linux before 6.5, or in a container whose seccomp profile refuses cachestat(2): the whole
+    /// arena is populated and checked when it is made.
     #[test]
     fn where_the_kernel_tells_nothing_all_memory_is_taken() {
         let sparse = File::create("test", BYTES, HugePages::No).unwrap();
@@ -226,18 +231,18 @@ mod tests {
         tried.join().unwrap();
     }
 
-    /// Has the kernel answer cachestat(2) with ENOSYS, for as long as this thread lives.
+    /// Makes the kernel refuse cachestat(2) with ENOSYS, for as long as this thread lives.
     fn refuse_cachestat() {
         let step = |code: u32, jt: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf: 0, k };
         let mut program = [
-            // The number of the call, at the beginning of what is looked at.
+            // Loads the number of the system call, the first field of the filter's input.
             step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
             step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, backing::SYS_CACHESTAT as u32),
             step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
             step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
         ];
         let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-        // SAFETY: the kernel reads the program, which is live; both settings are of this thread alone.
+        // SAFETY: the kernel reads the program, which is live; both settings concern this thread alone.
         let refused = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
                 && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program, 0, 0) == 0
@@ -245,7 +250,7 @@ mod tests {
         assert!(refused, "{}", std::io::Error::last_os_error());
     }
 
-    /// Of the mapping that begins at `base`; see proc_pid_smaps(5).
+    /// Reads how much of the mapping at `base` consists of huge pages, in KiB; see proc_pid_smaps(5).
     fn huge_kilobytes(base: usize) -> usize {
         let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut lines = text.lines().skip_while(|line| !line.starts_with(&format!("{base:x}-")));

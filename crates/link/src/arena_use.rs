@@ -1,28 +1,30 @@
-//! Distribution of an arena's bytes over its owner, the peer, what is on its way between them, and the free blocks.
+//! Division of an arena's bytes among its owner, the peer, the queues between them, and the free blocks.
 
 use std::fmt;
 
-/// Holders of an arena's bytes at one moment, as its owner knows them.
+/// Use of an arena at one moment, as its owner knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArenaUse {
     /// Size of the arena, in bytes.
     pub bytes: usize,
-    /// Blocks that this program has allocated and not sent.
+    /// Number of blocks that this program has allocated and not sent.
     pub held: usize,
     /// Size of the blocks that this program has allocated and not sent, in bytes.
     pub held_bytes: usize,
-    /// Blocks that were sent and that the peer has not taken yet. Of a path they count as the peer's.
+    /// Number of blocks that were sent and that the peer has not taken yet. On a path they count as the
+    /// peer's.
     pub queued: usize,
     /// Size of the blocks that were sent and that the peer has not taken yet, in bytes.
     pub queued_bytes: usize,
-    /// Blocks that the peer has and has not given back.
+    /// Number of blocks that the peer owns.
     pub shipped: usize,
-    /// Size of the blocks that the peer has and has not given back, in bytes.
+    /// Size of the blocks that the peer owns, in bytes.
     pub shipped_bytes: usize,
-    /// Blocks that the peer has given back and that this program has not taken: completions to be reaped.
+    /// Number of blocks that the peer has returned and that this program has not taken: completions to be
+    /// reaped.
     pub returned: usize,
-    /// Size of the blocks that the peer has given back and that this program has not taken, in bytes.
+    /// Size of the blocks that the peer has returned and that this program has not taken, in bytes.
     pub returned_bytes: usize,
     /// Size of the largest block that could be allocated, in bytes.
     pub largest_free: usize,
@@ -31,16 +33,16 @@ pub struct ArenaUse {
 /// Holder of a block that its owner has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// Nobody: it waits for the peer to take it.
+    /// Nobody: the block waits until the peer takes it.
     Queue,
     /// The peer.
     Peer,
-    /// Nobody: it waits for the owner to take it back.
+    /// Nobody: the block waits until the owner takes it back.
     Returns,
 }
 
 impl ArenaUse {
-    /// Counts blocks of so many bytes, which were taken to be the program's own, as somebody else's.
+    /// Counts blocks of these sizes in bytes, which were counted as the program's own, as held by `holder`.
     pub fn hand(&mut self, holder: Holder, sizes: impl Iterator<Item = usize>) {
         let (count, sum) = match holder {
             Holder::Queue => (&mut self.queued, &mut self.queued_bytes),
@@ -56,7 +58,7 @@ impl ArenaUse {
     }
 }
 
-/// Names the holders, as a part of a sentence.
+/// Lists the holders, as a part of a sentence.
 impl fmt::Display for ArenaUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -1,22 +1,24 @@
-//! Record of the pages of an arena that have memory.
+//! Record of the pages of an arena that are known to be backed.
 //!
-//! A page of shared memory that nobody has written is a hole. Who touches it first has the page allocated, at the
-//! expense of its own memory cgroup, even if it only reads. So a peer that ships holes would have the receiver pay,
-//! up to the receiver's death. Two rules keep each end's memory its own:
+//! A page of shared memory that nobody has written is a hole. The process that touches a hole first has the
+//! page allocated and charged to its own memory cgroup, even if it only reads. So a peer that ships holes
+//! would charge the receiver, up to the receiver's death. Two rules keep each end's memory its own:
 //!
-//! - Who ships takes the memory of what it ships before ([`Backing::take`]), once a page.
-//! - Who receives reads a mapping only where the pages are known to have memory ([`Backing::is_backed`]), and uses
-//!   pread(2) elsewhere, which reads zeros from a hole and allocates nothing.
+//! - The shipper populates everything before it ships it ([`Backing::take`]), each page once.
+//! - The receiver reads a mapping only where the pages are known to be backed ([`Backing::is_backed`]).
+//!   Elsewhere it uses pread(2), which reads zeros from a hole and allocates nothing.
 //!
-//! Who writes to a peer's arena ([`crate::Arena::adopt_for_both`]) asks as well, and refuses what has no memory.
+//! An end that writes to a peer's arena ([`crate::Arena::adopt_for_both`]) makes the same check, and refuses
+//! holes.
 //!
-//! Invariant: a page that is marked keeps its memory for ever. A seal against writing also forbids to punch holes
-//! (shmem_fallocate in mm/shmem.c), and pages that were swapped out come back at the expense of who had them. Without
-//! that seal no page of a peer's arena is ever marked.
+//! Invariant: a marked page stays backed for ever. A seal against writing also forbids to punch holes
+//! (shmem_fallocate in mm/shmem.c), and a swapped-out page is charged to its former owner when it is read
+//! back. Without that seal no page of a peer's arena is ever marked.
 //!
-//! A marked range costs the test of a word for 64 pages. An unmarked word costs one cachestat(2), which takes no lock
-//! that the peer could hold; lseek(2) with SEEK_HOLE would take that of the inode, for as long as the peer likes. A
-//! peer cannot make that dear: each call looks at 64 pages at most, and marks one at least or ends the exchange.
+//! A marked range costs the test of one word for 64 pages. An unmarked word costs one cachestat(2), which
+//! takes no lock that the peer could hold; lseek(2) with SEEK_HOLE would take the inode's lock, which the
+//! peer can hold for as long as it likes. A peer cannot make many of these calls necessary: each looks at 64
+//! pages at most, and marks at least one or ends the exchange.
 
 use crate::error::Error;
 use crate::memory::{File, Mapping, PAGE};
@@ -26,25 +28,25 @@ use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-/// Number of cachestat(2), the same on every architecture.
+/// Number of the system call cachestat(2), the same on every architecture.
 pub(crate) const SYS_CACHESTAT: libc::c_long = 451;
 
 /// One bit for each page of an arena.
 #[derive(Debug)]
 pub(crate) struct Backing {
     words: Box<[AtomicU64]>,
-    /// Pages that have memory keep it.
+    /// True if backed pages stay backed.
     is_lasting: bool,
 }
 
-/// Range of bytes that cachestat(2) is asked about.
+/// Argument of cachestat(2): a range of bytes.
 #[repr(C)]
 struct CachestatRange {
     offset: u64,
     length: u64,
 }
 
-/// Answer of cachestat(2), in pages.
+/// Result of cachestat(2): numbers of pages.
 #[repr(C)]
 #[derive(Default)]
 struct Cachestat {
@@ -55,12 +57,12 @@ struct Cachestat {
     recently_evicted: u64,
 }
 
-/// The pages that a range of bytes touches.
+/// Returns the numbers of the pages that a range of bytes touches.
 fn pages(offset: usize, length: usize) -> Range<usize> {
     offset / PAGE..(offset + length).div_ceil(PAGE)
 }
 
-/// The bits of one word that belong to a range of pages.
+/// Returns the bits of word `word` that belong to a range of pages.
 fn mask(word: usize, pages: &Range<usize>) -> u64 {
     let first = pages.start.max(word * 64) - word * 64;
     let count = pages.end.min((word + 1) * 64) - word * 64 - first;
@@ -68,20 +70,21 @@ fn mask(word: usize, pages: &Range<usize>) -> u64 {
 }
 
 impl Backing {
-    /// A record of `bytes` bytes of which nothing is known yet. `is_lasting`: nobody can take pages away again.
+    /// Makes a record of `bytes` bytes of which no page is known to be backed. `is_lasting`: backed pages
+    /// stay backed.
     pub(crate) fn new(bytes: usize, is_lasting: bool) -> Backing {
         let words = bytes.div_ceil(PAGE).div_ceil(64);
         Backing { words: (0..words).map(|_| AtomicU64::new(0)).collect(), is_lasting }
     }
 
-    /// A record of `bytes` bytes that all have memory.
+    /// Makes a record of `bytes` bytes that are all backed.
     pub(crate) fn full(bytes: usize) -> Backing {
         let backing = Backing::new(bytes, true);
         backing.mark(&pages(0, bytes));
         backing
     }
 
-    /// Whether every page of a range is marked.
+    /// Returns true if every page of a range is marked.
     #[inline]
     fn is_marked(&self, pages: &Range<usize>) -> bool {
         if pages.is_empty() {
@@ -99,10 +102,10 @@ impl Backing {
         }
     }
 
-    /// Takes memory for the pages of a range of this end's own arena, where it has not been taken yet.
+    /// Populates the pages of a range of this end's own arena that are not marked yet, and marks them.
     ///
     /// # Errors
-    /// [`Error::Io`] if there is not so much memory.
+    /// [`Error::Io`] if there is not enough memory.
     #[inline]
     pub(crate) fn take(&self, mapping: &Mapping, offset: usize, length: usize) -> Result<(), Error> {
         let pages = pages(offset, length);
@@ -116,7 +119,8 @@ impl Backing {
         Ok(())
     }
 
-    /// Whether every page of a range of `file` has memory, and keeps it. False where that cannot be found out.
+    /// Returns true if every page of a range of `file` is backed and stays so; false if that cannot be found
+    /// out.
     #[inline]
     pub(crate) fn is_backed(&self, file: &File, offset: usize, length: usize) -> bool {
         let pages = pages(offset, length);
@@ -137,7 +141,7 @@ impl Backing {
         })
     }
 
-    /// The longest run of marked bytes among the first `bytes`.
+    /// Returns the longest run of marked pages, in bytes, within the first `bytes` bytes.
     pub(crate) fn longest_run(&self, bytes: usize) -> Range<usize> {
         let (mut longest, mut start) = (0..0, 0);
         for page in 0..bytes.div_ceil(PAGE) {
@@ -151,16 +155,17 @@ impl Backing {
     }
 }
 
-/// Whether the kernel tells this process which pages have memory, page by page.
+/// Returns true if the kernel tells this process which pages are backed, that is, if cachestat(2) works.
 pub(crate) fn is_told(file: &File) -> bool {
     pages_with_memory(file, &(0..1)).is_ok()
 }
 
-/// Number of pages of a range that have memory, be it swapped out.
+/// Returns the number of pages of a range that are backed, including swapped-out ones.
 fn pages_with_memory(file: &File, pages: &Range<usize>) -> Result<usize, Errno> {
     let range = CachestatRange { offset: (pages.start * PAGE) as u64, length: (pages.len() * PAGE) as u64 };
     let mut found = Cachestat::default();
-    // SAFETY: both structures are live and of the layout that cachestat(2) has; it reads the one and writes the other.
+    // SAFETY: both structures are live and have the layout of cachestat(2), which reads the first and writes
+    // the second.
     let answer = unsafe {
         libc::syscall(SYS_CACHESTAT, file.descriptor().as_raw_fd(), &raw const range, &raw mut found, 0)
     };
@@ -170,12 +175,12 @@ fn pages_with_memory(file: &File, pages: &Range<usize>) -> Result<usize, Errno> 
     }
 }
 
-/// Whether all of a file has memory, for one that nobody can punch holes into. Where there is no cachestat(2) (before
-/// Linux 6.5) the kernel is asked for the first hole, which it also takes a page for that was allocated and never
-/// touched.
+/// Returns true if all pages of a file are backed; for a file into which nobody can punch holes. Without
+/// cachestat(2) (before Linux 6.5) lseek(2) looks for the first hole, and also counts a page as one that was
+/// allocated but never touched.
 ///
 /// # Errors
-/// The error of lseek(2), where that is asked.
+/// The error of lseek(2), if it is called.
 pub(crate) fn is_whole(file: &File) -> Result<bool, Errno> {
     let pages = pages(0, file.bytes());
     if file.is_huge() {
@@ -217,14 +222,14 @@ mod tests {
         own.take(&mapping, PAGE + 1, 2 * PAGE).unwrap();
         assert!(theirs.is_backed(&file, PAGE, 3 * PAGE));
         assert!(!theirs.is_backed(&file, PAGE - 1, PAGE) && !theirs.is_backed(&file, 3 * PAGE, PAGE + 1));
-        // SAFETY: mapped for writing, and nobody else has it.
+        // SAFETY: mapped for writing, and nobody else has the file.
         unsafe { mapping.base().write(1) };
         assert!(theirs.is_backed(&file, 0, 4 * PAGE));
         assert_eq!(theirs.longest_run(file.bytes()), 0..4 * PAGE);
         theirs.mark(&(5..8));
         assert_eq!(theirs.longest_run(file.bytes()), 0..4 * PAGE);
         assert_eq!(theirs.longest_run(8 * PAGE - 7), 0..4 * PAGE);
-        // Of what can lose its memory again nothing is believed.
+        // Pages that may be taken away again are never reported as backed.
         assert!(!Backing::new(file.bytes(), false).is_backed(&file, 0, 1));
         assert_eq!(is_whole(&file), Ok(false));
     }

@@ -1,63 +1,66 @@
-//! Record of which parts of an arena are free, kept by the arena's owner in memory of its own.
+//! Allocator of an arena's blocks, used by the arena's owner. Its records are in private memory.
 //!
-//! An arena is divided into *extents* that are free, and *blocks* that were cut from them. A block has the length that
-//! was asked for, rounded up to one of eight lengths between a power of two and the next: at most 12.5 % more, and
-//! fewer than [`UNIT_BYTES`] more below 1 KiB. It begins at a multiple of the largest power of two that divides its
-//! length, up to a page; so whole pages, and whole sectors of 512 bytes, lie as devices want them.
+//! An arena is divided into free *extents*, and *blocks* that were cut from them. A block has the requested
+//! length, rounded up to one of eight lengths between a power of two and the next: at most 12.5 % more, and
+//! less than [`UNIT_BYTES`] more below 1 KiB. It begins at a multiple of the largest power of two that
+//! divides its length, up to a page. So whole pages, and whole sectors of 512 bytes, are aligned as devices
+//! want them.
 //!
-//! Blocks that came back are not joined at once. Those of a length are used in turns: what has just come back is in the
-//! peer's nearest caches, from where it is dear to fetch; what has not been used for long is in none. So new blocks are
-//! cut only until [`TURN_BYTES`] are in turn, or when none has come back. When nothing is large enough everything free
-//! is joined, all at once, and the smallest extent that suffices is cut.
+//! Freed blocks are not joined at once. Those of one length are reused in turns, the oldest first: a block
+//! that was just freed is in the peer's nearest caches, from which fetching it is expensive; a block that was
+//! freed long ago is in no cache. So new blocks are cut only until [`TURN_BYTES`] of a length are in use in
+//! turns, or when no block of the length is free. If no extent is large enough, everything free is joined,
+//! all at once, and the smallest extent that suffices is cut.
 //!
-//! Nothing here is shared, so nothing that a peer does can confuse it. To give a block back and to take one that came
-//! back takes a few ns; to cut one takes time in proportion to the logarithm of the extents; to join takes time in
-//! proportion to what is free, and happens at most once between two frees.
+//! A peer cannot confuse this allocator, since no record is in shared memory. Freeing a block and reusing a
+//! freed one take a few ns. Cutting a block takes time in proportion to the logarithm of the number of
+//! extents. Joining takes time in proportion to the free blocks, and happens at most once between two frees.
 
 use crate::arena_use::ArenaUse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Size of the unit in which positions and lengths are counted, in bytes: two cache lines.
+/// Unit of positions and lengths, in bytes: two cache lines.
 const UNIT_BYTES: usize = 128;
-/// Lengths between a power of two and the next.
+/// Number of lengths between a power of two and the next.
 const STEPS: u32 = 8;
-/// Alignment of blocks that have whole pages, in units.
+/// Alignment of blocks whose length is a multiple of the page size, in units.
 const PAGE_UNITS: u32 = (4096 / UNIT_BYTES) as u32;
-/// Bytes of one length that are used in turns: what the larger caches hold (`bywash bench ipc`: 64 KiB at a time went
-/// at 17 GiB/s through 16 MiB, at 22 through what was freed last, and at 33 through 4 MiB).
+/// Size of the blocks of one length that are reused in turns, in bytes: as much as the larger caches hold
+/// (`bywash bench ipc`: blocks of 64 KiB moved at 17 GiB/s through 16 MiB, at 22 GiB/s through the block
+/// freed last, and at 33 GiB/s through 4 MiB).
 const TURN_BYTES: usize = 4 << 20;
 
-/// Part of an arena that is in use, in units.
+/// A part of an arena that is in use; position and length in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     start: u32,
     length: u32,
 }
 
-/// The free parts of an arena.
+/// Allocator of an arena's blocks.
 #[derive(Debug)]
 pub struct Blocks {
-    /// By the class of their length.
+    /// Freed blocks by the class of their length.
     lengths: Vec<Turn>,
     free: Extents,
     /// Size of the arena, in units.
     units: u32,
-    /// Blocks in use whose length is that of no class: those that were cut where the class's length did not fit.
+    /// Number of blocks in use that have no class's length, since only their exact length fitted.
     odd: usize,
-    /// Whether something was freed since extents were joined last.
+    /// True if a block was freed since extents were joined last.
     may_join: bool,
 }
 
-/// Blocks of one length.
+/// The blocks of one length.
 #[derive(Debug, Default)]
 struct Turn {
-    /// Where those that came back begin, the oldest first.
+    /// Starts of the freed blocks, in units; the oldest first.
     back: VecDeque<u32>,
-    /// Blocks that there are, free or not.
+    /// Number of blocks that were cut, in use or freed.
     count: usize,
 }
 
-/// Class of a length in units: its number, and the length that blocks of it have.
+/// Returns the class of a length in units: its number, and the length of its blocks in units.
 #[inline]
 fn class_of(units: u32) -> (usize, u32) {
     if units < STEPS {
@@ -65,17 +68,17 @@ fn class_of(units: u32) -> (usize, u32) {
     }
     let shift = units.ilog2() - STEPS.ilog2();
     let steps = units.div_ceil(1 << shift);
-    // The next power of two is the first of the next ones.
+    // A length that rounds up to the next power of two gets the number of that power's own class.
     ((shift * STEPS + steps) as usize, steps << shift)
 }
 
-/// Alignment of blocks of a length, in units.
+/// Returns the alignment of blocks of a length; both in units.
 fn alignment_of(units: u32) -> u32 {
     (1 << units.trailing_zeros()).min(PAGE_UNITS)
 }
 
 impl Blocks {
-    /// An arena of `bytes`, a multiple of 4096, all free.
+    /// Makes the allocator of an arena of `bytes` bytes, a multiple of 4096, which are all free.
     pub fn new(bytes: usize) -> Blocks {
         let units = (bytes / UNIT_BYTES) as u32;
         let mut free = Extents::default();
@@ -92,19 +95,19 @@ impl Blocks {
         }
     }
 
-    /// Where a block begins in the arena, in bytes.
+    /// Returns the offset of a block in the arena, in bytes.
     #[inline]
     pub fn offset(&self, block: Block) -> usize {
         block.start as usize * UNIT_BYTES
     }
 
-    /// Bytes of a block.
+    /// Returns the length of a block, in bytes.
     #[inline]
     pub fn bytes(&self, block: Block) -> usize {
         block.length as usize * UNIT_BYTES
     }
 
-    /// A block of at least `bytes`, if there is one.
+    /// Allocates a block of at least `bytes` bytes; `None` if there is no room.
     #[inline]
     pub fn take(&mut self, bytes: usize) -> Option<Block> {
         let units = u32::try_from(bytes.max(1).div_ceil(UNIT_BYTES)).ok()?;
@@ -126,7 +129,7 @@ impl Blocks {
             return Some(Block { start, length });
         }
         self.join();
-        // All of an arena may be less than the length that it would be rounded up to.
+        // The rounded length may be more than the whole arena: so the exact length is tried last.
         self.cut(class, length).or_else(|| {
             let start = self.free.cut(units)?;
             self.odd += 1;
@@ -141,7 +144,7 @@ impl Blocks {
         Some(Block { start, length })
     }
 
-    /// Gives a block back.
+    /// Frees a block.
     #[inline]
     pub fn give(&mut self, block: Block) {
         let (class, length) = class_of(block.length);
@@ -154,8 +157,8 @@ impl Blocks {
         }
     }
 
-    /// Use of the arena, with every block in use counted as held. Takes time in proportion to the free blocks, and joins
-    /// none of them.
+    /// Returns the use of the arena, where every block in use counts as held. It takes time in proportion to
+    /// the free blocks, and joins none of them.
     pub fn usage(&self) -> ArenaUse {
         let mut free = Extents::default();
         self.free.by_start.iter().for_each(|(start, length)| free.insert(*start, *length));
@@ -174,7 +177,7 @@ impl Blocks {
         }
     }
 
-    /// Makes extents of all blocks that came back, joined with their neighbours.
+    /// Turns all freed blocks into extents, and joins adjacent extents.
     fn join(&mut self) {
         if !std::mem::take(&mut self.may_join) {
             return;
@@ -189,19 +192,19 @@ impl Blocks {
         }
     }
 
-    /// Bytes of the largest block that there can ever be in an arena of `bytes`.
+    /// Returns the size of the largest block that an arena of `bytes` bytes can hold, in bytes.
     pub fn largest(bytes: usize) -> usize {
         bytes / UNIT_BYTES * UNIT_BYTES
     }
 }
 
-/// Length of the blocks of a class, in units: the inverse of [`class_of`].
+/// Returns the length of the blocks of a class, in units: the inverse of [`class_of`].
 fn length_of(class: usize) -> u32 {
     let class = class as u32;
     if class < 2 * STEPS { class } else { (class % STEPS + STEPS) << (class / STEPS - 1) }
 }
 
-/// Free extents, by where they begin and by their length, in units. No two of them touch.
+/// Free extents, by start and by length, in units. No two of them are adjacent.
 #[derive(Debug, Default)]
 struct Extents {
     by_start: BTreeMap<u32, u32>,
@@ -219,7 +222,7 @@ impl Extents {
         self.by_length.remove(&(length, start));
     }
 
-    /// Adds an extent, joined with those that touch it.
+    /// Adds an extent, and joins it with adjacent ones.
     fn insert_joined(&mut self, start: u32, length: u32) {
         let (mut first, mut end) = (start, start + length);
         let before = self.by_start.range(..start).next_back().map(|(start, length)| (*start, *length));
@@ -234,8 +237,8 @@ impl Extents {
         self.insert(first, end - first);
     }
 
-    /// Length of the longest block that could be cut, in units. An odd length has no alignment, so that only an extent of
-    /// even length can be unable to hold a block of all its units.
+    /// Returns the length of the longest block that can be cut, in units. Every start is aligned for an odd
+    /// length, so an extent that cannot hold a block of its whole length can hold one that is a unit shorter.
     fn largest(&self) -> u32 {
         let longest = |(start, length): (&u32, &u32)| {
             if start.is_multiple_of(alignment_of(*length)) { *length } else { length - 1 }
@@ -243,7 +246,7 @@ impl Extents {
         self.by_start.iter().map(longest).max().unwrap_or(0)
     }
 
-    /// Cuts so many units off the smallest extent in which they fit at their alignment.
+    /// Cuts `units` units, at their alignment, off the smallest extent in which they fit. Returns the start.
     fn cut(&mut self, units: u32) -> Option<u32> {
         let alignment = alignment_of(units);
         let fits = |&(length, start): &(u32, u32)| {
@@ -314,7 +317,7 @@ mod tests {
             let mut blocks = Blocks::new(arena);
             std::iter::from_fn(|| blocks.take(bytes)).count()
         };
-        // Frames of 1920 by 1080: 4:2:0, RGB, RGBA.
+        // Frames of 1920 by 1080 pixels: 4:2:0, RGB, RGBA.
         assert_eq!(fitting(16 << 20, 1920 * 1080 * 3 / 2), 5);
         assert_eq!(fitting(24 << 20, 1920 * 1080 * 3), 4);
         assert_eq!(fitting(64 << 20, 1920 * 1080 * 4), 8);
@@ -326,7 +329,7 @@ mod tests {
     fn whole_pages_and_sectors_are_aligned() {
         let mut blocks = Blocks::new(16 << 20);
         for number in 1..300usize {
-            // Something odd before each.
+            // A block of another length before each, so that the next extent starts at an odd position.
             let odd = blocks.take(128 * number).unwrap();
             for bytes in [number * 512, number * 4096] {
                 let block = blocks.take(bytes).unwrap();
@@ -352,7 +355,8 @@ mod tests {
     }
 
     proptest! {
-        /// However it is used, no two blocks overlap, none lies outside, and each is large enough.
+        /// After any sequence of operations no two blocks overlap, none lies outside the arena, and each is
+        /// large enough.
         #[test]
         fn blocks_never_overlap(
             sizes in proptest::collection::vec((1usize..100_000, any::<bool>()), 1..300),
@@ -382,7 +386,7 @@ mod tests {
                 prop_assert!(spans.windows(2).all(|pair| pair[0].1 <= pair[1].0));
                 prop_assert!(spans.last().is_none_or(|span| span.1 <= bytes));
             }
-            // The largest free block can be had, and none that is larger.
+            // The largest free block can be allocated, and no larger one.
             let largest = blocks.usage().largest_free;
             prop_assert_eq!(blocks.take(largest + 1), None);
             prop_assert_eq!(blocks.take(largest).is_some(), largest > 0 || blocks.take(1).is_some());

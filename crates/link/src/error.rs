@@ -1,51 +1,51 @@
-//! What can go wrong between two ends.
+//! Errors of paths and channels.
 
 use crate::arena_use::ArenaUse;
 use std::io;
 
-/// Why an operation on a path or a channel was not done.
+/// Reason for which an operation on a path or a channel failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The time that was given is over.
+    /// The timeout of the call expired.
     #[error("nothing happened within the time that was given")]
     TimedOut,
-    /// The peer closed its end, and everything that it had sent has been received.
+    /// This end or the peer closed the connection, and everything that was sent before has been received.
     #[error("the peer has closed its end")]
     Closed,
-    /// The peer is gone without having closed its end: what it sent may be less than it wanted to send.
+    /// The peer disappeared without closing its end, so it may have sent less than it wanted to.
     #[error("the peer {} died or was cut off", process(*.pid))]
     PeerDied {
-        /// Its process, as the kernel knew it when they met; 0 if it never presented itself.
+        /// Process of the peer, as the kernel reported it during the handshake; 0 before the handshake.
         pid: u32,
     },
-    /// The peer did what no peer that keeps to the protocol does. The connection is of no use any more.
+    /// The peer broke the protocol. The connection cannot be used any more.
     #[error("the peer (process {pid}) broke the protocol: {what}; connect anew, to a peer that you trust")]
     Peer {
-        /// Its process.
+        /// Process of the peer.
         pid: u32,
-        /// What it did.
+        /// Description of the violation: a predicate whose subject is the peer.
         what: String,
     },
-    /// The two ends cannot work together.
+    /// The two ends cannot work together: their protocols, versions or options differ.
     #[error("the two ends do not fit together: {0}")]
     Misfit(String),
-    /// So many bytes in one piece can never be had of this arena.
+    /// The arena can never hold so many bytes in one block.
     #[error("{asked} bytes were asked for, and the arena can give {most} at most; make it larger")]
     TooLarge {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: usize,
-        /// Bytes that can be had.
+        /// Size of the largest block that the arena can hold, in bytes.
         most: usize,
     },
-    /// There is not so much in one piece now.
+    /// The arena has no free block of this size now.
     #[error("{asked} bytes were asked for: {arena}; reap what is done, or free something first")]
     UsedUp {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: usize,
         /// Holders of the arena's bytes.
         arena: Box<ArenaUse>,
     },
-    /// No container of this size became free within the time that was given.
+    /// No block of this size became free within the timeout.
     #[error(
         "no {asked} bytes became free within the time that was given: of the arena's {} bytes this program holds {} in {} \
          containers that it has not shipped, the peer holds {} in {} that it has not given back, and the largest free \
@@ -53,55 +53,55 @@ pub enum Error {
         arena.bytes, arena.held_bytes, arena.held, arena.shipped_bytes, arena.shipped, arena.largest_free
     )]
     AllocTimedOut {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: usize,
-        /// Holders of the arena when the time was over.
+        /// Holders of the arena's bytes when the timeout expired.
         arena: Box<ArenaUse>,
     },
-    /// As many requests are under way as the channel is deep.
+    /// As many requests are in flight as the channel is deep.
     #[error("{depth} requests are under way, as many as the channel is deep; reap completions first")]
     Full {
-        /// Its depth.
+        /// Depth of the channel.
         depth: u32,
     },
-    /// What a message consists of is limited.
+    /// A message has no containers, or more than allowed.
     #[error("a message of {asked} containers was to be shipped; at least one and at most {most} can be")]
     Pieces {
-        /// Containers given.
+        /// Number of containers given.
         asked: usize,
-        /// Containers allowed.
+        /// Greatest number of containers allowed.
         most: usize,
     },
-    /// The contents cannot be looked at in this way.
+    /// The contents cannot be borrowed in place.
     #[error("the contents cannot be borrowed: {0}")]
     NotMapped(&'static str),
-    /// This container cannot go on this path, or this buffer or request over this channel.
+    /// This path cannot ship the container, or this channel cannot carry the buffer or complete the request.
     #[error("it cannot go this way: {0}")]
     Unfit(&'static str),
-    /// The process was forked off the one that made this end.
+    /// The caller is a forked child of the process that made this end.
     #[error("this end belongs to the process that made it, and this one was forked off; connect anew in it")]
     Forked,
-    /// An option has a value that cannot be.
+    /// An option has an invalid value.
     #[error("{option} is {value}, and must be {allowed}")]
     Option {
-        /// Its name.
+        /// Name of the option.
         option: &'static str,
-        /// What was given.
+        /// Invalid value.
         value: String,
-        /// What can be given.
+        /// Values allowed.
         allowed: String,
     },
-    /// A call of the kernel failed.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was to be done, with the name of what it was to be done to.
+        /// Operation that failed, with the name of its object: an infinitive for "cannot …".
         what: String,
-        /// What the kernel said.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
-/// The process of a peer, for messages.
+/// Describes the process of a peer in an error message.
 fn process(pid: u32) -> String {
     match pid {
         0 => "that had not presented itself yet".into(),
@@ -110,7 +110,7 @@ fn process(pid: u32) -> String {
 }
 
 impl Error {
-    /// The error for a call of the kernel that failed: what was to be done, and what it said.
+    /// Makes the error for a system call that failed: `what` completes the sentence "cannot …".
     pub fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::Io { what: what.into(), source: source.into() }
     }

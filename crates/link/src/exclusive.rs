@@ -1,37 +1,38 @@
-//! A lock whose release is a plain store.
+//! A spin lock whose release is a plain store.
 //!
-//! The state of one side of a ring is used by one thread nearly always, for some ten nanoseconds. A lock that must find out
-//! at its release whether somebody sleeps pays an atomic exchange there, which waits for all that was just
-//! written to shared memory. Here whoever finds it taken looks again, and after some looks gives the
-//! processor away; nobody holds it for longer than a few microseconds, and never while sleeping.
+//! The state of one side of a ring is nearly always used by one thread, for some ten nanoseconds. A lock that
+//! must find out at its release whether a thread sleeps needs an atomic exchange there, which waits for all
+//! recent writes to shared memory. A thread that finds this lock taken spins, and yields the processor after
+//! every [`LOOKS`] looks. Nobody holds the lock for longer than a few microseconds, and never while sleeping.
 
 use bywash_sync::{AtomicBool, Ordering, pause};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
-/// Looks before the processor is given away.
+/// Looks at a taken lock before the thread yields the processor.
 const LOOKS: u32 = 100;
 
-/// A value that one thread at a time can use.
+/// A value behind a spin lock, which one thread at a time can use.
 #[derive(Debug, Default)]
 pub struct Exclusive<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through the one guard that there is at a time.
+// SAFETY: only a guard gives access to the value, and at most one guard exists at a time; so `T: Send`
+// suffices.
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
-/// The right to use it.
+/// Exclusive access to the value; dropping the guard releases the lock.
 pub struct Guard<'a, T>(&'a Exclusive<T>);
 
 impl<T> Exclusive<T> {
-    /// A value that nobody uses yet.
+    /// Makes an unlocked value.
     pub fn new(value: T) -> Exclusive<T> {
         Exclusive { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Waits until nobody else uses it.
+    /// Takes the lock, and spins while another thread holds it.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
         let mut looks = 0u32;
@@ -47,12 +48,12 @@ impl<T> Exclusive<T> {
         }
     }
 
-    /// None: somebody else uses it.
+    /// Takes the lock if it is free; `None` if another thread holds it.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         // SYNC: exclusive (acquire).
         let was_taken = self.taken.swap(true, Ordering::Acquire);
-        // Made only here: a guard that is dropped gives the value free.
+        // The guard is made only if the lock was free, since dropping a guard releases the lock.
         if was_taken { None } else { Some(Guard(self)) }
     }
 }
@@ -62,7 +63,7 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this is the one guard.
+        // SAFETY: this guard is the only one, so nobody else accesses the value.
         unsafe { &*self.0.value.get() }
     }
 }
@@ -70,7 +71,8 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this is the one guard, and it is borrowed exclusively.
+        // SAFETY: this guard is the only one, and it is borrowed exclusively, so nobody else accesses the
+        // value.
         unsafe { &mut *self.0.value.get() }
     }
 }
@@ -89,7 +91,7 @@ mod tests {
     use std::sync::Arc;
     use std::thread;
 
-    /// Also what Miri runs.
+    /// Runs under Miri too.
     #[test]
     fn nothing_is_lost_between_threads() {
         const TIMES: u64 = if cfg!(miri) { 20 } else { 10_000 };

@@ -1,4 +1,5 @@
-//! How an end presents itself: the first message over the socket, 32 bytes, with the descriptors of its memory.
+//! Hello message of the handshake: the first message over the socket, 32 bytes, with the descriptors of the
+//! end's memory.
 //!
 //! ```text
 //!   0        8         12      16            24       28       32
@@ -8,37 +9,37 @@
 //!    8 bytes   u32       u32     u64           u32      u32       little-endian
 //! ```
 
-/// What two ends speak with each other.
+/// Parameters of a protocol that the handshake checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Protocol {
-    /// The first bytes of its hello.
+    /// First bytes of a hello message of this protocol.
     pub magic: [u8; 8],
-    /// Of everything that the two ends say to each other.
+    /// Version of everything that the two ends exchange.
     pub version: u32,
-    /// What an end of it is called, for messages.
+    /// Description of an end of this protocol, for error messages.
     pub noun: &'static str,
-    /// Most entries of each ring.
+    /// Greatest number of entries of each ring.
     pub rings_max: [u32; 2],
 }
 
-/// How an end presents itself.
+/// Contents of a hello message, without the parameters of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// What the protocol says they are; [`FLAG_FENCES`] in every one.
+    /// Flags that the protocol defines, and [`FLAG_FENCES`], which every protocol has.
     pub flags: u32,
-    /// Bytes of an arena.
+    /// Size of the end's arena, in bytes; the protocol may define it otherwise.
     pub arena_bytes: u64,
-    /// Entries of the protocol's two rings: powers of two.
+    /// Number of entries of each of the two rings: powers of two.
     pub rings: [u32; 2],
 }
 
-/// The heavy fences of its peer reach this end ([`bywash_sync::prepare_shared_fences`]).
+/// Flag: heavy fences of the peer reach this end ([`bywash_sync::prepare_shared_fences`]).
 pub const FLAG_FENCES: u32 = 4;
 
 const BYTES: usize = 32;
 
 impl Hello {
-    /// The message.
+    /// Encodes the message.
     pub fn to_bytes(self, protocol: &Protocol) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[0..8].copy_from_slice(&protocol.magic);
@@ -50,15 +51,15 @@ impl Hello {
         bytes
     }
 
-    /// Whether the heavy fences of its peer reach the end that says this.
+    /// Returns true if heavy fences of its peer reach the end that sent this message.
     pub fn has_fences(&self) -> bool {
         self.flags & FLAG_FENCES != 0
     }
 
-    /// Reads the message.
+    /// Decodes and checks a message.
     ///
     /// # Errors
-    /// Why it is none; to be said of the peer.
+    /// A description of the violation, to be used with the peer as the subject.
     pub fn from_bytes(bytes: &[u8], protocol: &Protocol) -> Result<Hello, String> {
         let no_end = || format!("is not {}", protocol.noun);
         let bytes: &[u8; BYTES] = bytes.try_into().map_err(|_| no_end())?;

@@ -1,8 +1,8 @@
-//! What two programs need before they can exchange anything: a connection that tells who the peer is and whether
-//! it lives, memory that both have and neither can resize, and a way to wait for each other.
+//! The basis of paths and channels: a connection that knows its peer's credentials and death, memory that
+//! both ends map and neither can resize, and waiting for each other.
 //!
-//! Paths (`bywash-container`) and channels (`bywash-channel`) are made of these, and say what goes over them; so
-//! this crate has no user but those. Nothing here believes what a peer says before it was checked.
+//! Paths (`bywash-container`) and channels (`bywash-channel`) are built on this crate and define their own
+//! protocols. This crate has no other users. It checks everything that a peer says before it uses it.
 //!
 //! ```
 //! use bywash_link::{Hello, Mail, Protocol, greet, socket_pair};
@@ -20,14 +20,17 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Acceptor`], [`Listener`], [`connect`], [`connect_within`], [`socket_pair`]: how two programs find each other
-//! - [`listen_at`], [`SocketFile`]: names of sockets in the file system; [`let_descriptors_in`]
-//! - [`greet`], [`Hello`], [`Protocol`]: how they present themselves
-//! - [`Link`], [`Mail`]: the connection from then on; [`Messages`], [`Front`]: a connection without rings
-//! - [`File`], [`Mapping`], [`Arena`], [`Blocks`]: memory, and what is free in it; [`ArenaUse`]: who has the rest
+//! - [`Acceptor`], [`Listener`], [`connect`], [`connect_within`], [`socket_pair`]: connecting two programs
+//! - [`listen_at`], [`SocketFile`]: names of sockets in the file system; [`let_descriptors_in`]: refusing
+//!   descriptors
+//! - [`greet`], [`Hello`], [`Protocol`]: the handshake
+//! - [`Link`], [`Mail`]: the connection after the handshake; [`Messages`], [`Front`]: a connection without
+//!   rings
+//! - [`File`], [`Mapping`], [`Arena`], [`Blocks`]: memory and its allocation; [`ArenaUse`]: the holders of an
+//!   arena's bytes
 //! - [`Meeting`], [`Wait`], [`Waiter`]: waiting for the other side, and waking it
-//! - [`Exclusive`], [`Maker`], [`Counter`]: locks, forks and counts of their ends
-//! - [`Error`]: what can go wrong
+//! - [`Exclusive`], [`Maker`], [`Counter`]: a lock, detection of forks, and counts of operations
+//! - [`Error`]: every error of paths and channels
 
 mod acceptor;
 mod arena;

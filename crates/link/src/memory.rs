@@ -1,8 +1,9 @@
 //! Memory that two processes can map: anonymous files (memfd), sealed against resizing.
 //!
-//! A mapping of such a file never faults: without `F_SEAL_SHRINK` a peer's ftruncate(2) would be a SIGBUS
-//! here. A foreign file is asked for its seals and its size before it is mapped. Nothing ever appears in
-//! /dev/shm; the memory goes with the last process that has it.
+//! Invariant: accessing a mapping of such a file never faults. Without `F_SEAL_SHRINK` a peer's ftruncate(2)
+//! would cause a SIGBUS here, so a peer's file is mapped only after its seals and its size were checked.
+//! Nothing ever appears in /dev/shm; the kernel frees the memory with the last process that has the file open
+//! or mapped.
 
 use crate::arena::Writers;
 use crate::error::Error;
@@ -20,31 +21,32 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of a page.
+/// Size of a page, in bytes.
 pub const PAGE: usize = 4096;
-/// Bytes of a huge page.
+/// Size of a huge page, in bytes.
 pub const HUGE_PAGE: usize = 2 << 20;
-/// What statfs(2) says of memory in reserved huge pages.
+/// File system type that statfs(2) reports for a file of reserved huge pages.
 const HUGETLBFS: i64 = 0x9584_58f6;
-/// Longest time that a child is waited for that has memory which is to be sealed.
+/// Greatest time that [`File::freeze`] waits for a forked child that has inherited a writable mapping.
 const CHILD_LIMIT: Duration = Duration::from_millis(100);
-/// No party can resize the file, nor undo that.
+/// Seals after which nobody can resize the file or change its seals.
 const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Pages of 2 MiB for an arena.
+/// Kind of huge pages (2 MiB) for an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// Ordinary memory, all of it taken at once and made into huge pages where the kernel can (MADV_COLLAPSE). That
-    /// takes half a millisecond each, and several on a busy machine, and pays for much that goes on for long.
+    /// Ordinary pages, all populated at once and collapsed into huge pages where the kernel can
+    /// (MADV_COLLAPSE). Each huge page takes half a millisecond, or several on a busy machine, which pays for
+    /// large amounts of data over a long time.
     Collapse,
-    /// Pages that were reserved for it (/proc/sys/vm/nr_hugepages); else an error.
+    /// Pages that the administrator has reserved (/proc/sys/vm/nr_hugepages); an error if there are too few.
     Reserved,
-    /// None. Memory is taken as it is used.
+    /// No huge pages. Pages are allocated at their first use.
     #[default]
     No,
 }
 
-/// An anonymous file of a fixed size.
+/// An anonymous file (memfd) whose size this process knows.
 #[derive(Debug)]
 pub struct File {
     descriptor: OwnedFd,
@@ -52,7 +54,8 @@ pub struct File {
 }
 
 impl File {
-    /// A new file of `bytes`, all zero, which can still be sealed.
+    /// Creates a file of `bytes` zero bytes, which can still be sealed. [`Error::Io`] if memfd_create(2) or
+    /// ftruncate(2) fails.
     pub fn create(name: &str, bytes: usize, huge: HugePages) -> Result<File, Error> {
         let reserved = if huge == HugePages::Reserved { MemfdFlags::HUGETLB } else { MemfdFlags::empty() };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | reserved;
@@ -64,15 +67,15 @@ impl File {
         Ok(File { descriptor, bytes })
     }
 
-    /// A file that a peer passed on, if it is what it should be.
+    /// Takes over a file that a peer passed, if it has these seals and this size; else returns the violation.
     pub fn adopt(descriptor: OwnedFd, bytes: usize, seals: SealFlags) -> Result<File, String> {
         let has =
             fcntl_get_seals(&descriptor).map_err(|_| "passed a descriptor that is no memory".to_owned())?;
         if !has.contains(seals) {
             return Err("passed memory that is not sealed".into());
         }
-        // Huge pages that were reserved can be taken out of a file again by whoever may write it, and then be
-        // missing: a fault.
+        // A peer that may write to reserved huge pages can punch them out of the file. An access could then
+        // find none free, which is a fault.
         let file = File { descriptor, bytes };
         if file.is_huge() && !has.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE) {
             return Err("passed reserved huge pages that are not sealed against writing".into());
@@ -83,11 +86,13 @@ impl File {
         }
     }
 
-    /// Maps a file that a peer passed on for both to write, and seals it against everybody else: pages that have memory
-    /// keep it, since who cannot write to a file cannot punch holes into it either. A file can be adopted so once.
+    /// Maps a peer's file for both ends to write, and seals it against further writable mappings. Pages that
+    /// are backed then stay so, since only a process that may write to a file can punch holes into it. A file
+    /// can be adopted so only once.
     ///
     /// # Errors
-    /// [`Error::Io`] if the kernel does not map it; inside, the reason why it is not what it should be.
+    /// [`Error::Io`] if the kernel refuses to map or to seal the file. The inner error is the peer's
+    /// violation: the seals, the size or the kind of the file is wrong.
     pub fn adopt_for_both(
         descriptor: OwnedFd,
         bytes: usize,
@@ -100,7 +105,7 @@ impl File {
             return Ok(Err("passed memory that is sealed against writing, as it is once it was used".into()));
         }
         let mapping = file.map(true)?;
-        // Behind the mapping, which the seal would not allow.
+        // After the mapping, which the seal would forbid.
         match fcntl_add_seals(&file.descriptor, FIXED | SealFlags::FUTURE_WRITE) {
             Ok(()) => Ok(Ok((file, mapping))),
             Err(Errno::PERM) => {
@@ -110,44 +115,45 @@ impl File {
         }
     }
 
-    /// Its size.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes all of its memory now, and not as it is touched. Until it is, lseek(2) finds holes there.
+    /// Allocates all pages now instead of at their first use. The pages count as a hole for lseek(2) until
+    /// they are touched.
     ///
     /// # Errors
-    /// What the kernel says, where there is not so much.
+    /// [`Error::Io`] if fallocate(2) fails, for instance since there is not enough memory.
     pub fn populate(&self) -> Result<(), Error> {
         fallocate(&self.descriptor, FallocateFlags::empty(), 0, self.bytes as u64)
             .map_err(|error| Error::io(format!("take {} bytes of memory", self.bytes), error))
     }
 
-    /// Whether pages of it that have memory keep it: who cannot write cannot punch holes either.
+    /// Returns true if backed pages stay backed: a seal against writing also forbids to punch holes.
     pub fn keeps_memory(&self) -> bool {
         let against_writing = SealFlags::WRITE | SealFlags::FUTURE_WRITE;
         fcntl_get_seals(&self.descriptor).is_ok_and(|seals| seals.intersects(against_writing))
     }
 
-    /// Whether it consists of huge pages that were reserved, which are no part of anybody's ordinary memory.
+    /// Returns true if the file consists of reserved huge pages, which are not charged as ordinary memory.
     pub(crate) fn is_huge(&self) -> bool {
         fstatfs(&self.descriptor).is_ok_and(|status| status.f_type == HUGETLBFS)
     }
 
-    /// Whether to map and read it takes no memory, for a file that nobody can write to. A hole reads as zeros, and is
-    /// filled by who touches it first.
+    /// Returns true if reading a mapping of the file charges this process for no page, for a file that nobody
+    /// can write to. A hole reads as zeros, and its pages are charged to the process that touches them first.
     ///
     /// # Errors
-    /// [`Error::Io`] where the kernel cannot tell.
+    /// [`Error::Io`] if neither cachestat(2) nor lseek(2) works on the file.
     pub fn is_whole(&self) -> Result<bool, Error> {
         crate::backing::is_whole(self).map_err(|error| Error::io("ask which memory there is", error))
     }
 
-    /// Copies a part out by pread(2), which takes no memory for holes.
+    /// Copies a range out by pread(2), which allocates no pages for holes.
     ///
     /// # Errors
-    /// [`Error::Io`] if the kernel cannot read it.
+    /// [`Error::Io`] if pread(2) fails or the range extends beyond the file.
     pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
         let mut done = 0;
         while done < to.len() {
@@ -161,39 +167,41 @@ impl File {
         Ok(())
     }
 
-    /// Changes the size, as long as that is not fixed.
+    /// Changes the size; [`Error::Io`] if seals forbid it.
     pub fn resize(&mut self, bytes: usize) -> Result<(), Error> {
         ftruncate(&self.descriptor, bytes as u64).map_err(|error| Error::io("resize memory", error))?;
         self.bytes = bytes;
         Ok(())
     }
 
-    /// To be passed on.
+    /// Returns the descriptor, to be passed to a peer.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
-    /// Nobody can resize it any more.
+    /// Seals the file so that nobody can resize it or change its seals.
     pub fn fix_size(&self) -> Result<(), Error> {
         self.seal(FIXED, "fix the size of memory")
     }
 
-    /// Nobody can resize it, and a peer can still seal it against other writers; see [`File::adopt_for_both`].
+    /// Seals the file so that nobody can resize it; the peer can still seal it against writing, see
+    /// [`File::adopt_for_both`].
     pub fn offer(&self) -> Result<(), Error> {
         self.seal(SealFlags::SHRINK | SealFlags::GROW, "fix the size of memory")
     }
 
-    /// Nobody can resize it, and nobody can write to it but through mappings that there are already.
+    /// Seals the file so that nobody can resize it, and nobody can write to it except through existing
+    /// mappings.
     pub fn fix_writers(&self) -> Result<(), Error> {
         self.seal(FIXED | SealFlags::FUTURE_WRITE, "take the right to write to memory away")
     }
 
-    /// Nobody can resize it or write to it. Fails while anybody has it mapped for writing. That may be a child that
-    /// another thread forked off before the mapping was kept from children, which is waited for until it has started
-    /// its program.
+    /// Seals the file so that nobody can resize it or write to it. The kernel refuses while anybody has the
+    /// file mapped for writing. This may be a child that another thread forked before the mapping was kept
+    /// from children; so this function retries for up to 100 ms, until the child has called exec(2).
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] if the kernel refuses the seals.
     pub fn freeze(&self) -> Result<(), Error> {
         let end = Instant::now() + CHILD_LIMIT;
         loop {
@@ -208,10 +216,11 @@ impl File {
         fcntl_add_seals(&self.descriptor, seals).map_err(|error| Error::io(what, error))
     }
 
-    /// New memory of a fixed size for rings, mapped: so many words, all zero. Of what both write all memory is taken.
+    /// Creates and maps memory for rings, of a fixed size: `words` words, all zero. For [`Writers::Both`] all
+    /// pages are populated.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] if the file cannot be created, mapped, populated or sealed.
     pub fn create_words(words: usize, writers: Writers) -> Result<(File, Shared), Error> {
         let file = File::create("bywash-control", words * 8, HugePages::No)?;
         let mapping = file.map(true)?;
@@ -226,20 +235,22 @@ impl File {
         Ok((file, shared))
     }
 
-    /// The words of a file that cannot be shrunk, in a mapping of all of it for writing.
+    /// Returns the words of a file that cannot shrink, given a writable mapping of the whole file.
     fn words(&self, mapping: Mapping) -> Shared {
         let mapping = Arc::new(mapping);
         let base: *const AtomicU64 = mapping.base().cast();
-        // SAFETY: mapped for reading and writing, page-aligned, sealed against shrinking, and used through
-        // `Shared` only; the mapping goes with the last of them.
+        // SAFETY: the file is mapped for reading and writing, page-aligned, and sealed against shrinking, so
+        // accesses never fault. `Shared` makes only atomic accesses, and keeps the mapping.
         unsafe { Shared::new(base, self.bytes / 8, mapping) }
     }
 
-    /// Words that a peer passed on, if they are what they should be and the peer has taken all of their memory, which they
-    /// keep: whoever touches a page first pays for it. A file can be adopted so once.
+    /// Maps a peer's memory for rings, if its size and seals are right and the peer has populated all of it.
+    /// The pages then stay backed; pages that this process touched first would be charged to it. A file can
+    /// be adopted so only once.
     ///
     /// # Errors
-    /// [`Error::Io`] if the kernel does not map them; inside, the reason why they are not what they should be.
+    /// [`Error::Io`] if the kernel refuses to map or to seal the file. The inner error is the peer's
+    /// violation.
     pub fn adopt_words(descriptor: OwnedFd, words: usize) -> Result<Result<Shared, String>, Error> {
         let (file, mapping) = match File::adopt_for_both(descriptor, words * 8)? {
             Ok(adopted) => adopted,
@@ -251,46 +262,48 @@ impl File {
         }
     }
 
-    /// Maps all of it.
+    /// Maps the whole file; [`Error::Io`] if mmap(2) fails.
     pub fn map(&self, writable: bool) -> Result<Mapping, Error> {
         Mapping::of(self.descriptor(), self.bytes, writable)
             .map_err(|error| Error::io(format!("map {} bytes of memory", self.bytes), error))
     }
 }
 
-/// The seals that memory must have before it is mapped.
+/// Seals that a peer's file must have before it is mapped.
 pub const SEALS_FIXED: SealFlags = SealFlags::SHRINK;
-/// The seals of a sealed container.
+/// Seals of a sealed container.
 pub const SEALS_FROZEN: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE);
 
-/// A mapping of a whole file.
+/// A mapping of a whole file, or of several files in one range of addresses.
 #[derive(Debug)]
 pub struct Mapping {
     base: *mut u8,
     bytes: usize,
-    /// The one process that has it, if it is left out of forked children: what is there in a child is not ours.
+    /// The process that has the mapping, if the mapping is left out of forked children: a child may have
+    /// other memory at these addresses.
     only_in: Option<Maker>,
 }
 
-// SAFETY: an address range that belongs to this value alone; what may be done with its bytes is up to those
-// who use it.
+// SAFETY: the address range belongs to this value alone and is not bound to a thread. Callers who access its
+// bytes through `base` answer for these accesses.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; the value gives out nothing but the address.
+// SAFETY: a shared reference gives out the base address and advises the kernel; neither needs exclusive
+// access.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// At a multiple of 2 MiB, if it is large enough for that to matter.
+    /// Maps a file; at a multiple of 2 MiB if it has at least this size, so that huge pages are possible.
     fn of(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Mapping, Errno> {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         let bytes = bytes.next_multiple_of(PAGE);
         if bytes < HUGE_PAGE {
-            // SAFETY: a new mapping, at an address of the kernel's choice.
+            // SAFETY: a new mapping, at an address of the kernel's choice, replaces nothing.
             let base = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)? };
             return Ok(Mapping { base: base.cast(), bytes, only_in: None });
         }
         let (start, base) = reserve(bytes)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: within the range that was just reserved and is used by nobody.
+        // SAFETY: the fixed range lies within the addresses that were just reserved, which nobody uses.
         let mapped = unsafe { mmap(base as *mut _, bytes, protection, flags, file, 0) };
         match mapped {
             Ok(_) => release_around(start, base, bytes),
@@ -299,11 +312,11 @@ impl Mapping {
         Ok(Mapping { base: mapped?.cast(), bytes, only_in: None })
     }
 
-    /// Addresses for so many bytes, from a multiple of 2 MiB on, with nothing there: to touch them is a fault. Files
-    /// come there by [`Mapping::put`].
+    /// Reserves `bytes` bytes of addresses, from a multiple of 2 MiB on. Accessing them is a fault until
+    /// [`Mapping::put`] maps files there.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] if mmap(2) fails.
     pub fn empty(bytes: usize) -> Result<Mapping, Error> {
         let bytes = bytes.next_multiple_of(PAGE);
         let (start, base) = reserve(bytes)
@@ -312,33 +325,35 @@ impl Mapping {
         Ok(Mapping { base: base as *mut u8, bytes, only_in: None })
     }
 
-    /// Maps all of `file` for reading and writing `offset` bytes from the beginning, in the place of what is mapped
-    /// there. Bytes are only ever reached at one or the other.
+    /// Maps all of `file` for reading and writing, `offset` bytes from the beginning of the range, and
+    /// replaces the mapping there. An access meanwhile reaches either the old or the new bytes.
     ///
     /// # Errors
-    /// What the kernel says; then nothing may be mapped there any more.
+    /// [`Error::Io`] if mmap(2) fails; the range may then be unmapped.
     ///
     /// # Panics
-    /// If that is not within the mapping, or the offset is not of whole pages.
+    /// If the file does not fit into the range, or `offset` is not a multiple of the page size.
     pub fn put(&mut self, offset: usize, file: &File) -> Result<(), Error> {
         let bytes = file.bytes().next_multiple_of(PAGE);
         assert!(offset.is_multiple_of(PAGE) && offset <= self.bytes && bytes <= self.bytes - offset);
         let at = self.base.wrapping_add(offset);
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-        // SAFETY: within this mapping, whose bytes are reached by address alone, by those who keep it.
+        // SAFETY: the fixed range lies within this mapping, as asserted; no Rust reference to its bytes
+        // exists, since callers reach them by address alone.
         unsafe { mmap(at.cast(), bytes, rights, flags, file.descriptor(), 0) }
             .map(|_| ())
             .map_err(|error| Error::io(format!("map {bytes} bytes of memory"), error))
     }
 
-    /// Where it begins.
+    /// Returns the first address.
     pub fn base(&self) -> *mut u8 {
         self.base
     }
 
-    /// Leaves it out of forked children.
+    /// Leaves the mapping out of forked children; [`Error::Io`] if madvise(2) fails.
     pub fn keep_from_children(&mut self) -> Result<(), Error> {
-        // SAFETY: the mapping is ours; in a child its owner is not there.
+        // SAFETY: the range is this value's own; a forked child does not use it, since `only_in` names this
+        // process.
         match unsafe { libc::madvise(self.base.cast(), self.bytes, libc::MADV_DONTFORK) } {
             0 => {
                 self.only_in = Some(Maker::this());
@@ -348,22 +363,23 @@ impl Mapping {
         }
     }
 
-    /// Takes the memory of a part now, and not as it is touched: of whole pages, at this process's expense.
+    /// Allocates the pages of a range now, charged to this process, instead of at their first use.
     ///
     /// # Errors
-    /// [`Error::Io`] if there is not so much memory.
+    /// [`Error::Io`] if there is not enough memory.
     pub fn populate(&self, offset: usize, bytes: usize) -> Result<(), Error> {
         assert!(offset.is_multiple_of(PAGE) && offset <= self.bytes && bytes <= self.bytes - offset);
         let start = self.base.wrapping_add(offset);
-        // SAFETY: within this mapping; what the bytes are stays as it is.
+        // SAFETY: the range lies within this mapping, as asserted; populating does not change its bytes.
         if unsafe { libc::madvise(start.cast(), bytes, libc::MADV_POPULATE_WRITE) } == 0 {
             return Ok(());
         }
         match std::io::Error::last_os_error() {
-            // Before Linux 5.14: as whoever writes there would.
+            // Before Linux 5.14 the advice is unknown: so each page is touched by a write.
             error if error.raw_os_error() == Some(libc::EINVAL) => {
                 for page in (0..bytes).step_by(PAGE) {
-                    // SAFETY: within this mapping, which is writable, and atomic, so that nothing is lost.
+                    // SAFETY: within this mapping, which is writable; the atomic operation changes no byte
+                    // and loses no concurrent write.
                     unsafe { AtomicU64::from_ptr(start.wrapping_add(page).cast()).fetch_or(0, Relaxed) };
                 }
                 Ok(())
@@ -372,19 +388,20 @@ impl Mapping {
         }
     }
 
-    /// Makes huge pages of it where the kernel can; answers of how many bytes. It makes none of memory that nobody has
-    /// touched yet.
+    /// Makes huge pages of the whole range where the kernel can, and returns their total size in bytes. Pages
+    /// that nobody has touched are not collapsed.
     pub fn collapse(&self) -> usize {
         self.collapse_part(0, self.bytes)
     }
 
-    /// As [`Mapping::collapse`], of the whole huge pages among `bytes` bytes from `offset` on.
+    /// Like [`Mapping::collapse`], but only for the huge pages that lie entirely in `bytes` bytes from
+    /// `offset` on.
     pub fn collapse_part(&self, offset: usize, bytes: usize) -> usize {
         let end = offset.saturating_add(bytes).min(self.bytes);
         (offset.div_ceil(HUGE_PAGE)..end / HUGE_PAGE)
             .filter(|number| {
                 let page = self.base.wrapping_add(number * HUGE_PAGE);
-                // SAFETY: the advice changes how the bytes are kept, not what they are.
+                // SAFETY: within this mapping; the advice changes the size of the pages, not their bytes.
                 unsafe { libc::madvise(page.cast(), HUGE_PAGE, libc::MADV_COLLAPSE) == 0 }
             })
             .count()
@@ -397,24 +414,24 @@ impl Drop for Mapping {
         if self.only_in.is_some_and(|maker| !maker.is_here()) {
             return;
         }
-        // SAFETY: whoever uses the bytes keeps this value.
+        // SAFETY: the range is this value's own, and everybody who accesses its bytes keeps this value alive.
         let unmapped = unsafe { munmap(self.base.cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }
 }
 
-/// Addresses for so many bytes and a huge page more that nobody can touch: where they begin, and the first of them that
-/// is a multiple of 2 MiB.
+/// Reserves inaccessible addresses: `bytes` and a huge page more. Returns their start, and the first multiple
+/// of 2 MiB.
 fn reserve(bytes: usize) -> Result<(usize, usize), Errno> {
     let length = bytes.checked_add(HUGE_PAGE).ok_or(Errno::NOMEM)?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping that nobody can touch, at an address of the kernel's choice.
+    // SAFETY: a new inaccessible mapping, at an address of the kernel's choice, replaces nothing.
     let reserved = unsafe { mmap_anonymous(ptr::null_mut(), length, ProtFlags::empty(), flags)? };
     let start = reserved as usize;
     Ok((start, start.next_multiple_of(HUGE_PAGE)))
 }
 
-/// Gives back what was reserved before and behind what is used.
+/// Unmaps the reserved addresses before and after the ones that are used.
 fn release_around(start: usize, base: usize, bytes: usize) {
     release(start, base - start);
     release(base + bytes, start + HUGE_PAGE - base);
@@ -422,7 +439,7 @@ fn release_around(start: usize, base: usize, bytes: usize) {
 
 fn release(at: usize, length: usize) {
     if length > 0 {
-        // SAFETY: of a range that was just reserved, and nobody uses it.
+        // SAFETY: the range is a part of a reservation that was just made, and nobody uses it.
         let unmapped = unsafe { munmap(at as *mut _, length) };
         debug_assert!(unmapped.is_ok());
     }
@@ -436,7 +453,7 @@ mod tests {
     fn files_lie_side_by_side_and_are_replaced() {
         let file = |byte: u8| {
             let file = File::create("test", PAGE, HugePages::No).unwrap();
-            // SAFETY: the mapping is there, and nobody else has it.
+            // SAFETY: the temporary mapping lives until the end of the statement, and nobody else has it.
             unsafe { file.map(true).unwrap().base().write(byte) };
             file
         };
@@ -444,11 +461,11 @@ mod tests {
         assert_eq!(both.base() as usize % HUGE_PAGE, 0);
         both.put(0, &file(1)).unwrap();
         both.put(PAGE, &file(2)).unwrap();
-        // SAFETY: both pages were mapped, and nobody else has them.
+        // SAFETY: both pages are mapped and readable, and nobody else has them.
         let read = |at| unsafe { both.base().wrapping_add(at).read_volatile() };
         assert_eq!((read(0), read(PAGE)), (1, 2));
         both.put(PAGE, &file(3)).unwrap();
-        // SAFETY: as above.
+        // SAFETY: both pages are still mapped after the replacement, and nobody else has them.
         let read = |at| unsafe { both.base().wrapping_add(at).read_volatile() };
         assert_eq!((read(0), read(PAGE)), (1, 3));
     }
@@ -468,10 +485,10 @@ mod tests {
         assert_eq!(ftruncate(file.descriptor(), 0), Err(Errno::PERM));
         assert_eq!(ftruncate(file.descriptor(), 1 << 20), Err(Errno::PERM));
         assert!(file.map(true).is_err());
-        // SAFETY: the mapping is there, and nobody else has it.
+        // SAFETY: the mapping is live and writable, and nobody else has it.
         unsafe { mapping.base().write(7) };
         let other = file.map(false).unwrap();
-        // SAFETY: as above.
+        // SAFETY: the mapping is live and readable, and no thread writes to the file.
         assert_eq!(unsafe { other.base().read() }, 7);
     }
 
@@ -481,22 +498,23 @@ mod tests {
         let mut mapping = file.map(true).unwrap();
         mapping.keep_from_children().unwrap();
         let base = mapping.base();
-        // SAFETY: the child makes system calls only, and leaves without unwinding.
+        // SAFETY: the child makes only system calls and drops one value, and exits without unwinding.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // The child uses the place for something of its own.
+            // The child maps memory of its own at this address.
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
             let rights = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: nothing is there in the child.
+            // SAFETY: MAP_FIXED_NOREPLACE replaces nothing, should the child have a mapping there.
             let own = unsafe { libc::mmap(base.cast(), PAGE, rights, flags, -1, 0) };
             drop(mapping);
-            // SAFETY: what was just mapped, if it was and still is; else this child is killed, and the test fails.
+            // SAFETY: the child's own new mapping. If it failed or was unmapped, the child is killed and the
+            // test fails.
             unsafe { own.cast::<u8>().write_volatile(1) };
-            // SAFETY: the end of the process.
+            // SAFETY: _exit(2) ends the process and has no preconditions.
             unsafe { libc::_exit(if own == base.cast() { 0 } else { 1 }) };
         }
         let mut status = 0;
-        // SAFETY: waits for the child that was just made.
+        // SAFETY: waits for the child just forked, and writes to a live integer.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0);
     }
@@ -524,14 +542,14 @@ mod tests {
         let (_, theirs) = adopt(&file).unwrap();
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         assert_eq!(fallocate(file.descriptor(), hole, 0, PAGE as u64), Err(Errno::PERM));
-        // SAFETY: advice on the pages of a live mapping, whose bytes nobody relies on.
+        // SAFETY: the range is a live mapping, whose bytes no Rust reference refers to.
         assert_eq!(unsafe { libc::madvise(own.base().cast(), PAGE, libc::MADV_REMOVE) }, -1);
         assert_eq!(fstat(file.descriptor()).unwrap().st_blocks * 512, PAGE as i64);
-        // Both still write, in what there was and in what there was not.
+        // Both ends can still write, to the page that was backed and to the one that was not.
         for (mapping, other, at) in [(&own, &theirs, 0), (&theirs, &own, PAGE)] {
-            // SAFETY: both are mapped, of one file that nobody else has.
+            // SAFETY: a live writable mapping of at least `at + 1` bytes; nobody accesses the file meanwhile.
             unsafe { mapping.base().add(at).write_volatile(7) };
-            // SAFETY: as above.
+            // SAFETY: a live readable mapping of the same file, to which nobody writes meanwhile.
             assert_eq!(unsafe { other.base().add(at).read_volatile() }, 7);
         }
         assert!(adopt(&file).unwrap_err().contains("sealed against writing"), "it was adopted twice");
