@@ -1,9 +1,10 @@
-//! The connection between two ends: who the peer is, whether it is alive, and what cannot go through shared
-//! memory.
+//! The connection between two ends after the handshake: it knows the peer and whether the peer lives, and
+//! carries descriptors.
 //!
-//! It is a Unix socket, which is seen to end the moment that its other end is closed, and a pidfd, which says
-//! so even where a child of the peer still holds the socket. Messages over it are few: a doorbell when an
-//! event loop is to be woken, and what the protocol passes on with descriptors (its [`Mail`]).
+//! A link is a Unix socket and a pidfd. The socket shows its end as soon as the other end is closed. The
+//! pidfd shows the peer's death even if a child of the peer still has the socket open. Few messages use the
+//! socket: a doorbell that wakes a sleeping thread or an event loop, and the protocol's messages with
+//! descriptors (its [`Mail`]).
 
 use crate::error::Error;
 use crate::fork::Maker;
@@ -19,47 +20,47 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Nobody is waited for longer than that to present itself.
+/// Greatest timeout of a handshake; longer ones are shortened to it.
 const GREETING_LIMIT_MAX: Duration = Duration::from_secs(1 << 30);
-/// Most doorbells that are heard at a time. A peer rings when it is asked to, once each time: who rings more often wants to
-/// keep this end from doing anything else.
+/// Greatest number of doorbells that are read at a time. A peer rings once for each time that it is asked to;
+/// one that rings more often tries to keep this end from doing anything else.
 const DOORBELLS_MAX: usize = 128;
-/// The one byte that says: something happened, look at the rings. No message of a protocol begins with it.
+/// The one byte of a doorbell message: look at the rings. No message of a protocol begins with it.
 const DOORBELL: u8 = 1;
 
-/// Nothing was sent to the peer since this end waited for it last.
+/// State: nothing was sent to the peer since this end last waited.
 const PEER_UNASKED: u8 = 0;
-/// Something was, and it was awake each time.
+/// State: something was sent, and the peer was awake each time.
 const PEER_AWAKE: u8 = 1;
-/// Something was, and it had to be woken.
+/// State: something was sent, and the peer had to be woken.
 const PEER_WOKEN: u8 = 2;
 
-/// What may come through the socket beside doorbells.
+/// Messages that a protocol allows on the socket after the handshake, besides doorbells.
 #[derive(Clone, Copy, Debug)]
 pub struct Mail {
-    /// Whether bytes with so many descriptors are a message of the protocol.
+    /// Returns true if these bytes, with this number of descriptors, are a message of the protocol.
     pub fits: fn(&[u8], usize) -> bool,
-    /// Most messages that are held here until somebody takes them.
+    /// Greatest number of messages that are read before they are taken.
     pub ahead_max: usize,
-    /// The socket holds those beyond; else a peer that sends more is accused.
+    /// True if the socket queues further messages; false if they are a violation of the protocol.
     pub leaves_more: bool,
 }
 
 impl Mail {
-    /// Nothing may.
+    /// No messages but doorbells.
     pub const NONE: Mail = Mail { fits: |_, _| false, ahead_max: 0, leaves_more: false };
 }
 
-/// A message that came through the socket.
+/// A message that was received through the socket.
 #[derive(Debug)]
 pub struct Packet {
-    /// What it says.
+    /// Contents of the message.
     pub bytes: Vec<u8>,
-    /// What came with it.
+    /// Descriptors that were attached to the message.
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// A connection to a peer that has presented itself.
+/// A connection to a peer, after the handshake.
 #[derive(Debug)]
 pub struct Link {
     socket: OwnedFd,
@@ -68,26 +69,28 @@ pub struct Link {
     maker: Maker,
     mail: Mail,
     inbox: Mutex<VecDeque<Packet>>,
-    /// This end has ended the connection.
+    /// True once this end has shut the connection.
     was_shut: AtomicBool,
-    /// [`Peer`] as a number: see [`PEER_AWAKE`].
+    /// [`Peer`] as a number: [`PEER_UNASKED`], [`PEER_AWAKE`] or [`PEER_WOKEN`].
     peer_state: AtomicU8,
-    /// Made when somebody first waits as a task.
+    /// Made when a task first waits on this connection.
     #[cfg(feature = "async")]
     readiness: std::sync::OnceLock<crate::readiness::Readiness>,
 }
 
-/// Locks; what a panic left behind is no worse than what a peer can do.
+/// Locks a mutex, even a poisoned one: a state that a panic left behind is no worse than what a malicious
+/// peer can cause.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Presents this end to the peer and learns who that is, within `limit`. Also answers what the peer's hello says,
-/// and the memory that came with it.
+/// Does the handshake, within `limit`: sends `hello` with `memory`, and receives the peer's hello message and
+/// credentials. Returns the link, the peer's hello message, and the descriptors that were attached to it.
 ///
 /// # Errors
-/// [`Error::PeerDied`] if the peer leaves without having presented itself, [`Error::TimedOut`] if it does not do so in
-/// time, [`Error::Misfit`] if the two cannot work together, and [`Error::Io`] if a call of the kernel fails.
+/// [`Error::PeerDied`] if the peer disconnects before its hello message, [`Error::TimedOut`] if the message
+/// does not arrive in time, [`Error::Misfit`] if it has the wrong protocol, version or rings, and
+/// [`Error::Io`] if a system call fails.
 pub fn greet(
     socket: OwnedFd,
     protocol: &Protocol,
@@ -117,7 +120,8 @@ pub fn greet(
     let peer = received.credentials.ok_or_else(|| Error::Misfit("the peer has no credentials".into()))?;
     let hello = Hello::from_bytes(&received.bytes, protocol)
         .map_err(|what| Error::Misfit(format!("the peer {what}")))?;
-    // Without one (an old kernel, a peer of another namespace) the socket alone must tell.
+    // If there is no pidfd (an old kernel, a peer in another PID namespace), only the socket shows the peer's
+    // death.
     let pidfd = Pid::from_raw(peer.pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     let link = Link {
         socket,
@@ -150,7 +154,8 @@ fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// A child that was forked off may still have the socket: only so does the peer hear of the end.
+/// Shuts the connection, since a forked child may still have the socket open: closing it would not tell the
+/// peer.
 impl Drop for Link {
     fn drop(&mut self) {
         if self.is_here() {
@@ -160,49 +165,50 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// Who the peer is.
+    /// Returns the credentials of the peer, as the kernel attached them to its hello message.
     pub fn peer(&self) -> Credentials {
         self.peer
     }
 
-    /// The socket, for an event loop.
+    /// Returns the socket, for an event loop.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Whether this process made the path.
+    /// Returns [`Error::Forked`] if this process is a forked child of the one that made the link.
     #[inline(always)]
     pub fn check_process(&self) -> Result<(), Error> {
         if self.maker.is_here() { Ok(()) } else { Err(Error::Forked) }
     }
 
-    /// As [`Link::check_process`], for what is dropped.
+    /// Returns true if this process made the link. For destructors, which cannot return an error.
     pub fn is_here(&self) -> bool {
         self.maker.is_here()
     }
 
-    /// The peer did what it must not do.
+    /// Makes the error for a violation of the protocol: `what` is a predicate whose subject is the peer.
     pub fn accuse(&self, what: impl Into<String>) -> Error {
         Error::Peer { pid: self.peer.pid, what: what.into() }
     }
 
-    /// Ends the connection, though others may still hold this value.
+    /// Ends the connection, even if other threads still use this value.
     pub fn shut(&self) {
         self.was_shut.store(true, Relaxed);
-        // An error says that it has ended already.
+        // The error is ignored: it means that the connection has ended already.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Rings the doorbell. A socket that is full of them will wake the peer as well, and one that has ended
-    /// has nobody to wake.
+    /// Rings the peer's doorbell. Errors are ignored: a full socket wakes the peer too, and after the end of
+    /// the connection there is nobody to wake.
     pub fn ring_doorbell(&self) {
         let _ = socket::send(self.descriptor(), &[DOORBELL], &[]);
     }
 
-    /// Passes something on; false: the socket is full, try again when the peer has read.
+    /// Sends a message with descriptors; false if the socket is full until the peer reads.
     ///
     /// # Errors
-    /// What the kernel says, or that the connection has ended.
+    /// [`Error::PeerDied`] or [`Error::Closed`] if the connection has ended, [`Error::Io`] if sending fails
+    /// otherwise.
     pub fn pass(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<bool, Error> {
         loop {
             return match socket::send(self.descriptor(), bytes, descriptors) {
@@ -215,21 +221,21 @@ impl Link {
         }
     }
 
-    /// Notes that the peer was awake when something was sent to it.
+    /// Records that the peer was awake when something was sent to it.
     #[inline]
     pub(crate) fn note_peer_awake(&self) {
-        // Written once between two waits: two threads may share the line.
+        // Stored only once between two waits, since two threads may share the cache line.
         if self.peer_state.load(Relaxed) == PEER_UNASKED {
             self.peer_state.store(PEER_AWAKE, Relaxed);
         }
     }
 
-    /// Notes that the peer had to be woken for something that was sent to it.
+    /// Records that the peer had to be woken for something that was sent to it.
     pub(crate) fn note_peer_woken(&self) {
         self.peer_state.store(PEER_WOKEN, Relaxed);
     }
 
-    /// State of the peer when something was last sent to it, and forgets it.
+    /// Returns the peer's state when something was last sent to it, and resets the record.
     pub(crate) fn take_peer(&self) -> Peer {
         let state = self.peer_state.load(Relaxed);
         if state != PEER_UNASKED {
@@ -242,21 +248,22 @@ impl Link {
         }
     }
 
-    /// Reads what has come. False: the connection has ended.
+    /// Reads all messages from the socket. False: the connection has ended.
     ///
     /// # Errors
-    /// What the kernel says, or what the peer did wrong.
+    /// [`Error::Io`] if the socket cannot be read, [`Error::Peer`] if the peer sent a message that the
+    /// protocol does not allow, or more than 128 doorbells at a time.
     pub fn drain(&self) -> Result<bool, Error> {
         self.hear(usize::MAX)
     }
 
-    /// As [`Link::drain`], but some hundreds of messages at most, and however many doorbells there are: for a thread that
-    /// serves this peer alone, and comes late.
+    /// Like [`Link::drain`], but reads some hundreds of messages at most, and allows any number of doorbells:
+    /// for a thread that serves this peer alone, and may be late.
     ///
     /// # Errors
-    /// As [`Link::drain`].
+    /// Same as [`Link::drain`], without the limit on doorbells.
     pub fn drain_some(&self) -> Result<bool, Error> {
-        // More than a socket's queue has room for.
+        // Together more messages than a socket's queue can hold.
         for _ in 0..4 {
             if !self.hear(DOORBELLS_MAX)? {
                 return Ok(false);
@@ -265,12 +272,12 @@ impl Link {
         Ok(true)
     }
 
-    /// As [`Link::drain`], but no more than so many messages.
+    /// Like [`Link::drain`], but reads at most `most` messages.
     fn hear(&self, most: usize) -> Result<bool, Error> {
         self.hear_and_count(most, &mut 0)
     }
 
-    /// As [`Link::hear`]; adds the messages that came to `read`.
+    /// Like [`Link::hear`], and adds the number of messages to `read`.
     fn hear_and_count(&self, most: usize, read: &mut usize) -> Result<bool, Error> {
         let going_on = self.read(&mut lock(&self.inbox), read, most);
         if *read > 0 {
@@ -284,7 +291,7 @@ impl Link {
             let room =
                 if self.mail.leaves_more { self.mail.ahead_max.saturating_sub(inbox.len()) } else { most };
             let looks = match room.min(most - *read) {
-                // More is read when these have been taken.
+                // The socket is read further when the caller has taken these messages.
                 0 => return Ok(true),
                 1 => [Some(socket::receive(self.descriptor(), socket::BYTES_MAX)), None],
                 _ => socket::receive_two(self.descriptor()),
@@ -306,7 +313,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Puts what came as number `read` of a turn into the inbox, unless it is a doorbell.
+    /// Appends a message to the inbox, unless it is a doorbell. The message is number `read` of this call.
     fn sort(
         &self,
         received: socket::Received,
@@ -327,18 +334,18 @@ impl Link {
         Ok(())
     }
 
-    /// Whether there is mail that was read and not taken.
+    /// Returns true if a message was read and not taken.
     pub fn has_mail(&self) -> bool {
         !lock(&self.inbox).is_empty()
     }
 
-    /// The oldest mail that was read and not taken.
+    /// Takes the oldest message that was read and not taken.
     pub fn take_mail(&self) -> Option<Packet> {
         lock(&self.inbox).pop_front()
     }
 
-    /// Sleeps until something comes through the socket, and hears it, or through one of `others`, the peer dies, or
-    /// `limit` is over. With `room`: also until the socket takes messages again.
+    /// Sleeps until a message arrives at the socket, and reads it; or until one of `others` is readable, the
+    /// peer dies, or `limit` expires. With `room`: also until the socket has room for messages again.
     pub fn sleep<'a>(
         &'a self,
         limit: Duration,
@@ -350,21 +357,21 @@ impl Link {
         polled.extend(self.pidfd.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
         polled.extend(others.map(|other| PollFd::from_borrowed_fd(other, PollFlags::IN)));
         match poll(&mut polled, Some(&timespec(limit))) {
-            // The doorbell that rang, so that the next sleep is one.
+            // Reads the doorbell that rang, so that it does not end the next sleep too.
             Ok(_) if polled[0].revents().contains(PollFlags::IN) => self.hear(1).map(drop),
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(Error::io("wait for the peer", error)),
         }
     }
 
-    /// Whether there is nobody at the other end any more.
+    /// Returns true if the peer is gone: the socket has ended, or the peer's process has died.
     pub fn is_over(&self) -> Result<bool, Error> {
         let mut read = 0;
         if !self.hear_and_count(usize::MAX, &mut read)? {
             return Ok(true);
         }
-        // Who sent something since the last look was alive. Who died since is found at the next one: its socket shows its
-        // end, or nothing more comes.
+        // A peer that sent something since the last look was alive. If it has died since, a later look finds
+        // that: then the socket has ended, or no further message arrives.
         if read > 0 {
             return Ok(false);
         }
@@ -374,7 +381,7 @@ impl Link {
         Ok(poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0))
     }
 
-    /// The error for a connection that has ended without a word of the peer's.
+    /// Returns the error for a connection that has ended: closed by this end, or by the peer's death.
     pub fn ended(&self) -> Error {
         match self.was_shut.load(Relaxed) {
             true => Error::Closed,
@@ -382,7 +389,7 @@ impl Link {
         }
     }
 
-    /// Something was read, which another task may wait for.
+    /// Tells waiting tasks that messages were read, which may concern them.
     fn tell_tasks(&self) {
         #[cfg(feature = "async")]
         if let Some(readiness) = self.readiness.get() {
@@ -390,7 +397,7 @@ impl Link {
         }
     }
 
-    /// What the reactor knows of this connection.
+    /// Returns this connection's registration with the reactor, which is made at the first call.
     #[cfg(feature = "async")]
     pub(crate) fn readiness(&self) -> Result<&crate::readiness::Readiness, Error> {
         if let Some(readiness) = self.readiness.get() {
@@ -417,7 +424,7 @@ mod tests {
         greet(socket, &PROTOCOL, HELLO, &[], Duration::from_secs(10), mail).unwrap().0
     }
 
-    /// Else whoever rings faster than this end can hear would keep it for ever.
+    /// A peer that rings faster than this end can read would otherwise keep it busy for ever.
     #[test]
     fn who_rings_all_the_time_is_accused() {
         let (here, there) = socket_pair().unwrap();
@@ -433,7 +440,8 @@ mod tests {
         assert!(matches!(link.drain(), Err(Error::Peer { .. })));
     }
 
-    /// An event loop that is told of changes only (EPOLLET) hears of a doorbell and of the end behind it once.
+    /// An event loop that is notified of changes only (EPOLLET) gets one event for a doorbell and the end
+    /// behind it.
     #[test]
     fn an_end_behind_a_doorbell_is_seen_at_once() {
         let (here, there) = socket_pair().unwrap();
@@ -446,7 +454,7 @@ mod tests {
         assert!(link.is_over().unwrap());
     }
 
-    /// Of some thousand times the kernel said once that the peer had left before it gave out what it had sent.
+    /// The kernel reports the end before the peer's last messages in about one of some thousand cases.
     #[test]
     fn what_was_sent_before_the_end_is_heard() {
         for round in 0..3000 {

@@ -1,4 +1,4 @@
-//! What one side of a ring needs to wait for the other and to wake it.
+//! Waiting for the other side of a ring, and waking it.
 
 use crate::link::Link;
 use crate::patience::{LOOKS, Patience};
@@ -7,12 +7,12 @@ use crate::wait::{Wait, Waiter};
 use bywash_ring::{Bell, Fence, Sleeper};
 use std::sync::Arc;
 
-/// One side of a ring: its bell, the other side's, and what it counts.
+/// State of one side of a ring: its bell, the other side's bell, the connection, and the counters.
 #[derive(Debug)]
 pub struct Meeting<C> {
-    /// The connection to the other side.
+    /// Connection to the other side.
     pub link: Arc<Link>,
-    /// What the end counts.
+    /// Counters of this end's operations.
     pub counters: Arc<C>,
     how: Wait,
     own_bell: Bell,
@@ -21,12 +21,12 @@ pub struct Meeting<C> {
 }
 
 impl<C: AsRef<Waits>> Meeting<C> {
-    /// A side that waits as `how` says.
+    /// Makes the state of a side that waits as `how` says.
     pub fn new(link: Arc<Link>, counters: Arc<C>, how: Wait, own_bell: Bell, their_bell: Bell) -> Meeting<C> {
         Meeting { link, counters, how, own_bell, their_bell, patience: Patience::default() }
     }
 
-    /// Waits for the other side; see [`Waiter::wait`].
+    /// Returns a waiter for the other side's next operation; see [`Waiter::wait`].
     pub fn waiter(&self) -> Waiter<'_> {
         Waiter {
             how: self.how,
@@ -41,7 +41,7 @@ impl<C: AsRef<Waits>> Meeting<C> {
         }
     }
 
-    /// Looks that a waiting end takes before it begins to wait.
+    /// Returns the number of looks to take before waiting begins.
     #[inline]
     pub fn first_looks(&self) -> u32 {
         match self.how {
@@ -51,7 +51,7 @@ impl<C: AsRef<Waits>> Meeting<C> {
         }
     }
 
-    /// Wakes the other side if it sleeps and waits for room, or for the end of what this side sends.
+    /// Wakes the other side if it sleeps: there is room for it, or this side has closed its ring.
     #[inline]
     pub fn wake(&self) {
         if let Some(sleeper) = self.their_bell.ring() {
@@ -59,13 +59,14 @@ impl<C: AsRef<Waits>> Meeting<C> {
         }
     }
 
-    /// Wakes the other side if it sleeps: there is an entry for it, and it may answer.
+    /// Wakes the other side if it sleeps: there is an entry for it, to which it may reply.
     #[inline]
     pub fn wake_to_answer(&self) {
         self.note_peer(self.their_bell.ring());
     }
 
-    /// Wakes the other side if it sleeps until there have been so many entries, or fewer. It may answer.
+    /// Wakes the other side if it sleeps until this number of entries, or a smaller one, has been sent. It
+    /// may reply.
     #[inline]
     pub fn wake_for(&self, entries: u64) {
         self.note_peer(self.their_bell.ring_for(entries));
@@ -94,13 +95,13 @@ impl<C: AsRef<Waits>> Meeting<C> {
         }
     }
 
-    /// Asks for a doorbell when the other side does something next.
+    /// Requests a doorbell for the other side's next operation.
     pub fn set_bell(&self) {
         let fence = self.own_bell.set(Sleeper::Signal);
         (*self.counters).as_ref().heavy_fences.add(u64::from(fence == Fence::Heavy));
     }
 
-    /// Asks for none any more.
+    /// Cancels the request for a doorbell.
     pub fn unset_bell(&self) {
         self.own_bell.unset();
     }

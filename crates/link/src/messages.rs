@@ -1,6 +1,7 @@
-//! A socket over which messages go that are not of any protocol of rings, with descriptors: asked and answered.
+//! Requests and replies as messages over a socket, with descriptors but without rings.
 //!
-//! What the kernel says of the peer is what it was when it connected, or when the pair of sockets was made.
+//! The credentials of the peer are those of the moment when it connected, or when the pair of sockets was
+//! made.
 
 use crate::error::Error;
 use crate::link::Packet;
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Most groups of a peer that are asked for.
+/// Greatest number of a peer's groups that are read.
 const GROUPS_MAX: usize = 1 << 16;
 
 /// A connected socket of sequenced packets.
@@ -21,16 +22,16 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Over a socket that [`crate::connect`], [`crate::Acceptor::accept`] or [`crate::socket_pair`] has made. No message
-    /// has more than `bytes_max` bytes.
+    /// Wraps a socket of [`crate::connect`], [`crate::Acceptor::accept`] or [`crate::socket_pair`]. Messages
+    /// have at most `bytes_max` bytes; a longer one from the peer is an error.
     pub fn over(socket: OwnedFd, bytes_max: usize) -> Messages {
         Messages { socket, bytes_max }
     }
 
-    /// Who is at the other end.
+    /// Returns the credentials of the peer, as the kernel recorded them when the connection was made.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] if getsockopt(2) fails.
     pub fn peer(&self) -> Result<Credentials, Error> {
         let peer = rustix::net::sockopt::socket_peercred(&self.socket)
             .map_err(|error| Error::io("learn who the peer is", error))?;
@@ -41,15 +42,15 @@ impl Messages {
         })
     }
 
-    /// The other groups that its user is in.
+    /// Returns the supplementary groups of the peer.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] if getsockopt(2) fails, or the peer has more than 65536 groups.
     pub fn peer_groups(&self) -> Result<Vec<u32>, Error> {
         let mut groups: Vec<libc::gid_t> = vec![0; 64];
         loop {
             let mut bytes = size_of_val(groups.as_slice()) as libc::socklen_t;
-            // SAFETY: the kernel writes `bytes` bytes at most to memory of `groups`, which has as many.
+            // SAFETY: the kernel writes at most `bytes` bytes to `groups`, which has this size.
             let answer = unsafe {
                 libc::getsockopt(
                     self.socket.as_raw_fd(),
@@ -65,7 +66,7 @@ impl Messages {
                 return Ok(groups);
             }
             let error = std::io::Error::last_os_error();
-            // It says how many there are.
+            // With ERANGE the kernel returns the size that is needed.
             if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() || count > GROUPS_MAX {
                 return Err(Error::io("learn the peer's groups", error));
             }
@@ -73,38 +74,39 @@ impl Messages {
         }
     }
 
-    /// Looks at the next message without taking it, so that a caller that must not block leaves one with descriptors to
-    /// somebody else.
-    /// After [`Messages::leave_credentials_out`]; else every message looks as if it had some.
+    /// Looks at the next message without receiving it, so that a caller that must not block can leave a
+    /// message with descriptors to another thread. Needs [`Messages::leave_credentials_out`] before:
+    /// otherwise every message looks as if it had descriptors.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] if recvmsg(2) fails.
     pub fn front(&self) -> Result<Front, Error> {
         socket::front(self.socket.as_fd()).map_err(|error| Error::io("look at a message", error))
     }
 
-    /// Keeps credentials from being attached to what comes, as [`Messages::front`] needs.
+    /// Stops the kernel from attaching credentials to received messages, as [`Messages::front`] needs.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] if setsockopt(2) fails.
     pub fn leave_credentials_out(&self) -> Result<(), Error> {
         rustix::net::sockopt::set_socket_passcred(&self.socket, false)
             .map_err(|error| Error::io("leave out credentials", error))
     }
 
-    /// Lets the peer send descriptors, or has the kernel refuse them (EPERM at the sender). False: the kernel is older than
-    /// Linux 6.16, and lets them in in any case.
+    /// Lets the peer send descriptors, or makes the kernel refuse them (EPERM at the sender). False: the
+    /// kernel is older than Linux 6.16, and always lets them in.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] if setsockopt(2) fails for another reason.
     pub fn let_descriptors_in(&self, are_let_in: bool) -> Result<bool, Error> {
         socket::let_descriptors_in(&self.socket, are_let_in)
     }
 
-    /// Sends one, waiting for room no longer than `limit`.
+    /// Sends a message, and waits for room at most `limit`.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::Closed`]; what the kernel says.
+    /// [`Error::TimedOut`] if there is no room in time; [`Error::Closed`] if the peer has disconnected;
+    /// [`Error::Io`] if a system call fails.
     pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>], limit: Duration) -> Result<(), Error> {
         let end = Instant::now() + limit;
         loop {
@@ -118,11 +120,12 @@ impl Messages {
         }
     }
 
-    /// The next one, waiting for it no longer than `limit`.
+    /// Receives the next message, and waits for it at most `limit`.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::Closed`] at the end; [`Error::Misfit`] for one that is too long; what the kernel
-    /// says.
+    /// [`Error::TimedOut`] if no message arrives in time; [`Error::Closed`] if the peer has disconnected and
+    /// all messages were received; [`Error::Misfit`] if the message is too long; [`Error::Io`] if a system
+    /// call fails.
     pub fn receive(&self, limit: Duration) -> Result<Packet, Error> {
         let end = Instant::now() + limit;
         loop {
@@ -133,10 +136,10 @@ impl Messages {
         }
     }
 
-    /// As [`Messages::receive`], without waiting: `None` when there is nothing.
+    /// Like [`Messages::receive`], but does not wait: `None` if no message has arrived.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Messages::receive`], without [`Error::TimedOut`].
     pub fn try_receive(&self) -> Result<Option<Packet>, Error> {
         loop {
             return match socket::receive(self.as_fd(), self.bytes_max) {

@@ -1,41 +1,45 @@
-//! Decides whether an adaptive end spins before it sleeps, and for how long, by what it has learned about its waits.
+//! Decides whether an adaptive end spins before it sleeps, and for how long, from its past waits.
 //!
-//! To find something while spinning costs the time that it took to come; to sleep and be woken costs some microseconds of
-//! processor time and tens of latency. An end is in one of two states:
+//! Finding something while spinning costs the processor time until it arrives. Sleeping and being woken cost
+//! some microseconds of processor time, and tens of microseconds of latency. An end is in one of two states:
 //!
-//! - It *spins*: as long as what it waits for comes meanwhile it spins for longer, up to [`LONGEST`]. Two waits in a row
-//!   that spinning did not shorten end that. What was there already when it looked first was not waited for.
-//! - It *sleeps at once*. It spins again when that is likely to pay, and each attempt in vain doubles the number of sleeps
-//!   until the next one of its kind, from [`REST_MIN`] to [`REST_MAX`]:
-//!   a *follow-up*, when the peer was awake as this end sent it something, so that the answer may come at once;
-//!   a *probe*, when a sleep was so short that spinning would have found what it waited for. One sleep of every
-//!   [`REST_MIN`] is measured, so that the others need no clock.
+//! - It *spins*. As long as the event that it waits for occurs meanwhile, it spins for longer the next time,
+//!   up to [`LONGEST`]. Two waits in a row in which spinning was in vain end this state. An event that has
+//!   occurred before the first look is not counted as a wait.
+//! - It *sleeps at once*. It tries to spin again when that is likely to pay. Each attempt in vain doubles the
+//!   number of sleeps until the next attempt of its kind, from [`REST_MIN`] to [`REST_MAX`]. A *follow-up* is
+//!   an attempt after the peer was awake when this end sent it something, so that the reply may be quick. A
+//!   *probe* is an attempt after a sleep that was so short that spinning would have found the event. One
+//!   sleep of every [`REST_MIN`] is measured, so that the others need no clock.
 //!
-//! An end that has just woken its peer waits at least as long as a wake-up takes. What it finds by spinning then proves
-//! nothing: at a steady rate of requests it would spin for each wake-up of the server.
+//! An end that has just woken its peer waits at least as long as a wake-up takes. Finding the reply by
+//! spinning then proves nothing: at a steady rate of requests the end would spin during each wake-up of the
+//! server.
 //!
-//! All of it is pure but for the length of a look, which is measured once. Several threads may use one [`Patience`];
-//! where they meet something learned may be lost.
+//! All functions are pure but for the length of a look, which is measured once. Several threads may use one
+//! [`Patience`]; if their calls collide, a part of what was learned may be lost.
 
 use bywash_sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Looks between two questions how long an end has spun.
+/// Looks between two checks of the time that an end has spun.
 pub const LOOKS: u32 = 64;
-/// Time that a fresh end spins for, and one that follows up.
+/// Time that a new end spins for, and one that follows up.
 const SHORT: Duration = Duration::from_micros(12);
 /// Longest time that an end spins for.
 const LONGEST: Duration = Duration::from_micros(100);
-/// Longest sleep that spinning would have been better than: to wake a sleeper takes most of it.
+/// Longest sleep that counts as short: spinning would have been better, since waking a sleeper takes most of
+/// this time.
 const SHORT_SLEEP: Duration = Duration::from_micros(80);
-/// Waits in a row that spinning did not shorten, after which an end sleeps at once.
+/// Waits in a row in which spinning was in vain, after which an end sleeps at once.
 const VAIN_MAX: u32 = 2;
-/// Waits that spinning shortened until it counts as proven: then failed attempts before are forgotten.
+/// Waits in a row that spinning shortened, after which it counts as proven and earlier failed attempts are
+/// forgotten.
 const PROVEN: u32 = 16;
-/// Fewest sleeps between two attempts to spin.
+/// Smallest number of sleeps between two attempts to spin.
 const REST_MIN: u32 = 64;
-/// Most sleeps between two attempts to spin.
+/// Greatest number of sleeps between two attempts to spin.
 const REST_MAX: u32 = 4096;
 
 /// State of the peer when this end last sent it something.
@@ -43,9 +47,9 @@ const REST_MAX: u32 = 4096;
 pub enum Peer {
     /// Nothing was sent since the last wait.
     Unasked,
-    /// It was awake.
+    /// The peer was awake.
     Awake,
-    /// It slept and was woken.
+    /// The peer slept and was woken.
     Woken,
 }
 
@@ -56,11 +60,11 @@ pub enum Reason {
     Habit,
     /// The peer was awake when something was sent to it.
     FollowUp,
-    /// A sleep was short.
+    /// A measured sleep was short.
     Probe,
 }
 
-/// Sleeps to come until an attempt may be made again.
+/// Number of sleeps until the next attempt to spin, and the number after that attempt.
 #[derive(Debug)]
 struct Rest {
     left: AtomicU32,
@@ -76,7 +80,7 @@ pub struct Patience {
     proofs: AtomicU32,
     follow_up: Rest,
     probe: Rest,
-    /// The last sleep that was measured was short, and there was no probe since.
+    /// True if the last measured sleep was short and no probe followed yet.
     is_probe_due: AtomicBool,
 }
 
@@ -96,7 +100,7 @@ impl Rest {
         }
     }
 
-    /// An attempt was in vain.
+    /// Begins a rest after an attempt in vain, and doubles the next one.
     fn begin(&self) {
         let next = self.next.load(Relaxed);
         self.left.store(next, Relaxed);
@@ -123,20 +127,21 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Returns whether this end sleeps without having spun, as a rule.
+    /// Returns true if this end sleeps at once, unless an attempt to spin is due.
     #[inline]
     pub fn sleeps_at_once(&self) -> bool {
         self.looks.load(Relaxed) == 0
     }
 
-    /// Returns whether spinning has paid each of the last times, so that a sleep is the exception. Until then each wait
-    /// counts; from then on one that is over within [`LOOKS`] looks need not.
+    /// Returns true if spinning has paid each of the last 16 times, so that a sleep is the exception.
+    /// Before that every wait must be recorded; afterwards a wait that ends within [`LOOKS`] looks need not
+    /// be.
     #[inline]
     pub fn is_proven(&self) -> bool {
         self.proofs.load(Relaxed) >= PROVEN
     }
 
-    /// Looks to take before a sleep, and the reason; none: sleep at once.
+    /// Returns the number of looks to take before a sleep, and the reason; `None`: sleep at once.
     pub fn spin(&self, peer: Peer) -> Option<(u32, Reason)> {
         let looks = self.looks.load(Relaxed);
         if looks > 0 {
@@ -151,15 +156,15 @@ impl Patience {
         None
     }
 
-    /// Notes a wait that ended while the end was spinning.
+    /// Records a wait that ended while the end was spinning.
     pub fn found(&self, reason: Reason, peer: Peer) {
         match reason {
-            // No shorter than a wake-up of the peer: it says nothing of the time that an answer takes.
+            // The wait included a wake-up of the peer, so it says nothing about the time that a reply takes.
             Reason::Habit if peer == Peer::Woken => self.count_vain(),
             Reason::Habit => self.count_proof(),
             Reason::Probe if peer == Peer::Woken => self.probe.begin(),
             Reason::FollowUp | Reason::Probe => {
-                // Until it is proven the attempt may turn out to have been in vain.
+                // Until spinning is proven, the attempt counts as one in vain.
                 if reason == Reason::Probe {
                     self.probe.begin()
                 } else {
@@ -172,7 +177,7 @@ impl Patience {
         }
     }
 
-    /// Spinning was in vain.
+    /// Records a spin in vain.
     pub fn missed(&self, reason: Reason) {
         match reason {
             Reason::Habit => self.count_vain(),
@@ -204,7 +209,7 @@ impl Patience {
         self.looks.store(if vain < VAIN_MAX { less } else { 0 }, Relaxed);
     }
 
-    /// Counts a sleep; whether it is to be measured.
+    /// Counts a sleep; true if the caller shall measure it and call [`Patience::slept`].
     pub fn sleep(&self) -> bool {
         self.follow_up.sleep();
         if !self.sleeps_at_once() {
@@ -215,20 +220,21 @@ impl Patience {
         measured
     }
 
-    /// A sleep that was to be measured took so long.
+    /// Records the duration of a measured sleep.
     pub fn slept(&self, duration: Duration) {
         self.is_probe_due.store(duration < SHORT_SLEEP, Relaxed);
-        // The next measurement; a probe makes it later.
+        // The next measurement follows after this many sleeps, or later if a probe is made.
         self.probe.left.store(REST_MIN, Relaxed);
     }
 }
 
-/// Looks that a thread takes within so long, about; at least [`LOOKS`].
+/// Returns about how many looks a thread takes within `time`: a multiple of [`LOOKS`], and at least one.
 fn looks_within(time: Duration) -> u32 {
-    /// Time that [`LOOKS`] looks take, in nanoseconds: processors pause for 10 to 140 cycles.
+    /// Time that [`LOOKS`] looks take, in nanoseconds. A processor's pause instruction takes 10 to 140
+    /// cycles.
     static LOOKS_NS: OnceLock<u32> = OnceLock::new();
     let looks_ns = *LOOKS_NS.get_or_init(|| {
-        // The shortest of some: the thread may be put off its core.
+        // The shortest of eight measurements, since the scheduler may suspend the thread during one.
         let once = || {
             let begun = Instant::now();
             (0..LOOKS).for_each(|_| bywash_sync::pause());
@@ -243,7 +249,8 @@ fn looks_within(time: Duration) -> u32 {
 mod tests {
     use super::*;
 
-    /// An end that does what its patience says. Each wait has a peer, and a time after which what it waits for comes.
+    /// An end that follows its patience. Each wait has a state of the peer, and a time after which the event
+    /// occurs.
     struct End {
         patience: Patience,
         spins: u32,
@@ -270,7 +277,7 @@ mod tests {
             }
             self.sleeps += 1;
             if self.patience.sleep() {
-                // To be woken takes some time.
+                // Being woken takes some time.
                 self.patience.slept(after + Duration::from_micros(20));
             }
         }
@@ -287,7 +294,7 @@ mod tests {
         }
     }
 
-    /// The client's spin would be as long as the server takes to wake up.
+    /// The client would spin for as long as the server takes to wake up.
     #[test]
     fn paced_requests_are_slept_for_by_both() {
         let (mut client, mut server) = (End::new(), End::new());
@@ -296,12 +303,12 @@ mod tests {
             server.wait(Peer::Woken, Duration::from_millis(1));
         }
         assert_eq!((server.vain, server.sleeps), (VAIN_MAX, MESSAGES));
-        // A probe finds that the server must be woken; there are few.
+        // A probe finds that the server must be woken; probes are rare.
         assert!(client.spins <= VAIN_MAX + 8, "{}", client.spins);
         assert!(client.spun < Duration::from_micros(100) * 10, "{:?}", client.spun);
     }
 
-    /// A server that takes its time, and spins: the client's follow-ups are in vain.
+    /// A slow server that spins: the client's follow-ups are in vain.
     #[test]
     fn slow_answers_of_a_peer_that_spins_are_slept_for() {
         let mut end = End::new();
@@ -312,7 +319,7 @@ mod tests {
     #[test]
     fn answers_at_once_are_spun_for() {
         let mut end = End::new();
-        // Two that are late, far apart, change nothing.
+        // Two late replies, far apart, change nothing.
         for _ in 0..2 {
             (0..MESSAGES).for_each(|_| end.wait(Peer::Awake, Duration::from_nanos(300)));
             end.wait(Peer::Awake, Duration::from_millis(1));
@@ -324,7 +331,7 @@ mod tests {
         assert!(end.patience.is_proven());
     }
 
-    /// After a slow time both sleep, and each wait takes two wake-ups until somebody probes.
+    /// After a slow phase both ends sleep, and each wait takes two wake-ups until one of them probes.
     #[test]
     fn ends_that_sleep_find_back_to_spinning() {
         let (mut client, mut server) = (End::new(), End::new());
@@ -334,7 +341,7 @@ mod tests {
         }
         assert!(client.patience.sleeps_at_once() && server.patience.sleeps_at_once());
         let (at_once, wake_up) = (Duration::from_nanos(300), Duration::from_micros(30));
-        // Whether the other one is asleep when somebody sends.
+        // True if the server is asleep when the client sends.
         let mut server_sleeps = true;
         let mut rounds = 0;
         while !(client.patience.is_proven() && server.patience.is_proven()) {
@@ -353,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Three a millisecond: two come at once, the third does not.
+    /// Three messages a millisecond: two arrive at once, the third does not.
     #[test]
     fn a_sleep_among_successes_does_not_end_spinning() {
         let mut end = End::new();

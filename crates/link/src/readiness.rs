@@ -1,7 +1,7 @@
-//! Waiting as a task: for whoever runs on an executor, of whatever kind.
+//! Waiting as a future, on any executor.
 //!
-//! The doorbell comes through the socket, which one task of several may read for all of them. So each says that it
-//! listens before it asks for a doorbell, and whoever reads tells all who listen.
+//! A doorbell arrives through the socket, and one of several tasks may read it for all of them. So each task
+//! begins to listen for reads before it requests a doorbell, and the task that reads notifies all listeners.
 
 use crate::error::Error;
 use crate::link::Link;
@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::{io, thread};
 
-/// A link's descriptors, known to the reactor.
+/// A link's descriptors, registered with the reactor.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     socket: Async<OwnedFd>,
     pidfd: Option<Async<OwnedFd>>,
-    /// Somebody has read from the socket.
+    /// Event that a thread or task has read from the socket.
     read: Event,
 }
 
@@ -41,13 +41,13 @@ impl Readiness {
         Ok(Readiness { socket: watched(socket).map_err(failed)?, pidfd, read: Event::new() })
     }
 
-    /// Something was read from the socket.
+    /// Notifies all listeners that the socket was read.
     pub(crate) fn was_read(&self) {
         self.read.notify(usize::MAX);
     }
 
-    /// Waits until something comes, was read since `listener` began to listen, or the peer is gone; with `room`, until
-    /// the socket takes messages again.
+    /// Waits until the socket is readable, was read since `listener` began to listen, or the peer dies; with
+    /// `room`, until the socket has room for messages again instead of being readable.
     async fn changed(&self, listener: EventListener, room: bool) -> Result<(), Error> {
         let read = async {
             listener.await;
@@ -66,7 +66,8 @@ impl Readiness {
 
 type Change<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
 
-/// From now on, what changes on a link; it is to be awaited after the bell was set.
+/// Returns a future for the next change on a link. Made before the bell is set, and awaited afterwards, it
+/// misses nothing.
 fn change(link: &Link, room: bool) -> Result<Change<'_>, Error> {
     let readiness = link.readiness()?;
     let listener = readiness.read.listen();
@@ -74,10 +75,11 @@ fn change(link: &Link, room: bool) -> Result<Change<'_>, Error> {
 }
 
 impl Waiter<'_> {
-    /// As [`Waiter::wait`], as a task: it sleeps on the socket, whatever way of waiting was chosen.
+    /// Like [`Waiter::wait`], as a future: it sleeps on the socket, whatever way of waiting was chosen, and
+    /// has no timeout.
     ///
     /// # Errors
-    /// As [`Waiter::wait`].
+    /// Same as [`Waiter::wait`], without [`Error::TimedOut`].
     pub async fn wait_async<T>(
         &self,
         mut attempt: impl FnMut(u32) -> Result<Option<T>, Error> + Send,
@@ -89,7 +91,7 @@ impl Waiter<'_> {
         }
         loop {
             let mut changes = vec![change(self.link, self.waits_for_socket())?];
-            // One that has ended would be readable for ever.
+            // A connection that has ended is left out, since it would be readable for ever.
             for other in self.elsewhere.iter().filter(|other| !other.is_over()) {
                 changes.push(change(other.link(), false)?);
             }
@@ -101,7 +103,7 @@ impl Waiter<'_> {
             }
             self.elsewhere.iter().for_each(|other| other.end_if_over());
             if self.link.is_over()? {
-                // What came before the end counts.
+                // Entries that arrived before the end are still taken.
                 return attempt(1)?.ok_or_else(|| self.link.ended());
             }
             self.waits.socket_sleeps.add(1);
@@ -117,10 +119,10 @@ impl Waiter<'_> {
     }
 }
 
-/// Does what may take long, such as greeting a peer that is slow, in a thread of its own.
+/// Runs `work`, which may take long, such as the handshake with a slow peer, on a thread of its own.
 ///
 /// # Errors
-/// [`Error::Io`] if there can be no thread, or what `work` says.
+/// [`Error::Io`] if the thread cannot be started, or the error of `work`.
 pub async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
@@ -146,7 +148,7 @@ pub async fn aside<T: Send + 'static>(
 /// Waits until a descriptor is readable.
 ///
 /// # Errors
-/// What the kernel says.
+/// [`Error::Io`] if the descriptor cannot be duplicated or registered with the reactor.
 pub async fn readable(descriptor: BorrowedFd<'_>) -> Result<(), Error> {
     let readable = async { watched(descriptor)?.readable().await };
     readable.await.map_err(failed)

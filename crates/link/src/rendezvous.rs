@@ -1,4 +1,5 @@
-//! How two programs find each other: by a name in the file system, or by a socket that one gives to the other.
+//! Connecting two programs: by a name in the file system, or by a pair of sockets of which one program passes
+//! one on.
 
 use crate::error::Error;
 use crate::socket_file::{SocketFile, address, listen_at, new_socket};
@@ -10,39 +11,40 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// Connections that wait for [`Listener::accept`].
+/// Greatest number of connections that wait for [`Listener::try_accept`].
 const BACKLOG: i32 = 128;
-/// Nobody is waited for longer than that to let this end in.
+/// Greatest timeout for a connection to be queued by a listener; longer ones are shortened to it.
 const CONNECT_LIMIT_MAX: Duration = Duration::from_secs(1 << 20);
 
-/// Waits for peers at a name in the file system.
+/// Accepts connections of peers at a name in the file system.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
 }
 
 impl Listener {
-    /// Makes the name, as [`listen_at`] does. It stays until somebody removes it, or [`SocketFile`] does.
+    /// Creates the name, like [`listen_at`]. The name stays until somebody removes it.
     ///
     /// # Errors
-    /// Those of [`listen_at`].
+    /// Same as [`listen_at`].
     pub fn bind(name: &Path) -> Result<Listener, Error> {
         let (listener, file) = Listener::bind_prepared(name, |_| Ok(()))?;
         file.keep();
         Ok(listener)
     }
 
-    /// As [`Listener::bind`], with a name that `prepare` has given its mode, say, before anybody can connect.
+    /// Like [`Listener::bind`], but calls `prepare` before anybody can connect, for instance to set the mode
+    /// of the name. The returned [`SocketFile`] removes the name.
     ///
     /// # Errors
-    /// Those of [`listen_at`].
+    /// Same as [`listen_at`].
     pub fn bind_prepared(
         name: &Path,
         prepare: impl FnOnce(&Path) -> io::Result<()>,
     ) -> Result<(Listener, SocketFile), Error> {
         let socket = new_socket()?;
-        // So that whoever connects is known by its own word to the kernel, and nobody waits in accept(2), where another
-        // one may be faster.
+        // Credentials are attached from a peer's first message on. The socket does not block, since another
+        // thread may accept a connection first.
         rustix::net::sockopt::set_socket_passcred(&socket, true)
             .and_then(|()| rustix::io::ioctl_fionbio(&socket, true))
             .map_err(|error| Error::io(format!("listen at {}", name.display()), error))?;
@@ -50,19 +52,20 @@ impl Listener {
         Ok((Listener { socket }, file))
     }
 
-    /// Has the kernel refuse descriptors that are sent to those who are accepted from now on, until each lets them in
-    /// ([`crate::Messages::let_descriptors_in`]). False: the kernel is older than Linux 6.16, and lets them in.
+    /// Makes the kernel refuse descriptors that are sent to sockets accepted from now on, until each of them
+    /// allows it ([`crate::Messages::let_descriptors_in`]). False: the kernel is older than Linux 6.16, and
+    /// always lets them in.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] if setsockopt(2) fails for another reason.
     pub fn keep_descriptors_out(&self) -> Result<bool, Error> {
         crate::socket::let_descriptors_in(&self.socket, false)
     }
 
-    /// Answers a connection without waiting: `None` when nobody wants to connect, or somebody else was faster.
+    /// Accepts a connection without waiting: `None` if there is none, or another thread took it first.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// [`Error::Io`] if accept(2) fails.
     pub fn try_accept(&self) -> Result<Option<OwnedFd>, Error> {
         loop {
             match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
@@ -81,10 +84,10 @@ impl AsFd for Listener {
     }
 }
 
-/// A socket to whoever listens at `name`.
+/// Connects a new socket to the listener at `name`.
 ///
 /// # Errors
-/// What the kernel says.
+/// [`Error::Io`] if the name is too long, no process listens there, or another system call fails.
 pub fn connect(name: &Path) -> Result<OwnedFd, Error> {
     let socket = new_socket()?;
     rustix::net::connect(&socket, &address(name)?)
@@ -92,14 +95,14 @@ pub fn connect(name: &Path) -> Result<OwnedFd, Error> {
     Ok(socket)
 }
 
-/// As [`connect`], but waits no longer than `limit` where more want to connect than are being let in.
+/// Like [`connect`], but waits no longer than `limit` if the listener's queue is full.
 ///
 /// # Errors
-/// What the kernel says, or [`Error::TimedOut`].
+/// Same as [`connect`], and [`Error::TimedOut`].
 pub fn connect_within(name: &Path, limit: Duration) -> Result<OwnedFd, Error> {
     let (socket, address) = (new_socket()?, address(name)?);
     let failed = |error: Errno| Error::io(format!("connect to {}", name.display()), error);
-    // None at all would be for ever.
+    // A timeout of zero would mean none.
     let limit = limit.clamp(Duration::from_millis(1), CONNECT_LIMIT_MAX);
     set_socket_timeout(&socket, Timeout::Send, Some(limit)).map_err(failed)?;
     match rustix::net::connect(&socket, &address) {
@@ -110,15 +113,15 @@ pub fn connect_within(name: &Path, limit: Duration) -> Result<OwnedFd, Error> {
     Ok(socket)
 }
 
-/// Two connected sockets: keep one and give the other to whom the connection shall lead to, to a child, say, that
-/// inherits it. Each end makes its end of a path or of a channel over its own.
+/// Makes two connected sockets. The program keeps one and passes the other to its future peer, for instance
+/// to a child that inherits it. Each end makes its end of a path or of a channel over its socket.
 ///
 /// # Errors
-/// What the kernel says.
+/// [`Error::Io`] if socketpair(2) or setsockopt(2) fails.
 pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Error> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .and_then(|(one, other)| {
-            // From now on, so that whoever speaks first is known as well.
+            // Set before either socket is used, so that the first message has credentials too.
             rustix::net::sockopt::set_socket_passcred(&one, true)?;
             rustix::net::sockopt::set_socket_passcred(&other, true)?;
             Ok((one, other))
@@ -158,7 +161,7 @@ mod tests {
         let _listener = Listener::bind(&name).unwrap();
         let mut waiting = Vec::new();
         let begun = Instant::now();
-        // As many as wait without being let in, and one more.
+        // As many connections as the listener queues, and one more.
         let error = loop {
             match connect_within(&name, Duration::from_millis(50)) {
                 Ok(socket) => waiting.push(socket),

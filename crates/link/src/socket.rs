@@ -1,31 +1,32 @@
 //! Messages over a Unix socket, with descriptors and the sender's credentials.
 //!
-//! Sequenced packets: each message arrives whole or not at all, and the end of the connection is seen at
-//! once. What the kernel attaches (credentials) is the only thing known of a peer that it did not say itself.
+//! The sockets are of sequenced packets: each message arrives whole or not at all, and the end of the
+//! connection is seen at once. The credentials, which the kernel attaches, are the only thing about a peer
+//! that the peer cannot invent.
 
 use crate::error::Error;
 use rustix::io::Errno;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Most bytes of a message of a protocol of rings.
+/// Greatest size of a message of a protocol with rings, in bytes.
 pub(crate) const BYTES_MAX: usize = 512;
-/// Most descriptors of a message.
+/// Greatest number of descriptors of a message.
 pub const DESCRIPTORS_MAX: usize = 16;
 
-/// Who sent something, as the kernel says.
+/// Identity of a process, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// Process, in this process's namespace; 0 if it has no number there.
+    /// Process number in this process's PID namespace; 0 if the process has no number there.
     pub pid: u32,
-    /// User.
+    /// User number.
     pub uid: u32,
-    /// Group.
+    /// Group number.
     pub gid: u32,
 }
 
 impl Credentials {
-    /// This process's.
+    /// Returns the credentials of this process.
     pub fn own() -> Credentials {
         Credentials {
             pid: std::process::id(),
@@ -35,7 +36,7 @@ impl Credentials {
     }
 }
 
-/// A message that came.
+/// A received message.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub bytes: Vec<u8>,
@@ -45,12 +46,12 @@ pub(crate) struct Received {
 
 const CONTROL_BYTES: usize = 256;
 
-/// Aligned as control messages must be.
+/// Buffer for control messages, with their alignment.
 #[repr(C, align(8))]
 struct Control([MaybeUninit<u8>; CONTROL_BYTES]);
 
 const fn space(bytes: usize) -> usize {
-    // SAFETY: arithmetic only.
+    // SAFETY: CMSG_SPACE only computes a number and accesses no memory.
     unsafe { libc::CMSG_SPACE(bytes as u32) as usize }
 }
 
@@ -58,7 +59,7 @@ const _: () =
     assert!(space(DESCRIPTORS_MAX * size_of::<RawFd>()) + space(size_of::<libc::ucred>()) <= CONTROL_BYTES);
 
 fn empty_header(iov: &mut libc::iovec, control: &mut Control, control_bytes: usize) -> libc::msghdr {
-    // SAFETY: a header of zeros is a valid one.
+    // SAFETY: all fields are integers and raw pointers, for which zeros are valid.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = iov;
     header.msg_iovlen = 1;
@@ -83,8 +84,9 @@ pub(crate) fn send(
     assert!(descriptors.len() <= DESCRIPTORS_MAX, "more descriptors than a message can have");
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     if descriptors.is_empty() {
-        // Without a header, which the kernel would copy in, a doorbell costs less.
-        // SAFETY: the buffer is live and of the length that is said.
+        // Without descriptors no header is needed, which the kernel would have to copy: so a doorbell costs
+        // less.
+        // SAFETY: the buffer is live and has the given length.
         let sent = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
         return answer(sent).map(drop);
     }
@@ -92,7 +94,8 @@ pub(crate) fn send(
     let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let payload = descriptors.len() * size_of::<RawFd>();
     let header = empty_header(&mut iov, &mut control, space(payload));
-    // SAFETY: the control buffer has room for one message of `payload` bytes, as asserted above.
+    // SAFETY: the control buffer has room for one message of `payload` bytes, since `DESCRIPTORS_MAX` limits
+    // the descriptors.
     unsafe {
         let message = libc::CMSG_FIRSTHDR(&header);
         (*message).cmsg_level = libc::SOL_SOCKET;
@@ -103,31 +106,31 @@ pub(crate) fn send(
             data.add(number).write_unaligned(descriptor.as_raw_fd());
         }
     }
-    // SAFETY: the header leads to live buffers of the lengths that it says.
+    // SAFETY: the header points to live buffers, of the lengths that it states.
     answer(unsafe { libc::sendmsg(socket.as_raw_fd(), &header, flags) }).map(drop)
 }
 
-/// The message at the front of a socket's queue, which stays there.
+/// Kind of the message at the front of a socket's queue, where it stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Front {
-    /// No message waits.
+    /// No message is queued.
     Empty,
-    /// A message without descriptors, or the end of the connection: receiving it closes nothing.
+    /// A message without descriptors, or the end of the connection. Receiving it closes nothing.
     Plain,
-    /// A message with descriptors: receiving it may close some of them, which may block.
+    /// A message with descriptors. Receiving it may close some of them, which may block.
     Descriptors,
 }
 
-/// Looks at the next message without taking it. No descriptor is installed, and none is closed: the message in the queue
-/// keeps them open.
+/// Looks at the next message without receiving it. No descriptor is installed, and none is closed, since the
+/// queued message keeps them open.
 pub(crate) fn front(socket: BorrowedFd<'_>) -> Result<Front, Errno> {
     let mut byte = [0u8; 1];
     let mut iov = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: byte.len() };
     let mut control = Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]);
-    // Without room for control data the kernel says MSG_CTRUNC where there is some, and only then.
+    // The control buffer has length 0, so the kernel sets MSG_CTRUNC exactly if the message has control data.
     let mut header = empty_header(&mut iov, &mut control, 0);
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the header leads to a live buffer of one byte, and to no control data.
+    // SAFETY: the header points to a live buffer of one byte, and to no control data.
     match answer(unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) }) {
         Ok(_) if header.msg_flags & libc::MSG_CTRUNC != 0 => Ok(Front::Descriptors),
         Ok(_) | Err(Errno::CONNRESET | Errno::NOTCONN) => Ok(Front::Plain),
@@ -136,17 +139,18 @@ pub(crate) fn front(socket: BorrowedFd<'_>) -> Result<Front, Errno> {
     }
 }
 
-/// Socket option of Linux 6.16: whether messages with descriptors can be sent to this socket.
+/// Socket option of Linux 6.16: true if the socket accepts messages with descriptors.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Lets peers send descriptors to a Unix socket, or has the kernel refuse them with EPERM at the sender; whoever a listening
-/// socket accepts begins as that is. False: the kernel is older than Linux 6.16, and lets them in any case.
+/// Lets peers send descriptors to a Unix socket, or makes the kernel refuse them with EPERM at the sender. A
+/// socket that is accepted inherits the setting of the listening socket. False: the kernel is older than
+/// Linux 6.16, and always lets descriptors in.
 ///
 /// # Errors
-/// [`Error::Io`] if this is no Unix socket.
+/// [`Error::Io`] if `socket` is not a Unix socket.
 pub fn let_descriptors_in(socket: impl AsFd, are_let_in: bool) -> Result<bool, Error> {
     let value = libc::c_int::from(are_let_in);
-    // SAFETY: the kernel reads one integer.
+    // SAFETY: the kernel reads one live integer of the given length.
     let set = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
@@ -163,17 +167,18 @@ pub fn let_descriptors_in(socket: impl AsFd, are_let_in: bool) -> Result<bool, E
     }
 }
 
-/// Takes the next message, of so many bytes at most, without waiting; `None` at the end of the connection.
+/// Receives the next message, of at most `bytes_max` bytes, without waiting. `None` at the end of the
+/// connection.
 pub(crate) fn receive(socket: BorrowedFd<'_>, bytes_max: usize) -> Look {
     let (mut was_reset, mut was_over) = (false, false);
     loop {
         match look(socket, bytes_max) {
-            // Said once, before what the peer had sent until then.
+            // The kernel reports a reset once, before the messages that the peer had sent until then.
             Err(Errno::CONNRESET) if !was_reset => was_reset = true,
-            // The kernel finds nothing, the peer sends and leaves, the kernel sees that it has left: the end is said
-            // before what came. Nothing comes behind an end, so that the second look is right.
+            // If the peer sends and leaves just after the kernel found the queue empty, the kernel reports
+            // the end before the last messages. No message follows a real end, so a second look is right.
             Ok(None) if !was_over => was_over = true,
-            // It was an empty packet, which no peer sends that keeps to the protocol: that counts as its end.
+            // The first look found an empty packet, which an honest peer never sends: it counts as the end.
             Err(Errno::AGAIN) if was_over => return Ok(None),
             answer => return answer,
         }
@@ -185,27 +190,27 @@ fn look(socket: BorrowedFd<'_>, bytes_max: usize) -> Look {
     let mut control = Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]);
     let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut header = empty_header(&mut iov, &mut control, CONTROL_BYTES);
-    // SAFETY: the header leads to live buffers of the lengths that it says.
+    // SAFETY: the header points to live buffers, of the lengths that it states.
     let length = answer(unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, RECEIVE_FLAGS) })?;
     bytes.truncate(length);
-    // SAFETY: the kernel filled the header, and its control buffer is live.
+    // SAFETY: recvmsg(2) has filled the header, and its control buffer is live.
     unsafe { received(&header, bytes) }
 }
 
 const RECEIVE_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
 
-/// A look at a socket's queue: a message, `None` at the end of the connection, or why there is neither.
+/// Result of a look at a socket's queue: a message, `None` at the end of the connection, or an error.
 pub(crate) type Look = Result<Option<Received>, Errno>;
 
-/// Takes the next two messages without waiting and by one system call, as two calls of [`receive`] would: where one
-/// message is expected, the second look finds out that there is no more. The second one is not taken where there is no
-/// need to.
+/// Receives the next two messages without waiting and by one system call, with the result of two calls of
+/// [`receive`]. If one message is expected, the second look finds that there are no more. The second result
+/// is `None` if no second look was necessary.
 pub(crate) fn receive_two(socket: BorrowedFd<'_>) -> [Option<Look>; 2] {
     match look_twice(socket) {
-        // Said once, before what the peer had sent until then.
+        // The kernel reports a reset once, before the messages that the peer had sent until then.
         Err(Errno::CONNRESET) => [Some(receive(socket, BYTES_MAX)), None],
         Err(error) => [Some(Err(error)), None],
-        // The end may be said before what came, so that it is asked for again.
+        // The kernel may report the end before the last messages, so the socket is looked at again.
         Ok([Ok(None), Ok(Some(message))]) => [Some(Ok(Some(message))), None],
         Ok([Ok(None), _]) => [Some(receive(socket, BYTES_MAX)), None],
         Ok([first, Ok(None)]) => [Some(first), Some(receive(socket, BYTES_MAX))],
@@ -225,7 +230,7 @@ fn look_twice(socket: BorrowedFd<'_>) -> Result<[Look; 2], Errno> {
         empty_header(second, control_of_second, CONTROL_BYTES),
     ]
     .map(|msg_hdr| libc::mmsghdr { msg_hdr, msg_len: 0 });
-    // SAFETY: two headers, which lead to live buffers of the lengths that they say, and no time limit.
+    // SAFETY: two headers, which point to live buffers of the lengths that they state, and no timeout.
     let count = unsafe {
         libc::recvmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), 2, RECEIVE_FLAGS, std::ptr::null_mut())
     };
@@ -236,24 +241,28 @@ fn look_twice(socket: BorrowedFd<'_>) -> Result<[Look; 2], Errno> {
         }
         let length = headers[number].msg_len as usize;
         let written = &bytes[number][..length];
-        // SAFETY: the kernel wrote so many bytes of this message, and nobody writes them any more.
+        // SAFETY: recvmmsg(2) has initialised the first `length` bytes of this buffer, and nobody writes to
+        // it any more.
         let bytes = unsafe { std::slice::from_raw_parts(written.as_ptr().cast::<u8>(), length) };
-        // SAFETY: the kernel filled this header, and its control buffer is live.
+        // SAFETY: recvmmsg(2) has filled this header, and its control buffer is live.
         unsafe { received(&headers[number].msg_hdr, bytes.to_vec()) }
     };
     Ok([look(0), look(1)])
 }
 
-/// The message that a header describes, with what it brought; `None` for an empty one.
+/// Returns the message that a header describes, with its descriptors and credentials; `None` for an empty
+/// message.
 ///
 /// # Safety
-/// The kernel has filled the header, and the control buffer that it leads to is live.
+/// The kernel has filled the header, and the control buffer that it points to is live.
 unsafe fn received(header: &libc::msghdr, bytes: Vec<u8>) -> Look {
     let mut received = Received { bytes, descriptors: Vec::new(), credentials: None };
-    // SAFETY: the kernel filled the control buffer up to `msg_controllen`, and these macros stay within it.
+    // SAFETY: the kernel filled the control buffer up to `msg_controllen`, and the macros stay within this
+    // length.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !message.is_null() {
-        // SAFETY: a control message of the kernel's; its data has the length that it says.
+        // SAFETY: the kernel wrote this control message, whose data has the length that it states. Each
+        // descriptor is new and has no other owner.
         unsafe {
             let data = libc::CMSG_DATA(message);
             let payload = (*message).cmsg_len - libc::CMSG_LEN(0) as usize;
@@ -274,7 +283,7 @@ unsafe fn received(header: &libc::msghdr, bytes: Vec<u8>) -> Look {
             message = libc::CMSG_NXTHDR(header, message);
         }
     }
-    // The end, or an empty packet; what came with it is closed here.
+    // The end of the connection, or an empty packet, whose descriptors are closed here.
     if received.bytes.is_empty() {
         return Ok(None);
     }
@@ -359,7 +368,7 @@ mod tests {
         rustix::net::send(&one, &[1; BYTES_MAX + 1], rustix::net::SendFlags::empty()).unwrap();
         send(one.as_fd(), b"x", &[]).unwrap();
         assert_eq!(looks(), [Some(Err(Errno::MSGSIZE)), message(b"x", 0)]);
-        // A peer that leaves with something unread has the end said as an error, once and first.
+        // If a peer leaves with unread messages, the kernel reports the end as an error, once and first.
         send(other.as_fd(), b"unread", &[]).unwrap();
         send(one.as_fd(), b"last", &[]).unwrap();
         drop(one);

@@ -1,11 +1,11 @@
-//! Names of listening sockets in the file system: made, taken over from the dead, and removed in the end.
+//! Names of listening sockets in the file system: creating them, replacing stale ones, and removing them.
 //!
-//! A program that makes, takes over or removes a name holds a lock (flock(2)) of its folder meanwhile, so that of two
-//! programs that begin at the same time one listens and the other one is refused, and one that ends takes nothing from
-//! its successor.
+//! A program that creates, replaces or removes a name holds a lock (flock(2)) on the name's folder meanwhile.
+//! So if two programs start at the same time, one listens and the other is refused; and a program that ends
+//! does not remove its successor's name.
 //!
-//! Invariant: a name is taken over only where nobody listens, and a program removes only the very socket that it has made.
-//! Called by whoever listens: [`crate::Listener`], and programs with sockets of other kinds.
+//! Invariant: a name is replaced only if no process listens there, and a program removes only the very socket
+//! that it made. Callers are the listeners: [`crate::Listener`], and programs with sockets of other kinds.
 
 use crate::error::Error;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, lstat};
@@ -18,19 +18,21 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Longest time that the lock of a folder is waited for, which others hold for moments.
+/// Timeout for the lock of a folder, which other programs hold for moments.
 const LOCK_LIMIT: Duration = Duration::from_secs(1);
-/// Times that a socket must refuse before it counts as left behind, and the time between two of them.
+/// Number of refused connections after which a socket counts as stale, and the time between two attempts.
 const STALE_LOOKS: u32 = 3;
 const STALE_LOOKS_APART: Duration = Duration::from_millis(20);
 
-/// Listens at a name in the file system with a Unix socket of any kind that is not bound yet. A socket at that name that
-/// nobody listens at any more, as a program leaves it that was killed, is replaced; anything else is left alone. Where the
-/// folder cannot be locked nothing is replaced. `prepare` is called before anybody can connect, to set a mode, say.
+/// Binds a Unix socket of any kind to a name in the file system, and listens. A stale socket at the name, on
+/// which no process listens, for instance since its program was killed, is replaced; nothing else is. If the
+/// folder cannot be locked, nothing is replaced. `prepare` is called before anybody can connect, for instance
+/// to set a mode.
 ///
 /// # Errors
-/// [`Error::Io`] with `AddrInUse` if the name is taken, with what it is taken by and what to do; what else the kernel says;
-/// or what `prepare` does. There is no new name then.
+/// In each case no new name is left behind.
+/// - [`Error::Io`] with `AddrInUse` if the name is taken; the text says by what, and what to do.
+/// - [`Error::Io`] if the name is too long, `prepare` fails, or another system call fails.
 pub fn listen_at(
     name: &Path,
     socket: impl AsFd,
@@ -58,36 +60,39 @@ pub fn listen_at(
     }
 }
 
-/// Name of a listening socket, which is removed when this is dropped, unless something else has taken the name.
+/// Name of a listening socket. Dropping this value removes the name, unless something else has replaced the
+/// socket.
 ///
-/// Must be dropped before the socket that is bound to the name: the bound socket keeps its inode in use, so that nothing
-/// newer can have the same number, and a socket that still listens is replaced by no other program of this project.
+/// It must be dropped before the socket that is bound to the name. The bound socket keeps its inode in use,
+/// so that no newer file can have the same inode number; and other programs of this project replace no socket
+/// on which a process listens.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// Device and inode number of the socket.
     identity: (u64, u64),
 }
 
 impl SocketFile {
-    /// The socket that has just been bound to `path`.
+    /// Takes over the socket that was just bound to `path`.
     ///
     /// # Errors
-    /// [`Error::Io`] with the errors of lstat(2).
+    /// [`Error::Io`] if lstat(2) fails.
     pub fn just_made(path: &Path) -> Result<SocketFile, Error> {
         let failed = |error| Error::io(format!("look at {}", path.display()), error);
         Ok(SocketFile { path: path.to_owned(), identity: identity(path).map_err(failed)? })
     }
 
-    /// Leaves the name where it is, for good.
+    /// Leaves the name in the file system for good.
     pub fn keep(self) {
-        // Not dropped but for its memory: dropping removes the name.
+        // Frees the path without running the destructor, which would remove the name.
         drop(std::mem::take(&mut ManuallyDrop::new(self).path));
     }
 
     fn remove(&self) {
         if identity(&self.path) == Ok(self.identity) {
-            // A folder that has become read-only since keeps it, and the next listener replaces it.
+            // The error is ignored: if the folder has become read-only the name stays, and the next listener
+            // replaces it.
             let _ = rustix::fs::unlink(&self.path);
         }
     }
@@ -95,7 +100,8 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Without a lock, too: as long as the socket listens nobody replaces it between the look and the removal.
+        // Removes the name even without the lock: as long as the socket listens, nobody replaces it between
+        // check and removal.
         let _lock = lock_folder(&self.path);
         self.remove();
     }
@@ -105,19 +111,19 @@ fn identity(path: &Path) -> Result<(u64, u64), Errno> {
     lstat(path).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Address of a name in the file system.
+/// Makes the socket address of a name; [`Error::Io`] if the name is too long.
 pub(crate) fn address(name: &Path) -> Result<SocketAddrUnix, Error> {
     SocketAddrUnix::new(name)
         .map_err(|error| Error::io(format!("use {} as a socket's name", name.display()), error))
 }
 
-/// A new socket of sequenced packets.
+/// Makes a socket of sequenced packets.
 pub(crate) fn new_socket() -> Result<OwnedFd, Error> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|error| Error::io("make a socket", error))
 }
 
-/// Locks the folder of a name, if it can be locked within [`LOCK_LIMIT`].
+/// Locks the folder of a name; `None` if it cannot be locked within [`LOCK_LIMIT`].
 fn lock_folder(name: &Path) -> Option<OwnedFd> {
     let folder = name.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -134,7 +140,7 @@ fn lock_folder(name: &Path) -> Option<OwnedFd> {
     }
 }
 
-/// Removes a socket that nobody listens at.
+/// Removes the socket at a name if no process listens on it.
 fn remove_stale(name: &Path, is_locked: bool) -> Result<(), Error> {
     let taken = |by: &str| {
         Err(Error::io(format!("listen at {}: the name is taken by {by}", name.display()), Errno::ADDRINUSE))
@@ -143,7 +149,7 @@ fn remove_stale(name: &Path, is_locked: bool) -> Result<(), Error> {
     if !status.is_ok_and(|status| status.file_type().is_socket()) {
         return taken("something that is no socket; choose another one");
     }
-    // Another program may just have made it, and not listen yet.
+    // Tries several times, since another program may just have bound the socket and not listen yet.
     for look in 0..STALE_LOOKS {
         if look > 0 {
             std::thread::sleep(STALE_LOOKS_APART);
@@ -159,7 +165,7 @@ fn remove_stale(name: &Path, is_locked: bool) -> Result<(), Error> {
         .map_err(|error| Error::io(format!("remove {}, where nobody listens", name.display()), error))
 }
 
-/// Returns whether the kernel says that nobody listens at a socket.
+/// Returns true if the kernel refuses a connection, since no process listens on the socket.
 fn is_refused(name: &Path) -> Result<bool, Error> {
     let socket = new_socket()?;
     rustix::io::ioctl_fionbio(&socket, true).map_err(|error| Error::io("make a socket", error))?;
@@ -172,7 +178,7 @@ mod tests {
     use crate::rendezvous::{Listener, connect};
     use std::os::unix::net::UnixListener;
 
-    /// Made by a child that was killed, say: the name is there, and nobody listens.
+    /// A killed child leaves such a socket: the name exists, and no process listens on it.
     #[test]
     fn a_socket_that_was_left_behind_is_replaced_and_nothing_else_is() {
         let folder = tempfile::tempdir().unwrap();
@@ -183,7 +189,7 @@ mod tests {
         let error = Listener::bind(&name).unwrap_err().to_string();
         assert!(error.contains("a program that listens there"), "{error}");
         drop(listener);
-        // Whoever holds the lock of the folder keeps others from replacing.
+        // While somebody else holds the lock of the folder, nothing is replaced.
         let lock = lock_folder(&name).unwrap();
         let error = Listener::bind(&name).unwrap_err().to_string();
         assert!(error.contains("cannot be locked; remove the socket"), "{error}");
@@ -214,7 +220,7 @@ mod tests {
         drop((ours, theirs));
         drop(SocketFile::just_made(&path).unwrap());
         assert!(!path.exists());
-        // Gone already.
+        // The name was removed before the value is dropped.
         let again = UnixListener::bind(&path).unwrap();
         let file = SocketFile::just_made(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
@@ -225,7 +231,8 @@ mod tests {
         rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap()
     }
 
-    /// Two that end and begin again and again at one name: whoever has said that it listens can be reached.
+    /// Three threads start and end listening at one name again and again. A socket that listens can always be
+    /// reached.
     #[test]
     fn one_that_ends_never_takes_the_name_of_its_successor() {
         let folder = tempfile::tempdir().unwrap();
@@ -240,7 +247,7 @@ mod tests {
                         let there = std::os::unix::net::UnixStream::connect(&path);
                         assert!(there.is_ok(), "{there:?}");
                         reached.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                        // Every other one is as if it had been killed.
+                        // Every second one leaves its name behind, as if it had been killed.
                         if round % 2 == 0 {
                             file.keep();
                         } else {

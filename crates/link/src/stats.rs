@@ -1,30 +1,31 @@
-//! What an end has done so far.
+//! Counters of the operations of an end.
 
 use bywash_sync::{AtomicU64, Ordering::Relaxed};
 
-/// A number that one thread at a time adds to, mostly.
+/// A counter to which, mostly, one thread at a time adds.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Not one atomic addition, which would cost more: a count may be lost where threads meet.
+    /// Adds `more`. The load and the store are separate, since an atomic addition costs more: concurrent
+    /// additions may get lost.
     #[inline(always)]
     pub fn add(&self, more: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
     }
 
-    /// How far it has come.
+    /// Returns the present count.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// How an end has waited, and woken its peer.
+/// Counters of an end's waits and of its peer's wake-ups.
 #[derive(Debug, Default)]
 pub struct Waits {
-    /// Times that what was waited for came while spinning.
+    /// Waits that ended while the end was spinning.
     pub spins: Counter,
-    /// Times that spinning was given up.
+    /// Spins that were given up.
     pub vain_spins: Counter,
     /// Sleeps that began with a fence on all cores (membarrier(2)).
     pub heavy_fences: Counter,
@@ -32,14 +33,15 @@ pub struct Waits {
     pub futex_sleeps: Counter,
     /// Sleeps on the socket.
     pub socket_sleeps: Counter,
-    /// Times that the peer was woken by a futex.
+    /// Wake-ups of the peer by a futex.
     pub futex_wakes: Counter,
-    /// Times that the peer was woken through the socket.
+    /// Wake-ups of the peer by a doorbell through the socket.
     pub doorbells: Counter,
 }
 
-/// Makes `Counters`, what an end counts, and `Stats`, what its users read: the counts that are named, how it
-/// has waited, and behind `=>` the figures of the moment, which are 0 in what `Counters` reads: the end fills them in.
+/// Defines `Counters`, which an end updates, and `Stats`, which its users read. Both have the named counts
+/// and those of [`Waits`](crate::Waits). The figures after `=>` are only in `Stats`: `Counters::read` sets
+/// them to 0, and the end fills them in.
 #[macro_export]
 macro_rules! counters {
     ($end:literal; $($(#[$about:meta])* $name:ident,)* $(=> $($(#[$about_now:meta])* $now:ident,)*)?) => {
@@ -62,9 +64,9 @@ macro_rules! counters {
         pub struct Stats {
             $($(#[$about])* pub $name: u64,)*
             $($($(#[$about_now])* pub $now: u64,)*)?
-            /// Times that what was waited for came while spinning.
+            /// Waits that ended while the end was spinning.
             pub spins: u64,
-            /// Times that spinning was given up, to sleep.
+            /// Spins that were given up, to sleep.
             pub vain_spins: u64,
             /// Sleeps that began with a fence on all cores (membarrier(2)).
             pub heavy_fences: u64,
@@ -72,9 +74,9 @@ macro_rules! counters {
             pub futex_sleeps: u64,
             /// Sleeps on the socket.
             pub socket_sleeps: u64,
-            /// Times that the peer was woken by a futex.
+            /// Wake-ups of the peer by a futex.
             pub futex_wakes: u64,
-            /// Times that the peer was woken through the socket.
+            /// Wake-ups of the peer by a doorbell through the socket.
             pub doorbells: u64,
         }
 

@@ -1,9 +1,9 @@
-//! How an end waits: spinning, sleeping, or first one and then the other.
+//! Waiting for the other end: by spinning, by sleeping, or first one and then the other.
 //!
-//! A cache line goes from core to core in 60 ns; to wake a sleeper takes 30 us and more. So the usual way is to
-//! spin for a while and then to sleep, or to sleep at once where spinning has not paid: [`Patience`] has learned that.
-//! Where sleeping is the rule both sides pass full fences; see [`Bell::wish`]. The first sleep of a wait is on a futex,
-//! those that follow are on the socket, and between them nobody spins.
+//! A cache line moves between cores in 60 ns; waking a sleeping thread takes 30 us and more. So the default
+//! is to spin for a while and then to sleep, or to sleep at once if spinning has not paid; [`Patience`]
+//! decides. If sleeping is the rule, both sides use full fences; see [`Bell::wish`]. The first sleep of a
+//! wait is on a futex, later ones are on the socket, and between them the end does not spin.
 
 use crate::error::Error;
 use crate::link::Link;
@@ -14,77 +14,83 @@ use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How an end waits for the other.
+/// Way of waiting for the other end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// Spin where that has paid, for 100 us at most, then sleep; sleep at once where it has not.
+    /// Spin if that has paid, for at most 100 us, and then sleep; otherwise sleep at once.
     #[default]
     Adaptive,
-    /// Spin and never sleep: the shortest latency, for a core of its own.
+    /// Spin and never sleep: the shortest latency, for an end that has a core of its own.
     Spin,
-    /// Sleep at once: nothing to pay while waiting, and nothing that others would notice.
+    /// Sleep at once: waiting costs no processor time, and does not disturb other programs.
     Sleep,
 }
 
-/// Looks of a spinning end between two questions whether the peer is alive: about 1 ms.
+/// Looks between two checks of a spinning end whether the peer is alive: about 1 ms.
 const LOOKS_BETWEEN_CHECKS: u32 = 1 << 16;
-/// Longest sleep on a futex, which does not see the peer's end: then one looks for it.
+/// Longest sleep on a futex, which does not show the peer's death: the end checks for it after each.
 const FUTEX_LIMIT: Duration = Duration::from_millis(100);
-/// Longest sleep on the socket, which sees it. A bell that was not heard is not missed for longer.
+/// Longest sleep on the socket, which shows the peer's death. A lost doorbell delays an end by no more than
+/// this.
 const SOCKET_LIMIT: Duration = Duration::from_secs(1);
 
-/// Another connection on which something may happen meanwhile that lets a waiting end go on.
+/// Another connection on which an event may let a waiting end go on.
 pub trait Elsewhere: Send + Sync {
-    /// Asks for a doorbell there.
+    /// Requests a doorbell from this connection's peer.
     fn set_bell(&self);
-    /// Asks for none any more.
+    /// Cancels the request for a doorbell.
     fn unset_bell(&self);
-    /// Looks whether that connection has ended, and does what is to be done then.
+    /// Checks if the connection has ended, and if so cleans up.
     fn end_if_over(&self);
-    /// Whether it has ended, as far as is known.
+    /// Returns true if the connection is known to have ended.
     fn is_over(&self) -> bool;
-    /// Where the doorbell is heard.
+    /// Returns the link on which the doorbell arrives.
     fn link(&self) -> &Link;
 }
 
-/// Who waits, and for what.
+/// One wait of an end: its way, its event, and the state that it uses.
 pub struct Waiter<'a> {
-    /// How.
+    /// Way of waiting.
     pub how: Wait,
-    /// The connection to the other side.
+    /// Connection to the other side.
     pub link: &'a Link,
-    /// This side's bell.
+    /// Bell of this side.
     pub bell: &'a Bell,
-    /// Entries that there are to have been before the bell is rung; none: any will do.
+    /// Number of entries sent in all from which on the bell is rung; `None`: any event rings it.
     pub until: Option<u64>,
-    /// What was learned about how long to spin.
+    /// Record of past waits, which decides how long to spin.
     pub patience: &'a Patience,
-    /// Where it is counted.
+    /// Counters of waits.
     pub waits: &'a Waits,
-    /// What is waited for comes through the socket, of which a futex knows nothing.
+    /// True if the event arrives through the socket, so that no futex shows it.
     pub on_socket: bool,
-    /// Says whether it is the socket that is full.
+    /// Flag that is true while `attempt` fails because the socket is full.
     pub socket_full: Option<&'a AtomicBool>,
-    /// Connections on which something may happen meanwhile that lets `attempt` go on.
+    /// Other connections on which an event may let `attempt` succeed.
     pub elsewhere: &'a [Arc<dyn Elsewhere>],
 }
 
 impl Wait {
-    /// Prepares the pair of fences that is dear for who sleeps and free for who does not, if an end that waits so is
-    /// the better for it. The dear one interrupts every core that runs a program with such an end: where sleeping is
-    /// the rule, an ordinary fence on both sides costs less, and costs others nothing (`bywash bench ipc`, beside a
-    /// second pair).
+    /// Prepares the asymmetric pair of fences, which is expensive for a sleeping end and free for one that
+    /// spins, if this way of waiting profits from it. Returns true if the pair can be used. The expensive
+    /// fence interrupts every core that runs a program with such an end. If sleeping is the rule, an ordinary
+    /// fence on both sides costs less and disturbs nobody (measured by `bywash bench ipc`, beside a second
+    /// pair of programs).
     pub fn prepare_fences(self) -> bool {
         self != Wait::Sleep && bywash_sync::prepare_shared_fences()
     }
 }
 
 impl Waiter<'_> {
-    /// Calls `attempt` until it answers something, the peer is gone, or `limit` is over. `attempt` looks as
-    /// often as it is told before it says that there is nothing.
+    /// Calls `attempt` until it returns a result, the peer is gone, or `limit` expires. `attempt` gets the
+    /// number of looks to take before it returns `None`.
     ///
     /// # Errors
-    /// What `attempt` says, [`Error::TimedOut`], or what became of the peer.
+    /// - The error of `attempt`.
+    /// - [`Error::TimedOut`] if `limit` expires.
+    /// - [`Error::PeerDied`] or [`Error::Closed`] if the connection has ended, [`Error::Peer`] if a message
+    ///   in the socket is a violation of the protocol.
+    /// - [`Error::Forked`] in a forked child, [`Error::Io`] if a system call fails.
     pub fn wait<T>(
         &self,
         limit: Option<Duration>,
@@ -94,7 +100,7 @@ impl Waiter<'_> {
         if let Some(found) = attempt(1)? {
             return Ok(found);
         }
-        // Further than the clock goes is for ever.
+        // A timeout beyond the range of the clock means none.
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut has_slept = false;
         loop {
@@ -120,7 +126,7 @@ impl Waiter<'_> {
                 return Ok(found);
             }
             if self.link.is_over()? {
-                // What came before the end counts.
+                // Entries that arrived before the end are still taken.
                 return attempt(1)?.ok_or_else(|| self.link.ended());
             }
             if end.is_some_and(|end| Instant::now() >= end) {
@@ -129,7 +135,7 @@ impl Waiter<'_> {
         }
     }
 
-    /// Wishes for the fences that suit who sleeps so often. The time, if the sleep is to be measured.
+    /// Wishes for full fences if sleeping is the rule. Returns the time if the sleep shall be measured.
     fn prepare_sleep(&self, has_slept: bool) -> Option<Instant> {
         if self.how != Wait::Adaptive || has_slept {
             return None;
@@ -163,8 +169,9 @@ impl Waiter<'_> {
         self.socket_full.is_some_and(|full| full.load(Relaxed))
     }
 
-    /// A futex costs least, and is one word: where more can happen it is the socket. So it is where the first sleep was
-    /// for nothing: the socket wakes when the peer dies, and nobody has to look for that ten times a second.
+    /// Chooses how to be woken. A futex costs least, but is a single word: if the event may be elsewhere, the
+    /// end sleeps on the socket. It also does so after a first sleep in vain: the socket shows the peer's
+    /// death, so that nobody has to check for it ten times a second.
     fn sleeper(&self, has_slept: bool) -> Sleeper {
         let one = !self.on_socket && !self.waits_for_socket() && self.elsewhere.is_empty();
         if one && !has_slept { Sleeper::Futex } else { Sleeper::Signal }
@@ -181,7 +188,7 @@ impl Waiter<'_> {
             }
             Sleeper::Signal => {
                 self.waits.socket_sleeps.add(1);
-                // One that has ended would be readable for ever.
+                // A connection that has ended is left out, since it would be readable for ever.
                 let others = self.elsewhere.iter().filter(|other| !other.is_over());
                 let others = others.map(|other| other.link().descriptor());
                 self.link.sleep(at_most(SOCKET_LIMIT), self.waits_for_socket(), others)
@@ -189,7 +196,8 @@ impl Waiter<'_> {
         }
     }
 
-    /// Spins as long as this way of waiting does before it sleeps, or asks whether the peer is alive.
+    /// Spins for as long as this way of waiting does before it sleeps, or before it checks whether the peer
+    /// is alive.
     fn spin<T>(&self, attempt: &mut impl FnMut(u32) -> Result<Option<T>, Error>) -> Result<Option<T>, Error> {
         match self.how {
             Wait::Spin => self.look(LOOKS_BETWEEN_CHECKS, attempt),
