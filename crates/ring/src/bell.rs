@@ -1,8 +1,8 @@
-//! How one side sleeps until the other has done something, with nothing to pay while nobody sleeps.
+//! Bells: one side of a ring sleeps until the other has done something, at almost no cost while nobody
+//! sleeps.
 //!
-//! A bell is one word. Whoever is about to sleep writes how it wants to be woken, passes a fence, and looks
-//! once more whether what it waits for is there. Whoever has done something passes a fence and looks at the
-//! bell.
+//! A bell is one word. The sleeper writes how it wants to be woken, executes a fence, and looks once more for
+//! the event that it waits for. The ringer, after each operation, executes a fence and looks at the bell.
 //!
 //! ```text
 //!   sleeper                          ringer
@@ -12,10 +12,11 @@
 //!   sleep
 //! ```
 //!
-//! The heavy fence interrupts every core that runs a program with such a bell, which pays while sleeping is the
-//! exception. Where it is the rule a sleeper *wishes* for full fences on both sides, by a word beside its bell. Who
-//! rings sees the wish when it wakes the sleeper next, and says by a second word that it passes full fences from now
-//! on: then the sleeper needs no heavy one. The order of both changes is what keeps the invariant:
+//! The heavy fence interrupts every core that runs a program with such a bell, which pays while sleeping is
+//! the exception. If sleeping is the rule, a sleeper *wishes* for full fences on both sides, by a word beside
+//! its bell. The ringer sees the wish when it wakes the sleeper next, and announces by a second word that it
+//! executes full fences from now on. Then the sleeper needs no heavy one. The order of both changes keeps the
+//! invariant:
 //!
 //! ```text
 //!   to full fences                      to light fences
@@ -24,67 +25,72 @@
 //!   word = FULL                         pass light fences from now on
 //! ```
 //!
-//! A sleeper reads the word behind a full fence that follows its bell. If it reads FULL, every entry that was sent with
-//! a light fence before is visible to it, and every light fence to come lies behind its bell.
+//! A sleeper reads the second word behind a full fence that follows the store to its bell. If it reads FULL,
+//! it sees every entry that was sent with a light fence before, and every later light fence of the ringer is
+//! behind the store to the bell.
 //!
-//! Invariant: either the sleeper sees what was done, or the ringer sees the bell. A hostile party can leave
-//! the other one asleep, as it can by sending nothing, or wake it for nothing; so every sleep has an end.
+//! Invariant: either the sleeper sees the event, or the ringer sees the bell. A malicious party can leave the
+//! other one asleep, which it can also do by sending nothing, or wake it for nothing. So every sleep has a
+//! timeout.
 //!
-//! Who waits for many entries says in the upper half of the word which one is to wake it: those before do not.
+//! A sleeper that waits for many entries writes the number of the entry that shall wake it into the upper
+//! half of the bell. Earlier entries do not wake it.
 
 use crate::shared::Shared;
 use bywash_sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use bywash_sync::{AtomicBool, full_fence, heavy_shared_fence, light_shared_fence};
 
-/// How a sleeper wants to be woken.
+/// Way in which a sleeper wants to be woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleeper {
     /// By futex(2) on the bell itself.
     Futex,
-    /// By a message through whatever connects the two sides beside the memory.
+    /// By a message through the connection that the two sides have besides the memory.
     Signal,
 }
 
-/// Fence that the beginning of a sleep took.
+/// Kind of fence that was executed before a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fence {
-    /// One of this core alone.
+    /// A full fence of this core alone.
     Full,
-    /// One on every core that runs a program with such a bell.
+    /// A fence on every core that runs a program with such a bell.
     Heavy,
 }
 
 const NOBODY: u64 = 0;
 const FUTEX: u64 = 1;
 const SIGNAL: u64 = 2;
-/// The half that says how.
+/// Mask of the lower half of a bell: the way to be woken.
 const HOW: u64 = 0xffff_ffff;
-/// The other half says how many entries there are to be, as much of that number as there is room for.
+/// Flag in the upper half of a bell: it contains a number of entries.
 const COUNTS: u64 = 1 << 63;
+/// Mask of the number of entries in the upper half of a bell: the low 31 bits of the number.
 const ENTRIES: u64 = (1 << 31) - 1;
 
-/// Word behind the bell: the fences that who rings passes. Zero: light ones.
+/// Offset from the bell of the word that announces the ringer's fences. Zero: light ones.
 const FENCES: usize = 1;
-/// Word behind that: the fences that the sleeper wishes for.
+/// Offset from the bell of the word that tells the fences that the sleeper wishes for.
 const WISH: usize = 2;
-/// In both: full fences.
+/// Value of both words for full fences.
 const FULL: u64 = 1;
 
-/// One side's bell.
+/// The bell of one side, as used by the sleeper or by the ringer.
 #[derive(Debug)]
 pub struct Bell {
     memory: Shared,
     index: usize,
     fences_prepared: bool,
-    /// Who rings passes full fences.
+    /// True while the ringer executes full fences.
     is_full: AtomicBool,
-    /// A thread that rings is changing that; the others leave it alone.
+    /// True while a thread of the ringer changes the kind of fences, which the other threads then leave
+    /// alone.
     is_changing: AtomicBool,
 }
 
 impl Bell {
-    /// The bell in word `index` ([`crate::layout::CONSUMER_BELL`], [`crate::layout::PRODUCER_BELL`]).
-    /// `fences_prepared`: both sides have called [`bywash_sync::prepare_shared_fences`] with success.
+    /// Makes the bell in word `index` ([`crate::layout::CONSUMER_BELL`], [`crate::layout::PRODUCER_BELL`]).
+    /// `fences_prepared`: [`bywash_sync::prepare_shared_fences`] has succeeded on both sides.
     pub fn new(memory: Shared, index: usize, fences_prepared: bool) -> Bell {
         assert!(index < memory.len());
         Bell {
@@ -96,7 +102,8 @@ impl Bell {
         }
     }
 
-    /// Something was done: who sleeps, and must be woken? A sleeper by futex is woken right here.
+    /// Rings after an operation. Returns how the sleeper must be woken, if one sleeps; a futex sleeper is
+    /// woken right here.
     #[inline(always)]
     pub fn ring(&self) -> Option<Sleeper> {
         self.fence();
@@ -106,7 +113,7 @@ impl Bell {
         self.wake()
     }
 
-    /// As [`Bell::ring`], where what was done is an entry, and there were so many with it.
+    /// Like [`Bell::ring`], after an entry was sent; `entries` is the number of entries sent so far.
     #[inline(always)]
     pub fn ring_for(&self, entries: u64) -> Option<Sleeper> {
         self.fence();
@@ -117,10 +124,10 @@ impl Bell {
         self.wake()
     }
 
-    /// Orders what was done before the look at the bell.
+    /// Orders the operation before the look at the bell.
     #[inline(always)]
     fn fence(&self) {
-        // SYNC: fences (acquire): the full fence of who changed to light ones.
+        // SYNC: fences (acquire): pairs with the change to light fences, after its full fence.
         if self.is_full.load(Acquire) { self.fence_fully() } else { light_shared_fence(self.fences_prepared) }
     }
 
@@ -132,14 +139,14 @@ impl Bell {
         }
     }
 
-    /// Begins to pass full fences if the sleeper wishes for them.
+    /// Changes to full fences if the sleeper wishes for them.
     fn follow_wish(&self) {
         if self.fences_prepared && !self.is_full.load(Relaxed) && self.wishes() == FULL {
             self.change(true);
         }
     }
 
-    /// Changes the fences that this side passes, in the order that the module tells.
+    /// Changes the kind of fences that this side executes, in the order that the module's head gives.
     fn change(&self, to_full: bool) {
         // SYNC: changing (acquire).
         if self.is_changing.swap(true, Acquire) {
@@ -165,7 +172,7 @@ impl Bell {
         if self.index + WISH < self.memory.len() { self.memory.load(self.index + WISH) } else { 0 }
     }
 
-    /// Says which fences this side, which sleeps, would rather have: full ones where sleeping is the rule.
+    /// Tells the ringer which fences this side, the sleeper, prefers: full ones if sleeping is the rule.
     pub fn wish(&self, full: bool) {
         let wish = u64::from(full);
         if self.fences_prepared && self.wishes() != wish {
@@ -183,18 +190,18 @@ impl Bell {
                 Some(Sleeper::Futex)
             }
             SIGNAL => Some(Sleeper::Signal),
-            // Nobody any more, or nonsense.
+            // The sleeper is awake already, or the word is invalid.
             _ => None,
         }
     }
 
-    /// Says that this side is about to sleep. To be followed by another look at what it waits for, and by
-    /// [`Bell::unset`] when it is there.
+    /// Announces that this side is about to sleep. The caller looks once more for the event that it waits for
+    /// before it sleeps, and calls [`Bell::unset`] if the event has occurred.
     pub fn set(&self, how: Sleeper) -> Fence {
         self.store(how, 0)
     }
 
-    /// As [`Bell::set`], to sleep until there have been so many entries, whatever comes before.
+    /// Like [`Bell::set`], but entries before number `entries` do not wake this side.
     pub fn set_until(&self, how: Sleeper, entries: u64) -> Fence {
         self.store(how, COUNTS | (entries & ENTRIES) << 32)
     }
@@ -206,7 +213,7 @@ impl Bell {
         };
         self.memory.word(self.index).store(how | when, SeqCst);
         full_fence();
-        // SYNC: fences-passed (acquire).
+        // SYNC: fences-passed (acquire): pairs with the ringer's announcement of full fences.
         if self.fences_prepared && self.memory.word(self.index + FENCES).load(SeqCst) != FULL {
             heavy_shared_fence(true);
             return Fence::Heavy;
@@ -214,23 +221,24 @@ impl Bell {
         Fence::Full
     }
 
-    /// This side does not sleep. False: it has been rung already.
+    /// Cancels [`Bell::set`]. False: the bell has been rung already.
     pub fn unset(&self) -> bool {
         self.is_set() && self.memory.word(self.index).swap(NOBODY, SeqCst) != NOBODY
     }
 
-    /// Whether nobody has rung since [`Bell::set`].
+    /// Returns true if nobody has rung since [`Bell::set`].
     pub fn is_set(&self) -> bool {
         self.memory.word(self.index).load(Relaxed) != NOBODY
     }
 }
 
-/// Whether a sleeper with this word is to be woken when there have been so many entries.
+/// Returns true if a sleeper with this word shall be woken when `entries` entries have been sent.
 fn wakes(word: u64, entries: u64) -> bool {
     if word & COUNTS == 0 {
         return true;
     }
-    // No ring has half as many places as there are such numbers: what seems to be that far behind is still to come.
+    // A ring has far fewer entries than half of these numbers: so a number that seems to be further behind is
+    // still to come.
     entries.wrapping_sub(word >> 32) & ENTRIES <= ENTRIES / 2
 }
 
@@ -242,21 +250,22 @@ mod futex {
     use std::time::Duration;
 
     impl Bell {
-        /// The half of the word that futex(2) looks at.
+        /// Returns the half of the word that futex(2) examines.
         fn futex_word(&self) -> &AtomicU32 {
-            // SAFETY: the low half of a word that stays mapped; only atomic operations are made on it.
+            // SAFETY: the low half of an aligned word that `memory` keeps mapped; only its address is used,
+            // by futex(2).
             unsafe { &*self.memory.address(self.index).cast::<AtomicU32>() }
         }
 
         pub(super) fn wake_futex(&self) {
-            // An error could only say that the address is bad, which it is not.
+            // The error is ignored: it could only mean a bad address, and the address is valid.
             let _ = wake(self.futex_word(), Flags::empty(), 1);
         }
 
         /// Sleeps until the bell is rung, but no longer than `limit`. May return early.
         pub fn sleep(&self, limit: Duration) {
             let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-            // Rung already, interrupted, or over: the caller looks for itself.
+            // The result is ignored: rung, interrupted or expired, the caller looks for the event itself.
             let _ = wait(self.futex_word(), Flags::empty(), FUTEX as u32, Some(&limit));
         }
     }
@@ -297,7 +306,7 @@ mod loom_tests {
                 next += 1;
             }
             let woke = other.join().unwrap();
-            // With the entry behind the last look, the producer must have seen the bell.
+            // If the entry came after the last look, the producer must have seen the bell.
             assert!(!slept || woke, "asleep with an entry in the ring");
             while let Some(entry) = consumer.pop() {
                 assert_eq!((entry[0] >> 32, entry[1]), (next, next));
@@ -307,8 +316,8 @@ mod loom_tests {
         });
     }
 
-    /// Fences change while entries are sent. In the model light fences are full ones as well, and heavy ones reach
-    /// nobody else: what is checked is that nothing but the fences' kind changes.
+    /// Fences change while entries are sent. In the model light fences are full fences too, and heavy ones
+    /// affect no other thread. So this test checks only that changing the kind of fences breaks nothing else.
     #[test]
     fn nobody_oversleeps_while_fences_change() {
         loom::model(|| {
@@ -396,7 +405,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Also when the numbers have outgrown the room that the word has for them.
+        /// Holds even if the numbers of entries exceed the bits that the word has for them.
         #[test]
         #[cfg_attr(miri, ignore = "proptest takes minutes for a case there")]
         fn entries_wake_from_the_one_asked_for_on(taken in any::<u64>(), wanted in 1u64..1 << 16, there in 0u64..1 << 16) {
@@ -430,7 +439,7 @@ mod tests {
         sleeper.wish(false);
         assert_eq!((ringer.ring(), memory.load(FENCES)), (None, 0));
         assert_eq!(ring(), 0);
-        // Where fences were never prepared nothing is wished for.
+        // If fences were not prepared, no wish is written.
         let plain = Bell::new(memory.clone(), 0, false);
         plain.wish(true);
         assert_eq!(memory.load(WISH), 0);

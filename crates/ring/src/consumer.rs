@@ -1,20 +1,20 @@
-//! The end that takes entries out.
+//! The end of a ring that takes entries.
 
 use crate::layout::{CLOSED, CONSUMER_INDEX, ENTRIES, LINE, turn_of, words_needed};
 use crate::shared::Shared;
 use bywash_sync::Ordering::{Acquire, Release};
 
-/// Takes entries of `WORDS` words out of a ring. There is one of a ring.
+/// Takes entries of `WORDS` words from a ring. A ring has only one consumer.
 #[derive(Debug)]
 pub struct Consumer<const WORDS: usize> {
     memory: Shared,
     capacity: usize,
-    /// Entries taken so far.
+    /// Number of entries taken so far.
     taken: u64,
 }
 
 impl<const WORDS: usize> Consumer<WORDS> {
-    /// The consumer of a ring in memory that was zero.
+    /// Makes the consumer of a ring in zeroed memory.
     ///
     /// # Panics
     /// If the memory is too small for [`words_needed`].
@@ -28,7 +28,8 @@ impl<const WORDS: usize> Consumer<WORDS> {
         ENTRIES + (position as usize & (self.capacity - 1)) * WORDS
     }
 
-    /// Whether the next entry is there. Asks for the rest of its lines meanwhile, so that it comes at once.
+    /// Returns true if the next entry is complete. Prefetches the entry's other cache lines, so that they
+    /// arrive meanwhile.
     #[inline]
     pub fn is_ready(&self) -> bool {
         let start = self.place(self.taken);
@@ -38,16 +39,16 @@ impl<const WORDS: usize> Consumer<WORDS> {
         self.memory.load(start) as u32 == turn_of(self.taken, self.capacity)
     }
 
-    /// Whether so many entries are there, at most as many as the ring holds.
+    /// Returns true if `entries` entries are complete; at most as many as the ring has.
     #[inline]
     pub fn has(&self, entries: usize) -> bool {
         let Some(before_last) = entries.checked_sub(1) else { return true };
-        // They come in order.
+        // Entries are sent in order, so the last one suffices.
         let last = self.taken + before_last as u64;
         self.memory.load(self.place(last)) as u32 == turn_of(last, self.capacity)
     }
 
-    /// As [`Consumer::has`], looking so many times.
+    /// Like [`Consumer::has`], but looks up to `looks` times.
     #[inline]
     pub fn has_within(&self, entries: usize, looks: u32) -> bool {
         for _ in 1..looks {
@@ -59,24 +60,25 @@ impl<const WORDS: usize> Consumer<WORDS> {
         self.has(entries)
     }
 
-    /// Entries taken so far.
+    /// Returns the number of entries taken so far.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// The first word of the next entry, if it is there. The producer may write another one before it is taken.
+    /// Returns the first word of the next entry, if that is complete. A malicious producer may change it
+    /// before the entry is taken.
     #[inline]
     pub fn first_word(&self) -> Option<u64> {
         let first = self.memory.load(self.place(self.taken));
         (first as u32 == turn_of(self.taken, self.capacity)).then_some(first)
     }
 
-    /// Takes the next entry, if it is there: a copy that the producer cannot change any more.
+    /// Takes the next entry if it is complete: a copy, which the producer cannot change any more.
     #[inline]
     pub fn pop(&mut self) -> Option<[u64; WORDS]> {
         let position = self.taken;
         let start = self.place(position);
-        // SYNC: entry (acquire).
+        // SYNC: entry (acquire): the other words are read after the turn.
         let first = self.memory.word(start).load(Acquire);
         if first as u32 != turn_of(position, self.capacity) {
             return None;
@@ -86,19 +88,19 @@ impl<const WORDS: usize> Consumer<WORDS> {
             *word = self.memory.load(start + index);
         }
         self.taken = position + 1;
-        // SYNC: entries-taken (release).
+        // SYNC: entries-taken (release): the entry is freed after it was copied.
         self.memory.word(CONSUMER_INDEX).store(position + 1, Release);
         Some(entry)
     }
 
-    /// As [`Consumer::pop`], looking so many times.
+    /// Like [`Consumer::pop`], but looks up to `looks` times.
     #[inline]
     pub fn pop_within(&mut self, looks: u32) -> Option<[u64; WORDS]> {
         self.look(looks);
         self.pop()
     }
 
-    /// Looks for an entry so many times, but for one.
+    /// Looks for an entry up to `looks - 1` times, so that the caller's own look is the last.
     #[inline]
     pub fn look(&self, looks: u32) {
         for _ in 1..looks {
@@ -109,22 +111,22 @@ impl<const WORDS: usize> Consumer<WORDS> {
         }
     }
 
-    /// Whether the producer has said that no more will come, for whoever does not hold the consumer. Entries that
-    /// it put in before are still there.
+    /// Returns the flag by which the producer closes the ring, for users who do not hold the consumer.
+    /// Entries that were sent before can still be taken.
     pub fn closing(&self) -> Closing {
         Closing(self.memory.clone())
     }
 }
 
-/// Whether the producer of a ring has closed it.
+/// Flag by which the producer closes a ring.
 #[derive(Clone, Debug)]
 pub struct Closing(Shared);
 
 impl Closing {
-    /// It has.
+    /// Returns true if the producer has closed the ring.
     #[inline]
     pub fn is_closed(&self) -> bool {
-        // SYNC: closed (acquire).
+        // SYNC: closed (acquire): entries sent before are visible once the flag is.
         self.0.word(CLOSED).load(Acquire) != 0
     }
 }

@@ -1,4 +1,4 @@
-//! What lies where in a ring's memory, in words of eight bytes.
+//! Layout of a ring's memory, in words of eight bytes.
 //!
 //! ```text
 //!   0   consumer's index: entries taken so far         written by the consumer
@@ -15,36 +15,36 @@
 //!                        +-----------+---------+
 //! ```
 //!
-//! The first four have a cache line each, since different sides write them. An entry is there when its *turn*
-//! is that of the lap in which it is expected: the number of times that the ring has been gone around, plus
-//! one. So memory that is all zero is an empty ring.
+//! The first four items have a cache line each, since different sides write them. An entry is complete when
+//! its *turn* is that of the lap in which it is expected: the number of times that the ring has been gone
+//! around, plus one. So memory that is all zero is an empty ring.
 
 /// Version of this layout.
 pub const VERSION: u32 = 1;
-/// Words of a cache line.
+/// Size of a cache line, in words.
 pub const LINE: usize = 8;
 pub(crate) const CONSUMER_INDEX: usize = 0;
-/// Where the consumer's [`Bell`](crate::Bell) is.
+/// Index of the word of the consumer's [`Bell`](crate::Bell).
 pub const CONSUMER_BELL: usize = LINE;
-/// Where the producer's [`Bell`](crate::Bell) is.
+/// Index of the word of the producer's [`Bell`](crate::Bell).
 pub const PRODUCER_BELL: usize = 2 * LINE;
 pub(crate) const CLOSED: usize = 3 * LINE;
 pub(crate) const ENTRIES: usize = 4 * LINE;
-/// Most entries of a ring.
+/// Greatest number of entries of a ring.
 pub const CAPACITY_MAX: usize = 1 << 20;
 
-/// Words of a ring of `capacity` entries of `WORDS` words.
+/// Returns the size of a ring of `capacity` entries of `WORDS` words, in words.
 pub const fn words_needed<const WORDS: usize>(capacity: usize) -> usize {
     assert!(capacity.is_power_of_two() && capacity <= CAPACITY_MAX && WORDS > 0);
     ENTRIES + capacity * WORDS
 }
 
-/// The turn that the entry of a position has once it is there.
+/// Returns the turn of a complete entry at a position, where positions count all entries ever sent.
 pub(crate) const fn turn_of(position: u64, capacity: usize) -> u32 {
     ((position >> capacity.trailing_zeros()) as u32).wrapping_add(1)
 }
 
-/// The first word of an entry that is there.
+/// Returns the first word of a complete entry: the payload of `word`, and the turn.
 pub(crate) const fn first_word(word: u64, turn: u32) -> u64 {
     word >> 32 << 32 | turn as u64
 }

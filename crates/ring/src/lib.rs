@@ -1,9 +1,9 @@
 //! Rings between two parties that share memory and need not trust each other.
 //!
-//! A ring carries fixed-size entries of `WORDS` words from one producer to one consumer, without a system call
-//! and, while both keep up, with one transfer of a cache line per line of an entry: an entry itself says
-//! whether it is there ([`layout`]). Nothing in shared memory is believed: entries are copied out before
-//! anybody looks at them, and an index of the other side is checked against what is possible.
+//! A ring carries fixed-size entries of `WORDS` words from one producer to one consumer, without a system
+//! call. While both keep up, each cache line of an entry is transferred once, since the entry itself shows
+//! that it is complete ([`layout`]). Neither end trusts the shared memory: an entry is copied out before its
+//! contents are used, and an index of the other side is checked against its possible range.
 //!
 //! ```
 //! use bywash_ring::{Consumer, Producer, Shared};
@@ -16,12 +16,12 @@
 //! assert_eq!(consumer.pop(), None);
 //! ```
 //!
-//! - [`layout`]: what lies where
+//! - [`layout`]: positions of the words in a ring's memory
 //! - [`Producer`], [`Consumer`]: the two ends
-//! - [`Bell`]: how one end sleeps, and how the other knows that it must be woken
-//! - [`slots`]: what one thread has sent and another waits for, by tag
-//! - [`View`]: entries that are on their way, for somebody who counts them
-//! - [`Shared`]: the memory, reached by atomic operations alone
+//! - [`Bell`]: the protocol by which one end sleeps and the other wakes it
+//! - [`slots`]: values that one thread has sent and another waits for, by tag
+//! - [`View`]: entries in a ring, for a third party that counts them
+//! - [`Shared`]: the memory, with atomic access only
 //!
 //! A push and a pop cost some nanoseconds beside the cache misses; `bywash bench ipc` measures both.
 
@@ -44,14 +44,14 @@ pub use shared::Shared;
 pub use slots::{Done, Sent, UnderWay, slots};
 pub use view::View;
 
-/// The other side wrote what it cannot have written if it keeps to the protocol.
+/// Error for a consumer's index that a consumer which keeps to the protocol cannot have written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the consumer's index went from {known} to {found} while {pushed} entries had been sent")]
 pub struct Rubbish {
-    /// What it was.
+    /// Index when it was last read.
     pub known: u64,
-    /// What it says now.
+    /// Index now.
     pub found: u64,
-    /// What there is at most.
+    /// Number of entries sent so far, the greatest valid index.
     pub pushed: u64,
 }

@@ -1,24 +1,24 @@
-//! The end that puts entries in.
+//! The end of a ring that sends entries.
 
 use crate::Rubbish;
 use crate::layout::{CLOSED, CONSUMER_INDEX, ENTRIES, first_word, turn_of, words_needed};
 use crate::shared::Shared;
 use bywash_sync::Ordering::{Acquire, Relaxed, Release};
 
-/// Puts entries of `WORDS` words into a ring. There is one of a ring.
+/// Sends entries of `WORDS` words through a ring. A ring has only one producer.
 #[derive(Debug)]
 pub struct Producer<const WORDS: usize> {
     memory: Shared,
     capacity: usize,
-    /// Entries put in so far.
+    /// Number of entries sent so far.
     pushed: u64,
-    /// Entries taken out, as far as is known. It is looked up again only when the ring seems full, so that
-    /// the line is not fetched for every entry.
+    /// Number of entries that the consumer had taken when its index was last read. The index is read again
+    /// only when the ring seems full, so that its cache line is not fetched for every entry.
     taken: u64,
 }
 
 impl<const WORDS: usize> Producer<WORDS> {
-    /// The producer of a ring in memory that was zero.
+    /// Makes the producer of a ring in zeroed memory.
     ///
     /// # Panics
     /// If the memory is too small for [`words_needed`].
@@ -27,17 +27,18 @@ impl<const WORDS: usize> Producer<WORDS> {
         Producer { memory, capacity, pushed: 0, taken: 0 }
     }
 
-    /// How many entries there is room for, at least `wanted` of them if that is so.
+    /// Returns the number of free entries. The consumer's index is read again only if fewer than `wanted` are
+    /// known to be free.
     ///
     /// # Errors
-    /// The consumer's index is impossible.
+    /// [`Rubbish`] if the consumer's index is impossible.
     #[inline]
     pub fn room(&mut self, wanted: usize) -> Result<usize, Rubbish> {
         let known = self.capacity - (self.pushed - self.taken) as usize;
         if known >= wanted {
             return Ok(known);
         }
-        // SYNC: entries-taken (acquire): what is written to their places comes after the consumer's reads.
+        // SYNC: entries-taken (acquire): writes to freed entries are ordered after the consumer's reads.
         let found = self.memory.word(CONSUMER_INDEX).load(Acquire);
         if found < self.taken || found > self.pushed {
             return Err(Rubbish { known: self.taken, found, pushed: self.pushed });
@@ -46,35 +47,36 @@ impl<const WORDS: usize> Producer<WORDS> {
         Ok(self.capacity - (self.pushed - self.taken) as usize)
     }
 
-    /// Puts one entry in; false when the ring is full. The low half of the first word is not sent.
+    /// Sends an entry; false if the ring is full. The turn replaces the low half of the first word.
     ///
     /// # Errors
-    /// The consumer's index is impossible.
+    /// [`Rubbish`] if the consumer's index is impossible.
     #[inline]
     pub fn push(&mut self, entry: &[u64; WORDS]) -> Result<bool, Rubbish> {
         if self.room(1)? == 0 {
             return Ok(false);
         }
         let start = ENTRIES + (self.pushed as usize & (self.capacity - 1)) * WORDS;
-        // The last line first: whoever looks at the first one finds the others on their way.
+        // The last cache line is written first: when the consumer finds the first one, the others are already
+        // on their way.
         for index in (1..WORDS).rev() {
             self.memory.word(start + index).store(entry[index], Relaxed);
         }
-        // SYNC: entry (release): its other words come before its turn.
+        // SYNC: entry (release): the other words of the entry are ordered before its turn.
         let turn = turn_of(self.pushed, self.capacity);
         self.memory.word(start).store(first_word(entry[0], turn), Release);
         self.pushed += 1;
         Ok(true)
     }
 
-    /// Entries put in so far.
+    /// Returns the number of entries sent so far.
     pub fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// Says that no more will come.
+    /// Closes the ring: no more entries will be sent.
     pub fn close(&self) {
-        // SYNC: closed (release): every entry comes before it.
+        // SYNC: closed (release): every entry is ordered before the flag.
         self.memory.word(CLOSED).store(1, Release);
     }
 }
@@ -103,7 +105,7 @@ mod tests {
         assert_eq!(consumer.pop().map(|entry| entry[1]), Some(1));
     }
 
-    /// Also what Miri runs: two threads on one memory.
+    /// Runs under Miri too: two threads on one memory.
     #[test]
     fn entries_arrive_whole_and_in_order() {
         const ENTRIES: u64 = if cfg!(miri) { 100 } else { 100_000 };
@@ -136,7 +138,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever the other side writes over the memory, each end answers and touches nothing else.
+        /// Whatever the other side writes into the memory, each end returns and touches nothing else.
         #[test]
         #[cfg_attr(miri, ignore = "proptest takes minutes for a case there")]
         fn rubbish_is_survived(writes in proptest::collection::vec((0usize..64, any::<u64>()), 1..200)) {

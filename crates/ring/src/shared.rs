@@ -1,7 +1,7 @@
 //! Memory that another process may write at any moment.
 //!
-//! No reference to its bytes is ever made, only to atomics, and every value is copied out once before it is
-//! used. The memory stays mapped as long as anybody holds a [`Shared`] of it.
+//! The words are accessed only as atomics, never through references to plain memory, and every value is
+//! copied out once before it is used. The memory stays mapped as long as a [`Shared`] of it exists.
 
 use bywash_sync::{
     AtomicU64,
@@ -10,7 +10,7 @@ use bywash_sync::{
 use std::any::Any;
 use std::sync::Arc;
 
-/// Words of shared memory, and whatever keeps them mapped.
+/// Words of shared memory, and the owner of their mapping.
 #[derive(Clone)]
 pub struct Shared {
     words: *const AtomicU64,
@@ -18,48 +18,49 @@ pub struct Shared {
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the words are atomics, and what keeps them mapped can be sent and shared.
+// SAFETY: the words are accessed as atomics only, and the owner of their mapping is `Send + Sync`.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: the words are accessed as atomics only, and the owner of their mapping is `Send + Sync`.
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Words at `base`, mapped as long as `owner` lives.
+    /// Wraps `len` words at `base`, which stay mapped as long as `owner` lives.
     ///
     /// # Safety
-    /// `base` is aligned to eight bytes and leads to `len` words that stay mapped for reading and writing,
-    /// without ever faulting, until `owner` is dropped, and are reached by atomic operations only.
+    /// `base` is aligned to eight bytes and points to `len` words. Until `owner` is dropped they stay mapped
+    /// for reading and writing, never fault, and are accessed by atomic operations only.
     pub unsafe fn new(base: *const AtomicU64, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Shared {
         Shared { words: base, len, _owner: owner }
     }
 
-    /// Memory of this process alone, all zero: for two threads, and for tests.
+    /// Allocates zeroed memory of this process alone: for two threads, and for tests.
     pub fn in_this_process(len: usize) -> Shared {
         let words: Arc<Vec<AtomicU64>> = Arc::new((0..len).map(|_| AtomicU64::new(0)).collect());
         Shared { words: words.as_ptr(), len, _owner: words }
     }
 
-    /// `len` words from `start` on.
+    /// Returns `len` words from index `start` on, which share the owner.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If there are fewer words.
     pub fn part(&self, start: usize, len: usize) -> Shared {
         assert!(
             start <= self.len && len <= self.len - start,
             "no such words: {start} + {len} of {}",
             self.len
         );
-        // SAFETY: within the memory, as was just checked.
+        // SAFETY: `start` is at most `len` of the memory, as asserted, so the address stays within the
+        // allocation.
         let words = unsafe { self.words.add(start) };
         Shared { words, len, _owner: self._owner.clone() }
     }
 
-    /// How many words there are.
+    /// Returns the number of words.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no words.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -67,32 +68,32 @@ impl Shared {
     #[inline(always)]
     pub(crate) fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.len);
-        // SAFETY: within the memory, which `_owner` keeps.
+        // SAFETY: the index is within the memory, as asserted, which `_owner` keeps mapped.
         unsafe { &*self.words.add(index) }
     }
 
-    /// Copies one word out.
+    /// Copies one word out, with relaxed ordering.
     #[inline(always)]
     pub fn load(&self, index: usize) -> u64 {
         self.word(index).load(Relaxed)
     }
 
-    /// Writes one word, behind all that this thread has written before.
+    /// Writes one word, ordered after all earlier writes of this thread (release).
     pub fn publish(&self, index: usize, value: u64) {
         self.word(index).store(value, Release);
     }
 
-    /// Where a word is, for futex(2).
+    /// Returns the address of a word, for futex(2).
     #[cfg(not(loom))]
     pub(crate) fn address(&self, index: usize) -> *const AtomicU64 {
         self.word(index)
     }
 
-    /// Hints that a word is about to be read.
+    /// Prefetches the cache line of a word that will be read soon.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: usize) {
         #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-        // SAFETY: a prefetch never faults, whatever the address.
+        // SAFETY: a prefetch of any address never faults and changes no memory.
         unsafe {
             core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
                 self.words.wrapping_add(index).cast(),

@@ -1,5 +1,6 @@
-//! What is under way, by tag: one thread puts something into a slot and sends the slot's number, its tag, to the
-//! other party; another thread is told the tag when it is done, and takes what is in the slot.
+//! Values of requests in flight, by tag. One thread puts a value into a slot and sends the slot's number, its
+//! tag, to the other party. Another thread learns from the other party that the tag is completed, and takes
+//! the value.
 //!
 //! ```text
 //!   Sent::put            the other party             Done::take
@@ -9,9 +10,10 @@
 //!        ^------------------------------------------------'
 //! ```
 //!
-//! Invariant: a slot is used by [`Sent`] alone while its tag is free, and by [`Done`] alone while it is under way.
-//! The other party may name any tag at any time: one that is not under way is answered with nothing, and one that
-//! is done twice in a row may end the next one of that tag, but never a slot that is being filled.
+//! Invariant: [`Sent`] alone uses a slot while its tag is free, and [`Done`] alone while it is in flight. The
+//! other party may name any tag at any time. If the tag is not in flight, nothing is taken. A tag that is
+//! completed twice in a row may take the next value of that tag, but never touches a slot that is being
+//! filled.
 
 use crate::{Consumer, Producer, Shared, words_needed};
 use bywash_sync::Ordering::{Acquire, Relaxed, Release};
@@ -24,34 +26,35 @@ const UNDER_WAY: u32 = 1;
 #[derive(Debug)]
 struct Slot<T> {
     state: AtomicU32,
-    /// Size of the value as its sender says, while it is under way.
+    /// Size of the value, as its sender gives it; valid while the slot is in flight.
     size: AtomicU64,
     value: Cell<Option<T>>,
 }
 
-/// The side that sends.
+/// The side that puts values into slots.
 #[derive(Debug)]
 pub struct Sent<T> {
     slots: Arc<[Slot<T>]>,
-    /// Tags that were not used yet, from this one on.
+    /// First tag that was never used; so are all greater ones.
     unused: usize,
-    /// Tags that came back without having been sent.
+    /// Tags that were taken back without having been sent.
     spare: Vec<u32>,
     free: Consumer<1>,
 }
 
-/// The side that is told what is done.
+/// The side that takes the values of completed tags.
 #[derive(Debug)]
 pub struct Done<T> {
     slots: Arc<[Slot<T>]>,
     free: Producer<1>,
 }
 
-/// Sizes of what is under way, for somebody who counts it. It does not keep the slots.
+/// Read access to the sizes of the values in flight, for a third party that counts them. It does not keep the
+/// slots alive.
 #[derive(Debug)]
 pub struct UnderWay<T>(Weak<[Slot<T>]>);
 
-/// So many slots, a power of two, all idle.
+/// Makes `count` idle slots, a power of two, and their two sides.
 pub fn slots<T>(count: usize) -> (Sent<T>, Done<T>) {
     let idle = || Slot { state: AtomicU32::new(IDLE), size: AtomicU64::new(0), value: Cell::new(None) };
     let slots: Arc<[Slot<T>]> = (0..count).map(|_| idle()).collect();
@@ -66,24 +69,25 @@ pub fn slots<T>(count: usize) -> (Sent<T>, Done<T>) {
 }
 
 impl<T> Sent<T> {
-    /// Puts something into a slot and answers its tag; gives it back when all slots are under way.
+    /// Puts a value into a free slot and returns its tag.
     ///
     /// # Errors
-    /// What was given.
+    /// Returns the value if all slots are in flight.
     #[inline]
     pub fn put(&mut self, value: T) -> Result<u32, T> {
         self.put_sized(value, 0)
     }
 
-    /// As [`Sent::put`], for a value that counts as so large; see [`UnderWay`].
+    /// Like [`Sent::put`], for a value that counts with this size; see [`UnderWay`].
     ///
     /// # Errors
-    /// What was given.
+    /// Returns the value if all slots are in flight.
     #[inline]
     pub fn put_sized(&mut self, value: T, size: u64) -> Result<u32, T> {
         let Some(tag) = self.free_tag() else { return Err(value) };
         let slot = &self.slots[tag as usize];
-        // SAFETY: the tag was free, and its last user has put it into the ring, or it is the first.
+        // SAFETY: the tag was free, so `Done` does not use the slot: its last use ended before the tag
+        // entered the ring of free tags, or it never had one.
         unsafe { slot.value.with(|place| *place = Some(value)) };
         slot.size.store(size, Relaxed);
         // SYNC: slot (release).
@@ -91,7 +95,7 @@ impl<T> Sent<T> {
         Ok(tag)
     }
 
-    /// The sizes of what is under way.
+    /// Returns read access to the sizes of the values in flight.
     pub fn under_way(&self) -> UnderWay<T> {
         UnderWay(Arc::downgrade(&self.slots))
     }
@@ -111,19 +115,22 @@ impl<T> Sent<T> {
         })
     }
 
-    /// Takes back what could not be sent after all; `None` if the other party ended it without having got it.
+    /// Takes back a value that could not be sent after all; `None` if the other party completed the tag
+    /// without having got it.
     pub fn take_back(&mut self, tag: u32) -> Option<T> {
         let slot = &self.slots[tag as usize];
         // SYNC: slot (acquire).
         slot.state.compare_exchange(UNDER_WAY, IDLE, Acquire, Relaxed).ok()?;
         self.spare.push(tag);
-        // SAFETY: it was under way and is this side's now: `Done` found nothing under way.
+        // SAFETY: the exchange found the slot in flight and made it idle, so `Done` cannot take the value;
+        // this side owns it now.
         unsafe { slot.value.with(Option::take) }
     }
 }
 
 impl<T> UnderWay<T> {
-    /// By tag: the size of what is under way, 0 where nothing is. It may be over at once.
+    /// Returns the sizes of the values in flight, by tag; 0 for a slot that is not in flight. They may change
+    /// at any moment.
     pub fn sizes(&self) -> Vec<u64> {
         let Some(slots) = self.0.upgrade() else { return Vec::new() };
         let size = |slot: &Slot<T>| match slot.state.load(Acquire) {
@@ -135,15 +142,16 @@ impl<T> UnderWay<T> {
 }
 
 impl<T> Done<T> {
-    /// Takes what was under way by this tag; `None` if nothing is.
+    /// Takes the value of this tag; `None` if the tag is not in flight.
     #[inline]
     pub fn take(&mut self, tag: u32) -> Option<T> {
         let slot = self.slots.get(tag as usize)?;
-        // SYNC: slot (acquire). An exchange, since `take_back` may want the slot as well.
+        // SYNC: slot (acquire). An exchange, since `take_back` may want the slot at the same time.
         slot.state.compare_exchange(UNDER_WAY, IDLE, Acquire, Relaxed).ok()?;
-        // SAFETY: it was under way, and nobody else takes it.
+        // SAFETY: the exchange found the slot in flight and made it idle, so nobody else takes the value, and
+        // no value is put in before the tag is pushed below.
         let value = unsafe { slot.value.with(Option::take) };
-        // There is room for every tag, and each is free once; the consumer is of this process.
+        // The ring has room for every tag, and each is free at most once; its consumer is in this process.
         let pushed = self.free.push(&[u64::from(tag) << 32]);
         assert_eq!(pushed, Ok(true), "more tags are free than there are");
         value
@@ -190,7 +198,7 @@ mod tests {
         assert_eq!(sent.take_back(tag), None);
     }
 
-    /// Found by `fuzz/`: only the last tag that was taken back came back.
+    /// Found by `fuzz/`: only the last of several tags that were taken back could be used again.
     #[test]
     fn no_slot_is_lost_when_several_were_not_sent() {
         let (mut sent, mut done) = slots::<u32>(4);
@@ -200,7 +208,7 @@ mod tests {
         assert_eq!((0..4).filter(|value| sent.put(*value).is_ok()).count(), 4);
     }
 
-    /// Also what Miri runs: out of order, by two threads.
+    /// Runs under Miri too: two threads, completions out of order.
     #[test]
     fn what_comes_back_is_what_was_sent() {
         const ROUNDS: u64 = if cfg!(miri) { 100 } else { 100_000 };
@@ -218,7 +226,7 @@ mod tests {
                     }
                 };
                 held.insert(tag, expected);
-                // The newest one first, mostly.
+                // Mostly the greatest tag first.
                 if held.len() == 3 || number == ROUNDS - 1 {
                     while let Some((tag, expected)) = held.pop_last() {
                         let value = done.take(tag).unwrap();
@@ -247,7 +255,7 @@ mod loom_tests {
     use super::*;
     use loom::thread;
 
-    /// The other party names the tag whenever it likes, before it was sent and again after.
+    /// The other party names the tag at any time, before it was sent and again after.
     #[test]
     fn a_slot_that_is_being_filled_is_nobodys() {
         loom::model(|| {

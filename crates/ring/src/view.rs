@@ -1,13 +1,13 @@
-//! Entries of a ring as somebody sees them who is neither its producer nor its consumer.
+//! View of a ring's entries for a third party that is neither the producer nor the consumer.
 //!
-//! What is seen is copied and may be over at once: good for counting what is on its way, when somebody asks. Nothing is
-//! believed: an index that is impossible counts as the nearest that is not.
+//! Entries are copied and may be taken at once, so a view is only good for counting what is in flight. The
+//! memory is not trusted: an impossible index counts as the nearest possible one.
 
 use crate::layout::{CONSUMER_INDEX, ENTRIES, turn_of, words_needed};
 use crate::shared::Shared;
 use bywash_sync::Ordering::Acquire;
 
-/// Looks into a ring of entries of `WORDS` words.
+/// Read access to a ring of entries of `WORDS` words.
 #[derive(Clone, Debug)]
 pub struct View<const WORDS: usize> {
     memory: Shared,
@@ -15,7 +15,7 @@ pub struct View<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> View<WORDS> {
-    /// A view of the ring in this memory.
+    /// Makes a view of the ring in this memory.
     ///
     /// # Panics
     /// If the memory is too small for [`words_needed`].
@@ -24,12 +24,13 @@ impl<const WORDS: usize> View<WORDS> {
         View { memory, capacity }
     }
 
-    /// Entries that are there, from the one behind so many on.
+    /// Returns copies of the complete entries from position `taken` on.
     pub fn ready(&self, taken: u64) -> Vec<[u64; WORDS]> {
         (taken..).take(self.capacity).map_while(|position| self.entry(position)).collect()
     }
 
-    /// Entries that the consumer has not taken yet of so many that were put in.
+    /// Returns copies of the entries that the consumer has not taken, given that `pushed` entries have been
+    /// sent.
     pub fn untaken(&self, pushed: u64) -> Vec<[u64; WORDS]> {
         let taken = self.memory.word(CONSUMER_INDEX).load(Acquire);
         let least = pushed.saturating_sub(self.capacity as u64);
@@ -73,7 +74,7 @@ mod tests {
         assert_eq!(consumer.pop().map(|entry| entry[1]), Some(4));
         assert_eq!(seconds(view.untaken(6)), [5, 6]);
         assert!(view.ready(6).is_empty());
-        // An index that cannot be.
+        // An impossible index.
         memory.publish(CONSUMER_INDEX, 99);
         assert!(view.untaken(6).is_empty());
         memory.publish(CONSUMER_INDEX, 0);
