@@ -1,7 +1,8 @@
-//! Descriptors that hold up whoever closes them, or does more than that with them.
+//! Descriptors that block the program that closes them, or also one that does more with them.
 //!
 //! - [`Lingering`]: a socket that blocks in close(2) and nowhere else
-//! - [`SilentFile`]: a file whose file system (FUSE) answers nothing, so that reading it, looking at it and closing it block
+//! - [`SilentFile`]: a file whose file system (FUSE) never replies, so that reading, examining and closing
+//!   the file block
 
 use crate::liar::receive;
 use crate::processes::{Child, inherited_sockets, role};
@@ -12,16 +13,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::{io, mem, ptr, thread};
 
-/// Seconds for which a lingering socket does not let itself be closed.
+/// Time for which closing a lingering socket blocks, in seconds.
 const LINGERING: i32 = 60;
 /// Role of the process that serves a silent file.
 const SILENT: &str = "silent file system";
-/// Mount point, in a mount namespace of that process's.
+/// Mount point of the silent file system, in a mount namespace of the serving process.
 const PLACE: &std::ffi::CStr = c"/sys";
-/// Only file there.
+/// The only file of the silent file system.
 const FILE: &str = "/sys/file";
 
-/// A TCP socket with a full buffer that lingers when it is closed, and the peer that never reads.
+/// A TCP socket with a full send buffer whose close(2) blocks, and its peer, which never reads.
 pub struct Lingering {
     socket: Option<OwnedFd>,
     _peer: TcpStream,
@@ -34,7 +35,7 @@ impl Default for Lingering {
 }
 
 impl Lingering {
-    /// Fills the buffer of a new connection.
+    /// Makes a connection and fills its send buffer.
     pub fn new() -> Lingering {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -46,8 +47,9 @@ impl Lingering {
         Lingering { socket: Some(socket.into()), _peer: peer }
     }
 
-    /// Has it passed on by `pass`, which answers whether the kernel took it; from then on the receiver is the last to close
-    /// it, but for one that is faster than this.
+    /// Passes the socket on by `pass`, which returns true if the kernel accepted it. Afterwards this process
+    /// closes its own copy on another thread; the receiver is the last to close the socket, unless it is
+    /// faster than that thread.
     pub fn pass(&mut self, pass: impl FnOnce(BorrowedFd<'_>) -> bool) -> bool {
         let socket = self.socket.take().unwrap();
         let is_taken = pass(socket.as_fd());
@@ -70,7 +72,7 @@ impl Drop for Lingering {
 fn linger(socket: BorrowedFd<'_>, lingers: bool) {
     let how = libc::linger { l_onoff: lingers.into(), l_linger: LINGERING };
     let bytes = size_of::<libc::linger>() as libc::socklen_t;
-    // SAFETY: the kernel reads one structure.
+    // SAFETY: the kernel reads one live structure of the given length.
     let set = unsafe {
         let how = ptr::from_ref(&how).cast();
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, how, bytes)
@@ -78,21 +80,22 @@ fn linger(socket: BorrowedFd<'_>, lingers: bool) {
     assert_eq!(set, 0);
 }
 
-/// A file of a file system that is a program, which answers nothing any more. To read it, to look at it (fstat(2)) and to
-/// close it blocks, until this is dropped.
+/// A file of a FUSE file system that no longer replies. Reading, examining (fstat(2)) and closing the file
+/// block until this value is dropped.
 pub struct SilentFile {
-    // Ends first: only then the file lets itself be closed here.
+    // Dropped first, since the file can be closed here only after its file system has ended.
     _system: Child,
     file: OwnedFd,
 }
 
 impl SilentFile {
-    /// Mounts the file system in a process of its own, which plays the test `player`: that has to call [`SilentFile::play`].
+    /// Mounts the file system in a child process, which plays the test `player`; that test must call
+    /// [`SilentFile::play`].
     ///
     /// # Errors
-    /// A sentence that says why there can be none: this is not root, or there is no FUSE.
+    /// A sentence that gives the reason: this process is not root, or FUSE is not available.
     pub fn new(player: &str) -> Result<SilentFile, String> {
-        // SAFETY: this call has no conditions.
+        // SAFETY: geteuid(2) has no preconditions.
         if unsafe { libc::geteuid() } != 0 {
             return Err("only root can mount a file system".into());
         }
@@ -106,7 +109,8 @@ impl SilentFile {
         Ok(SilentFile { _system: system, file: files.pop().unwrap() })
     }
 
-    /// Plays the file system's part in a process that [`SilentFile::new`] has started.
+    /// Serves the file system in the process that [`SilentFile::new`] has started; returns at once in every
+    /// other process.
     pub fn play() {
         if role().as_deref() != Some(SILENT) {
             return;
@@ -125,12 +129,12 @@ impl AsFd for SilentFile {
     }
 }
 
-/// Passes the open file to whoever has started this process, and answers nothing from then on.
+/// Passes the open file to the parent process, and makes the file system silent.
 fn serve_to(socket: &OwnedFd, device: File) {
     static IS_SILENT: AtomicBool = AtomicBool::new(false);
     thread::spawn(move || answer(device, &IS_SILENT));
     let file = File::options().read(true).write(true).open(FILE).unwrap();
-    // This process closes its own copy while there is still an answer: it could not end otherwise.
+    // This process closes its own copy while the file system still replies: otherwise it could not end.
     let passed = file.as_raw_fd();
     let sent = move || {
         assert!(crate::send(socket, b"silent", &[passed]));
@@ -145,7 +149,8 @@ fn mount() -> io::Result<File> {
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let options = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other\0", device.as_raw_fd());
     let check = |answer| if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    // SAFETY: a mount namespace concerns this thread and those that it starts; all pointers are to strings that end.
+    // SAFETY: the mount namespace concerns only this thread and those that it starts; all strings are live
+    // and end in a zero byte.
     unsafe {
         check(libc::unshare(libc::CLONE_NEWNS))?;
         let private = libc::MS_PRIVATE | libc::MS_REC;
@@ -156,13 +161,13 @@ fn mount() -> io::Result<File> {
     Ok(device)
 }
 
-/// Answers what the kernel asks (linux/fuse.h), until it is to be silent.
+/// Replies to the kernel's requests (linux/fuse.h) until the file system becomes silent.
 fn answer(mut device: File, is_silent: &AtomicBool) {
     let mut request = vec![0; 1 << 20];
     while let Ok(length) = device.read(&mut request) {
         let word = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
         assert!(length >= 40);
-        // FORGET and BATCH_FORGET have no answer.
+        // FORGET and BATCH_FORGET have no reply.
         if is_silent.load(SeqCst) || [2, 42].contains(&word(4)) {
             continue;
         }
@@ -181,7 +186,7 @@ fn answer(mut device: File, is_silent: &AtomicBool) {
             _ => (-libc::ENOSYS, Vec::new()),
         };
         let head = [words(&[16 + body.len() as u32, error as u32]), request[8..16].to_vec()].concat();
-        // It fails for what was given up meanwhile.
+        // The error is ignored: the kernel refuses a reply to a request that was interrupted meanwhile.
         let _ = device.write(&[head, body].concat());
     }
     mem::forget(device);
@@ -191,7 +196,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Attributes of the folder 1 or of the file 2, which has 1 MiB.
+/// Encodes the attributes of node 1, the folder, or of node 2, the file, which has 1 MiB.
 fn attributes(node: u32) -> Vec<u8> {
     let mode = if node == 1 { libc::S_IFDIR | 0o755 } else { libc::S_IFREG | 0o666 };
     let mut all = [0; 22];

@@ -1,4 +1,4 @@
-//! What a liar needs: sockets and memory by hand, and a limit for those who are lied to.
+//! Tools of a malicious peer: messages and memory without the library, and timeouts for its victims.
 
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -8,16 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest time that a call may take beyond what it was asked to wait.
+/// Longest time that a call may take beyond its own timeout.
 pub const LIMIT: Duration = Duration::from_secs(2);
-/// Seals against resizing.
+/// Seals against resizing and against further seals.
 pub const FIXED: i32 = OFFERED | libc::F_SEAL_SEAL;
 /// Seals of memory that a channel's client offers, which its server seals further.
 pub const OFFERED: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
-/// Memory with seals.
+/// Creates a memory file of `bytes` bytes with these seals.
 pub fn memory(bytes: usize, seals: i32) -> OwnedFd {
-    // SAFETY: system calls on a descriptor that is made here.
+    // SAFETY: system calls on a name that ends in a zero byte and on a descriptor that is made here and owned
+    // once.
     unsafe {
         let file = libc::memfd_create(c"hostile".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
         assert!(file >= 0 && libc::ftruncate(file, bytes as i64) == 0);
@@ -29,17 +30,18 @@ pub fn memory(bytes: usize, seals: i32) -> OwnedFd {
     }
 }
 
-/// Memory of which every page is taken, as a channel's client offers it: of a fixed size, and not sealed further.
+/// Creates a memory file whose pages are all populated, like a channel's client offers it: of a fixed size,
+/// and not sealed further.
 pub fn offered(bytes: usize) -> OwnedFd {
     let file = memory(bytes, OFFERED);
-    // SAFETY: a system call on a live descriptor.
+    // SAFETY: fallocate(2) on a live descriptor accesses no memory of this process.
     assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as i64) }, 0);
     file
 }
 
-/// Bytes of memory that a file has.
+/// Returns the number of bytes of a file that are backed by pages.
 pub fn taken(file: &OwnedFd) -> usize {
-    // SAFETY: the kernel fills a live structure.
+    // SAFETY: the kernel fills a live structure, for which all zeros are a valid value.
     unsafe {
         let mut status: libc::stat = std::mem::zeroed();
         assert_eq!(libc::fstat(file.as_raw_fd(), &mut status), 0);
@@ -47,17 +49,17 @@ pub fn taken(file: &OwnedFd) -> usize {
     }
 }
 
-/// Room for the descriptors of a message, aligned as it must be.
+/// Buffer for the control messages of a message, with their alignment.
 #[repr(C, align(8))]
 struct Ancillary([u8; 1100]);
 
-/// Sends a message with descriptors; false if the socket does not take it.
+/// Sends a message with descriptors; false if the kernel refuses it.
 pub fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[RawFd]) -> bool {
     let mut ancillary = Ancillary([0; 1100]);
     let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let payload = size_of_val(descriptors);
-    // SAFETY: the header leads to live buffers; the ancillary one has room for as many descriptors as the
-    // kernel takes, which is 253.
+    // SAFETY: the header points to live buffers. The control buffer has room for as many descriptors as the
+    // kernel accepts, 253, and the assertion checks the number before any is written.
     unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &mut iov;
@@ -76,14 +78,14 @@ pub fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[RawFd]) -> bool {
     }
 }
 
-/// Takes a message with its descriptors.
+/// Receives a message with its descriptors; blocks until there is one.
 pub fn receive(socket: &OwnedFd) -> (Vec<u8>, Vec<OwnedFd>) {
     let mut ancillary = Ancillary([0; 1100]);
     let mut bytes = vec![0u8; 512];
     let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut descriptors = Vec::new();
-    // SAFETY: the header leads to live buffers of the lengths that it says; what the kernel wrote is read as
-    // it says.
+    // SAFETY: the header points to live buffers of the lengths that it states, and only what the kernel wrote
+    // is read. Each descriptor is new and has no other owner.
     unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &mut iov;
@@ -107,44 +109,44 @@ pub fn receive(socket: &OwnedFd) -> (Vec<u8>, Vec<OwnedFd>) {
     (bytes, descriptors)
 }
 
-/// Words of memory that the victim uses too.
+/// Words of a memory file that the victim uses too.
 pub struct Words {
     base: *mut AtomicU64,
-    /// How many.
+    /// Number of words.
     pub count: usize,
 }
 
-// SAFETY: the words are reached by atomic operations alone.
+// SAFETY: the words are accessed by atomic operations only, and the mapping is not bound to a thread.
 unsafe impl Send for Words {}
-// SAFETY: as above.
+// SAFETY: the words are accessed by atomic operations only, so threads may share them.
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// Maps them.
+    /// Maps `bytes` bytes of a file for reading and writing.
     pub fn map(file: &OwnedFd, bytes: usize) -> Words {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, at an address of the kernel's choice.
+        // SAFETY: a new mapping, at an address of the kernel's choice, replaces nothing.
         let base =
             unsafe { libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         assert_ne!(base, libc::MAP_FAILED);
         Words { base: base.cast(), count: bytes / 8 }
     }
 
-    /// One of them.
+    /// Returns the word at `index`.
     pub fn at(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.count);
-        // SAFETY: within the mapping, which this value keeps.
+        // SAFETY: the word is within the mapping, as asserted, which this value keeps.
         unsafe { &*self.base.add(index) }
     }
 
-    /// Makes all of them zero.
+    /// Sets all words to zero.
     pub fn clear(&self) {
-        // SAFETY: as many words as are mapped, atomic ones, which this value keeps.
+        // SAFETY: `count` words are mapped and aligned, they are atomics, and this value keeps the mapping.
         let words = unsafe { std::slice::from_raw_parts(self.base.cast_const(), self.count) };
         words.iter().for_each(|word| word.store(0, Relaxed));
     }
 
-    /// Writes one.
+    /// Sets the word at `index`.
     pub fn set(&self, index: usize, word: u64) {
         self.at(index).store(word, Relaxed);
     }
@@ -152,12 +154,12 @@ impl Words {
 
 impl Drop for Words {
     fn drop(&mut self) {
-        // SAFETY: nobody has a reference any more.
+        // SAFETY: the mapping is this value's own, and references to its words borrow the value.
         unsafe { libc::munmap(self.base.cast(), self.count * 8) };
     }
 }
 
-/// Calls something that may fail, but not take long.
+/// Calls a function that may fail, but must return within [`LIMIT`].
 pub fn timed<T>(what: &str, call: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let answer = call();
@@ -165,7 +167,8 @@ pub fn timed<T>(what: &str, call: impl FnOnce() -> T) -> T {
     answer
 }
 
-/// Ends the process if a test hangs, and says which.
+/// Aborts the process and names the test if it does not end within `limit`. Dropping the result ends the
+/// watch.
 pub fn watch(test: &'static str, limit: Duration) -> impl Drop {
     struct Watch(Arc<AtomicBool>);
     impl Drop for Watch {
@@ -188,7 +191,7 @@ pub fn watch(test: &'static str, limit: Duration) -> impl Drop {
     Watch(done)
 }
 
-/// Waits for a peer that connects, for as long as [`LIMIT`].
+/// Waits up to [`LIMIT`] for a peer to connect.
 pub fn accept(listener: &bywash_link::Listener) -> OwnedFd {
     let end = Instant::now() + LIMIT;
     loop {

@@ -1,10 +1,12 @@
-//! Peers that die or lie: what the tests of paths and channels have in common.
+//! Peers that die or break the protocol: support for the tests of paths and channels.
 //!
-//! - [`Child`]: a process that can be killed at any moment; [`Belongings`]: what may not be left behind then
-//! - [`Words`], [`accept`], [`send`], [`receive`], [`memory`], [`offered`]: what a liar writes and says
-//! - [`Lingering`], [`SilentFile`]: descriptors that hold up whoever closes them
-//! - [`as_user`]: somebody else
-//! - [`Random`], [`fill`], [`check`]: numbers and contents by a seed
+//! - [`Child`]: a process that can be killed at any moment; [`Belongings`]: resources that must not be left
+//!   behind then
+//! - [`Words`], [`accept`], [`send`], [`receive`], [`memory`], [`offered`]: messages and memory of a
+//!   malicious peer
+//! - [`Lingering`], [`SilentFile`]: descriptors that block the program that closes them
+//! - [`as_user`]: running code as another user
+//! - [`Random`], [`fill`], [`check`]: numbers and contents made from a seed
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

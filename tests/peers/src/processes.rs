@@ -1,7 +1,8 @@
-//! Children of a test, and what a process has: descriptors, mappings, memory.
+//! Child processes of a test, and the resources of a process: descriptors, mappings, names.
 //!
-//! A child is the test's own binary, run again with a role in its environment; the test function that is named
-//! when it is started plays that role. Its sockets are inherited by number. A child never outlives its parent.
+//! A child is the test's own binary, started again with a role in its environment. The test function that is
+//! named at the start plays that role. The child inherits its sockets by number, and never outlives its
+//! parent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,16 +15,16 @@ use std::time::{Duration, Instant};
 const ROLE: &str = "BYWASH_TEST_ROLE";
 const SOCKETS: &str = "BYWASH_TEST_SOCKETS";
 
-/// What a child has been told to be; none: this is no child.
+/// Returns the role of a child; `None`: this process is no child.
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// The sockets that a child was given.
+/// Takes over the sockets that a child was given. To be called once.
 pub fn inherited_sockets() -> Vec<OwnedFd> {
     let numbers = std::env::var(SOCKETS).unwrap();
     let numbers = numbers.split(',').filter(|number| !number.is_empty());
-    // SAFETY: the parent left these open for this process alone, which asks for them once.
+    // SAFETY: the parent left these descriptors open for this process alone, which takes them over once.
     numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number.parse::<RawFd>().unwrap()) }).collect()
 }
 
@@ -31,16 +32,17 @@ pub fn inherited_sockets() -> Vec<OwnedFd> {
 pub struct Child(std::process::Child);
 
 impl Child {
-    /// Runs the test `player` of this binary in a process of its own, which keeps `sockets`.
+    /// Runs the test `player` of this binary in a process of its own, which inherits `sockets`.
     pub fn start(player: &str, role: &str, sockets: Vec<OwnedFd>) -> Child {
         let numbers: Vec<RawFd> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
         let listed: Vec<String> = numbers.iter().map(RawFd::to_string).collect();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", player, "--nocapture", "--test-threads=1"]);
         command.env(ROLE, role).env(SOCKETS, listed.join(",")).stdout(Stdio::null()).stdin(Stdio::null());
-        // In the child and not before: else another child, started by another thread, would get them too.
+        // Done in the child after the fork: otherwise a child that another thread starts would inherit the
+        // sockets too.
         let prepare = move || {
-            // SAFETY: system calls on numbers, which may be made between fork and exec.
+            // SAFETY: prctl(2) and fcntl(2) on integers, which are allowed between fork and exec.
             unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 numbers.iter().for_each(|number| {
@@ -49,25 +51,26 @@ impl Child {
             }
             Ok(())
         };
-        // SAFETY: `prepare` makes system calls only, and allocates nothing.
+        // SAFETY: `prepare` makes only system calls and allocates nothing, as is required between fork and
+        // exec.
         unsafe { command.pre_exec(prepare) };
         let child = command.spawn().unwrap();
         drop(sockets);
         Child(child)
     }
 
-    /// Its number.
+    /// Returns the process number.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
-    /// Kills it, and waits until it is gone.
+    /// Kills the child, and waits until it has ended.
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
-    /// Waits for its own end.
+    /// Waits until the child has ended by itself; panics after `limit`.
     pub fn finish(&mut self, limit: Duration) -> ExitStatus {
         let end = Instant::now() + limit;
         loop {
@@ -87,16 +90,16 @@ impl Drop for Child {
     }
 }
 
-/// Tests that look at what their process has run one after the other.
+/// Serialises tests that examine the resources of their process. A test runs alone while it holds the guard.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What memory of paths and channels is called.
+/// Names of the memory files of paths and channels.
 const NAMES: [&str; 3] = ["bywash-control", "bywash-arena", "bywash-sealed"];
 
-/// What this process has, of that which could be left behind.
+/// Resources of this process that a path or a channel could leave behind.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Belongings {
     descriptors: usize,
@@ -105,20 +108,20 @@ pub struct Belongings {
 }
 
 impl Belongings {
-    /// All of it.
+    /// Counts the resources of this moment.
     pub fn now() -> Belongings {
         let named = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
         let named = named.map(|entry| entry.file_name().to_string_lossy().into_owned());
         Belongings {
             descriptors: fs::read_dir("/proc/self/fd").unwrap().count(),
             mappings: memfd_mappings().count(),
-            // Others may use this folder meanwhile, by names of their own.
+            // Other programs may use this folder meanwhile, with other names.
             named: named.filter(|name| NAMES.iter().any(|own| name.contains(own))).collect(),
         }
     }
 }
 
-/// Lines of /proc/self/maps for memory of paths and channels.
+/// Returns the lines of /proc/self/maps for memory of paths and channels.
 pub fn memfd_mappings() -> impl Iterator<Item = String> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines()
@@ -128,7 +131,7 @@ pub fn memfd_mappings() -> impl Iterator<Item = String> {
         .into_iter()
 }
 
-/// Descriptors of this process for memory of that name.
+/// Returns this process's descriptors of memory files whose names begin with `name`.
 pub fn memfds(name: &str) -> Vec<RawFd> {
     let wanted = format!("/memfd:{name}");
     let entries = fs::read_dir("/proc/self/fd").unwrap().flatten();

@@ -1,16 +1,18 @@
-//! Somebody else, for attacks across users.
+//! Running code as another user, for attacks across users.
 
 use std::thread;
 
-/// Does something as another user, which need not exist and is in no group but its own: in a thread of its own, since the
-/// rest of this process stays who it is. None: this process is not root's, and cannot be somebody else.
+/// Runs `act` as another user, who need not exist and has no supplementary groups, on a thread of its own;
+/// the rest of the process keeps its credentials. `None`: this process is not root, and cannot change its
+/// user.
 pub fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> Option<T> {
-    // SAFETY: a question about this process.
+    // SAFETY: geteuid(2) has no preconditions.
     if unsafe { libc::geteuid() } != 0 {
         return None;
     }
     let become_and_act = || {
-        // SAFETY: the kernel's own calls change the caller's thread alone, and are given numbers, and a list that is empty.
+        // SAFETY: the raw system calls change the credentials of this thread alone; their arguments are
+        // numbers and an empty list.
         let refused = unsafe {
             libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()) != 0
                 || libc::syscall(libc::SYS_setresgid, uid, uid, uid) != 0
