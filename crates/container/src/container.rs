@@ -307,8 +307,8 @@ impl Received {
         }
     }
 
-    /// Like [`Received::map`], but gives write access. Works for contents that were copied within a ring
-    /// entry, and on trusted paths whose two ends both chose
+    /// Like [`Received::map`], but gives write access. Works for contents that were copied within a ring entry;
+    /// and for containers of the peer's own arena, if both ends of the path chose
     /// [`Options::trusted_to_write`](crate::Options::trusted_to_write).
     ///
     /// # Errors

@@ -389,8 +389,9 @@ impl Path {
     ///
     /// # Errors
     /// The container is handed back with each error.
-    /// - [`Error::Unfit`] if this path cannot ship the container: it was allocated on another path, or only
-    ///   one of path and container is sealed, or containers of too many other paths were shipped here.
+    /// - [`Error::Unfit`] if this path cannot ship the container: it was allocated on another path, only one of
+    ///   path and container is sealed, it is empty and the path is sealed, or containers of too many other
+    ///   paths were shipped here.
     /// - [`Error::Closed`], [`Error::PeerDied`] or [`Error::Peer`] if this end or the peer closed the path,
     ///   the peer died, or it broke the protocol.
     /// - [`Error::Forked`] in a forked child, and [`Error::Io`] if a system call fails or there is no memory.

@@ -171,9 +171,8 @@ fn a_peer_is_who_the_kernel_says() {
 
 /// Forks. The child runs `work` and reports the result by its exit code.
 fn in_a_fork(work: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child has one thread, calls only `work`, and exits without running destructors. Of the
-    // locks that other threads of this test may hold during the fork, `work` needs the allocator's, which
-    // glibc reinitialises in the child.
+    // SAFETY: the child starts with one thread, runs `work` alone, and exits without destructors. Another thread
+    // of this test may hold the allocator's lock during the fork, which glibc reinitialises in the child.
     match unsafe { libc::fork() } {
         -1 => panic!("cannot fork: {}", std::io::Error::last_os_error()),
         0 => {

@@ -343,7 +343,7 @@ fn what_finds_no_room_comes_back() {
                 path.ship_within(path.alloc(1).unwrap(), LIMIT).unwrap_err().error,
                 Error::TimedOut
             ));
-            // The peer receives the first two when this message tells it to, and then there is room.
+            // The peer sends this message before it receives the first two; then the ring has room.
             path.receive().unwrap();
             path.ship(back.unwrap()).unwrap();
             assert!(matches!(path.receive(), Err(Error::Closed)));
