@@ -338,8 +338,8 @@ impl Mapping {
         assert!(offset.is_multiple_of(PAGE) && offset <= self.bytes && bytes <= self.bytes - offset);
         let at = self.base.wrapping_add(offset);
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-        // SAFETY: the fixed range lies within this mapping, as asserted; no Rust reference to its bytes
-        // exists, since callers reach them by address alone.
+        // SAFETY: the fixed range lies within this mapping, as asserted; callers keep no Rust reference to its
+        // bytes, but reach them by address alone.
         unsafe { mmap(at.cast(), bytes, rights, flags, file.descriptor(), 0) }
             .map(|_| ())
             .map_err(|error| Error::io(format!("map {bytes} bytes of memory"), error))
@@ -378,8 +378,8 @@ impl Mapping {
             // Before Linux 5.14 the advice is unknown: so each page is touched by a write.
             error if error.raw_os_error() == Some(libc::EINVAL) => {
                 for page in (0..bytes).step_by(PAGE) {
-                    // SAFETY: within this mapping, which is writable; the atomic operation changes no byte
-                    // and loses no concurrent write.
+                    // SAFETY: within this mapping, which every caller has mapped for writing; the atomic
+                    // operation changes no byte and loses no concurrent write.
                     unsafe { AtomicU64::from_ptr(start.wrapping_add(page).cast()).fetch_or(0, Relaxed) };
                 }
                 Ok(())
