@@ -7,6 +7,7 @@
 
 use bywash_sync::{AtomicBool, Ordering, pause};
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 /// Looks at a taken lock before the thread yields the processor.
@@ -23,8 +24,9 @@ pub struct Exclusive<T> {
 // suffices.
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
-/// Exclusive access to the value; dropping the guard releases the lock.
-pub struct Guard<'a, T>(&'a Exclusive<T>);
+/// Exclusive access to the value; dropping the guard releases the lock. Like `&mut T`, a guard is [`Sync`] only if `T` is:
+/// several threads with a reference to one guard all reach the value.
+pub struct Guard<'a, T>(&'a Exclusive<T>, PhantomData<&'a mut T>);
 
 impl<T> Exclusive<T> {
     /// Makes an unlocked value.
@@ -54,7 +56,7 @@ impl<T> Exclusive<T> {
         // SYNC: exclusive (acquire).
         let was_taken = self.taken.swap(true, Ordering::Acquire);
         // The guard is made only if the lock was free, since dropping a guard releases the lock.
-        if was_taken { None } else { Some(Guard(self)) }
+        if was_taken { None } else { Some(Guard(self, PhantomData)) }
     }
 }
 

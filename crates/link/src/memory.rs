@@ -279,6 +279,8 @@ pub const SEALS_FROZEN: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).uni
 pub struct Mapping {
     base: *mut u8,
     bytes: usize,
+    /// True if the whole range is mapped for writing.
+    is_writable: bool,
     /// The process that has the mapping, if the mapping is left out of forked children: a child may have
     /// other memory at these addresses.
     only_in: Option<Maker>,
@@ -299,7 +301,7 @@ impl Mapping {
         if bytes < HUGE_PAGE {
             // SAFETY: a new mapping, at an address of the kernel's choice, replaces nothing.
             let base = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)? };
-            return Ok(Mapping { base: base.cast(), bytes, only_in: None });
+            return Ok(Mapping { base: base.cast(), bytes, is_writable: writable, only_in: None });
         }
         let (start, base) = reserve(bytes)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
@@ -309,7 +311,7 @@ impl Mapping {
             Ok(_) => release_around(start, base, bytes),
             Err(_) => release(start, bytes + HUGE_PAGE),
         }
-        Ok(Mapping { base: mapped?.cast(), bytes, only_in: None })
+        Ok(Mapping { base: mapped?.cast(), bytes, is_writable: writable, only_in: None })
     }
 
     /// Reserves `bytes` bytes of addresses, from a multiple of 2 MiB on. Accessing them is a fault until
@@ -322,7 +324,7 @@ impl Mapping {
         let (start, base) = reserve(bytes)
             .map_err(|error| Error::io(format!("reserve {bytes} bytes of addresses"), error))?;
         release_around(start, base, bytes);
-        Ok(Mapping { base: base as *mut u8, bytes, only_in: None })
+        Ok(Mapping { base: base as *mut u8, bytes, is_writable: false, only_in: None })
     }
 
     /// Maps all of `file` for reading and writing, `offset` bytes from the beginning of the range, and
@@ -367,7 +369,11 @@ impl Mapping {
     ///
     /// # Errors
     /// [`Error::Io`] if there is not enough memory.
+    ///
+    /// # Panics
+    /// If the range lies outside of the mapping, or the mapping is not writable.
     pub fn populate(&self, offset: usize, bytes: usize) -> Result<(), Error> {
+        assert!(self.is_writable, "only a mapping for writing can be populated");
         assert!(offset.is_multiple_of(PAGE) && offset <= self.bytes && bytes <= self.bytes - offset);
         let start = self.base.wrapping_add(offset);
         // SAFETY: the range lies within this mapping, as asserted; populating does not change its bytes.
@@ -378,8 +384,8 @@ impl Mapping {
             // Before Linux 5.14 the advice is unknown: so each page is touched by a write.
             error if error.raw_os_error() == Some(libc::EINVAL) => {
                 for page in (0..bytes).step_by(PAGE) {
-                    // SAFETY: within this mapping, which every caller has mapped for writing; the atomic
-                    // operation changes no byte and loses no concurrent write.
+                    // SAFETY: within this mapping, which is writable as asserted; the atomic operation changes no
+                    // byte and loses no concurrent write.
                     unsafe { AtomicU64::from_ptr(start.wrapping_add(page).cast()).fetch_or(0, Relaxed) };
                 }
                 Ok(())
