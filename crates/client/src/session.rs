@@ -582,8 +582,16 @@ impl Grant {
         self.confirm()
     }
 
-    /// Checks that earlier accesses count, after the fence that [`Grant::confirm_read`] or
-    /// [`Grant::confirm_write`] made.
+    /// Checks after reads of and writes to mapped memory that all of them count.
+    ///
+    /// # Errors
+    /// Same as [`Grant::confirm_read`].
+    pub(crate) fn confirm_all(&self) -> Result<(), Error> {
+        fence_behind_reads();
+        self.confirm_write()
+    }
+
+    /// Checks that earlier accesses count, after the fence that the caller has made.
     #[inline(always)]
     fn confirm(&self) -> Result<(), Error> {
         self.look()?;

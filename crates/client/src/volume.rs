@@ -314,7 +314,7 @@ impl Lent {
     /// [`Error::Revoked`] if the grant was revoked: accesses since the last successful call may not count.
     /// [`Error::Gone`] if the server is known to have died.
     pub fn confirm(&self) -> Result<(), Error> {
-        self.0.confirm_write()
+        self.0.confirm_all()
     }
 }
 
@@ -395,7 +395,10 @@ impl Client {
                         each(at, Bytes::Mapped(memory, ranges[at].0));
                     }
                 }
-                return grants.iter().try_for_each(|grant| grant.confirm_write());
+                return grants.iter().try_for_each(|grant| match need {
+                    Need::Write => grant.confirm_write(),
+                    _ => grant.confirm_read(),
+                });
             }
             let shape = Shape::new(opcode, durable, 0, grants.len() as u64);
             let head = grants.len() * PIECE_BYTES;

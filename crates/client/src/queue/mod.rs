@@ -124,8 +124,11 @@ impl Queue {
     /// Allocates memory of the arena, which can be submitted without a copy.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] if the arena can never allocate so much; [`Error::UsedUp`] if it cannot now.
+    /// [`Error::TooLarge`] if the arena can never allocate so much; [`Error::UsedUp`] if it cannot now; the error
+    /// that ended the queue, if it has ended.
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
+        // A device may still write to memory of an arena whose connection has ended.
+        self.check_end()?;
         let inner = self.channel.alloc(bytes).map_err(|error| self.of_link(error))?;
         Ok(Buffer { inner, generation: self.session.generation })
     }
