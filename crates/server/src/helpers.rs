@@ -147,9 +147,9 @@ impl Helpers {
         let Some(user) = state.users.get(&uid) else {
             return match state.threads < THREADS_MAX || self.0.0.privileged.contains(&uid) {
                 true => Ok(()),
-                false => {
-                    Err(format!("all {THREADS_MAX} threads are stuck with what other users have passed"))
-                }
+                false => Err(format!(
+                    "all {THREADS_MAX} helper threads are in use by other users; try again later"
+                )),
             };
         };
         match user.stuck(now) {

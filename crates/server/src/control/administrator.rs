@@ -119,7 +119,11 @@ fn carry_out(house: &House, ask: Ask) -> Result<(), Refused> {
             }
             changing(house, &volume, |_| house.store.resize(&volume, Bytes(bytes)).map(drop))
         }
-        Ask::Rename { volume, to } => house.store.rename(&volume, &to).map(drop).map_err(of_store),
+        Ask::Rename { volume, to } => {
+            let renamed = house.store.rename(&volume, &to).map_err(of_store)?;
+            house.registry.lock().rename(renamed.id, &to);
+            Ok(())
+        }
         Ask::Permit { volume, owner, group, mode, read_only } => {
             let mode = mode.map(Mode::new).transpose().map_err(of_store)?;
             changing(house, &volume, |_| {

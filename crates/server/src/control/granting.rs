@@ -196,9 +196,11 @@ pub(crate) fn map(
     let (volume, device, access) = (held.volume.as_ref().map(|(id, _)| *id), held.device, held.access);
     let count = held.chunks.iter().map(ExactSizeIterator::len).sum::<usize>();
     let chunks = held.chunks.clone();
-    held.is_mapped = true;
     if volume.is_some_and(|volume| !everybody.is_open(volume)) {
         return Err(missing());
+    }
+    if let Some(held) = everybody.clients.get_mut(&number).and_then(|client| client.grants.get_mut(&grant)) {
+        held.is_mapped = true;
     }
     let wanted = chunks.into_iter().flatten().skip(from as usize).take(DESCRIPTORS_MAX);
     let mut descriptors = Vec::new();

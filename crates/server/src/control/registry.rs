@@ -96,6 +96,14 @@ impl Everybody {
         self.clients.values().flat_map(of_client).collect()
     }
 
+    /// Gives the grants of a volume its new name, for status and metrics.
+    pub(crate) fn rename(&mut self, volume: u64, to: &str) {
+        let grants = self.clients.values_mut().flat_map(|client| client.grants.values_mut());
+        let of_volume =
+            grants.filter_map(|held| held.volume.as_mut()).filter(|(number, _)| *number == volume);
+        of_volume.for_each(|(_, name)| to.clone_into(name));
+    }
+
     /// Lets a volume be opened again.
     pub(crate) fn open(&mut self, volume: u64) {
         self.closed.remove(&volume);
