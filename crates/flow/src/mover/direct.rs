@@ -6,7 +6,7 @@
 //! the source is cached. A length that is not a multiple of [`ALIGNMENT`], usually the end of the data, is
 //! written through the page cache. Called for files and block devices.
 
-use super::{Job, Stop, reason};
+use super::{Job, Stop, reason, submitted_later};
 use crate::end::{Reading, Writing};
 use crate::error::Error;
 use crate::memory::Memory;
@@ -182,7 +182,7 @@ impl Engine<'_> {
 
     /// Submits the queued entries, waits for a completion and handles all that have arrived.
     fn turn(&mut self, job: &mut Job<'_>) -> Result<(), Stop> {
-        self.ring.submit().or_else(interrupted).map_err(|error| Error::io("submit blocks", error))?;
+        self.ring.submit().or_else(submitted_later).map_err(|error| Error::io("submit blocks", error))?;
         if self.ring.completion().is_empty() {
             // SAFETY: the descriptor belongs to the ring, which lives longer than this borrow.
             let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
@@ -256,14 +256,5 @@ impl Engine<'_> {
             let _ = self.ring.submit_and_wait(1);
             self.under_way -= self.ring.completion().count();
         }
-    }
-}
-
-/// Treats an interrupted or refused submission as success: its entries stay queued and are submitted next
-/// time.
-fn interrupted(error: std::io::Error) -> std::io::Result<usize> {
-    match error.raw_os_error() {
-        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(0),
-        _ => Err(error),
     }
 }

@@ -293,3 +293,12 @@ fn buffers(wanted: usize, block: usize) -> usize {
 fn soon() -> Instant {
     Instant::now() + TURN
 }
+
+/// Treats an interrupted or refused submission as success: its entries stay queued and are submitted next
+/// time.
+fn submitted_later(error: std::io::Error) -> std::io::Result<usize> {
+    match error.raw_os_error() {
+        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(0),
+        _ => Err(error),
+    }
+}

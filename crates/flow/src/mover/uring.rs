@@ -3,7 +3,7 @@
 //! Only one send is in flight at a time, which keeps the order. One read is in flight besides, up to as many
 //! blocks ahead as there are buffers.
 
-use super::{Job, Stop};
+use super::{Job, Stop, submitted_later};
 use crate::end::{LOOK, Reading, Writing};
 use crate::error::Error;
 use crate::memory::Memory;
@@ -107,12 +107,13 @@ impl Engine<'_> {
     }
 
     fn turn(&mut self, job: &mut Job<'_>) -> Result<(), Stop> {
-        self.ring.submit().map_err(|error| Error::io("submit blocks", error))?;
+        self.submit()?;
         if self.ring.completion().is_empty() {
             // SAFETY: the descriptor belongs to the ring, which lives longer than this borrow.
             let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
             while !job.control.wait(ring, PollFlags::IN, Some(Instant::now() + LOOK))? {
                 self.to.check_peer()?;
+                self.submit()?;
             }
         }
         // Completions are taken one by one: if a block has failed, those behind it stay in the ring for
@@ -122,6 +123,11 @@ impl Engine<'_> {
             let number = (data & !SEND) as usize;
             if data & SEND != 0 { self.sent(result, job)? } else { self.was_read(number, result, job)? }
         }
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<(), Error> {
+        self.ring.submit().or_else(submitted_later).map_err(|error| Error::io("submit blocks", error))?;
         Ok(())
     }
 
