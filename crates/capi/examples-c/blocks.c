@@ -39,31 +39,31 @@ static uint16_t serve(uint8_t (*device)[BLOCK], struct bywash_request request,
 static void server(int fd)
 {
 	uint8_t (*device)[BLOCK] = calloc(BLOCKS, BLOCK);
-	struct bywash_server_options options = {0};
-	struct bywash_server server = {0};
+	struct bywash_channel_server_options options = {0};
+	struct bywash_channel_server server = {0};
 	struct bywash_request request = {0};
 	struct bywash_request_contents asked;
 	int answer;
 	if (device == NULL)
 		exit(1);
-	must(bywash_server_options_new(&options));
-	must(bywash_server_options_set_depth_max(options, DEPTH));
-	must(bywash_server_options_set_arena_bytes_max(options, 4 << 20));
-	must(bywash_server_over(fd, options, &server));
-	must(bywash_server_options_free(&options));
-	while ((answer = bywash_server_next(server, BYWASH_FOREVER, &request, &asked)) == BYWASH_OK)
+	must(bywash_channel_server_options_new(&options));
+	must(bywash_channel_server_options_set_depth_max(options, DEPTH));
+	must(bywash_channel_server_options_set_arena_bytes_max(options, 4 << 20));
+	must(bywash_channel_server_over(fd, options, &server));
+	must(bywash_channel_server_options_free(&options));
+	while ((answer = bywash_channel_server_next(server, BYWASH_FOREVER, &request, &asked)) == BYWASH_OK)
 		must(bywash_request_complete(&request, serve(device, request, &asked), asked.length));
 	/* The client has submitted everything. */
 	if (answer != BYWASH_ERROR_CLOSED)
 		must(answer);
-	must(bywash_server_close(&server));
+	must(bywash_channel_server_close(&server));
 	free(device);
 }
 
 /* ---- the client ---- */
 
 struct stream {
-	struct bywash_client client;
+	struct bywash_channel_client client;
 	/* As many buffers as can be under way: those that are not. */
 	struct bywash_buffer idle[DEPTH];
 	int idle_count;
@@ -93,13 +93,13 @@ static void submit(struct stream *stream, int opcode, uint64_t block)
 		must(bywash_buffer_write(submission.buffer, 0, (const uint8_t *)words, BLOCK, NULL));
 	}
 	stream->in_use[block] = 1;
-	must(bywash_client_submit(stream->client, &submission, NULL));
+	must(bywash_channel_client_submit(stream->client, &submission, NULL));
 }
 
 static void reap(struct stream *stream)
 {
 	struct bywash_completion completion;
-	must(bywash_client_reap(stream->client, BYWASH_FOREVER, &completion));
+	must(bywash_channel_client_reap(stream->client, BYWASH_FOREVER, &completion));
 	uint64_t block = completion.user_data >> 8;
 	if (completion.status != DONE || completion.value != BLOCK) {
 		fprintf(stderr, "block %llu: status %d\n", (unsigned long long)block, completion.status);
@@ -122,13 +122,13 @@ static void reap(struct stream *stream)
 /* Writes or reads blocks here and there, with as many requests under way as there can be. */
 static void client(int fd, long requests)
 {
-	struct bywash_client_options options = {0};
+	struct bywash_channel_client_options options = {0};
 	struct stream stream = {{0}, {{0}}, 0, {0}, {0}, 0};
-	must(bywash_client_options_new(&options));
-	must(bywash_client_options_set_depth(options, DEPTH));
-	must(bywash_client_options_set_arena_bytes(options, 4 << 20));
-	must(bywash_client_over(fd, options, &stream.client));
-	must(bywash_client_options_free(&options));
+	must(bywash_channel_client_options_new(&options));
+	must(bywash_channel_client_options_set_depth(options, DEPTH));
+	must(bywash_channel_client_options_set_arena_bytes(options, 4 << 20));
+	must(bywash_channel_client_over(fd, options, &stream.client));
+	must(bywash_channel_client_options_free(&options));
 	for (; stream.idle_count < DEPTH; stream.idle_count++)
 		must(bywash_buffer_alloc(stream.client, BLOCK, &stream.idle[stream.idle_count]));
 	uint64_t random = 1;
@@ -145,7 +145,7 @@ static void client(int fd, long requests)
 	printf("%ld requests, %.0f a second\n", requests, (double)requests / (seconds() - start));
 	while (stream.idle_count > 0)
 		must(bywash_buffer_free(&stream.idle[--stream.idle_count]));
-	must(bywash_client_close(&stream.client));
+	must(bywash_channel_client_close(&stream.client));
 }
 
 int main(int count, char **arguments)

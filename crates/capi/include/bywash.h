@@ -1,42 +1,43 @@
 /* Bywash: memory that moves between programs instead of being copied (containers and paths), requests from one
- * program to another without a system call on the way (channels), volumes of a device server (storage), and data
- * that goes from here to there the best way that there is (flows).
+ * program to another without a system call (channels), volumes of a device server (clients and queues), and data
+ * flows from a source to a sink.
  *
  * Generated from crates/capi/src; do not edit. BYWASH_UPDATE_HEADER=1 cargo test -p bywash-capi --test header
  *
- * A program allocates a container on a path to another program, fills it and ships it; the other one receives
- * it, looks inside or does not, and ships it on or frees it.
+ * A program allocates a container on a path to another program, fills the container and ships it. The other program
+ * receives it, maps it or not, and ships it on or frees it.
  *
- * Of a channel, a client submits requests, with buffers if it wants to, and reaps completions; a server takes the
- * requests and completes them, in any order. The two need not trust each other.
+ * The client of a channel submits requests, with buffers if needed, and reaps completions. The server takes requests
+ * and completes them, in any order. Neither has to trust the other.
  *
- * A device server has volumes, which it shares among programs that need not trust each other. A program opens them
- * and reads and writes whole blocks, by calls that wait, or by many requests at a time through a queue; in the
- * medium's own memory where that can be mapped, and through a channel to the server where it cannot.
+ * A device server shares volumes among programs that need not trust each other. A program opens a volume, then reads
+ * and writes whole blocks: by calls that wait, or by many requests at a time through a queue. Where the device is memory
+ * that can be mapped, reads and writes are copies; elsewhere they go through a channel to the server.
  *
- * A flow has a source, stages and a sink: files, sockets, pipes, programs, said as text. It can be planned and
- * explained; when it was started, it can be watched, cancelled and waited for.
+ * A flow has a source, stages and a sink: files, sockets, pipes, programs, described as text. A flow can be planned and
+ * explained; a flow that was started can be watched, cancelled and waited for.
  *
- * Functions answer 0, or a negative number of enum bywash_error; bywash_last_error_message() has the text.
+ * Functions return 0, or a negative number of enum bywash_error; bywash_last_error_message() returns the message.
  *
- * Handles are small structs, passed by value; zero is none (struct bywash_path path = {0}). Functions that
- * end a handle take its address and set it to zero. Any other copy of it is dead then: to use it answers
- * BYWASH_ERROR_HANDLE, and touches nothing. Each handle given costs about 15 ns.
+ * Handles are small structs, passed by value; zero is no handle (struct bywash_path path = {0}). Functions that end a
+ * handle take its address and set the handle to zero. Every other copy of the handle is dead then: a function that gets
+ * one returns BYWASH_ERROR_HANDLE and does nothing. Checking a handle costs about 15 ns.
  *
- * Pointers that are given must be valid or null; null answers BYWASH_ERROR_ARGUMENT where it is not allowed.
- * Where a function fails, what it would have written is left alone, unless it says otherwise.
+ * Pointers must be valid or null; where null is not allowed a function returns BYWASH_ERROR_ARGUMENT. A function that
+ * fails leaves its output arguments unchanged, unless its comment says otherwise.
  *
- * Memory that is given to be copied from or to is the program's own, and not part of a container or a buffer.
+ * Memory to be copied from or to belongs to the program, and is not part of a container or a buffer.
  *
- * Threads: paths, listeners, clients, servers, storage, volumes and started flows may be used by several threads at a time; of those that use a
- * client one may wait for completions, of those that use a server one may wait for requests. Every other handle
- * is used by one thread at a time, and may go from one to another; BYWASH_ERROR_BUSY tells where that was not kept.
+ * Threads: several threads at a time may use a path, a listener, an end of a channel, a client of a device server, a
+ * volume and a started flow. Of the threads that use a channel's client one at a time may wait for completions, and of
+ * those that use a channel's server one at a time may wait for requests. Every other handle is used by one thread at a
+ * time, and may be passed to another thread; BYWASH_ERROR_BUSY reports a violation.
  *
- * Processes: what the parent made is dead in a forked child (BYWASH_ERROR_FORKED). Fork first, and let each
- * process make its own end. In a child of a process with several threads, call nothing here before exec.
+ * Processes: handles of the parent are invalid in a forked child (BYWASH_ERROR_FORKED). Fork first, and let each process
+ * make its own end. In a child of a process with several threads, call nothing of this header before exec.
  *
- * Signals do not interrupt what waits. No exception or panic comes out of a function: where the library finds
- * itself broken it aborts the program.
+ * Signals do not interrupt calls that wait. No exception or panic leaves a function: if the library finds its own state
+ * corrupt it aborts the program.
  */
 
 #ifndef BYWASH_H
@@ -51,36 +52,36 @@
 #define BYWASH_VERSION (BYWASH_VERSION_MAJOR * 1000000 + BYWASH_VERSION_MINOR * 1000 + BYWASH_VERSION_PATCH)
 
 /**
- * For a time in nanoseconds: wait for ever. Every negative number does.
+ * Timeout, in nanoseconds, of a call that waits for ever. Every negative number means the same.
  */
 #define BYWASH_FOREVER -1
 
 /**
- * Most pieces of a message.
+ * Greatest number of pieces in a message.
  */
 #define BYWASH_PIECES_MAX 64
 
 /**
- * Arguments of a request.
+ * Number of arguments of a request.
  */
 #define BYWASH_ARGUMENTS 6
 
 /**
- * Most pieces of a request to volumes.
+ * Greatest number of pieces in a request to volumes.
  */
 #define BYWASH_VOLUME_PIECES_MAX 32
 
 /**
- * Where nobody knows how many bytes there are in all.
+ * Number of bytes in all, of a flow whose source has no known size.
  */
 #define BYWASH_UNKNOWN UINT64_MAX
 
 /**
- * What functions answer that did not do what they were asked to. All are negative; 0 is success.
+ * Results of functions: 0 is success, every error is negative.
  */
 typedef enum bywash_error {
   /**
-   * Done.
+   * Success.
    */
   BYWASH_OK = 0,
   /**
@@ -88,43 +89,44 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_HANDLE = -1,
   /**
-   * Another thread is in a call with this handle, and only one at a time can be. Or callbacks reap.
+   * Another thread is in a call with this handle, which one thread at a time may use; or a dispatcher reaps.
    */
   BYWASH_ERROR_BUSY = -2,
   /**
-   * A pointer is null, or a number is none that there is.
+   * A pointer is null, or a number is not one of its enumeration.
    */
   BYWASH_ERROR_ARGUMENT = -3,
   /**
-   * It did not happen within the time that was given. With a time of 0: not at once.
+   * The timeout expired; with a timeout of 0, nothing was ready.
    */
   BYWASH_ERROR_TIMED_OUT = -4,
   /**
-   * The peer has closed its end, and everything that it had sent has been received.
+   * The peer has closed its end, and everything that the peer had sent has been received.
    */
   BYWASH_ERROR_CLOSED = -5,
   /**
-   * The peer is gone without having closed its end.
+   * The peer died without closing its end.
    */
   BYWASH_ERROR_PEER_DIED = -6,
   /**
-   * The peer broke the protocol. The path or channel is of no use any more.
+   * The peer broke the protocol. The path or channel has ended.
    */
   BYWASH_ERROR_PEER = -7,
   /**
-   * The two ends do not fit together.
+   * The two ends have incompatible options or versions.
    */
   BYWASH_ERROR_MISFIT = -8,
   /**
-   * No container or buffer of this size can ever be had here.
+   * The requested container or buffer is larger than the arena allows.
    */
   BYWASH_ERROR_TOO_LARGE = -9,
   /**
-   * A message has from one to BYWASH_PIECES_MAX pieces (on sealed paths to 16); a request to volumes one to 32.
+   * The number of pieces is out of range: a message has 1 to BYWASH_PIECES_MAX (on sealed paths 1 to 16), a request to
+   * volumes 1 to 32.
    */
   BYWASH_ERROR_PIECES = -10,
   /**
-   * The contents cannot be looked at where they are. Copy them out.
+   * The contents cannot be mapped. Copy them out.
    */
   BYWASH_ERROR_NOT_MAPPED = -11,
   /**
@@ -133,23 +135,23 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_UNFIT = -12,
   /**
-   * The end belongs to the process that made it, and this one was forked off.
+   * The handle belongs to the parent of this forked process.
    */
   BYWASH_ERROR_FORKED = -13,
   /**
-   * An option, or what a flow was told, is something that cannot be.
+   * An option, an endpoint or a stage has an invalid value.
    */
   BYWASH_ERROR_OPTION = -14,
   /**
-   * A call of the kernel failed; bywash_last_error_number() says how.
+   * A system call failed; bywash_last_error_number() returns its errno.
    */
   BYWASH_ERROR_IO = -15,
   /**
-   * A million handles of a kind were made and not freed. What was to get one was freed.
+   * A million handles of one kind are in use. The value that needed a new handle was freed.
    */
   BYWASH_ERROR_FULL = -16,
   /**
-   * The arena is used up for now, or as many requests are under way as the channel is deep.
+   * The arena has no free memory at present, or as many requests are in flight as the channel is deep.
    */
   BYWASH_ERROR_NO_ROOM = -17,
   /**
@@ -157,7 +159,7 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_CANCELLED = -18,
   /**
-   * What a flow moved is not what it should be: shorter than it was, not compressed, not of the hash expected.
+   * The data of a flow is wrong: the source shrank, is not compressed as stated, or has another hash than expected.
    */
   BYWASH_ERROR_DATA = -19,
   /**
@@ -165,118 +167,117 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_LOST = -20,
   /**
-   * A program that a flow went through failed.
+   * A program that is a stage or an endpoint of a flow failed.
    */
   BYWASH_ERROR_PROGRAM = -21,
   /**
-   * You may not do that with the volume, or it was not opened for that.
+   * The user has no right to do this with the volume, or the volume was opened without that right.
    */
   BYWASH_ERROR_DENIED = -22,
   /**
-   * There is no such volume.
+   * No volume has this name.
    */
   BYWASH_ERROR_MISSING = -23,
   /**
-   * The device server refused it for another reason, which the text tells.
+   * The device server refused the request for another reason; the message names it.
    */
   BYWASH_ERROR_REFUSED = -24,
   /**
-   * The right to the volume was taken back. Open it again, if that is still allowed.
+   * The grant to the volume was revoked. Open the volume again, if that is still allowed.
    */
   BYWASH_ERROR_REVOKED = -25,
   /**
-   * Not whole blocks, or not all within the volume, or lengths that do not fit together.
+   * The range is not a multiple of the block size, exceeds the volume, or the lengths differ.
    */
   BYWASH_ERROR_RANGE = -26,
   /**
-   * The device failed, has no room, did not answer in time, or cannot do that.
+   * The device failed, is full, exceeded its timeout, or does not support the operation.
    */
   BYWASH_ERROR_DEVICE = -27,
   /**
-   * The bytes were not what was expected, and nothing was written.
+   * The volume held other bytes than expected, and nothing was written.
    */
   BYWASH_ERROR_DIFFERS = -28,
   /**
-   * The server went while it compared and wrote: whether it wrote is unknown.
+   * The server ended during a compare-and-write: whether the write happened is unknown.
    */
   BYWASH_ERROR_UNKNOWN = -29,
   /**
-   * Nothing is under way that could be waited for.
+   * No request is in flight, so that waiting would never end.
    */
   BYWASH_ERROR_IDLE = -30,
 } bywash_error;
 
 /**
- * What an end does with what it receives, and how it ships. The two ends choose on their own, but both or
- * neither must be sealed.
+ * Treatment of received containers, and manner of shipping. Each end chooses its own class, but both ends or neither
+ * must be sealed.
  */
 typedef enum bywash_class {
   /**
-   * What is received is copied out before it is believed, since the peer could change it meanwhile. The
-   * default, and the one to take if in doubt.
+   * Received contents are copied out before use, since the peer could change them meanwhile. The default, and the
+   * right choice if in doubt.
    */
   BYWASH_CLASS_CHECKED = 0,
   /**
-   * What is received is looked at where it is. By choosing this you promise that the peer writes nothing
-   * that it has shipped until it has come back. A peer that uses this library and nothing else keeps that;
-   * one that others may have written or broken into does not. If the promise is broken, what you look at
-   * changes under your eyes.
+   * Received contents are used in place. By choosing this class you promise that the peer does not write a container
+   * between shipping it and getting it back. A peer that uses only this library keeps that promise; a peer written or
+   * compromised by somebody else may not. If the promise is broken, contents change while you read them.
    */
   BYWASH_CLASS_TRUSTED = 1,
   /**
-   * As BYWASH_CLASS_TRUSTED, and who receives a container from here may write it in place, if both ends say
-   * so. You also promise that the peer writes nothing that it does not have.
+   * Like BYWASH_CLASS_TRUSTED, and a receiver may also write containers of the other end in place, if both ends choose
+   * this class. You also promise that the peer writes only containers that it holds.
    */
   BYWASH_CLASS_TRUSTED_TO_WRITE = 2,
   /**
-   * Each container is memory of its own that nobody can write any more once it was shipped. It can be looked
-   * at where it is without any promise, kept, and shipped on. It costs some system calls for each.
+   * Each container is memory of its own, sealed against writing when it is shipped. The receiver can use it in place
+   * without any promise, keep it, and ship it on. Each container costs some system calls.
    */
   BYWASH_CLASS_SEALED = 3,
   /**
-   * What is received is never mapped here, only shipped on.
+   * Received containers are never mapped at this end, only shipped on.
    */
   BYWASH_CLASS_FORWARD = 4,
 } bywash_class;
 
 /**
- * How an end waits for the other.
+ * Method of waiting for the other end.
  */
 typedef enum bywash_wait {
   /**
-   * Spin where that has paid, for 100 us at most, then sleep. The default.
+   * Spin for up to 100 us where spinning has paid recently, then sleep. The default.
    */
   BYWASH_WAIT_ADAPTIVE = 0,
   /**
-   * Spin and never sleep: the shortest latency, for a core of its own.
+   * Spin and never sleep: the shortest latency, at the price of a processor core.
    */
   BYWASH_WAIT_SPIN = 1,
   /**
-   * Sleep at once: nothing to pay while waiting, and the end of the peer is seen at once.
+   * Sleep at once: waiting costs no processor time, and the death of the peer is noticed at once.
    */
   BYWASH_WAIT_SLEEP = 2,
 } bywash_wait;
 
 /**
- * Pages of 2 MiB for an arena.
+ * Use of huge pages (2 MiB) for an arena.
  */
 typedef enum bywash_huge_pages {
   /**
-   * Ordinary memory, all of it taken at once and made into huge pages where the kernel can.
+   * Ordinary memory, all of it allocated at once and collapsed into huge pages where the kernel can.
    */
   BYWASH_HUGE_PAGES_COLLAPSE = 0,
   /**
-   * Pages that were reserved for it (/proc/sys/vm/nr_hugepages), else BYWASH_ERROR_IO.
+   * Reserved huge pages (/proc/sys/vm/nr_hugepages); BYWASH_ERROR_IO if too few are reserved.
    */
   BYWASH_HUGE_PAGES_RESERVED = 1,
   /**
-   * None; memory is taken as it is used. The default.
+   * No huge pages; pages are allocated when they are first used. The default.
    */
   BYWASH_HUGE_PAGES_NO = 2,
 } bywash_huge_pages;
 
 /**
- * What may be done with a volume.
+ * Rights to a volume.
  */
 typedef enum bywash_access {
   /**
@@ -294,39 +295,39 @@ typedef enum bywash_access {
 } bywash_access;
 
 /**
- * Which way to volumes is wanted.
+ * Choice between mapped memory and the channel for access to volumes.
  */
 typedef enum bywash_choice {
   /**
-   * Mapped where the medium is memory that can be mapped, else through the channel. The default.
+   * Mapped memory where the device is memory that can be mapped, else the channel. The default.
    */
   BYWASH_CHOICE_AUTOMATIC = 0,
   /**
-   * Mapped, or not at all.
+   * Mapped memory; opening a volume that cannot be mapped fails.
    */
   BYWASH_CHOICE_MAPPED = 1,
   /**
-   * Through the channel, always.
+   * The channel, always.
    */
   BYWASH_CHOICE_CHANNEL = 2,
 } bywash_choice;
 
 /**
- * How an end of a path is made. Used by one thread at a time.
+ * Options of one end of a path. Used by one thread at a time.
  */
 typedef struct bywash_options {
   /**
-   * 0: none, which stands for the defaults where a path is made.
+   * Number of the handle; 0 stands for the defaults where a path is made.
    */
   uint64_t id;
 } bywash_options;
 
 /**
- * Waits for peers. May be used by several threads at a time.
+ * Listener that accepts peers at a name. May be used by several threads at a time.
  */
 typedef struct bywash_listener {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
 } bywash_listener;
@@ -336,31 +337,31 @@ typedef struct bywash_listener {
  */
 typedef struct bywash_path {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
 } bywash_path;
 
 /**
- * Who somebody is, as the kernel says.
+ * Process, user and group of a peer, as the kernel states them.
  */
 typedef struct bywash_credentials {
   /**
-   * Process, in this process's namespace; 0 if it has no number there.
+   * Process number in the namespace of this process; 0 if the peer has none there.
    */
   uint32_t pid;
   /**
-   * User.
+   * Effective user number.
    */
   uint32_t uid;
   /**
-   * Group.
+   * Effective group number.
    */
   uint32_t gid;
 } bywash_credentials;
 
 /**
- * What one end of a path has done so far. Counts may be off by some where several threads use the end.
+ * Counters of one end of a path. Counts may be slightly off if several threads use the end.
  */
 typedef struct bywash_stats {
   /**
@@ -368,7 +369,7 @@ typedef struct bywash_stats {
    */
   uint64_t shipped;
   /**
-   * Bytes in them.
+   * Bytes in these messages.
    */
   uint64_t shipped_bytes;
   /**
@@ -376,11 +377,11 @@ typedef struct bywash_stats {
    */
   uint64_t received;
   /**
-   * Bytes in them.
+   * Bytes in these messages.
    */
   uint64_t received_bytes;
   /**
-   * Messages of so few bytes that these were copied into a ring's entry, shipped or received.
+   * Messages, shipped or received, that were small enough to be copied into an entry of a ring.
    */
   uint64_t inline_messages;
   /**
@@ -388,11 +389,11 @@ typedef struct bywash_stats {
    */
   uint64_t copied_out_bytes;
   /**
-   * Containers shipped on as they came.
+   * Received containers that were shipped on.
    */
   uint64_t forwarded;
   /**
-   * Times that what was waited for came while spinning.
+   * Waits that ended while spinning.
    */
   uint64_t spins;
   /**
@@ -404,15 +405,15 @@ typedef struct bywash_stats {
    */
   uint64_t socket_sleeps;
   /**
-   * Times that the peer was woken by a futex.
+   * Times that this end woke the peer by a futex.
    */
   uint64_t futex_wakes;
   /**
-   * Times that the peer was woken through the socket.
+   * Times that this end woke the peer through the socket.
    */
   uint64_t doorbells;
   /**
-   * Times that there was no room at first.
+   * Times that a call found no free memory or ring entry at first.
    */
   uint64_t no_room;
   /**
@@ -420,19 +421,19 @@ typedef struct bywash_stats {
    */
   uint64_t arena_bytes;
   /**
-   * Containers of the arena that this program has and has not shipped.
+   * Containers of the arena that this program holds.
    */
   uint64_t arena_held;
   /**
-   * Bytes of the arena that this program has and has not shipped.
+   * Bytes of the arena in containers that this program holds.
    */
   uint64_t arena_held_bytes;
   /**
-   * Containers of the arena that the peer has and has not given back.
+   * Containers of the arena that the peer holds.
    */
   uint64_t arena_shipped;
   /**
-   * Bytes of the arena that the peer has and has not given back.
+   * Bytes of the arena in containers that the peer holds.
    */
   uint64_t arena_shipped_bytes;
   /**
@@ -442,27 +443,27 @@ typedef struct bywash_stats {
 } bywash_stats;
 
 /**
- * Memory that can be filled and shipped. Used by one thread at a time.
+ * Container: memory that can be filled and shipped. Used by one thread at a time.
  */
 typedef struct bywash_container {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
 } bywash_container;
 
 /**
- * What was received: one piece, or several that were shipped together. Used by one thread at a time.
+ * Received message: one container, or several that were shipped together. Used by one thread at a time.
  */
 typedef struct bywash_message {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
 } bywash_message;
 
 /**
- * Something to be shipped: a container or a message. The other handle is zero.
+ * Container or message to be shipped; the other handle is zero.
  */
 typedef struct bywash_cargo {
   /**
@@ -470,107 +471,107 @@ typedef struct bywash_cargo {
    */
   struct bywash_container container;
   /**
-   * A message that came on any path; all of its pieces go along.
+   * A message received on any path, all pieces of which are shipped.
    */
   struct bywash_message message;
 } bywash_cargo;
 
 /**
- * How the client's end of a channel is made. Used by one thread at a time.
+ * Options of the client's end of a channel. Used by one thread at a time.
  */
-typedef struct bywash_client_options {
+typedef struct bywash_channel_client_options {
   /**
-   * 0: none, which stands for the defaults where a channel is made.
+   * Number of the handle; 0 stands for the defaults where a channel is made.
    */
   uint64_t id;
-} bywash_client_options;
+} bywash_channel_client_options;
 
 /**
- * What a server allows its client, and how it waits. Used by one thread at a time.
+ * Options of the server's end of a channel: limits for its client, and its method of waiting. Used by one thread at a
+ * time.
  */
-typedef struct bywash_server_options {
+typedef struct bywash_channel_server_options {
   /**
-   * 0: none, which stands for the defaults where a channel is made.
+   * Number of the handle; 0 stands for the defaults where a channel is made.
    */
   uint64_t id;
-} bywash_server_options;
+} bywash_channel_server_options;
 
 /**
- * The client's end of a channel. May be used by several threads at a time; one of them may wait for
- * completions.
+ * Client's end of a channel. May be used by several threads at a time; one of them may wait for completions.
  */
-typedef struct bywash_client {
+typedef struct bywash_channel_client {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
-} bywash_client;
+} bywash_channel_client;
 
 /**
- * Memory of the arena of a client or a queue, to go along with requests. Used by one thread at a time.
+ * Buffer for requests, in the arena of a channel's client or of a queue. Used by one thread at a time.
  */
 typedef struct bywash_buffer {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
 } bywash_buffer;
 
 /**
- * What is to be submitted; the service says what opcode, flags and arguments mean. Set all of it to zero and
- * then what you need. This struct stays as it is, as the protocol's requests do.
+ * Request to be submitted. The service defines the meaning of opcode, flags and arguments. Zero the struct, then set the
+ * fields that you need. The layout is part of the protocol and will not change.
  */
 typedef struct bywash_submission {
   /**
-   * What to do.
+   * Operation; the service defines the numbers.
    */
   uint8_t opcode;
   /**
-   * How.
+   * Flags of the operation; the service defines the bits.
    */
   uint8_t flags;
   /**
-   * With what.
+   * Arguments of the operation.
    */
   uint64_t arguments[BYWASH_ARGUMENTS];
   /**
-   * Memory that goes along, or zero.
+   * Buffer of the request, or zero.
    */
   struct bywash_buffer buffer;
   /**
-   * Yours: the server does not see it, and it comes back with the completion. A pointer, say.
+   * Value for the program's own use, such as a pointer. The completion has the same value; the server never sees it.
    */
   uint64_t user_data;
 } bywash_submission;
 
 /**
- * What became of a request. This struct stays as it is, as the protocol's completions do.
+ * Completion of a request. The layout is part of the protocol and will not change.
  */
 typedef struct bywash_completion {
   /**
-   * What the service says.
+   * Result value, defined by the service.
    */
   uint64_t value;
   /**
-   * What was given with the request.
+   * Value of `user_data` in the request.
    */
   uint64_t user_data;
   /**
-   * The memory that went along, under a new handle: to be used again, or freed. Zero if there was none.
+   * Buffer of the request under a new handle, to be reused or freed. Zero if the request had none.
    */
   struct bywash_buffer buffer;
   /**
-   * Which request it was.
+   * Tag of the request.
    */
   uint16_t tag;
   /**
-   * How it went: 0 is success, the rest is the service's.
+   * Status: 0 is success, the service defines all other numbers.
    */
   uint16_t status;
 } bywash_completion;
 
 /**
- * What one end of a channel has done so far. Counts may be off by some where several threads use the end.
+ * Counters of one end of a channel. Counts may be slightly off if several threads use the end.
  */
 typedef struct bywash_channel_stats {
   /**
@@ -586,7 +587,7 @@ typedef struct bywash_channel_stats {
    */
   uint64_t copied_bytes;
   /**
-   * Times that what was waited for came while spinning.
+   * Waits that ended while spinning.
    */
   uint64_t spins;
   /**
@@ -598,96 +599,95 @@ typedef struct bywash_channel_stats {
    */
   uint64_t socket_sleeps;
   /**
-   * Times that the peer was woken by a futex.
+   * Times that this end woke the peer by a futex.
    */
   uint64_t futex_wakes;
   /**
-   * Times that the peer was woken through the socket.
+   * Times that this end woke the peer through the socket.
    */
   uint64_t doorbells;
 } bywash_channel_stats;
 
 /**
- * What is called for a completion, in a thread that calls for one after the other. `context` is what was given
- * to bywash_client_dispatch(). `error` is BYWASH_OK, and `completion` is there until the callback returns; its
- * buffer is the callback's to use or free. Or else `error` is what ended the channel, `completion` is null, and
- * nothing more is called: then bywash_last_error_message() has the text. (BYWASH_ERROR_FULL is as in
- * bywash_client_reap().)
+ * Callback of bywash_channel_client_dispatch(), called in one thread for one completion after the other. `context` is the
+ * argument of bywash_channel_client_dispatch(). If `error` is BYWASH_OK, `completion` is valid until the callback returns,
+ * and its buffer belongs to the callback, which uses or frees it. Any other `error` ended the channel: `completion` is
+ * null, bywash_last_error_message() returns the message, and no callback follows. (For BYWASH_ERROR_FULL see
+ * bywash_channel_client_reap().)
  *
- * A callback may call everything here but bywash_client_dispatch_stop() of its own client.
+ * A callback may call every function of this header except bywash_channel_client_dispatch_stop() for its own client.
  */
 typedef void (*bywash_callback)(void *context, int error, const struct bywash_completion *completion);
 
 /**
- * A request that a server has taken, to be completed by bywash_request_complete(). Used by one thread at a time,
- * whichever.
+ * Request that a server has taken and must complete by bywash_request_complete(). Any thread may use it, one at a time.
  */
 typedef struct bywash_request {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
 } bywash_request;
 
 /**
- * The server's end of a channel. May be used by several threads at a time; one of them may wait for requests.
+ * Server's end of a channel. May be used by several threads at a time; one of them may wait for requests.
  */
-typedef struct bywash_server {
+typedef struct bywash_channel_server {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
-} bywash_server;
+} bywash_channel_server;
 
 /**
- * What a request says; the service says what it means. It was checked by nobody. This struct stays as it is, as
- * the protocol's requests do.
+ * Contents of a request, exactly as the client sent them: the library has checked only the buffer. The service defines
+ * their meaning. The layout is part of the protocol and will not change.
  */
 typedef struct bywash_request_contents {
   /**
-   * What to do.
+   * Operation; the service defines the numbers.
    */
   uint8_t opcode;
   /**
-   * How.
+   * Flags of the operation; the service defines the bits.
    */
   uint8_t flags;
   /**
-   * With what.
+   * Arguments of the operation.
    */
   uint64_t arguments[BYWASH_ARGUMENTS];
   /**
-   * Bytes of the memory that came along.
+   * Size of the request's buffer, in bytes; 0 if the request has none.
    */
   size_t length;
 } bywash_request_contents;
 
 /**
- * How a connection to a device server is made. Used by one thread at a time.
+ * Options of a connection to a device server. Used by one thread at a time.
  */
-typedef struct bywash_storage_options {
+typedef struct bywash_client_options {
   /**
-   * 0: none, which stands for the defaults.
+   * Number of the handle; 0 stands for the defaults.
    */
   uint64_t id;
-} bywash_storage_options;
+} bywash_client_options;
 
 /**
  * A connection to a device server. May be used by several threads at a time.
  */
-typedef struct bywash_storage {
+typedef struct bywash_client {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
-} bywash_storage;
+} bywash_client;
 
 /**
- * A text that the library made. Used by one thread at a time.
+ * Text allocated by the library. Used by one thread at a time.
  */
 typedef struct bywash_text {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
 } bywash_text;
@@ -697,142 +697,144 @@ typedef struct bywash_text {
  */
 typedef struct bywash_volume {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
 } bywash_volume;
 
 /**
- * What an open volume is.
+ * Properties of an open volume.
  */
 typedef struct bywash_volume_info {
   /**
-   * Its bytes.
+   * Size of the volume, in bytes.
    */
   uint64_t bytes;
   /**
-   * Bytes of a block: offsets and lengths are multiples of it.
+   * Block size, in bytes. Offsets and lengths are multiples of the block size.
    */
   uint32_t block;
   /**
-   * One of enum bywash_access.
+   * Rights with which the volume is open: one of enum bywash_access.
    */
   uint32_t access;
   /**
-   * 1: its memory is mapped here, and no server is on the way. 0: requests go through the channel.
+   * 1 if the volume's memory is mapped, so that the server takes no part in reads and writes; 0 if requests go through
+   * the channel.
    */
   uint32_t is_mapped;
 } bywash_volume_info;
 
 /**
- * A part of a volume that is read.
+ * Range of a volume to be read, and memory for the bytes.
  */
 typedef struct bywash_read_piece {
   /**
-   * Of which volume.
+   * Volume of the range.
    */
   struct bywash_volume volume;
   /**
-   * From which byte on.
+   * Offset of the first byte in the volume.
    */
   uint64_t offset;
   /**
-   * Where it goes.
+   * Memory for the bytes that are read.
    */
   uint8_t *to;
   /**
-   * How many bytes.
+   * Number of bytes.
    */
   size_t length;
 } bywash_read_piece;
 
 /**
- * A part of a volume that is written.
+ * Range of a volume to be written, and the bytes.
  */
 typedef struct bywash_write_piece {
   /**
-   * Of which volume.
+   * Volume of the range.
    */
   struct bywash_volume volume;
   /**
-   * From which byte on.
+   * Offset of the first byte in the volume.
    */
   uint64_t offset;
   /**
-   * What is written.
+   * Bytes to be written.
    */
   const uint8_t *from;
   /**
-   * How many bytes.
+   * Number of bytes.
    */
   size_t length;
 } bywash_write_piece;
 
 /**
- * Requests that are submitted without waiting, over a connection of its own. Used by one thread at a time; while it has a
- * callback by any.
+ * Queue of requests that are submitted without waiting, over a connection of its own. Used by one thread at a time;
+ * by any number of threads while a callback is set.
  */
 typedef struct bywash_queue {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
 } bywash_queue;
 
 /**
- * What became of a request of a queue. This struct stays as it is.
+ * Completion of a request of a queue. The layout will not change.
  */
 typedef struct bywash_done {
   /**
-   * What was given with the request.
+   * Value of `user_data` in the request.
    */
   uint64_t user_data;
   /**
-   * The buffer that went along, under a new handle: to be used again, or freed. Zero if there was none, and if it is
-   * lost, since the device did not answer in time or the server went.
+   * Buffer of the request under a new handle, to be reused or freed. Zero if the request had none, and if the buffer is
+   * lost because the device exceeded its timeout or the server ended.
    */
   struct bywash_buffer buffer;
   /**
-   * BYWASH_OK, or one of enum bywash_error; bywash_last_error_message() has the text for the last one that was not OK
-   * of those that one call told. BYWASH_ERROR_FULL: it was done, and its buffer was freed.
+   * BYWASH_OK, or one of enum bywash_error. bywash_last_error_message() returns the message of the last failed request
+   * among those that one call reaped. BYWASH_ERROR_FULL: the request succeeded, and its buffer was freed.
    */
   int error;
 } bywash_done;
 
 /**
- * A part of a volume of a queue.
+ * Range of a volume of a queue.
  */
 typedef struct bywash_range {
   /**
-   * Of which volume, as bywash_queue_open() has told.
+   * Number of the volume, from bywash_queue_open().
    */
   uint64_t volume;
   /**
-   * From which byte on.
+   * Offset of the first byte in the volume.
    */
   uint64_t offset;
   /**
-   * How many bytes.
+   * Number of bytes.
    */
   size_t length;
 } bywash_range;
 
 /**
- * What is called for a request that is done, in a thread that calls for one after the other. `context` is what was given to
- * bywash_queue_dispatch(). `error` is BYWASH_OK, and `done` is there until the callback returns; its buffer is the
- * callback's to use or free, and its error is what became of the request. Or else `error` is what ended the queue, `done`
- * is null, and nothing more is called: then bywash_last_error_message() has the text.
+ * Callback of bywash_queue_dispatch(), called in one thread for one completed request after the other. `context` is the
+ * argument of bywash_queue_dispatch(). If `error` is BYWASH_OK, `done` is valid until the callback returns, its buffer
+ * belongs to the callback, and its field `error` is the result of the request. Any other `error` ended the queue: `done` is
+ * null, bywash_last_error_message() returns the message, and no callback follows.
  *
- * A callback may call everything here but bywash_queue_dispatch_stop() of its own queue.
+ * A callback may call every function of this header except bywash_queue_dispatch_stop() for its own queue.
  */
 typedef void (*bywash_queue_callback)(void *context, int error, const struct bywash_done *done);
 
 /**
- * Data from here to there: it can be planned, explained and started, more than once. Used by one thread at a time.
+ * Data flow from a source to a sink. A flow can be planned, explained and started, more than once. Used by one thread at a
+ * time.
  */
 typedef struct bywash_flow {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
 } bywash_flow;
@@ -842,13 +844,13 @@ typedef struct bywash_flow {
  */
 typedef struct bywash_running {
   /**
-   * 0: none.
+   * Number of the handle; 0 is no handle.
    */
   uint64_t id;
 } bywash_running;
 
 /**
- * What a flow has come to. bywash_running_report() tells more.
+ * Result of a flow. bywash_running_report() returns more.
  */
 typedef struct bywash_report {
   /**
@@ -856,23 +858,23 @@ typedef struct bywash_report {
    */
   uint64_t bytes;
   /**
-   * Of these, bytes of holes that stayed holes.
+   * Bytes of these that were holes and remained holes.
    */
   uint64_t holes;
   /**
-   * How long it took.
+   * Duration, in seconds.
    */
   double seconds;
   /**
-   * Processor time of the flow's threads, and of the programs that it went through.
+   * Processor time, in seconds, of the flow's threads and of the programs that are its stages or endpoints.
    */
   double cpu_seconds;
   /**
-   * 1: everything has arrived. 0: it has not.
+   * 1 if the sink received all that the source sent, else 0.
    */
   uint32_t whole;
   /**
-   * The pieces that the flow consisted of: one, and one more for each program and for a way back.
+   * Number of parts that the flow consisted of: one, and one more for each program and for the opposite direction.
    */
   uint32_t pieces;
 } bywash_report;
@@ -882,99 +884,100 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * What the last function that failed on this thread has to say: what was wrong, with what, and what to do.
- * Empty if none has failed. Never null. Valid until another function fails on this thread, or the thread ends.
+ * Returns the message of the last function that failed on this thread: the problem, the object, and the remedy. Empty if
+ * none has failed; never null. Valid until another function fails on this thread, or the thread ends.
  */
 const char *bywash_last_error_message(void);
 
 /**
- * The kernel's number (errno) for the last failure on this thread, if that was BYWASH_ERROR_IO; else 0.
+ * Returns the errno of the last failure on this thread if that was BYWASH_ERROR_IO, else 0.
  */
 int bywash_last_error_number(void);
 
 /**
- * The version that the program is running with: major * 1000000 + minor * 1000 + patch. Compare it with
- * BYWASH_VERSION, the one that it was compiled for.
+ * Returns the version of the library that the program runs with: major * 1000000 + minor * 1000 + patch. Compare it with
+ * BYWASH_VERSION, the version that the program was compiled for.
  */
 uint32_t bywash_version(void);
 
 /**
- * Makes options: a checked end with an arena of 16 MiB. Free them with bywash_options_free(); paths that were
- * made with them do not need them.
+ * Creates options with the defaults: a checked end with an arena of 16 MiB. Free them with bywash_options_free(), at any
+ * time after the last path was made with them.
  */
 int bywash_options_new(struct bywash_options *options);
 
 /**
- * Frees options and zeroes the handle. Zero is left alone.
+ * Frees options and zeroes the handle. A zero handle is ignored.
  */
 int bywash_options_free(struct bywash_options *options);
 
 /**
- * Sets the class, one of enum bywash_class. Read there what the trusted ones ask you to promise.
+ * Sets the class, one of enum bywash_class, which states what the trusted classes require you to promise.
  */
 int bywash_options_set_class(struct bywash_options options, int which);
 
 /**
- * Sets the bytes of this end's arena: what it can have out and in the making at a time. Rounded up to pages,
- * from 2 MiB on to 2 MiB. 0: it ships only what it received. Default 16 MiB.
+ * Sets the size of this end's arena, in bytes: the greatest sum of containers that are being filled or are held by the
+ * peer. Rounded up to pages, from 2 MiB on to multiples of 2 MiB. With 0 this end ships only what it received.
+ * Default 16 MiB.
  */
-int bywash_options_set_arena_bytes(struct bywash_options options, size_t bytes);
+int bywash_options_set_arena_bytes(struct bywash_options options,
+                                   size_t bytes);
 
 /**
- * Sets whether the arena has pages of 2 MiB, one of enum bywash_huge_pages.
+ * Sets the use of huge pages for the arena, one of enum bywash_huge_pages.
  */
 int bywash_options_set_huge_pages(struct bywash_options options, int huge_pages);
 
 /**
- * Sets how many messages can be on their way at a time: a power of two up to 4096 (else making a path fails
+ * Sets the greatest number of messages in flight in each direction: a power of two up to 4096 (else making a path fails
  * with BYWASH_ERROR_OPTION). Default 256.
  */
-int bywash_options_set_depth(struct bywash_options options, uint32_t messages);
+int bywash_options_set_depth(struct bywash_options options,
+                             uint32_t messages);
 
 /**
- * Sets how many containers the peer can have at a time: a power of two up to 65536 (else making a path fails
+ * Sets the greatest number of containers that the peer can hold: a power of two up to 65536 (else making a path fails
  * with BYWASH_ERROR_OPTION). Default 1024.
  */
-int bywash_options_set_containers_out_max(struct bywash_options options, uint32_t containers);
+int bywash_options_set_containers_out_max(struct bywash_options options,
+                                          uint32_t containers);
 
 /**
- * Sets how this end waits, one of enum bywash_wait.
+ * Sets the method of waiting, one of enum bywash_wait.
  */
 int bywash_options_set_wait(struct bywash_options options, int wait);
 
 /**
- * Sets how many bytes the peer's arena, and those that it passes on, may have together. Default 64 MiB. A peer that
- * brings more is BYWASH_ERROR_MISFIT.
+ * Sets the greatest sum of the peer's arena and the arenas that the peer passes on, in bytes. Default 64 MiB. A peer with
+ * more is refused with BYWASH_ERROR_MISFIT.
  */
 int bywash_options_set_peer_arena_bytes_max(struct bywash_options options,
                                             size_t bytes);
 
 /**
- * Sets how long, in nanoseconds, the peer may take to present itself when a path is made. Not negative.
- * Default 10 s.
+ * Sets the timeout of the handshake, in nanoseconds, when a path is made. Not negative. Default 10 s.
  */
 int bywash_options_set_greeting_limit(struct bywash_options options, int64_t limit_ns);
 
 /**
- * Listens at a name in the file system, which stays until you remove it. A socket there that nobody listens at any
- * more is replaced; anything else is BYWASH_ERROR_SYSTEM. Its permissions say who may connect. What a peer gets is for you to say when it comes: a path by bywash_accept(), or a
- * channel by bywash_server_accept().
+ * Listens at a name in the file system; the name remains until you remove it. A socket there that no process listens at
+ * is replaced; anything else there is BYWASH_ERROR_IO. The permissions of the name decide who may connect. The call that
+ * accepts a peer decides what the peer gets: a path by bywash_accept(), a channel by bywash_channel_server_accept().
  */
 int bywash_listen(const char *name,
                   struct bywash_listener *listener);
 
 /**
- * Waits for a peer and makes a path to it. Peers that have connected present themselves side by side, so that one
- * that is silent keeps no other one waiting. A peer that does not fit is an error of this call only; the listener
- * goes on.
+ * Waits for a peer and makes a path to it. The handshakes of several peers run side by side, so that a silent peer delays
+ * no other. A peer with incompatible options fails this call only; the listener remains usable.
  */
 int bywash_accept(struct bywash_listener listener,
                   struct bywash_options options,
                   struct bywash_path *path);
 
 /**
- * As bywash_accept(), but waits no longer than timeout_ns in all, until the peer has presented itself; negative:
- * for ever.
+ * Like bywash_accept(), with a timeout in nanoseconds that includes the handshake; a negative timeout waits for ever.
  */
 int bywash_accept_within(struct bywash_listener listener,
                          struct bywash_options options,
@@ -982,82 +985,85 @@ int bywash_accept_within(struct bywash_listener listener,
                          struct bywash_path *path);
 
 /**
- * Waits for a peer that presents itself and answers the descriptor of the connection, which is yours: give it to
- * bywash_path_over() or bywash_server_over(), or close it.
+ * Waits for a peer and returns the descriptor of its connection, which then belongs to the program: pass it to
+ * bywash_path_over() or bywash_channel_server_over(), or close it.
  */
 int bywash_accept_fd(struct bywash_listener listener,
                      int *fd);
 
 /**
- * Tells the listener's descriptor, which is readable when a call that accepts may find somebody. It stays the
- * library's.
+ * Returns the listener's descriptor, which is readable when a peer may be waiting. The descriptor remains the library's.
  */
-int bywash_listener_fd(struct bywash_listener listener, int *fd);
+int bywash_listener_fd(struct bywash_listener listener,
+                       int *fd);
 
 /**
- * Ends a listener and zeroes the handle. The name stays. Zero is left alone.
+ * Closes a listener and zeroes the handle. The name remains. A zero handle is ignored.
  */
 int bywash_listener_close(struct bywash_listener *listener);
 
 /**
- * Makes a path to whoever listens at a name.
+ * Connects to the listener at a name and makes a path.
  */
 int bywash_connect(const char *name, struct bywash_options options, struct bywash_path *path);
 
 /**
- * Makes two connected descriptors, closed on exec: keep one and give the other to whom the path shall lead to,
- * to a child, say. Each end calls bywash_path_over() in its own process, after the fork.
+ * Creates two connected descriptors, both close-on-exec: keep one and give the other to the peer, such as a child. Each
+ * process calls bywash_path_over() on its own descriptor, after the fork.
  */
 int bywash_socket_pair(int *fds);
 
 /**
- * Makes a path over a connected descriptor of bywash_socket_pair(), or one that was inherited. Waits until the
- * other end does the same. The descriptor is the library's from here on, and is closed even if this fails,
- * except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
+ * Makes a path over a connected descriptor, from bywash_socket_pair() or inherited. Waits until the other end does the
+ * same. The library takes the descriptor over and closes it even if the call fails, except with BYWASH_ERROR_ARGUMENT and
+ * BYWASH_ERROR_HANDLE.
  */
 int bywash_path_over(int fd,
                      struct bywash_options options,
                      struct bywash_path *path);
 
 /**
- * Closes this end and zeroes the handle. The peer receives what was shipped before, and then
- * BYWASH_ERROR_CLOSED. Messages and containers of the path stay what they are. A call of another thread that
- * is under way ends first; then the path closes. Zero is left alone.
+ * Closes this end and zeroes the handle. The peer receives what was shipped before, then BYWASH_ERROR_CLOSED. Messages and
+ * containers of the path remain valid. The path closes after the calls of other threads that use it have returned. A
+ * zero handle is ignored.
  */
 int bywash_path_close(struct bywash_path *path);
 
 /**
- * Tells who is at the other end, as the kernel says.
+ * Returns the credentials of the peer, as the kernel states them.
  */
 int bywash_path_peer(struct bywash_path path, struct bywash_credentials *peer);
 
 /**
- * Tells what this end has done so far. `size` is sizeof(struct bywash_stats) as the program knows it: it gets
- * so many bytes, and counters that are newer than the library are 0.
+ * Returns the counters of this end. `size` is sizeof(struct bywash_stats) as the program was compiled; the call writes
+ * that many bytes, and counters that the library does not know are 0.
  */
-int bywash_path_stats(struct bywash_path path, struct bywash_stats *stats, size_t size);
+int bywash_path_stats(struct bywash_path path,
+                      struct bywash_stats *stats,
+                      size_t size);
 
 /**
- * Tells the path's descriptor, for an event loop; see bywash_path_arm(). It stays the library's: poll it, and
- * do nothing else with it.
+ * Returns the path's descriptor for an event loop; see bywash_path_arm(). The descriptor remains the library's: poll it,
+ * and do nothing else with it.
  */
-int bywash_path_fd(struct bywash_path path, int *fd);
+int bywash_path_fd(struct bywash_path path,
+                   int *fd);
 
 /**
- * For event loops. Receive with a time of 0 until there is nothing; then call this. `ready` 0: from now on the
- * descriptor becomes readable when the peer ships something or is gone. `ready` 1: something is there already,
- * receive it. What made the descriptor readable is taken away by the next call of this.
+ * Prepares the descriptor for an event loop. Receive with a timeout of 0 until BYWASH_ERROR_TIMED_OUT, then call this
+ * function. With `ready` 0 the descriptor becomes readable when the peer ships something or ends. With `ready` 1 a message
+ * is ready: receive it. The next call makes the descriptor unreadable again.
  */
 int bywash_path_arm(struct bywash_path path,
                     int *ready);
 
 /**
- * Allocates a container of `bytes` on a path, waiting for room for `timeout_ns` nanoseconds (negative: for
- * ever; 0: not at all). What is in it is what was in it when it was used last, or zeros. End it by
+ * Allocates a container of `bytes` bytes on a path, and waits up to `timeout_ns` nanoseconds for free memory (negative:
+ * for ever; 0: not at all). The contents are those of the last use of the memory, or zeros. A container ends by
  * bywash_ship() or bywash_free().
  *
- * BYWASH_ERROR_TOO_LARGE: larger than the arena. BYWASH_ERROR_TIMED_OUT: the arena is used up; the peer has
- * to free some. BYWASH_ERROR_UNFIT: no bytes at all, on a sealed path.
+ * BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_TIMED_OUT: the arena has no free memory, until the peer
+ * frees a container. BYWASH_ERROR_UNFIT: `bytes` is 0 on a sealed path.
  */
 int bywash_alloc(struct bywash_path path,
                  size_t bytes,
@@ -1065,47 +1071,49 @@ int bywash_alloc(struct bywash_path path,
                  struct bywash_container *container);
 
 /**
- * Tells where the bytes of a container are, and how many there are. They are yours to read and write until
- * the container is shipped or freed, or its length is changed; after a ship that failed ask again. `length` may
- * be null.
+ * Returns the address and the length of a container's bytes. The program may read and write the bytes until the container
+ * is shipped, freed or resized; after a failed ship, call this function again. `length` may be null.
  */
 int bywash_container_map(struct bywash_container container,
                          uint8_t **bytes,
                          size_t *length);
 
 /**
- * Tells how many bytes a container will ship.
+ * Returns the length of a container, in bytes: that many bytes are shipped.
  */
 int bywash_container_length(struct bywash_container container, size_t *length);
 
 /**
- * Tells how many bytes a container could hold.
+ * Returns the capacity of a container, in bytes.
  */
 int bywash_container_capacity(struct bywash_container container, size_t *capacity);
 
 /**
- * Changes how many bytes a container will ship, up to its capacity (else BYWASH_ERROR_TOO_LARGE). Ask
- * bywash_container_map() again where they are.
+ * Sets the length of a container, up to its capacity (else BYWASH_ERROR_TOO_LARGE). The address may change: call
+ * bywash_container_map() again.
  */
-int bywash_container_resize(struct bywash_container container, size_t length);
+int bywash_container_resize(struct bywash_container container,
+                            size_t length);
 
 /**
- * Frees a container without shipping it, and zeroes the handle. Zero is left alone.
+ * Frees a container without shipping it, and zeroes the handle. A zero handle is ignored.
  */
 int bywash_free(struct bywash_container *container);
 
 /**
- * Ships a container, waiting for room for `timeout_ns` nanoseconds (negative: for ever; 0: hardly). It is the
- * peer's then: the handle becomes zero, and the bytes must not be touched any more. On failure the container
- * stays, under a new handle that takes the old one's place, and its bytes are where bywash_container_map()
- * says.
+ * Ships a container, and waits up to `timeout_ns` nanoseconds for a free ring entry (negative: for ever; 0: not at all).
+ * The container then belongs to the peer: the handle becomes zero, and the program must not touch the bytes any more. On
+ * failure the program keeps the container, under a new handle that replaces the old one; call bywash_container_map()
+ * again for the address.
  *
- * BYWASH_ERROR_UNFIT: it was allocated on another path.
+ * BYWASH_ERROR_UNFIT: the container was allocated on another path.
  */
-int bywash_ship(struct bywash_path path, struct bywash_container *container, int64_t timeout_ns);
+int bywash_ship(struct bywash_path path,
+                struct bywash_container *container,
+                int64_t timeout_ns);
 
 /**
- * Ships `count` containers as one message, all or none; as bywash_ship().
+ * Ships `count` containers as one message, all or none; see bywash_ship().
  */
 int bywash_ship_several(struct bywash_path path,
                         struct bywash_container *containers,
@@ -1113,64 +1121,72 @@ int bywash_ship_several(struct bywash_path path,
                         int64_t timeout_ns);
 
 /**
- * Ships `count` containers and received messages as one message, all or none; as bywash_ship(). A header of
- * your own in front of what came from elsewhere, for instance.
+ * Ships `count` containers and received messages as one message, all or none; see bywash_ship(). For instance, a program
+ * can put a header of its own in front of a received message.
  */
-int bywash_ship_cargo(struct bywash_path path, struct bywash_cargo *cargo, size_t count, int64_t timeout_ns);
+int bywash_ship_cargo(struct bywash_path path,
+                      struct bywash_cargo *cargo,
+                      size_t count,
+                      int64_t timeout_ns);
 
 /**
- * Ships a message on as it came, on any path, looked at or not. It is the next peer's then: the handle becomes
- * zero, and what was mapped of it must not be looked at any more. When that peer frees it, it goes back to
- * where it came from. On failure the message stays, under a new handle, and nothing of it is mapped.
+ * Ships a received message on, over any path, mapped or not. The message then belongs to the next peer: the handle becomes
+ * zero, and mapped pieces must not be used any more. When the next peer frees the message, its containers return to their
+ * owner. On failure the program keeps the message under a new handle, with nothing mapped.
  */
 int bywash_forward(struct bywash_path path,
                    struct bywash_message *message,
                    int64_t timeout_ns);
 
 /**
- * Receives the next message, waiting for it for `timeout_ns` nanoseconds (negative: for ever; 0: not at all).
- * It goes back to the peer by bywash_message_free(), or on by bywash_forward().
+ * Receives the next message, and waits up to `timeout_ns` nanoseconds for it (negative: for ever; 0: not at all).
+ * bywash_message_free() returns the message to the peer, bywash_forward() ships it on.
  *
- * BYWASH_ERROR_TIMED_OUT: there was none. BYWASH_ERROR_CLOSED: there will be none.
+ * BYWASH_ERROR_TIMED_OUT: no message arrived. BYWASH_ERROR_CLOSED: no message will arrive any more.
  */
-int bywash_receive(struct bywash_path path, int64_t timeout_ns, struct bywash_message *message);
+int bywash_receive(struct bywash_path path,
+                   int64_t timeout_ns,
+                   struct bywash_message *message);
 
 /**
- * Tells how many bytes there are in all pieces of a message together.
+ * Returns the length of a message, in bytes: the sum of all pieces.
  */
 int bywash_message_length(struct bywash_message message, size_t *length);
 
 /**
- * Tells who shipped a message here, as the kernel says: on the path on which it came, not who filled it first.
+ * Returns the credentials of the process that shipped a message to this one, as the kernel states them. That may be
+ * another process than the one that filled the message.
  */
 int bywash_message_origin(struct bywash_message message,
                           struct bywash_credentials *origin);
 
 /**
- * Tells how many pieces a message has; they are numbered from 0. Most have one.
+ * Returns the number of pieces of a message; pieces are numbered from 0. Most messages have one.
  */
 int bywash_message_pieces(struct bywash_message message, size_t *pieces);
 
 /**
- * Tells how many bytes a piece has.
+ * Returns the length of a piece, in bytes.
  */
 int bywash_piece_length(struct bywash_message message, size_t piece, size_t *length);
 
 /**
- * Makes a piece visible without copying it: tells where its bytes are and how many. They are yours to read
- * until bywash_unmap(), bywash_message_free() or a ship of the message. To map twice answers the same.
+ * Maps a piece without copying it, and returns the address and the length of its bytes. The program may read the bytes
+ * until bywash_unmap(), bywash_message_free() or a ship of the message. Mapping a piece twice returns the same address.
  * `length` may be null.
  *
- * BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: on a checked path, where the peer could change what you
- * look at (copy it out), and on a forward path. Pieces of up to 120 bytes, which travel in the ring, can be
- * mapped on every path.
+ * BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: on a checked path, where the peer could change the bytes (copy them
+ * out instead), and on a forward path. Pieces of up to 120 bytes are sent in the ring and can be mapped on every path.
  */
-int bywash_map(struct bywash_message message, size_t piece, const uint8_t **bytes, size_t *length);
+int bywash_map(struct bywash_message message,
+               size_t piece,
+               const uint8_t **bytes,
+               size_t *length);
 
 /**
- * As bywash_map(), to be changed in place before it is shipped back or on. Both ends must have chosen
- * BYWASH_CLASS_TRUSTED_TO_WRITE, else BYWASH_ERROR_NOT_MAPPED; but for pieces of up to 120 bytes, which travel
- * as copies.
+ * Like bywash_map(), but the program may change the bytes in place before it ships the message back or on. Both ends must
+ * have chosen BYWASH_CLASS_TRUSTED_TO_WRITE (else BYWASH_ERROR_NOT_MAPPED), except for pieces of up to 120 bytes, which
+ * are sent as copies.
  */
 int bywash_map_to_write(struct bywash_message message,
                         size_t piece,
@@ -1178,18 +1194,22 @@ int bywash_map_to_write(struct bywash_message message,
                         size_t *length);
 
 /**
- * Ends what bywash_map() began: do not look at the bytes any more. A piece that is not mapped is left alone.
+ * Ends the mapping of a piece: the program must not use the bytes any more. A piece that is not mapped is ignored.
  */
-int bywash_unmap(struct bywash_message message, size_t piece);
+int bywash_unmap(struct bywash_message message,
+                 size_t piece);
 
 /**
- * Copies a message, one piece after the other, as much as fits into `size` bytes, and tells how much that was
- * (`copied` may be null). Nobody can change the copy after you have checked it.
+ * Copies a message, piece after piece, as much as fits into `size` bytes, and returns the number of bytes in `copied`
+ * (which may be null). The peer cannot change the copy after the program has checked it.
  */
-int bywash_copy_to(struct bywash_message message, uint8_t *to, size_t size, size_t *copied);
+int bywash_copy_to(struct bywash_message message,
+                   uint8_t *to,
+                   size_t size,
+                   size_t *copied);
 
 /**
- * As bywash_copy_to(), for one piece.
+ * Like bywash_copy_to(), but for one piece.
  */
 int bywash_piece_copy_to(struct bywash_message message,
                          size_t piece,
@@ -1198,9 +1218,9 @@ int bywash_piece_copy_to(struct bywash_message message,
                          size_t *copied);
 
 /**
- * Takes a message apart: each piece becomes a message of its own in `pieces`, to be freed, kept or shipped on
- * by itself. `most` is how many handles there is room for (BYWASH_PIECES_MAX is enough), `count` becomes how
- * many there are. The handle of the whole becomes zero; on failure it stays.
+ * Splits a message: each piece becomes a message of its own in `pieces`, which the program frees, keeps or ships on.
+ * `most` is the capacity of `pieces` (BYWASH_PIECES_MAX is always enough); `count` becomes the number of pieces. The
+ * handle of the whole message becomes zero; on failure it remains valid.
  */
 int bywash_message_split(struct bywash_message *message,
                          struct bywash_message *pieces,
@@ -1208,130 +1228,134 @@ int bywash_message_split(struct bywash_message *message,
                          size_t *count);
 
 /**
- * Frees a message, so that its containers go back to where they came from, and zeroes the handle. Zero is left
- * alone. To be done soon: what you hold the peer cannot use.
+ * Frees a message, which returns its containers to their owner, and zeroes the handle. A zero handle is ignored. Free
+ * messages soon, since the peer cannot reuse containers that this end holds.
  */
 int bywash_message_free(struct bywash_message *message);
 
 /**
- * Makes options of a client: a depth of 256, an arena of 16 MiB, a server that is not trusted. Free them with
- * bywash_client_options_free(); channels that were made with them do not need them.
+ * Creates a client's options with the defaults: a depth of 256, an arena of 16 MiB, a server that is not trusted. Free them
+ * with bywash_channel_client_options_free(), at any time after the last channel was made with them.
  */
-int bywash_client_options_new(struct bywash_client_options *options);
+int bywash_channel_client_options_new(struct bywash_channel_client_options *options);
 
 /**
- * Frees options and zeroes the handle. Zero is left alone.
+ * Frees options and zeroes the handle. A zero handle is ignored.
  */
-int bywash_client_options_free(struct bywash_client_options *options);
+int bywash_channel_client_options_free(struct bywash_channel_client_options *options);
 
 /**
- * Sets how many requests can be under way at a time: a power of two up to 16384 (else making a channel fails
- * with BYWASH_ERROR_OPTION). Default 256.
+ * Sets the depth, the greatest number of requests in flight: a power of two up to 16384 (else making a channel fails with
+ * BYWASH_ERROR_OPTION). Default 256.
  */
-int bywash_client_options_set_depth(struct bywash_client_options options, uint32_t requests);
+int bywash_channel_client_options_set_depth(struct bywash_channel_client_options options,
+                                            uint32_t requests);
 
 /**
- * Sets the bytes of the arena that buffers are cut from. Rounded up to pages, from 2 MiB on to 2 MiB. 0:
+ * Sets the size of the arena for buffers, in bytes. Rounded up to pages, from 2 MiB on to multiples of 2 MiB. With 0
  * requests have no buffers. Default 16 MiB.
  */
-int bywash_client_options_set_arena_bytes(struct bywash_client_options options, size_t bytes);
+int bywash_channel_client_options_set_arena_bytes(struct bywash_channel_client_options options,
+                                                  size_t bytes);
 
 /**
- * Sets whether the arena has pages of 2 MiB: BYWASH_HUGE_PAGES_COLLAPSE, or BYWASH_HUGE_PAGES_NO, the default.
- * With BYWASH_HUGE_PAGES_RESERVED making a channel fails with BYWASH_ERROR_OPTION: the server may write to the
- * arena, so it could take such pages away.
+ * Sets the use of huge pages for the arena: BYWASH_HUGE_PAGES_COLLAPSE, or BYWASH_HUGE_PAGES_NO, the default. With
+ * BYWASH_HUGE_PAGES_RESERVED making a channel fails with BYWASH_ERROR_OPTION, since a server that may write to the arena
+ * could punch holes into reserved huge pages.
  */
-int bywash_client_options_set_huge_pages(struct bywash_client_options options,
-                                         int huge_pages);
+int bywash_channel_client_options_set_huge_pages(struct bywash_channel_client_options options,
+                                                 int huge_pages);
 
 /**
- * Sets whether buffers can be looked at and written where they are (bywash_buffer_map()); 0 is no, the default.
- * By anything else you promise that the server does not touch a buffer but while a request with it is under
- * way. A server that uses this library and nothing else keeps that; one that others may have written or broken
- * into does not. If the promise is broken, what you look at changes under your eyes.
+ * Sets whether buffers can be used in place (bywash_buffer_map()); 0 is no, the default. With any other value you promise
+ * that the server touches a buffer only while a request with the buffer is in flight. A server that uses only this library
+ * keeps that promise; a server written or compromised by somebody else may not. If the promise is broken, contents change
+ * while you read them.
  */
-int bywash_client_options_set_trusted(struct bywash_client_options options,
-                                      int trusted);
+int bywash_channel_client_options_set_trusted(struct bywash_channel_client_options options,
+                                              int trusted);
 
 /**
- * Sets how this end waits, one of enum bywash_wait.
+ * Sets the method of waiting, one of enum bywash_wait.
  */
-int bywash_client_options_set_wait(struct bywash_client_options options, int wait);
+int bywash_channel_client_options_set_wait(struct bywash_channel_client_options options, int wait);
 
 /**
- * Sets how long, in nanoseconds, the server may take to present itself. Not negative. Default 10 s.
+ * Sets the timeout of the handshake, in nanoseconds. Not negative. Default 10 s.
  */
-int bywash_client_options_set_greeting_limit(struct bywash_client_options options, int64_t limit_ns);
+int bywash_channel_client_options_set_greeting_limit(struct bywash_channel_client_options options,
+                                                     int64_t limit_ns);
 
 /**
- * Makes options of a server: depths up to 4096 and arenas up to 64 MiB are allowed. Free them with
- * bywash_server_options_free(); channels that were made with them do not need them.
+ * Creates a server's options with the defaults: depths up to 4096 and arenas up to 64 MiB are allowed. Free them with
+ * bywash_channel_server_options_free(), at any time after the last channel was made with them.
  */
-int bywash_server_options_new(struct bywash_server_options *options);
+int bywash_channel_server_options_new(struct bywash_channel_server_options *options);
 
 /**
- * Frees options and zeroes the handle. Zero is left alone.
+ * Frees options and zeroes the handle. A zero handle is ignored.
  */
-int bywash_server_options_free(struct bywash_server_options *options);
+int bywash_channel_server_options_free(struct bywash_channel_server_options *options);
 
 /**
- * Sets how many requests a client may have under way: a power of two up to 16384 (else making a channel fails
- * with BYWASH_ERROR_OPTION). Default 4096. A client that asks for more is BYWASH_ERROR_MISFIT, on both sides.
+ * Sets the greatest depth that a client may choose: a power of two up to 16384 (else making a channel fails with
+ * BYWASH_ERROR_OPTION). Default 4096. A greater depth fails with BYWASH_ERROR_MISFIT at both ends.
  */
-int bywash_server_options_set_depth_max(struct bywash_server_options options, uint32_t requests);
+int bywash_channel_server_options_set_depth_max(struct bywash_channel_server_options options,
+                                                uint32_t requests);
 
 /**
- * Sets how many bytes a client's arena may have. Default 64 MiB. It takes address space here, and memory where the
- * client has touched none. A client that asks for more is BYWASH_ERROR_MISFIT, on both sides.
+ * Sets the greatest size of a client's arena, in bytes. Default 64 MiB. The arena occupies address space of the server; its
+ * memory is charged to the client. A larger arena fails with BYWASH_ERROR_MISFIT at both ends.
  */
-int bywash_server_options_set_arena_bytes_max(struct bywash_server_options options,
-                                              size_t bytes);
+int bywash_channel_server_options_set_arena_bytes_max(struct bywash_channel_server_options options,
+                                                      size_t bytes);
 
 /**
- * Sets how this end waits, one of enum bywash_wait.
+ * Sets the method of waiting, one of enum bywash_wait.
  */
-int bywash_server_options_set_wait(struct bywash_server_options options, int wait);
+int bywash_channel_server_options_set_wait(struct bywash_channel_server_options options, int wait);
 
 /**
- * Sets how long, in nanoseconds, a client may take to present itself. Not negative. Default 10 s.
+ * Sets the timeout of the handshake, in nanoseconds. Not negative. Default 10 s.
  */
-int bywash_server_options_set_greeting_limit(struct bywash_server_options options, int64_t limit_ns);
+int bywash_channel_server_options_set_greeting_limit(struct bywash_channel_server_options options,
+                                                     int64_t limit_ns);
 
 /**
- * Takes a buffer of `bytes` from a client's arena, to be submitted again and again. What is in it is what was in
- * it when it was used last, or zeros. It never waits, and any thread may call it. Free it by
+ * Allocates a buffer of `bytes` bytes in a client's arena, which can be submitted repeatedly. The contents are those of
+ * the last use of the memory, or zeros. The call never waits, and any thread may make it. Free the buffer by
  * bywash_buffer_free(), before or after the client is closed.
  *
- * BYWASH_ERROR_TOO_LARGE: larger than the arena. BYWASH_ERROR_NO_ROOM: other buffers have the arena.
+ * BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_NO_ROOM: other buffers occupy the arena.
  */
-int bywash_buffer_alloc(struct bywash_client client,
+int bywash_buffer_alloc(struct bywash_channel_client client,
                         size_t bytes,
                         struct bywash_buffer *buffer);
 
 /**
- * Frees a buffer and zeroes the handle. Zero is left alone.
+ * Frees a buffer and zeroes the handle. A zero handle is ignored.
  */
 int bywash_buffer_free(struct bywash_buffer *buffer);
 
 /**
- * Tells how many bytes of a buffer go along with a request.
+ * Returns the length of a buffer, in bytes: the part that a request includes.
  */
 int bywash_buffer_length(struct bywash_buffer buffer, size_t *length);
 
 /**
- * Tells how many bytes a buffer could have.
+ * Returns the capacity of a buffer, in bytes.
  */
 int bywash_buffer_capacity(struct bywash_buffer buffer, size_t *capacity);
 
 /**
- * Changes how many bytes of a buffer go along with a request, up to its capacity (else
- * BYWASH_ERROR_TOO_LARGE).
+ * Sets the length of a buffer, up to its capacity (else BYWASH_ERROR_TOO_LARGE).
  */
 int bywash_buffer_resize(struct bywash_buffer buffer, size_t length);
 
 /**
- * Copies `size` bytes at `from` to a buffer's bytes from `at` on, as many as there is room for within its
- * length, and tells how many that were (`copied` may be null).
+ * Copies up to `size` bytes at `from` into a buffer from offset `at` on, as many as its length has room for, and returns
+ * the number in `copied` (which may be null).
  */
 int bywash_buffer_write(struct bywash_buffer buffer,
                         size_t at,
@@ -1340,8 +1364,8 @@ int bywash_buffer_write(struct bywash_buffer buffer,
                         size_t *copied);
 
 /**
- * Copies a buffer's bytes from `at` on, as many as there are and fit into the `size` bytes at `to`, and tells how
- * many that were (`copied` may be null). Nobody can change the copy after you have checked it.
+ * Copies the bytes of a buffer from offset `at` on to `to`, at most `size` bytes, and returns the number in `copied` (which
+ * may be null). The server cannot change the copy after the program has checked it.
  */
 int bywash_buffer_read(struct bywash_buffer buffer,
                        size_t at,
@@ -1350,129 +1374,128 @@ int bywash_buffer_read(struct bywash_buffer buffer,
                        size_t *copied);
 
 /**
- * Tells where the bytes of a buffer are, and how many there are. They are yours to read and write until the
- * buffer is submitted or freed; when it has come back they are where they were. `length` may be null.
+ * Returns the address and the length of a buffer's bytes. The program may read and write the bytes until the buffer is
+ * submitted or freed. A completion returns the buffer at the same address. `length` may be null.
  *
- * BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: the server is not trusted, and could change what you look
- * at. Copy, with bywash_buffer_read() and bywash_buffer_write().
+ * BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: the server is not trusted, and could change the bytes. Copy them with
+ * bywash_buffer_read() and bywash_buffer_write().
  */
 int bywash_buffer_map(struct bywash_buffer buffer,
                       uint8_t **bytes,
                       size_t *length);
 
 /**
- * Makes a channel to the server that listens at a name, as its client.
+ * Connects to the server that listens at a name, and makes the client's end of a channel.
  */
-int bywash_client_connect(const char *name,
-                          struct bywash_client_options options,
-                          struct bywash_client *client);
+int bywash_channel_client_connect(const char *name,
+                                  struct bywash_channel_client_options options,
+                                  struct bywash_channel_client *client);
 
 /**
- * Makes the client's end of a channel over a connected descriptor of bywash_socket_pair(), or one that was
- * inherited. Waits until the server does the same with the other one. The descriptor is the library's from here
- * on, and is closed even if this fails, except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
+ * Makes the client's end of a channel over a connected descriptor, from bywash_socket_pair() or inherited. Waits until the
+ * server does the same at the other end. The library takes the descriptor over and closes it even if the call fails,
+ * except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
  */
-int bywash_client_over(int fd,
-                       struct bywash_client_options options,
-                       struct bywash_client *client);
+int bywash_channel_client_over(int fd,
+                               struct bywash_channel_client_options options,
+                               struct bywash_channel_client *client);
 
 /**
- * Closes this end and zeroes the handle. The server takes what was submitted before, and hears then that there
- * is no more; what it completes goes nowhere. A call that waits in another thread ends within 100 ms, with
- * BYWASH_ERROR_HANDLE. Callbacks are stopped as by bywash_client_dispatch_stop(); called from within one, this
- * does not wait for it, and nothing is called after it. Buffers stay what they are, but those that are under
- * way are freed. Zero is left alone.
+ * Closes this end and zeroes the handle. The server takes the requests that were submitted before, then receives
+ * BYWASH_ERROR_CLOSED; its completions are discarded. A call that waits in another thread returns BYWASH_ERROR_HANDLE
+ * within 100 ms. Callbacks stop as by bywash_channel_client_dispatch_stop(); if a callback itself closes the client, the
+ * call does not wait, and no callback follows. Buffers remain valid, but those in flight are freed. A zero handle is
+ * ignored.
  */
-int bywash_client_close(struct bywash_client *client);
+int bywash_channel_client_close(struct bywash_channel_client *client);
 
 /**
- * Submits a request, and tells its tag: less than the depth, and its own until its completion (`tag` may be
- * null). It never waits; threads that submit at the same time take turns. The buffer is the server's then: its
- * handle becomes zero, and its bytes must not be touched until it comes back with the completion. On failure the
- * buffer stays, under a new handle that takes the old one's place, and the rest of the submission is as it was.
+ * Submits a request, and returns its tag in `tag` (which may be null): a number below the depth, unique among requests in
+ * flight. The call never waits; threads that submit at the same time take turns. The buffer then belongs to the server: its
+ * handle becomes zero, and the program must not touch the bytes until the completion returns the buffer. On failure the
+ * program keeps the buffer, under a new handle that replaces the old one, and the rest of the submission is unchanged.
  *
- * BYWASH_ERROR_NO_ROOM: as many requests are under way as the channel is deep; reap first. BYWASH_ERROR_UNFIT:
- * the buffer is of another channel. That the server is gone is heard of by those who reap.
+ * BYWASH_ERROR_NO_ROOM: as many requests are in flight as the channel is deep; reap first. BYWASH_ERROR_UNFIT: the buffer
+ * belongs to another channel. The death of the server is reported to the thread that reaps.
  */
-int bywash_client_submit(struct bywash_client client,
-                         struct bywash_submission *submission,
-                         uint16_t *tag);
+int bywash_channel_client_submit(struct bywash_channel_client client,
+                                 struct bywash_submission *submission,
+                                 uint16_t *tag);
 
 /**
- * Waits for the next completion, of whichever request, for `timeout_ns` nanoseconds (negative: for ever; 0: not
- * at all). One thread at a time; others may submit meanwhile.
+ * Waits up to `timeout_ns` nanoseconds for the next completion of any request (negative: for ever; 0: not at all). One
+ * thread at a time may reap; others may submit meanwhile.
  *
- * BYWASH_ERROR_TIMED_OUT: there was none. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: what the server had
- * completed before came first, and the rest will not come; that it died is not seen with a time of 0.
- * BYWASH_ERROR_BUSY: another thread waits, or callbacks reap. BYWASH_ERROR_FULL: the completion is there all the
- * same, and its buffer was freed.
+ * BYWASH_ERROR_TIMED_OUT: no completion arrived. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: all completions that the
+ * server sent were reaped, and no more will arrive; a timeout of 0 does not detect the death of the server.
+ * BYWASH_ERROR_BUSY: another thread waits, or a dispatcher reaps. BYWASH_ERROR_FULL: `completion` is valid, but its buffer
+ * was freed.
  */
-int bywash_client_reap(struct bywash_client client,
-                       int64_t timeout_ns,
-                       struct bywash_completion *completion);
+int bywash_channel_client_reap(struct bywash_channel_client client,
+                               int64_t timeout_ns,
+                               struct bywash_completion *completion);
 
 /**
- * For event loops. Reap with a time of 0 until there is nothing; then call this. `ready` 0: from now on the
- * descriptor becomes readable when the server completes something or is gone. `ready` 1: something is there
- * already, reap it. What made the descriptor readable is taken away by the next call of this, which also is who
- * hears that the server died.
+ * Prepares the descriptor for an event loop. Reap with a timeout of 0 until BYWASH_ERROR_TIMED_OUT, then call this
+ * function. With `ready` 0 the descriptor becomes readable when the server completes a request or ends. With `ready` 1 a
+ * completion is ready: reap it. The next call makes the descriptor unreadable again, and reports the death of the server.
  */
-int bywash_client_arm(struct bywash_client client,
-                      int *ready);
+int bywash_channel_client_arm(struct bywash_channel_client client,
+                              int *ready);
 
 /**
- * Tells the channel's descriptor, for an event loop; see bywash_client_arm(). It stays the library's: poll it,
- * and do nothing else with it.
+ * Returns the channel's descriptor for an event loop; see bywash_channel_client_arm(). The descriptor remains the
+ * library's: poll it, and do nothing else with it.
  */
-int bywash_client_fd(struct bywash_client client,
-                     int *fd);
+int bywash_channel_client_fd(struct bywash_channel_client client,
+                             int *fd);
 
 /**
- * Tells how many requests are under way: submitted, and not reaped. While other threads submit and reap it may
- * be off by what they are just doing.
+ * Returns the number of requests in flight: submitted and not reaped. The number is approximate while other threads submit
+ * and reap.
  */
-int bywash_client_under_way(struct bywash_client client,
-                            uint32_t *requests);
+int bywash_channel_client_under_way(struct bywash_channel_client client,
+                                    uint32_t *requests);
 
 /**
- * Tells how many requests can be under way at a time.
+ * Returns the depth: the greatest number of requests in flight.
  */
-int bywash_client_depth(struct bywash_client client, uint32_t *requests);
+int bywash_channel_client_depth(struct bywash_channel_client client, uint32_t *requests);
 
 /**
- * Tells who the server is, as the kernel says.
+ * Returns the credentials of the server, as the kernel states them.
  */
-int bywash_client_peer(struct bywash_client client, struct bywash_credentials *peer);
+int bywash_channel_client_peer(struct bywash_channel_client client, struct bywash_credentials *peer);
 
 /**
- * Tells what this end has done so far. `size` is sizeof(struct bywash_channel_stats) as the program knows it: it
- * gets so many bytes, and counters that are newer than the library are 0.
+ * Returns the counters of this end. `size` is sizeof(struct bywash_channel_stats) as the program was compiled; the call
+ * writes that many bytes, and counters that the library does not know are 0.
  */
-int bywash_client_stats(struct bywash_client client,
-                        struct bywash_channel_stats *stats,
-                        size_t size);
+int bywash_channel_client_stats(struct bywash_channel_client client,
+                                struct bywash_channel_stats *stats,
+                                size_t size);
 
 /**
- * Has `callback` called for each completion, in a thread that waits as the client does, until
- * bywash_client_dispatch_stop() or bywash_client_close(); and once with the error that ends the channel. Nobody
- * else can reap meanwhile (BYWASH_ERROR_BUSY). What `callback` uses must be there until then.
+ * Starts a thread that calls `callback` for each completion, and once with the error that ends the channel, until
+ * bywash_channel_client_dispatch_stop() or bywash_channel_client_close(). No other thread can reap meanwhile
+ * (BYWASH_ERROR_BUSY). `context` must remain valid until then.
  *
- * BYWASH_ERROR_IO: there can be no thread.
+ * BYWASH_ERROR_IO: the thread could not be created.
  */
-int bywash_client_dispatch(struct bywash_client client,
-                           bywash_callback callback,
-                           void *context);
+int bywash_channel_client_dispatch(struct bywash_channel_client client,
+                                   bywash_callback callback,
+                                   void *context);
 
 /**
- * Waits until the callback that is running has returned (up to 100 ms longer), and ends callbacks: nothing is
- * called after that, and bywash_client_reap() can be used again. Where there are no callbacks this does nothing.
+ * Waits until a running callback has returned (and up to 100 ms longer), and ends the thread that calls back. Afterwards
+ * bywash_channel_client_reap() can be used again. Without a dispatcher the call does nothing.
  */
-int bywash_client_dispatch_stop(struct bywash_client client);
+int bywash_channel_client_dispatch_stop(struct bywash_channel_client client);
 
 /**
- * Copies the bytes from `at` on of the memory that came with a request, as many as there are and fit into the
- * `size` bytes at `to`, and tells how many that were (`copied` may be null). The client can change its memory at
- * any time, and not the copy: copy, then check and believe the copy.
+ * Copies the bytes of a request's buffer from offset `at` on to `to`, at most `size` bytes, and returns the number in
+ * `copied` (which may be null). The client can change its buffer at any time, but not the copy: check the copy, then use
+ * the copy.
  */
 int bywash_request_read(struct bywash_request request,
                         size_t at,
@@ -1481,8 +1504,8 @@ int bywash_request_read(struct bywash_request request,
                         size_t *copied);
 
 /**
- * Copies `size` bytes at `from` to the bytes from `at` on of the memory that came with a request, as many as
- * there is room for, and tells how many that were (`copied` may be null).
+ * Copies up to `size` bytes at `from` into a request's buffer from offset `at` on, as many as fit, and returns the number
+ * in `copied` (which may be null).
  */
 int bywash_request_write(struct bywash_request request,
                          size_t at,
@@ -1491,228 +1514,227 @@ int bywash_request_write(struct bywash_request request,
                          size_t *copied);
 
 /**
- * Tells where the memory is that came with a request, for a system call or a device, and how many bytes there
- * are (`length` may be null); null where none came along. It is there until the request is completed. The client
- * can change it at any time: do not check what is there and believe it afterwards.
+ * Returns the address and the length of a request's buffer, for a system call or a device; null if the request has none
+ * (`length` may be null). The buffer remains mapped until the request is completed. The client can change the bytes at any
+ * time: do not check them in place and use them afterwards.
  */
 int bywash_request_memory(struct bywash_request request,
                           uint8_t **bytes,
                           size_t *length);
 
 /**
- * Completes a request: its client hears of it, has its memory again, and may use the tag again. A status of 0 is
- * success; the rest, and the value, are the service's. It never waits; threads that complete at the same time
- * take turns. The handle becomes zero, and the request is gone whatever this answers but BYWASH_ERROR_HANDLE,
+ * Completes a request: the client receives the completion, owns the buffer again, and may reuse the tag. A status of 0 is
+ * success; the service defines other numbers, and the value. The call never waits; threads that complete at the same time
+ * take turns. The handle becomes zero, and the request ends, with every result except BYWASH_ERROR_HANDLE,
  * BYWASH_ERROR_BUSY and BYWASH_ERROR_ARGUMENT.
  *
- * A client that is gone does not hear of it, and that is no error. BYWASH_ERROR_CLOSED: the server was closed
- * before; this only frees the request.
+ * If the client has ended the completion is discarded, without an error. BYWASH_ERROR_CLOSED: the server was closed
+ * before, and the call only frees the request.
  */
 int bywash_request_complete(struct bywash_request *request,
                             uint16_t status,
                             uint64_t value);
 
 /**
- * Waits for a client and makes a channel to it. Clients that have connected present themselves side by side, so
- * that one that is silent keeps no other one waiting. A client that does not fit is an error of this call only; the
- * listener goes on.
+ * Waits for a client and makes a channel to it. The handshakes of several clients run side by side, so that a silent client
+ * delays no other. A client with incompatible options fails this call only; the listener remains usable.
  */
-int bywash_server_accept(struct bywash_listener listener,
-                         struct bywash_server_options options,
-                         struct bywash_server *server);
+int bywash_channel_server_accept(struct bywash_listener listener,
+                                 struct bywash_channel_server_options options,
+                                 struct bywash_channel_server *server);
 
 /**
- * As bywash_server_accept(), but waits no longer than timeout_ns in all, until the client has presented itself;
- * negative: for ever.
+ * Like bywash_channel_server_accept(), with a timeout in nanoseconds that includes the handshake; a negative timeout waits
+ * for ever.
  */
-int bywash_server_accept_within(struct bywash_listener listener,
-                                struct bywash_server_options options,
-                                int64_t timeout_ns,
-                                struct bywash_server *server);
+int bywash_channel_server_accept_within(struct bywash_listener listener,
+                                        struct bywash_channel_server_options options,
+                                        int64_t timeout_ns,
+                                        struct bywash_channel_server *server);
 
 /**
- * Makes the server's end of a channel over a connected descriptor of bywash_socket_pair(), or one that was
- * inherited, or of bywash_accept_fd(). Waits until the client does the same with the other one. The descriptor
- * is the library's from here on, and is closed even if this fails, except with BYWASH_ERROR_ARGUMENT and
- * BYWASH_ERROR_HANDLE.
+ * Makes the server's end of a channel over a connected descriptor, from bywash_socket_pair() or bywash_accept_fd(), or
+ * inherited. Waits until the client does the same at the other end. The library takes the descriptor over and closes it
+ * even if the call fails, except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
  */
-int bywash_server_over(int fd,
-                       struct bywash_server_options options,
-                       struct bywash_server *server);
+int bywash_channel_server_over(int fd,
+                               struct bywash_channel_server_options options,
+                               struct bywash_channel_server *server);
 
 /**
- * Closes this end and zeroes the handle. The client reaps what was completed before, and hears then that there
- * is no more. A call that waits in another thread ends within 100 ms, with BYWASH_ERROR_HANDLE. Requests that
- * were taken and not completed keep their memory until bywash_request_complete() frees them. Zero is left alone.
+ * Closes this end and zeroes the handle. The client reaps earlier completions, then receives BYWASH_ERROR_CLOSED. A call
+ * that waits in another thread returns BYWASH_ERROR_HANDLE within 100 ms. Requests that were taken and not completed keep
+ * their memory until bywash_request_complete() frees them. A zero handle is ignored.
  */
-int bywash_server_close(struct bywash_server *server);
+int bywash_channel_server_close(struct bywash_channel_server *server);
 
 /**
- * Waits for the next request for `timeout_ns` nanoseconds (negative: for ever; 0: not at all), and tells what it
- * says. It is to be ended by bywash_request_complete(), by any thread: the client waits for that. One thread at a
- * time may take requests; others may complete some meanwhile.
+ * Waits up to `timeout_ns` nanoseconds for the next request (negative: for ever; 0: not at all), and returns its contents.
+ * End every request by bywash_request_complete(), in any thread: the client waits for that. One thread at a time may take
+ * requests; others may complete requests meanwhile.
  *
- * BYWASH_ERROR_TIMED_OUT: there was none. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: what the client had
- * submitted before came first, and there will be no more; that it died is not seen with a time of 0.
+ * BYWASH_ERROR_TIMED_OUT: no request arrived. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: all requests that the client
+ * submitted were taken, and no more will arrive; a timeout of 0 does not detect the death of the client.
  * BYWASH_ERROR_BUSY: another thread waits. BYWASH_ERROR_FULL: the request is kept for the next call.
  */
-int bywash_server_next(struct bywash_server server,
-                       int64_t timeout_ns,
-                       struct bywash_request *request,
-                       struct bywash_request_contents *contents);
+int bywash_channel_server_next(struct bywash_channel_server server,
+                               int64_t timeout_ns,
+                               struct bywash_request *request,
+                               struct bywash_request_contents *contents);
 
 /**
- * For event loops. Take requests with a time of 0 until there is none; then call this. `ready` 0: from now on the
- * descriptor becomes readable when the client submits something or is gone. `ready` 1: something is there
- * already, take it. What made the descriptor readable is taken away by the next call of this, which also is who
- * hears that the client died.
+ * Prepares the descriptor for an event loop. Take requests with a timeout of 0 until BYWASH_ERROR_TIMED_OUT, then call this
+ * function. With `ready` 0 the descriptor becomes readable when the client submits a request or ends. With `ready` 1 a
+ * request is ready: take it. The next call makes the descriptor unreadable again, and reports the death of the client.
  */
-int bywash_server_arm(struct bywash_server server,
-                      int *ready);
+int bywash_channel_server_arm(struct bywash_channel_server server,
+                              int *ready);
 
 /**
- * Tells the channel's descriptor, for an event loop; see bywash_server_arm(). It stays the library's: poll it,
- * and do nothing else with it.
+ * Returns the channel's descriptor for an event loop; see bywash_channel_server_arm(). The descriptor remains the
+ * library's: poll it, and do nothing else with it.
  */
-int bywash_server_fd(struct bywash_server server,
-                     int *fd);
+int bywash_channel_server_fd(struct bywash_channel_server server,
+                             int *fd);
 
 /**
- * Tells who the client is, as the kernel says.
+ * Returns the credentials of the client, as the kernel states them.
  */
-int bywash_server_peer(struct bywash_server server, struct bywash_credentials *peer);
+int bywash_channel_server_peer(struct bywash_channel_server server, struct bywash_credentials *peer);
 
 /**
- * Tells what this end has done so far. `size` is sizeof(struct bywash_channel_stats) as the program knows it: it
- * gets so many bytes, and counters that are newer than the library are 0.
+ * Returns the counters of this end. `size` is sizeof(struct bywash_channel_stats) as the program was compiled; the call
+ * writes that many bytes, and counters that the library does not know are 0.
  */
-int bywash_server_stats(struct bywash_server server,
-                        struct bywash_channel_stats *stats,
-                        size_t size);
+int bywash_channel_server_stats(struct bywash_channel_server server,
+                                struct bywash_channel_stats *stats,
+                                size_t size);
 
 /**
- * Makes options: 10 s for every answer, a depth of 256 and an arena of 16 MiB or what the server allows, no connecting
- * again. Free them with bywash_storage_options_free(); connections that were made with them do not need them.
+ * Creates options with the defaults: a timeout of 10 s for every response, a depth of 256 and an arena of 16 MiB (or as
+ * much as the server allows), no reconnecting. Free them with bywash_client_options_free(), at any time after the last
+ * connection was made with them.
  */
-int bywash_storage_options_new(struct bywash_storage_options *options);
+int bywash_client_options_new(struct bywash_client_options *options);
 
 /**
- * Frees options and zeroes the handle. Zero is left alone.
+ * Frees options and zeroes the handle. A zero handle is ignored.
  */
-int bywash_storage_options_free(struct bywash_storage_options *options);
+int bywash_client_options_free(struct bywash_client_options *options);
 
 /**
- * Sets what the server's reports call the program: 64 bytes at most (else connecting fails with BYWASH_ERROR_OPTION).
- * Default: its file's name.
+ * Sets the name of the program in the server's reports: 64 bytes at most (else connecting fails with
+ * BYWASH_ERROR_OPTION). Default: the name of the program's file.
  */
-int bywash_storage_options_set_name(struct bywash_storage_options options,
-                                    const char *name);
+int bywash_client_options_set_name(struct bywash_client_options options, const char *name);
 
 /**
- * Sets how long the server may take for every answer. Default 10 s.
+ * Sets the timeout for every response of the server, in nanoseconds. Default 10 s.
  */
-int bywash_storage_options_set_limit(struct bywash_storage_options options, uint64_t limit_ns);
+int bywash_client_options_set_limit(struct bywash_client_options options, uint64_t limit_ns);
 
 /**
- * Sets how many requests can be under way at a time: a power of two (else BYWASH_ERROR_OPTION when there is to be a
- * channel).
+ * Sets the depth, the greatest number of requests in flight: a power of two (else making a channel fails with
+ * BYWASH_ERROR_OPTION).
  */
-int bywash_storage_options_set_depth(struct bywash_storage_options options,
-                                     uint32_t requests);
+int bywash_client_options_set_depth(struct bywash_client_options options, uint32_t requests);
 
 /**
- * Sets the bytes of the arena that what is read and written is copied through where it is not mapped.
+ * Sets the size, in bytes, of the arena through which reads and writes of volumes that are not mapped are copied.
  */
-int bywash_storage_options_set_arena_bytes(struct bywash_storage_options options, size_t bytes);
+int bywash_client_options_set_arena_bytes(struct bywash_client_options options,
+                                          size_t bytes);
 
 /**
- * Sets how completions are waited for, to one of enum bywash_wait.
+ * Sets the method of waiting for completions, one of enum bywash_wait.
  */
-int bywash_storage_options_set_wait(struct bywash_storage_options options, int wait);
+int bywash_client_options_set_wait(struct bywash_client_options options, int wait);
 
 /**
- * Sets which way to volumes is wanted, to one of enum bywash_choice.
+ * Sets the choice between mapped memory and the channel, one of enum bywash_choice.
  */
-int bywash_storage_options_set_choice(struct bywash_storage_options options, int choice);
+int bywash_client_options_set_choice(struct bywash_client_options options, int choice);
 
 /**
- * Sets for how long it is tried to connect again when the server has gone; what was not completed is submitted again
- * then, but for comparing and writing (BYWASH_ERROR_UNKNOWN). 0, the default: what is under way fails with
- * BYWASH_ERROR_PEER_DIED, and so does what comes later.
+ * Sets how long, in nanoseconds, the library tries to reconnect after the server has ended. Requests without a completion
+ * are then submitted again, except compare-and-write (BYWASH_ERROR_UNKNOWN). With 0, the default, requests in flight and
+ * all later ones fail with BYWASH_ERROR_PEER_DIED.
  */
-int bywash_storage_options_set_reconnect(struct bywash_storage_options options,
-                                         uint64_t within_ns);
+int bywash_client_options_set_reconnect(struct bywash_client_options options,
+                                        uint64_t within_ns);
 
 /**
- * Sets whether buffers of queues can be looked at and written where they are (bywash_buffer_map()); 0 is no, the default.
- * By anything else you promise that the server does not touch a buffer but while a request with it is under way. If the
- * promise is broken, what you look at changes under your eyes.
+ * Sets whether buffers of queues can be used in place (bywash_buffer_map()); 0 is no, the default. With any other value you
+ * promise that the server touches a buffer only while a request with the buffer is in flight. If the promise is broken,
+ * contents change while you read them.
  */
-int bywash_storage_options_set_trusted(struct bywash_storage_options options,
-                                       int trusted);
+int bywash_client_options_set_trusted(struct bywash_client_options options,
+                                      int trusted);
 
 /**
- * Connects to the device server that listens at a name. Zero options are the defaults.
+ * Connects to the device server that listens at a name. Options of 0 stand for the defaults.
  */
-int bywash_storage_connect(const char *name,
-                           struct bywash_storage_options options,
-                           struct bywash_storage *storage);
+int bywash_client_connect(const char *name,
+                          struct bywash_client_options options,
+                          struct bywash_client *client);
 
 /**
- * Closes a connection and zeroes the handle; volumes that were opened with it stay open. Zero is left alone.
+ * Closes a connection and zeroes the handle. Volumes that were opened with the connection remain open. A zero handle is
+ * ignored.
  */
-int bywash_storage_close(struct bywash_storage *storage);
+int bywash_client_close(struct bywash_client *client);
 
 /**
- * Tells which volumes you may see, as a JSON list. Free the text with bywash_text_free().
+ * Returns the volumes that the user may see, as a JSON list. Free the text with bywash_text_free().
  */
-int bywash_storage_volumes(struct bywash_storage storage, struct bywash_text *text);
+int bywash_client_volumes(struct bywash_client client, struct bywash_text *text);
 
 /**
- * Tells what the server does, as JSON. Free the text with bywash_text_free().
+ * Returns the status of the server, as JSON. Free the text with bywash_text_free().
  */
-int bywash_storage_status(struct bywash_storage storage, struct bywash_text *text);
+int bywash_client_status(struct bywash_client client, struct bywash_text *text);
 
 /**
- * Opens a volume by its name, for one of enum bywash_access.
+ * Opens a volume by its name, with rights of enum bywash_access.
  */
-int bywash_volume_open(struct bywash_storage storage,
+int bywash_volume_open(struct bywash_client client,
                        const char *name,
                        int access,
                        struct bywash_volume *volume);
 
 /**
- * Opens a regular file or a block device that the program has opened: what may be done with it is what the descriptor's
- * access mode is. The descriptor is the library's from here on, and is closed even if this fails, except with
- * BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
+ * Opens a regular file or a block device by a descriptor of the program, with the rights of the descriptor's access mode.
+ * The library takes the descriptor over and closes it even if the call fails, except with BYWASH_ERROR_ARGUMENT and
+ * BYWASH_ERROR_HANDLE.
  */
-int bywash_volume_open_descriptor(struct bywash_storage storage,
+int bywash_volume_open_descriptor(struct bywash_client client,
                                   int fd,
                                   struct bywash_volume *volume);
 
 /**
- * Closes a volume and zeroes the handle. Zero is left alone.
+ * Closes a volume and zeroes the handle. A zero handle is ignored.
  */
 int bywash_volume_close(struct bywash_volume *volume);
 
 /**
- * Tells what a volume is; `size` is sizeof *info.
+ * Returns the properties of a volume; `size` is sizeof *info.
  */
 int bywash_volume_get_info(struct bywash_volume volume, struct bywash_volume_info *info, size_t size);
 
 /**
- * Tells why a volume is not mapped; the text is empty if it is. Free it with bywash_text_free().
+ * Returns the reason why a volume is not mapped, or an empty text if the volume is mapped. Free the text with
+ * bywash_text_free().
  */
 int bywash_volume_why_not_mapped(struct bywash_volume volume, struct bywash_text *text);
 
 /**
- * Reads `length` bytes from `offset` on into `to`, all of them or none for certain.
+ * Reads `length` bytes from `offset` on into `to`. If the call fails the contents of `to` are undefined.
  */
 int bywash_volume_read(struct bywash_volume volume, uint64_t offset, uint8_t *to, size_t length);
 
 /**
- * Writes `length` bytes from `from` on. They are durable after the next bywash_volume_flush(), or, if `durable` is not 0,
- * when this returns.
+ * Writes `length` bytes at `from` to the volume from `offset` on. The bytes are durable after the next
+ * bywash_volume_flush(), or, if `durable` is not 0, when the call returns.
  */
 int bywash_volume_write(struct bywash_volume volume,
                         uint64_t offset,
@@ -1721,23 +1743,27 @@ int bywash_volume_write(struct bywash_volume volume,
                         int durable);
 
 /**
- * Everything whose writing had been completed before is durable, as far as the medium is.
+ * Flushes a volume: every write that was completed before the call is durable when the call returns, as far as the device
+ * is durable at all.
  */
 int bywash_volume_flush(struct bywash_volume volume);
 
 /**
- * What these bytes are is of no matter any more: they may be anything until they are written again.
+ * Tells the device that the contents of a range are no longer needed (TRIM). The bytes are undefined until they are
+ * written again.
  */
-int bywash_volume_discard(struct bywash_volume volume, uint64_t offset, uint64_t length);
+int bywash_volume_discard(struct bywash_volume volume,
+                          uint64_t offset,
+                          uint64_t length);
 
 /**
- * Changes bytes to zeros; `durable` as in bywash_volume_write().
+ * Writes zeros to a range; see bywash_volume_write() for `durable`.
  */
 int bywash_volume_write_zeroes(struct bywash_volume volume, uint64_t offset, uint64_t length, int durable);
 
 /**
- * Writes the `length` bytes at `written` if those at `expected` are there, as one step for all who do so through the
- * server; else BYWASH_ERROR_DIFFERS. Most devices do that with one block.
+ * Writes the `length` bytes at `written` if the range holds the bytes at `expected`, else fails with BYWASH_ERROR_DIFFERS.
+ * The operation is atomic among all clients of the server. Most devices support a length of one block.
  */
 int bywash_volume_compare_and_write(struct bywash_volume volume,
                                     uint64_t offset,
@@ -1746,56 +1772,59 @@ int bywash_volume_compare_and_write(struct bywash_volume volume,
                                     size_t length);
 
 /**
- * Reads parts of several volumes of a connection by one request, 1 to BYWASH_VOLUME_PIECES_MAX (else
- * BYWASH_ERROR_PIECES), into memory that does not overlap. If something is wrong with one of them, nothing is read.
+ * Reads ranges of several volumes of a connection by one request: 1 to BYWASH_VOLUME_PIECES_MAX pieces (else
+ * BYWASH_ERROR_PIECES), into memory that does not overlap. If one piece is invalid nothing is read.
  */
-int bywash_storage_read_many(struct bywash_storage storage,
-                             const struct bywash_read_piece *pieces,
-                             size_t count);
+int bywash_client_read_many(struct bywash_client client,
+                            const struct bywash_read_piece *pieces,
+                            size_t count);
 
 /**
- * Writes to parts of several volumes by one request, as bywash_storage_read_many(). If something is wrong with one of them,
- * nothing is written. With `durable` other than 0 all of it is durable when this returns.
+ * Writes ranges of several volumes by one request; see bywash_client_read_many(). If one piece is invalid nothing is
+ * written. With `durable` other than 0 all bytes are durable when the call returns.
  */
-int bywash_storage_write_many(struct bywash_storage storage,
-                              const struct bywash_write_piece *pieces,
-                              size_t count,
-                              int durable);
+int bywash_client_write_many(struct bywash_client client,
+                             const struct bywash_write_piece *pieces,
+                             size_t count,
+                             int durable);
 
 /**
- * Makes a queue with the options of a connection, over a connection of its own.
+ * Creates a queue over a new connection, with the options of an existing one.
  */
-int bywash_queue_new(struct bywash_storage storage, struct bywash_queue *queue);
+int bywash_queue_new(struct bywash_client client, struct bywash_queue *queue);
 
 /**
- * Closes a queue and zeroes the handle: its volumes are closed, and what is under way is not heard of any more; memory that
- * was to be read into is not touched from here on, and buffers that are under way are freed. Callbacks are stopped as by
- * bywash_queue_dispatch_stop(); called from within one, this does not wait for it, and nothing is called after it. Zero is
- * left alone. BYWASH_ERROR_BUSY: another thread is in a call with it, or stops its callbacks.
+ * Closes a queue and zeroes the handle. The queue's volumes are closed, requests in flight get no completion, the memory of
+ * reads in flight is not touched any more, and buffers in flight are freed. Callbacks stop as by
+ * bywash_queue_dispatch_stop(); if a callback itself closes the queue, the call does not wait, and no callback follows. A
+ * zero handle is ignored. BYWASH_ERROR_BUSY: another thread is in a call with the queue, or stops its callbacks.
  */
 int bywash_queue_close(struct bywash_queue *queue);
 
 /**
- * Opens a volume for one of enum bywash_access, and tells the number by which requests of this queue name it.
+ * Opens a volume with rights of enum bywash_access, and returns the number by which requests of this queue name it.
  */
-int bywash_queue_open(struct bywash_queue queue, const char *name, int access, uint64_t *volume);
+int bywash_queue_open(struct bywash_queue queue,
+                      const char *name,
+                      int access,
+                      uint64_t *volume);
 
 /**
- * As bywash_queue_open(), of a file that the program has opened; see bywash_volume_open_descriptor().
+ * Like bywash_queue_open(), but for a descriptor of the program; see bywash_volume_open_descriptor().
  */
 int bywash_queue_open_descriptor(struct bywash_queue queue, int fd, uint64_t *volume);
 
 /**
- * Closes a volume of a queue. BYWASH_ERROR_BUSY: requests of it are under way, or were not reaped.
+ * Closes a volume of a queue. BYWASH_ERROR_BUSY: requests of the volume are in flight, or were not reaped.
  */
 int bywash_queue_close_volume(struct bywash_queue queue, uint64_t volume);
 
 /**
- * Tells up to `most` requests that are done at `done`, and how many at `count`, waiting for the first one no longer than
- * `timeout_ns` (0: not at all; negative: as long as the options of the connection say).
+ * Reaps up to `most` completions into `done` and returns their number in `count`. Waits for the first one up to
+ * `timeout_ns` nanoseconds (0: not at all; negative: as long as the options of the connection say).
  *
- * BYWASH_ERROR_TIMED_OUT; BYWASH_ERROR_IDLE: nothing is under way; BYWASH_ERROR_BUSY: callbacks reap; else what ended the
- * queue, when everything that was under way has been told.
+ * BYWASH_ERROR_TIMED_OUT: no completion arrived. BYWASH_ERROR_IDLE: no request is in flight. BYWASH_ERROR_BUSY: a
+ * dispatcher reaps. Every other error ended the queue, and is returned after all completions were reaped.
  */
 int bywash_queue_reap(struct bywash_queue queue,
                       int64_t timeout_ns,
@@ -1804,48 +1833,48 @@ int bywash_queue_reap(struct bywash_queue queue,
                       size_t *count);
 
 /**
- * Waits until `least` requests are done and can be reaped, or all that are under way if these are fewer, but no longer than
- * `timeout_ns` (negative: as long as the options of the connection say): a thread that sleeps is woken once for all of them. A
- * queue that has ended is told of by bywash_queue_reap().
+ * Waits until `least` completions can be reaped, or all requests in flight are completed if these are fewer, but at most
+ * `timeout_ns` nanoseconds (negative: as long as the options of the connection say). A sleeping thread is woken once for all
+ * of them. bywash_queue_reap() reports the end of a queue.
  *
- * BYWASH_ERROR_TIMED_OUT: what is done by then can be reaped. BYWASH_ERROR_BUSY: callbacks reap.
+ * BYWASH_ERROR_TIMED_OUT: fewer completions arrived, and these can be reaped. BYWASH_ERROR_BUSY: a dispatcher reaps.
  */
 int bywash_queue_wait(struct bywash_queue queue,
                       size_t least,
                       int64_t timeout_ns);
 
 /**
- * Takes a buffer of `bytes` from the arena of a queue, for bywash_queue_read_buffer() and bywash_queue_write_buffer(), again
- * and again. What is in it is what was in it when it was used last, or zeros. It is a buffer as those of clients:
- * bywash_buffer_write(), bywash_buffer_read(), and of a server that is trusted bywash_buffer_map(). Free it by
+ * Allocates a buffer of `bytes` bytes in the arena of a queue, for repeated use with bywash_queue_read_buffer() and
+ * bywash_queue_write_buffer(). The contents are those of the last use of the memory, or zeros. Access the buffer by
+ * bywash_buffer_write() and bywash_buffer_read(), and if the server is trusted by bywash_buffer_map(). Free the buffer by
  * bywash_buffer_free(), before or after the queue is closed.
  *
- * BYWASH_ERROR_TOO_LARGE: larger than the arena. BYWASH_ERROR_NO_ROOM: others have the arena.
+ * BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_NO_ROOM: other buffers occupy the arena.
  */
 int bywash_queue_alloc(struct bywash_queue queue,
                        size_t bytes,
                        struct bywash_buffer *buffer);
 
 /**
- * Tells how many requests were submitted and not reaped.
+ * Returns the number of requests in flight: submitted and not reaped.
  */
 int bywash_queue_under_way(struct bywash_queue queue, size_t *count);
 
 /**
- * For event loops: tells at `is_done` 1 if something is done already; else 0, and the descriptor at `fd` becomes readable when
- * something is done or the server is gone. The descriptor stays the library's, and is another one after the queue has
- * connected again: ask each time.
+ * Prepares an event loop. `is_done` 1: a completion can be reaped now. `is_done` 0: the descriptor `fd` becomes readable
+ * when a request is completed or the server ends. The descriptor remains the library's and changes when the queue
+ * reconnects: call this function each time.
  */
 int bywash_queue_arm(struct bywash_queue queue,
                      int *is_done,
                      int *fd);
 
 /**
- * Submits a read of `length` bytes from `offset` on. The memory at `to` is the library's until the request was reaped or the
- * queue is closed; it has the bytes when the request was reaped.
+ * Submits a read of `length` bytes from `offset` on. The memory at `to` belongs to the library until the request is reaped
+ * or the queue is closed, and holds the bytes after the request was reaped.
  *
- * BYWASH_ERROR_NO_ROOM, here and with every other request: as many are under way as may be, or the arena is used up.
- * Reap first.
+ * BYWASH_ERROR_NO_ROOM, for this and every other request: the queue depth is reached, or the arena has no free memory. Reap
+ * first.
  */
 int bywash_queue_read(struct bywash_queue queue,
                       uint64_t volume,
@@ -1855,11 +1884,11 @@ int bywash_queue_read(struct bywash_queue queue,
                       uint64_t user_data);
 
 /**
- * As bywash_queue_read(), into a buffer of bywash_queue_alloc(), as many bytes as its length: nothing is copied where the
- * volume is not mapped. The buffer is the queue's then: its handle becomes zero, and it comes back with what is told of the
- * request. On failure it stays, under a new handle that takes the old one's place.
+ * Like bywash_queue_read(), but reads into a buffer of bywash_queue_alloc(), as many bytes as its length, which avoids a copy
+ * unless the volume is mapped. The buffer then belongs to the queue: its handle becomes zero, and the completion returns
+ * the buffer. On failure the program keeps the buffer, under a new handle that replaces the old one.
  *
- * BYWASH_ERROR_UNFIT: the buffer is of a client.
+ * BYWASH_ERROR_UNFIT: the buffer belongs to a channel's client.
  */
 int bywash_queue_read_buffer(struct bywash_queue queue,
                              uint64_t volume,
@@ -1868,8 +1897,8 @@ int bywash_queue_read_buffer(struct bywash_queue queue,
                              uint64_t user_data);
 
 /**
- * Submits a write of the `length` bytes at `from`, which are copied now. With `durable` other than 0 they are durable when it
- * is completed.
+ * Submits a write of the `length` bytes at `from`, which are copied during the call. With `durable` other than 0 the bytes
+ * are durable when the request is completed.
  */
 int bywash_queue_write(struct bywash_queue queue,
                        uint64_t volume,
@@ -1880,8 +1909,8 @@ int bywash_queue_write(struct bywash_queue queue,
                        uint64_t user_data);
 
 /**
- * As bywash_queue_write(), of what is in a buffer of bywash_queue_alloc(), which goes and comes back as with
- * bywash_queue_read_buffer().
+ * Like bywash_queue_write(), but writes the bytes of a buffer of bywash_queue_alloc(). The completion returns the buffer as
+ * with bywash_queue_read_buffer().
  */
 int bywash_queue_write_buffer(struct bywash_queue queue,
                               uint64_t volume,
@@ -1891,12 +1920,14 @@ int bywash_queue_write_buffer(struct bywash_queue queue,
                               uint64_t user_data);
 
 /**
- * Submits what bywash_volume_flush() does, for what had been reaped before.
+ * Submits a flush: when the request is completed, every write that was reaped before is durable; see bywash_volume_flush().
  */
-int bywash_queue_flush(struct bywash_queue queue, uint64_t volume, uint64_t user_data);
+int bywash_queue_flush(struct bywash_queue queue,
+                       uint64_t volume,
+                       uint64_t user_data);
 
 /**
- * Submits what bywash_volume_discard() does.
+ * Submits a discard; see bywash_volume_discard().
  */
 int bywash_queue_discard(struct bywash_queue queue,
                          uint64_t volume,
@@ -1905,7 +1936,7 @@ int bywash_queue_discard(struct bywash_queue queue,
                          uint64_t user_data);
 
 /**
- * Submits what bywash_volume_write_zeroes() does.
+ * Submits a write of zeros; see bywash_volume_write_zeroes().
  */
 int bywash_queue_write_zeroes(struct bywash_queue queue,
                               uint64_t volume,
@@ -1915,7 +1946,7 @@ int bywash_queue_write_zeroes(struct bywash_queue queue,
                               uint64_t user_data);
 
 /**
- * Submits what bywash_volume_compare_and_write() does; both are copied now.
+ * Submits a compare-and-write; see bywash_volume_compare_and_write(). Both byte strings are copied during the call.
  */
 int bywash_queue_compare_and_write(struct bywash_queue queue,
                                    uint64_t volume,
@@ -1926,8 +1957,8 @@ int bywash_queue_compare_and_write(struct bywash_queue queue,
                                    uint64_t user_data);
 
 /**
- * Submits a read of parts of several volumes by one request, 1 to BYWASH_VOLUME_PIECES_MAX (else BYWASH_ERROR_PIECES). They go
- * to `to`, one behind the other; that memory is the library's as with bywash_queue_read().
+ * Submits a read of ranges of several volumes by one request: 1 to BYWASH_VOLUME_PIECES_MAX ranges (else
+ * BYWASH_ERROR_PIECES). Their bytes are stored at `to`, one range after the other; see bywash_queue_read() for the memory.
  */
 int bywash_queue_read_many(struct bywash_queue queue,
                            const struct bywash_range *ranges,
@@ -1936,8 +1967,8 @@ int bywash_queue_read_many(struct bywash_queue queue,
                            uint64_t user_data);
 
 /**
- * Submits a write to parts of several volumes by one request, as bywash_queue_read_many(), of what is at `from`, one behind the
- * other, and copied now. `durable` as in bywash_queue_write().
+ * Submits a write to ranges of several volumes by one request; see bywash_queue_read_many(). The bytes at `from`, one range
+ * after the other, are copied during the call. See bywash_queue_write() for `durable`.
  */
 int bywash_queue_write_many(struct bywash_queue queue,
                             const struct bywash_range *ranges,
@@ -1947,152 +1978,153 @@ int bywash_queue_write_many(struct bywash_queue queue,
                             uint64_t user_data);
 
 /**
- * Has `callback` called for each request that is done, in a thread of its own, until bywash_queue_dispatch_stop() or
- * bywash_queue_close(); and once with the error that ends the queue. Any thread may submit meanwhile, the callback
- * included, and nobody else can reap (BYWASH_ERROR_BUSY). What `callback` uses must be there until then.
+ * Starts a thread that calls `callback` for each completed request, and once with the error that ends the queue, until
+ * bywash_queue_dispatch_stop() or bywash_queue_close(). Any thread may submit meanwhile, the callback included, but no
+ * other thread can reap (BYWASH_ERROR_BUSY). `context` must remain valid until then.
  *
- * BYWASH_ERROR_IO: there can be no thread; then the queue is of no use any more.
+ * BYWASH_ERROR_IO: the thread could not be created, and the queue has ended.
  */
 int bywash_queue_dispatch(struct bywash_queue queue,
                           bywash_queue_callback callback,
                           void *context);
 
 /**
- * Waits until the callback that is running has returned, and ends callbacks: nothing is called after that, and
- * bywash_queue_reap() can be used again. Where there are no callbacks this does nothing.
+ * Waits until a running callback has returned, and ends the thread that calls back. Afterwards bywash_queue_reap() can be
+ * used again. Without a dispatcher the call does nothing.
  */
 int bywash_queue_dispatch_stop(struct bywash_queue queue);
 
 /**
- * Makes a volume of at least `bytes` on a device, of that owner and group; of the mode, as chmod(1) has it, the bits to
- * read and to write count. Only the server's own user and root may do this, and what follows here
- * (BYWASH_ERROR_DENIED).
+ * Creates a volume of at least `bytes` bytes on a device, with an owner, a group and a mode (the read and write bits of
+ * chmod(1)). Only the server's own user and root may administer volumes (else BYWASH_ERROR_DENIED).
  */
-int bywash_storage_create(struct bywash_storage storage,
-                          const char *name,
-                          const char *device,
-                          uint64_t bytes,
-                          uint32_t owner,
-                          uint32_t group,
-                          uint16_t mode);
+int bywash_client_create(struct bywash_client client,
+                         const char *name,
+                         const char *device,
+                         uint64_t bytes,
+                         uint32_t owner,
+                         uint32_t group,
+                         uint16_t mode);
 
 /**
- * Makes a volume larger or smaller; the rights to a smaller one are taken back.
+ * Changes the size of a volume. Grants to a volume that becomes smaller are revoked.
  */
-int bywash_storage_resize(struct bywash_storage storage, const char *name, uint64_t bytes);
+int bywash_client_resize(struct bywash_client client, const char *name, uint64_t bytes);
 
 /**
- * Gives a volume another name.
+ * Renames a volume.
  */
-int bywash_storage_rename(struct bywash_storage storage, const char *name, const char *to);
+int bywash_client_rename(struct bywash_client client, const char *name, const char *to);
 
 /**
- * Changes who may do what with a volume, and takes all rights to it back. What is negative stays as it is; `read_only` is
- * 0 or 1.
+ * Changes owner, group, mode and write protection (`read_only`, 0 or 1) of a volume, and revokes all grants to it. A
+ * negative argument leaves its property unchanged.
  */
-int bywash_storage_permit(struct bywash_storage storage,
-                          const char *name,
-                          int64_t owner,
-                          int64_t group,
-                          int64_t mode,
-                          int read_only);
+int bywash_client_permit(struct bywash_client client,
+                         const char *name,
+                         int64_t owner,
+                         int64_t group,
+                         int64_t mode,
+                         int read_only);
 
 /**
- * Removes a volume: the rights to it are taken back, and its contents are cleared.
+ * Removes a volume: all grants to it are revoked, and its contents are cleared.
  */
-int bywash_storage_remove(struct bywash_storage storage, const char *name);
+int bywash_client_remove(struct bywash_client client, const char *name);
 
 /**
- * Takes back all rights to a volume, and waits until no request by them is under way.
+ * Revokes all grants to a volume, and waits until no request by them is in flight.
  */
-int bywash_storage_revoke(struct bywash_storage storage, const char *name);
+int bywash_client_revoke(struct bywash_client client, const char *name);
 
 /**
- * Makes a flow from `source` to `sink`, which are endpoints as the command `bywash flow` has them:
- * "file:/a/b,offset=1M", a path alone, "tcp:example.org:9000", "unix-listen:/run/x", "-". Nothing is opened yet.
- * Free it by bywash_flow_free(); what was started with it does not need it.
+ * Creates a flow from `source` to `sink`, two endpoints in the syntax of the command `bywash flow`:
+ * "file:/a/b,offset=1M", a path alone, "tcp:example.org:9000", "unix-listen:/run/x", "-". Nothing is opened yet. Free the
+ * flow by bywash_flow_free(), at any time after it was last started.
  *
- * BYWASH_ERROR_OPTION: one of them is no endpoint; the message lists those that there are.
+ * BYWASH_ERROR_OPTION: one of the two is not an endpoint; the message lists all kinds.
  */
 int bywash_flow_new(const char *source,
                     const char *sink,
                     struct bywash_flow *flow);
 
 /**
- * Frees a flow and zeroes the handle. Zero is left alone.
+ * Frees a flow and zeroes the handle. A zero handle is ignored.
  */
 int bywash_flow_free(struct bywash_flow *flow);
 
 /**
- * Puts a stage behind those that are there: "hash:sha256", "tee:ENDPOINT", "limit:SIZE", "rate:SIZE" (a second),
- * "compress:zstd", "decompress:", "exec:COMMAND".
+ * Appends a stage: "hash:sha256", "tee:ENDPOINT", "limit:SIZE", "rate:SIZE" (a second), "compress:zstd", "decompress:",
+ * "exec:COMMAND".
  *
- * BYWASH_ERROR_OPTION: it is no stage.
+ * BYWASH_ERROR_OPTION: the text is not a stage.
  */
 int bywash_flow_stage(struct bywash_flow flow,
                       const char *stage);
 
 /**
- * Lets a flow move by this mover and no other: "splice", "copy-range", "buffer" and so on, as in its plan.
+ * Forces the mover of a flow: "splice", "copy-range", "buffer" and so on, as named in its plan.
  *
- * BYWASH_ERROR_OPTION: there is no such mover. That it cannot move this flow (BYWASH_ERROR_UNFIT) is seen when
- * the flow is planned or started.
+ * BYWASH_ERROR_OPTION: no mover has this name. A mover that cannot move this flow fails with BYWASH_ERROR_UNFIT when the
+ * flow is planned or started.
  */
 int bywash_flow_via(struct bywash_flow flow,
                     const char *mover);
 
 /**
- * Sets whether pages may be sent as they are when they leave, and not as they were when they were read; 0 is no,
- * the default.
+ * Sets whether sockets may send pages by reference: the contents at the time of sending, not at the time of reading. 0 is
+ * no, the default.
  */
 int bywash_flow_by_reference(struct bywash_flow flow,
                              int by_reference);
 
 /**
- * Sets the bytes of a block, from 512 to 4 MiB (else BYWASH_ERROR_OPTION when the flow is planned or started).
- * Default: the planner's choice.
+ * Sets the block size, from 512 bytes to 4 MiB (else BYWASH_ERROR_OPTION when the flow is planned or started). Default: the
+ * planner's choice.
  */
 int bywash_flow_block(struct bywash_flow flow,
                       size_t bytes);
 
 /**
- * Sets whether what was moved is on the device when the flow has ended; 0 is no, the default.
+ * Sets whether the flow ends with an fsync of the sink; 0 is no, the default.
  */
 int bywash_flow_sync(struct bywash_flow flow, int sync);
 
 /**
- * Sets whether a flow between two sockets goes from the source to the sink only, and not back too; 0 is no, the
- * default.
+ * Sets whether a flow between two sockets moves data from the source to the sink only, instead of in both directions; 0 is
+ * no, the default.
  */
 int bywash_flow_one_way(struct bywash_flow flow,
                         int one_way);
 
 /**
- * Sets whether datagrams are sent at the highest rate at which nothing is lost, which is found first; 0 is no, the
- * default. The sink must be numbered datagrams, and a receiver must be there.
+ * Sets whether the flow first searches for the highest rate without loss and then sends datagrams at that rate; 0 is no, the
+ * default. The sink must be sequenced datagrams, and a receiver must be running.
  */
 int bywash_flow_finds_rate(struct bywash_flow flow,
                            int finds_rate);
 
 /**
- * Tells what a flow would do, as JSON: a list with a plan for each of its parts, of which programs make more than
- * one. The same as `bywash flow --explain --json` prints. Nothing is made, connected or moved. Free the text.
+ * Returns the plan of a flow as JSON: a list with a plan for each part, the same that `bywash flow --explain --json` prints.
+ * Nothing is created, connected or moved. Free the text with bywash_text_free().
  *
- * BYWASH_ERROR_OPTION, BYWASH_ERROR_UNFIT, BYWASH_ERROR_IO: it cannot be.
+ * BYWASH_ERROR_OPTION, BYWASH_ERROR_UNFIT, BYWASH_ERROR_IO: an option is invalid, the endpoints do not fit together, or an
+ * endpoint cannot be opened.
  */
 int bywash_flow_plan(struct bywash_flow flow,
                      struct bywash_text *plan);
 
 /**
- * As bywash_flow_plan(), for people to read: what would be done, the alternatives, and why not.
+ * Like bywash_flow_plan(), but as text for people: the chosen mover, the alternatives, and the reasons.
  */
 int bywash_flow_explain(struct bywash_flow flow, struct bywash_text *text);
 
 /**
- * Starts a flow, in a thread of its own. What fails after that is what bywash_running_wait() answers. Let it go by
+ * Starts a flow in a thread of its own. bywash_running_wait() returns later errors. Free the handle by
  * bywash_running_free().
  *
- * BYWASH_ERROR_OPTION, BYWASH_ERROR_UNFIT, BYWASH_ERROR_IO: it cannot be.
+ * BYWASH_ERROR_OPTION, BYWASH_ERROR_UNFIT, BYWASH_ERROR_IO: an option is invalid, the endpoints do not fit together, or an
+ * endpoint cannot be opened.
  */
 int bywash_flow_start(struct bywash_flow flow,
                       struct bywash_running *running);

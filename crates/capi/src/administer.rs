@@ -1,10 +1,10 @@
-//! What only a device server's administrator may ask: its own user, and root.
+//! Requests of a device server's administrator: the server's own user, or root.
 //!
 //! None of this is asked again where the connection is made again meanwhile: whether it was done is then unknown.
 
+use crate::client::{bywash_client, client};
 use crate::error::bywash_error::BYWASH_ERROR_ARGUMENT;
 use crate::error::{Failure, answer};
-use crate::storage::{bywash_storage, storage};
 use crate::volume::volume_name;
 use ::bywash_client::{Client, Error, NewVolume, Permissions};
 use std::ffi::{c_char, c_int};
@@ -14,21 +14,20 @@ use std::ffi::{c_char, c_int};
 /// # Safety
 /// As [`volume_name`].
 unsafe fn ask(
-    storage: bywash_storage,
+    client: bywash_client,
     name: *const c_char,
     ask: impl FnOnce(&Client, &str) -> Result<(), Error>,
 ) -> c_int {
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller keeps the contract in this function's Safety section.
     let name = unsafe { volume_name(name) };
-    answer(name.and_then(|name| Ok(ask(&self::storage(storage)?, &name)?)))
+    answer(name.and_then(|name| Ok(ask(&self::client(client)?, &name)?)))
 }
 
-/// Makes a volume of at least `bytes` on a device, of that owner and group; of the mode, as chmod(1) has it, the bits to
-/// read and to write count. Only the server's own user and root may do this, and what follows here
-/// (BYWASH_ERROR_DENIED).
+/// Creates a volume of at least `bytes` bytes on a device, with an owner, a group and a mode (the read and write bits of
+/// chmod(1)). Only the server's own user and root may administer volumes (else BYWASH_ERROR_DENIED).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_storage_create(
-    storage: bywash_storage,
+pub unsafe extern "C" fn bywash_client_create(
+    client: bywash_client,
     name: *const c_char,
     device: *const c_char,
     bytes: u64,
@@ -36,11 +35,11 @@ pub unsafe extern "C" fn bywash_storage_create(
     group: u32,
     mode: u16,
 ) -> c_int {
-    // SAFETY: the caller's texts, or null.
+    // SAFETY: the header's rule: each pointer is null or valid, here to a text that ends with a zero.
     match unsafe { volume_name(device) } {
-        // SAFETY: as above.
+        // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
         Ok(device) => unsafe {
-            ask(storage, name, |client, name| {
+            ask(client, name, |client, name| {
                 client.create(NewVolume { name: name.into(), device, bytes, owner, group, mode })
             })
         },
@@ -48,33 +47,33 @@ pub unsafe extern "C" fn bywash_storage_create(
     }
 }
 
-/// Makes a volume larger or smaller; the rights to a smaller one are taken back.
+/// Changes the size of a volume. Grants to a volume that becomes smaller are revoked.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_storage_resize(
-    storage: bywash_storage,
+pub unsafe extern "C" fn bywash_client_resize(
+    client: bywash_client,
     name: *const c_char,
     bytes: u64,
 ) -> c_int {
-    // SAFETY: the caller's text, or null.
-    unsafe { ask(storage, name, |client, name| client.resize(name, bytes)) }
+    // SAFETY: the header's rule: a pointer is null or valid, here to a text that ends with a zero.
+    unsafe { ask(client, name, |client, name| client.resize(name, bytes)) }
 }
 
-/// Gives a volume another name.
+/// Renames a volume.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_storage_rename(
-    storage: bywash_storage,
+pub unsafe extern "C" fn bywash_client_rename(
+    client: bywash_client,
     name: *const c_char,
     to: *const c_char,
 ) -> c_int {
-    // SAFETY: the caller's texts, or null.
+    // SAFETY: the header's rule: each pointer is null or valid, here to a text that ends with a zero.
     match unsafe { volume_name(to) } {
-        // SAFETY: as above.
-        Ok(to) => unsafe { ask(storage, name, |client, name| client.rename(name, &to)) },
+        // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
+        Ok(to) => unsafe { ask(client, name, |client, name| client.rename(name, &to)) },
         Err(failure) => answer(Err(failure)),
     }
 }
 
-/// One of the numbers of [`bywash_storage_permit`]; negative: none.
+/// One of the numbers of [`bywash_client_permit`]; negative: none.
 fn number<N: TryFrom<i64>>(what: &str, given: i64) -> Result<Option<N>, Failure> {
     if given < 0 {
         return Ok(None);
@@ -83,11 +82,11 @@ fn number<N: TryFrom<i64>>(what: &str, given: i64) -> Result<Option<N>, Failure>
     found.map_err(|_| Failure::new(BYWASH_ERROR_ARGUMENT, format!("{what} {given} cannot be")))
 }
 
-/// Changes who may do what with a volume, and takes all rights to it back. What is negative stays as it is; `read_only` is
-/// 0 or 1.
+/// Changes owner, group, mode and write protection (`read_only`, 0 or 1) of a volume, and revokes all grants to it. A
+/// negative argument leaves its property unchanged.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_storage_permit(
-    storage: bywash_storage,
+pub unsafe extern "C" fn bywash_client_permit(
+    client: bywash_client,
     name: *const c_char,
     owner: i64,
     group: i64,
@@ -100,22 +99,22 @@ pub unsafe extern "C" fn bywash_storage_permit(
         Ok(Permissions { owner, group, mode: number("the mode", mode)?, read_only })
     };
     match permissions() {
-        // SAFETY: the caller's text, or null.
-        Ok(permissions) => unsafe { ask(storage, name, |client, name| client.permit(name, permissions)) },
+        // SAFETY: the header's rule: a pointer is null or valid, here to a text that ends with a zero.
+        Ok(permissions) => unsafe { ask(client, name, |client, name| client.permit(name, permissions)) },
         Err(failure) => answer(Err(failure)),
     }
 }
 
-/// Removes a volume: the rights to it are taken back, and its contents are cleared.
+/// Removes a volume: all grants to it are revoked, and its contents are cleared.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_storage_remove(storage: bywash_storage, name: *const c_char) -> c_int {
-    // SAFETY: the caller's text, or null.
-    unsafe { ask(storage, name, Client::remove) }
+pub unsafe extern "C" fn bywash_client_remove(client: bywash_client, name: *const c_char) -> c_int {
+    // SAFETY: the header's rule: a pointer is null or valid, here to a text that ends with a zero.
+    unsafe { ask(client, name, Client::remove) }
 }
 
-/// Takes back all rights to a volume, and waits until no request by them is under way.
+/// Revokes all grants to a volume, and waits until no request by them is in flight.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_storage_revoke(storage: bywash_storage, name: *const c_char) -> c_int {
-    // SAFETY: the caller's text, or null.
-    unsafe { ask(storage, name, Client::revoke) }
+pub unsafe extern "C" fn bywash_client_revoke(client: bywash_client, name: *const c_char) -> c_int {
+    // SAFETY: the header's rule: a pointer is null or valid, here to a text that ends with a zero.
+    unsafe { ask(client, name, Client::revoke) }
 }

@@ -4,7 +4,7 @@
 //! buffer back under a new one.
 
 use crate::bytes::{BRIEF_BYTES, answer_copied, to_copy, to_fill};
-use crate::client::{bywash_client, client};
+use crate::channel_client::{bywash_channel_client, client};
 use crate::error::bywash_error::{BYWASH_ERROR_TOO_LARGE, BYWASH_ERROR_UNFIT};
 use crate::error::{Failure, answer};
 use crate::handles::{DEAD, Table, consume, consume_live, handles, put};
@@ -12,11 +12,11 @@ use crate::path::check_place;
 use ::bywash_channel::{Buffer, Error};
 use std::ffi::{CStr, c_int};
 
-/// Memory of the arena of a client or a queue, to go along with requests. Used by one thread at a time.
+/// Buffer for requests, in the arena of a channel's client or of a queue. Used by one thread at a time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_buffer {
-    /// 0: none.
+    /// Number of the handle; 0 is no handle.
     pub id: u64,
 }
 
@@ -24,7 +24,7 @@ handles! { bywash_buffer }
 
 pub(crate) static BUFFERS: Table<Memory> = Table::new();
 
-/// Whose arena it is of.
+/// Memory of a buffer, in the arena of a channel's client or of a queue.
 pub(crate) enum Memory {
     Channel(Buffer),
     Queue(::bywash_client::Buffer),
@@ -80,7 +80,7 @@ const OF_CHANNEL: Failure = Failure::fixed(
 /// # Safety
 /// As [`consume`].
 pub(crate) unsafe fn take_of_channel(place: *mut bywash_buffer) -> Result<Buffer, Failure> {
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller keeps the contract in this function's Safety section.
     match unsafe { take(place, OF_QUEUE, |memory| matches!(memory, Memory::Channel(_))) }? {
         Memory::Channel(buffer) => Ok(buffer),
         Memory::Queue(_) => Err(OF_QUEUE),
@@ -92,7 +92,7 @@ pub(crate) unsafe fn take_of_channel(place: *mut bywash_buffer) -> Result<Buffer
 /// # Safety
 /// As [`consume`].
 pub(crate) unsafe fn take_of_queue(place: *mut bywash_buffer) -> Result<::bywash_client::Buffer, Failure> {
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller keeps the contract in this function's Safety section.
     match unsafe { take(place, OF_CHANNEL, |memory| matches!(memory, Memory::Queue(_))) }? {
         Memory::Queue(buffer) => Ok(buffer),
         Memory::Channel(_) => Err(OF_CHANNEL),
@@ -107,7 +107,7 @@ unsafe fn take(
     fits: impl FnOnce(&mut Memory) -> bool,
 ) -> Result<Memory, Failure> {
     check_place(place, c"the pointer to the buffer is null")?;
-    // SAFETY: the caller's handle, which is not null.
+    // SAFETY: not null, so valid by the header's rule, and the handle is the caller's.
     let handle = unsafe { place.read() };
     if handle.id == 0 {
         return Err(DEAD);
@@ -116,56 +116,55 @@ unsafe fn take(
     if !BUFFERS.look(handle, fits)? {
         return Err(other);
     }
-    // SAFETY: as above.
+    // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
     unsafe { consume_live(&BUFFERS, place) }
 }
 
 pub(crate) const NULL_BUFFER: &CStr = c"the pointer for the new buffer is null";
 const NULL_LENGTH: &CStr = c"the pointer for the length is null";
 
-/// Takes a buffer of `bytes` from a client's arena, to be submitted again and again. What is in it is what was in
-/// it when it was used last, or zeros. It never waits, and any thread may call it. Free it by
+/// Allocates a buffer of `bytes` bytes in a client's arena, which can be submitted repeatedly. The contents are those of
+/// the last use of the memory, or zeros. The call never waits, and any thread may make it. Free the buffer by
 /// bywash_buffer_free(), before or after the client is closed.
 ///
-/// BYWASH_ERROR_TOO_LARGE: larger than the arena. BYWASH_ERROR_NO_ROOM: other buffers have the arena.
+/// BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_NO_ROOM: other buffers occupy the arena.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_buffer_alloc(
-    client: bywash_client,
+    client: bywash_channel_client,
     bytes: usize,
     buffer: *mut bywash_buffer,
 ) -> c_int {
     answer(check_place(buffer, NULL_BUFFER).and_then(|()| {
         let made = self::client(client)?.buffers.alloc(bytes)?;
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { put(buffer, BUFFERS.insert(Memory::Channel(made))?, NULL_BUFFER) }
     }))
 }
 
-/// Frees a buffer and zeroes the handle. Zero is left alone.
+/// Frees a buffer and zeroes the handle. A zero handle is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_buffer_free(buffer: *mut bywash_buffer) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(unsafe { consume(&BUFFERS, buffer) }.map(drop))
 }
 
-/// Tells how many bytes of a buffer go along with a request.
+/// Returns the length of a buffer, in bytes: the part that a request includes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_buffer_length(buffer: bywash_buffer, length: *mut usize) -> c_int {
     let known = BUFFERS.look(buffer, |buffer| buffer.len());
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(known.and_then(|known| unsafe { put(length, known, NULL_LENGTH) }))
 }
 
-/// Tells how many bytes a buffer could have.
+/// Returns the capacity of a buffer, in bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_buffer_capacity(buffer: bywash_buffer, capacity: *mut usize) -> c_int {
     let known = BUFFERS.look(buffer, |buffer| buffer.capacity());
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(known.and_then(|known| unsafe { put(capacity, known, c"the pointer for the capacity is null") }))
 }
 
-/// Changes how many bytes of a buffer go along with a request, up to its capacity (else
-/// BYWASH_ERROR_TOO_LARGE).
+/// Sets the length of a buffer, up to its capacity (else BYWASH_ERROR_TOO_LARGE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_buffer_resize(buffer: bywash_buffer, length: usize) -> c_int {
     answer(BUFFERS.try_look(buffer, |buffer| match buffer.resize(length) {
@@ -187,8 +186,8 @@ fn copy(
     if size <= BRIEF_BYTES { BUFFERS.try_look(buffer, copy) } else { BUFFERS.with(buffer, copy) }
 }
 
-/// Copies `size` bytes at `from` to a buffer's bytes from `at` on, as many as there is room for within its
-/// length, and tells how many that were (`copied` may be null).
+/// Copies up to `size` bytes at `from` into a buffer from offset `at` on, as many as its length has room for, and returns
+/// the number in `copied` (which may be null).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_buffer_write(
     buffer: bywash_buffer,
@@ -197,15 +196,15 @@ pub unsafe extern "C" fn bywash_buffer_write(
     size: usize,
     copied: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller's bytes, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length says.
     let from = unsafe { to_copy(from, size) };
     let done = from.and_then(|from| copy(buffer, size, |buffer| Ok(buffer.write(at, from))));
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     unsafe { answer_copied(done, copied) }
 }
 
-/// Copies a buffer's bytes from `at` on, as many as there are and fit into the `size` bytes at `to`, and tells how
-/// many that were (`copied` may be null). Nobody can change the copy after you have checked it.
+/// Copies the bytes of a buffer from offset `at` on to `to`, at most `size` bytes, and returns the number in `copied` (which
+/// may be null). The server cannot change the copy after the program has checked it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_buffer_read(
     buffer: bywash_buffer,
@@ -214,18 +213,18 @@ pub unsafe extern "C" fn bywash_buffer_read(
     size: usize,
     copied: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller's memory, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length says.
     let to = unsafe { to_fill(to, size) };
     let done = to.and_then(|to| copy(buffer, size, |buffer| Ok(buffer.read(at, to))));
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     unsafe { answer_copied(done, copied) }
 }
 
-/// Tells where the bytes of a buffer are, and how many there are. They are yours to read and write until the
-/// buffer is submitted or freed; when it has come back they are where they were. `length` may be null.
+/// Returns the address and the length of a buffer's bytes. The program may read and write the bytes until the buffer is
+/// submitted or freed. A completion returns the buffer at the same address. `length` may be null.
 ///
-/// BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: the server is not trusted, and could change what you look
-/// at. Copy, with bywash_buffer_read() and bywash_buffer_write().
+/// BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: the server is not trusted, and could change the bytes. Copy them with
+/// bywash_buffer_read() and bywash_buffer_write().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_buffer_map(
     buffer: bywash_buffer,
@@ -238,7 +237,7 @@ pub unsafe extern "C" fn bywash_buffer_map(
             Ok((bytes.as_mut_ptr(), bytes.len()))
         });
         let (at, count) = found.as_ref().map_or((std::ptr::null_mut(), 0), |found| *found);
-        // SAFETY: the caller's variables, of which only `length` may be null.
+        // SAFETY: valid by the header's rule for pointers; `length` is checked for null.
         unsafe {
             bytes.write(at);
             if !length.is_null() {

@@ -1,4 +1,4 @@
-//! What both ends of a channel have in common: how one waits, and what is counted.
+//! Parts that both ends of a channel share: methods of waiting, and counters.
 
 use crate::error::Failure;
 use crate::handles::DEAD;
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Arguments of a request.
+/// Number of arguments of a request.
 pub const BYWASH_ARGUMENTS: usize = 6;
 const _: () = assert!(BYWASH_ARGUMENTS == ARGUMENTS);
 
-/// What one end of a channel has done so far. Counts may be off by some where several threads use the end.
+/// Counters of one end of a channel. Counts may be slightly off if several threads use the end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct bywash_channel_stats {
@@ -22,15 +22,15 @@ pub struct bywash_channel_stats {
     pub completions: u64,
     /// Bytes copied into buffers and out of them.
     pub copied_bytes: u64,
-    /// Times that what was waited for came while spinning.
+    /// Waits that ended while spinning.
     pub spins: u64,
     /// Sleeps on a futex.
     pub futex_sleeps: u64,
     /// Sleeps on the socket.
     pub socket_sleeps: u64,
-    /// Times that the peer was woken by a futex.
+    /// Times that this end woke the peer by a futex.
     pub futex_wakes: u64,
-    /// Times that the peer was woken through the socket.
+    /// Times that this end woke the peer through the socket.
     pub doorbells: u64,
 }
 

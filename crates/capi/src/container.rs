@@ -29,12 +29,12 @@ fn fillable<R>(
     })
 }
 
-/// Allocates a container of `bytes` on a path, waiting for room for `timeout_ns` nanoseconds (negative: for
-/// ever; 0: not at all). What is in it is what was in it when it was used last, or zeros. End it by
+/// Allocates a container of `bytes` bytes on a path, and waits up to `timeout_ns` nanoseconds for free memory (negative:
+/// for ever; 0: not at all). The contents are those of the last use of the memory, or zeros. A container ends by
 /// bywash_ship() or bywash_free().
 ///
-/// BYWASH_ERROR_TOO_LARGE: larger than the arena. BYWASH_ERROR_TIMED_OUT: the arena is used up; the peer has
-/// to free some. BYWASH_ERROR_UNFIT: no bytes at all, on a sealed path.
+/// BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_TIMED_OUT: the arena has no free memory, until the peer
+/// frees a container. BYWASH_ERROR_UNFIT: `bytes` is 0 on a sealed path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_alloc(
     path: bywash_path,
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn bywash_alloc(
     if container.is_null() {
         return answer(Err(Failure::null(c"the pointer for the new container is null")));
     }
-    // SAFETY: the caller's variable, which is not null.
+    // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
     answer(alloc(path, bytes, timeout_ns).and_then(|made| unsafe { put(container, made, c"") }))
 }
 
@@ -59,9 +59,8 @@ fn alloc(handle: bywash_path, bytes: usize, timeout_ns: i64) -> Result<bywash_co
     CONTAINERS.insert(Cargo::Own(made))
 }
 
-/// Tells where the bytes of a container are, and how many there are. They are yours to read and write until
-/// the container is shipped or freed, or its length is changed; after a ship that failed ask again. `length` may
-/// be null.
+/// Returns the address and the length of a container's bytes. The program may read and write the bytes until the container
+/// is shipped, freed or resized; after a failed ship, call this function again. `length` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_container_map(
     container: bywash_container,
@@ -70,7 +69,7 @@ pub unsafe extern "C" fn bywash_container_map(
 ) -> c_int {
     let found = fillable(container, |container| Ok((container.as_mut_ptr(), container.len())));
     answer(found.and_then(|(at, count)| {
-        // SAFETY: the caller's variables, or null.
+        // SAFETY: the header's rule: each pointer is null or valid, here to a variable of the caller.
         unsafe {
             put(bytes, at, c"the pointer for the bytes is null")?;
             if length.is_null() { Ok(()) } else { put(length, count, LENGTH_NULL) }
@@ -78,27 +77,27 @@ pub unsafe extern "C" fn bywash_container_map(
     }))
 }
 
-/// Tells how many bytes a container will ship.
+/// Returns the length of a container, in bytes: that many bytes are shipped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_container_length(container: bywash_container, length: *mut usize) -> c_int {
     let found = CONTAINERS.look(container, |cargo| cargo.len());
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(found.and_then(|found| unsafe { put(length, found, LENGTH_NULL) }))
 }
 
-/// Tells how many bytes a container could hold.
+/// Returns the capacity of a container, in bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_container_capacity(
     container: bywash_container,
     capacity: *mut usize,
 ) -> c_int {
     let found = fillable(container, |container| Ok(container.capacity()));
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(found.and_then(|found| unsafe { put(capacity, found, c"the pointer for the capacity is null") }))
 }
 
-/// Changes how many bytes a container will ship, up to its capacity (else BYWASH_ERROR_TOO_LARGE). Ask
-/// bywash_container_map() again where they are.
+/// Sets the length of a container, up to its capacity (else BYWASH_ERROR_TOO_LARGE). The address may change: call
+/// bywash_container_map() again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_container_resize(container: bywash_container, length: usize) -> c_int {
     answer(fillable(container, |container| match container.resize(length) {
@@ -111,9 +110,9 @@ pub unsafe extern "C" fn bywash_container_resize(container: bywash_container, le
     }))
 }
 
-/// Frees a container without shipping it, and zeroes the handle. Zero is left alone.
+/// Frees a container without shipping it, and zeroes the handle. A zero handle is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_free(container: *mut bywash_container) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(unsafe { consume(&CONTAINERS, container) }.map(drop))
 }

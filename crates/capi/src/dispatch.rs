@@ -1,6 +1,6 @@
 //! Callbacks: a thread that reaps, and calls a function of the program for each completion.
 
-use crate::client::{Reaping, bywash_client, bywash_completion, client, hand_over};
+use crate::channel_client::{Reaping, bywash_channel_client, bywash_completion, client, hand_over};
 use crate::error::bywash_error::BYWASH_ERROR_BUSY;
 use crate::error::{Failure, answer};
 use crate::handles::DEAD;
@@ -8,13 +8,13 @@ use ::bywash_channel::{Completion, Error, NotDispatched};
 use std::ffi::{c_int, c_void};
 use std::mem::replace;
 
-/// What is called for a completion, in a thread that calls for one after the other. `context` is what was given
-/// to bywash_client_dispatch(). `error` is BYWASH_OK, and `completion` is there until the callback returns; its
-/// buffer is the callback's to use or free. Or else `error` is what ended the channel, `completion` is null, and
-/// nothing more is called: then bywash_last_error_message() has the text. (BYWASH_ERROR_FULL is as in
-/// bywash_client_reap().)
+/// Callback of bywash_channel_client_dispatch(), called in one thread for one completion after the other. `context` is the
+/// argument of bywash_channel_client_dispatch(). If `error` is BYWASH_OK, `completion` is valid until the callback returns,
+/// and its buffer belongs to the callback, which uses or frees it. Any other `error` ended the channel: `completion` is
+/// null, bywash_last_error_message() returns the message, and no callback follows. (For BYWASH_ERROR_FULL see
+/// bywash_channel_client_reap().)
 ///
-/// A callback may call everything here but bywash_client_dispatch_stop() of its own client.
+/// A callback may call every function of this header except bywash_channel_client_dispatch_stop() for its own client.
 pub type bywash_callback =
     Option<unsafe extern "C" fn(context: *mut c_void, error: c_int, completion: *const bywash_completion)>;
 
@@ -25,13 +25,13 @@ struct Callback {
 }
 
 // SAFETY: the context is a number to this library. That the program's function may be called with it in another
-// thread is what `bywash_client_dispatch` asks of the program.
+// thread is what `bywash_channel_client_dispatch` asks of the program.
 unsafe impl Send for Callback {}
 
 const NO_CALLBACK: Failure = Failure::null(c"the callback is null");
 const DISPATCHED: Failure = Failure::fixed(
     BYWASH_ERROR_BUSY,
-    c"the client has a callback; call bywash_client_dispatch_stop() before it gets another one",
+    c"the client has a callback; call bywash_channel_client_dispatch_stop() before it gets another one",
 );
 const FROM_WITHIN: Failure = Failure::fixed(
     BYWASH_ERROR_BUSY,
@@ -52,14 +52,14 @@ impl Callback {
     }
 }
 
-/// Has `callback` called for each completion, in a thread that waits as the client does, until
-/// bywash_client_dispatch_stop() or bywash_client_close(); and once with the error that ends the channel. Nobody
-/// else can reap meanwhile (BYWASH_ERROR_BUSY). What `callback` uses must be there until then.
+/// Starts a thread that calls `callback` for each completion, and once with the error that ends the channel, until
+/// bywash_channel_client_dispatch_stop() or bywash_channel_client_close(). No other thread can reap meanwhile
+/// (BYWASH_ERROR_BUSY). `context` must remain valid until then.
 ///
-/// BYWASH_ERROR_IO: there can be no thread.
+/// BYWASH_ERROR_IO: the thread could not be created.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_client_dispatch(
-    client: bywash_client,
+pub unsafe extern "C" fn bywash_channel_client_dispatch(
+    client: bywash_channel_client,
     callback: bywash_callback,
     context: *mut c_void,
 ) -> c_int {
@@ -87,10 +87,10 @@ pub unsafe extern "C" fn bywash_client_dispatch(
     }))
 }
 
-/// Waits until the callback that is running has returned (up to 100 ms longer), and ends callbacks: nothing is
-/// called after that, and bywash_client_reap() can be used again. Where there are no callbacks this does nothing.
+/// Waits until a running callback has returned (and up to 100 ms longer), and ends the thread that calls back. Afterwards
+/// bywash_channel_client_reap() can be used again. Without a dispatcher the call does nothing.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_client_dispatch_stop(client: bywash_client) -> c_int {
+pub unsafe extern "C" fn bywash_channel_client_dispatch_stop(client: bywash_channel_client) -> c_int {
     answer(self::client(client).and_then(|end| {
         let mut reaping = end.reaping()?;
         let (next, stopped) = match replace(&mut *reaping, Reaping::Gone) {

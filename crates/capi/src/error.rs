@@ -1,4 +1,4 @@
-//! What a function answers: 0, or a negative number and a text.
+//! Results of functions: 0, or a negative error number and a message.
 //!
 //! The text is kept for each thread apart. It is made only when something goes wrong, and costs an allocation
 //! then, except where "wrong" is everyday: nothing there yet.
@@ -10,78 +10,79 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int};
 
-/// What functions answer that did not do what they were asked to. All are negative; 0 is success.
+/// Results of functions: 0 is success, every error is negative.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum bywash_error {
-    /// Done.
+    /// Success.
     BYWASH_OK = 0,
     /// The handle is zero, was freed, closed or shipped, or never was one.
     BYWASH_ERROR_HANDLE = -1,
-    /// Another thread is in a call with this handle, and only one at a time can be. Or callbacks reap.
+    /// Another thread is in a call with this handle, which one thread at a time may use; or a dispatcher reaps.
     BYWASH_ERROR_BUSY = -2,
-    /// A pointer is null, or a number is none that there is.
+    /// A pointer is null, or a number is not one of its enumeration.
     BYWASH_ERROR_ARGUMENT = -3,
-    /// It did not happen within the time that was given. With a time of 0: not at once.
+    /// The timeout expired; with a timeout of 0, nothing was ready.
     BYWASH_ERROR_TIMED_OUT = -4,
-    /// The peer has closed its end, and everything that it had sent has been received.
+    /// The peer has closed its end, and everything that the peer had sent has been received.
     BYWASH_ERROR_CLOSED = -5,
-    /// The peer is gone without having closed its end.
+    /// The peer died without closing its end.
     BYWASH_ERROR_PEER_DIED = -6,
-    /// The peer broke the protocol. The path or channel is of no use any more.
+    /// The peer broke the protocol. The path or channel has ended.
     BYWASH_ERROR_PEER = -7,
-    /// The two ends do not fit together.
+    /// The two ends have incompatible options or versions.
     BYWASH_ERROR_MISFIT = -8,
-    /// No container or buffer of this size can ever be had here.
+    /// The requested container or buffer is larger than the arena allows.
     BYWASH_ERROR_TOO_LARGE = -9,
-    /// A message has from one to BYWASH_PIECES_MAX pieces (on sealed paths to 16); a request to volumes one to 32.
+    /// The number of pieces is out of range: a message has 1 to BYWASH_PIECES_MAX (on sealed paths 1 to 16), a request to
+    /// volumes 1 to 32.
     BYWASH_ERROR_PIECES = -10,
-    /// The contents cannot be looked at where they are. Copy them out.
+    /// The contents cannot be mapped. Copy them out.
     BYWASH_ERROR_NOT_MAPPED = -11,
     /// This container cannot be shipped on this path, this buffer is of another channel or queue, or this mover cannot
     /// move this flow.
     BYWASH_ERROR_UNFIT = -12,
-    /// The end belongs to the process that made it, and this one was forked off.
+    /// The handle belongs to the parent of this forked process.
     BYWASH_ERROR_FORKED = -13,
-    /// An option, or what a flow was told, is something that cannot be.
+    /// An option, an endpoint or a stage has an invalid value.
     BYWASH_ERROR_OPTION = -14,
-    /// A call of the kernel failed; bywash_last_error_number() says how.
+    /// A system call failed; bywash_last_error_number() returns its errno.
     BYWASH_ERROR_IO = -15,
-    /// A million handles of a kind were made and not freed. What was to get one was freed.
+    /// A million handles of one kind are in use. The value that needed a new handle was freed.
     BYWASH_ERROR_FULL = -16,
-    /// The arena is used up for now, or as many requests are under way as the channel is deep.
+    /// The arena has no free memory at present, or as many requests are in flight as the channel is deep.
     BYWASH_ERROR_NO_ROOM = -17,
     /// The flow was cancelled.
     BYWASH_ERROR_CANCELLED = -18,
-    /// What a flow moved is not what it should be: shorter than it was, not compressed, not of the hash expected.
+    /// The data of a flow is wrong: the source shrank, is not compressed as stated, or has another hash than expected.
     BYWASH_ERROR_DATA = -19,
     /// Datagrams were lost on the way.
     BYWASH_ERROR_LOST = -20,
-    /// A program that a flow went through failed.
+    /// A program that is a stage or an endpoint of a flow failed.
     BYWASH_ERROR_PROGRAM = -21,
-    /// You may not do that with the volume, or it was not opened for that.
+    /// The user has no right to do this with the volume, or the volume was opened without that right.
     BYWASH_ERROR_DENIED = -22,
-    /// There is no such volume.
+    /// No volume has this name.
     BYWASH_ERROR_MISSING = -23,
-    /// The device server refused it for another reason, which the text tells.
+    /// The device server refused the request for another reason; the message names it.
     BYWASH_ERROR_REFUSED = -24,
-    /// The right to the volume was taken back. Open it again, if that is still allowed.
+    /// The grant to the volume was revoked. Open the volume again, if that is still allowed.
     BYWASH_ERROR_REVOKED = -25,
-    /// Not whole blocks, or not all within the volume, or lengths that do not fit together.
+    /// The range is not a multiple of the block size, exceeds the volume, or the lengths differ.
     BYWASH_ERROR_RANGE = -26,
-    /// The device failed, has no room, did not answer in time, or cannot do that.
+    /// The device failed, is full, exceeded its timeout, or does not support the operation.
     BYWASH_ERROR_DEVICE = -27,
-    /// The bytes were not what was expected, and nothing was written.
+    /// The volume held other bytes than expected, and nothing was written.
     BYWASH_ERROR_DIFFERS = -28,
-    /// The server went while it compared and wrote: whether it wrote is unknown.
+    /// The server ended during a compare-and-write: whether the write happened is unknown.
     BYWASH_ERROR_UNKNOWN = -29,
-    /// Nothing is under way that could be waited for.
+    /// No request is in flight, so that waiting would never end.
     BYWASH_ERROR_IDLE = -30,
 }
 
 use bywash_error::*;
 
-/// What went wrong, before C hears of it.
+/// Error of a call, before it is reported to C.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: bywash_error,
@@ -210,7 +211,7 @@ thread_local! {
     static LAST_NUMBER: Cell<c_int> = const { Cell::new(0) };
 }
 
-/// What a function answers to C; keeps the text if something went wrong.
+/// Converts a result into the return value of a C function, and stores the message of an error for the thread.
 pub(crate) fn answer(done: Result<(), Failure>) -> c_int {
     match done {
         Ok(()) => BYWASH_OK as c_int,
@@ -223,21 +224,21 @@ pub(crate) fn answer(done: Result<(), Failure>) -> c_int {
     }
 }
 
-/// What the last function that failed on this thread has to say: what was wrong, with what, and what to do.
-/// Empty if none has failed. Never null. Valid until another function fails on this thread, or the thread ends.
+/// Returns the message of the last function that failed on this thread: the problem, the object, and the remedy. Empty if
+/// none has failed; never null. Valid until another function fails on this thread, or the thread ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_last_error_message() -> *const c_char {
     LAST_TEXT.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The kernel's number (errno) for the last failure on this thread, if that was BYWASH_ERROR_IO; else 0.
+/// Returns the errno of the last failure on this thread if that was BYWASH_ERROR_IO, else 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_last_error_number() -> c_int {
     LAST_NUMBER.get()
 }
 
-/// The version that the program is running with: major * 1000000 + minor * 1000 + patch. Compare it with
-/// BYWASH_VERSION, the one that it was compiled for.
+/// Returns the version of the library that the program runs with: major * 1000000 + minor * 1000 + patch. Compare it with
+/// BYWASH_VERSION, the version that the program was compiled for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_version() -> u32 {
     const fn number(text: &str) -> u32 {

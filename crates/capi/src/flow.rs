@@ -10,11 +10,12 @@ use ::bywash_flow::{Error, Flow};
 use std::ffi::{CStr, c_char, c_int};
 use std::str::FromStr;
 
-/// Data from here to there: it can be planned, explained and started, more than once. Used by one thread at a time.
+/// Data flow from a source to a sink. A flow can be planned, explained and started, more than once. Used by one thread at a
+/// time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_flow {
-    /// 0: none.
+    /// Number of the handle; 0 is no handle.
     pub id: u64,
 }
 
@@ -25,7 +26,7 @@ static FLOWS: Table<Flow> = Table::new();
 const NULL_FLOW: &CStr = c"the pointer for the new flow is null";
 const NULL_WORD: &CStr = c"the text is null";
 
-/// What the program says in words: an endpoint, a stage, a mover.
+/// Parses a text of the program: an endpoint, a stage or a mover.
 ///
 /// # Safety
 /// `words` is null or leads to a text that ends with a zero.
@@ -33,7 +34,7 @@ unsafe fn read<V: FromStr<Err = Error>>(words: *const c_char) -> Result<V, Failu
     if words.is_null() {
         return Err(Failure::null(NULL_WORD));
     }
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller keeps the contract in this function's Safety section.
     let bytes = unsafe { CStr::from_ptr(words) };
     let Ok(text) = bytes.to_str() else {
         let text = format!("'{}' is not UTF-8: give text that is", bytes.to_string_lossy());
@@ -51,11 +52,11 @@ fn copy_of(flow: bywash_flow) -> Result<Flow, Failure> {
     FLOWS.look(flow, |flow| flow.clone())
 }
 
-/// Makes a flow from `source` to `sink`, which are endpoints as the command `bywash flow` has them:
-/// "file:/a/b,offset=1M", a path alone, "tcp:example.org:9000", "unix-listen:/run/x", "-". Nothing is opened yet.
-/// Free it by bywash_flow_free(); what was started with it does not need it.
+/// Creates a flow from `source` to `sink`, two endpoints in the syntax of the command `bywash flow`:
+/// "file:/a/b,offset=1M", a path alone, "tcp:example.org:9000", "unix-listen:/run/x", "-". Nothing is opened yet. Free the
+/// flow by bywash_flow_free(), at any time after it was last started.
 ///
-/// BYWASH_ERROR_OPTION: one of them is no endpoint; the message lists those that there are.
+/// BYWASH_ERROR_OPTION: one of the two is not an endpoint; the message lists all kinds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_flow_new(
     source: *const c_char,
@@ -63,107 +64,109 @@ pub unsafe extern "C" fn bywash_flow_new(
     flow: *mut bywash_flow,
 ) -> c_int {
     answer(check_place(flow, NULL_FLOW).and_then(|()| {
-        // SAFETY: the caller's texts, or null.
+        // SAFETY: the header's rule: each pointer is null or valid, here to a text that ends with a zero.
         let made = unsafe { Flow::new(read(source)?, read(sink)?) };
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { put(flow, FLOWS.insert(made)?, NULL_FLOW) }
     }))
 }
 
-/// Frees a flow and zeroes the handle. Zero is left alone.
+/// Frees a flow and zeroes the handle. A zero handle is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_flow_free(flow: *mut bywash_flow) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(unsafe { consume(&FLOWS, flow) }.map(drop))
 }
 
-/// Puts a stage behind those that are there: "hash:sha256", "tee:ENDPOINT", "limit:SIZE", "rate:SIZE" (a second),
-/// "compress:zstd", "decompress:", "exec:COMMAND".
+/// Appends a stage: "hash:sha256", "tee:ENDPOINT", "limit:SIZE", "rate:SIZE" (a second), "compress:zstd", "decompress:",
+/// "exec:COMMAND".
 ///
-/// BYWASH_ERROR_OPTION: it is no stage.
+/// BYWASH_ERROR_OPTION: the text is not a stage.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_flow_stage(flow: bywash_flow, stage: *const c_char) -> c_int {
-    // SAFETY: the caller's text, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a text that ends with a zero.
     answer(unsafe { read(stage) }.and_then(|stage| change(flow, |flow| flow.stage(stage))))
 }
 
-/// Lets a flow move by this mover and no other: "splice", "copy-range", "buffer" and so on, as in its plan.
+/// Forces the mover of a flow: "splice", "copy-range", "buffer" and so on, as named in its plan.
 ///
-/// BYWASH_ERROR_OPTION: there is no such mover. That it cannot move this flow (BYWASH_ERROR_UNFIT) is seen when
-/// the flow is planned or started.
+/// BYWASH_ERROR_OPTION: no mover has this name. A mover that cannot move this flow fails with BYWASH_ERROR_UNFIT when the
+/// flow is planned or started.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_flow_via(flow: bywash_flow, mover: *const c_char) -> c_int {
-    // SAFETY: the caller's text, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a text that ends with a zero.
     answer(unsafe { read(mover) }.and_then(|mover| change(flow, |flow| flow.via(mover))))
 }
 
-/// Sets whether pages may be sent as they are when they leave, and not as they were when they were read; 0 is no,
-/// the default.
+/// Sets whether sockets may send pages by reference: the contents at the time of sending, not at the time of reading. 0 is
+/// no, the default.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_flow_by_reference(flow: bywash_flow, by_reference: c_int) -> c_int {
     answer(change(flow, |flow| flow.by_reference(by_reference != 0)))
 }
 
-/// Sets the bytes of a block, from 512 to 4 MiB (else BYWASH_ERROR_OPTION when the flow is planned or started).
-/// Default: the planner's choice.
+/// Sets the block size, from 512 bytes to 4 MiB (else BYWASH_ERROR_OPTION when the flow is planned or started). Default: the
+/// planner's choice.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_flow_block(flow: bywash_flow, bytes: usize) -> c_int {
     answer(change(flow, |flow| flow.block(bytes)))
 }
 
-/// Sets whether what was moved is on the device when the flow has ended; 0 is no, the default.
+/// Sets whether the flow ends with an fsync of the sink; 0 is no, the default.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_flow_sync(flow: bywash_flow, sync: c_int) -> c_int {
     answer(change(flow, |flow| flow.sync(sync != 0)))
 }
 
-/// Sets whether a flow between two sockets goes from the source to the sink only, and not back too; 0 is no, the
-/// default.
+/// Sets whether a flow between two sockets moves data from the source to the sink only, instead of in both directions; 0 is
+/// no, the default.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_flow_one_way(flow: bywash_flow, one_way: c_int) -> c_int {
     answer(change(flow, |flow| flow.one_way(one_way != 0)))
 }
 
-/// Sets whether datagrams are sent at the highest rate at which nothing is lost, which is found first; 0 is no, the
-/// default. The sink must be numbered datagrams, and a receiver must be there.
+/// Sets whether the flow first searches for the highest rate without loss and then sends datagrams at that rate; 0 is no, the
+/// default. The sink must be sequenced datagrams, and a receiver must be running.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_flow_finds_rate(flow: bywash_flow, finds_rate: c_int) -> c_int {
     answer(change(flow, |flow| flow.finds_rate(finds_rate != 0)))
 }
 
-/// Tells what a flow would do, as JSON: a list with a plan for each of its parts, of which programs make more than
-/// one. The same as `bywash flow --explain --json` prints. Nothing is made, connected or moved. Free the text.
+/// Returns the plan of a flow as JSON: a list with a plan for each part, the same that `bywash flow --explain --json` prints.
+/// Nothing is created, connected or moved. Free the text with bywash_text_free().
 ///
-/// BYWASH_ERROR_OPTION, BYWASH_ERROR_UNFIT, BYWASH_ERROR_IO: it cannot be.
+/// BYWASH_ERROR_OPTION, BYWASH_ERROR_UNFIT, BYWASH_ERROR_IO: an option is invalid, the endpoints do not fit together, or an
+/// endpoint cannot be opened.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_flow_plan(flow: bywash_flow, plan: *mut bywash_text) -> c_int {
     answer(check_place(plan, NULL_TEXT).and_then(|()| {
         let plans = copy_of(flow)?.plan()?;
         // Numbers and strings always have a JSON form.
         let json = serde_json::to_string_pretty(&plans).unwrap_or_default();
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { hand_out(c_text(json), plan) }
     }))
 }
 
-/// As bywash_flow_plan(), for people to read: what would be done, the alternatives, and why not.
+/// Like bywash_flow_plan(), but as text for people: the chosen mover, the alternatives, and the reasons.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_flow_explain(flow: bywash_flow, text: *mut bywash_text) -> c_int {
     answer(check_place(text, NULL_TEXT).and_then(|()| {
         let plans = copy_of(flow)?.plan()?;
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { hand_out(c_text(plans.iter().map(ToString::to_string).collect()), text) }
     }))
 }
 
-/// Starts a flow, in a thread of its own. What fails after that is what bywash_running_wait() answers. Let it go by
+/// Starts a flow in a thread of its own. bywash_running_wait() returns later errors. Free the handle by
 /// bywash_running_free().
 ///
-/// BYWASH_ERROR_OPTION, BYWASH_ERROR_UNFIT, BYWASH_ERROR_IO: it cannot be.
+/// BYWASH_ERROR_OPTION, BYWASH_ERROR_UNFIT, BYWASH_ERROR_IO: an option is invalid, the endpoints do not fit together, or an
+/// endpoint cannot be opened.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_flow_start(flow: bywash_flow, running: *mut bywash_running) -> c_int {
     answer(check_place(running, c"the pointer for the started flow is null").and_then(|()| {
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { start(&copy_of(flow)?, running) }
     }))
 }

@@ -30,39 +30,39 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_path {
-    /// 0: none.
+    /// Number of the handle; 0 is no handle.
     pub id: u64,
 }
 
-/// Waits for peers. May be used by several threads at a time.
+/// Listener that accepts peers at a name. May be used by several threads at a time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_listener {
-    /// 0: none.
+    /// Number of the handle; 0 is no handle.
     pub id: u64,
 }
 
-/// How an end of a path is made. Used by one thread at a time.
+/// Options of one end of a path. Used by one thread at a time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_options {
-    /// 0: none, which stands for the defaults where a path is made.
+    /// Number of the handle; 0 stands for the defaults where a path is made.
     pub id: u64,
 }
 
-/// Memory that can be filled and shipped. Used by one thread at a time.
+/// Container: memory that can be filled and shipped. Used by one thread at a time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_container {
-    /// 0: none.
+    /// Number of the handle; 0 is no handle.
     pub id: u64,
 }
 
-/// What was received: one piece, or several that were shipped together. Used by one thread at a time.
+/// Received message: one container, or several that were shipped together. Used by one thread at a time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_message {
-    /// 0: none.
+    /// Number of the handle; 0 is no handle.
     pub id: u64,
 }
 
@@ -202,7 +202,7 @@ impl<T> Table<T> {
     pub(crate) fn look<R>(&self, handle: impl Handle, look: impl FnOnce(&mut T) -> R) -> Result<R, Failure> {
         let slots = self.lock_of(handle);
         let (_, slot) = slots.find(handle)?;
-        // SAFETY: as in `remove`.
+        // SAFETY: the slot belongs to the table and this thread holds the lock, as in `remove`.
         let slot = unsafe { &mut *slot.as_ptr() };
         slot.value.as_mut().map(look).ok_or(DEAD)
     }
@@ -224,7 +224,7 @@ impl<T> Table<T> {
     ) -> Result<R, Failure> {
         let slots = self.lock_of(handle);
         let (_, slot) = slots.find(handle)?;
-        // SAFETY: as in `remove`.
+        // SAFETY: the slot belongs to the table and this thread holds the lock, as in `remove`.
         unsafe { (*slot.as_ptr()).busy = true };
         drop(slots);
         // SAFETY: slots do not move, and while one is busy nobody else touches its value.
@@ -285,7 +285,7 @@ pub(crate) unsafe fn put<V>(to: *mut V, value: V, null: &'static std::ffi::CStr)
     if to.is_null() {
         return Err(Failure::null(null));
     }
-    // SAFETY: not null; the rest is what the caller promises.
+    // SAFETY: not null, and the caller keeps the rest of this function's safety contract.
     unsafe { to.write(value) };
     Ok(())
 }
@@ -321,13 +321,13 @@ pub(crate) unsafe fn consume<T, H: Handle>(table: &Table<T>, place: *mut H) -> R
     if place.is_null() {
         return Err(Failure::null(c"the pointer to the handle is null; pass the address of the variable"));
     }
-    // SAFETY: not null; the rest is what the caller promises.
+    // SAFETY: not null, and the caller keeps the rest of this function's safety contract.
     let handle = unsafe { place.read() };
     if handle.id() == 0 {
         return Ok(None);
     }
     let value = table.remove(handle)?;
-    // SAFETY: as above.
+    // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
     unsafe { place.write(H::of(0)) };
     Ok(Some(value))
 }
@@ -337,7 +337,7 @@ pub(crate) unsafe fn consume<T, H: Handle>(table: &Table<T>, place: *mut H) -> R
 /// # Safety
 /// As [`consume`].
 pub(crate) unsafe fn consume_live<T, H: Handle>(table: &Table<T>, place: *mut H) -> Result<T, Failure> {
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller keeps the contract in this function's Safety section.
     unsafe { consume(table, place) }?.ok_or(DEAD)
 }
 

@@ -10,9 +10,9 @@
 //! - [`options`], [`path`]: how two programs come together
 //! - [`container`], [`ship`], [`message`]: what moves
 //! - [`channel_options`], [`channel`]: how the two ends of a channel are made, and what they have in common
-//! - [`client`], [`buffer`], [`dispatch`]: the side that asks
-//! - [`server`], [`request`]: the side that answers
-//! - [`storage`], [`volume`], [`pieces`]: volumes of a device server, by calls that wait
+//! - [`channel_client`], [`buffer`], [`dispatch`]: the side that asks
+//! - [`channel_server`], [`request`]: the side that answers
+//! - [`client`], [`volume`], [`pieces`]: volumes of a device server, by calls that wait
 //! - [`queue`], [`queue_request`], [`queue_dispatch`]: and by calls that do not
 //! - [`administer`]: what its administrator asks
 //! - [`flow`], [`running`], [`text`]: flows, flows that were started, and what both tell
@@ -27,7 +27,9 @@ pub mod administer;
 pub mod buffer;
 mod bytes;
 pub mod channel;
+pub mod channel_client;
 pub mod channel_options;
+pub mod channel_server;
 pub mod client;
 pub mod container;
 pub mod dispatch;
@@ -43,8 +45,6 @@ pub mod queue_dispatch;
 pub mod queue_request;
 pub mod request;
 pub mod running;
-pub mod server;
 pub mod ship;
-pub mod storage;
 pub mod text;
 pub mod volume;

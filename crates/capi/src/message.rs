@@ -1,4 +1,4 @@
-//! What was received: receive, map and unmap, copy out, free.
+//! Received messages: receive, map, unmap, copy out, free.
 //!
 //! A message is a list of pieces, each a [`Cargo`]: a ship that failed may have made a container of this end's
 //! out of a small piece. What is mapped is kept beside the pieces until it is unmapped or the message goes.
@@ -12,7 +12,7 @@ use ::bywash_container::{Cargo, Credentials, MESSAGE_PIECES_MAX, Mapped, Message
 use std::ffi::{CStr, c_int};
 use std::ptr;
 
-/// Most pieces of a message.
+/// Greatest number of pieces in a message.
 pub const BYWASH_PIECES_MAX: usize = 64;
 const _: () = assert!(BYWASH_PIECES_MAX == MESSAGE_PIECES_MAX);
 
@@ -63,7 +63,7 @@ impl Held {
         self.pieces().nth(number).ok_or_else(|| self.no_piece(number))
     }
 
-    /// What a piece is mapped as, if it is.
+    /// Mapping of a piece: none, for reading, or for writing.
     fn mapped_of(&self, number: usize) -> Option<&Mapped<'static>> {
         match number {
             0 => self.mapped.as_ref(),
@@ -71,7 +71,7 @@ impl Held {
         }
     }
 
-    /// Where the mapping of a piece that there is is kept.
+    /// Returns the entry of a piece's mapping; the piece must exist.
     fn mapped(&mut self, number: usize) -> &mut Option<Mapped<'static>> {
         if number == 0 {
             return &mut self.mapped;
@@ -140,10 +140,10 @@ impl From<Message> for Held {
     }
 }
 
-/// Receives the next message, waiting for it for `timeout_ns` nanoseconds (negative: for ever; 0: not at all).
-/// It goes back to the peer by bywash_message_free(), or on by bywash_forward().
+/// Receives the next message, and waits up to `timeout_ns` nanoseconds for it (negative: for ever; 0: not at all).
+/// bywash_message_free() returns the message to the peer, bywash_forward() ships it on.
 ///
-/// BYWASH_ERROR_TIMED_OUT: there was none. BYWASH_ERROR_CLOSED: there will be none.
+/// BYWASH_ERROR_TIMED_OUT: no message arrived. BYWASH_ERROR_CLOSED: no message will arrive any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_receive(
     path: bywash_path,
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn bywash_receive(
     if message.is_null() {
         return answer(Err(Failure::null(c"the pointer for the message is null")));
     }
-    // SAFETY: the caller's variable, which is not null.
+    // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
     answer(receive(path, timeout_ns).and_then(|received| unsafe { put(message, received, c"") }))
 }
 
@@ -167,34 +167,35 @@ fn receive(handle: bywash_path, timeout_ns: i64) -> Result<bywash_message, Failu
     MESSAGES.insert(message.into())
 }
 
-/// Tells how many bytes there are in all pieces of a message together.
+/// Returns the length of a message, in bytes: the sum of all pieces.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_message_length(message: bywash_message, length: *mut usize) -> c_int {
     let found = MESSAGES.look(message, |held| held.length());
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(found.and_then(|found| unsafe { put(length, found, NULL_LENGTH) }))
 }
 
-/// Tells who shipped a message here, as the kernel says: on the path on which it came, not who filled it first.
+/// Returns the credentials of the process that shipped a message to this one, as the kernel states them. That may be
+/// another process than the one that filled the message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_message_origin(
     message: bywash_message,
     origin: *mut bywash_credentials,
 ) -> c_int {
     let found = MESSAGES.look(message, |held| held.origin.into());
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(found.and_then(|found| unsafe { put(origin, found, c"the pointer for the origin is null") }))
 }
 
-/// Tells how many pieces a message has; they are numbered from 0. Most have one.
+/// Returns the number of pieces of a message; pieces are numbered from 0. Most messages have one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_message_pieces(message: bywash_message, pieces: *mut usize) -> c_int {
     let found = MESSAGES.look(message, |held| 1 + held.rest.len());
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(found.and_then(|found| unsafe { put(pieces, found, c"the pointer for the number is null") }))
 }
 
-/// Tells how many bytes a piece has.
+/// Returns the length of a piece, in bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_piece_length(
     message: bywash_message,
@@ -202,17 +203,16 @@ pub unsafe extern "C" fn bywash_piece_length(
     length: *mut usize,
 ) -> c_int {
     let found = MESSAGES.look(message, |held| held.piece(piece).map(Cargo::len));
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(found.and_then(|found| unsafe { put(length, found?, NULL_LENGTH) }))
 }
 
-/// Makes a piece visible without copying it: tells where its bytes are and how many. They are yours to read
-/// until bywash_unmap(), bywash_message_free() or a ship of the message. To map twice answers the same.
+/// Maps a piece without copying it, and returns the address and the length of its bytes. The program may read the bytes
+/// until bywash_unmap(), bywash_message_free() or a ship of the message. Mapping a piece twice returns the same address.
 /// `length` may be null.
 ///
-/// BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: on a checked path, where the peer could change what you
-/// look at (copy it out), and on a forward path. Pieces of up to 120 bytes, which travel in the ring, can be
-/// mapped on every path.
+/// BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: on a checked path, where the peer could change the bytes (copy them
+/// out instead), and on a forward path. Pieces of up to 120 bytes are sent in the ring and can be mapped on every path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_map(
     message: bywash_message,
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn bywash_map(
     }
     let found = MESSAGES.try_look(message, |held| held.map(piece));
     let (at, count) = found.as_ref().map_or((ptr::null(), 0), |found| *found);
-    // SAFETY: the caller's variables, of which only `length` may be null.
+    // SAFETY: valid by the header's rule for pointers; `length` is checked for null.
     unsafe {
         bytes.write(at);
         if !length.is_null() {
@@ -235,9 +235,9 @@ pub unsafe extern "C" fn bywash_map(
     answer(found.map(drop))
 }
 
-/// As bywash_map(), to be changed in place before it is shipped back or on. Both ends must have chosen
-/// BYWASH_CLASS_TRUSTED_TO_WRITE, else BYWASH_ERROR_NOT_MAPPED; but for pieces of up to 120 bytes, which travel
-/// as copies.
+/// Like bywash_map(), but the program may change the bytes in place before it ships the message back or on. Both ends must
+/// have chosen BYWASH_CLASS_TRUSTED_TO_WRITE (else BYWASH_ERROR_NOT_MAPPED), except for pieces of up to 120 bytes, which
+/// are sent as copies.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_map_to_write(
     message: bywash_message,
@@ -250,7 +250,7 @@ pub unsafe extern "C" fn bywash_map_to_write(
     }
     let found = MESSAGES.try_look(message, |held| held.map_to_write(piece));
     let (at, count) = found.as_ref().map_or((ptr::null_mut(), 0), |found| *found);
-    // SAFETY: the caller's variables, of which only `length` may be null.
+    // SAFETY: valid by the header's rule for pointers; `length` is checked for null.
     unsafe {
         bytes.write(at);
         if !length.is_null() {
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn bywash_map_to_write(
     answer(found.map(drop))
 }
 
-/// Ends what bywash_map() began: do not look at the bytes any more. A piece that is not mapped is left alone.
+/// Ends the mapping of a piece: the program must not use the bytes any more. A piece that is not mapped is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_unmap(message: bywash_message, piece: usize) -> c_int {
     answer(MESSAGES.try_look(message, |held| {
@@ -270,8 +270,8 @@ pub unsafe extern "C" fn bywash_unmap(message: bywash_message, piece: usize) -> 
     }))
 }
 
-/// Copies a message, one piece after the other, as much as fits into `size` bytes, and tells how much that was
-/// (`copied` may be null). Nobody can change the copy after you have checked it.
+/// Copies a message, piece after piece, as much as fits into `size` bytes, and returns the number of bytes in `copied`
+/// (which may be null). The peer cannot change the copy after the program has checked it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_copy_to(
     message: bywash_message,
@@ -279,17 +279,17 @@ pub unsafe extern "C" fn bywash_copy_to(
     size: usize,
     copied: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller's buffer, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a handle of a buffer.
     let done = unsafe { to_fill(to, size) }.and_then(|to| {
         copy_out(message, size, |held| {
             held.pieces().try_fold(0, |done, piece| Ok(done + copy_piece(piece, &mut to[done..])?))
         })
     });
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     unsafe { answer_copied(done, copied) }
 }
 
-/// As bywash_copy_to(), for one piece.
+/// Like bywash_copy_to(), but for one piece.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_piece_copy_to(
     message: bywash_message,
@@ -298,16 +298,16 @@ pub unsafe extern "C" fn bywash_piece_copy_to(
     size: usize,
     copied: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller's buffer, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a handle of a buffer.
     let done = unsafe { to_fill(to, size) }
         .and_then(|to| copy_out(message, size, |held| copy_piece(held.piece(piece)?, to)));
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     unsafe { answer_copied(done, copied) }
 }
 
-/// Takes a message apart: each piece becomes a message of its own in `pieces`, to be freed, kept or shipped on
-/// by itself. `most` is how many handles there is room for (BYWASH_PIECES_MAX is enough), `count` becomes how
-/// many there are. The handle of the whole becomes zero; on failure it stays.
+/// Splits a message: each piece becomes a message of its own in `pieces`, which the program frees, keeps or ships on.
+/// `most` is the capacity of `pieces` (BYWASH_PIECES_MAX is always enough); `count` becomes the number of pieces. The
+/// handle of the whole message becomes zero; on failure it remains valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_message_split(
     message: *mut bywash_message,
@@ -315,7 +315,7 @@ pub unsafe extern "C" fn bywash_message_split(
     most: usize,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller's variables, or null.
+    // SAFETY: the header's rule: each pointer is null or valid, here to a variable of the caller.
     answer(unsafe { split(message, pieces, most, count) })
 }
 
@@ -330,13 +330,13 @@ unsafe fn split(
     if message.is_null() || pieces.is_null() || count.is_null() {
         return Err(Failure::null(c"a pointer is null; all three are needed"));
     }
-    // SAFETY: not null; the caller's variable.
+    // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
     let there = MESSAGES.look(unsafe { message.read() }, |held| 1 + held.rest.len())?;
     if there > most {
         let text = format!("a message of {there} pieces, and room for {most}; make room for all");
         return Err(Failure::new(BYWASH_ERROR_ARGUMENT, text));
     }
-    // SAFETY: as above.
+    // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
     let held = unsafe { consume_live(&MESSAGES, message) }?;
     let origin = held.origin;
     let Held { first, rest, .. } = held;
@@ -345,15 +345,15 @@ unsafe fn split(
         // SAFETY: `number` is less than `most`, for which the caller has room.
         unsafe { pieces.add(number).write(handle) };
     }
-    // SAFETY: not null; the caller's variable.
+    // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
     unsafe { count.write(there) };
     Ok(())
 }
 
-/// Frees a message, so that its containers go back to where they came from, and zeroes the handle. Zero is left
-/// alone. To be done soon: what you hold the peer cannot use.
+/// Frees a message, which returns its containers to their owner, and zeroes the handle. A zero handle is ignored. Free
+/// messages soon, since the peer cannot reuse containers that this end holds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_message_free(message: *mut bywash_message) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(unsafe { consume(&MESSAGES, message) }.map(drop))
 }

@@ -1,4 +1,4 @@
-//! How an end of a path is made: setters that collect what becomes a [`bywash_container::Options`].
+//! Options of one end of a path: setters that build a [`bywash_container::Options`].
 
 use crate::error::bywash_error::{BYWASH_ERROR_ARGUMENT, BYWASH_ERROR_OPTION};
 use crate::error::{Failure, answer};
@@ -7,56 +7,55 @@ use ::bywash_container::{HugePages, Options, Wait};
 use std::ffi::c_int;
 use std::time::Duration;
 
-/// What an end does with what it receives, and how it ships. The two ends choose on their own, but both or
-/// neither must be sealed.
+/// Treatment of received containers, and manner of shipping. Each end chooses its own class, but both ends or neither
+/// must be sealed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum bywash_class {
-    /// What is received is copied out before it is believed, since the peer could change it meanwhile. The
-    /// default, and the one to take if in doubt.
+    /// Received contents are copied out before use, since the peer could change them meanwhile. The default, and the
+    /// right choice if in doubt.
     BYWASH_CLASS_CHECKED = 0,
-    /// What is received is looked at where it is. By choosing this you promise that the peer writes nothing
-    /// that it has shipped until it has come back. A peer that uses this library and nothing else keeps that;
-    /// one that others may have written or broken into does not. If the promise is broken, what you look at
-    /// changes under your eyes.
+    /// Received contents are used in place. By choosing this class you promise that the peer does not write a container
+    /// between shipping it and getting it back. A peer that uses only this library keeps that promise; a peer written or
+    /// compromised by somebody else may not. If the promise is broken, contents change while you read them.
     BYWASH_CLASS_TRUSTED = 1,
-    /// As BYWASH_CLASS_TRUSTED, and who receives a container from here may write it in place, if both ends say
-    /// so. You also promise that the peer writes nothing that it does not have.
+    /// Like BYWASH_CLASS_TRUSTED, and a receiver may also write containers of the other end in place, if both ends choose
+    /// this class. You also promise that the peer writes only containers that it holds.
     BYWASH_CLASS_TRUSTED_TO_WRITE = 2,
-    /// Each container is memory of its own that nobody can write any more once it was shipped. It can be looked
-    /// at where it is without any promise, kept, and shipped on. It costs some system calls for each.
+    /// Each container is memory of its own, sealed against writing when it is shipped. The receiver can use it in place
+    /// without any promise, keep it, and ship it on. Each container costs some system calls.
     BYWASH_CLASS_SEALED = 3,
-    /// What is received is never mapped here, only shipped on.
+    /// Received containers are never mapped at this end, only shipped on.
     BYWASH_CLASS_FORWARD = 4,
 }
 
-/// How an end waits for the other.
+/// Method of waiting for the other end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum bywash_wait {
-    /// Spin where that has paid, for 100 us at most, then sleep. The default.
+    /// Spin for up to 100 us where spinning has paid recently, then sleep. The default.
     BYWASH_WAIT_ADAPTIVE = 0,
-    /// Spin and never sleep: the shortest latency, for a core of its own.
+    /// Spin and never sleep: the shortest latency, at the price of a processor core.
     BYWASH_WAIT_SPIN = 1,
-    /// Sleep at once: nothing to pay while waiting, and the end of the peer is seen at once.
+    /// Sleep at once: waiting costs no processor time, and the death of the peer is noticed at once.
     BYWASH_WAIT_SLEEP = 2,
 }
 
-/// Pages of 2 MiB for an arena.
+/// Use of huge pages (2 MiB) for an arena.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum bywash_huge_pages {
-    /// Ordinary memory, all of it taken at once and made into huge pages where the kernel can.
+    /// Ordinary memory, all of it allocated at once and collapsed into huge pages where the kernel can.
     BYWASH_HUGE_PAGES_COLLAPSE = 0,
-    /// Pages that were reserved for it (/proc/sys/vm/nr_hugepages), else BYWASH_ERROR_IO.
+    /// Reserved huge pages (/proc/sys/vm/nr_hugepages); BYWASH_ERROR_IO if too few are reserved.
     BYWASH_HUGE_PAGES_RESERVED = 1,
-    /// None; memory is taken as it is used. The default.
+    /// No huge pages; pages are allocated when they are first used. The default.
     BYWASH_HUGE_PAGES_NO = 2,
 }
 
 use bywash_class::*;
 
-/// What has been set. The class is applied last, since it is what may be changed back.
+/// Options set so far. The class is applied last, so that the program can set it several times.
 pub(crate) struct Chosen {
     class: bywash_class,
     rest: Options,
@@ -69,9 +68,9 @@ impl Chosen {
         let rest = self.rest.clone();
         match self.class {
             BYWASH_CLASS_CHECKED => rest,
-            // SAFETY: who chose this class promised what is asked for; see its documentation.
+            // SAFETY: by choosing this class the caller promised what its documentation requires.
             BYWASH_CLASS_TRUSTED => unsafe { rest.trusted() },
-            // SAFETY: as above.
+            // SAFETY: by choosing this class the caller promised what its documentation requires.
             BYWASH_CLASS_TRUSTED_TO_WRITE => unsafe { rest.trusted_to_write() },
             BYWASH_CLASS_SEALED => rest.sealed(),
             BYWASH_CLASS_FORWARD => rest.forward(),
@@ -107,26 +106,26 @@ pub(crate) fn kind_of_huge_pages(number: c_int) -> Result<HugePages, Failure> {
     one_of("the kind of huge pages", number, &[HugePages::Collapse, HugePages::Reserved, HugePages::No])
 }
 
-/// Makes options: a checked end with an arena of 16 MiB. Free them with bywash_options_free(); paths that were
-/// made with them do not need them.
+/// Creates options with the defaults: a checked end with an arena of 16 MiB. Free them with bywash_options_free(), at any
+/// time after the last path was made with them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_new(options: *mut bywash_options) -> c_int {
     if options.is_null() {
         return answer(Err(Failure::null(c"the pointer for the new options is null")));
     }
     let made = OPTIONS.insert(Chosen { class: BYWASH_CLASS_CHECKED, rest: Options::new() });
-    // SAFETY: the caller's variable.
+    // SAFETY: valid by the header's rule for pointers, and the variable is the caller's.
     answer(made.and_then(|made| unsafe { put(options, made, c"") }))
 }
 
-/// Frees options and zeroes the handle. Zero is left alone.
+/// Frees options and zeroes the handle. A zero handle is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_free(options: *mut bywash_options) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(unsafe { consume(&OPTIONS, options) }.map(drop))
 }
 
-/// Sets the class, one of enum bywash_class. Read there what the trusted ones ask you to promise.
+/// Sets the class, one of enum bywash_class, which states what the trusted classes require you to promise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_class(options: bywash_options, which: c_int) -> c_int {
     let all = [
@@ -140,14 +139,15 @@ pub unsafe extern "C" fn bywash_options_set_class(options: bywash_options, which
     answer(class.and_then(|class| OPTIONS.look(options, |chosen| chosen.class = class)))
 }
 
-/// Sets the bytes of this end's arena: what it can have out and in the making at a time. Rounded up to pages,
-/// from 2 MiB on to 2 MiB. 0: it ships only what it received. Default 16 MiB.
+/// Sets the size of this end's arena, in bytes: the greatest sum of containers that are being filled or are held by the
+/// peer. Rounded up to pages, from 2 MiB on to multiples of 2 MiB. With 0 this end ships only what it received.
+/// Default 16 MiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_arena_bytes(options: bywash_options, bytes: usize) -> c_int {
     set(options, |rest| rest.arena_bytes(bytes))
 }
 
-/// Sets whether the arena has pages of 2 MiB, one of enum bywash_huge_pages.
+/// Sets the use of huge pages for the arena, one of enum bywash_huge_pages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_huge_pages(options: bywash_options, huge_pages: c_int) -> c_int {
     match kind_of_huge_pages(huge_pages) {
@@ -156,14 +156,14 @@ pub unsafe extern "C" fn bywash_options_set_huge_pages(options: bywash_options, 
     }
 }
 
-/// Sets how many messages can be on their way at a time: a power of two up to 4096 (else making a path fails
+/// Sets the greatest number of messages in flight in each direction: a power of two up to 4096 (else making a path fails
 /// with BYWASH_ERROR_OPTION). Default 256.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_depth(options: bywash_options, messages: u32) -> c_int {
     set(options, |rest| rest.depth(messages))
 }
 
-/// Sets how many containers the peer can have at a time: a power of two up to 65536 (else making a path fails
+/// Sets the greatest number of containers that the peer can hold: a power of two up to 65536 (else making a path fails
 /// with BYWASH_ERROR_OPTION). Default 1024.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_containers_out_max(
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn bywash_options_set_containers_out_max(
     set(options, |rest| rest.containers_out_max(containers))
 }
 
-/// Sets how this end waits, one of enum bywash_wait.
+/// Sets the method of waiting, one of enum bywash_wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_wait(options: bywash_options, wait: c_int) -> c_int {
     match way_to_wait(wait) {
@@ -182,8 +182,8 @@ pub unsafe extern "C" fn bywash_options_set_wait(options: bywash_options, wait: 
     }
 }
 
-/// Sets how many bytes the peer's arena, and those that it passes on, may have together. Default 64 MiB. A peer that
-/// brings more is BYWASH_ERROR_MISFIT.
+/// Sets the greatest sum of the peer's arena and the arenas that the peer passes on, in bytes. Default 64 MiB. A peer with
+/// more is refused with BYWASH_ERROR_MISFIT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_peer_arena_bytes_max(
     options: bywash_options,
@@ -199,8 +199,7 @@ pub(crate) fn greeting_limit(limit_ns: i64) -> Result<Duration, Failure> {
     u64::try_from(limit_ns).map(Duration::from_nanos).map_err(|_| NEGATIVE)
 }
 
-/// Sets how long, in nanoseconds, the peer may take to present itself when a path is made. Not negative.
-/// Default 10 s.
+/// Sets the timeout of the handshake, in nanoseconds, when a path is made. Not negative. Default 10 s.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_greeting_limit(options: bywash_options, limit_ns: i64) -> c_int {
     match greeting_limit(limit_ns) {

@@ -1,4 +1,4 @@
-//! How two programs come together, and what can be asked of a path.
+//! Listeners and paths: accepting, connecting, closing, properties of a path.
 
 use crate::error::bywash_error::BYWASH_ERROR_ARGUMENT;
 use crate::error::{Failure, answer};
@@ -17,18 +17,18 @@ pub(crate) static PATHS: Table<Arc<Path>> = Table::new();
 /// A listener is one whether paths or channels are made of who comes.
 static LISTENERS: Table<Arc<Listener>> = Table::new();
 
-/// For a time in nanoseconds: wait for ever. Every negative number does.
+/// Timeout, in nanoseconds, of a call that waits for ever. Every negative number means the same.
 pub const BYWASH_FOREVER: i64 = -1;
 
-/// Who somebody is, as the kernel says.
+/// Process, user and group of a peer, as the kernel states them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct bywash_credentials {
-    /// Process, in this process's namespace; 0 if it has no number there.
+    /// Process number in the namespace of this process; 0 if the peer has none there.
     pub pid: u32,
-    /// User.
+    /// Effective user number.
     pub uid: u32,
-    /// Group.
+    /// Effective group number.
     pub gid: u32,
 }
 
@@ -38,45 +38,45 @@ impl From<Credentials> for bywash_credentials {
     }
 }
 
-/// What one end of a path has done so far. Counts may be off by some where several threads use the end.
+/// Counters of one end of a path. Counts may be slightly off if several threads use the end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct bywash_stats {
     /// Messages shipped.
     pub shipped: u64,
-    /// Bytes in them.
+    /// Bytes in these messages.
     pub shipped_bytes: u64,
     /// Messages received.
     pub received: u64,
-    /// Bytes in them.
+    /// Bytes in these messages.
     pub received_bytes: u64,
-    /// Messages of so few bytes that these were copied into a ring's entry, shipped or received.
+    /// Messages, shipped or received, that were small enough to be copied into an entry of a ring.
     pub inline_messages: u64,
     /// Bytes that were copied out of containers in an arena.
     pub copied_out_bytes: u64,
-    /// Containers shipped on as they came.
+    /// Received containers that were shipped on.
     pub forwarded: u64,
-    /// Times that what was waited for came while spinning.
+    /// Waits that ended while spinning.
     pub spins: u64,
     /// Sleeps on a futex.
     pub futex_sleeps: u64,
     /// Sleeps on the socket.
     pub socket_sleeps: u64,
-    /// Times that the peer was woken by a futex.
+    /// Times that this end woke the peer by a futex.
     pub futex_wakes: u64,
-    /// Times that the peer was woken through the socket.
+    /// Times that this end woke the peer through the socket.
     pub doorbells: u64,
-    /// Times that there was no room at first.
+    /// Times that a call found no free memory or ring entry at first.
     pub no_room: u64,
     /// Size of this end's arena, in bytes.
     pub arena_bytes: u64,
-    /// Containers of the arena that this program has and has not shipped.
+    /// Containers of the arena that this program holds.
     pub arena_held: u64,
-    /// Bytes of the arena that this program has and has not shipped.
+    /// Bytes of the arena in containers that this program holds.
     pub arena_held_bytes: u64,
-    /// Containers of the arena that the peer has and has not given back.
+    /// Containers of the arena that the peer holds.
     pub arena_shipped: u64,
-    /// Bytes of the arena that the peer has and has not given back.
+    /// Bytes of the arena in containers that the peer holds.
     pub arena_shipped_bytes: u64,
     /// Size of the largest container that could be allocated in the arena, in bytes.
     pub arena_largest_free: u64,
@@ -105,7 +105,7 @@ pub(crate) fn check_place<V>(place: *mut V, null: &'static CStr) -> Result<(), F
 /// As [`put`].
 unsafe fn hand_out(made: Path, place: *mut bywash_path) -> Result<(), Failure> {
     let handle = PATHS.insert(Arc::new(made))?;
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller keeps the contract in this function's Safety section.
     unsafe { put(place, handle, NULL_PATH) }
 }
 
@@ -117,7 +117,7 @@ pub(crate) unsafe fn name_of<'a>(name: *const c_char) -> Result<&'a OsStr, Failu
     if name.is_null() {
         return Err(Failure::null(c"the name is null"));
     }
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller keeps the contract in this function's Safety section.
     Ok(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()))
 }
 
@@ -138,22 +138,21 @@ pub(crate) fn given(fd: c_int) -> Result<OwnedFd, Failure> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Listens at a name in the file system, which stays until you remove it. A socket there that nobody listens at any
-/// more is replaced; anything else is BYWASH_ERROR_SYSTEM. Its permissions say who may connect. What a peer gets is for you to say when it comes: a path by bywash_accept(), or a
-/// channel by bywash_server_accept().
+/// Listens at a name in the file system; the name remains until you remove it. A socket there that no process listens at
+/// is replaced; anything else there is BYWASH_ERROR_IO. The permissions of the name decide who may connect. The call that
+/// accepts a peer decides what the peer gets: a path by bywash_accept(), a channel by bywash_channel_server_accept().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_listen(name: *const c_char, listener: *mut bywash_listener) -> c_int {
     const NULL: &CStr = c"the pointer for the new listener is null";
-    // SAFETY: the caller's text and variable, or null.
+    // SAFETY: the header's rule: each pointer is null or valid, here to a text and a variable.
     answer(check_place(listener, NULL).and_then(|()| unsafe {
         let made = Listener::bind(name_of(name)?)?;
         put(listener, LISTENERS.insert(Arc::new(made))?, NULL)
     }))
 }
 
-/// Waits for a peer and makes a path to it. Peers that have connected present themselves side by side, so that one
-/// that is silent keeps no other one waiting. A peer that does not fit is an error of this call only; the listener
-/// goes on.
+/// Waits for a peer and makes a path to it. The handshakes of several peers run side by side, so that a silent peer delays
+/// no other. A peer with incompatible options fails this call only; the listener remains usable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_accept(
     listener: bywash_listener,
@@ -162,13 +161,12 @@ pub unsafe extern "C" fn bywash_accept(
 ) -> c_int {
     answer(check_place(path, NULL_PATH).and_then(|()| {
         let options = chosen(options)?;
-        // SAFETY: the caller's variable.
+        // SAFETY: valid by the header's rule for pointers, and the variable is the caller's.
         unsafe { hand_out(Path::over(come_to(listener, -1)?, &options)?, path) }
     }))
 }
 
-/// As bywash_accept(), but waits no longer than timeout_ns in all, until the peer has presented itself; negative:
-/// for ever.
+/// Like bywash_accept(), with a timeout in nanoseconds that includes the handshake; a negative timeout waits for ever.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_accept_within(
     listener: bywash_listener,
@@ -178,59 +176,58 @@ pub unsafe extern "C" fn bywash_accept_within(
 ) -> c_int {
     answer(check_place(path, NULL_PATH).and_then(|()| {
         let options = chosen(options)?;
-        // SAFETY: the caller's variable.
+        // SAFETY: valid by the header's rule for pointers, and the variable is the caller's.
         unsafe { hand_out(Path::over(come_to(listener, timeout_ns)?, &options)?, path) }
     }))
 }
 
-/// Waits for a peer that presents itself and answers the descriptor of the connection, which is yours: give it to
-/// bywash_path_over() or bywash_server_over(), or close it.
+/// Waits for a peer and returns the descriptor of its connection, which then belongs to the program: pass it to
+/// bywash_path_over() or bywash_channel_server_over(), or close it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_accept_fd(listener: bywash_listener, fd: *mut c_int) -> c_int {
     answer(check_place(fd, c"the pointer for the descriptor is null").and_then(|()| {
         let socket = come_to(listener, -1)?;
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { put(fd, socket.into_raw_fd(), c"") }
     }))
 }
 
-/// Tells the listener's descriptor, which is readable when a call that accepts may find somebody. It stays the
-/// library's.
+/// Returns the listener's descriptor, which is readable when a peer may be waiting. The descriptor remains the library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_listener_fd(listener: bywash_listener, fd: *mut c_int) -> c_int {
     let number = LISTENERS.look(listener, |listener| listener.as_fd().as_raw_fd());
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(number.and_then(|number| unsafe { put(fd, number, c"the pointer for the descriptor is null") }))
 }
 
-/// Ends a listener and zeroes the handle. The name stays. Zero is left alone.
+/// Closes a listener and zeroes the handle. The name remains. A zero handle is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_listener_close(listener: *mut bywash_listener) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(unsafe { consume(&LISTENERS, listener) }.map(drop))
 }
 
-/// Makes a path to whoever listens at a name.
+/// Connects to the listener at a name and makes a path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_connect(
     name: *const c_char,
     options: bywash_options,
     path: *mut bywash_path,
 ) -> c_int {
-    // SAFETY: the caller's text and variable, or null.
+    // SAFETY: the header's rule: each pointer is null or valid, here to a text and a variable.
     answer(
         check_place(path, NULL_PATH)
             .and_then(|()| unsafe { hand_out(Path::connect(name_of(name)?, &chosen(options)?)?, path) }),
     )
 }
 
-/// Makes two connected descriptors, closed on exec: keep one and give the other to whom the path shall lead to,
-/// to a child, say. Each end calls bywash_path_over() in its own process, after the fork.
+/// Creates two connected descriptors, both close-on-exec: keep one and give the other to the peer, such as a child. Each
+/// process calls bywash_path_over() on its own descriptor, after the fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_socket_pair(fds: *mut c_int) -> c_int {
     answer(check_place(fds, c"the pointer for the two descriptors is null").and_then(|()| {
         let (one, other) = socket_pair()?;
-        // SAFETY: the caller's array of two.
+        // SAFETY: valid by the header's rule for pointers, with room for two descriptors.
         unsafe {
             fds.write(one.into_raw_fd());
             fds.add(1).write(other.into_raw_fd());
@@ -239,9 +236,9 @@ pub unsafe extern "C" fn bywash_socket_pair(fds: *mut c_int) -> c_int {
     }))
 }
 
-/// Makes a path over a connected descriptor of bywash_socket_pair(), or one that was inherited. Waits until the
-/// other end does the same. The descriptor is the library's from here on, and is closed even if this fails,
-/// except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
+/// Makes a path over a connected descriptor, from bywash_socket_pair() or inherited. Waits until the other end does the
+/// same. The library takes the descriptor over and closes it even if the call fails, except with BYWASH_ERROR_ARGUMENT and
+/// BYWASH_ERROR_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_path_over(
     fd: c_int,
@@ -250,30 +247,30 @@ pub unsafe extern "C" fn bywash_path_over(
 ) -> c_int {
     answer(check_place(path, NULL_PATH).and_then(|()| {
         let options = chosen(options)?;
-        // SAFETY: the caller's variable.
+        // SAFETY: valid by the header's rule for pointers, and the variable is the caller's.
         unsafe { hand_out(Path::over(given(fd)?, &options)?, path) }
     }))
 }
 
-/// Closes this end and zeroes the handle. The peer receives what was shipped before, and then
-/// BYWASH_ERROR_CLOSED. Messages and containers of the path stay what they are. A call of another thread that
-/// is under way ends first; then the path closes. Zero is left alone.
+/// Closes this end and zeroes the handle. The peer receives what was shipped before, then BYWASH_ERROR_CLOSED. Messages and
+/// containers of the path remain valid. The path closes after the calls of other threads that use it have returned. A
+/// zero handle is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_path_close(path: *mut bywash_path) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(unsafe { consume(&PATHS, path) }.map(drop))
 }
 
-/// Tells who is at the other end, as the kernel says.
+/// Returns the credentials of the peer, as the kernel states them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_path_peer(path: bywash_path, peer: *mut bywash_credentials) -> c_int {
     let known = PATHS.look(path, |path| path.peer().into());
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(known.and_then(|known| unsafe { put(peer, known, c"the pointer for the peer is null") }))
 }
 
-/// Tells what this end has done so far. `size` is sizeof(struct bywash_stats) as the program knows it: it gets
-/// so many bytes, and counters that are newer than the library are 0.
+/// Returns the counters of this end. `size` is sizeof(struct bywash_stats) as the program was compiled; the call writes
+/// that many bytes, and counters that the library does not know are 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_path_stats(
     path: bywash_path,
@@ -302,26 +299,26 @@ pub unsafe extern "C" fn bywash_path_stats(
         arena_shipped_bytes: known.arena_shipped_bytes,
         arena_largest_free: known.arena_largest_free,
     });
-    // SAFETY: the caller has `size` bytes there, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to `size` bytes.
     answer(counted.and_then(|counted| unsafe { put_sized(stats, size, counted, NULL_STATS) }))
 }
 
-/// Tells the path's descriptor, for an event loop; see bywash_path_arm(). It stays the library's: poll it, and
-/// do nothing else with it.
+/// Returns the path's descriptor for an event loop; see bywash_path_arm(). The descriptor remains the library's: poll it,
+/// and do nothing else with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_path_fd(path: bywash_path, fd: *mut c_int) -> c_int {
     let number = PATHS.look(path, |path| path.as_fd().as_raw_fd());
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(number.and_then(|number| unsafe { put(fd, number, c"the pointer for the descriptor is null") }))
 }
 
-/// For event loops. Receive with a time of 0 until there is nothing; then call this. `ready` 0: from now on the
-/// descriptor becomes readable when the peer ships something or is gone. `ready` 1: something is there already,
-/// receive it. What made the descriptor readable is taken away by the next call of this.
+/// Prepares the descriptor for an event loop. Receive with a timeout of 0 until BYWASH_ERROR_TIMED_OUT, then call this
+/// function. With `ready` 0 the descriptor becomes readable when the peer ships something or ends. With `ready` 1 a message
+/// is ready: receive it. The next call makes the descriptor unreadable again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_path_arm(path: bywash_path, ready: *mut c_int) -> c_int {
     const NULL: &CStr = c"the pointer for whether something is there is null";
     let armed = check_place(ready, NULL).and_then(|()| Ok(self::path(path)?.arm()?));
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(armed.and_then(|armed| unsafe { put(ready, c_int::from(armed), NULL) }))
 }

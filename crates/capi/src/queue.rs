@@ -3,11 +3,11 @@
 //! The library knows a request by its place in `Notes`, which have what C gave along with it.
 
 use crate::buffer::{BUFFERS, Memory, NULL_BUFFER, bywash_buffer};
+use crate::client::{bywash_client, client};
 use crate::error::bywash_error::BYWASH_ERROR_BUSY;
 use crate::error::{Failure, answer};
 use crate::handles::{BUSY, DEAD, Table, consume, handles, put};
 use crate::path::{check_place, given, limit};
-use crate::storage::{bywash_storage, storage};
 use crate::volume::{access_of, volume_name};
 use ::bywash_client::{Completion, Queue, QueueDispatcher, Room, VolumeId};
 use std::ffi::{CStr, c_char, c_int};
@@ -18,35 +18,35 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// Requests that are submitted without waiting, over a connection of its own. Used by one thread at a time; while it has a
-/// callback by any.
+/// Queue of requests that are submitted without waiting, over a connection of its own. Used by one thread at a time;
+/// by any number of threads while a callback is set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_queue {
-    /// 0: none.
+    /// Number of the handle; 0 is no handle.
     pub id: u64,
 }
 
 handles! { bywash_queue }
 
-/// What became of a request of a queue. This struct stays as it is.
+/// Completion of a request of a queue. The layout will not change.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_done {
-    /// What was given with the request.
+    /// Value of `user_data` in the request.
     pub user_data: u64,
-    /// The buffer that went along, under a new handle: to be used again, or freed. Zero if there was none, and if it is
-    /// lost, since the device did not answer in time or the server went.
+    /// Buffer of the request under a new handle, to be reused or freed. Zero if the request had none, and if the buffer is
+    /// lost because the device exceeded its timeout or the server ended.
     pub buffer: bywash_buffer,
-    /// BYWASH_OK, or one of enum bywash_error; bywash_last_error_message() has the text for the last one that was not OK
-    /// of those that one call told. BYWASH_ERROR_FULL: it was done, and its buffer was freed.
+    /// BYWASH_OK, or one of enum bywash_error. bywash_last_error_message() returns the message of the last failed request
+    /// among those that one call reaped. BYWASH_ERROR_FULL: the request succeeded, and its buffer was freed.
     pub error: c_int,
 }
 
 /// A queue that C has.
 pub(crate) struct End {
     state: Mutex<State>,
-    /// Whether calls wait for each other, since they are brief.
+    /// True while a dispatcher reaps: calls of other threads are then brief and wait for each other.
     pub(crate) is_dispatched: AtomicBool,
     pub(crate) notes: Arc<Notes>,
 }
@@ -61,7 +61,7 @@ pub(crate) enum State {
     Gone,
 }
 
-/// What C gave along with requests that are under way.
+/// Values that the C program passed with requests in flight.
 #[derive(Default)]
 pub(crate) struct Notes {
     places: Mutex<Places>,
@@ -78,7 +78,7 @@ struct Places {
 #[derive(Clone, Copy)]
 pub(crate) struct Note {
     pub(crate) user_data: u64,
-    /// Where what comes with the completion goes.
+    /// Memory for the bytes that the completion returns.
     pub(crate) to: Option<NonNull<u8>>,
 }
 
@@ -188,30 +188,30 @@ pub(crate) fn queue(handle: bywash_queue) -> Result<Arc<End>, Failure> {
     QUEUES.look(handle, |end| end.clone())
 }
 
-/// Makes a queue with the options of a connection, over a connection of its own.
+/// Creates a queue over a new connection, with the options of an existing one.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_queue_new(storage: bywash_storage, queue: *mut bywash_queue) -> c_int {
+pub unsafe extern "C" fn bywash_queue_new(client: bywash_client, queue: *mut bywash_queue) -> c_int {
     answer(check_place(queue, NULL_QUEUE).and_then(|()| {
-        let made = self::storage(storage)?.queue()?;
+        let made = self::client(client)?.queue()?;
         let end = End {
             state: Mutex::new(State::Here(Box::new(made))),
             is_dispatched: AtomicBool::new(false),
             notes: Arc::default(),
         };
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { put(queue, QUEUES.insert(Arc::new(end))?, NULL_QUEUE) }
     }))
 }
 
-/// Closes a queue and zeroes the handle: its volumes are closed, and what is under way is not heard of any more; memory that
-/// was to be read into is not touched from here on, and buffers that are under way are freed. Callbacks are stopped as by
-/// bywash_queue_dispatch_stop(); called from within one, this does not wait for it, and nothing is called after it. Zero is
-/// left alone. BYWASH_ERROR_BUSY: another thread is in a call with it, or stops its callbacks.
+/// Closes a queue and zeroes the handle. The queue's volumes are closed, requests in flight get no completion, the memory of
+/// reads in flight is not touched any more, and buffers in flight are freed. Callbacks stop as by
+/// bywash_queue_dispatch_stop(); if a callback itself closes the queue, the call does not wait, and no callback follows. A
+/// zero handle is ignored. BYWASH_ERROR_BUSY: another thread is in a call with the queue, or stops its callbacks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_close(queue: *mut bywash_queue) -> c_int {
     let close = || {
         check_place(queue, c"the pointer to the handle is null")?;
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         let handle = unsafe { queue.read() };
         if handle.id == 0 {
             return Ok(());
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn bywash_queue_close(queue: *mut bywash_queue) -> c_int {
         if matches!(*state, State::Stopping) {
             return Err(STOPPING);
         }
-        // SAFETY: as above.
+        // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
         unsafe { consume(&QUEUES, queue) }?;
         end.notes.is_closed.store(true, Relaxed);
         let was = replace(&mut *state, State::Gone);
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn bywash_queue_close(queue: *mut bywash_queue) -> c_int {
     answer(close())
 }
 
-/// Opens a volume for one of enum bywash_access, and tells the number by which requests of this queue name it.
+/// Opens a volume with rights of enum bywash_access, and returns the number by which requests of this queue name it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_open(
     queue: bywash_queue,
@@ -242,15 +242,15 @@ pub unsafe extern "C" fn bywash_queue_open(
     volume: *mut u64,
 ) -> c_int {
     answer(check_place(volume, NULL_ID).and_then(|()| {
-        // SAFETY: the caller's text, or null.
+        // SAFETY: the header's rule: a pointer is null or valid, here to a text that ends with a zero.
         let (name, access) = (unsafe { volume_name(name) }?, access_of(access)?);
         let opened = self::queue(queue)?.with(|queue| Ok(queue.open(&name, access)?))?;
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { put(volume, opened.to_word(), NULL_ID) }
     }))
 }
 
-/// As bywash_queue_open(), of a file that the program has opened; see bywash_volume_open_descriptor().
+/// Like bywash_queue_open(), but for a descriptor of the program; see bywash_volume_open_descriptor().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_open_descriptor(
     queue: bywash_queue,
@@ -260,22 +260,22 @@ pub unsafe extern "C" fn bywash_queue_open_descriptor(
     answer(check_place(volume, NULL_ID).and_then(|()| {
         let file = given(fd)?;
         let opened = self::queue(queue)?.with(|queue| Ok(queue.open_descriptor(file)?))?;
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { put(volume, opened.to_word(), NULL_ID) }
     }))
 }
 
-/// Closes a volume of a queue. BYWASH_ERROR_BUSY: requests of it are under way, or were not reaped.
+/// Closes a volume of a queue. BYWASH_ERROR_BUSY: requests of the volume are in flight, or were not reaped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_close_volume(queue: bywash_queue, volume: u64) -> c_int {
     answer(self::queue(queue).and_then(|end| end.with(|queue| Ok(queue.close(VolumeId::of_word(volume))?))))
 }
 
-/// Tells up to `most` requests that are done at `done`, and how many at `count`, waiting for the first one no longer than
-/// `timeout_ns` (0: not at all; negative: as long as the options of the connection say).
+/// Reaps up to `most` completions into `done` and returns their number in `count`. Waits for the first one up to
+/// `timeout_ns` nanoseconds (0: not at all; negative: as long as the options of the connection say).
 ///
-/// BYWASH_ERROR_TIMED_OUT; BYWASH_ERROR_IDLE: nothing is under way; BYWASH_ERROR_BUSY: callbacks reap; else what ended the
-/// queue, when everything that was under way has been told.
+/// BYWASH_ERROR_TIMED_OUT: no completion arrived. BYWASH_ERROR_IDLE: no request is in flight. BYWASH_ERROR_BUSY: a
+/// dispatcher reaps. Every other error ended the queue, and is returned after all completions were reaped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_reap(
     queue: bywash_queue,
@@ -306,17 +306,17 @@ pub unsafe extern "C" fn bywash_queue_reap(
                 // What ends the queue is told by the next call.
                 let _ = queue.reap_each(most - 1, &mut tell);
             }
-            // SAFETY: the caller's variable, which is not null.
+            // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
             unsafe { put(count, told, NULL_COUNT) }
         })
     }))
 }
 
-/// Waits until `least` requests are done and can be reaped, or all that are under way if these are fewer, but no longer than
-/// `timeout_ns` (negative: as long as the options of the connection say): a thread that sleeps is woken once for all of them. A
-/// queue that has ended is told of by bywash_queue_reap().
+/// Waits until `least` completions can be reaped, or all requests in flight are completed if these are fewer, but at most
+/// `timeout_ns` nanoseconds (negative: as long as the options of the connection say). A sleeping thread is woken once for all
+/// of them. bywash_queue_reap() reports the end of a queue.
 ///
-/// BYWASH_ERROR_TIMED_OUT: what is done by then can be reaped. BYWASH_ERROR_BUSY: callbacks reap.
+/// BYWASH_ERROR_TIMED_OUT: fewer completions arrived, and these can be reaped. BYWASH_ERROR_BUSY: a dispatcher reaps.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_wait(queue: bywash_queue, least: usize, timeout_ns: i64) -> c_int {
     answer(self::queue(queue).and_then(|end| {
@@ -327,12 +327,12 @@ pub unsafe extern "C" fn bywash_queue_wait(queue: bywash_queue, least: usize, ti
     }))
 }
 
-/// Takes a buffer of `bytes` from the arena of a queue, for bywash_queue_read_buffer() and bywash_queue_write_buffer(), again
-/// and again. What is in it is what was in it when it was used last, or zeros. It is a buffer as those of clients:
-/// bywash_buffer_write(), bywash_buffer_read(), and of a server that is trusted bywash_buffer_map(). Free it by
+/// Allocates a buffer of `bytes` bytes in the arena of a queue, for repeated use with bywash_queue_read_buffer() and
+/// bywash_queue_write_buffer(). The contents are those of the last use of the memory, or zeros. Access the buffer by
+/// bywash_buffer_write() and bywash_buffer_read(), and if the server is trusted by bywash_buffer_map(). Free the buffer by
 /// bywash_buffer_free(), before or after the queue is closed.
 ///
-/// BYWASH_ERROR_TOO_LARGE: larger than the arena. BYWASH_ERROR_NO_ROOM: others have the arena.
+/// BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_NO_ROOM: other buffers occupy the arena.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_alloc(
     queue: bywash_queue,
@@ -341,29 +341,29 @@ pub unsafe extern "C" fn bywash_queue_alloc(
 ) -> c_int {
     answer(check_place(buffer, NULL_BUFFER).and_then(|()| {
         let made = self::queue(queue)?.with(|queue| Ok(queue.alloc(bytes)?))?;
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { put(buffer, BUFFERS.insert(Memory::Queue(made))?, NULL_BUFFER) }
     }))
 }
 
-/// Tells how many requests were submitted and not reaped.
+/// Returns the number of requests in flight: submitted and not reaped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_under_way(queue: bywash_queue, count: *mut usize) -> c_int {
     let found = self::queue(queue).and_then(|end| end.with(|queue| Ok(queue.under_way())));
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(found.and_then(|found| unsafe { put(count, found, NULL_COUNT) }))
 }
 
-/// For event loops: tells at `is_done` 1 if something is done already; else 0, and the descriptor at `fd` becomes readable when
-/// something is done or the server is gone. The descriptor stays the library's, and is another one after the queue has
-/// connected again: ask each time.
+/// Prepares an event loop. `is_done` 1: a completion can be reaped now. `is_done` 0: the descriptor `fd` becomes readable
+/// when a request is completed or the server ends. The descriptor remains the library's and changes when the queue
+/// reconnects: call this function each time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_arm(queue: bywash_queue, is_done: *mut c_int, fd: *mut c_int) -> c_int {
     let places = check_place(is_done, NULL_COUNT).and_then(|()| check_place(fd, NULL_COUNT));
     answer(places.and_then(|()| {
         let (armed, number) =
             self::queue(queue)?.reaping(|queue| Ok((queue.arm()?, queue.as_fd().as_raw_fd())))?;
-        // SAFETY: the caller's variables, which are not null.
+        // SAFETY: not null, so valid by the header's rule, and the variables are the caller's.
         unsafe {
             is_done.write(c_int::from(armed));
             fd.write(number);

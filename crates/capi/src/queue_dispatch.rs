@@ -10,12 +10,12 @@ use std::ffi::{c_int, c_void};
 use std::mem::replace;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What is called for a request that is done, in a thread that calls for one after the other. `context` is what was given to
-/// bywash_queue_dispatch(). `error` is BYWASH_OK, and `done` is there until the callback returns; its buffer is the
-/// callback's to use or free, and its error is what became of the request. Or else `error` is what ended the queue, `done`
-/// is null, and nothing more is called: then bywash_last_error_message() has the text.
+/// Callback of bywash_queue_dispatch(), called in one thread for one completed request after the other. `context` is the
+/// argument of bywash_queue_dispatch(). If `error` is BYWASH_OK, `done` is valid until the callback returns, its buffer
+/// belongs to the callback, and its field `error` is the result of the request. Any other `error` ended the queue: `done` is
+/// null, bywash_last_error_message() returns the message, and no callback follows.
 ///
-/// A callback may call everything here but bywash_queue_dispatch_stop() of its own queue.
+/// A callback may call every function of this header except bywash_queue_dispatch_stop() for its own queue.
 pub type bywash_queue_callback =
     Option<unsafe extern "C" fn(context: *mut c_void, error: c_int, done: *const bywash_done)>;
 
@@ -46,11 +46,11 @@ const FROM_WITHIN: Failure = Failure::fixed(
     c"a callback cannot wait for its own end; stop it from another thread, or close the queue",
 );
 
-/// Has `callback` called for each request that is done, in a thread of its own, until bywash_queue_dispatch_stop() or
-/// bywash_queue_close(); and once with the error that ends the queue. Any thread may submit meanwhile, the callback
-/// included, and nobody else can reap (BYWASH_ERROR_BUSY). What `callback` uses must be there until then.
+/// Starts a thread that calls `callback` for each completed request, and once with the error that ends the queue, until
+/// bywash_queue_dispatch_stop() or bywash_queue_close(). Any thread may submit meanwhile, the callback included, but no
+/// other thread can reap (BYWASH_ERROR_BUSY). `context` must remain valid until then.
 ///
-/// BYWASH_ERROR_IO: there can be no thread; then the queue is of no use any more.
+/// BYWASH_ERROR_IO: the thread could not be created, and the queue has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_dispatch(
     queue: bywash_queue,
@@ -90,8 +90,8 @@ pub unsafe extern "C" fn bywash_queue_dispatch(
     }))
 }
 
-/// Waits until the callback that is running has returned, and ends callbacks: nothing is called after that, and
-/// bywash_queue_reap() can be used again. Where there are no callbacks this does nothing.
+/// Waits until a running callback has returned, and ends the thread that calls back. Afterwards bywash_queue_reap() can be
+/// used again. Without a dispatcher the call does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_dispatch_stop(queue: bywash_queue) -> c_int {
     answer(self::queue(queue).and_then(|end| {

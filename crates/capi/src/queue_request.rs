@@ -1,4 +1,4 @@
-//! What a queue is asked.
+//! Requests that are submitted to a queue.
 
 use crate::buffer::{BUFFERS, Memory, bywash_buffer, take_of_queue};
 use crate::bytes::{to_copy, to_fill};
@@ -9,15 +9,15 @@ use ::bywash_client::{Buffer, Error, NotSubmitted, Queue, Range, Room, VolumeId}
 use std::ffi::c_int;
 use std::ptr::NonNull;
 
-/// A part of a volume of a queue.
+/// Range of a volume of a queue.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_range {
-    /// Of which volume, as bywash_queue_open() has told.
+    /// Number of the volume, from bywash_queue_open().
     pub volume: u64,
-    /// From which byte on.
+    /// Offset of the first byte in the volume.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: usize,
 }
 
@@ -61,7 +61,7 @@ unsafe fn submit_buffer(
     user_data: u64,
     work: impl FnOnce(&mut Queue, Buffer, u64) -> Result<(), NotSubmitted>,
 ) -> Result<(), Failure> {
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller keeps the contract in this function's Safety section.
     let mut taken = Some(unsafe { take_of_queue(place) }?);
     let submitted = submit_noting(queue, Note { user_data, to: None }, |queue, number| {
         taken.take().map_or(Ok(()), |buffer| work(queue, buffer, number))
@@ -73,18 +73,18 @@ unsafe fn submit_buffer(
         };
         if let Some(buffer) = back {
             let handle = BUFFERS.insert(Memory::Queue(buffer))?;
-            // SAFETY: as above; `take_of_queue` has found that it is not null.
+            // SAFETY: valid by the caller's contract, and `take_of_queue` has checked that it is not null.
             unsafe { place.write(handle) };
         }
         Err(failure)
     })
 }
 
-/// Submits a read of `length` bytes from `offset` on. The memory at `to` is the library's until the request was reaped or the
-/// queue is closed; it has the bytes when the request was reaped.
+/// Submits a read of `length` bytes from `offset` on. The memory at `to` belongs to the library until the request is reaped
+/// or the queue is closed, and holds the bytes after the request was reaped.
 ///
-/// BYWASH_ERROR_NO_ROOM, here and with every other request: as many are under way as may be, or the arena is used up.
-/// Reap first.
+/// BYWASH_ERROR_NO_ROOM, for this and every other request: the queue depth is reached, or the arena has no free memory. Reap
+/// first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_read(
     queue: bywash_queue,
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn bywash_queue_read(
     length: usize,
     user_data: u64,
 ) -> c_int {
-    // SAFETY: the caller's memory, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length says.
     answer(unsafe { to_fill(to, length) }.and_then(|to| {
         let (place, length) = (NonNull::from(&mut *to).cast(), to.len());
         // SAFETY: the caller's memory until the request was reaped, as the header says.
@@ -104,11 +104,11 @@ pub unsafe extern "C" fn bywash_queue_read(
     }))
 }
 
-/// As bywash_queue_read(), into a buffer of bywash_queue_alloc(), as many bytes as its length: nothing is copied where the
-/// volume is not mapped. The buffer is the queue's then: its handle becomes zero, and it comes back with what is told of the
-/// request. On failure it stays, under a new handle that takes the old one's place.
+/// Like bywash_queue_read(), but reads into a buffer of bywash_queue_alloc(), as many bytes as its length, which avoids a copy
+/// unless the volume is mapped. The buffer then belongs to the queue: its handle becomes zero, and the completion returns
+/// the buffer. On failure the program keeps the buffer, under a new handle that replaces the old one.
 ///
-/// BYWASH_ERROR_UNFIT: the buffer is of a client.
+/// BYWASH_ERROR_UNFIT: the buffer belongs to a channel's client.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_read_buffer(
     queue: bywash_queue,
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn bywash_queue_read_buffer(
     buffer: *mut bywash_buffer,
     user_data: u64,
 ) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(unsafe {
         submit_buffer(queue, buffer, user_data, |queue, buffer, user_data| {
             queue.read(VolumeId::of_word(volume), offset, buffer, user_data)
@@ -125,8 +125,8 @@ pub unsafe extern "C" fn bywash_queue_read_buffer(
     })
 }
 
-/// Submits a write of the `length` bytes at `from`, which are copied now. With `durable` other than 0 they are durable when it
-/// is completed.
+/// Submits a write of the `length` bytes at `from`, which are copied during the call. With `durable` other than 0 the bytes
+/// are durable when the request is completed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_write(
     queue: bywash_queue,
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn bywash_queue_write(
     durable: c_int,
     user_data: u64,
 ) -> c_int {
-    // SAFETY: the caller's bytes, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length says.
     answer(unsafe { to_copy(from, length) }.and_then(|from| {
         submit(queue, user_data, |queue, user_data| {
             queue.write_from(VolumeId::of_word(volume), offset, from, durable != 0, user_data)
@@ -145,8 +145,8 @@ pub unsafe extern "C" fn bywash_queue_write(
     }))
 }
 
-/// As bywash_queue_write(), of what is in a buffer of bywash_queue_alloc(), which goes and comes back as with
-/// bywash_queue_read_buffer().
+/// Like bywash_queue_write(), but writes the bytes of a buffer of bywash_queue_alloc(). The completion returns the buffer as
+/// with bywash_queue_read_buffer().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_write_buffer(
     queue: bywash_queue,
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn bywash_queue_write_buffer(
     durable: c_int,
     user_data: u64,
 ) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(unsafe {
         submit_buffer(queue, buffer, user_data, |queue, buffer, user_data| {
             queue.write(VolumeId::of_word(volume), offset, buffer, durable != 0, user_data)
@@ -164,13 +164,13 @@ pub unsafe extern "C" fn bywash_queue_write_buffer(
     })
 }
 
-/// Submits what bywash_volume_flush() does, for what had been reaped before.
+/// Submits a flush: when the request is completed, every write that was reaped before is durable; see bywash_volume_flush().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_flush(queue: bywash_queue, volume: u64, user_data: u64) -> c_int {
     answer(submit(queue, user_data, |queue, user_data| queue.flush(VolumeId::of_word(volume), user_data)))
 }
 
-/// Submits what bywash_volume_discard() does.
+/// Submits a discard; see bywash_volume_discard().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_discard(
     queue: bywash_queue,
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn bywash_queue_discard(
     }))
 }
 
-/// Submits what bywash_volume_write_zeroes() does.
+/// Submits a write of zeros; see bywash_volume_write_zeroes().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_write_zeroes(
     queue: bywash_queue,
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn bywash_queue_write_zeroes(
     }))
 }
 
-/// Submits what bywash_volume_compare_and_write() does; both are copied now.
+/// Submits a compare-and-write; see bywash_volume_compare_and_write(). Both byte strings are copied during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_compare_and_write(
     queue: bywash_queue,
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn bywash_queue_compare_and_write(
     length: usize,
     user_data: u64,
 ) -> c_int {
-    // SAFETY: the caller's bytes, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length says.
     let both = unsafe { to_copy(expected, length).and_then(|one| Ok((one, to_copy(written, length)?))) };
     answer(both.and_then(|(expected, written)| {
         submit(queue, user_data, |queue, user_data| {
@@ -231,8 +231,8 @@ fn sum_of(queue: &Queue, ranges: &[bywash_range]) -> Result<usize, Error> {
     })
 }
 
-/// Submits a read of parts of several volumes by one request, 1 to BYWASH_VOLUME_PIECES_MAX (else BYWASH_ERROR_PIECES). They go
-/// to `to`, one behind the other; that memory is the library's as with bywash_queue_read().
+/// Submits a read of ranges of several volumes by one request: 1 to BYWASH_VOLUME_PIECES_MAX ranges (else
+/// BYWASH_ERROR_PIECES). Their bytes are stored at `to`, one range after the other; see bywash_queue_read() for the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_read_many(
     queue: bywash_queue,
@@ -242,10 +242,10 @@ pub unsafe extern "C" fn bywash_queue_read_many(
     user_data: u64,
 ) -> c_int {
     let read = || {
-        // SAFETY: the caller's array, or null.
+        // SAFETY: the header's rule: a pointer is null or valid, here to an array of `count` elements.
         let given = unsafe { pieces_of(ranges, count) }?;
         let sum = self::queue(queue)?.with(|queue| Ok(sum_of(queue, given)?))?;
-        // SAFETY: the caller's memory, or null.
+        // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length says.
         let place = NonNull::from(&mut *unsafe { to_fill(to, sum) }?).cast();
         let ranges: Vec<Range> = given
             .iter()
@@ -262,8 +262,8 @@ pub unsafe extern "C" fn bywash_queue_read_many(
     answer(read())
 }
 
-/// Submits a write to parts of several volumes by one request, as bywash_queue_read_many(), of what is at `from`, one behind the
-/// other, and copied now. `durable` as in bywash_queue_write().
+/// Submits a write to ranges of several volumes by one request; see bywash_queue_read_many(). The bytes at `from`, one range
+/// after the other, are copied during the call. See bywash_queue_write() for `durable`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_write_many(
     queue: bywash_queue,
@@ -274,10 +274,10 @@ pub unsafe extern "C" fn bywash_queue_write_many(
     user_data: u64,
 ) -> c_int {
     let write = || {
-        // SAFETY: the caller's array, or null.
+        // SAFETY: the header's rule: a pointer is null or valid, here to an array of `count` elements.
         let given = unsafe { pieces_of(ranges, count) }?;
         let sum = self::queue(queue)?.with(|queue| Ok(sum_of(queue, given)?))?;
-        // SAFETY: the caller's bytes, or null.
+        // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length says.
         let mut rest = unsafe { to_copy(from, sum) }?;
         let mut pieces = Vec::with_capacity(count);
         for range in given {

@@ -5,20 +5,19 @@
 //! frees one and forgets it.
 
 use crate::bytes::{BRIEF_BYTES, answer_copied, to_copy, to_fill};
+use crate::channel_server::End;
 use crate::error::{Failure, answer};
 use crate::handles::{Table, consume_live, handles};
 use crate::path::check_place;
-use crate::server::End;
 use ::bywash_channel::{Memory, Request};
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// A request that a server has taken, to be completed by bywash_request_complete(). Used by one thread at a time,
-/// whichever.
+/// Request that a server has taken and must complete by bywash_request_complete(). Any thread may use it, one at a time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_request {
-    /// 0: none.
+    /// Number of the handle; 0 is no handle.
     pub id: u64,
 }
 
@@ -49,9 +48,9 @@ fn copy(
     if size <= BRIEF_BYTES { REQUESTS.try_look(request, copy) } else { REQUESTS.with(request, copy) }
 }
 
-/// Copies the bytes from `at` on of the memory that came with a request, as many as there are and fit into the
-/// `size` bytes at `to`, and tells how many that were (`copied` may be null). The client can change its memory at
-/// any time, and not the copy: copy, then check and believe the copy.
+/// Copies the bytes of a request's buffer from offset `at` on to `to`, at most `size` bytes, and returns the number in
+/// `copied` (which may be null). The client can change its buffer at any time, but not the copy: check the copy, then use
+/// the copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_request_read(
     request: bywash_request,
@@ -60,15 +59,15 @@ pub unsafe extern "C" fn bywash_request_read(
     size: usize,
     copied: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller's memory, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length says.
     let to = unsafe { to_fill(to, size) };
     let done = to.and_then(|to| copy(request, size, |memory| memory.read(at, to)));
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     unsafe { answer_copied(done, copied) }
 }
 
-/// Copies `size` bytes at `from` to the bytes from `at` on of the memory that came with a request, as many as
-/// there is room for, and tells how many that were (`copied` may be null).
+/// Copies up to `size` bytes at `from` into a request's buffer from offset `at` on, as many as fit, and returns the number
+/// in `copied` (which may be null).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_request_write(
     request: bywash_request,
@@ -77,16 +76,16 @@ pub unsafe extern "C" fn bywash_request_write(
     size: usize,
     copied: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller's bytes, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length says.
     let from = unsafe { to_copy(from, size) };
     let done = from.and_then(|from| copy(request, size, |memory| memory.write(at, from)));
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     unsafe { answer_copied(done, copied) }
 }
 
-/// Tells where the memory is that came with a request, for a system call or a device, and how many bytes there
-/// are (`length` may be null); null where none came along. It is there until the request is completed. The client
-/// can change it at any time: do not check what is there and believe it afterwards.
+/// Returns the address and the length of a request's buffer, for a system call or a device; null if the request has none
+/// (`length` may be null). The buffer remains mapped until the request is completed. The client can change the bytes at any
+/// time: do not check them in place and use them afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_request_memory(
     request: bywash_request,
@@ -99,7 +98,7 @@ pub unsafe extern "C" fn bywash_request_memory(
             let at = if memory.is_empty() { std::ptr::null_mut() } else { memory.as_ptr() };
             (at, memory.len())
         })?;
-        // SAFETY: the caller's variables, of which only `length` may be null.
+        // SAFETY: valid by the header's rule for pointers; `length` is checked for null.
         unsafe {
             bytes.write(at);
             if !length.is_null() {
@@ -110,20 +109,20 @@ pub unsafe extern "C" fn bywash_request_memory(
     }))
 }
 
-/// Completes a request: its client hears of it, has its memory again, and may use the tag again. A status of 0 is
-/// success; the rest, and the value, are the service's. It never waits; threads that complete at the same time
-/// take turns. The handle becomes zero, and the request is gone whatever this answers but BYWASH_ERROR_HANDLE,
+/// Completes a request: the client receives the completion, owns the buffer again, and may reuse the tag. A status of 0 is
+/// success; the service defines other numbers, and the value. The call never waits; threads that complete at the same time
+/// take turns. The handle becomes zero, and the request ends, with every result except BYWASH_ERROR_HANDLE,
 /// BYWASH_ERROR_BUSY and BYWASH_ERROR_ARGUMENT.
 ///
-/// A client that is gone does not hear of it, and that is no error. BYWASH_ERROR_CLOSED: the server was closed
-/// before; this only frees the request.
+/// If the client has ended the completion is discarded, without an error. BYWASH_ERROR_CLOSED: the server was closed
+/// before, and the call only frees the request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_request_complete(
     request: *mut bywash_request,
     status: u16,
     value: u64,
 ) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     let taken = unsafe { consume_live(&REQUESTS, request) };
     answer(taken.and_then(|Asked { request, end }| end.complete(request, status, value)))
 }

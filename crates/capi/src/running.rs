@@ -19,31 +19,31 @@ use std::time::Duration;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_running {
-    /// 0: none.
+    /// Number of the handle; 0 is no handle.
     pub id: u64,
 }
 
 handles! { bywash_running }
 
-/// What a flow has come to. bywash_running_report() tells more.
+/// Result of a flow. bywash_running_report() returns more.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct bywash_report {
     /// Bytes taken from the source, holes included.
     pub bytes: u64,
-    /// Of these, bytes of holes that stayed holes.
+    /// Bytes of these that were holes and remained holes.
     pub holes: u64,
-    /// How long it took.
+    /// Duration, in seconds.
     pub seconds: f64,
-    /// Processor time of the flow's threads, and of the programs that it went through.
+    /// Processor time, in seconds, of the flow's threads and of the programs that are its stages or endpoints.
     pub cpu_seconds: f64,
-    /// 1: everything has arrived. 0: it has not.
+    /// 1 if the sink received all that the source sent, else 0.
     pub whole: u32,
-    /// The pieces that the flow consisted of: one, and one more for each program and for a way back.
+    /// Number of parts that the flow consisted of: one, and one more for each program and for the opposite direction.
     pub pieces: u32,
 }
 
-/// Where nobody knows how many bytes there are in all.
+/// Number of bytes in all, of a flow whose source has no known size.
 pub const BYWASH_UNKNOWN: u64 = u64::MAX;
 
 struct Started {
@@ -105,7 +105,7 @@ pub(crate) unsafe fn start(flow: &Flow, place: *mut bywash_running) -> Result<()
         made.watch.cancel();
         failure
     })?;
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller keeps the contract in this function's Safety section.
     unsafe { put(place, handle, c"") }
 }
 
@@ -113,7 +113,7 @@ pub(crate) unsafe fn start(flow: &Flow, place: *mut bywash_running) -> Result<()
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_running_moved(running: bywash_running, bytes: *mut u64) -> c_int {
     let known = started(running).map(|started| started.watch.moved());
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(known.and_then(|known| unsafe { put(bytes, known, NULL_BYTES) }))
 }
 
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn bywash_running_moved(running: bywash_running, bytes: *m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_running_total(running: bywash_running, bytes: *mut u64) -> c_int {
     let known = started(running).map(|started| started.watch.total().unwrap_or(BYWASH_UNKNOWN));
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(known.and_then(|known| unsafe { put(bytes, known, NULL_BYTES) }))
 }
 
@@ -133,7 +133,7 @@ const NULL_BYTES: &CStr = c"the pointer for the number of bytes is null";
 pub unsafe extern "C" fn bywash_running_notices(running: bywash_running, notices: *mut bywash_text) -> c_int {
     answer(check_place(notices, NULL_TEXT).and_then(|()| {
         let lines = started(running)?.watch.take_notices().into_iter().map(|line| line + "\n");
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { hand_out(c_text(lines.collect()), notices) }
     }))
 }
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn bywash_running_cancel(running: bywash_running) -> c_int
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_running_fd(running: bywash_running, fd: *mut c_int) -> c_int {
     let known = started(running).map(|started| started.watch.as_fd().as_raw_fd());
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(known.and_then(|known| unsafe { put(fd, known, c"the pointer for the descriptor is null") }))
 }
 
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn bywash_running_wait(
             Err(failed) => (&*failed.report, Err(Failure::from(&failed.error))),
         };
         if !report.is_null() {
-            // SAFETY: the caller has `size` bytes there.
+            // SAFETY: valid by the header's rule for pointers, with `size` bytes of the caller.
             unsafe { put_sized(report, size, summary(found), c"") }?;
         }
         verdict
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn bywash_running_report(running: bywash_running, report: 
         let outcome = started.running.outcome(Some(Duration::ZERO))?.ok_or(Failure::NOT_NOW)?;
         // Numbers and strings always have a JSON form.
         let json = serde_json::to_string_pretty(&Told::of(outcome)).unwrap_or_default();
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { hand_out(c_text(json), report) }
     }))
 }
@@ -207,6 +207,6 @@ pub unsafe extern "C" fn bywash_running_report(running: bywash_running, report: 
 /// it, bywash_running_cancel() and bywash_running_wait() first. Zero is left alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_running_free(running: *mut bywash_running) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(unsafe { consume(&RUNNING, running) }.map(|started| started.map_or((), let_go)))
 }

@@ -13,13 +13,13 @@ use crate::path::{limit, path};
 use ::bywash_container::{Cargo, Credentials, Path};
 use std::ffi::c_int;
 
-/// Something to be shipped: a container or a message. The other handle is zero.
+/// Container or message to be shipped; the other handle is zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_cargo {
     /// A container of the path on which it is shipped.
     pub container: bywash_container,
-    /// A message that came on any path; all of its pieces go along.
+    /// A message received on any path, all pieces of which are shipped.
     pub message: bywash_message,
 }
 
@@ -30,7 +30,7 @@ enum Place {
     Message(*mut bywash_message),
 }
 
-/// What was taken from a place.
+/// Container or message taken out of the C program's variable.
 struct Taken {
     place: Place,
     origin: Option<Credentials>,
@@ -62,12 +62,12 @@ fn ship_list(path: &Path, cargo: Vec<Cargo>, timeout_ns: i64) -> Result<(), NotS
 unsafe fn take(place: Place, cargo: &mut Vec<Cargo>) -> Result<Taken, Failure> {
     match place {
         Place::Container(at) => {
-            // SAFETY: what the caller promises.
+            // SAFETY: the caller keeps the contract in this function's Safety section.
             cargo.push(unsafe { consume_live(&CONTAINERS, at) }?);
             Ok(Taken { place, origin: None, pieces: 1 })
         }
         Place::Message(at) => {
-            // SAFETY: what the caller promises.
+            // SAFETY: the caller keeps the contract in this function's Safety section.
             let held = unsafe { consume_live(&MESSAGES, at) }?;
             let origin = Some(held.origin);
             let before = cargo.len();
@@ -93,12 +93,12 @@ unsafe fn restore(taken: Vec<Taken>, cargo: Vec<Cargo>) {
         match (place, origin) {
             (Place::Message(at), Some(origin)) => {
                 let handle = Held::of(origin, own).and_then(|held| MESSAGES.insert(held).ok());
-                // SAFETY: what the caller promises.
+                // SAFETY: the caller keeps the contract in this function's Safety section.
                 handle.into_iter().for_each(|handle| unsafe { at.write(handle) });
             }
             (Place::Container(at), _) => {
                 let handle = own.next().and_then(|cargo| CONTAINERS.insert(cargo).ok());
-                // SAFETY: what the caller promises.
+                // SAFETY: the caller keeps the contract in this function's Safety section.
                 handle.into_iter().for_each(|handle| unsafe { at.write(handle) });
             }
             (Place::Message(_), None) => unreachable!("`take` notes the origin of each message"),
@@ -117,18 +117,18 @@ unsafe fn ship_places(
 ) -> Result<(), Failure> {
     let (mut taken, mut cargo) = (Vec::new(), Vec::new());
     for place in places {
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller keeps the contract in this function's Safety section.
         match place.and_then(|place| unsafe { take(place, &mut cargo) }) {
             Ok(one) => taken.push(one),
             Err(failure) => {
-                // SAFETY: what the caller promises.
+                // SAFETY: the caller keeps the contract in this function's Safety section.
                 unsafe { restore(taken, cargo) };
                 return Err(failure);
             }
         }
     }
     ship_list(path, cargo, timeout_ns).map_err(|(failure, cargo)| {
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller keeps the contract in this function's Safety section.
         unsafe { restore(taken, cargo) };
         failure
     })
@@ -148,19 +148,19 @@ fn check_list<T>(list: *mut T, count: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Ships a container, waiting for room for `timeout_ns` nanoseconds (negative: for ever; 0: hardly). It is the
-/// peer's then: the handle becomes zero, and the bytes must not be touched any more. On failure the container
-/// stays, under a new handle that takes the old one's place, and its bytes are where bywash_container_map()
-/// says.
+/// Ships a container, and waits up to `timeout_ns` nanoseconds for a free ring entry (negative: for ever; 0: not at all).
+/// The container then belongs to the peer: the handle becomes zero, and the program must not touch the bytes any more. On
+/// failure the program keeps the container, under a new handle that replaces the old one; call bywash_container_map()
+/// again for the address.
 ///
-/// BYWASH_ERROR_UNFIT: it was allocated on another path.
+/// BYWASH_ERROR_UNFIT: the container was allocated on another path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_ship(
     path: bywash_path,
     container: *mut bywash_container,
     timeout_ns: i64,
 ) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(self::path(path).and_then(|path| unsafe {
         let cargo = consume_live(&CONTAINERS, container)?;
         ship_one(&path, cargo, timeout_ns).map_err(|(failure, cargo)| {
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn bywash_ship(
     }))
 }
 
-/// Ships `count` containers as one message, all or none; as bywash_ship().
+/// Ships `count` containers as one message, all or none; see bywash_ship().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_ship_several(
     path: bywash_path,
@@ -189,8 +189,8 @@ pub unsafe extern "C" fn bywash_ship_several(
     }))
 }
 
-/// Ships `count` containers and received messages as one message, all or none; as bywash_ship(). A header of
-/// your own in front of what came from elsewhere, for instance.
+/// Ships `count` containers and received messages as one message, all or none; see bywash_ship(). For instance, a program
+/// can put a header of its own in front of a received message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_ship_cargo(
     path: bywash_path,
@@ -202,9 +202,9 @@ pub unsafe extern "C" fn bywash_ship_cargo(
         check_list(cargo, count)?;
         let places = (0..count).map(|number| {
             let one = cargo.wrapping_add(number);
-            // SAFETY: the caller's array of so many.
+            // SAFETY: valid by the header's rule for pointers, with as many elements as the count says.
             let (container, message) = unsafe { (&raw mut (*one).container, &raw mut (*one).message) };
-            // SAFETY: as above.
+            // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
             match unsafe { (container.read().id, message.read().id) } {
                 (_, 0) => Ok(Place::Container(container)),
                 (0, _) => Ok(Place::Message(message)),
@@ -214,21 +214,21 @@ pub unsafe extern "C" fn bywash_ship_cargo(
                 )),
             }
         });
-        // SAFETY: the caller's array of so many.
+        // SAFETY: valid by the header's rule for pointers, with as many elements as the count says.
         unsafe { ship_places(&path, places, timeout_ns) }
     }))
 }
 
-/// Ships a message on as it came, on any path, looked at or not. It is the next peer's then: the handle becomes
-/// zero, and what was mapped of it must not be looked at any more. When that peer frees it, it goes back to
-/// where it came from. On failure the message stays, under a new handle, and nothing of it is mapped.
+/// Ships a received message on, over any path, mapped or not. The message then belongs to the next peer: the handle becomes
+/// zero, and mapped pieces must not be used any more. When the next peer frees the message, its containers return to their
+/// owner. On failure the program keeps the message under a new handle, with nothing mapped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_forward(
     path: bywash_path,
     message: *mut bywash_message,
     timeout_ns: i64,
 ) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(self::path(path).and_then(|path| unsafe {
         let Held { origin, first, rest, .. } = consume_live(&MESSAGES, message)?;
         let pieces = 1 + rest.len();

@@ -5,11 +5,11 @@ use crate::handles::{Table, consume, handles, put};
 use crate::path::check_place;
 use std::ffi::{CStr, CString, c_char, c_int};
 
-/// A text that the library made. Used by one thread at a time.
+/// Text allocated by the library. Used by one thread at a time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_text {
-    /// 0: none.
+    /// Number of the handle; 0 is no handle.
     pub id: u64,
 }
 
@@ -25,7 +25,7 @@ pub(crate) const NULL_TEXT: &CStr = c"the pointer for the new text is null";
 /// As [`put`].
 pub(crate) unsafe fn hand_out(made: CString, place: *mut bywash_text) -> Result<(), Failure> {
     let handle = TEXTS.insert(made)?;
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller keeps the contract in this function's Safety section.
     unsafe { put(place, handle, NULL_TEXT) }
 }
 
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn bywash_text_get(
     answer(check_place(characters, c"the pointer for the characters is null").and_then(|()| {
         // They stay where they are as long as the text is in its table.
         let (at, count) = TEXTS.look(text, |text| (text.as_ptr(), text.count_bytes()))?;
-        // SAFETY: the caller's variables, of which only `length` may be null.
+        // SAFETY: valid by the header's rule for pointers; `length` is checked for null.
         unsafe {
             characters.write(at);
             if !length.is_null() {
@@ -54,6 +54,6 @@ pub unsafe extern "C" fn bywash_text_get(
 /// Frees a text and zeroes the handle. Zero is left alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_text_free(text: *mut bywash_text) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(unsafe { consume(&TEXTS, text) }.map(drop))
 }

@@ -1,11 +1,11 @@
 //! Volumes that are read and written by calls that wait.
 
 use crate::bytes::{to_copy, to_fill};
+use crate::client::{bywash_client, client};
 use crate::error::{Failure, answer, c_text};
 use crate::handles::{Table, consume, handles, put, put_sized};
 use crate::options::one_of;
 use crate::path::{check_place, given, name_of};
-use crate::storage::{bywash_storage, storage};
 use crate::text;
 use crate::text::bywash_text;
 use ::bywash_client::{Access, Path, Volume};
@@ -15,13 +15,13 @@ use std::ffi::{CStr, c_char, c_int};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_volume {
-    /// 0: none.
+    /// Number of the handle; 0 is no handle.
     pub id: u64,
 }
 
 handles! { bywash_volume }
 
-/// What may be done with a volume.
+/// Rights to a volume.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum bywash_access {
@@ -33,17 +33,18 @@ pub enum bywash_access {
     BYWASH_ACCESS_READ_WRITE = 2,
 }
 
-/// What an open volume is.
+/// Properties of an open volume.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct bywash_volume_info {
-    /// Its bytes.
+    /// Size of the volume, in bytes.
     pub bytes: u64,
-    /// Bytes of a block: offsets and lengths are multiples of it.
+    /// Block size, in bytes. Offsets and lengths are multiples of the block size.
     pub block: u32,
-    /// One of enum bywash_access.
+    /// Rights with which the volume is open: one of enum bywash_access.
     pub access: u32,
-    /// 1: its memory is mapped here, and no server is on the way. 0: requests go through the channel.
+    /// 1 if the volume's memory is mapped, so that the server takes no part in reads and writes; 0 if requests go through
+    /// the channel.
     pub is_mapped: u32,
 }
 
@@ -52,7 +53,7 @@ pub(crate) static VOLUMES: Table<Volume> = Table::new();
 const ACCESSES: [Access; 3] = [Access::Read, Access::Write, Access::ReadWrite];
 const NULL_VOLUME: &CStr = c"the pointer for the new volume is null";
 
-/// One of enum bywash_access.
+/// Rights with which the volume is open: one of enum bywash_access.
 pub(crate) fn access_of(number: c_int) -> Result<Access, Failure> {
     one_of("the access", number, &ACCESSES)
 }
@@ -62,7 +63,7 @@ pub(crate) fn access_of(number: c_int) -> Result<Access, Failure> {
 /// # Safety
 /// As [`name_of`].
 pub(crate) unsafe fn volume_name(name: *const c_char) -> Result<String, Failure> {
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller keeps the contract in this function's Safety section.
     Ok(unsafe { name_of(name) }?.to_string_lossy().into_owned())
 }
 
@@ -75,47 +76,47 @@ fn with<R>(
     Ok(work(&volume)?)
 }
 
-/// Opens a volume by its name, for one of enum bywash_access.
+/// Opens a volume by its name, with rights of enum bywash_access.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_open(
-    storage: bywash_storage,
+    client: bywash_client,
     name: *const c_char,
     access: c_int,
     volume: *mut bywash_volume,
 ) -> c_int {
     answer(check_place(volume, NULL_VOLUME).and_then(|()| {
-        // SAFETY: the caller's text, or null.
+        // SAFETY: the header's rule: a pointer is null or valid, here to a text that ends with a zero.
         let name = unsafe { volume_name(name) }?;
-        let opened = self::storage(storage)?.open(&name, access_of(access)?)?;
-        // SAFETY: the caller's variable, which is not null.
+        let opened = self::client(client)?.open(&name, access_of(access)?)?;
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { put(volume, VOLUMES.insert(opened)?, NULL_VOLUME) }
     }))
 }
 
-/// Opens a regular file or a block device that the program has opened: what may be done with it is what the descriptor's
-/// access mode is. The descriptor is the library's from here on, and is closed even if this fails, except with
-/// BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
+/// Opens a regular file or a block device by a descriptor of the program, with the rights of the descriptor's access mode.
+/// The library takes the descriptor over and closes it even if the call fails, except with BYWASH_ERROR_ARGUMENT and
+/// BYWASH_ERROR_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_open_descriptor(
-    storage: bywash_storage,
+    client: bywash_client,
     fd: c_int,
     volume: *mut bywash_volume,
 ) -> c_int {
     answer(check_place(volume, NULL_VOLUME).and_then(|()| {
-        let opened = self::storage(storage)?.open_descriptor(given(fd)?)?;
-        // SAFETY: the caller's variable, which is not null.
+        let opened = self::client(client)?.open_descriptor(given(fd)?)?;
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { put(volume, VOLUMES.insert(opened)?, NULL_VOLUME) }
     }))
 }
 
-/// Closes a volume and zeroes the handle. Zero is left alone.
+/// Closes a volume and zeroes the handle. A zero handle is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_close(volume: *mut bywash_volume) -> c_int {
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(unsafe { consume(&VOLUMES, volume) }.map(drop))
 }
 
-/// Tells what a volume is; `size` is sizeof *info.
+/// Returns the properties of a volume; `size` is sizeof *info.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_get_info(
     volume: bywash_volume,
@@ -133,7 +134,8 @@ pub unsafe extern "C" fn bywash_volume_get_info(
     )
 }
 
-/// Tells why a volume is not mapped; the text is empty if it is. Free it with bywash_text_free().
+/// Returns the reason why a volume is not mapped, or an empty text if the volume is mapped. Free the text with
+/// bywash_text_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_why_not_mapped(
     volume: bywash_volume,
@@ -146,12 +148,12 @@ pub unsafe extern "C" fn bywash_volume_why_not_mapped(
                 Path::Channel { why } => why,
             })
         })?;
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { text::hand_out(c_text(why), text) }
     }))
 }
 
-/// Reads `length` bytes from `offset` on into `to`, all of them or none for certain.
+/// Reads `length` bytes from `offset` on into `to`. If the call fails the contents of `to` are undefined.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_read(
     volume: bywash_volume,
@@ -159,13 +161,13 @@ pub unsafe extern "C" fn bywash_volume_read(
     to: *mut u8,
     length: usize,
 ) -> c_int {
-    // SAFETY: the caller's memory, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length says.
     let to = unsafe { to_fill(to, length) };
     answer(to.and_then(|to| with(volume, |volume| volume.read_at(to, offset))))
 }
 
-/// Writes `length` bytes from `from` on. They are durable after the next bywash_volume_flush(), or, if `durable` is not 0,
-/// when this returns.
+/// Writes `length` bytes at `from` to the volume from `offset` on. The bytes are durable after the next
+/// bywash_volume_flush(), or, if `durable` is not 0, when the call returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_write(
     volume: bywash_volume,
@@ -174,7 +176,7 @@ pub unsafe extern "C" fn bywash_volume_write(
     length: usize,
     durable: c_int,
 ) -> c_int {
-    // SAFETY: the caller's bytes, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length says.
     let from = unsafe { to_copy(from, length) };
     answer(from.and_then(|from| {
         with(volume, |volume| match durable {
@@ -184,19 +186,21 @@ pub unsafe extern "C" fn bywash_volume_write(
     }))
 }
 
-/// Everything whose writing had been completed before is durable, as far as the medium is.
+/// Flushes a volume: every write that was completed before the call is durable when the call returns, as far as the device
+/// is durable at all.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_flush(volume: bywash_volume) -> c_int {
     answer(with(volume, Volume::flush))
 }
 
-/// What these bytes are is of no matter any more: they may be anything until they are written again.
+/// Tells the device that the contents of a range are no longer needed (TRIM). The bytes are undefined until they are
+/// written again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_discard(volume: bywash_volume, offset: u64, length: u64) -> c_int {
     answer(with(volume, |volume| volume.discard(offset, length)))
 }
 
-/// Changes bytes to zeros; `durable` as in bywash_volume_write().
+/// Writes zeros to a range; see bywash_volume_write() for `durable`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_write_zeroes(
     volume: bywash_volume,
@@ -210,8 +214,8 @@ pub unsafe extern "C" fn bywash_volume_write_zeroes(
     }))
 }
 
-/// Writes the `length` bytes at `written` if those at `expected` are there, as one step for all who do so through the
-/// server; else BYWASH_ERROR_DIFFERS. Most devices do that with one block.
+/// Writes the `length` bytes at `written` if the range holds the bytes at `expected`, else fails with BYWASH_ERROR_DIFFERS.
+/// The operation is atomic among all clients of the server. Most devices support a length of one block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_compare_and_write(
     volume: bywash_volume,
@@ -220,7 +224,7 @@ pub unsafe extern "C" fn bywash_volume_compare_and_write(
     written: *const u8,
     length: usize,
 ) -> c_int {
-    // SAFETY: the caller's bytes, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length says.
     let both = unsafe { to_copy(expected, length).and_then(|one| Ok((one, to_copy(written, length)?))) };
     answer(both.and_then(|(expected, written)| {
         with(volume, |volume| match volume.compare_and_write(offset, expected, written)? {

@@ -9,14 +9,25 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Once;
 
 const WARNINGS: [&str; 6] = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-g"];
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where Cargo put `libbywash.so` and `libbywash.a`: beside this test, or one folder up.
+/// Returns the folder in which Cargo put `libbywash.so` and `libbywash.a`: that of this test, or its parent. Cargo does not
+/// build these files for a test, since no Rust program can link them; so the first call does.
 fn library_folder() -> PathBuf {
+    static BUILT: Once = Once::new();
+    BUILT.call_once(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--offline", "-p", "bywash-capi"]).current_dir(root());
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success(), "the C library cannot be built");
+    });
     let test = std::env::current_exe().unwrap();
     let folders = test.ancestors().skip(1).take(2);
     let found = folders.into_iter().find(|folder| folder.join("libbywash.so").exists());
@@ -53,7 +64,7 @@ impl Installed {
         self.prefix().join("lib").join(name)
     }
 
-    /// What bywash.pc says that a program needs beside the static library.
+    /// Returns the libraries that bywash.pc lists for linking with the static library.
     fn static_needs(&self) -> Vec<String> {
         let text = fs::read_to_string(self.library("pkgconfig/bywash.pc")).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("Libs.private:")).unwrap();
@@ -161,7 +172,7 @@ fn programs_under_valgrind() {
     }
 }
 
-/// How a compiler is told to put sanitizers in; none if it has none.
+/// Returns the compiler flag for sanitizers; none if the compiler supports none.
 fn sanitizers() -> Option<[&'static str; 5]> {
     let folder = tempfile::tempdir().unwrap();
     let probe = folder.path().join("probe.c");

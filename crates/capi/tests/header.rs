@@ -4,47 +4,48 @@ use cbindgen::{Config, DocumentationLength, DocumentationStyle, Language, Style}
 use std::fs;
 use std::path::Path;
 
-/// What stands in front: what holds for every function.
+/// Opening comment of the header: rules that hold for every function.
 const OPENING: &str = "\
 /* Bywash: memory that moves between programs instead of being copied (containers and paths), requests from one
- * program to another without a system call on the way (channels), volumes of a device server (storage), and data
- * that goes from here to there the best way that there is (flows).
+ * program to another without a system call (channels), volumes of a device server (clients and queues), and data
+ * flows from a source to a sink.
  *
  * Generated from crates/capi/src; do not edit. BYWASH_UPDATE_HEADER=1 cargo test -p bywash-capi --test header
  *
- * A program allocates a container on a path to another program, fills it and ships it; the other one receives
- * it, looks inside or does not, and ships it on or frees it.
+ * A program allocates a container on a path to another program, fills the container and ships it. The other program
+ * receives it, maps it or not, and ships it on or frees it.
  *
- * Of a channel, a client submits requests, with buffers if it wants to, and reaps completions; a server takes the
- * requests and completes them, in any order. The two need not trust each other.
+ * The client of a channel submits requests, with buffers if needed, and reaps completions. The server takes requests
+ * and completes them, in any order. Neither has to trust the other.
  *
- * A device server has volumes, which it shares among programs that need not trust each other. A program opens them
- * and reads and writes whole blocks, by calls that wait, or by many requests at a time through a queue; in the
- * medium's own memory where that can be mapped, and through a channel to the server where it cannot.
+ * A device server shares volumes among programs that need not trust each other. A program opens a volume, then reads
+ * and writes whole blocks: by calls that wait, or by many requests at a time through a queue. Where the device is memory
+ * that can be mapped, reads and writes are copies; elsewhere they go through a channel to the server.
  *
- * A flow has a source, stages and a sink: files, sockets, pipes, programs, said as text. It can be planned and
- * explained; when it was started, it can be watched, cancelled and waited for.
+ * A flow has a source, stages and a sink: files, sockets, pipes, programs, described as text. A flow can be planned and
+ * explained; a flow that was started can be watched, cancelled and waited for.
  *
- * Functions answer 0, or a negative number of enum bywash_error; bywash_last_error_message() has the text.
+ * Functions return 0, or a negative number of enum bywash_error; bywash_last_error_message() returns the message.
  *
- * Handles are small structs, passed by value; zero is none (struct bywash_path path = {0}). Functions that
- * end a handle take its address and set it to zero. Any other copy of it is dead then: to use it answers
- * BYWASH_ERROR_HANDLE, and touches nothing. Each handle given costs about 15 ns.
+ * Handles are small structs, passed by value; zero is no handle (struct bywash_path path = {0}). Functions that end a
+ * handle take its address and set the handle to zero. Every other copy of the handle is dead then: a function that gets
+ * one returns BYWASH_ERROR_HANDLE and does nothing. Checking a handle costs about 15 ns.
  *
- * Pointers that are given must be valid or null; null answers BYWASH_ERROR_ARGUMENT where it is not allowed.
- * Where a function fails, what it would have written is left alone, unless it says otherwise.
+ * Pointers must be valid or null; where null is not allowed a function returns BYWASH_ERROR_ARGUMENT. A function that
+ * fails leaves its output arguments unchanged, unless its comment says otherwise.
  *
- * Memory that is given to be copied from or to is the program's own, and not part of a container or a buffer.
+ * Memory to be copied from or to belongs to the program, and is not part of a container or a buffer.
  *
- * Threads: paths, listeners, clients, servers, storage, volumes and started flows may be used by several threads at a time; of those that use a
- * client one may wait for completions, of those that use a server one may wait for requests. Every other handle
- * is used by one thread at a time, and may go from one to another; BYWASH_ERROR_BUSY tells where that was not kept.
+ * Threads: several threads at a time may use a path, a listener, an end of a channel, a client of a device server, a
+ * volume and a started flow. Of the threads that use a channel's client one at a time may wait for completions, and of
+ * those that use a channel's server one at a time may wait for requests. Every other handle is used by one thread at a
+ * time, and may be passed to another thread; BYWASH_ERROR_BUSY reports a violation.
  *
- * Processes: what the parent made is dead in a forked child (BYWASH_ERROR_FORKED). Fork first, and let each
- * process make its own end. In a child of a process with several threads, call nothing here before exec.
+ * Processes: handles of the parent are invalid in a forked child (BYWASH_ERROR_FORKED). Fork first, and let each process
+ * make its own end. In a child of a process with several threads, call nothing of this header before exec.
  *
- * Signals do not interrupt what waits. No exception or panic comes out of a function: where the library finds
- * itself broken it aborts the program.
+ * Signals do not interrupt calls that wait. No exception or panic leaves a function: if the library finds its own state
+ * corrupt it aborts the program.
  */";
 
 fn config() -> Config {
@@ -89,8 +90,9 @@ fn the_header_is_what_the_sources_say() {
     let mut builder = cbindgen::Builder::new().with_config(config());
     let modules = [
         ["error", "handles", "options", "path", "container", "ship", "message"].as_slice(),
-        ["channel", "channel_options", "buffer", "client", "dispatch", "request", "server"].as_slice(),
-        ["storage", "volume", "pieces", "queue", "queue_request", "queue_dispatch", "administer"].as_slice(),
+        ["channel", "channel_options", "buffer", "channel_client", "dispatch", "request", "channel_server"]
+            .as_slice(),
+        ["client", "volume", "pieces", "queue", "queue_request", "queue_dispatch", "administer"].as_slice(),
         ["flow", "running", "text"].as_slice(),
     ];
     for module in modules.concat() {

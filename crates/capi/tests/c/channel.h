@@ -4,49 +4,49 @@
 
 #include "check.h"
 
-static const struct bywash_client_options CLIENT_DEFAULTS = {0};
-static const struct bywash_server_options SERVER_DEFAULTS = {0};
+static const struct bywash_channel_client_options CLIENT_DEFAULTS = {0};
+static const struct bywash_channel_server_options SERVER_DEFAULTS = {0};
 
 /* A channel of depth 8 with an arena of 64 KiB and no huge pages. */
-static inline struct bywash_client_options small_client(int trusted)
+static inline struct bywash_channel_client_options small_client(int trusted)
 {
-	struct bywash_client_options options = {0};
-	OK(bywash_client_options_new(&options));
-	OK(bywash_client_options_set_depth(options, 8));
-	OK(bywash_client_options_set_arena_bytes(options, 1 << 16));
-	OK(bywash_client_options_set_huge_pages(options, BYWASH_HUGE_PAGES_NO));
-	OK(bywash_client_options_set_trusted(options, trusted));
+	struct bywash_channel_client_options options = {0};
+	OK(bywash_channel_client_options_new(&options));
+	OK(bywash_channel_client_options_set_depth(options, 8));
+	OK(bywash_channel_client_options_set_arena_bytes(options, 1 << 16));
+	OK(bywash_channel_client_options_set_huge_pages(options, BYWASH_HUGE_PAGES_NO));
+	OK(bywash_channel_client_options_set_trusted(options, trusted));
 	return options;
 }
 
 struct server_end {
 	int fd;
-	struct bywash_server server;
+	struct bywash_channel_server server;
 };
 
 static inline void *make_server(void *argument)
 {
 	struct server_end *end = argument;
-	OK(bywash_server_over(end->fd, SERVER_DEFAULTS, &end->server));
+	OK(bywash_channel_server_over(end->fd, SERVER_DEFAULTS, &end->server));
 	return NULL;
 }
 
-static inline void both_sides(int trusted, struct bywash_client *client, struct bywash_server *server)
+static inline void both_sides(int trusted, struct bywash_channel_client *client, struct bywash_channel_server *server)
 {
 	int fds[2];
 	pthread_t thread;
-	struct bywash_client_options options = small_client(trusted);
+	struct bywash_channel_client_options options = small_client(trusted);
 	OK(bywash_socket_pair(fds));
 	struct server_end other = {fds[1], {0}};
 	CHECK(pthread_create(&thread, NULL, make_server, &other) == 0);
-	OK(bywash_client_over(fds[0], options, client));
+	OK(bywash_channel_client_over(fds[0], options, client));
 	CHECK(pthread_join(thread, NULL) == 0);
-	OK(bywash_client_options_free(&options));
+	OK(bywash_channel_client_options_free(&options));
 	*server = other.server;
 }
 
 /* A buffer of these bytes. */
-static inline struct bywash_buffer full_buffer(struct bywash_client client, size_t size, size_t seed)
+static inline struct bywash_buffer full_buffer(struct bywash_channel_client client, size_t size, size_t seed)
 {
 	struct bywash_buffer buffer = {0};
 	uint8_t bytes[8192];
@@ -74,29 +74,29 @@ static inline void check_buffer(struct bywash_buffer *buffer, size_t size, size_
 }
 
 /* Submits a request of this opcode without anything else. */
-static inline void submit_plain(struct bywash_client client, uint8_t opcode)
+static inline void submit_plain(struct bywash_channel_client client, uint8_t opcode)
 {
 	struct bywash_submission submission = {.opcode = opcode};
-	OK(bywash_client_submit(client, &submission, NULL));
+	OK(bywash_channel_client_submit(client, &submission, NULL));
 }
 
 /* The next request, which is there within ten seconds. */
-static inline struct bywash_request next_of(struct bywash_server server, struct bywash_request_contents *contents)
+static inline struct bywash_request next_of(struct bywash_channel_server server, struct bywash_request_contents *contents)
 {
 	struct bywash_request request = {0};
-	OK(bywash_server_next(server, 10 * SECOND, &request, contents));
+	OK(bywash_channel_server_next(server, 10 * SECOND, &request, contents));
 	CHECK(request.id != 0);
 	return request;
 }
 
 /* Answers each request with the sum of its bytes and its first argument, and adds 1 to each byte, until the
  * client submits no more. */
-static inline void serve_sums(struct bywash_server server)
+static inline void serve_sums(struct bywash_channel_server server)
 {
 	struct bywash_request request = {0};
 	struct bywash_request_contents contents;
 	int answer;
-	while ((answer = bywash_server_next(server, BYWASH_FOREVER, &request, &contents)) == BYWASH_OK) {
+	while ((answer = bywash_channel_server_next(server, BYWASH_FOREVER, &request, &contents)) == BYWASH_OK) {
 		uint8_t bytes[8192];
 		size_t copied = 0;
 		uint64_t sum = contents.arguments[0];
@@ -113,7 +113,7 @@ static inline void serve_sums(struct bywash_server server)
 
 static inline void *serve_sums_in_a_thread(void *argument)
 {
-	serve_sums(*(struct bywash_server *)argument);
+	serve_sums(*(struct bywash_channel_server *)argument);
 	return NULL;
 }
 

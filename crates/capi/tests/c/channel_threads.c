@@ -7,7 +7,7 @@
 
 /* One thread submits and another one reaps. */
 struct reaper {
-	struct bywash_client client;
+	struct bywash_channel_client client;
 	uint64_t sum;
 	int answer;
 };
@@ -17,7 +17,7 @@ static void *reaps(void *argument)
 	struct reaper *reaper = argument;
 	struct bywash_completion completion;
 	for (int number = 0; number < 3000; number++) {
-		reaper->answer = bywash_client_reap(reaper->client, BYWASH_FOREVER, &completion);
+		reaper->answer = bywash_channel_client_reap(reaper->client, BYWASH_FOREVER, &completion);
 		if (reaper->answer != BYWASH_OK)
 			break;
 		CHECK(completion.user_data == completion.value);
@@ -29,8 +29,8 @@ static void *reaps(void *argument)
 
 static void two_threads(void)
 {
-	struct bywash_client client = {0};
-	struct bywash_server server = {0};
+	struct bywash_channel_client client = {0};
+	struct bywash_channel_server server = {0};
 	pthread_t service, thread;
 	both_sides(0, &client, &server);
 	struct reaper reaper = {client, 0, BYWASH_OK};
@@ -43,7 +43,7 @@ static void two_threads(void)
 			OK(bywash_buffer_alloc(client, 8, &submission.buffer));
 			OK(bywash_buffer_write(submission.buffer, 0, (const uint8_t[8]){0}, 8, NULL));
 		}
-		while ((answer = bywash_client_submit(client, &submission, NULL)) == BYWASH_ERROR_NO_ROOM) {
+		while ((answer = bywash_channel_client_submit(client, &submission, NULL)) == BYWASH_ERROR_NO_ROOM) {
 			CHECK((submission.buffer.id != 0) == (number % 2 == 0));
 			usleep(10);
 		}
@@ -51,9 +51,9 @@ static void two_threads(void)
 	}
 	CHECK(pthread_join(thread, NULL) == 0);
 	CHECK(reaper.answer == BYWASH_OK && reaper.sum == 2999ull * 3000 / 2);
-	OK(bywash_client_close(&client));
+	OK(bywash_channel_client_close(&client));
 	CHECK(pthread_join(service, NULL) == 0);
-	OK(bywash_server_close(&server));
+	OK(bywash_channel_server_close(&server));
 }
 
 /* Three threads complete what one takes, and look at its memory without waiting for each other. */
@@ -87,7 +87,7 @@ static void *works(void *argument)
 }
 
 struct taker {
-	struct bywash_server server;
+	struct bywash_channel_server server;
 	struct workers *workers;
 };
 
@@ -98,7 +98,7 @@ static void *takes(void *argument)
 	struct bywash_request request = {0};
 	int over = 0;
 	while (!over) {
-		over = bywash_server_next(taker->server, BYWASH_FOREVER, &request, &contents) != BYWASH_OK;
+		over = bywash_channel_server_next(taker->server, BYWASH_FOREVER, &request, &contents) != BYWASH_OK;
 		CHECK(pthread_mutex_lock(&taker->workers->lock) == 0);
 		if (over)
 			taker->workers->over = 1;
@@ -111,8 +111,8 @@ static void *takes(void *argument)
 
 static void several_workers(void)
 {
-	struct bywash_client client = {0};
-	struct bywash_server server = {0};
+	struct bywash_channel_client client = {0};
+	struct bywash_channel_server server = {0};
 	struct bywash_completion completion;
 	pthread_t threads[4];
 	both_sides(0, &client, &server);
@@ -123,26 +123,26 @@ static void several_workers(void)
 		CHECK(pthread_create(&threads[number], NULL, works, &workers) == 0);
 	for (size_t number = 0; number < 1000 + 8; number++) {
 		if (number >= 8) {
-			OK(bywash_client_reap(client, 60 * SECOND, &completion));
+			OK(bywash_channel_client_reap(client, 60 * SECOND, &completion));
 			CHECK(completion.value == byte_at(5999, completion.user_data));
 			check_buffer(&completion.buffer, 6000, completion.user_data);
 		}
 		if (number < 1000) {
 			struct bywash_submission submission = {
 				.opcode = 1, .buffer = full_buffer(client, 6000, number), .user_data = number};
-			OK(bywash_client_submit(client, &submission, NULL));
+			OK(bywash_channel_client_submit(client, &submission, NULL));
 		}
 	}
-	OK(bywash_client_close(&client));
+	OK(bywash_channel_client_close(&client));
 	for (int number = 0; number < 4; number++)
 		CHECK(pthread_join(threads[number], NULL) == 0);
-	OK(bywash_server_close(&server));
+	OK(bywash_channel_server_close(&server));
 }
 
 /* Waits in a call, until the end is closed by another thread, which may just be looking when this one begins. */
 struct waiter {
-	struct bywash_client client;
-	struct bywash_server server;
+	struct bywash_channel_client client;
+	struct bywash_channel_server server;
 	int answer;
 	atomic_int over;
 };
@@ -152,7 +152,7 @@ static void *waits_for_a_completion(void *argument)
 	struct waiter *waiter = argument;
 	struct bywash_completion completion;
 	do
-		waiter->answer = bywash_client_reap(waiter->client, BYWASH_FOREVER, &completion);
+		waiter->answer = bywash_channel_client_reap(waiter->client, BYWASH_FOREVER, &completion);
 	while (waiter->answer == BYWASH_ERROR_BUSY);
 	atomic_store(&waiter->over, 1);
 	return NULL;
@@ -164,7 +164,7 @@ static void *waits_for_a_request(void *argument)
 	struct bywash_request request = {0};
 	struct bywash_request_contents contents;
 	do
-		waiter->answer = bywash_server_next(waiter->server, 60 * SECOND, &request, &contents);
+		waiter->answer = bywash_channel_server_next(waiter->server, 60 * SECOND, &request, &contents);
 	while (waiter->answer == BYWASH_ERROR_BUSY);
 	atomic_store(&waiter->over, 1);
 	return NULL;
@@ -172,8 +172,8 @@ static void *waits_for_a_request(void *argument)
 
 static void one_waits_and_others_do_the_rest(void)
 {
-	struct bywash_client client = {0};
-	struct bywash_server server = {0};
+	struct bywash_channel_client client = {0};
+	struct bywash_channel_server server = {0};
 	struct bywash_completion completion;
 	struct bywash_request request = {0};
 	struct bywash_request_contents contents;
@@ -185,41 +185,41 @@ static void one_waits_and_others_do_the_rest(void)
 	struct waiter one = {.client = client}, two = {.server = server};
 	CHECK(pthread_create(&threads[0], NULL, waits_for_a_completion, &one) == 0);
 	CHECK(pthread_create(&threads[1], NULL, waits_for_a_request, &two) == 0);
-	while ((answer = bywash_client_reap(client, 0, &completion)) == BYWASH_ERROR_TIMED_OUT)
+	while ((answer = bywash_channel_client_reap(client, 0, &completion)) == BYWASH_ERROR_TIMED_OUT)
 		usleep(100);
 	CHECK(answer == BYWASH_ERROR_BUSY);
-	FAILS(bywash_client_reap(client, 0, &completion), BYWASH_ERROR_BUSY, "another thread");
-	FAILS(bywash_client_reap(client, BYWASH_FOREVER, &completion), BYWASH_ERROR_BUSY, "another thread");
-	FAILS(bywash_client_arm(client, &ready), BYWASH_ERROR_BUSY, "another thread");
-	while ((answer = bywash_server_next(server, 0, &request, &contents)) == BYWASH_ERROR_TIMED_OUT)
+	FAILS(bywash_channel_client_reap(client, 0, &completion), BYWASH_ERROR_BUSY, "another thread");
+	FAILS(bywash_channel_client_reap(client, BYWASH_FOREVER, &completion), BYWASH_ERROR_BUSY, "another thread");
+	FAILS(bywash_channel_client_arm(client, &ready), BYWASH_ERROR_BUSY, "another thread");
+	while ((answer = bywash_channel_server_next(server, 0, &request, &contents)) == BYWASH_ERROR_TIMED_OUT)
 		usleep(100);
 	CHECK(answer == BYWASH_ERROR_BUSY);
-	FAILS(bywash_server_next(server, 0, &request, &contents), BYWASH_ERROR_BUSY, "another thread");
-	FAILS(bywash_server_arm(server, &ready), BYWASH_ERROR_BUSY, "another thread");
+	FAILS(bywash_channel_server_next(server, 0, &request, &contents), BYWASH_ERROR_BUSY, "another thread");
+	FAILS(bywash_channel_server_arm(server, &ready), BYWASH_ERROR_BUSY, "another thread");
 	CHECK(ready == -1 && request.id == 0);
 	/* What does not wait goes on meanwhile. */
 	struct bywash_buffer buffer = full_buffer(client, 10, 1);
-	OK(bywash_client_stats(client, &stats, sizeof stats));
-	OK(bywash_server_stats(server, &stats, sizeof stats));
-	OK(bywash_client_under_way(client, &count));
+	OK(bywash_channel_client_stats(client, &stats, sizeof stats));
+	OK(bywash_channel_server_stats(server, &stats, sizeof stats));
+	OK(bywash_channel_client_under_way(client, &count));
 	CHECK(count == 0);
 	OK(bywash_buffer_free(&buffer));
 	/* A close ends the waits. */
 	CHECK(!atomic_load(&one.over) && !atomic_load(&two.over));
-	OK(bywash_server_close(&server));
+	OK(bywash_channel_server_close(&server));
 	CHECK(pthread_join(threads[1], NULL) == 0 && two.answer == BYWASH_ERROR_HANDLE);
 	CHECK(pthread_join(threads[0], NULL) == 0 && one.answer == BYWASH_ERROR_CLOSED);
-	OK(bywash_client_close(&client));
+	OK(bywash_channel_client_close(&client));
 
 	both_sides(0, &client, &server);
 	one = (struct waiter){.client = client};
 	CHECK(pthread_create(&threads[0], NULL, waits_for_a_completion, &one) == 0);
-	while (bywash_client_reap(client, 0, &completion) != BYWASH_ERROR_BUSY)
+	while (bywash_channel_client_reap(client, 0, &completion) != BYWASH_ERROR_BUSY)
 		usleep(100);
-	OK(bywash_client_close(&client));
+	OK(bywash_channel_client_close(&client));
 	CHECK(pthread_join(threads[0], NULL) == 0 && one.answer == BYWASH_ERROR_HANDLE);
-	FAILS(bywash_server_next(server, BYWASH_FOREVER, &request, &contents), BYWASH_ERROR_CLOSED, "");
-	OK(bywash_server_close(&server));
+	FAILS(bywash_channel_server_next(server, BYWASH_FOREVER, &request, &contents), BYWASH_ERROR_CLOSED, "");
+	OK(bywash_channel_server_close(&server));
 }
 
 /* A buffer is one thread's at a time. */
@@ -241,8 +241,8 @@ static void *writes(void *argument)
 
 static void *finds_its_buffer_in_use(void *argument)
 {
-	struct bywash_client client = {0};
-	OK(bywash_client_over(*(int *)argument, CLIENT_DEFAULTS, &client));
+	struct bywash_channel_client client = {0};
+	OK(bywash_channel_client_over(*(int *)argument, CLIENT_DEFAULTS, &client));
 	struct bywash_buffer buffer = {0};
 	OK(bywash_buffer_alloc(client, 8 << 20, &buffer));
 	pthread_t thread;
@@ -256,7 +256,7 @@ static void *finds_its_buffer_in_use(void *argument)
 	atomic_store(&enough, 1);
 	CHECK(pthread_join(thread, NULL) == 0);
 	OK(bywash_buffer_free(&buffer));
-	OK(bywash_client_close(&client));
+	OK(bywash_channel_client_close(&client));
 	return NULL;
 }
 
@@ -264,17 +264,17 @@ static void a_buffer_of_two_threads(void)
 {
 	int fds[2];
 	pthread_t thread;
-	struct bywash_server server = {0};
+	struct bywash_channel_server server = {0};
 	OK(bywash_socket_pair(fds));
 	CHECK(pthread_create(&thread, NULL, finds_its_buffer_in_use, &fds[0]) == 0);
-	OK(bywash_server_over(fds[1], SERVER_DEFAULTS, &server));
+	OK(bywash_channel_server_over(fds[1], SERVER_DEFAULTS, &server));
 	CHECK(pthread_join(thread, NULL) == 0);
-	OK(bywash_server_close(&server));
+	OK(bywash_channel_server_close(&server));
 }
 
 /* Callbacks: each submits its buffer again until all rounds are done. */
 struct rounds {
-	struct bywash_client client;
+	struct bywash_channel_client client;
 	atomic_int done, errors;
 	int limit, last_error, stop_answer, close_at;
 };
@@ -290,11 +290,11 @@ static void called(void *context, int error, const struct bywash_completion *com
 	}
 	int round = atomic_load(&rounds->done) + 1;
 	CHECK(completion->user_data == (uintptr_t)context && completion->status == 0);
-	rounds->stop_answer = bywash_client_dispatch_stop(rounds->client);
+	rounds->stop_answer = bywash_channel_client_dispatch_stop(rounds->client);
 	struct bywash_buffer buffer = completion->buffer;
 	if (round < rounds->limit) {
 		struct bywash_submission again = {.buffer = buffer, .user_data = (uintptr_t)context};
-		OK(bywash_client_submit(rounds->client, &again, NULL));
+		OK(bywash_channel_client_submit(rounds->client, &again, NULL));
 	} else {
 		uint8_t byte = 0;
 		OK(bywash_buffer_read(buffer, 0, &byte, 1, NULL));
@@ -302,7 +302,7 @@ static void called(void *context, int error, const struct bywash_completion *com
 		OK(bywash_buffer_free(&buffer));
 	}
 	if (round == rounds->close_at)
-		OK(bywash_client_close(&rounds->client));
+		OK(bywash_channel_client_close(&rounds->client));
 	atomic_store(&rounds->done, round);
 }
 
@@ -311,7 +311,7 @@ static void begin(struct rounds *rounds)
 	struct bywash_submission submission = {.user_data = (uintptr_t)rounds};
 	OK(bywash_buffer_alloc(rounds->client, 1, &submission.buffer));
 	OK(bywash_buffer_write(submission.buffer, 0, (const uint8_t *)"", 1, NULL));
-	OK(bywash_client_submit(rounds->client, &submission, NULL));
+	OK(bywash_channel_client_submit(rounds->client, &submission, NULL));
 }
 
 static void await(atomic_int *number, int value)
@@ -324,57 +324,57 @@ static void await(atomic_int *number, int value)
 
 static void callbacks(void)
 {
-	struct bywash_client client = {0};
-	struct bywash_server server = {0};
+	struct bywash_channel_client client = {0};
+	struct bywash_channel_server server = {0};
 	struct bywash_completion completion;
 	pthread_t service;
 	int ready = -1;
 	both_sides(0, &client, &server);
 	CHECK(pthread_create(&service, NULL, serve_sums_in_a_thread, &server) == 0);
 	struct rounds rounds = {.client = client, .limit = 300};
-	FAILS(bywash_client_dispatch(client, NULL, NULL), BYWASH_ERROR_ARGUMENT, "null");
-	OK(bywash_client_dispatch_stop(client));
-	OK(bywash_client_dispatch(client, called, &rounds));
-	FAILS(bywash_client_dispatch(client, called, &rounds), BYWASH_ERROR_BUSY, "has a callback");
-	FAILS(bywash_client_reap(client, 0, &completion), BYWASH_ERROR_BUSY, "callbacks reap");
-	FAILS(bywash_client_arm(client, &ready), BYWASH_ERROR_BUSY, "callbacks reap");
+	FAILS(bywash_channel_client_dispatch(client, NULL, NULL), BYWASH_ERROR_ARGUMENT, "null");
+	OK(bywash_channel_client_dispatch_stop(client));
+	OK(bywash_channel_client_dispatch(client, called, &rounds));
+	FAILS(bywash_channel_client_dispatch(client, called, &rounds), BYWASH_ERROR_BUSY, "has a callback");
+	FAILS(bywash_channel_client_reap(client, 0, &completion), BYWASH_ERROR_BUSY, "callbacks reap");
+	FAILS(bywash_channel_client_arm(client, &ready), BYWASH_ERROR_BUSY, "callbacks reap");
 	begin(&rounds);
 	await(&rounds.done, 300);
 	/* From within it cannot wait for itself. */
 	CHECK(rounds.stop_answer == BYWASH_ERROR_BUSY);
-	OK(bywash_client_dispatch_stop(client));
-	OK(bywash_client_dispatch_stop(client));
+	OK(bywash_channel_client_dispatch_stop(client));
+	OK(bywash_channel_client_dispatch_stop(client));
 	/* Nothing is called any more. */
 	begin(&rounds);
-	OK(bywash_client_reap(client, 10 * SECOND, &completion));
+	OK(bywash_channel_client_reap(client, 10 * SECOND, &completion));
 	CHECK(completion.user_data == (uintptr_t)&rounds);
 	OK(bywash_buffer_free(&completion.buffer));
 	CHECK(atomic_load(&rounds.done) == 300 && atomic_load(&rounds.errors) == 0);
 	/* Again, and the server ends: that is said once. */
 	rounds.limit = 301;
-	OK(bywash_client_dispatch(client, called, &rounds));
-	struct bywash_server copy = server;
-	OK(bywash_server_close(&copy));
+	OK(bywash_channel_client_dispatch(client, called, &rounds));
+	struct bywash_channel_server copy = server;
+	OK(bywash_channel_server_close(&copy));
 	CHECK(pthread_join(service, NULL) == 0);
 	await(&rounds.errors, 1);
 	usleep(1000);
 	CHECK(atomic_load(&rounds.errors) == 1 && rounds.last_error == BYWASH_ERROR_CLOSED);
-	OK(bywash_client_close(&client));
+	OK(bywash_channel_client_close(&client));
 
 	/* A close stops them, and one from within a callback does as well. */
 	for (int round = 0; round < 2; round++) {
 		both_sides(0, &client, &server);
 		CHECK(pthread_create(&service, NULL, serve_sums_in_a_thread, &server) == 0);
 		rounds = (struct rounds){.client = client, .limit = 5, .close_at = round * 5};
-		OK(bywash_client_dispatch(client, called, &rounds));
+		OK(bywash_channel_client_dispatch(client, called, &rounds));
 		begin(&rounds);
 		await(&rounds.done, 5);
 		if (round == 0)
-			OK(bywash_client_close(&client));
+			OK(bywash_channel_client_close(&client));
 		else
-			FAILS(bywash_client_close(&client), BYWASH_ERROR_HANDLE, "closed");
+			FAILS(bywash_channel_client_close(&client), BYWASH_ERROR_HANDLE, "closed");
 		CHECK(pthread_join(service, NULL) == 0);
-		OK(bywash_server_close(&server));
+		OK(bywash_channel_server_close(&server));
 	}
 	/* The thread that closed its own client ends by itself. */
 	usleep(300000);

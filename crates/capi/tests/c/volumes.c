@@ -8,23 +8,23 @@
 
 enum { BLOCK = 4096, MANY = 64 };
 
-static struct bywash_storage connect_to(const char *socket, int choice)
+static struct bywash_client connect_to(const char *socket, int choice)
 {
-	struct bywash_storage storage = {0};
-	struct bywash_storage_options options = {0};
-	OK(bywash_storage_options_new(&options));
-	OK(bywash_storage_options_set_name(options, "volumes.c"));
-	OK(bywash_storage_options_set_limit(options, 30 * (uint64_t)SECOND));
-	OK(bywash_storage_options_set_depth(options, 32));
-	OK(bywash_storage_options_set_arena_bytes(options, 1 << 20));
-	OK(bywash_storage_options_set_wait(options, BYWASH_WAIT_SLEEP));
-	OK(bywash_storage_options_set_choice(options, choice));
-	OK(bywash_storage_options_set_reconnect(options, 0));
-	FAILS(bywash_storage_options_set_choice(options, 3), BYWASH_ERROR_ARGUMENT, "none of 0 to 2");
-	OK(bywash_storage_connect(socket, options, &storage));
-	OK(bywash_storage_options_free(&options));
+	struct bywash_client client = {0};
+	struct bywash_client_options options = {0};
+	OK(bywash_client_options_new(&options));
+	OK(bywash_client_options_set_name(options, "volumes.c"));
+	OK(bywash_client_options_set_limit(options, 30 * (uint64_t)SECOND));
+	OK(bywash_client_options_set_depth(options, 32));
+	OK(bywash_client_options_set_arena_bytes(options, 1 << 20));
+	OK(bywash_client_options_set_wait(options, BYWASH_WAIT_SLEEP));
+	OK(bywash_client_options_set_choice(options, choice));
+	OK(bywash_client_options_set_reconnect(options, 0));
+	FAILS(bywash_client_options_set_choice(options, 3), BYWASH_ERROR_ARGUMENT, "none of 0 to 2");
+	OK(bywash_client_connect(socket, options, &client));
+	OK(bywash_client_options_free(&options));
 	CHECK(options.id == 0);
-	return storage;
+	return client;
 }
 
 static void fill(uint8_t *bytes, size_t size, size_t seed)
@@ -36,15 +36,15 @@ static void fill(uint8_t *bytes, size_t size, size_t seed)
 static void calls_that_wait(const char *socket, const char *name, int choice, int is_mapped)
 {
 	static uint8_t bytes[64 * BLOCK], copy[64 * BLOCK];
-	struct bywash_storage storage = connect_to(socket, choice);
+	struct bywash_client client = connect_to(socket, choice);
 	struct bywash_volume volume = {0};
 	struct bywash_volume_info info;
 	struct bywash_text why = {0};
 	const char *characters = NULL;
 	size_t length = 99;
-	OK(bywash_volume_open(storage, name, BYWASH_ACCESS_READ_WRITE, &volume));
+	OK(bywash_volume_open(client, name, BYWASH_ACCESS_READ_WRITE, &volume));
 	/* It stays open without its connection's handle. */
-	OK(bywash_storage_close(&storage));
+	OK(bywash_client_close(&client));
 	OK(bywash_volume_get_info(volume, &info, sizeof info));
 	CHECK(info.bytes >= 1 << 20 && info.block > 0 && BLOCK % info.block == 0);
 	CHECK(info.access == BYWASH_ACCESS_READ_WRITE && info.is_mapped == (uint32_t)is_mapped);
@@ -81,13 +81,13 @@ static void calls_that_wait(const char *socket, const char *name, int choice, in
 static void a_queue(const char *socket, const char *name, int choice)
 {
 	static uint8_t bytes[BLOCK], copies[MANY][BLOCK];
-	struct bywash_storage storage = connect_to(socket, choice);
+	struct bywash_client client = connect_to(socket, choice);
 	struct bywash_queue queue = {0};
 	struct bywash_done done[MANY];
 	uint64_t volume = 0;
 	size_t count = 99, written = 0, reaped = 0;
 	int is_done = 9, fd = -1;
-	OK(bywash_queue_new(storage, &queue));
+	OK(bywash_queue_new(client, &queue));
 	OK(bywash_queue_open(queue, name, BYWASH_ACCESS_READ_WRITE, &volume));
 	CHECK(volume != 0);
 	FAILS(bywash_queue_reap(queue, SECOND, done, MANY, &count), BYWASH_ERROR_IDLE, "nothing is under way");
@@ -146,22 +146,22 @@ static void a_queue(const char *socket, const char *name, int choice)
 	OK(bywash_queue_read(queue, volume, 0, copies[0], BLOCK, 1));
 	OK(bywash_queue_close(&queue));
 	CHECK(queue.id == 0);
-	OK(bywash_storage_close(&storage));
+	OK(bywash_client_close(&client));
 }
 
 static struct bywash_queue queue_of(const char *socket, const char *name, int choice, int trusted, uint64_t *volume)
 {
-	struct bywash_storage storage = {0};
-	struct bywash_storage_options options = {0};
+	struct bywash_client client = {0};
+	struct bywash_client_options options = {0};
 	struct bywash_queue queue = {0};
-	OK(bywash_storage_options_new(&options));
-	OK(bywash_storage_options_set_choice(options, choice));
-	OK(bywash_storage_options_set_arena_bytes(options, 1 << 20));
-	OK(bywash_storage_options_set_trusted(options, trusted));
-	OK(bywash_storage_connect(socket, options, &storage));
-	OK(bywash_storage_options_free(&options));
-	OK(bywash_queue_new(storage, &queue));
-	OK(bywash_storage_close(&storage));
+	OK(bywash_client_options_new(&options));
+	OK(bywash_client_options_set_choice(options, choice));
+	OK(bywash_client_options_set_arena_bytes(options, 1 << 20));
+	OK(bywash_client_options_set_trusted(options, trusted));
+	OK(bywash_client_connect(socket, options, &client));
+	OK(bywash_client_options_free(&options));
+	OK(bywash_queue_new(client, &queue));
+	OK(bywash_client_close(&client));
 	OK(bywash_queue_open(queue, name, BYWASH_ACCESS_READ_WRITE, volume));
 	return queue;
 }
@@ -243,13 +243,13 @@ static void buffers_that_are_looked_at(const char *socket)
 
 struct other_channel {
 	int fd;
-	struct bywash_server server;
+	struct bywash_channel_server server;
 };
 
 static void *serve_nobody(void *argument)
 {
 	struct other_channel *other = argument;
-	OK(bywash_server_over(other->fd, (struct bywash_server_options){0}, &other->server));
+	OK(bywash_channel_server_over(other->fd, (struct bywash_channel_server_options){0}, &other->server));
 	return NULL;
 }
 
@@ -266,11 +266,11 @@ static void of_another_kind(const char *socket)
 	pthread_t thread;
 	struct other_channel other = {fds[1], {0}};
 	CHECK(pthread_create(&thread, NULL, serve_nobody, &other) == 0);
-	struct bywash_client client = {0};
-	OK(bywash_client_over(fds[0], (struct bywash_client_options){0}, &client));
+	struct bywash_channel_client client = {0};
+	OK(bywash_channel_client_over(fds[0], (struct bywash_channel_client_options){0}, &client));
 	CHECK(pthread_join(thread, NULL) == 0);
 	submission.buffer = buffer;
-	FAILS(bywash_client_submit(client, &submission, NULL), BYWASH_ERROR_UNFIT, "of a queue");
+	FAILS(bywash_channel_client_submit(client, &submission, NULL), BYWASH_ERROR_UNFIT, "of a queue");
 	CHECK(submission.buffer.id == before.id);
 	OK(bywash_buffer_free(&buffer));
 	OK(bywash_buffer_alloc(client, BLOCK, &buffer));
@@ -278,41 +278,41 @@ static void of_another_kind(const char *socket)
 	FAILS(bywash_queue_write_buffer(queue, volume, 0, &buffer, 0, 1), BYWASH_ERROR_UNFIT, "of a channel");
 	CHECK(buffer.id == before.id);
 	OK(bywash_buffer_free(&buffer));
-	OK(bywash_client_close(&client));
-	OK(bywash_server_close(&other.server));
+	OK(bywash_channel_client_close(&client));
+	OK(bywash_channel_server_close(&other.server));
 	OK(bywash_queue_close(&queue));
 }
 
 static void several_volumes_by_one_request(const char *socket, int choice)
 {
 	static uint8_t bytes[3 * BLOCK], copy[3 * BLOCK];
-	struct bywash_storage storage = connect_to(socket, choice);
+	struct bywash_client client = connect_to(socket, choice);
 	struct bywash_volume fast = {0}, slow = {0};
 	fill(bytes, sizeof bytes, 21);
-	OK(bywash_volume_open(storage, "fast", BYWASH_ACCESS_READ_WRITE, &fast));
-	OK(bywash_volume_open(storage, "slow", BYWASH_ACCESS_READ_WRITE, &slow));
+	OK(bywash_volume_open(client, "fast", BYWASH_ACCESS_READ_WRITE, &fast));
+	OK(bywash_volume_open(client, "slow", BYWASH_ACCESS_READ_WRITE, &slow));
 	struct bywash_write_piece written[] = {{fast, 0, bytes, BLOCK}, {slow, BLOCK, bytes + BLOCK, 2 * BLOCK}};
 	struct bywash_read_piece read[] = {{slow, BLOCK, copy + BLOCK, 2 * BLOCK}, {fast, 0, copy, BLOCK}};
-	OK(bywash_storage_write_many(storage, written, 2, 1));
-	OK(bywash_storage_read_many(storage, read, 2));
+	OK(bywash_client_write_many(client, written, 2, 1));
+	OK(bywash_client_read_many(client, read, 2));
 	CHECK(memcmp(bytes, copy, sizeof bytes) == 0);
 	/* All of it is looked at before any of it is done. */
 	written[1].offset = 1;
 	written[0].from = copy + BLOCK;
-	FAILS(bywash_storage_write_many(storage, written, 2, 0), BYWASH_ERROR_RANGE, "slow");
+	FAILS(bywash_client_write_many(client, written, 2, 0), BYWASH_ERROR_RANGE, "slow");
 	OK(bywash_volume_read(fast, 0, copy, BLOCK));
 	CHECK(memcmp(bytes, copy, BLOCK) == 0);
-	FAILS(bywash_storage_read_many(storage, read, 0), BYWASH_ERROR_PIECES, "1 to 32");
-	FAILS(bywash_storage_read_many(storage, read, BYWASH_VOLUME_PIECES_MAX + 1), BYWASH_ERROR_PIECES, "33 pieces");
-	FAILS(bywash_storage_read_many(storage, NULL, 2), BYWASH_ERROR_ARGUMENT, "null");
+	FAILS(bywash_client_read_many(client, read, 0), BYWASH_ERROR_PIECES, "1 to 32");
+	FAILS(bywash_client_read_many(client, read, BYWASH_VOLUME_PIECES_MAX + 1), BYWASH_ERROR_PIECES, "33 pieces");
+	FAILS(bywash_client_read_many(client, NULL, 2), BYWASH_ERROR_ARGUMENT, "null");
 	read[1].volume.id = 0;
-	FAILS(bywash_storage_read_many(storage, read, 2), BYWASH_ERROR_HANDLE, "");
+	FAILS(bywash_client_read_many(client, read, 2), BYWASH_ERROR_HANDLE, "");
 
 	struct bywash_queue queue = {0};
 	struct bywash_done done;
 	uint64_t first = 0, second = 0;
 	size_t count = 0;
-	OK(bywash_queue_new(storage, &queue));
+	OK(bywash_queue_new(client, &queue));
 	OK(bywash_queue_open(queue, "fast", BYWASH_ACCESS_READ_WRITE, &first));
 	OK(bywash_queue_open(queue, "slow", BYWASH_ACCESS_READ_WRITE, &second));
 	struct bywash_range ranges[] = {{second, 0, 2 * BLOCK}, {first, BLOCK, BLOCK}};
@@ -337,7 +337,7 @@ static void several_volumes_by_one_request(const char *socket, int choice)
 	OK(bywash_queue_close(&queue));
 	OK(bywash_volume_close(&fast));
 	OK(bywash_volume_close(&slow));
-	OK(bywash_storage_close(&storage));
+	OK(bywash_client_close(&client));
 }
 
 /* What callbacks have seen. */
@@ -422,62 +422,62 @@ static void callbacks(const char *socket, const char *name)
 
 static void what_administrators_ask(const char *socket)
 {
-	struct bywash_storage storage = connect_to(socket, BYWASH_CHOICE_AUTOMATIC);
+	struct bywash_client client = connect_to(socket, BYWASH_CHOICE_AUTOMATIC);
 	struct bywash_volume volume = {0};
 	uint8_t bytes[BLOCK];
-	OK(bywash_storage_create(storage, "new", "disk", 1 << 20, 0, 0, 0600));
-	FAILS(bywash_storage_create(storage, "new", "disk", 1 << 20, 0, 0, 0600), BYWASH_ERROR_REFUSED, "new");
-	FAILS(bywash_storage_create(storage, "new", NULL, 1 << 20, 0, 0, 0600), BYWASH_ERROR_ARGUMENT, "null");
-	OK(bywash_storage_resize(storage, "new", 2 << 20));
-	OK(bywash_storage_rename(storage, "new", "newer"));
-	OK(bywash_storage_permit(storage, "newer", -1, -1, 0640, 1));
-	FAILS(bywash_storage_permit(storage, "newer", -1, -1, 1 << 20, -1), BYWASH_ERROR_ARGUMENT, "the mode 1048576");
-	FAILS(bywash_volume_open(storage, "newer", BYWASH_ACCESS_READ_WRITE, &volume), BYWASH_ERROR_DENIED, "newer");
-	OK(bywash_volume_open(storage, "newer", BYWASH_ACCESS_READ, &volume));
-	OK(bywash_storage_revoke(storage, "newer"));
+	OK(bywash_client_create(client, "new", "disk", 1 << 20, 0, 0, 0600));
+	FAILS(bywash_client_create(client, "new", "disk", 1 << 20, 0, 0, 0600), BYWASH_ERROR_REFUSED, "new");
+	FAILS(bywash_client_create(client, "new", NULL, 1 << 20, 0, 0, 0600), BYWASH_ERROR_ARGUMENT, "null");
+	OK(bywash_client_resize(client, "new", 2 << 20));
+	OK(bywash_client_rename(client, "new", "newer"));
+	OK(bywash_client_permit(client, "newer", -1, -1, 0640, 1));
+	FAILS(bywash_client_permit(client, "newer", -1, -1, 1 << 20, -1), BYWASH_ERROR_ARGUMENT, "the mode 1048576");
+	FAILS(bywash_volume_open(client, "newer", BYWASH_ACCESS_READ_WRITE, &volume), BYWASH_ERROR_DENIED, "newer");
+	OK(bywash_volume_open(client, "newer", BYWASH_ACCESS_READ, &volume));
+	OK(bywash_client_revoke(client, "newer"));
 	FAILS(bywash_volume_read(volume, 0, bytes, BLOCK), BYWASH_ERROR_REVOKED, "taken back");
 	OK(bywash_volume_close(&volume));
-	OK(bywash_storage_remove(storage, "newer"));
-	FAILS(bywash_storage_remove(storage, "newer"), BYWASH_ERROR_MISSING, "newer");
-	OK(bywash_storage_close(&storage));
+	OK(bywash_client_remove(client, "newer"));
+	FAILS(bywash_client_remove(client, "newer"), BYWASH_ERROR_MISSING, "newer");
+	OK(bywash_client_close(&client));
 }
 
 static void what_is_refused_and_what_is_told(const char *socket, const char *passed)
 {
-	struct bywash_storage storage = {0};
+	struct bywash_client client = {0};
 	struct bywash_volume volume = {0};
 	struct bywash_text text = {0};
 	struct bywash_volume_info info;
 	const char *characters = NULL;
 	uint8_t bytes[BLOCK] = {0};
-	FAILS(bywash_storage_connect("/nowhere", (struct bywash_storage_options){0}, &storage), BYWASH_ERROR_IO,
+	FAILS(bywash_client_connect("/nowhere", (struct bywash_client_options){0}, &client), BYWASH_ERROR_IO,
 	      "/nowhere");
 	CHECK(bywash_last_error_number() != 0);
-	OK(bywash_storage_connect(socket, (struct bywash_storage_options){0}, &storage));
-	FAILS(bywash_volume_open(storage, "none", BYWASH_ACCESS_READ, &volume), BYWASH_ERROR_MISSING, "none");
-	FAILS(bywash_volume_open(storage, "fast", 7, &volume), BYWASH_ERROR_ARGUMENT, "access");
-	OK(bywash_volume_open(storage, "fast", BYWASH_ACCESS_READ, &volume));
+	OK(bywash_client_connect(socket, (struct bywash_client_options){0}, &client));
+	FAILS(bywash_volume_open(client, "none", BYWASH_ACCESS_READ, &volume), BYWASH_ERROR_MISSING, "none");
+	FAILS(bywash_volume_open(client, "fast", 7, &volume), BYWASH_ERROR_ARGUMENT, "access");
+	OK(bywash_volume_open(client, "fast", BYWASH_ACCESS_READ, &volume));
 	FAILS(bywash_volume_write(volume, 0, bytes, BLOCK, 0), BYWASH_ERROR_DENIED, "opened for read");
 	OK(bywash_volume_close(&volume));
-	OK(bywash_storage_volumes(storage, &text));
+	OK(bywash_client_volumes(client, &text));
 	OK(bywash_text_get(text, &characters, NULL));
 	CHECK(strstr(characters, "\"fast\"") != NULL && strstr(characters, "\"slow\"") != NULL);
 	OK(bywash_text_free(&text));
-	OK(bywash_storage_status(storage, &text));
+	OK(bywash_client_status(client, &text));
 	OK(bywash_text_get(text, &characters, NULL));
 	CHECK(strstr(characters, "\"clients\"") != NULL);
 	OK(bywash_text_free(&text));
 
 	int fd = open(passed, O_RDONLY);
 	CHECK(fd >= 0);
-	OK(bywash_volume_open_descriptor(storage, fd, &volume));
+	OK(bywash_volume_open_descriptor(client, fd, &volume));
 	OK(bywash_volume_get_info(volume, &info, sizeof info));
 	CHECK(info.bytes == 8192 && info.access == BYWASH_ACCESS_READ);
 	OK(bywash_volume_read(volume, 0, bytes, BLOCK));
 	CHECK(bytes[0] == 7 && bytes[BLOCK - 1] == 7);
-	FAILS(bywash_volume_open_descriptor(storage, -1, &volume), BYWASH_ERROR_ARGUMENT, "not open");
+	FAILS(bywash_volume_open_descriptor(client, -1, &volume), BYWASH_ERROR_ARGUMENT, "not open");
 	OK(bywash_volume_close(&volume));
-	OK(bywash_storage_close(&storage));
+	OK(bywash_client_close(&client));
 }
 
 int main(int count, char **words)

@@ -5,7 +5,7 @@
 //! that wants to is told that somebody does (`BYWASH_ERROR_BUSY`).
 
 use crate::channel::{BYWASH_ARGUMENTS, bywash_channel_stats, lock, wait};
-use crate::channel_options::{bywash_server_options, server_options};
+use crate::channel_options::{bywash_channel_server_options, server_options};
 use crate::error::bywash_error::BYWASH_ERROR_CLOSED;
 use crate::error::{Failure, answer};
 use crate::handles::{BUSY, Table, bywash_listener, consume, handles, put, put_sized};
@@ -17,28 +17,28 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-/// The server's end of a channel. May be used by several threads at a time; one of them may wait for requests.
+/// Server's end of a channel. May be used by several threads at a time; one of them may wait for requests.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct bywash_server {
-    /// 0: none.
+pub struct bywash_channel_server {
+    /// Number of the handle; 0 is no handle.
     pub id: u64,
 }
 
-handles! { bywash_server }
+handles! { bywash_channel_server }
 
-/// What a request says; the service says what it means. It was checked by nobody. This struct stays as it is, as
-/// the protocol's requests do.
+/// Contents of a request, exactly as the client sent them: the library has checked only the buffer. The service defines
+/// their meaning. The layout is part of the protocol and will not change.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_request_contents {
-    /// What to do.
+    /// Operation; the service defines the numbers.
     pub opcode: u8,
-    /// How.
+    /// Flags of the operation; the service defines the bits.
     pub flags: u8,
-    /// With what.
+    /// Arguments of the operation.
     pub arguments: [u64; BYWASH_ARGUMENTS],
-    /// Bytes of the memory that came along.
+    /// Size of the request's buffer, in bytes; 0 if the request has none.
     pub length: usize,
 }
 
@@ -101,72 +101,70 @@ impl End {
 ///
 /// # Safety
 /// As [`put`].
-unsafe fn hand_out(made: Server, place: *mut bywash_server) -> Result<(), Failure> {
+unsafe fn hand_out(made: Server, place: *mut bywash_channel_server) -> Result<(), Failure> {
     let handle = SERVERS.insert(Arc::new(End::new(made)))?;
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller keeps the contract in this function's Safety section.
     unsafe { put(place, handle, NULL_SERVER) }
 }
 
 /// A server that stays alive as long as the answer.
-fn server(handle: bywash_server) -> Result<Arc<End>, Failure> {
+fn server(handle: bywash_channel_server) -> Result<Arc<End>, Failure> {
     SERVERS.look(handle, |end| end.clone())
 }
 
-/// Waits for a client and makes a channel to it. Clients that have connected present themselves side by side, so
-/// that one that is silent keeps no other one waiting. A client that does not fit is an error of this call only; the
-/// listener goes on.
+/// Waits for a client and makes a channel to it. The handshakes of several clients run side by side, so that a silent client
+/// delays no other. A client with incompatible options fails this call only; the listener remains usable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_server_accept(
+pub unsafe extern "C" fn bywash_channel_server_accept(
     listener: bywash_listener,
-    options: bywash_server_options,
-    server: *mut bywash_server,
+    options: bywash_channel_server_options,
+    server: *mut bywash_channel_server,
 ) -> c_int {
     answer(check_place(server, NULL_SERVER).and_then(|()| {
         let options = server_options(options)?;
-        // SAFETY: the caller's variable.
+        // SAFETY: valid by the header's rule for pointers, and the variable is the caller's.
         unsafe { hand_out(Server::over(come_to(listener, -1)?, &options)?, server) }
     }))
 }
 
-/// As bywash_server_accept(), but waits no longer than timeout_ns in all, until the client has presented itself;
-/// negative: for ever.
+/// Like bywash_channel_server_accept(), with a timeout in nanoseconds that includes the handshake; a negative timeout waits
+/// for ever.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_server_accept_within(
+pub unsafe extern "C" fn bywash_channel_server_accept_within(
     listener: bywash_listener,
-    options: bywash_server_options,
+    options: bywash_channel_server_options,
     timeout_ns: i64,
-    server: *mut bywash_server,
+    server: *mut bywash_channel_server,
 ) -> c_int {
     answer(check_place(server, NULL_SERVER).and_then(|()| {
         let options = server_options(options)?;
-        // SAFETY: the caller's variable.
+        // SAFETY: valid by the header's rule for pointers, and the variable is the caller's.
         unsafe { hand_out(Server::over(come_to(listener, timeout_ns)?, &options)?, server) }
     }))
 }
 
-/// Makes the server's end of a channel over a connected descriptor of bywash_socket_pair(), or one that was
-/// inherited, or of bywash_accept_fd(). Waits until the client does the same with the other one. The descriptor
-/// is the library's from here on, and is closed even if this fails, except with BYWASH_ERROR_ARGUMENT and
-/// BYWASH_ERROR_HANDLE.
+/// Makes the server's end of a channel over a connected descriptor, from bywash_socket_pair() or bywash_accept_fd(), or
+/// inherited. Waits until the client does the same at the other end. The library takes the descriptor over and closes it
+/// even if the call fails, except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_server_over(
+pub unsafe extern "C" fn bywash_channel_server_over(
     fd: c_int,
-    options: bywash_server_options,
-    server: *mut bywash_server,
+    options: bywash_channel_server_options,
+    server: *mut bywash_channel_server,
 ) -> c_int {
     answer(check_place(server, NULL_SERVER).and_then(|()| {
         let options = server_options(options)?;
-        // SAFETY: the caller's variable.
+        // SAFETY: valid by the header's rule for pointers, and the variable is the caller's.
         unsafe { hand_out(Server::over(given(fd)?, &options)?, server) }
     }))
 }
 
-/// Closes this end and zeroes the handle. The client reaps what was completed before, and hears then that there
-/// is no more. A call that waits in another thread ends within 100 ms, with BYWASH_ERROR_HANDLE. Requests that
-/// were taken and not completed keep their memory until bywash_request_complete() frees them. Zero is left alone.
+/// Closes this end and zeroes the handle. The client reaps earlier completions, then receives BYWASH_ERROR_CLOSED. A call
+/// that waits in another thread returns BYWASH_ERROR_HANDLE within 100 ms. Requests that were taken and not completed keep
+/// their memory until bywash_request_complete() frees them. A zero handle is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_server_close(server: *mut bywash_server) -> c_int {
-    // SAFETY: the caller's variable, or null.
+pub unsafe extern "C" fn bywash_channel_server_close(server: *mut bywash_channel_server) -> c_int {
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(unsafe { consume(&SERVERS, server) }.map(|end| {
         if let Some(end) = end {
             end.is_closed.store(true, Relaxed);
@@ -175,16 +173,16 @@ pub unsafe extern "C" fn bywash_server_close(server: *mut bywash_server) -> c_in
     }))
 }
 
-/// Waits for the next request for `timeout_ns` nanoseconds (negative: for ever; 0: not at all), and tells what it
-/// says. It is to be ended by bywash_request_complete(), by any thread: the client waits for that. One thread at a
-/// time may take requests; others may complete some meanwhile.
+/// Waits up to `timeout_ns` nanoseconds for the next request (negative: for ever; 0: not at all), and returns its contents.
+/// End every request by bywash_request_complete(), in any thread: the client waits for that. One thread at a time may take
+/// requests; others may complete requests meanwhile.
 ///
-/// BYWASH_ERROR_TIMED_OUT: there was none. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: what the client had
-/// submitted before came first, and there will be no more; that it died is not seen with a time of 0.
+/// BYWASH_ERROR_TIMED_OUT: no request arrived. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: all requests that the client
+/// submitted were taken, and no more will arrive; a timeout of 0 does not detect the death of the client.
 /// BYWASH_ERROR_BUSY: another thread waits. BYWASH_ERROR_FULL: the request is kept for the next call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_server_next(
-    server: bywash_server,
+pub unsafe extern "C" fn bywash_channel_server_next(
+    server: bywash_channel_server,
     timeout_ns: i64,
     request: *mut bywash_request,
     contents: *mut bywash_request_contents,
@@ -192,7 +190,7 @@ pub unsafe extern "C" fn bywash_server_next(
     answer(check_place(request, c"the pointer for the new request is null").and_then(|()| {
         check_place(contents, c"the pointer for what the request says is null")?;
         let (handle, said) = next(&self::server(server)?, timeout_ns)?;
-        // SAFETY: the caller's variables, which are not null.
+        // SAFETY: not null, so valid by the header's rule, and the variables are the caller's.
         unsafe {
             request.write(handle);
             contents.write(said);
@@ -226,48 +224,53 @@ fn next(end: &Arc<End>, timeout_ns: i64) -> Result<(bywash_request, bywash_reque
     }
 }
 
-/// For event loops. Take requests with a time of 0 until there is none; then call this. `ready` 0: from now on the
-/// descriptor becomes readable when the client submits something or is gone. `ready` 1: something is there
-/// already, take it. What made the descriptor readable is taken away by the next call of this, which also is who
-/// hears that the client died.
+/// Prepares the descriptor for an event loop. Take requests with a timeout of 0 until BYWASH_ERROR_TIMED_OUT, then call this
+/// function. With `ready` 0 the descriptor becomes readable when the client submits a request or ends. With `ready` 1 a
+/// request is ready: take it. The next call makes the descriptor unreadable again, and reports the death of the client.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_server_arm(server: bywash_server, ready: *mut c_int) -> c_int {
+pub unsafe extern "C" fn bywash_channel_server_arm(
+    server: bywash_channel_server,
+    ready: *mut c_int,
+) -> c_int {
     const NULL: &CStr = c"the pointer for whether something is there is null";
     answer(check_place(ready, NULL).and_then(|()| {
         let end = self::server(server)?;
         let mut taking = end.taking()?;
         let armed = taking.left.is_some() || taking.requests.arm()?;
-        // SAFETY: the caller's variable, which is not null.
+        // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { put(ready, c_int::from(armed), NULL) }
     }))
 }
 
-/// Tells the channel's descriptor, for an event loop; see bywash_server_arm(). It stays the library's: poll it,
-/// and do nothing else with it.
+/// Returns the channel's descriptor for an event loop; see bywash_channel_server_arm(). The descriptor remains the
+/// library's: poll it, and do nothing else with it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_server_fd(server: bywash_server, fd: *mut c_int) -> c_int {
+pub unsafe extern "C" fn bywash_channel_server_fd(server: bywash_channel_server, fd: *mut c_int) -> c_int {
     let known = SERVERS.look(server, |end| end.fd);
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(known.and_then(|known| unsafe { put(fd, known, c"the pointer for the descriptor is null") }))
 }
 
-/// Tells who the client is, as the kernel says.
+/// Returns the credentials of the client, as the kernel states them.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_server_peer(server: bywash_server, peer: *mut bywash_credentials) -> c_int {
+pub unsafe extern "C" fn bywash_channel_server_peer(
+    server: bywash_channel_server,
+    peer: *mut bywash_credentials,
+) -> c_int {
     let known = SERVERS.look(server, |end| end.peer.into());
-    // SAFETY: the caller's variable, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(known.and_then(|known| unsafe { put(peer, known, c"the pointer for the peer is null") }))
 }
 
-/// Tells what this end has done so far. `size` is sizeof(struct bywash_channel_stats) as the program knows it: it
-/// gets so many bytes, and counters that are newer than the library are 0.
+/// Returns the counters of this end. `size` is sizeof(struct bywash_channel_stats) as the program was compiled; the call
+/// writes that many bytes, and counters that the library does not know are 0.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_server_stats(
-    server: bywash_server,
+pub unsafe extern "C" fn bywash_channel_server_stats(
+    server: bywash_channel_server,
     stats: *mut bywash_channel_stats,
     size: usize,
 ) -> c_int {
     let known = SERVERS.look(server, |end| end.memories.stats().into());
-    // SAFETY: the caller has `size` bytes there, or null.
+    // SAFETY: the header's rule: a pointer is null or valid, here to `size` bytes.
     answer(known.and_then(|known| unsafe { put_sized(stats, size, known, NULL_STATS) }))
 }
