@@ -7,7 +7,7 @@
 #   make fuzz       inputs made up by a fuzzer; FUZZ_SECONDS=36000 FUZZ_TARGETS=path for a night of one target
 #   make bench-peers  the rivals of `bywash bench ipc` that are built apart (iceoryx2), where they can be
 #   make page       the planner's page, one file: target/page/index.html
-#   make check      format, lints, documentation, licences, spelling
+#   make check      format, lints, documentation, words of comments and commits, licences, spelling
 #   make packages   the Debian packages that the tests and benches need
 #
 # Each target does its own set-up: as root it installs the Debian packages that are missing, else it says
@@ -116,8 +116,8 @@ demo:
 
 # ---- checking ---------------------------------------------------------------------------------------
 
-.PHONY: check format clippy docs licences advisories spelling
-check: format clippy docs licences advisories spelling
+.PHONY: check format clippy docs words subjects licences advisories spelling
+check: format clippy docs words subjects licences advisories spelling
 
 format:
 	$(CARGO) fmt --all --check
@@ -156,6 +156,13 @@ advisories: $(deny)
 	else \
 	  echo "advisories: not checked, since their database cannot be fetched: $$(tail -n 1 <<< "$$reason")"; \
 	fi
+
+# Doc comments that begin with a riddle, sections that name no error; subjects of commits that are too long.
+words:
+	$(CARGO) test --quiet --locked -p bywash-house
+
+subjects:
+	scripts/subjects
 
 spelling:
 	scripts/packages spelling
