@@ -1,7 +1,9 @@
-//! Reading and writing a device that nobody else uses: each call waits until its bytes have moved.
+//! Synchronous reads and writes of a device that nobody else uses: each call waits until its bytes have
+//! moved.
 //!
-//! Invariant: memory that a command may still use is kept by the command itself, so that a call which gives up after its
-//! time limit leaves nothing behind that could be used again. Called before a device is served, for its label.
+//! Invariant: each command owns its memory, so a call that gives up after its timeout leaves no memory behind
+//! that the device could still use after it was freed. Called before a device is served, to read or write its
+//! label.
 
 use crate::command::{Command, Failure};
 use crate::device::Device;
@@ -12,41 +14,46 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest time that a command may take.
+/// Greatest time that a command may take.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Interval between looks at a command that is under way.
+/// Interval between polls for the command in flight.
 const TURN: Duration = Duration::from_micros(50);
-/// Most bytes of a command.
+/// Greatest length of one command, in bytes.
 const PIECE: usize = 1 << 20;
 
-/// Reads `bytes` bytes from `offset` on, both whole blocks of the device.
+/// Reads `bytes` bytes, beginning at `offset`; both are multiples of the device's block.
 ///
 /// # Errors
-/// [`Error::Command`] if the device fails, or does not answer within 30 s.
+/// [`Error::Command`] if the device has commands in flight already, a command fails, or it takes longer than
+/// 30 s.
 pub fn read_alone(device: &mut dyn Device, offset: u64, bytes: usize) -> Result<Vec<u8>, Error> {
     let mut read = vec![0; bytes];
     for (number, piece) in read.chunks_mut(PIECE).enumerate() {
         let memory = Arc::new(Pages::new(piece.len()));
-        // SAFETY: the memory goes along with the command as its owner, and is looked at when that is done.
+        // SAFETY: the command owns the memory and keeps it alive; nobody reads it before the command has
+        // completed.
         let span = unsafe { Span::new(memory.base(), piece.len()) };
         let at = offset + (number * PIECE) as u64;
         wait_for(device, Command::read(0, at, &[span]).owner(memory.clone()), "read")?;
-        // SAFETY: the command is done; nobody else knows the memory, which has as many bytes.
+        // SAFETY: both sides have `piece.len()` bytes; the command has completed, and nobody else knows the
+        // new memory.
         unsafe { std::ptr::copy_nonoverlapping(memory.base(), piece.as_mut_ptr(), piece.len()) };
     }
     Ok(read)
 }
 
-/// Writes bytes from `offset` on, both whole blocks of the device. They are durable when it returns.
+/// Writes `bytes`, beginning at `offset`; both are in whole blocks of the device. The bytes are durable when
+/// the call returns.
 ///
 /// # Errors
-/// [`Error::Command`] if the device fails, or does not answer within 30 s. Some of the bytes may have been written then.
+/// [`Error::Command`] if the device has commands in flight already, a command fails, or it takes longer than
+/// 30 s. Some of the bytes may have been written then.
 pub fn write_alone(device: &mut dyn Device, offset: u64, bytes: &[u8]) -> Result<(), Error> {
     for (number, piece) in bytes.chunks(PIECE).enumerate() {
         let memory = Arc::new(Pages::new(piece.len()));
-        // SAFETY: new memory of as many bytes, which nobody else knows yet.
+        // SAFETY: the new memory has `piece.len()` bytes, and nobody else knows it yet.
         unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), memory.base(), piece.len()) };
-        // SAFETY: the memory goes along with the command as its owner, and nobody writes to it any more.
+        // SAFETY: the command owns the memory and keeps it alive; nobody writes to it any more.
         let span = unsafe { Span::new(memory.base(), piece.len()) };
         let at = offset + (number * PIECE) as u64;
         wait_for(device, Command::write_durable(0, at, &[span]).owner(memory), "write")?;

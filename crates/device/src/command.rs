@@ -1,59 +1,60 @@
-//! What a device is asked to do, and what became of it.
+//! Commands that a device carries out, and their completions.
 //!
-//! Invariant: what [`Command::check`] lets through is within the device and in whole blocks, whatever the numbers are
-//! that came in. Called by whoever submits, and by every device first of all.
+//! Invariant: a command that passes [`Command::check`] is in whole blocks and within the device, whatever its
+//! offset and lengths were. The user of a device makes commands; every device calls `check` first of all.
 
 use crate::device::{Access, Geometry};
 use crate::region::RegionId;
 use crate::span::{Owner, SPANS_MAX, Span};
 
-/// What is done.
+/// Operation that a command carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// The device's bytes go to memory.
+    /// Copies bytes of the device to memory.
     Read,
-    /// Bytes of memory go to the device, which may keep them in a volatile cache for now.
+    /// Copies bytes of memory to the device, which may keep them in a volatile cache.
     Write,
-    /// As `Write`, and when it is done the bytes are durable (FUA).
+    /// Like `Write`, but the bytes are durable when the command completes (FUA).
     WriteDurable,
-    /// When it is done, everything is durable that was done before it was submitted.
+    /// Makes durable every command that had completed before the flush was submitted.
     Flush,
-    /// The contents are not needed any more.
+    /// Tells the device that the range's contents are no longer needed (TRIM, deallocate).
     Discard,
-    /// The contents become zeros.
+    /// Sets the range to zeros.
     WriteZeroes,
-    /// One block is written if it has the contents that are expected.
+    /// Writes one block if the block has the expected contents.
     CompareAndWrite,
 }
 
 impl Operation {
-    /// Whether the device is another one afterwards.
+    /// Returns true if the operation changes contents of the device.
     #[inline]
     pub fn changes(self) -> bool {
         !matches!(self, Operation::Read | Operation::Flush)
     }
 
-    /// Whether data goes along.
+    /// Returns true if the operation moves data between memory and the device.
     #[inline]
     pub fn moves_data(self) -> bool {
         !matches!(self, Operation::Flush | Operation::Discard | Operation::WriteZeroes)
     }
 
-    /// Whether something of what is there can be learned from it.
+    /// Returns true if the operation's result reveals contents of the device.
     #[inline]
     pub fn tells(self) -> bool {
         matches!(self, Operation::Read | Operation::CompareAndWrite)
     }
 }
 
-/// A command, as long as it is not submitted.
+/// Command that has not been submitted yet.
 #[derive(Debug)]
 #[must_use = "a command does nothing before it is submitted"]
 pub struct Command<'a> {
     pub(crate) token: u64,
     pub(crate) operation: Operation,
     pub(crate) offset: u64,
-    /// Of the device. Where data goes along, what the spans have is what counts.
+    /// Bytes of the device, for operations that move no data; otherwise ignored, since the spans' lengths
+    /// count.
     pub(crate) length: u64,
     pub(crate) spans: &'a [Span],
     pub(crate) region: Option<RegionId>,
@@ -61,63 +62,65 @@ pub struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// Any of those below. Where no data goes along `length` says how much of the device it is about, else what `spans`
-    /// have.
+    /// Makes a command of any operation. The command's range has `length` bytes if the operation moves no
+    /// data, otherwise as many bytes as `spans` have together.
     #[inline]
     pub fn new(token: u64, operation: Operation, offset: u64, length: u64, spans: &'a [Span]) -> Command<'a> {
         Command { token, operation, offset, length, spans, region: None, owner: None }
     }
 
-    /// Reads from `offset` on as many bytes as `spans` have.
+    /// Makes a command that reads as many bytes as `spans` have, beginning at `offset`.
     pub fn read(token: u64, offset: u64, spans: &'a [Span]) -> Command<'a> {
         Command::new(token, Operation::Read, offset, 0, spans)
     }
 
-    /// Writes the bytes of `spans` from `offset` on.
+    /// Makes a command that writes the bytes of `spans`, beginning at `offset`.
     pub fn write(token: u64, offset: u64, spans: &'a [Span]) -> Command<'a> {
         Command::new(token, Operation::Write, offset, 0, spans)
     }
 
-    /// As [`Command::write`], and they are durable when it is done (FUA).
+    /// Like [`Command::write`], but the bytes are durable when the command completes (FUA).
     pub fn write_durable(token: u64, offset: u64, spans: &'a [Span]) -> Command<'a> {
         Command::new(token, Operation::WriteDurable, offset, 0, spans)
     }
 
-    /// Makes everything durable that was done before this is submitted.
+    /// Makes a command that makes durable every command that has completed before the flush is submitted.
     pub fn flush(token: u64) -> Command<'static> {
         Command::new(token, Operation::Flush, 0, 0, &[])
     }
 
-    /// Gives up the contents of `length` bytes from `offset` on: advice, which a device may ignore.
+    /// Makes a command that discards the contents of `length` bytes from `offset` on; a device may ignore it.
     pub fn discard(token: u64, offset: u64, length: u64) -> Command<'static> {
         Command::new(token, Operation::Discard, offset, length, &[])
     }
 
-    /// Makes `length` bytes from `offset` on zeros.
+    /// Makes a command that sets `length` bytes from `offset` on to zeros.
     pub fn write_zeroes(token: u64, offset: u64, length: u64) -> Command<'static> {
         Command::new(token, Operation::WriteZeroes, offset, length, &[])
     }
 
-    /// Writes the block at `offset` if it has the contents that are expected. `spans` have two blocks: what is
-    /// expected, then what is written.
+    /// Makes a command that writes the block at `offset` if it has the expected contents. `spans` have two
+    /// blocks together: first the expected contents, then the new ones.
     pub fn compare_and_write(token: u64, offset: u64, spans: &'a [Span]) -> Command<'a> {
         Command::new(token, Operation::CompareAndWrite, offset, 0, spans)
     }
 
-    /// What keeps the spans' memory mapped. It comes back with [`Done`].
+    /// Sets the owner that keeps the spans' memory mapped. [`Done`] returns the owner to the submitter.
     pub fn owner(mut self, owner: Owner) -> Command<'a> {
         self.owner = Some(owner);
         self
     }
 
-    /// Which registered region the spans are of. A span that is not of it, or a region that is not registered any more,
-    /// costs the advantage and nothing else.
+    /// Names the registered region that contains the spans' memory. If a span is outside the region, or the
+    /// region is no longer registered, the command loses the speed of registered memory but works all the
+    /// same.
     pub fn region(mut self, region: Option<RegionId>) -> Command<'a> {
         self.region = region;
         self
     }
 
-    /// Bytes of the device that it is about, if it can be carried out.
+    /// Returns the number of bytes of the device that the command affects, or the reason why it cannot be
+    /// carried out.
     #[inline]
     pub(crate) fn check(&self, geometry: &Geometry) -> Result<u64, Failure> {
         if self.operation == Operation::Flush {
@@ -150,7 +153,7 @@ impl<'a> Command<'a> {
         Ok(bytes)
     }
 
-    /// Bytes that the spans have.
+    /// Returns the number of bytes of all spans together, or `None` if the sum overflows.
     #[inline]
     fn memory(&self) -> Option<u64> {
         match self.spans {
@@ -159,56 +162,58 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// As it is given back.
+    /// Turns the command into its completion.
     #[inline]
     pub(crate) fn done(self, result: Result<(), Failure>) -> Done {
         Done { token: self.token, owner: self.owner, result }
     }
 }
 
-/// A command that is done.
+/// Completion of a command.
 #[derive(Debug)]
 pub struct Done {
-    /// The submitter's name for it.
+    /// Token that the submitter chose to identify the command.
     pub token: u64,
-    /// What was given to keep its memory mapped.
+    /// Owner that kept the command's memory mapped, as given to [`Command::owner`].
     pub owner: Option<Owner>,
-    /// What became of it.
+    /// `Ok` if the command was carried out, otherwise the reason for its failure.
     pub result: Result<(), Failure>,
 }
 
-/// Why a command was not carried out.
+/// Reason why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// It goes past the end of the device. Nothing was done.
+    /// The command's range extends beyond the end of the device. Nothing was changed.
     #[error("the command goes past the end of the device")]
     OutOfRange,
-    /// Offset or length are no whole blocks, or there are not two blocks to compare and write. Nothing was done.
+    /// Offset or length is not a multiple of the block, or a compare-and-write does not have exactly two
+    /// blocks of memory. Nothing was changed.
     #[error("the command is not of whole blocks of the device")]
     Unaligned,
-    /// It is longer than the device's `transfer_max`. Nothing was done.
+    /// The command is longer than [`Geometry::transfer_max`]. Nothing was changed.
     #[error("the command is longer than the device takes in one; submit it in parts")]
     TooLong,
-    /// It has more spans than [`SPANS_MAX`]. Nothing was done.
+    /// The command has more than [`SPANS_MAX`] spans. Nothing was changed.
     #[error("the command has more than {SPANS_MAX} spans; submit it in parts")]
     TooManySpans,
-    /// The device may only be read. Nothing was done.
+    /// The command would change a device that may only be read. Nothing was changed.
     #[error("the device may only be read")]
     ReadOnly,
-    /// The device may only be written, and this would tell something of what is there. Nothing was done.
+    /// The command would reveal contents of a device that may only be written. Nothing was changed.
     #[error("the device may only be written")]
     WriteOnly,
-    /// The block has other contents than were expected. Nothing was done.
+    /// A compare-and-write found other contents than the expected ones. Nothing was changed.
     #[error("the block has other contents than were expected")]
     Mismatch,
-    /// What the medium or the kernel said, as a number of errno(3). Of a write any blocks may have been written, each
-    /// of them whole.
+    /// The medium or the kernel reported an error; the number is an errno(3). If the command was a write, any
+    /// of its blocks may have been written, each of them whole.
     #[error("the device failed: {}", std::io::Error::from_raw_os_error(*.0))]
     Io(i32),
 }
 
-/// As many commands are under way as the device is deep. The command comes back as it was.
+/// The device already has as many commands in flight as its depth. The rejected command is returned
+/// unchanged.
 #[derive(Debug)]
 pub struct Full<'a>(pub Command<'a>);
 
@@ -220,7 +225,7 @@ mod tests {
         Geometry { bytes: 8 << 10, block: 512, optimal: 4096, transfer_max: 4096, access: Access::ReadWrite };
 
     fn span(bytes: usize) -> Span {
-        // SAFETY: nobody reads or writes there: commands are only checked.
+        // SAFETY: nobody reads or writes this memory, since the tests only check commands.
         unsafe { Span::new(std::ptr::dangling_mut(), bytes) }
     }
 

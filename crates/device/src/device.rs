@@ -1,4 +1,5 @@
-//! The interface of all devices.
+//! The interface that all devices implement. Called by the user of a device: a server, or a tool that reads a
+//! label.
 
 use crate::chunks::Chunks;
 use crate::command::{Command, Done, Failure, Full};
@@ -7,102 +8,107 @@ use crate::region::{Pinned, RegionId};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// What a device is like.
+/// Size, block size, limits and access mode of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Its size.
+    /// Size of the device, in bytes; a multiple of `block`.
     pub bytes: u64,
-    /// Bytes of a logical block, 512 or more: offsets and lengths are multiples of it, and it is never torn.
+    /// Size of a logical block, in bytes; at least 512. Offsets and lengths are multiples of it; a block is
+    /// never torn.
     pub block: u32,
-    /// Bytes of which multiples are carried out best.
+    /// Preferred size of commands, in bytes: multiples of it are carried out most efficiently.
     pub optimal: u32,
-    /// Most bytes of a command.
+    /// Greatest length of a command, in bytes.
     pub transfer_max: u64,
-    /// Whether it may be read and written.
+    /// Access mode: reading, writing or both.
     pub access: Access,
 }
 
-/// What may be done with a device.
+/// Access mode of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It is only read.
+    /// The device may only be read.
     Read,
-    /// It is only written: nothing of what is there is ever told, not even by comparing.
+    /// The device may only be written: no command reveals its contents, not even a comparison.
     Write,
-    /// Both.
+    /// The device may be read and written.
     ReadWrite,
 }
 
-/// Something that can be read and written, with many commands under way. What may be relied on is in
-/// [the crate's rules](crate#rules).
+/// A block device that carries out many commands at a time. [The crate's rules](crate#rules) say what users
+/// may rely on.
 ///
-/// It has one user, who is its only thread at a time. No call waits, but for dropping it, and none of `submit`, `poll`
-/// and `arm` allocates.
+/// A device is used by one thread at a time. No call blocks except dropping the device; `submit`, `poll` and
+/// `arm` allocate nothing.
 pub trait Device: Send {
-    /// What it is like. It stays so.
+    /// Returns the device's size, limits and access mode, which never change.
     fn geometry(&self) -> Geometry;
 
-    /// Takes a command, which may begin now or with the next [`Device::poll`] or [`Device::arm`]. A command that
-    /// cannot be carried out is taken as well, and fails.
+    /// Submits a command. The device begins it now or during the next [`Device::poll`] or [`Device::arm`]. An
+    /// invalid command is accepted as well; its completion reports the failure.
     ///
     /// # Errors
-    /// Gives the command back while as many are under way as the device is deep.
+    /// [`Full`] with the command if as many commands are in flight as [`Device::depth`].
     fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>>;
 
-    /// Carries a command out before it returns, as if it had been submitted and were given out right now, where that is
-    /// all that the device would do with it. Nothing keeps its memory any longer, so it needs no owner. None: nothing was
-    /// done, and the command is to be submitted.
+    /// Carries out a command synchronously, if the device can do so at once. The effect is the same as
+    /// submitting the command and reaping its completion. The command needs no owner, since its memory is not
+    /// used after the call. Returns `None` if nothing was done; the command is then to be submitted.
     fn carry_out(&mut self, _: &Command<'_>) -> Option<Result<(), Failure>> {
         None
     }
 
-    /// Gives what is done to `done`, in any order; answers how many that were.
+    /// Passes the completions of all commands that have completed to `done`, in any order, and returns their
+    /// number.
     fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize;
 
-    /// For those who want to sleep: after `false` the [`Device::descriptor`] becomes readable when something is done.
-    /// `true`: something is done already, or can be found out by polling alone. What made the descriptor readable is
-    /// taken away by the next call of this, and by polling until nothing is done.
+    /// Prepares the [`Device::descriptor`] for sleeping. After `false` the descriptor becomes readable as
+    /// soon as a command completes. `true` means that the user has to poll instead of sleeping: a completion
+    /// is ready, or only polling finds it. The descriptor stops being readable with the next call of `arm`,
+    /// together with polling until nothing is left.
     fn arm(&mut self) -> bool;
 
-    /// What becomes readable when something is done, after [`Device::arm`]. None where there is nothing but polling.
+    /// Returns the descriptor that becomes readable when a command completes, after [`Device::arm`] returned
+    /// false. `None` if the device can only be polled.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Most commands that can be under way.
+    /// Returns the greatest number of commands that can be in flight.
     fn depth(&self) -> usize;
 
-    /// Commands that were submitted and not given out as done.
+    /// Returns the number of commands in flight: submitted, and their completions not yet reaped.
     fn under_way(&self) -> usize;
 
-    /// The medium, where it is memory that others can map. None where there is no such memory, or where they would get
-    /// around what the device makes of it.
+    /// Returns the device's memory if other processes can map it. `None` if the medium is not memory, or if
+    /// mapping it would bypass the latency and bandwidth that the device simulates.
     fn chunks(&self) -> Option<&Chunks> {
         None
     }
 
-    /// The same, to renew some of it.
+    /// Like [`Device::chunks`], but mutable, so that chunks can be replaced.
     fn chunks_mut(&mut self) -> Option<&mut Chunks> {
         None
     }
 
-    /// Returns whether commands take less time whose memory was registered.
+    /// Returns true if commands take less time when their memory was registered.
     fn registers(&self) -> bool {
         false
     }
 
-    /// Prepares for commands whose spans are of `memory`, in microseconds, whatever its size. None: there is nothing to be
-    /// gained.
+    /// Registers `memory`, so that commands with spans in it take less time. Registering takes microseconds,
+    /// whatever the size. Returns `None` if the device gains nothing from registered memory.
     ///
     /// # Errors
-    /// [`Error::Io`] if the kernel does not take it (before Linux 6.13), [`Error::Regions`] if too much is registered;
-    /// commands can use the memory all the same.
+    /// [`Error::Io`] if the kernel refuses (Linux before 6.13), [`Error::Regions`] if too many regions are
+    /// registered. Commands can use the memory in both cases.
     fn register(&mut self, _memory: &Arc<Pinned>) -> Result<Option<RegionId>, Error> {
         Ok(None)
     }
 
-    /// Forgets a region. Commands under way keep their own; the memory is let go of by whoever drops it last.
+    /// Unregisters a region. Commands in flight keep their reference to it; the kernel unpins the memory when
+    /// the last reference is dropped.
     fn unregister(&mut self, _region: RegionId) {}
 
-    /// How commands are carried out, in words, and why not in a better way.
+    /// Describes in words how commands are carried out, and why not in a faster way.
     fn explain(&self) -> String;
 }
 

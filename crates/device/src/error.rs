@@ -1,58 +1,60 @@
-//! What can go wrong before there are commands; what becomes of a command is [`Failure`](crate::Failure).
+//! Errors of opening a device and of registering memory. A command that fails reports a
+//! [`Failure`](crate::Failure).
 
 use std::io;
 
-/// Why a device could not be had, or memory not be registered with it.
+/// Error of opening a device, of a synchronous read or write, or of registering memory with a device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text does not describe a device.
+    /// The text is not a valid specification of a device.
     #[error("'{text}' describes no device: {what}")]
     Spec {
-        /// The text.
+        /// Text that was parsed.
         text: String,
-        /// What is wrong with it, and what to write instead.
+        /// Description of the mistake, and the text to write instead.
         what: String,
     },
-    /// What is there cannot be such a device.
+    /// The file, block device or size of memory cannot be used as a device.
     #[error("{what} cannot be a device: {reason}")]
     Unfit {
-        /// Its name.
+        /// Name of the file or block device, or a description of the memory.
         what: String,
-        /// Why not, and what to do.
+        /// Reason for the refusal, and the remedy.
         reason: String,
     },
-    /// The kernel refused something.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried, with its object, as in `open /mnt/x`.
+        /// Action and its object, such as `open /mnt/x`.
         what: String,
-        /// The kernel's reason.
+        /// Error that the system call returned.
         source: io::Error,
     },
-    /// A device failed a command that was waited for.
+    /// A command failed or timed out in [`read_alone`](crate::read_alone) or
+    /// [`write_alone`](crate::write_alone).
     #[error("the device cannot {what}: {why}")]
     Command {
-        /// Read or write.
+        /// Action: "read" or "write".
         what: &'static str,
-        /// Its reason.
+        /// Reason for the failure.
         why: String,
     },
-    /// Memory for a device could not be made.
+    /// The memory of a device could not be allocated, mapped or populated.
     #[error(transparent)]
     Memory(#[from] bywash_link::Error),
-    /// As many regions are registered as can be.
+    /// The device has the greatest possible number of registered regions.
     #[error(
         "{most} pieces of registered memory are in use, as many as there can be; unregister a region first"
     )]
     Regions {
-        /// Pieces that there can be.
+        /// Greatest number of registered regions.
         most: usize,
     },
 }
 
 impl Error {
-    /// The kernel refused `what`.
+    /// Returns the error for a failed system call; `what` is the action and its object.
     pub(crate) fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::Io { what: what.into(), source: source.into() }
     }

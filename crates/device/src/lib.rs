@@ -1,8 +1,9 @@
-//! What can be read and written: memory, a file or a block device, behind one interface.
+//! Block devices behind one interface: memory, a file, or a block device of the kernel.
 //!
-//! A [`Device`] takes commands, as many at a time as it is deep, and gives them out when they are done. It has one user,
-//! who polls, or sleeps on a descriptor; commands cost no allocation. It knows nothing of whoever the commands are
-//! carried out for: who may do what has been decided before.
+//! A [`Device`] takes commands, up to its depth at a time, and reports each command's completion. A device
+//! has one user, who polls it, or sleeps on a descriptor until it has completions. Commands allocate nothing.
+//! A device knows nothing about the clients for whom commands are carried out: permissions have been checked
+//! before.
 //!
 //! ```
 //! use bywash_device::{Command, Device, Memory, MemoryOptions, Span};
@@ -22,60 +23,69 @@
 //!
 //! # Rules
 //!
-//! What whoever uses a device may rely on, and what `tests/conformance.rs` holds every device to.
+//! Guarantees to the user of a device. `tests/conformance.rs` tests every device for them.
 //!
-//! **Blocks.** Offsets and lengths are multiples of the logical block, of 512 bytes or more. A block is read and written
-//! as a whole: nobody ever sees a part of one write and a part of another in it, neither in a read nor after a crash.
-//! A command of several blocks has no such promise: after a failure or a crash any of its blocks may have been written.
-//! Neither has whoever looks past the device: at a `mem:` device's memory that is mapped, or at the file.
+//! **Blocks.** Offsets and lengths are multiples of the logical block, which has 512 bytes or more. A block
+//! is read and written atomically: no read returns a mixture of two writes within one block, and neither does
+//! a block after a crash. A command of several blocks is not atomic: after a failure or a crash any of its
+//! blocks may have been written. Accesses that bypass the device, through the mapped memory of a `mem:`
+//! device or to the file itself, may see torn blocks.
 //!
-//! **Order.** Commands under way are done in any order. Two that overlap, at least one of which changes the device, take
-//! effect in the order in which they were submitted: a read sees the writes that were submitted before it, and none that
-//! was submitted after it. Commands that do not overlap have no order: who needs one waits for the first to be done.
+//! **Order.** Commands in flight complete in any order. Two commands that overlap, at least one of which
+//! changes the device, take effect in the order in which they were submitted: a read sees the writes that
+//! were submitted before it, and none that was submitted after it. Commands that do not overlap are not
+//! ordered: a user who needs an order waits until the first command has completed.
 //!
-//! **Compare and write** of one block is one step: no other command of the device comes between.
+//! **Compare and write** of one block is atomic: no other command of the device takes effect between the
+//! comparison and the write.
 //!
-//! **Durability.** A write that is done may be in a volatile cache; after a crash each of its blocks has the contents of
-//! any write to it since the last that is durable, or of that. A flush that is done has made durable everything that was
-//! *done*, which is to say was given out by [`Device::poll`] or carried out at once ([`Device::carry_out`]), before the
-//! flush was submitted; of what was under way it says nothing. A durable write ([`Command::write_durable`], FUA) is
-//! durable when it is done, and says nothing of others. Durable means: on the medium, as the kernel and the device say
-//! (fdatasync(2)); a `mem:` device's medium is memory, and lasts as long as somebody has it.
+//! **Durability.** A completed write may still be in a volatile cache. After a crash each of its blocks has
+//! the contents of the last durable write to the block, or of any later write. A completed flush has made
+//! durable every command that had *completed* before the flush was submitted, which means that
+//! [`Device::poll`] had reported it or that [`Device::carry_out`] had carried it out. Commands that were in
+//! flight then may or may not be durable. A durable write ([`Command::write_durable`], FUA) is durable when
+//! it has completed, and has no effect on other writes. Durable means on the medium, as far as the kernel and
+//! the device tell (fdatasync(2)). The medium of a `mem:` device is memory, which lasts as long as any
+//! process holds it.
 //!
-//! **Discard** is advice. What was discarded reads as it was before, or as zeros, or as whatever the medium makes of it,
-//! until it is written. **Write zeroes** is a write.
+//! **Discard** is a hint. Until a discarded block is written again, it reads as its old contents, as zeros,
+//! or as anything else that the medium returns. **Write zeroes** is a write.
 //!
-//! **Failures.** A command that cannot be carried out fails ([`Failure`]), and no other one does. A file that others can
-//! make shorter meanwhile ([`File::passed`]) fails the reads of what is gone; what is written there is there again.
+//! **Failures.** A command that cannot be carried out fails with a [`Failure`], and affects no other command.
+//! If another process truncates a file ([`File::passed`]), reads beyond its new end fail; writes there extend
+//! the file again.
 //!
-//! **Rights.** What may not be written is not changed, and of what may not be read nothing is told, by no command
-//! ([`Access`]).
+//! **Rights.** No command changes a device that may only be read, and no command reveals contents of a device
+//! that may only be written ([`Access`]).
 //!
-//! **Time.** A command is given out exactly once, however late; no clock ends it, and nobody can call it back. What the
-//! kernel has begun it does not let go of when it is asked to (io_uring takes back what waits in its own queues, and not
-//! what a disk has been told), so there would still be memory that nobody may use. Whoever gives up on a device that does
-//! not answer submits nothing more, keeps polling it for what comes after all, and drops it where waiting hurts nobody.
+//! **Time.** A command completes exactly once, however late. It has no timeout and cannot be cancelled. The
+//! kernel does not give up an operation that it has begun (io_uring cancels requests in its own queues, but
+//! not those that a disk is carrying out), so even after a cancellation the memory could not be reused. A
+//! user who gives up on a device that does not respond submits nothing more, keeps polling for late
+//! completions, and drops the device on a thread that may block.
 //!
-//! **Memory.** A command's memory belongs to it until it is done, or the device was dropped: dropping waits until the
-//! kernel has let go of it. The memory may be written by others meanwhile; see [`Span`].
+//! **Memory.** A command's memory belongs to the command until it completes or the device has been dropped;
+//! dropping waits until the kernel no longer uses the memory. Others may write to the memory meanwhile; see
+//! [`Span`].
 //!
-//! **Mapped memory.** Where a device has [`Chunks`], others can map them: they see what the commands see, byte by byte.
-//! What a chunk's holder can do ends when it is replaced, in between two commands; offsets and contents stay.
+//! **Mapped memory.** If a device has [`Chunks`], other processes can map them: these processes see the
+//! effects of commands byte by byte. Replacing a chunk, which happens between two commands, ends the access
+//! of those who have the old chunk mapped; offsets and contents stay the same.
 //!
 //! # What is here
 //!
 //! - [`Device`], [`Geometry`], [`Access`]: the interface
-//! - [`Command`], [`Operation`], [`Done`], [`Failure`], [`Full`]: what is asked, and what became of it
-//! - [`Span`], [`SPANS_MAX`], [`Owner`], [`Region`], [`Pinned`], [`REGION_MAX`], [`RegionId`]: the memory that
-//!   goes along
-//! - [`Spec`], [`Medium`], [`read_size`]: devices as text
-//! - [`Memory`], [`MemoryOptions`]: a device of memory; [`Chunks`]: its memory, for others to map; [`Keep`], [`Shape`],
-//!   [`Spare`], [`Retired`]: to take it away from them again
-//! - [`File`], [`FileOptions`], [`Kind`], [`Using`]: a device of a file or a block device; [`PassedOptions`], [`Holder`]:
-//!   of one that somebody else has opened
-//! - [`read_alone`], [`write_alone`]: a device that nobody else uses yet, a call at a time
-//! - [`Error`]: what can go wrong before there are commands
-//! - `testing`, with the feature of that name: a device that fails and crashes as it is told
+//! - [`Command`], [`Operation`], [`Done`], [`Failure`], [`Full`]: commands and their completions
+//! - [`Span`], [`SPANS_MAX`], [`Owner`], [`Region`], [`Pinned`], [`REGION_MAX`], [`RegionId`]: the memory
+//!   that commands read into and write from
+//! - [`Spec`], [`Medium`], [`read_size`]: the description of a device as text
+//! - [`Memory`], [`MemoryOptions`]: a device of memory; [`Chunks`]: its memory, which others can map;
+//!   [`Keep`], [`Shape`], [`Spare`], [`Retired`]: replacing a chunk, which revokes access to it
+//! - [`File`], [`FileOptions`], [`Kind`], [`Using`]: a device of a file or a block device; [`PassedOptions`],
+//!   [`Holder`]: a device of a file that another process has opened
+//! - [`read_alone`], [`write_alone`]: synchronous reads and writes of a device that nobody else uses yet
+//! - [`Error`]: errors of opening a device and of registering memory
+//! - `testing`, with the feature of that name: a device that fails and crashes on demand, for tests
 
 mod alone;
 mod chunks;

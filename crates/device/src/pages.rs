@@ -1,25 +1,26 @@
-//! Memory of this process, aligned for every device.
+//! Page-aligned memory of this process, which every device accepts for its commands.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 
-/// Memory of this process on pages of its own, zeros at first.
+/// Zeroed memory of this process on pages that it shares with nothing else.
 #[derive(Debug)]
 pub(crate) struct Pages {
     base: *mut u8,
     layout: Layout,
 }
 
-// SAFETY: memory that belongs to this value alone; what is done with its bytes is up to those who use it.
+// SAFETY: the memory belongs to this value alone; those who use its bytes have to synchronise by themselves.
 unsafe impl Send for Pages {}
-// SAFETY: as above; the value gives out nothing but the address.
+// SAFETY: a shared reference gives out nothing but the address, and users of the bytes synchronise by
+// themselves.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// So many bytes, at least one page.
+    /// Allocates `bytes` bytes, at least one, aligned to a page.
     pub(crate) fn new(bytes: usize) -> Pages {
-        // A size that does not fit into memory is nobody's wish: all callers have constants or checked numbers.
+        // Not reached: all callers pass constants or checked numbers, which fit into the address space.
         let layout = Layout::from_size_align(bytes.max(1), bywash_link::PAGE).expect("a size of memory");
-        // SAFETY: the layout is not empty.
+        // SAFETY: the layout has at least one byte, as `alloc_zeroed` requires.
         let base = unsafe { alloc_zeroed(layout) };
         if base.is_null() {
             handle_alloc_error(layout);
@@ -27,12 +28,12 @@ impl Pages {
         Pages { base, layout }
     }
 
-    /// Where it begins.
+    /// Returns the address of the first byte.
     pub(crate) fn base(&self) -> *mut u8 {
         self.base
     }
 
-    /// Bytes.
+    /// Returns the size, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.layout.size()
     }
@@ -40,7 +41,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: made in `new` with the same layout.
+        // SAFETY: `new` allocated the memory with the same layout, and nobody frees it twice.
         unsafe { dealloc(self.base, self.layout) };
     }
 }

@@ -1,60 +1,63 @@
-//! Memory that commands read into and write from.
+//! Segments of memory that commands read into and write from.
 //!
-//! Invariant: it is reached through raw pointers, since another process may write there at any time; what has to be
-//! believed is copied out first. Called by the devices.
+//! Invariant: devices access this memory through raw pointers only, since another process may write to it at
+//! any time. Data that a decision depends on is copied out first. Called by the devices.
 
 use std::any::Any;
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-/// Most spans of a command.
+/// Greatest number of spans in a command.
 pub const SPANS_MAX: usize = 16;
 
-/// What keeps the memory of a command mapped: it goes along with the command and comes back when that is done.
+/// Reference-counted value that keeps a command's memory mapped. The command holds it; the completion returns
+/// it.
 pub type Owner = Arc<dyn Any + Send + Sync>;
 
-/// A piece of memory that a command reads into or writes from.
+/// Contiguous piece of memory that a command reads into or writes from.
 ///
-/// It may be memory that another process can write at the same time. Then a write stores some bytes of what was there
-/// and some of what came, each as it was at some moment; nothing worse happens.
+/// Another process may write to the memory at the same time. A write then stores a mixture of old and new
+/// bytes, each as it was at some moment; nothing worse happens.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Span(libc::iovec);
 
-// SAFETY: an address and a length; who makes a span promises that the memory is there.
+// SAFETY: an address and a length; the maker of a span promises that the memory stays mapped. See
+// `Span::new`.
 unsafe impl Send for Span {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out only the address and length, which never change.
 unsafe impl Sync for Span {}
 
 impl Span {
-    /// The memory of `bytes` bytes from `base` on.
+    /// Describes the `bytes` bytes of memory from `base` on.
     ///
     /// # Safety
-    /// From the time that a command with this span is submitted until it is done, that is, until its
-    /// [`Done`](crate::Done) was given out or its device has been dropped, the memory is mapped for reading (and for
-    /// writing, if the command is a read), and no Rust reference leads there. The command's [`Owner`] lives as long
-    /// as that, so that what it keeps mapped need not be kept otherwise.
+    /// From the submission of a command with this span until its completion, that is, until its
+    /// [`Done`](crate::Done) was reported or its device has been dropped, the memory is mapped for reading
+    /// (and for writing, if the command is a read), and no Rust reference points into it. The device keeps
+    /// the command's [`Owner`] alive for the same time, so memory that the owner keeps mapped needs nothing
+    /// else.
     pub const unsafe fn new(base: *mut u8, bytes: usize) -> Span {
         Span(libc::iovec { iov_base: base.cast(), iov_len: bytes })
     }
 
-    /// Nothing.
+    /// Span of no bytes.
     pub(crate) const EMPTY: Span = Span(libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 });
 
-    /// Where it begins.
+    /// Returns the address of the first byte.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.0.iov_base.cast()
     }
 
-    /// Bytes.
+    /// Returns the length, in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.0.iov_len
     }
 
-    /// What is left of it without its first `bytes` bytes.
+    /// Returns the span without its first `bytes` bytes; `bytes` is at most its length.
     pub(crate) fn without(&self, bytes: usize) -> Span {
         debug_assert!(bytes <= self.bytes());
         Span(libc::iovec { iov_base: self.base().wrapping_add(bytes).cast(), iov_len: self.bytes() - bytes })
@@ -67,39 +70,45 @@ impl fmt::Debug for Span {
     }
 }
 
-/// Copies `bytes` bytes of the memory of `spans`, without the first `skip`, to `to`.
+/// Copies `bytes` bytes from the memory of `spans` to `to`, after skipping the first `skip` bytes of the
+/// spans.
 ///
 /// # Safety
-/// The spans have so much memory, as [`Span::new`] asks; `to` has room for it, and is not among it.
+/// The spans have `skip + bytes` bytes that are mapped as [`Span::new`] requires. `to` has room for `bytes`
+/// bytes, and does not overlap the spans.
 #[inline]
 pub(crate) unsafe fn gather(spans: &[Span], skip: usize, to: *mut u8, bytes: usize) {
-    // SAFETY: `pieces` stays within each span and within `bytes`; the rest is the caller's promise.
+    // SAFETY: `pieces` stays within each span and within `bytes`; the caller promises that the memory is
+    // mapped.
     pieces(spans, skip, bytes, |at, done, length| unsafe {
         ptr::copy_nonoverlapping(at.cast_const(), to.add(done), length);
     });
 }
 
-/// As [`gather`] of all, for what nobody looks at soon: the bytes do not go through the caches.
+/// Like [`gather`] without skipping, but stores past the caches, for bytes that nobody reads soon.
 ///
 /// # Safety
-/// As [`gather`].
+/// Same as [`gather`], with `skip` 0.
 #[inline(never)]
 pub(crate) unsafe fn gather_past_caches(spans: &[Span], to: *mut u8, bytes: usize) {
-    // SAFETY: `pieces` stays within each span and within `bytes`; the rest is the caller's promise.
+    // SAFETY: `pieces` stays within each span and within `bytes`; the caller promises that the memory is
+    // mapped.
     pieces(spans, 0, bytes, |at, done, length| unsafe { stream(at.cast_const(), to.add(done), length) });
 }
 
-/// Copies bytes past the caches, as far as they are whole lines of them.
+/// Copies bytes with non-temporal stores, which bypass the caches, as far as they are whole cache lines of an
+/// aligned destination; the rest by ordinary stores.
 ///
 /// # Safety
-/// Both have `bytes` bytes, and neither is within the other.
+/// `from` and `to` have `bytes` bytes each, and do not overlap.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
     const LINE: usize = 64;
     let lines = if to.addr().is_multiple_of(LINE) { bytes / LINE * LINE } else { 0 };
     for line in (0..lines).step_by(LINE) {
-        // SAFETY: a line of each, as the caller promises; that of `to` is aligned.
+        // SAFETY: `from` and `to` have 64 bytes at `line`, as the caller promises; `to` is aligned to 64
+        // bytes.
         unsafe {
             let (from, to) = (from.add(line).cast::<__m128i>(), to.add(line).cast::<__m128i>());
             let words = [0, 1, 2, 3].map(|word| _mm_loadu_si128(from.add(word)));
@@ -108,32 +117,36 @@ unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
             }
         }
     }
-    // SAFETY: what is left of each.
+    // SAFETY: the bytes from `lines` on are the rest of both, which the caller promises not to overlap.
     unsafe { ptr::copy_nonoverlapping(from.add(lines), to.add(lines), bytes - lines) };
-    // Stores past the caches keep no order with others: whoever is told that it is done must find them.
-    // SAFETY: every x86-64 has it.
+    // Non-temporal stores are not ordered with others; the fence makes them visible before the completion is.
+    // SAFETY: every x86-64 processor has the instruction.
     unsafe { _mm_sfence() };
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that both have `bytes` bytes and do not overlap.
     unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
 }
 
-/// Copies `bytes` bytes from `from` to the memory of `spans`, without the first `skip`.
+/// Copies `bytes` bytes from `from` to the memory of `spans`, after skipping the first `skip` bytes of the
+/// spans.
 ///
 /// # Safety
-/// As [`gather`], the other way round.
+/// The spans have `skip + bytes` bytes that are mapped for writing, as [`Span::new`] requires. `from` has
+/// `bytes` bytes, and does not overlap the spans.
 #[inline]
 pub(crate) unsafe fn scatter(spans: &[Span], skip: usize, from: *const u8, bytes: usize) {
-    // SAFETY: as in `gather`.
+    // SAFETY: `pieces` stays within each span and within `bytes`; the caller promises that the memory is
+    // mapped.
     pieces(spans, skip, bytes, |at, done, length| unsafe {
         ptr::copy_nonoverlapping(from.add(done), at, length);
     });
 }
 
-/// Calls with each piece of `bytes` bytes behind the first `skip`: where it is, how much was before it, its length.
+/// Splits the `bytes` bytes after the first `skip` bytes of `spans` at the spans' boundaries. Calls `piece`
+/// with each part's address, the number of bytes before the part, and its length.
 #[inline]
 fn pieces(spans: &[Span], mut skip: usize, bytes: usize, mut piece: impl FnMut(*mut u8, usize, usize)) {
     if let ([span], 0) = (spans, skip) {
@@ -167,12 +180,12 @@ mod tests {
         {
             let mut to = vec![0u8; 8192];
             let start = to.as_ptr().align_offset(64) + skip;
-            // SAFETY: parts of `from`, which outlives the spans.
+            // SAFETY: parts of `from`, which outlives the spans and has no other reference meanwhile.
             let spans = unsafe {
                 let base = from.as_mut_ptr();
                 [Span::new(base, first), Span::new(base.add(first), 4096 - first)]
             };
-            // SAFETY: so many bytes are there, and `to` is elsewhere and has room for them.
+            // SAFETY: the spans have `bytes` bytes; `to` does not overlap them and has room.
             unsafe { gather_past_caches(&spans, to.as_mut_ptr().add(start), bytes) };
             assert_eq!(to[start..start + bytes], from[..bytes]);
             assert!(to[..start].iter().chain(&to[start + bytes..]).all(|byte| *byte == 0));
@@ -183,13 +196,13 @@ mod tests {
     fn bytes_go_across_spans() {
         let mut memory = *b"abcdefghij";
         let base = memory.as_mut_ptr();
-        // SAFETY: parts of `memory`, which outlives the spans.
+        // SAFETY: parts of `memory`, which outlives the spans and has no other reference meanwhile.
         let spans = unsafe { [Span::new(base.add(6), 3), Span::new(base, 0), Span::new(base.add(1), 4)] };
         let mut out = [0; 4];
-        // SAFETY: seven bytes are there, and `out` is elsewhere.
+        // SAFETY: the spans have seven bytes; `out` does not overlap them and has room for four.
         unsafe { gather(&spans, 2, out.as_mut_ptr(), 4) };
         assert_eq!(&out, b"ibcd");
-        // SAFETY: as above.
+        // SAFETY: the spans have seven bytes, and the literal has three and does not overlap them.
         unsafe { scatter(&spans, 1, b"XYZ".as_ptr(), 3) };
         assert_eq!(&memory, b"aZcdefgXYj");
     }

@@ -1,34 +1,35 @@
-//! Memory that takes the place of a chunk, and memory that had one.
+//! Memory that replaces a chunk, and memory of a chunk that was replaced.
 //!
-//! To make memory and to give it back takes far longer than to exchange one for the other, and needs no device: whoever
-//! must not be kept waiting has it done by another thread. Called by [`Chunks`](crate::Chunks), and by whoever renews
-//! chunks of a device that is in use.
+//! Allocating and freeing memory takes far longer than exchanging one chunk for another, and needs no access
+//! to the device, so a thread that must not block leaves both to another thread. Called by
+//! [`Chunks`](crate::Chunks), and by servers that replace chunks of a device in use.
 
 use crate::error::Error;
 use bywash_link::{File, HugePages, Mapping};
 use rustix::fs::{FallocateFlags, Mode, fallocate, fchmod};
 
-/// What memory has to be like that takes the place of a chunk.
+/// Size and page size that spare memory needs in order to replace a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub(crate) bytes: usize,
     pub(crate) pages: HugePages,
 }
 
-/// Memory that can take the place of a chunk: all of it is there, and all zeros.
+/// Memory that can replace a chunk: all pages are allocated and zeroed.
 #[derive(Debug)]
 pub struct Spare {
     pub(crate) shape: Shape,
     pub(crate) file: File,
-    /// For the contents to come in.
+    /// Mapping through which the old chunk's contents are copied into the spare memory.
     pub(crate) mapping: Mapping,
 }
 
 impl Spare {
-    /// Makes it, which takes half a millisecond for a MiB, and more on a busy machine.
+    /// Allocates spare memory. This takes half a millisecond per MiB, and more on a busy machine.
     ///
     /// # Errors
-    /// The machine has not so much memory for the time being, or what the kernel says.
+    /// [`Error::Unfit`] if the machine has too little memory left; [`Error::Memory`] if the memory cannot be
+    /// created, populated or mapped; [`Error::Io`] if its access mode cannot be set.
     pub fn new(shape: Shape) -> Result<Spare, Error> {
         check_available(shape.bytes as u64, shape.pages)?;
         let file = file(shape)?;
@@ -40,8 +41,8 @@ impl Spare {
     }
 }
 
-/// What was a chunk. Its memory is given back when this is dropped, whoever still has it mapped, but for what he touches
-/// anew.
+/// Memory of a chunk that was replaced. Dropping it frees the pages, even if another process still has them
+/// mapped. A page that such a process touches afterwards is allocated anew.
 #[derive(Debug)]
 pub struct Retired(pub(crate) File);
 
@@ -49,25 +50,26 @@ impl Drop for Retired {
     fn drop(&mut self) {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let given_back = fallocate(self.0.descriptor(), hole, 0, self.0.bytes() as u64);
-        // It is not sealed against writing, and nothing else stands against a hole in memory.
+        // The file is not sealed against writing, and nothing else prevents punching a hole into a memfd.
         debug_assert_eq!(given_back, Ok(()));
     }
 }
 
-/// A file for a chunk, of which all memory is taken.
+/// Creates the memfd of a chunk, with all pages allocated.
 pub(crate) fn file(shape: Shape) -> Result<File, Error> {
     let file = File::create("bywash-device", shape.bytes, shape.pages)?;
     file.fix_size()?;
-    // Whoever is given a descriptor for reading could open the file anew through it: memfds are everybody's at first.
+    // A new memfd has mode 0777. A process that was given a descriptor for reading could use that to open the
+    // file anew for writing.
     fchmod(file.descriptor(), Mode::RUSR | Mode::WUSR)
         .map_err(|error| Error::io("keep memory from other users", error))?;
     file.populate()?;
     Ok(file)
 }
 
-/// Whether the machine has so much memory left, as far as it says.
+/// Checks that /proc/meminfo reports enough available memory. Reserved huge pages are not checked.
 pub(crate) fn check_available(bytes: u64, pages: HugePages) -> Result<(), Error> {
-    // Pages that were reserved are none of those that are left.
+    // Reserved huge pages are not part of the available memory.
     match available().filter(|has| pages != HugePages::Reserved && *has < bytes) {
         None => Ok(()),
         Some(has) => {
@@ -77,7 +79,7 @@ pub(crate) fn check_available(bytes: u64, pages: HugePages) -> Result<(), Error>
     }
 }
 
-/// Bytes that the machine can still give, if it says so.
+/// Returns the available memory of the machine, in bytes, or `None` if /proc/meminfo does not tell.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
