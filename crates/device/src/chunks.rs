@@ -1,4 +1,4 @@
-//! The memory of a `mem:` device: chunks, each a file of its own, mapped side by side.
+//! The memory of a `mem:` device: chunks, each of them a memfd of its own, mapped at consecutive addresses.
 //!
 //! ```text
 //!   addresses   │  chunk 0  │  chunk 1  │  chunk 2  │ 3 │     base + offset, whichever chunk that is
@@ -6,12 +6,14 @@
 //!   memfds          file        file        file    file      what others can be given to map
 //! ```
 //!
-//! A chunk is what can be given out: whoever has its file maps that chunk and nothing beside it, and the MMU holds him to
-//! what he may do. What was given out cannot be taken back, so [`Chunks::replace`] puts another file in its place. The
-//! addresses stay as they are, and the device's own way to its bytes knows nothing of chunks.
+//! A chunk is the unit of sharing: a process that has a chunk's memfd can map that chunk and nothing else,
+//! and the MMU enforces whether it may write. A memfd that was passed on cannot be revoked, so
+//! [`Chunks::replace`] puts another memfd in its place. The addresses stay the same, so the device's accesses
+//! do not depend on chunks.
 //!
-//! All memory is taken at the beginning: a machine that has not so much says so then, and not with a fault later. Called
-//! by [`Memory`](crate::Memory), and by whoever lets others map parts of it.
+//! All memory is allocated when the device is made: a machine with too little memory fails then, and not with
+//! a fault later. Called by [`Memory`](crate::Memory), and by servers that let clients map parts of the
+//! memory.
 
 use crate::error::Error;
 use crate::spare::{Retired, Shape, Spare, check_available, file};
@@ -21,33 +23,34 @@ use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
-/// Fewest bytes of a chunk.
+/// Least size of a chunk, in bytes.
 pub(crate) const CHUNK_MIN: u64 = HUGE_PAGE as u64;
-/// Most bytes of a chunk.
+/// Greatest size of a chunk, in bytes.
 pub(crate) const CHUNK_MAX: u64 = 1 << 30;
-/// Most chunks, if it is not said how large they are, and one of the largest would do.
+/// Number of chunks that the default chunk size aims at, unless that would make chunks larger than
+/// `CHUNK_MAX`.
 const CHUNKS: u64 = 256;
-/// Most chunks: each is an open file.
+/// Greatest number of chunks; each of them is an open file.
 const CHUNKS_MAX: u64 = 1 << 14;
 
-/// What becomes of the bytes of a chunk that is renewed.
+/// Fate of the contents of a chunk that is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// They stay.
+    /// The contents are copied into the new chunk.
     Contents,
-    /// They become zeros.
+    /// The new chunk is all zeros.
     Nothing,
 }
 
-/// The memory of a device, in parts that can be mapped each for itself.
+/// Memory of a device in chunks, each of which other processes can map.
 ///
-/// Whoever maps a chunk sees what the device reads and writes, at once and byte by byte: blocks are whole only for those
-/// who go through the device. He can be given the right to read alone. The files are of a fixed size, and nobody but the
-/// user whose process made the device can open them by /proc/self/fd for more than he was given; that user, and root,
-/// could have traced the process as well.
+/// A process that maps a chunk sees the device's accesses at once and byte by byte; blocks are atomic only
+/// for accesses through the device. A chunk can be shared read-only. The memfds have a fixed size. A process
+/// that was given a descriptor cannot reopen it through /proc/self/fd with more rights, unless it runs as the
+/// user who made the device, or as root; these could trace the device's process as well.
 ///
-/// A chunk that was given out for writing can also be given back by its holder, page by page (`FALLOC_FL_PUNCH_HOLE`):
-/// it then reads as zeros there, and takes memory again when somebody touches it, wherever that comes from.
+/// A process that may write to a chunk can also free its pages (`FALLOC_FL_PUNCH_HOLE`). A freed page reads
+/// as zeros, and the next access by any process allocates it anew.
 #[derive(Debug)]
 pub struct Chunks {
     mapping: Mapping,
@@ -55,12 +58,13 @@ pub struct Chunks {
     bytes: usize,
     chunk_bytes: usize,
     pages: HugePages,
-    /// Of each chunk, bytes on pages of 2 MiB.
+    /// For each chunk, the number of bytes on pages of 2 MiB.
     huge_bytes: Vec<usize>,
 }
 
 impl Chunks {
-    /// So many bytes of zeros, in chunks of `chunk_bytes` bytes; none: of a usual size.
+    /// Allocates `bytes` zeroed bytes in chunks of `chunk_bytes` bytes; `None` chooses a size by the size of
+    /// the memory.
     pub(crate) fn new(bytes: u64, chunk_bytes: Option<u64>, pages: HugePages) -> Result<Chunks, Error> {
         let unfit = |reason| Err(Error::Unfit { what: format!("memory of {bytes} bytes"), reason });
         check_available(bytes, pages)?;
@@ -72,7 +76,7 @@ impl Chunks {
         if pages == HugePages::Reserved && !bytes.is_multiple_of(HUGE_PAGE as u64) {
             return unfit(format!("on reserved pages, give a multiple of {HUGE_PAGE} bytes"));
         }
-        // As many bytes as the machine has left, so an address can count them.
+        // The cast is lossless: the machine has `bytes` bytes available, so they fit into the address space.
         let mapping = Mapping::empty(bytes as usize)?;
         let mut chunks = Chunks {
             mapping,
@@ -99,31 +103,31 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Where the first byte is; the others follow.
+    /// Returns the address of the first byte; all others follow without gaps.
     #[inline]
     pub(crate) fn base(&self) -> *mut u8 {
         self.mapping.base()
     }
 
-    /// Bytes that are on pages of 2 MiB.
+    /// Returns the number of bytes on pages of 2 MiB.
     pub(crate) fn huge_bytes(&self) -> usize {
         self.huge_bytes.iter().sum()
     }
 
-    /// Bytes of a chunk, but for the last, which may have fewer.
+    /// Returns the size of a chunk, in bytes. The last chunk may be smaller.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes as u64
     }
 
-    /// How many there are.
+    /// Returns the number of chunks.
     pub fn count(&self) -> usize {
         self.bytes.div_ceil(self.chunk_bytes)
     }
 
-    /// Bytes of chunk `number`.
+    /// Returns the size of chunk `number`, in bytes.
     ///
     /// # Panics
-    /// If there is no such chunk.
+    /// If `number` is not less than [`Chunks::count`].
     pub fn bytes(&self, number: usize) -> u64 {
         self.length(number) as u64
     }
@@ -133,80 +137,82 @@ impl Chunks {
         self.chunk_bytes.min(self.bytes - number * self.chunk_bytes)
     }
 
-    /// Chunk `number` as a file that can be mapped for reading, and by no means for writing.
+    /// Opens chunk `number` as a file that can be mapped for reading, but never for writing.
     ///
     /// # Errors
-    /// What the kernel says, which needs /proc for this.
+    /// [`Error::Io`] if the memfd cannot be opened through /proc/self/fd, for example because /proc is not
+    /// mounted.
     ///
     /// # Panics
-    /// If there is no such chunk.
+    /// If `number` is not less than [`Chunks::count`].
     pub fn to_read(&self, number: usize) -> Result<OwnedFd, Error> {
         self.open(number, OFlags::RDONLY)
     }
 
-    /// Chunk `number` as a file that can be mapped for reading and writing.
+    /// Opens chunk `number` as a file that can be mapped for reading and writing.
     ///
     /// # Errors
-    /// As [`Chunks::to_read`].
+    /// Same as [`Chunks::to_read`].
     ///
     /// # Panics
-    /// If there is no such chunk.
+    /// If `number` is not less than [`Chunks::count`].
     pub fn to_write(&self, number: usize) -> Result<OwnedFd, Error> {
         self.open(number, OFlags::RDWR)
     }
 
-    /// Each as an open file description of its own, which is all that its holder can change.
+    /// Opens a chunk's memfd as a new open file description, so that its holder can change the state of no
+    /// other one.
     fn open(&self, number: usize, access: OFlags) -> Result<OwnedFd, Error> {
         let path = format!("/proc/self/fd/{}", self.files[number].descriptor().as_raw_fd());
         open(&path, access | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| Error::io(format!("open chunk {number} of memory once more ({path})"), error))
     }
 
-    /// Puts new memory in the place of chunk `number`, as [`Chunks::replace`] does. To make it, and to give the old one
-    /// back, takes half a millisecond for a MiB, in which commands wait.
+    /// Replaces chunk `number` by newly allocated memory. Allocating it and freeing the old chunk takes half
+    /// a millisecond per MiB, during which commands wait.
     ///
     /// # Errors
-    /// The machine has not so much memory for the time being. The chunk is as it was then.
+    /// Same as [`Spare::new`] and [`Chunks::replace`]. The chunk is unchanged then.
     ///
     /// # Panics
-    /// As [`Chunks::replace`].
+    /// Same as [`Chunks::replace`].
     pub fn renew(&mut self, number: usize, keep: Keep) -> Result<(), Error> {
         let spare = Spare::new(self.shape(number))?;
         self.replace(number, keep, spare).map(drop)
     }
 
-    /// What memory has to be like that takes the place of chunk `number`.
+    /// Returns the size and page size that spare memory for chunk `number` needs.
     ///
     /// # Panics
-    /// If there is no such chunk.
+    /// If `number` is not less than [`Chunks::count`].
     pub fn shape(&self, number: usize) -> Shape {
         Shape { bytes: self.length(number), pages: self.pages }
     }
 
-    /// Puts `spare` in the place of chunk `number`. Whoever has the old one mapped shares nothing with the device from
-    /// then on; what he has written before is kept with the rest, if that is, and what he writes meanwhile perhaps. When
-    /// the old one is dropped he sees zeros.
+    /// Replaces chunk `number` by `spare`. Processes that have the old chunk mapped share nothing with the
+    /// device afterwards. With [`Keep::Contents`], everything that they wrote before the call is kept; writes
+    /// during the call may be lost. When the returned [`Retired`] is dropped, they see zeros.
     ///
-    /// Commands wait as long as it takes to copy the contents, 50 us for a MiB, and hardly where nothing is kept.
+    /// Commands wait while the contents are copied, 50 us per MiB; with [`Keep::Nothing`] they hardly wait.
     ///
     /// # Errors
-    /// What the kernel says. The chunk is as it was then.
+    /// [`Error::Memory`] if the spare memory cannot be mapped. The chunk is unchanged then.
     ///
     /// # Panics
-    /// If there is no such chunk, or the spare memory is of another shape; or if the kernel neither maps that nor the old
-    /// one again.
+    /// If `number` is not less than [`Chunks::count`], if `spare` was made for another shape, or if neither
+    /// the spare memory nor the old chunk can be mapped.
     pub fn replace(&mut self, number: usize, keep: Keep, spare: Spare) -> Result<Retired, Error> {
         let (shape, offset) = (self.shape(number), number * self.chunk_bytes);
         assert_eq!(spare.shape, shape, "the spare memory was made for another chunk");
         let Spare { file, mapping, .. } = spare;
         if keep == Keep::Contents {
             let from = self.base().wrapping_add(offset).cast_const();
-            // SAFETY: both are mapped in this length, at different places. Others may write to the old one meanwhile;
-            // nobody else has the new one.
+            // SAFETY: both are mapped with `shape.bytes` bytes and do not overlap. Others may write to the
+            // old chunk meanwhile, which only affects the copied bytes; nobody else has the new memory.
             unsafe { ptr::copy_nonoverlapping(from, mapping.base(), shape.bytes) };
         }
         if let Err(error) = self.mapping.put(offset, &file) {
-            // The kernel takes away what was there before it looks whether it can map the new file.
+            // mmap(2) with MAP_FIXED may have removed the old mapping before it failed.
             let back = self.mapping.put(offset, &self.files[number]);
             back.expect("memory that was mapped can be mapped again");
             return Err(error.into());
@@ -216,7 +222,8 @@ impl Chunks {
         Ok(Retired(old))
     }
 
-    /// Makes huge pages of a chunk, all of whose memory is there: the kernel makes none of what nobody has touched.
+    /// Moves a chunk onto huge pages and returns the number of bytes on them. All its pages are allocated,
+    /// since the kernel does not collapse pages that were never touched.
     fn collapse(&self, number: usize) -> usize {
         match self.pages {
             HugePages::Collapse => self.mapping.collapse_part(number * self.chunk_bytes, self.length(number)),
@@ -226,12 +233,12 @@ impl Chunks {
     }
 }
 
-/// Bytes of a chunk of memory of so many bytes.
+/// Returns the default chunk size for memory of `bytes` bytes.
 fn usual_chunk(bytes: u64) -> u64 {
     bytes.div_ceil(CHUNKS).clamp(CHUNK_MIN, CHUNK_MAX).next_power_of_two()
 }
 
-/// How many chunks of so many bytes there would be, if there can be as many.
+/// Returns the number of chunks, or why there would be too many.
 fn count(bytes: u64, chunk_bytes: u64) -> Result<usize, String> {
     match bytes.div_ceil(chunk_bytes) {
         count @ ..=CHUNKS_MAX => Ok(count as usize),
@@ -239,10 +246,10 @@ fn count(bytes: u64, chunk_bytes: u64) -> Result<usize, String> {
     }
 }
 
-/// Whether a chunk can have so many bytes.
+/// Checks that a chunk may have `bytes` bytes.
 ///
 /// # Errors
-/// Why not, and what to give.
+/// A message with the valid sizes, if `bytes` is not a power of two from 2 MiB to 1 GiB.
 pub(crate) fn check_chunk(bytes: u64) -> Result<(), String> {
     match bytes.is_power_of_two() && (CHUNK_MIN..=CHUNK_MAX).contains(&bytes) {
         true => Ok(()),
@@ -310,7 +317,7 @@ mod tests {
         assert_eq!(blocks(&old), 2 << 20);
         chunks.renew(0, Keep::Contents).unwrap();
         assert_eq!(blocks(&old), 0);
-        // And the new one's is there already.
+        // The pages of the new chunk are allocated already.
         assert_eq!(blocks(&chunks.to_read(0).unwrap()), 2 << 20);
     }
 }

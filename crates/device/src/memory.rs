@@ -1,14 +1,14 @@
-//! `mem:`: a device of memory, as fast as that or as slow as it is told to be.
+//! `mem:`: a device of memory, at full speed or with a simulated latency and bandwidth.
 //!
 //! ```text
 //!   submit ──► copied at once ──► done at: ├── the pipe ──┼── latency ──┤
 //!                                            bytes / bandwidth, one command behind the other
 //! ```
 //!
-//! A command is carried out where it is submitted, and need not be submitted at all ([`Device::carry_out`]); with a model
-//! of a medium's speed it is only *given out* later, in the order of submission. So whatever the model says, commands
-//! take effect one after another, whole. The memory is that of [`Chunks`], which others may map, so no Rust reference
-//! leads into it. To discard gives none of it back.
+//! A command is carried out during its submission, or without one by [`Device::carry_out`]. If latency or
+//! bandwidth are simulated, only its completion is delayed, in the order of submission. So commands always
+//! take effect one after another. The memory belongs to [`Chunks`], which others may map, so no Rust
+//! reference points into it. Discarding frees no memory.
 
 use crate::chunks::Chunks;
 use crate::command::{Command, Done, Failure, Full, Operation};
@@ -21,38 +21,42 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::time::Instant;
 
-/// Bytes of a block.
+/// Size of a logical block, in bytes.
 pub(crate) const BLOCK: usize = 512;
-/// Most bytes of a command: some milliseconds of a processor's time.
+/// Greatest length of a command, in bytes; copying that much takes a processor some milliseconds.
 const TRANSFER_MAX: u64 = 16 << 20;
-/// Bytes of a write that do not go through the caches, which would read first what is about to be overwritten. To a
-/// device of 736 MiB 64 KiB took 1.7 us so, and 2.4 us else, where the client's memory was in a cache (an EPYC with 32 MiB
-/// of cache); and as long as else where it was not. Reads would gain nothing: the client looks at the bytes next.
+/// Least length of a write that bypasses the caches, in bytes, on devices of at least `LARGE` bytes. An
+/// ordinary store first reads the cache line that it overwrites. Measured on an EPYC with 32 MiB of cache and
+/// a device of 736 MiB: a write of 64 KiB took 1.7 us past the caches and 2.4 us otherwise if the client's
+/// memory was cached, and equally long if it was not. Reads gain nothing, since the client reads the bytes
+/// next.
 const PAST_CACHES: usize = 32 << 10;
-/// Bytes of a device of which no cache holds much.
+/// Least size of a device that the caches cannot hold to any useful part, in bytes.
 const LARGE: u64 = 512 << 20;
-/// Commands under way, if it is not said.
+/// Default depth of a device.
 pub(crate) const DEPTH: usize = 1024;
 
-/// How large the device is, and how fast.
+/// Size and simulated speed of a memory device, and the pages that it uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
-    /// Its size, a multiple of 512.
+    /// Size of the device, in bytes; a multiple of 512.
     pub bytes: u64,
-    /// A command is done so long after the pipe has had it.
+    /// Simulated latency of a command, in nanoseconds, counted from the end of its transfer; 0 for none.
     pub latency_ns: u64,
-    /// What goes through the pipe in a second, if that is limited.
+    /// Simulated bandwidth, in bytes per second; `None` for full speed.
     pub bandwidth: Option<u64>,
-    /// On which pages.
+    /// Page size of the memory.
     pub pages: HugePages,
-    /// Bytes of a chunk, a power of two from 2 MiB to 1 GiB. None: as many as it takes for 256 chunks.
+    /// Size of a chunk, in bytes: a power of two from 2 MiB to 1 GiB. `None` chooses the size for about 256
+    /// chunks.
     pub chunk: Option<u64>,
-    /// Most commands under way.
+    /// Greatest number of commands in flight.
     pub depth: usize,
 }
 
 impl MemoryOptions {
-    /// So many bytes, as fast as memory is, on pages of 2 MiB where the kernel can make them.
+    /// Options for a device of `bytes` bytes at full speed, on pages of 2 MiB where the kernel can provide
+    /// them.
     pub fn new(bytes: u64) -> MemoryOptions {
         MemoryOptions {
             bytes,
@@ -65,21 +69,24 @@ impl MemoryOptions {
     }
 }
 
-/// A device of memory.
+/// Device whose medium is memory.
 #[derive(Debug)]
 pub struct Memory {
     chunks: Chunks,
     options: MemoryOptions,
     pipe: Option<Pipe>,
-    /// What is done, and when it may be said, in nanoseconds since the pipe was made.
+    /// Completions, each with the earliest time of its report, in nanoseconds since `pipe` was made (0
+    /// without a pipe).
     done: VecDeque<(u64, Done)>,
 }
 
 impl Memory {
-    /// Makes one, all zeros.
+    /// Makes a device of zeroed memory.
     ///
     /// # Errors
-    /// [`Error::Unfit`] if the size makes no device, or the machine has not so much memory; or what the kernel says.
+    /// [`Error::Unfit`] if the size is zero or not a multiple of 512, the chunks have an invalid size or
+    /// number, or the machine has too little memory; [`Error::Memory`] or [`Error::Io`] if the memory cannot
+    /// be created, populated or mapped.
     pub fn new(options: MemoryOptions) -> Result<Memory, Error> {
         if options.bytes == 0 || !options.bytes.is_multiple_of(BLOCK as u64) {
             let reason = format!("give a multiple of {BLOCK} bytes, and at least one");
@@ -92,52 +99,55 @@ impl Memory {
         Ok(Memory { chunks, options, pipe, done })
     }
 
-    /// Where a byte of the device is.
+    /// Returns the address of the device's byte at `offset`.
     #[inline]
     fn at(&self, offset: u64) -> *mut u8 {
         debug_assert!(offset <= self.options.bytes);
         self.chunks.base().wrapping_add(offset as usize)
     }
 
-    /// Not behind a model, which would be got around. Not on reserved pages: whoever may write them can give them back,
-    /// and when somebody else has taken them the next touch is a fault, here too.
+    /// Returns true if others may map the memory. They may not if a speed is simulated, which they would
+    /// bypass; nor on reserved pages: a process that may write can free such a page, and if another process
+    /// takes it from the pool, the next access faults, in this process too.
     fn can_be_mapped(&self) -> bool {
         self.pipe.is_none() && self.options.pages != HugePages::Reserved
     }
 
-    /// Carries out a command; answers how many bytes went.
+    /// Carries out a command and returns the number of bytes of the device that it affected.
     #[inline]
     fn perform(&self, command: &Command<'_>) -> Result<u64, Failure> {
         let bytes = command.check(&self.geometry())?;
         let (at, spans, length) = (self.at(command.offset), command.spans, bytes as usize);
         match command.operation {
-            // SAFETY: `check` has found the range within the device, and the spans to have as many bytes, which are
-            // there as `Span::new` asks. A client's memory is never where the device's is mapped here.
+            // SAFETY: `check` found the range within the device, and as many bytes in the spans, which are
+            // mapped as `Span::new` requires. A client's memory never overlaps the device's mapping in this
+            // process.
             Operation::Read => unsafe { scatter(spans, 0, at, length) },
             Operation::Write | Operation::WriteDurable
                 if length >= PAST_CACHES && self.options.bytes >= LARGE =>
             {
-                // SAFETY: as above.
+                // SAFETY: the range is within the device and the spans have `length` mapped bytes, as for
+                // `Read`.
                 unsafe { gather_past_caches(spans, at, length) }
             }
-            // SAFETY: as above.
+            // SAFETY: the range is within the device and the spans have `length` mapped bytes, as for `Read`.
             Operation::Write | Operation::WriteDurable => unsafe { gather(spans, 0, at, length) },
-            // SAFETY: within the device, as above.
+            // SAFETY: `check` found the range within the device's memory.
             Operation::WriteZeroes => unsafe { ptr::write_bytes(at, 0, length) },
             Operation::CompareAndWrite => self.compare_and_write(command)?,
-            // It is as durable as it gets; and memory that was promised is kept.
+            // Memory has no volatile cache to flush, and a discard frees none of it.
             Operation::Flush | Operation::Discard => return Ok(0),
         }
         Ok(bytes)
     }
 
-    // Not inlined: its buffers would be in the way of all others.
+    // Not inlined: its buffers would enlarge the stack frame of all other commands.
     #[inline(never)]
     fn compare_and_write(&self, command: &Command<'_>) -> Result<(), Failure> {
         let at = self.at(command.offset);
         let (mut given, mut there) = ([0u8; 2 * BLOCK], [0u8; BLOCK]);
-        // Both are copied out before they are compared: others may write to either meanwhile.
-        // SAFETY: `check` has found two blocks in the spans, and one of the device.
+        // Both are copied before the comparison, since others may write to either meanwhile.
+        // SAFETY: `check` found two blocks in the spans, and one block of the device at the offset.
         unsafe {
             gather(command.spans, 0, given.as_mut_ptr(), 2 * BLOCK);
             ptr::copy_nonoverlapping(at.cast_const(), there.as_mut_ptr(), BLOCK);
@@ -145,7 +155,7 @@ impl Memory {
         if given[..BLOCK] != there {
             return Err(Failure::Mismatch);
         }
-        // SAFETY: as above.
+        // SAFETY: the device has a whole block at the offset, as `check` found; `given` is a local array.
         unsafe { ptr::copy_nonoverlapping(given[BLOCK..].as_ptr(), at, BLOCK) };
         Ok(())
     }
@@ -174,7 +184,7 @@ impl Device for Memory {
         Ok(())
     }
 
-    /// Where no model says that it takes longer.
+    /// Carries out a command at once, unless a speed is simulated.
     fn carry_out(&mut self, command: &Command<'_>) -> Option<Result<(), Failure>> {
         match self.pipe {
             None => Some(self.perform(command).map(|_| ())),
@@ -238,13 +248,13 @@ impl Device for Memory {
     }
 }
 
-/// How long a medium takes that is not as fast as memory.
+/// Simulated medium: a pipe of limited bandwidth, followed by a latency.
 #[derive(Debug)]
 struct Pipe {
     made: Instant,
     latency_ns: u64,
     bandwidth: Option<u64>,
-    /// When it has had all that was submitted, in nanoseconds.
+    /// Time at which the pipe has transferred everything submitted so far, in nanoseconds since `made`.
     free_ns: u64,
 }
 
@@ -254,17 +264,19 @@ impl Pipe {
     }
 
     fn now(&self) -> u64 {
-        // 584 years.
+        // 64 bits of nanoseconds last 584 years.
         self.made.elapsed().as_nanos() as u64
     }
 
-    /// When a command of so many bytes is done that is submitted now.
+    /// Returns the time at which a command of `bytes` bytes completes if it is submitted now, in nanoseconds
+    /// since `made`.
     fn due_after(&mut self, bytes: u64) -> u64 {
         self.due(self.now(), bytes)
     }
 
     fn due(&mut self, now: u64, bytes: u64) -> u64 {
-        // A command has few bytes, and a pipe passes at least one in a second: see `spec`.
+        // The quotient fits 64 bits: a command has at most 16 MiB, and the bandwidth is at least one byte per
+        // second.
         let in_pipe =
             self.bandwidth.map_or(0, |rate| (u128::from(bytes) * 1_000_000_000).div_ceil(rate.max(1).into()));
         self.free_ns = self.free_ns.max(now).saturating_add(in_pipe as u64);
@@ -283,7 +295,7 @@ mod tests {
         let mut pipe = Pipe::new(1000, Some(1_000_000_000));
         assert_eq!(pipe.due(0, 4096), 4096 + 1000);
         assert_eq!(pipe.due(96, 4096), 8192 + 1000);
-        // It was idle for a while.
+        // The pipe has been idle for a while.
         assert_eq!(pipe.due(20_000, 512), 20_512 + 1000);
         assert_eq!(pipe.due(20_000, 0), 20_512 + 1000);
     }
@@ -297,7 +309,7 @@ mod tests {
     #[test]
     fn what_takes_no_longer_than_a_copy_is_carried_out_at_once() {
         let mut block = [7u8; BLOCK];
-        // SAFETY: no command is under way when the block is looked at, or gone.
+        // SAFETY: the block outlives all commands, and is read only when none is in flight.
         let spans = [unsafe { Span::new(block.as_mut_ptr(), BLOCK) }];
         let mut memory = Memory::new(MemoryOptions::new(4096)).unwrap();
         assert_eq!(memory.carry_out(&Command::write(0, 512, &spans)), Some(Ok(())));
@@ -312,10 +324,10 @@ mod tests {
 
     #[test]
     fn its_memory_is_on_huge_pages_where_there_are_some() {
-        // What the kernel makes of memory that was written.
+        // Finds out whether the kernel provides huge pages for memory that was written.
         let file = File::create("test", 2 << 20, HugePages::No).unwrap();
         let mapping = file.map(true).unwrap();
-        // SAFETY: mapped, and nobody else has it.
+        // SAFETY: the mapping has 2 MiB, and nobody else has it.
         unsafe { mapping.base().write_bytes(1, 2 << 20) };
         let possible = mapping.collapse() > 0;
         let memory = Memory::new(MemoryOptions::new(4 << 20)).unwrap();

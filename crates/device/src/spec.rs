@@ -1,4 +1,4 @@
-//! Devices as they are named on the command line: `NAME=SPEC[,OPTION...]`.
+//! Specifications of devices on the command line: `NAME=SPEC[,OPTION...]`.
 //!
 //! ```text
 //!   fast=mem:4G,latency=300,bandwidth=2G/s
@@ -6,8 +6,8 @@
 //!   nvme=block:/dev/nvme1n1,depth=256
 //! ```
 //!
-//! A comma in a path is written `\,`, and a backslash `\\`. Invariant: what is read prints as a text that reads as the
-//! same. Called by the command, with what its user wrote.
+//! A comma in a path is written `\,`, and a backslash `\\`. Invariant: printing a parsed specification gives
+//! a text that parses to the same specification. Called by the command-line tool with its user's arguments.
 
 use crate::chunks::check_chunk;
 use crate::device::Device;
@@ -19,7 +19,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// A device and its name.
+/// Name of a device, and how to open it.
 ///
 /// ```
 /// use bywash_device::Spec;
@@ -33,18 +33,18 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// What it is called.
+    /// Name of the device: 1 to 64 of A-Z, a-z, 0-9, '-', '_' and '.'.
     pub name: String,
-    /// What it is.
+    /// Kind of the device and its options.
     pub medium: Medium,
 }
 
-/// What a device consists of.
+/// Kind of a device and its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Medium {
-    /// `mem:SIZE`.
+    /// `mem:SIZE`: a device of memory.
     Memory(MemoryOptions),
-    /// `file:PATH`, `block:PATH`.
+    /// `file:PATH` or `block:PATH`: a device of a regular file or a block device.
     File(FileOptions),
 }
 
@@ -52,7 +52,7 @@ impl Spec {
     /// Opens the device.
     ///
     /// # Errors
-    /// What the kernel says, or why this is no device.
+    /// Same as [`Memory::new`] or [`File::open`].
     pub fn open(&self) -> Result<Box<dyn Device>, Error> {
         Ok(match &self.medium {
             Medium::Memory(options) => Box::new(Memory::new(options.clone())?),
@@ -61,7 +61,7 @@ impl Spec {
     }
 }
 
-/// Longest name of a device.
+/// Greatest length of a device's name, in letters.
 const NAME_MAX: usize = 64;
 
 impl FromStr for Spec {
@@ -81,7 +81,7 @@ fn read(text: &str) -> Result<Spec, String> {
     const KINDS: &str = "there are mem:SIZE, file:PATH and block:PATH";
     let (kind, rest) = spec.split_once(':').ok_or(KINDS)?;
     let mut words = pieces(rest).into_iter();
-    // `pieces` has at least one.
+    // Not reached: `pieces` returns at least one piece.
     let first = words.next().unwrap_or_default();
     let mut options = Options(words.map(Some).collect());
     let medium = match kind {
@@ -153,14 +153,14 @@ fn read_file(kind: Kind, path: &str, options: &mut Options) -> Result<FileOption
     Ok(file)
 }
 
-/// What is between commas, without the backslashes.
+/// Splits a text at its commas and removes the backslashes that escape letters.
 fn pieces(text: &str) -> Vec<String> {
     let mut pieces = vec![String::new()];
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
         match letter {
             ',' => pieces.push(String::new()),
-            // A backslash at the end is one.
+            // A backslash at the end of the text stands for itself.
             '\\' => pieces.last_mut().expect("begins with one").push(letters.next().unwrap_or('\\')),
             _ => pieces.last_mut().expect("begins with one").push(letter),
         }
@@ -168,7 +168,7 @@ fn pieces(text: &str) -> Vec<String> {
     pieces
 }
 
-/// Options that nobody has asked for yet.
+/// Options that have not been taken yet; a taken option leaves `None`.
 struct Options(Vec<Option<String>>);
 
 impl Options {
@@ -208,10 +208,10 @@ fn read_number(text: &str, units: &[(&str, u64)], remedy: &str) -> Result<u64, S
     value.ok_or_else(|| format!("'{text}' is none: {remedy}"))
 }
 
-/// A number of bytes as it is written in a device's options: `4096`, `64M`, `64MiB`.
+/// Parses a size in bytes as written in a device's options: `4096`, `64M`, `64MiB`.
 ///
 /// # Errors
-/// What is wrong with it, and what to write.
+/// A message with the valid notation, if the text is not a whole number with a known unit, or 2^64 or more.
 pub fn read_size(text: &str) -> Result<u64, String> {
     let units = [("", 1), ("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40), ("KiB", 1 << 10)];
     let more = [("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];

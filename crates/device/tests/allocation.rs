@@ -1,4 +1,4 @@
-//! Commands cost no allocation, whichever device they are of: counted, in all threads.
+//! Commands of all devices allocate nothing: a counting allocator checks all threads.
 
 use bywash_device::{Command, Device, Owner, Region, Span, Spec};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,16 +9,16 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: the system's allocator, counted.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller keeps the contract of `alloc`, which is the system allocator's too.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller keeps the contract of `dealloc`; `alloc` got `at` from the system's allocator.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -31,10 +31,10 @@ struct Memory([AtomicU8; 64 << 10]);
 
 fn work(device: &mut dyn Device, memory: &Arc<Memory>, region: Option<bywash_device::RegionId>) {
     let base: *mut u8 = memory.0.as_ptr().cast_mut().cast();
-    // SAFETY: atomics, which may be written at any time, and go along as the owner with each command.
+    // SAFETY: atomics, which may be written at any time; every command owns them.
     let span = |at: usize, bytes| unsafe { Span::new(base.wrapping_add(at), bytes) };
     let aligned = [span(0, 4096)];
-    // By way of the device's own memory.
+    // Unaligned memory, which needs bounce pieces.
     let pieces = [span(4097, 3), span(5000, 4093)];
     let two = [span(8192, 1024)];
     for round in 0..200u64 {
@@ -71,9 +71,9 @@ fn commands_allocate_nothing() {
         let file = format!("file:{}/{number},size=1M", folder.path().display());
         let spec = format!("a={}", spec.replace("file:", &file));
         let mut device = spec.parse::<Spec>().unwrap().open().unwrap();
-        // SAFETY: the memory stays as long as it is owned, and is of atomics.
+        // SAFETY: the owner keeps the memory, which consists of atomics.
         let region = unsafe { Region::new(memory.0.as_ptr().cast_mut().cast(), 64 << 10, memory.clone()) };
-        // Kernels before 6.13 do not register it.
+        // Registering fails on kernels before 6.13; the commands then use the memory unregistered.
         let region = region.pin().ok().and_then(|memory| device.register(&Arc::new(memory)).ok().flatten());
         work(&mut *device, &memory, region);
         let before = ALLOCATIONS.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Chunks as others have them: mapped, for reading alone or for writing, and taken away again.
+//! Chunks as other processes see them: mapped for reading or writing, and replaced.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 const CHUNK: usize = 2 << 20;
 
-/// As somebody else maps it.
+/// A chunk as another process maps it.
 struct Mapped {
     base: *const AtomicU8,
     bytes: usize,
@@ -21,14 +21,14 @@ struct Mapped {
 impl Mapped {
     fn of(file: BorrowedFd<'_>, rights: ProtFlags) -> Result<Mapped, Errno> {
         let bytes = fstat(file).unwrap().st_size as usize;
-        // SAFETY: a new mapping, of memory that nobody can take away.
+        // SAFETY: a new mapping at an address of the kernel's choice, of a memfd whose size is sealed.
         let base = unsafe { mmap(std::ptr::null_mut(), bytes, rights, MapFlags::SHARED, file, 0)? };
         Ok(Mapped { base: base.cast(), bytes })
     }
 
     fn at(&self, number: usize) -> &AtomicU8 {
         assert!(number < self.bytes);
-        // SAFETY: within the mapping; every byte of memory is an atomic.
+        // SAFETY: the byte is within the mapping, and all accesses to the mapping are through atomics.
         unsafe { &*self.base.wrapping_add(number) }
     }
 
@@ -43,7 +43,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: nobody has a part of it any more.
+        // SAFETY: references into the mapping borrow `self`, so none is left.
         unsafe { munmap(self.base.cast_mut().cast(), self.bytes) }.unwrap();
     }
 }
@@ -59,7 +59,7 @@ fn device(bytes: u64) -> Memory {
 
 fn run(device: &mut Memory, write: bool, offset: usize, bytes: Vec<u8>) -> Vec<u8> {
     let memory: Arc<Vec<AtomicU8>> = Arc::new(bytes.into_iter().map(AtomicU8::new).collect());
-    // SAFETY: atomics, which may be written at any time, and go along as the owner.
+    // SAFETY: atomics, which may be written at any time; the command owns them.
     let span = [unsafe { Span::new(memory.as_ptr().cast_mut().cast(), memory.len()) }];
     let command =
         if write { Command::write(1, offset as u64, &span) } else { Command::read(1, offset as u64, &span) };
@@ -86,7 +86,7 @@ fn a_chunk_is_the_devices_own_memory() {
             .collect()
     };
     assert_eq!(maps.iter().map(|map| map.bytes).collect::<Vec<_>>(), [CHUNK, CHUNK, 1024]);
-    // Across both borders, in one command each.
+    // Two commands, each of which crosses the border between two chunks.
     write(&mut device, CHUNK - 512, [vec![1; 512], vec![2; 512]].concat());
     write(&mut device, 2 * CHUNK - 512, [vec![3; 512], vec![4; 1024]].concat());
     let seen = [
@@ -101,7 +101,7 @@ fn a_chunk_is_the_devices_own_memory() {
         maps[2].get(1023),
     ];
     assert_eq!(seen, [0, 1, 1, 2, 2, 0, 3, 4, 4]);
-    // And the other way round.
+    // Writes through the mappings are visible to the device.
     maps[0].put(CHUNK - 1, 7);
     maps[1].put(0, 8);
     maps[2].put(1023, 9);
@@ -126,7 +126,7 @@ fn who_may_read_cannot_write() {
     assert_eq!(Mapped::of(file.as_fd(), both()).err(), Some(Errno::ACCESS));
     assert_eq!(rustix::io::write(&file, b"x"), Err(Errno::BADF));
     let map = Mapped::of(file.as_fd(), ProtFlags::READ).unwrap();
-    // SAFETY: the mapping's own; the rights of nothing else change.
+    // SAFETY: the pages are this mapping's own, and the rights of no others change.
     let raised = unsafe { mprotect(map.base.cast_mut().cast(), map.bytes, MprotectFlags::WRITE) };
     assert_eq!(raised, Err(Errno::ACCESS));
 }
@@ -141,12 +141,13 @@ fn another_user_cannot_open_it_for_writing() {
     let everybodys = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let other_user = std::thread::spawn(move || {
         const NOBODY: libc::c_long = 65534;
-        // SAFETY: numbers alone. By this call itself, and not the C library's, it is this thread's user that changes.
+        // SAFETY: the arguments are plain numbers. Unlike the C library's function, the system call changes
+        // this thread's user only.
         assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) }, 0);
         let again = |file: BorrowedFd<'_>, how| {
             open(format!("/proc/thread-self/fd/{}", file.as_raw_fd()), how, Mode::empty()).map(drop)
         };
-        // What memory is like of which nothing is said.
+        // A memfd with the default mode can be opened for writing by everybody.
         assert_eq!(again(everybodys.as_fd(), OFlags::RDWR), Ok(()));
         assert_eq!(again(file.as_fd(), OFlags::RDWR), Err(Errno::ACCESS));
         assert_eq!(again(file.as_fd(), OFlags::WRONLY), Err(Errno::ACCESS));
@@ -166,18 +167,18 @@ fn who_had_a_chunk_that_was_renewed_shares_nothing_with_the_device() {
         old.put(CHUNK - 1, 2);
         write(&mut device, 2 * CHUNK, vec![3; 512]);
         device.chunks_mut().unwrap().renew(1, keep).unwrap();
-        // What is left to him is nobody's, and he finds nothing there.
+        // The holder of the old chunk keeps memory of zeros that nobody else uses.
         assert_eq!((old.get(0), old.get(CHUNK - 1)), (0, 0));
         old.put(1, 9);
         write(&mut device, CHUNK + 512, vec![5; 512]);
         assert_eq!(old.get(512), 0);
-        // The device has what it had, or nothing, and the neighbours all.
+        // The device has the old contents or zeros in the chunk, and its neighbours are unchanged.
         let border = read(&mut device, CHUNK - 512, 1536);
         let expected = [vec![1; 512], vec![first; 512], vec![5; 512]].concat();
         assert!(border == expected, "{keep:?}");
         let border = read(&mut device, 2 * CHUNK - 512, 1024);
         assert!(border == [vec![0; 511], vec![second], vec![3; 512]].concat(), "{keep:?}");
-        // And whoever maps the new one has a part in it.
+        // A process that maps the new chunk shares it with the device.
         let new = device.chunks().unwrap().to_write(1).unwrap();
         let new = Mapped::of(new.as_fd(), both()).unwrap();
         assert_eq!((new.get(0), new.get(512), new.get(CHUNK - 1)), (first, 5, second));

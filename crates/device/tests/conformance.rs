@@ -1,9 +1,9 @@
-//! One suite for all devices: what the crate's rules promise, of memory, in one chunk or several or behind a pipe, of
-//! files by io_uring and by threads, on a disk and on tmpfs, of a block device, of what was passed. A device is done when it passes what its
-//! siblings pass.
+//! Conformance suite for all devices, which tests the crate's rules: memory in one chunk, in several and with
+//! a simulated speed; files by io_uring and by threads, on a disk and on tmpfs; block devices; and passed
+//! files. Every device passes the same cases.
 //!
-//! `BYWASH_DEVICE_SEED` runs the random commands with that one seed. Block devices are loop devices, which root alone can
-//! make; without, their tests say so and pass.
+//! `BYWASH_DEVICE_SEED` runs the random commands with that one seed. Block devices are loop devices, which
+//! need root; without it, their tests print so and pass.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ mod conformance {
 
 use conformance::{commands, limits, random, subject, under_way};
 
-/// All cases, of each device.
+/// Makes a module of tests for each device, with all cases.
 macro_rules! conforms {
     ($($device:ident)*) => {
         $(mod $device {

@@ -1,8 +1,9 @@
-//! What is left after a crash: the rules of durability, held against a device that makes the most of them.
+//! Contents of a device after a crash: the rules of durability, tested on a device that makes use of all they
+//! allow.
 //!
-//! A crash may lose any write that is not durable, any block of it, and an earlier one while a later one is there. It may
-//! not lose what was flushed or written durably, nor a part of a block, nor bring back what was overwritten durably.
-//! `BYWASH_DEVICE_SEED` runs that one seed.
+//! A crash may lose any write that is not durable, any of its blocks, and an earlier write while a later one
+//! survives. It may not lose what was flushed or written durably, tear a block, or restore contents that a
+//! durable write has replaced. `BYWASH_DEVICE_SEED` runs that one seed.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,10 +17,10 @@ use std::time::{Duration, Instant};
 
 const BLOCK: usize = 512;
 const BLOCKS: u64 = 16;
-/// Most blocks of a command.
+/// Greatest length of a command, in blocks.
 const LONGEST: u64 = 4;
 
-/// Memory of a command: blocks, each of which has one number in all its words.
+/// Memory of a command: blocks, each of which has the same number in all its words.
 struct Blocks(Vec<std::sync::atomic::AtomicU64>);
 
 const WORDS: usize = BLOCK / 8;
@@ -31,11 +32,11 @@ impl Blocks {
     }
 
     fn span(self: &Arc<Blocks>) -> Span {
-        // SAFETY: atomics, which may be written at any time; they go along as the owner with each command here.
+        // SAFETY: atomics, which may be written at any time; every command here owns its blocks.
         unsafe { Span::new(self.0.as_ptr().cast_mut().cast(), self.0.len() * 8) }
     }
 
-    /// Whole blocks, or there is something wrong.
+    /// Returns the number of each block. Panics if a block is torn.
     fn numbers(&self) -> Vec<u64> {
         let words: Vec<u64> =
             self.0.iter().map(|word| word.load(std::sync::atomic::Ordering::Relaxed)).collect();
@@ -73,8 +74,8 @@ fn memory() -> Memory {
     Memory::new(MemoryOptions::new(BLOCKS * BLOCK as u64)).unwrap()
 }
 
-/// What a block may have after a crash, by a model that knows nothing of the device: what is durable, and the numbers
-/// of the writes since, in order, with when they were done.
+/// Contents that a block may have after a crash, by a model independent of the device: the durable number,
+/// and the numbers of the later writes in order, each with the time of its completion.
 #[derive(Clone, Default)]
 struct Possible {
     durable: u64,
@@ -95,7 +96,7 @@ enum Submitted {
     Flush { at: u64 },
 }
 
-/// What was submitted, and what a crash may leave of it.
+/// Model of the device: the commands in flight, and the possible contents of each block.
 struct Model {
     blocks: Vec<Possible>,
     submitted: HashMap<u64, Submitted>,
@@ -114,7 +115,7 @@ impl Model {
                     match block.since.iter().position(|(number, _)| *number == token) {
                         Some(own) if durable => block.settle(Some(own)),
                         Some(own) => block.since[own].1 = Some(self.clock),
-                        // Overwritten by one that is durable.
+                        // The write was replaced by a later one that is durable.
                         None => {}
                     }
                 }
@@ -123,7 +124,7 @@ impl Model {
     }
 }
 
-/// Random writes and flushes up to a crash at a random time.
+/// Makes random writes and flushes, crashes at a random time, and checks the contents.
 fn run_and_crash<D: Device>(inner: D, seed: u64, crash: Crash) {
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
     let mut below = move |most: u64| chance.next_u64() % most;
@@ -242,7 +243,7 @@ fn a_flush_covers_what_was_done_before_it_and_nothing_else() {
     write(&mut device, 1, 0, &[1]);
     finish(&mut device);
     write(&mut device, 2, 1, &[2]);
-    // Submitted while the second is under way.
+    // The flush is submitted while the second write is in flight.
     assert!(device.submit(Command::flush(3)).is_ok());
     write(&mut device, 4, 2, &[4]);
     finish(&mut device);
@@ -280,7 +281,7 @@ fn commands_fail_where_they_are_told_to_and_nowhere_else() {
         done.sort_by_key(|(token, _)| *token);
         let failed = Err(Failure::Io(libc_eio()));
         assert_eq!(done, [(1, Ok(())), (2, Ok(())), (3, failed), (4, Ok(()))]);
-        // The third has written so many of its blocks, from the first one on.
+        // The third write has written `written` of its blocks, from the first on.
         let after = read(&mut device);
         let written = after[1..3].iter().take_while(|number| **number == 3).count();
         assert_eq!(after[1..3][written..], [0, 1][written..]);

@@ -1,7 +1,8 @@
-//! A device that is dropped while the kernel is in the midst of a command waits for it.
+//! Dropping a device while the kernel is carrying out a command waits for the command.
 //!
-//! The memory of a read is a page that is not there yet: the kernel waits in the fault until this test fills the page
-//! (userfaultfd(2)), for as long as it likes. That takes root, and a kernel that has it; else the test says so and passes.
+//! The memory of a read is a missing page: the kernel waits in the page fault until this test fills the page
+//! (userfaultfd(2)). That takes root and a kernel that has userfaultfd; without them the test prints so and
+//! passes.
 
 use bywash_device::{Command, Device, Owner, Span, Spec};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -10,31 +11,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const PAGE: usize = 4096;
-/// ioctl(2) of userfaultfd; see linux/userfaultfd.h.
+/// ioctl(2) requests of userfaultfd, from linux/userfaultfd.h.
 const UFFDIO_API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
 const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
 const UFFDIO_ZEROPAGE: libc::Ioctl = 0xc020_aa04_u32 as libc::Ioctl;
 
-/// A page that is not there until it is filled. It says when it is unmapped.
+/// A page that is missing until the test fills it. Dropping it sets `is_gone`.
 struct Absent {
     base: *mut u8,
     faults: OwnedFd,
     is_gone: Arc<AtomicBool>,
 }
 
-// SAFETY: a mapping that belongs to this value alone.
+// SAFETY: a mapping that belongs to this value alone; no access depends on the thread.
 unsafe impl Send for Absent {}
-// SAFETY: as above; it gives out nothing but the address.
+// SAFETY: a shared reference gives out nothing but the address and the descriptor.
 unsafe impl Sync for Absent {}
 
 impl Absent {
     fn new(is_gone: Arc<AtomicBool>) -> Result<Absent, std::io::Error> {
-        // SAFETY: a new descriptor.
+        // SAFETY: the system call takes a number and returns a new descriptor.
         let number = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
         if number < 0 {
             return Err(std::io::Error::last_os_error());
         }
-        // SAFETY: it was just made.
+        // SAFETY: the system call above has just made this descriptor, and nobody else has it.
         let faults = unsafe { OwnedFd::from_raw_fd(number as i32) };
         let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping at an address of the kernel's choice.
@@ -42,23 +43,23 @@ impl Absent {
         assert_ne!(base, libc::MAP_FAILED);
         let absent = Absent { base: base.cast(), faults, is_gone };
         absent.ask(UFFDIO_API, &mut [0xaa, 0, 0])?;
-        // Faults of pages that are missing.
+        // 1 is UFFDIO_REGISTER_MODE_MISSING: faults of missing pages.
         absent.ask(UFFDIO_REGISTER, &mut [base as u64, PAGE as u64, 1, 0])?;
         Ok(absent)
     }
 
     fn ask(&self, what: libc::Ioctl, words: &mut [u64]) -> Result<(), std::io::Error> {
-        // SAFETY: the kernel reads and writes the words, as many as the number of the call says.
+        // SAFETY: the kernel reads and writes `words`, whose size the request number contains.
         match unsafe { libc::ioctl(self.faults.as_raw_fd(), what, words.as_mut_ptr()) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
         }
     }
 
-    /// Waits until somebody waits for the page.
+    /// Waits until a page fault occurs.
     fn wait(&self) {
         let mut fault = [0u8; 32];
-        // SAFETY: the kernel writes a message of 32 bytes.
+        // SAFETY: the kernel writes at most 32 bytes into `fault`, which has 32.
         let read = unsafe { libc::read(self.faults.as_raw_fd(), fault.as_mut_ptr().cast(), 32) };
         assert_eq!(read, 32);
     }
@@ -67,14 +68,15 @@ impl Absent {
 impl Drop for Absent {
     fn drop(&mut self) {
         self.is_gone.store(true, Ordering::SeqCst);
-        // SAFETY: the mapping is ours, and no command has it any more.
+        // SAFETY: the mapping belongs to this value, and no command uses it any more.
         unsafe { libc::munmap(self.base.cast(), PAGE) };
     }
 }
 
 #[test]
 fn the_kernel_is_waited_for() {
-    // On tmpfs io_uring has a thread of the kernel's copy, which can wait in the fault while this one goes on.
+    // On tmpfs a kernel thread of io_uring copies the data, and can wait in the fault while this thread goes
+    // on.
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
         return println!("left out: there is no /dev/shm here");
     };
@@ -87,13 +89,13 @@ fn the_kernel_is_waited_for() {
         let spec = format!("a=file:{}/device,size=1M{options}", folder.path().display());
         let mut device = spec.parse::<Spec>().unwrap().open().unwrap();
         println!("{}", device.explain());
-        // SAFETY: the page's owner goes along; nothing refers to it.
+        // SAFETY: the command owns the page, and no reference points into it.
         let span = [unsafe { Span::new(page.base, PAGE) }];
         let owner: Owner = page.clone();
         assert!(device.submit(Command::read(1, 0, &span).owner(owner)).is_ok());
         device.poll(&mut |_| panic!("the page is not there"));
         page.wait();
-        // The command's owner is all that keeps the page, but for this test's way to fill it.
+        // The command's owner alone keeps the page mapped now; the descriptor remains for filling it.
         let (faults, base) = (page.faults.try_clone().unwrap(), page.base as u64);
         drop(page);
         let dropped = Arc::new(AtomicBool::new(false));
@@ -108,7 +110,7 @@ fn the_kernel_is_waited_for() {
         assert!(!is_gone.load(Ordering::SeqCst), "the kernel's memory was given back{options}");
         assert!(!dropped.load(Ordering::SeqCst), "nobody waited for the kernel{options}");
         let mut words = [base, PAGE as u64, 0, 0];
-        // SAFETY: the kernel reads and writes the four words.
+        // SAFETY: the kernel reads and writes `words`, which has the four words of the request.
         let filled = unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_ZEROPAGE, words.as_mut_ptr()) };
         assert_eq!(filled, 0, "{}", std::io::Error::last_os_error());
         dropper.join().unwrap();

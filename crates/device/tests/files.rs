@@ -1,5 +1,5 @@
-//! What is peculiar to files, block devices and memory: how they are opened, and what happens when they are not what
-//! they were.
+//! Behaviour of single kinds of devices: opening files, block devices and memory, and files that are changed
+//! by others.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,7 @@ impl Page {
     }
 
     fn span(self: &Arc<Page>) -> Span {
-        // SAFETY: atomics, which may be written at any time; the page goes along as the owner with each command here.
+        // SAFETY: atomics, which may be written at any time; every command here owns its page.
         unsafe { Span::new(self.0.as_ptr().cast_mut().cast(), self.0.len()) }
     }
 
@@ -57,7 +57,7 @@ fn run(device: &mut dyn Device, command: Command<'_>, page: &Arc<Page>) -> Resul
     finish(device)[0].1
 }
 
-/// A file that was made for a device that cannot be is gone again, and one that was there stays.
+/// A file that was created for a device that cannot be opened is removed again; one that existed stays.
 #[test]
 fn a_file_that_is_refused_is_not_left_behind() {
     let folder = tempfile::tempdir().unwrap();
@@ -93,7 +93,7 @@ fn what_makes_no_device_is_refused_with_the_remedy() {
         let error = refused(&spec);
         assert!(error.contains(why), "{spec}: {error}");
     }
-    // What was refused is as it was.
+    // Files that were refused are unchanged.
     assert_eq!(fs::metadata(at("large")).unwrap().len(), 8192);
 }
 
@@ -104,7 +104,7 @@ fn a_file_is_used_by_one_at_a_time() {
     let first = open(&spec);
     assert!(refused(&spec).contains("locked"), "{}", refused(&spec));
     drop(first);
-    // At once: nothing of it is left that would have to be waited for.
+    // Opening succeeds at once, since the drop has left nothing that the kernel would have to free first.
     let begun = Instant::now();
     open(&spec);
     assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
@@ -172,23 +172,23 @@ fn of_a_file_that_was_cut_short_the_rest_can_be_read() {
     }
 }
 
-/// Has this thread, and those that it starts, told that there is no io_uring.
+/// Makes io_uring_setup(2) fail in this thread and those that it starts, with a seccomp filter.
 fn forbid_io_uring() {
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let jump = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     let answer = libc::BPF_RET | libc::BPF_K;
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut steps = [
-        // The number of the system call is what comes first.
+        // Load the number of the system call, which is the first word of `struct seccomp_data`.
         step(load, 0, 0, 0),
         step(jump, 0, 1, libc::SYS_io_uring_setup as u32),
         step(answer, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
         step(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    // SAFETY: numbers alone.
+    // SAFETY: the call takes plain numbers and accesses no memory.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the kernel copies the program, which is as long as it says.
+    // SAFETY: the kernel copies the filter, which has as many steps as `len` says.
     let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) };
     assert_eq!(set, 0);
 }
@@ -221,7 +221,7 @@ fn flushes_reach_the_medium() {
 
 fn check_flushes(name: &str) {
     let stat = format!("/sys/block/{}/stat", Path::new(name).file_name().unwrap().display());
-    // The sixteenth number; see Documentation/block/stat.rst.
+    // The sixteenth number is the count of flushes; see Documentation/block/stat.rst.
     let flushes = || {
         let text = fs::read_to_string(&stat).unwrap();
         text.split_whitespace().nth(15).unwrap().parse::<u64>().unwrap()
@@ -247,7 +247,7 @@ fn a_pipe_takes_its_time() {
     let mut device = open("m=mem:1M,latency=2ms,bandwidth=1M/s");
     let page = Page::of(1);
     let begun = Instant::now();
-    // 4096 bytes take 3.9 ms of the pipe each, one behind the other; then 2 ms.
+    // Each command takes 3.9 ms of the pipe, one after the other; the latency adds 2 ms.
     for token in 0..4 {
         let span = [page.span()];
         assert!(device.submit(Command::write(token, 0, &span).owner(page.clone())).is_ok());

@@ -1,5 +1,5 @@
-//! A passed file is written by the rights of its holder: what a file system keeps for others, and what quotas keep from
-//! the file's owner, is not taken for the holder by a server that could take it for itself.
+//! Tests that a passed file is written with the rights of its holder: a server that runs as root takes
+//! neither blocks of the file system's reserve for the holder, nor blocks beyond a quota.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,25 +12,26 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::time::{Duration, Instant};
 
-/// A user who is neither root nor the owner of the file system.
+/// User ID of a user who is neither root nor the owner of the file system.
 const USER: u32 = 65534;
-/// A group that the file system's reserve may be for.
+/// Group ID of the group that may use the file system's reserve.
 const GROUP: u32 = 4242;
-/// Bytes of a file system, of which ext4 is told to keep a quarter.
+/// Size of a file system, in bytes; ext4 reserves a quarter of it.
 const BYTES: u64 = 64 << 20;
-/// Bytes of a command.
+/// Length of a command, in bytes.
 const PIECE: usize = 64 << 10;
-/// Bytes of the reserve that a file's own maps may have taken: the kernel never fails those.
+/// Part of the reserve that the kernel may use for a file's own metadata, in bytes; those allocations never
+/// fail.
 const MAPS: u64 = 256 << 10;
 
-/// Memory of commands, on a page.
+/// Page-aligned memory of commands.
 #[repr(align(4096))]
 struct Memory([AtomicU8; 2 * PIECE]);
 
-/// Way of writing all of a file: the kind of memory, and the call.
+/// Method of writing all of a file.
 #[derive(Clone, Copy, Debug)]
 enum Written {
-    /// Memory that goes past the page cache as it is, and memory that does not.
+    /// Write from memory at this offset: aligned memory, for which O_DIRECT is possible, or unaligned memory.
     From(usize),
     Durably,
     Zeroes,
@@ -40,7 +41,7 @@ fn holder(groups: Vec<u32>) -> Holder {
     Holder { uid: USER, gid: USER, groups }
 }
 
-/// Each way to carry commands out, by the rights of `holder`.
+/// Returns options for each engine, with and without the page cache, with the rights of `holder`.
 fn ways(holder: &Option<Holder>) -> [PassedOptions; 4] {
     let usual = PassedOptions { holder: holder.clone(), ..PassedOptions::default() };
     let threads = PassedOptions { using: Some(Using::Threads), ..usual.clone() };
@@ -62,8 +63,8 @@ fn run(device: &mut File, command: Command<'_>) -> Result<(), Failure> {
     result.unwrap()
 }
 
-/// Writes to a sparse file of the user's, as large as its file system, until that is refused; answers bytes written and
-/// why not more.
+/// Writes to the user's sparse file, which is as large as its file system, until a write fails. Returns the
+/// free bytes of the file system, reserve included, and the failure.
 fn fill(place: &FileSystem, options: &PassedOptions, how: Written) -> (u64, Option<Failure>) {
     let path = place.path().join("file");
     let file = fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -74,7 +75,7 @@ fn fill(place: &FileSystem, options: &PassedOptions, how: Written) -> (u64, Opti
     let memory = Arc::new(Memory([const { AtomicU8::new(1) }; 2 * PIECE]));
     for at in (0..BYTES).step_by(PIECE) {
         let from = if let Written::From(from) = how { from } else { 0 };
-        // SAFETY: within atomics, which may be written at any time and go along as the owner.
+        // SAFETY: within atomics, which may be written at any time; the command owns them.
         let span = [unsafe { Span::new(memory.0.as_ptr().cast_mut().cast::<u8>().add(from), PIECE) }];
         let command = match how {
             Written::From(_) => Command::write(1, at, &span),
@@ -89,7 +90,8 @@ fn fill(place: &FileSystem, options: &PassedOptions, how: Written) -> (u64, Opti
     (0, None)
 }
 
-/// An ext4 that keeps a quarter of its blocks for root or, with `group`, for the members of that group too.
+/// Makes an ext4 that reserves a quarter of its blocks for root and, with `group`, for that group. Returns
+/// the file system and the size of the reserve, in bytes.
 fn reserving(group: Option<u32>) -> Result<(FileSystem, u64), String> {
     let mount = group.map_or("loop".to_owned(), |group| format!("loop,resgid={group}"));
     let place = FileSystem::with_options("ext4", BYTES, &["-m", "25", "-b", "4096"], &mount)?;
@@ -114,7 +116,7 @@ fn the_reserve_of_a_file_system_is_not_the_holders() {
             assert!(free + MAPS >= reserve, "{what}");
         }
     }
-    // Whom the reserve is for has it: root, if nothing else is said.
+    // A holder whom the reserve is for may use it: root, unless the mount names another user.
     let root = Some(Holder { uid: 0, gid: 0, groups: Vec::new() });
     for options in ways(&root) {
         let (free, _) = fill(&place, &options, Written::From(0));
@@ -148,14 +150,14 @@ struct Quota {
     valid: u32,
 }
 
-/// Lets the user have so many bytes on a file system.
+/// Limits the blocks that the user may allocate on a file system to `bytes` bytes.
 fn limit(place: &FileSystem, bytes: u64) -> Result<(), String> {
     const SET_FOR_USER: libc::c_long = 0x80_0008 << 8;
     const LIMITS: u32 = 1;
     let quota =
         Quota { blocks_hard: bytes / 1024, blocks_soft: bytes / 1024, valid: LIMITS, ..Quota::default() };
     let folder = fs::File::open(place.path()).unwrap();
-    // SAFETY: the kernel reads a `struct if_dqblk`, which `quota` is.
+    // SAFETY: the kernel only reads `quota`, which has the layout of `struct if_dqblk`.
     let set = unsafe {
         libc::syscall(libc::SYS_quotactl_fd, folder.as_raw_fd(), SET_FOR_USER, USER, &raw const quota)
     };
@@ -168,7 +170,7 @@ fn limit(place: &FileSystem, bytes: u64) -> Result<(), String> {
 #[test]
 fn quotas_hold() {
     const QUOTA: u64 = 8 << 20;
-    // XFS is not made smaller than that.
+    // 300 MiB is the least size of an XFS file system.
     let kinds: [(&str, u64, &[&str], &str); 2] = [
         ("ext4", 2 * BYTES, &["-O", "quota", "-E", "quotatype=usrquota"], "loop,usrquota"),
         ("xfs", 320 << 20, &[], "loop,uquota"),

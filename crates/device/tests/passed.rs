@@ -1,4 +1,5 @@
-//! Files that somebody else has opened and passed on: what his right is, what he can still do, and what is refused.
+//! Passed files: which rights their descriptors give, what the holder can still do, and which files are
+//! refused.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const EIO: i32 = libc::EIO;
 
-/// Memory of a command, two pages.
+/// Memory of a command: two pages.
 #[repr(align(4096))]
 struct Pages([AtomicU8; 8192]);
 
@@ -23,10 +24,10 @@ impl Pages {
         Arc::new(Pages(std::array::from_fn(|_| AtomicU8::new(byte))))
     }
 
-    /// A page of it, which is aligned if `from` is 0.
+    /// Returns 4096 bytes from `from` on, which are page-aligned if `from` is 0.
     fn span(self: &Arc<Pages>, from: usize) -> Span {
         assert!(from <= 4096);
-        // SAFETY: atomics, which may be written at any time; they go along as the owner with each command here.
+        // SAFETY: atomics, which may be written at any time; every command here owns its pages.
         unsafe { Span::new(self.0.as_ptr().cast_mut().cast::<u8>().wrapping_add(from), 4096) }
     }
 
@@ -35,7 +36,7 @@ impl Pages {
     }
 }
 
-/// Each way to carry commands out.
+/// Returns options for each engine, and for the page cache.
 fn ways() -> [PassedOptions; 3] {
     let usual = PassedOptions::default();
     [
@@ -55,7 +56,7 @@ fn run(device: &mut File, command: Command<'_>, pages: &Arc<Pages>) -> Result<()
     result.unwrap()
 }
 
-/// Folders on a disk and, where there is one, on tmpfs.
+/// Makes a temporary folder on a disk and, if there is /dev/shm, one on tmpfs.
 fn folders() -> Vec<tempfile::TempDir> {
     let memory = tempfile::tempdir_in("/dev/shm").ok();
     [tempfile::tempdir().unwrap()].into_iter().chain(memory).collect()
@@ -86,7 +87,7 @@ fn the_right_is_how_it_was_opened() {
             let mut device = File::passed(opened(&path, read, write).into(), &options).unwrap();
             assert_eq!((device.geometry().access, device.geometry().bytes), (access, 4 * 4096));
             let allowed = |is, failure| if is { Ok(()) } else { Err(failure) };
-            // With memory that the file takes as it is, and with other memory.
+            // With aligned memory, which O_DIRECT accepts, and with unaligned memory.
             for from in [0, 1] {
                 let page = Pages::of(8);
                 let span = [page.span(from)];
@@ -103,7 +104,7 @@ fn the_right_is_how_it_was_opened() {
             }
             let block = device.geometry().block as usize;
             let page = Pages::of(7);
-            // SAFETY: as in `Pages::span`.
+            // SAFETY: atomics, which may be written at any time; the command owns its pages.
             let two = [unsafe { Span::new(page.span(0).base(), 2 * block) }];
             let compared = run(&mut device, Command::compare_and_write(1, 0, &two), &page);
             assert_eq!(
@@ -125,13 +126,13 @@ fn its_holder_cannot_change_how_it_works() {
     for options in ways() {
         let folder = tempfile::tempdir().unwrap();
         let path = file(&folder, 4);
-        // One that appends from the beginning, and keeps the same description for himself.
+        // The holder opens the file with O_APPEND, and keeps the open file description.
         let holder = fs::File::options().read(true).append(true).open(&path).unwrap();
         let passed: OwnedFd = holder.try_clone().unwrap().into();
         let mut device = File::passed(passed, &options).unwrap();
         let flags = fcntl_getfl(&holder).unwrap();
         for more in [OFlags::APPEND, OFlags::APPEND | OFlags::NONBLOCK, OFlags::DIRECT, OFlags::empty()] {
-            // A file system without O_DIRECT refuses that alone.
+            // Setting O_DIRECT fails on a file system that lacks it.
             let _ = fcntl_setfl(&holder, (flags - OFlags::APPEND) | more);
             let page = Pages::of(1);
             for from in [0, 3] {
@@ -140,7 +141,7 @@ fn its_holder_cannot_change_how_it_works() {
         }
         let expected = [vec![7; 4096], vec![1; 4096], vec![7; 8192]].concat();
         assert!(fs::read(&path).unwrap() == expected, "{options:?}");
-        // His own end is as he left it.
+        // The flags of the holder's descriptor are as the holder set them.
         assert_eq!(fcntl_getfl(&holder).unwrap() & OFlags::DIRECT, OFlags::empty());
     }
 }
@@ -162,9 +163,9 @@ fn it_stays_its_holders_file() {
     assert_eq!(run(&mut second, Command::read(1, 4096, &[page.span(0)]), &page), Ok(()));
     assert!(page.is_all(2));
     drop((first, second));
-    // Its lock is still held.
+    // The holder's lock is still held.
     assert!(flock(opened(&path, true, false), FlockOperation::NonBlockingLockShared).is_err());
-    // A file without a name is as good.
+    // A file whose name was removed is accepted as well.
     fs::remove_file(&path).unwrap();
     assert!(File::passed(holder.into(), &PassedOptions::default()).is_ok());
 }
@@ -205,7 +206,7 @@ fn of_a_file_that_becomes_shorter_the_rest_is_there() {
                 assert_eq!(result, Err(Failure::Io(EIO)), "{what}");
             }
             assert_eq!(run(&mut device, Command::flush(1), &read), Ok(()), "{what}");
-            // It becomes as long as it takes.
+            // Writing extends the file as far as necessary.
             assert_eq!(run(&mut device, longer, page), Ok(()), "{what}");
             assert_eq!(holder.metadata().unwrap().len(), 9 * 4096, "{what}");
             for (at, byte) in [(3, 7), (5, 0), (8, then)] {
@@ -256,7 +257,7 @@ fn what_is_no_file_or_no_right_is_refused() {
 
 #[test]
 fn files_that_are_no_data_are_refused_however_large_they_say_they_are() {
-    // Where it matters who opens it: there are such that show root more, and say that they have a page.
+    // Some files of /sys show more to root than to others; they claim a size of 4096 bytes.
     let Some(name) = ["/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/uevent_seqnum"]
         .into_iter()
         .find(|name| fs::metadata(name).is_ok_and(|status| status.len() == 4096))
@@ -290,7 +291,8 @@ fn what_this_user_may_not_open_is_refused_with_the_reason() {
     let [readable, passed] = [0; 2].map(|_| opened(&path, true, true));
     let other_user = std::thread::spawn(move || {
         const NOBODY: libc::c_long = 65534;
-        // SAFETY: numbers alone. By this call itself, and not the C library's, it is this thread's user that changes.
+        // SAFETY: the arguments are plain numbers. Unlike the C library's function, the system call changes
+        // this thread's user only.
         assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) }, 0);
         refused(passed)
     });
@@ -303,10 +305,10 @@ fn what_this_user_may_not_open_is_refused_with_the_reason() {
 fn a_lease_is_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let holder = opened(&file(&folder, 4), true, true);
-    // Who has a lease is told by a signal, of which nothing is to be known here.
-    // SAFETY: no handler is installed.
+    // The kernel tells a lease's holder with SIGIO that somebody opens the file; this test ignores it.
+    // SAFETY: the signal is ignored, so no handler can run.
     unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
-    // SAFETY: numbers alone.
+    // SAFETY: the call takes plain numbers and accesses no memory.
     if unsafe { libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) } != 0 {
         return println!("left out: no leases here: {}", std::io::Error::last_os_error());
     }

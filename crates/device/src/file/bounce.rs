@@ -1,17 +1,18 @@
-//! Memory of the device's own, for commands whose memory the medium does not take: a bounded number of pieces.
+//! Bounce memory: a bounded number of pieces for commands whose own memory the medium does not accept.
 //!
-//! Past the page cache (O_DIRECT) memory has to be aligned as the medium wants it. What is not goes by way of a piece,
-//! some kilobytes at a time, and a command that finds none waits until another gives one back. A command has one at most,
-//! so that nobody waits for who waits for him.
+//! Past the page cache (O_DIRECT) memory has to be aligned as the medium requires. Data in other memory is
+//! copied through a piece, some kilobytes at a time. A command that finds no free piece waits until another
+//! command frees one. A command holds at most one piece, so commands cannot wait for each other in a cycle.
+//! Called by slots.
 
 use crate::pages::Pages;
 use crate::span::Span;
 use std::collections::VecDeque;
 
-/// Blocks that a piece has at least: comparing and writing needs three.
+/// Least size of a piece, in blocks; a compare-and-write needs three.
 const BLOCKS: usize = 4;
 
-/// The pieces, and who waits for one.
+/// Bounce pieces, and the slots that wait for one.
 #[derive(Debug)]
 pub(super) struct Bounce {
     pages: Pages,
@@ -21,7 +22,8 @@ pub(super) struct Bounce {
 }
 
 impl Bounce {
-    /// So many pieces of so many bytes, more if the blocks are that large, for a device of this depth.
+    /// Allocates `pieces` pieces (at most `depth`) of `piece_bytes` bytes, or of `BLOCKS` blocks if that is
+    /// more.
     pub(super) fn new(pieces: usize, piece_bytes: usize, depth: usize, block: usize) -> Bounce {
         let (piece_bytes, pieces) = (piece_bytes.max(BLOCKS * block), depth.min(pieces));
         Bounce {
@@ -32,12 +34,12 @@ impl Bounce {
         }
     }
 
-    /// Bytes of a piece.
+    /// Returns the size of a piece, in bytes.
     pub(super) fn piece_bytes(&self) -> usize {
         self.piece_bytes
     }
 
-    /// A piece for the command in `slot`; or it is told by [`Bounce::give`] when there is one.
+    /// Takes a free piece. If there is none, queues `slot` until [`Bounce::give`] returns it.
     pub(super) fn take(&mut self, slot: u16) -> Option<u16> {
         let piece = self.free.pop();
         if piece.is_none() {
@@ -46,26 +48,26 @@ impl Bounce {
         piece
     }
 
-    /// Gives a piece back; answers who has waited for it longest and should take one now.
+    /// Frees a piece. Returns the slot that has waited longest, which should call [`Bounce::take`] now.
     pub(super) fn give(&mut self, piece: u16) -> Option<u16> {
         self.free.push(piece);
         self.waiting.pop_front()
     }
 
-    /// Where a piece is.
+    /// Returns the address of a piece.
     pub(super) fn at(&self, piece: u16) -> *mut u8 {
         self.pages.base().wrapping_add(usize::from(piece) * self.piece_bytes)
     }
 
-    /// All of it.
+    /// Returns address and size of the memory of all pieces.
     pub(super) fn all(&self) -> (*mut u8, usize) {
         (self.pages.base(), self.pages.bytes())
     }
 
-    /// The first `bytes` bytes of a piece.
+    /// Returns the `bytes` bytes of a piece from byte `from` on.
     pub(super) fn span(&self, piece: u16, from: usize, bytes: usize) -> Span {
         assert!(from + bytes <= self.piece_bytes);
-        // SAFETY: of the pages, which live until the kernel has let go of them: see `File::drop`.
+        // SAFETY: a range of the pages, which `File::drop` frees only when no request uses them any more.
         unsafe { Span::new(self.at(piece).wrapping_add(from), bytes) }
     }
 }

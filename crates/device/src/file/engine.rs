@@ -1,7 +1,9 @@
-//! Who carries jobs out: io_uring, threads, or both.
+//! The engine of a file device, which carries requests out: io_uring, threads, or both. Called by
+//! [`super::File`].
 //!
-//! io_uring where it is to be had, or the reason why not and threads. A block device's discards and zeros are ioctl(2)s,
-//! which io_uring does not have: for those there is a thread beside it, and both bells are one descriptor (epoll(7)).
+//! The engine is io_uring if that is available, otherwise threads, with the reason why. Discards and zeros of
+//! a block device are ioctl(2)s, which io_uring does not have, so a block device has a thread beside
+//! io_uring; an epoll(7) descriptor combines their descriptors.
 
 use super::job::Job;
 use super::pool::Pool;
@@ -17,14 +19,15 @@ use std::sync::Arc;
 pub(super) struct Engine {
     ring: Option<Ring>,
     pool: Option<Pool>,
-    /// Of both, if there are both.
+    /// Descriptor of an epoll(7) instance over `ring` and `pool`, if the device has both.
     both: Option<OwnedFd>,
-    /// In words.
+    /// Description of the engine in words.
     explained: String,
 }
 
 impl Engine {
-    /// For jobs on `file`, which stays open until this is dropped. `bounce` is the device's own memory.
+    /// Makes an engine for requests on `file`, which must stay open until [`Engine::end`]. `bounce` is the
+    /// device's bounce memory.
     pub(super) fn new(
         name: &str,
         manner: &Manner<'_>,
@@ -58,12 +61,12 @@ impl Engine {
         }
     }
 
-    /// How, and why not otherwise.
+    /// Describes the engine in words, with the reason if it is not io_uring.
     pub(super) fn explain(&self) -> &str {
         &self.explained
     }
 
-    /// Begins a job.
+    /// Starts a request for a slot.
     #[inline]
     pub(super) fn start(&mut self, slot: u16, job: Job) {
         match (&mut self.ring, &mut self.pool) {
@@ -74,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// Hands over what was begun.
+    /// Submits the requests that were started to the kernel.
     #[inline]
     pub(super) fn kick(&mut self) {
         if let Some(ring) = &mut self.ring {
@@ -82,22 +85,22 @@ impl Engine {
         }
     }
 
-    /// A job that is done, and what became of it.
+    /// Reaps a completion: the slot, and the number of bytes or a negative errno(3).
     #[inline]
     pub(super) fn next(&mut self) -> Option<(u16, i32)> {
         let done = self.ring.as_mut().and_then(Ring::next);
         done.or_else(|| self.pool.as_mut().and_then(Pool::next))
     }
 
-    /// See [`Device::arm`](crate::Device::arm).
+    /// Prepares the descriptor for sleeping; see [`Device::arm`](crate::Device::arm).
     pub(super) fn arm(&mut self) -> bool {
-        // Both are armed, whatever the first one says.
+        // Both are armed, even if the first one has completions already.
         let ring = self.ring.as_mut().is_some_and(Ring::arm);
         let pool = self.pool.as_mut().is_some_and(Pool::arm);
         ring || pool
     }
 
-    /// What is readable when something is done.
+    /// Returns the descriptor that becomes readable when a request completes.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match (&self.both, &self.ring, &self.pool) {
             (Some(both), _, _) => Some(both.as_fd()),
@@ -124,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// Waits until nothing uses memory any more. False: the kernel could not be asked.
+    /// Waits until no request uses memory any more. Returns false if that cannot be established for io_uring.
     pub(super) fn end(&mut self) -> bool {
         if let Some(pool) = &mut self.pool {
             pool.end();

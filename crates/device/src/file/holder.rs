@@ -1,45 +1,48 @@
-//! User on whose behalf a passed file is written: file systems ask the thread that writes, and not the descriptor, whether
-//! it may go into their reserve and past quotas.
+//! User whose rights count when a passed file is written. File systems check the writing thread, and not the
+//! descriptor, when a write uses their reserved blocks or exceeds a quota.
 //!
-//! Invariant: only threads made for that purpose become a holder's, and they stay so until they end. Only the identity for
-//! files changes (fsuid, fsgid, groups); the real, effective and saved user stay the process's own, or a holder could send
-//! the thread signals and trace it.
+//! Invariant: only threads made for that purpose take on a holder's identity, and they keep it until they
+//! end. Only the file system identity changes (fsuid, fsgid, groups). The real, effective and saved user stay
+//! the process's own; otherwise the holder could send the thread signals and trace it.
 
 use crate::error::Error;
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, capabilities, set_capabilities, set_thread_groups};
 use std::thread;
 
-/// User, group and further groups whose rights count where a file is written.
+/// User, group and supplementary groups whose rights count when a file is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Number of the user.
+    /// User ID.
     pub uid: u32,
-    /// Number of the user's group.
+    /// Group ID.
     pub gid: u32,
-    /// Numbers of the further groups that the user is in.
+    /// Supplementary group IDs.
     pub groups: Vec<u32>,
 }
 
-/// Capabilities that a thread needs to become another user's.
+/// Capabilities that a thread needs in order to change its file system user and its groups.
 const CHANGE_USER: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
-/// Argument with which setfsuid(2) and setfsgid(2) change nothing and return what is set.
+/// Argument with which setfsuid(2) and setfsgid(2) change nothing and return the current value.
 const UNCHANGED: u32 = u32::MAX;
 
 impl Holder {
-    /// Makes the calling thread write files as the holder, without any capability. In a process that may not change users
-    /// the thread keeps the process's own, which has no more rights than any ordinary user.
+    /// Gives the calling thread the holder's file system identity, and drops all its capabilities. If the
+    /// process may not change users, the thread keeps the process's user, and only loses its capabilities.
     ///
     /// # Errors
-    /// The kernel refuses what the thread has the capabilities for.
+    /// [`Error::Io`] if a system call fails, or if the kernel did not change the identity although the thread
+    /// has the capabilities.
     pub(super) fn take_over_thread(&self) -> Result<(), Error> {
         let failed = |error: Errno| Error::io(format!("write as user {}", self.uid), error);
         let has = capabilities(None).map_err(failed)?.effective;
         if has.contains(CHANGE_USER) {
             let groups: Vec<Gid> = self.groups.iter().map(|group| Gid::from_raw(*group)).collect();
-            // By the system call itself: the C library's function changes all threads.
+            // The system call itself changes this thread only; the C library's setgroups(3) would change all
+            // threads.
             set_thread_groups(&groups).map_err(failed)?;
-            // SAFETY: numbers alone; both are the calling thread's, in the C library's functions too.
+            // SAFETY: the arguments are plain numbers; the C library's functions, too, change the calling
+            // thread only.
             let is_set = unsafe {
                 libc::setfsgid(self.gid);
                 libc::setfsuid(self.uid);
@@ -54,10 +57,10 @@ impl Holder {
             .map_err(failed)
     }
 
-    /// Calls a function in a thread of its own that has become the holder's.
+    /// Calls a function on a new thread that has the holder's identity.
     ///
     /// # Errors
-    /// Those of [`Holder::take_over_thread`], and that there is no thread.
+    /// Same as [`Holder::take_over_thread`]; also [`Error::Io`] if the thread cannot be started.
     pub(super) fn call<T: Send>(&self, call: impl FnOnce() -> T + Send) -> Result<T, Error> {
         thread::scope(|scope| {
             let thread = thread::Builder::new()
@@ -73,7 +76,7 @@ impl Holder {
 mod tests {
     use super::*;
 
-    /// The line of a thread's status behind a name.
+    /// Returns the rest of the line that begins with `name` in the calling thread's /proc status.
     fn of_thread(name: &str) -> String {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
@@ -87,7 +90,7 @@ mod tests {
         let [user, group, groups, effective, permitted] = there;
         assert_eq!((effective.as_str(), permitted.as_str()), ("0000000000000000", "0000000000000000"));
         if rustix::process::geteuid().is_root() {
-            // The real, effective and saved ones, and the one for files.
+            // The real, effective and saved IDs, and the file system ID.
             assert_eq!((user.as_str(), group.as_str()), ("0\t0\t0\t4711", "0\t0\t0\t4712"));
             assert_eq!(groups, "4713 4714");
         } else {

@@ -1,17 +1,17 @@
-//! One request to the kernel: what an engine carries out, and how a thread does it.
+//! One request to the kernel, and how a thread carries it out. Made by slots, carried out by an engine.
 
 use crate::span::Span;
 use rustix::fs::FallocateFlags;
 use std::os::fd::RawFd;
 
-/// Bytes between a file and memory.
+/// Transfer between a file and memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
-    /// Of the slot that the job is of: there, and the same, until the job is done.
+    /// Segments of the slot that made the request; they stay valid and unchanged until it completes.
     pub(super) spans: *const Span,
     pub(super) count: u32,
     pub(super) offset: u64,
-    /// The registered buffer that the memory is of, if it is one span of one buffer.
+    /// Index of the registered buffer that contains the memory, if that is one segment of one buffer.
     pub(super) buffer: Option<u16>,
 }
 
@@ -29,46 +29,49 @@ pub(super) enum Job {
         offset: u64,
         bytes: u64,
     },
-    /// Of a block device: BLKDISCARD.
+    /// BLKDISCARD ioctl of a block device.
     Discard {
         offset: u64,
         bytes: u64,
     },
-    /// Of a block device: BLKZEROOUT.
+    /// BLKZEROOUT ioctl of a block device.
     ZeroOut {
         offset: u64,
         bytes: u64,
     },
 }
 
-// SAFETY: the spans are those of a slot, which stays where it is and as it is until the job is done.
+// SAFETY: `spans` points into a slot, which neither moves nor changes until the request completes.
 unsafe impl Send for Job {}
 
-/// ioctl(2) of block devices; see linux/fs.h.
+/// ioctl(2) requests of block devices, from linux/fs.h.
 const BLKDISCARD: libc::Ioctl = 0x1277;
 const BLKZEROOUT: libc::Ioctl = 0x127f;
 
 impl Job {
-    /// Whether the kernel has it as an ioctl alone, which io_uring does not have.
+    /// Returns true if the request is an ioctl(2), which io_uring does not have.
     pub(super) fn is_ioctl(&self) -> bool {
         matches!(self, Job::Discard { .. } | Job::ZeroOut { .. })
     }
 
-    /// Carries it out here and now; answers as a completion of io_uring does: bytes, or an error's negative number.
+    /// Carries the request out synchronously. Returns the number of bytes or a negative errno(3), as io_uring
+    /// does.
     pub(super) fn carry_out(&self, file: RawFd) -> i32 {
-        // Offsets are within the device, whose size the kernel knows as a signed number.
+        // The casts are lossless: offsets are within the device, and the kernel keeps its size as a signed
+        // number.
         let done = match *self {
-            // SAFETY: memory that is there until the job is done, as `Span::new` asks.
+            // SAFETY: the segments' memory stays mapped until the request completes, as `Span::new` requires.
             Job::Read(t) => unsafe { libc::preadv(file, t.spans.cast(), t.count as i32, t.offset as i64) },
             Job::Write { transfer: t, durable } => {
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                // SAFETY: as above.
+                // SAFETY: the segments' memory stays mapped until the request completes, as `Span::new`
+                // requires.
                 unsafe { libc::pwritev2(file, t.spans.cast(), t.count as i32, t.offset as i64, flags) }
             }
-            // SAFETY: no memory is involved.
+            // SAFETY: the system call takes a descriptor and accesses no memory.
             Job::Sync => unsafe { libc::fdatasync(file) as isize },
             Job::Allocate { how, offset, bytes } => {
-                // SAFETY: no memory is involved.
+                // SAFETY: the system call takes numbers only and accesses no memory.
                 unsafe { libc::fallocate(file, how.bits() as i32, offset as i64, bytes as i64) as isize }
             }
             Job::Discard { offset, bytes } => range_ioctl(file, BLKDISCARD, offset, bytes),
@@ -76,7 +79,7 @@ impl Job {
         };
         match done {
             -1 => -std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
-            // At most `TRANSFER_MAX`.
+            // The cast is lossless: a request transfers at most `TRANSFER_MAX` bytes.
             done => done as i32,
         }
     }
@@ -84,6 +87,6 @@ impl Job {
 
 fn range_ioctl(file: RawFd, request: libc::Ioctl, offset: u64, bytes: u64) -> isize {
     let range = [offset, bytes];
-    // SAFETY: the kernel reads the two numbers.
+    // SAFETY: the kernel only reads the two numbers of `range`, which outlives the call.
     unsafe { libc::ioctl(file, request, range.as_ptr()) as isize }
 }

@@ -1,6 +1,7 @@
-//! What is known of the file or block device: how it is to be read and written, and what it can.
+//! An open file or block device: its size and blocks, how it is accessed, and which requests it supports.
 //!
-//! What it cannot is found out when it is tried, once, and remembered here.
+//! Support for discards and for methods of writing zeros is found out by trying once, and remembered here.
+//! Called by [`super::File`] and its slots.
 
 use super::{FileOptions, Kind};
 use crate::device::{Access, Geometry};
@@ -18,57 +19,58 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Most bytes of a command: the kernel takes two of these and not all of a third.
+/// Greatest length of a command, in bytes; below the 2 GiB - 4 KiB that the kernel transfers in one request.
 pub(super) const TRANSFER_MAX: u64 = 1 << 30;
-/// Bytes of a block, unless the medium has larger ones.
+/// Size of a logical block, in bytes, unless the medium has larger ones.
 const BLOCK: u32 = 512;
-/// Alignment of files that go past the page cache and do not say what they want (Linux before 6.1).
+/// Alignment for O_DIRECT, in bytes, if the kernel does not tell the file's own (Linux before 6.1).
 const CAUTIOUS: u32 = 4096;
-/// Zeros that are kept, to be written.
+/// Size of the shared memory of zeros, in bytes.
 const ZEROES: usize = 64 << 10;
-/// How long somebody else may still have it.
+/// Greatest time to wait until another user has given up the file or device.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What statfs(2) says of tmpfs, which is the page cache.
+/// File system type of tmpfs in statfs(2); tmpfs keeps its data in the page cache alone.
 pub(super) const TMPFS: i64 = 0x0102_1994;
 
-/// How zeros get onto the medium: the best that it can.
+/// Methods of writing zeros, best first for each kind of medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Zeroes {
-    /// Of a block device: BLKZEROOUT.
+    /// The BLKZEROOUT ioctl of a block device.
     Ioctl,
-    /// FALLOC_FL_ZERO_RANGE.
+    /// fallocate(2) with FALLOC_FL_ZERO_RANGE.
     Range,
-    /// FALLOC_FL_PUNCH_HOLE.
+    /// fallocate(2) with FALLOC_FL_PUNCH_HOLE.
     Hole,
-    /// They are written.
+    /// Ordinary writes of zeros.
     Written,
 }
 
 impl Zeroes {
-    /// The next best, where a hole will do or will not.
+    /// Returns the next best method. `holes` tells if a hole is as good as zeros.
     pub(super) fn next(self, holes: bool) -> Zeroes {
         if self == Zeroes::Range && holes { Zeroes::Hole } else { Zeroes::Written }
     }
 }
 
-/// An open file or block device.
+/// Open file or block device.
 #[derive(Debug)]
 pub(super) struct Medium {
     pub(super) file: OwnedFd,
     pub(super) geometry: Geometry,
     pub(super) is_block: bool,
-    /// What memory has to be a multiple of, past the page cache; else why it is not gone past.
+    /// Alignment of memory for O_DIRECT, in bytes, or the reason for using the page cache.
     pub(super) direct: Result<u32, String>,
     pub(super) discards: bool,
     pub(super) zeroes: Zeroes,
-    /// Whether a hole is as good as zeros: not where the file may have become shorter, and would stay so.
+    /// True if a hole is as good as zeros. It is not if others may truncate the file, since a hole does not
+    /// extend it again.
     pub(super) holes: bool,
-    /// Never written to.
+    /// Pages of zeros, which are never written to.
     zero_pages: Arc<Pages>,
 }
 
 impl Medium {
-    /// Opens it, and takes it for this process alone.
+    /// Opens a file or block device by its path, and locks it against use by others.
     pub(super) fn open(options: &FileOptions) -> Result<Medium, Error> {
         match options.kind {
             Kind::File => open_file(options),
@@ -76,7 +78,7 @@ impl Medium {
         }
     }
 
-    /// A regular file, already set to go past the page cache, or the reason why not. `holes`: nobody makes it shorter.
+    /// Wraps a regular file. `direct` tells if O_DIRECT is set on it, `holes` that nobody else truncates it.
     pub(super) fn of_file(
         file: OwnedFd,
         geometry: Geometry,
@@ -88,7 +90,7 @@ impl Medium {
         Medium { file, geometry, is_block, direct, discards: true, zeroes, holes, zero_pages }
     }
 
-    /// A block device, opened as it is to be used.
+    /// Wraps a block device that was opened with the flags for its use.
     pub(super) fn of_block(file: OwnedFd, name: &str, cached: bool, access: Access) -> Result<Medium, Error> {
         let bytes = seek(&file, SeekFrom::End(0)).map_err(|error| failed("find the size of", name, error))?;
         let block =
@@ -109,7 +111,7 @@ impl Medium {
         Ok(Medium { file, geometry, is_block, direct, discards: true, zeroes, holes: false, zero_pages })
     }
 
-    /// Whether it takes such memory.
+    /// Returns true if the medium accepts the memory of `spans`, without copying it through a bounce piece.
     pub(super) fn takes(&self, spans: &[Span]) -> bool {
         let Ok(alignment) = self.direct else { return true };
         let block = self.geometry.block as usize;
@@ -118,15 +120,15 @@ impl Medium {
         })
     }
 
-    /// At most `most` bytes of zeros.
+    /// Returns a segment of zeros, of at most `most` bytes.
     pub(super) fn zeroes_span(&self, most: u64) -> Span {
         let bytes = most.min(self.zero_pages.bytes() as u64) as usize;
-        // SAFETY: of the pages, which live until the kernel has let go of them: see `File::drop`.
+        // SAFETY: part of the zero pages, which `File::drop` frees only when no request uses them any more.
         unsafe { Span::new(self.zero_pages.base(), bytes) }
     }
 }
 
-/// Zeros for all files and devices; for one of larger blocks, of its own.
+/// Returns zeros that all devices share; a device with blocks of more than `ZEROES` bytes gets its own.
 fn zero_pages(block: u32) -> Arc<Pages> {
     static SHARED: OnceLock<Arc<Pages>> = OnceLock::new();
     match block as usize {
@@ -151,8 +153,8 @@ fn access(options: &FileOptions) -> Access {
     if options.read_only { Access::Read } else { Access::ReadWrite }
 }
 
-/// Tries for some time to have what somebody else has: the kernel takes its time to clean up behind a server that was
-/// killed, whose io_uring it takes apart.
+/// Repeats an attempt while another user has the file, for up to `PATIENCE`. After a server was killed, the
+/// kernel needs some time to free its io_uring, which holds the file.
 fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -165,13 +167,13 @@ fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errn
     }
 }
 
-/// Opens a file, or makes it: then it is there as a whole, or not at all.
+/// Opens a regular file, or creates one. A file that cannot be set up completely is removed again.
 fn open_file(options: &FileOptions) -> Result<Medium, Error> {
     let (path, name) = (&options.path, &options.name());
     let is_made = options.bytes.is_some() && !options.read_only && !path.exists();
-    // One that somebody else makes meanwhile is not taken for this one.
+    // With O_EXCL, a file that somebody else creates meanwhile is not mistaken for a new one.
     let create = if is_made { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
-    // What is there may be a pipe that nobody writes to: it is not waited for.
+    // With O_NONBLOCK, opening does not block if the path leads to a FIFO.
     let file =
         open(path, flags(options) | create | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR).map_err(|error| {
             match error {
@@ -181,13 +183,13 @@ fn open_file(options: &FileOptions) -> Result<Medium, Error> {
         })?;
     let medium = whole_file(options, file, is_made);
     if medium.is_err() && is_made {
-        // It was made above; if it stays, it is empty and does no harm.
+        // The file was created above; if removing fails, an unused file of no importance stays behind.
         let _ = unlink(path);
     }
     medium
 }
 
-/// Takes an open file for this process alone, as large as it is to be.
+/// Locks an open file for this device and sets its size.
 fn whole_file(options: &FileOptions, file: OwnedFd, is_made: bool) -> Result<Medium, Error> {
     let (path, name) = (&options.path, &options.name());
     let status = fstat(&file).map_err(|error| failed("look at", name, error))?;
@@ -206,7 +208,7 @@ fn whole_file(options: &FileOptions, file: OwnedFd, is_made: bool) -> Result<Med
     let (direct, block) = past_the_cache(name, options.cached, &file)?;
     let bytes = sized(options, &file, status.st_size as u64, block)?;
     if is_made {
-        // Its name has to be there after a crash as well.
+        // The name of a new file has to be durable as well, which needs an fsync of its folder.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fsync(&file)
             .and_then(|()| open(folder, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
@@ -218,16 +220,16 @@ fn whole_file(options: &FileOptions, file: OwnedFd, is_made: bool) -> Result<Med
     Ok(Medium::of_file(file, geometry, direct, true))
 }
 
-/// Lets a file wait that was opened so as not to be waited for: older kernels' io_uring says EAGAIN of one that does
-/// not, where it would else have let a thread wait.
+/// Clears O_NONBLOCK, which was only needed for opening. With that flag, io_uring of older kernels completes
+/// requests with EAGAIN, where it would otherwise let a worker thread wait.
 pub(super) fn wait_again(file: &OwnedFd, name: &str) -> Result<(), Error> {
     fcntl_getfl(file)
         .and_then(|flags| fcntl_setfl(file, flags - OFlags::NONBLOCK))
         .map_err(|error| failed("open", name, error))
 }
 
-/// Sends the file's data past the page cache where that can be done, and answers what memory has to be a multiple of
-/// then, or why not; and the bytes of a block.
+/// Sets O_DIRECT on the file if possible. Returns the alignment that memory needs then, in bytes, or the
+/// reason for using the page cache; and the size of a logical block, in bytes.
 pub(super) fn past_the_cache(
     name: &str,
     cached: bool,
@@ -256,7 +258,7 @@ pub(super) fn past_the_cache(
     }
 }
 
-/// Makes the file as large as it is wished to be; answers the bytes of the device.
+/// Gives the file the size that the options ask for, and returns the size of the device, in bytes.
 fn sized(options: &FileOptions, file: &OwnedFd, there: u64, block: u32) -> Result<u64, Error> {
     let name = &options.name();
     let Some(wished) = options.bytes else {
@@ -282,10 +284,10 @@ fn sized(options: &FileOptions, file: &OwnedFd, there: u64, block: u32) -> Resul
     }
     let failed = |error| failed(&format!("take {wished} bytes for"), name, error);
     if !options.sparse {
-        // Room that is missing is missing now, and not when somebody writes.
+        // Allocates all blocks, so that missing space is an error now instead of during a write.
         match fallocate(file, FallocateFlags::empty(), 0, wished) {
             Ok(()) => return Ok(wished),
-            // The file system cannot.
+            // The file system has no fallocate(2).
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(error) => return Err(failed(error)),
         }
@@ -303,7 +305,8 @@ fn open_block(options: &FileOptions) -> Result<Medium, Error> {
     if FileType::from_raw_mode(look.st_mode) != FileType::BlockDevice {
         return Err(unfit(name, "it is no block device; write file: in place of block:"));
     }
-    // O_EXCL without O_CREAT, of a block device: nobody else uses it as this or as part of something.
+    // O_EXCL without O_CREAT: the kernel refuses a block device that is mounted, part of another device, or
+    // open with O_EXCL elsewhere.
     let open = || open(path, flags(options) | direct | OFlags::EXCL, Mode::empty());
     let file = patiently(open).map_err(|error| match error {
         Errno::BUSY => unfit(name, "it is mounted, or part of another device, or somebody has it open"),

@@ -1,4 +1,4 @@
-//! `file:` and `block:`: a device of a file or a block device, by io_uring or by threads.
+//! `file:` and `block:`: a device of a file or a block device, using io_uring or threads.
 //!
 //! ```text
 //!            submit                                         poll
@@ -10,9 +10,10 @@
 //!                                         └── more to be done ◄──┘
 //! ```
 //!
-//! A command has a slot until it is done. It waits for those that it overlaps ([`order`]), is carried out as one request
-//! to the kernel or several, one at a time ([`slot`]), by an [`engine`]; memory that the medium does not take goes by way
-//! of [`bounce`] pieces. Nothing is allocated on the way: every list has room for as many commands as the device is deep.
+//! A command holds a slot until it completes. It waits for earlier commands that it overlaps ([`order`]). An
+//! [`engine`] carries it out as one or several requests to the kernel, one at a time ([`slot`]). Memory that
+//! the medium does not accept is copied through [`bounce`] pieces. Commands allocate nothing: every list has
+//! room for as many commands as the device's depth.
 
 mod bounce;
 mod engine;
@@ -43,12 +44,12 @@ use std::sync::Arc;
 
 pub use holder::Holder;
 
-/// Most commands that can be under way, of any device.
+/// Greatest depth of a device.
 pub(crate) const DEPTH_MAX: usize = 4096;
-/// Most threads of a device.
+/// Greatest number of threads of a device.
 pub(crate) const THREADS_MAX: usize = 64;
 
-/// What there is.
+/// Kind of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -57,40 +58,42 @@ pub enum Kind {
     Block,
 }
 
-/// Who carries commands out.
+/// Engine that carries commands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Using {
-    /// io_uring.
+    /// io_uring; a block device also gets one thread, for requests that io_uring does not have.
     Ring,
-    /// Threads.
+    /// Threads that make blocking system calls.
     Threads,
 }
 
-/// Which file or block device, and how it is used.
+/// Path of a file or block device, and how it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOptions {
-    /// What there is.
+    /// Kind of the file at `path`.
     pub kind: Kind,
-    /// Its name.
+    /// Path of the file or block device.
     pub path: PathBuf,
-    /// Bytes that the file is to have: it is made, or made larger. None: those that it has.
+    /// Size of a regular file, in bytes: a missing file is created, a shorter one extended. `None` uses the
+    /// size that it has.
     pub bytes: Option<u64>,
-    /// Room in the file is taken when it is written to.
+    /// If true, blocks of a regular file are allocated when they are first written; otherwise when the device
+    /// is opened.
     pub sparse: bool,
-    /// Nothing is written.
+    /// If true, the device may only be read.
     pub read_only: bool,
-    /// Through the page cache, even where there is a way past it.
+    /// If true, the page cache is used even if the file supports O_DIRECT.
     pub cached: bool,
-    /// Most commands under way.
+    /// Greatest number of commands in flight, 1 to 4096.
     pub depth: usize,
-    /// By whom. None: io_uring where it is to be had, else threads.
+    /// Engine that carries commands out; `None` chooses io_uring if it is available, otherwise threads.
     pub using: Option<Using>,
-    /// How many threads, where they do it.
+    /// Number of threads if the engine is threads, 1 to 64.
     pub threads: usize,
 }
 
 impl FileOptions {
-    /// All as usual: 128 commands under way, past the page cache if possible, by io_uring or else four threads.
+    /// Default options: depth 128, O_DIRECT if possible, and io_uring or else four threads.
     pub fn new(kind: Kind, path: &Path) -> FileOptions {
         FileOptions {
             kind,
@@ -115,47 +118,49 @@ impl FileOptions {
     }
 }
 
-/// How a file is worked with, whichever it is.
+/// Options that opened and passed files have in common.
 struct Manner<'a> {
     depth: usize,
     using: Option<Using>,
     threads: usize,
-    /// Of bounce memory.
+    /// Number of bounce pieces.
     pieces: usize,
     piece_bytes: usize,
-    /// By whose rights it is written; none: the process's own.
+    /// User whose rights count for file accesses; `None` for the process's own.
     holder: Option<&'a Holder>,
 }
 
-/// Bounce pieces of a device of the server's.
+/// Number of bounce pieces of a device that the server opened by its path.
 const PIECES: usize = 32;
-/// Their bytes.
+/// Size of a bounce piece of such a device, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// How a file is used that somebody passed on. Many can be had at once, so that each takes little.
+/// Options for a passed file. A server can have many passed files at once, so the defaults use little memory
+/// for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassedOptions {
-    /// Through the page cache, even where there is a way past it.
+    /// If true, the page cache is used even if the file supports O_DIRECT.
     pub cached: bool,
-    /// Also if its file system is a program (FUSE), which decides alone how long everything takes, dropping the device
-    /// too.
+    /// If true, files on a FUSE file system are accepted. The program behind it decides how long every
+    /// operation takes, including dropping the device.
     pub user_level: bool,
-    /// Most commands under way.
+    /// Greatest number of commands in flight, 1 to 4096.
     pub depth: usize,
-    /// Pieces of 16 KiB, for commands whose memory the file does not take: so many can be under way.
+    /// Number of bounce pieces of 16 KiB: as many commands whose memory the file does not accept can be in
+    /// flight at once.
     pub pieces: usize,
-    /// By whom. None: io_uring where it is to be had, else threads.
+    /// Engine that carries commands out; `None` chooses io_uring if it is available, otherwise threads.
     pub using: Option<Using>,
-    /// How many threads, where they do it.
+    /// Number of threads if the engine is threads, 1 to 64.
     pub threads: usize,
-    /// By whose rights the file is written, where the process may act for other users. None: by the process's own, which
-    /// may reach further than those of who passed the file.
+    /// User whose rights count when the file is written, if the process may change its threads' users. `None`
+    /// for the process's own rights, which may be greater than those of the peer that passed the file.
     pub holder: Option<Holder>,
 }
 
 impl Default for PassedOptions {
-    /// 32 commands under way, four pieces, past the page cache if possible, by io_uring or else one thread, by the rights
-    /// of this process.
+    /// Default options: depth 32, four bounce pieces, O_DIRECT if possible, io_uring or else one thread, the
+    /// process's own rights.
     fn default() -> PassedOptions {
         PassedOptions {
             cached: false,
@@ -169,26 +174,29 @@ impl Default for PassedOptions {
     }
 }
 
-/// A device of a file or a block device. Nobody else can open one that was opened by its name meanwhile.
+/// Device of a file or a block device. A device opened by path is locked against use by others.
 pub struct File {
-    /// In front of the file that it uses.
+    /// Carries out requests on the file of `medium`; `drop` stops the engine before it frees the fields
+    /// below.
     engine: Engine,
-    // All that the kernel may use while a command is under way; see `drop`.
+    // The kernel may use these while a command is in flight; `drop` frees them when none is.
     medium: ManuallyDrop<Medium>,
     slots: ManuallyDrop<Box<[Slot]>>,
     bounce: ManuallyDrop<Bounce>,
     free: Vec<u16>,
     order: Order,
-    /// Slots whose next job is to be begun.
+    /// Slots whose next request is to be started.
     runnable: Vec<u16>,
     finished: VecDeque<Done>,
 }
 
 impl File {
-    /// Opens the file or device.
+    /// Opens a file or block device by its path.
     ///
     /// # Errors
-    /// What the kernel says, or why this is no device.
+    /// [`Error::Unfit`] if an option is out of range, the path does not lead to the right kind of file, its
+    /// size does not fit, somebody else uses it, or the engine that was asked for is not available;
+    /// [`Error::Io`] if a system call fails.
     pub fn open(options: &FileOptions) -> Result<File, Error> {
         File::over(&options.name(), &options.manner(), || Medium::open(options))
     }
@@ -222,31 +230,37 @@ impl File {
         })
     }
 
-    /// A file or block device that somebody else has opened and passed on, with the right that he has: he may read it,
-    /// or write it, or both, as he opened it ([`Geometry::access`]).
+    /// Makes a device of a file or block device that another process opened and passed on, with the rights of
+    /// its descriptor: the device can be read, written or both, as the file was opened
+    /// ([`Geometry::access`]).
     ///
-    /// What he passed is used for nothing but to open the same file once more, for the same, since whoever has a part in
-    /// an open file description can change how it works at any time (`O_APPEND`, `O_DIRECT`). This opens it as the user
-    /// of this process, who must be allowed to. The file stays his: it is not locked, and others may use it meanwhile,
-    /// best not through mappings (a write past the page cache reaches them late, or never).
+    /// The descriptor is only used to open the same file again with the same access mode, because everybody
+    /// who shares an open file description can change its flags at any time (`O_APPEND`, `O_DIRECT`). The
+    /// file is opened as the user of this process, who needs the permission. It is not locked; others may use
+    /// it meanwhile, but should not map it (a write past the page cache becomes visible in mappings late, or
+    /// never).
     ///
-    /// The size is what it is now, in whole blocks. If the file becomes shorter, reading what is not there any more
-    /// fails with `EIO`, and writing there makes it longer again, as any write does. Nothing else fails.
+    /// The size is the file's size at the time of the call, in whole blocks. If the file is truncated
+    /// afterwards, reads beyond its end fail with `EIO`, and writes there extend it again, as any write does.
+    /// Nothing else fails.
     ///
-    /// What is only a name for something in the kernel (in /proc, /sys and their like) is refused: there it would matter
-    /// who opens it. So are programs of another user (setuid) that would be written, whose rights would outlast that.
+    /// Files that only give access to kernel state (in /proc, /sys and the like) are refused, since what they
+    /// allow depends on the user who opens them. Setuid and setgid programs are refused for writing, since
+    /// the bits would stay on a changed program.
     ///
-    /// File systems ask whoever writes, and not the descriptor, whether blocks of their reserve may be taken, quotas
-    /// passed, and the rights of such programs stay on them. With [`PassedOptions::holder`] every request to the kernel is
-    /// made with that user's identity and without capabilities, if this process may act for other users; and with its own
-    /// user but without capabilities, if it may not. A thread of the process's then has another user for files, for which
-    /// the kernel writes no core dump of the process any more (`PR_SET_DUMPABLE` in prctl(2)).
+    /// File systems check the writing thread, and not the descriptor, when a write uses their reserved
+    /// blocks, exceeds a quota or keeps a setuid bit. With [`PassedOptions::holder`] every request to the
+    /// kernel is made without capabilities, and with that user's identity if this process may change users,
+    /// otherwise with its own. In the former case a thread of the process changes its file system user, after
+    /// which the kernel writes no core dumps of the process any more (`PR_SET_DUMPABLE` in prctl(2)).
     ///
-    /// It may wait for the file's file system, as may commands, which is some program's with
-    /// [`PassedOptions::user_level`].
+    /// The call and commands may block on the file system. With [`PassedOptions::user_level`] that can be
+    /// another user's program.
     ///
     /// # Errors
-    /// Why this can be no device, or what the kernel says.
+    /// [`Error::Unfit`] if an option is out of range, the file is refused as described above, is too small,
+    /// has a lease, or may not be opened by this process, or if the engine that was asked for is not
+    /// available; [`Error::Io`] if a system call fails.
     pub fn passed(descriptor: OwnedFd, options: &PassedOptions) -> Result<File, Error> {
         let PassedOptions { depth, using, threads, pieces, .. } = *options;
         let (piece_bytes, holder) = (passed::PIECE, options.holder.as_ref());
@@ -254,7 +268,7 @@ impl File {
         File::over(passed::NAME, &manner, || passed::open(descriptor, options))
     }
 
-    /// Begins the next jobs of all that are runnable, and of those that become so.
+    /// Starts the next request of every runnable slot, including those that become runnable meanwhile.
     fn run(&mut self) {
         while let Some(number) = self.runnable.pop() {
             let File { engine, medium, slots, bounce, .. } = self;
@@ -313,7 +327,7 @@ impl Device for File {
                 return Ok(());
             }
         };
-        // There are as many slots as commands may be under way.
+        // Not reached: there are as many slots as the depth, and fewer commands are in flight.
         let Some(number) = self.free.pop() else { return Err(Full(command)) };
         let (range, changes) = (command.offset..command.offset + bytes, command.operation.changes());
         self.slots[usize::from(number)].fill(command, bytes, &self.medium);
@@ -354,7 +368,7 @@ impl Device for File {
     }
 
     fn registers(&self) -> bool {
-        // Through the page cache everything is copied anyway.
+        // Through the page cache the kernel copies all data anyway, so registered memory gains nothing.
         self.medium.direct.is_ok() && self.engine.registers()
     }
 
@@ -377,13 +391,15 @@ impl Device for File {
 }
 
 impl Drop for File {
-    /// The kernel must not use memory that is gone: what is under way is called back, and waited for.
+    /// Cancels the requests in flight and waits for them, since the kernel must not access freed memory.
     fn drop(&mut self) {
         if !self.engine.end() {
-            // It cannot be waited for: better never free than free too early. The owners are in the slots.
+            // The kernel may still use the memory. Leaking it is better than freeing it too early; slots hold
+            // the owners.
             return;
         }
-        // SAFETY: nobody uses them any more, and none is used again.
+        // SAFETY: the engine has ended, so neither kernel nor threads use these fields; each is dropped once,
+        // here.
         unsafe {
             ManuallyDrop::drop(&mut self.slots);
             ManuallyDrop::drop(&mut self.bounce);

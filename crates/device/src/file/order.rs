@@ -1,20 +1,20 @@
-//! Which commands wait for which: those that overlap are carried out in the order in which they came.
+//! Order of overlapping commands: they are carried out in the order of their submission.
 //!
-//! Invariant: of any two ranges that overlap, one of which is changed, the one that entered first has left before the
-//! other is free to go. A command costs a look at each range that is there, of which there are at most as many as the
-//! device is deep. Called by [`super::File`].
+//! Invariant: if two ranges overlap and at least one command changes its range, the one that entered first
+//! has left before the other starts. Entering and leaving look at every entry; there are at most as many as
+//! the device's depth. Called by [`super::File`].
 
 use std::ops::Range;
 
-/// A range that a command is about.
+/// Range of the device that a command affects.
 #[derive(Debug)]
 struct Entry {
     range: Range<u64>,
     changes: bool,
-    /// Grows from one to the next.
+    /// Number in the order of submission.
     number: u64,
     slot: u16,
-    /// Ranges that entered before, overlap, and have not left.
+    /// Number of earlier entries that overlap this one and have not left.
     blockers: u16,
 }
 
@@ -27,27 +27,27 @@ impl Entry {
     }
 }
 
-/// The ranges of all commands under way.
+/// Ranges of all commands in flight.
 #[derive(Debug)]
 pub(super) struct Order {
-    /// In no order.
+    /// Entries in no particular order.
     entries: Vec<Entry>,
     next: u64,
-    /// How many of them wait.
+    /// Number of entries that have blockers.
     waiting: usize,
 }
 
 impl Order {
-    /// For so many commands.
+    /// Makes an empty order for up to `depth` commands.
     pub(super) fn new(depth: usize) -> Order {
         Order { entries: Vec::with_capacity(depth), next: 0, waiting: 0 }
     }
 
-    /// Takes the range of a command; answers whether it is free to go.
+    /// Enters the range of a command. Returns true if the command may start now.
     pub(super) fn enter(&mut self, slot: u16, range: Range<u64>, changes: bool) -> bool {
         let mut entry = Entry { range, changes, number: self.next, slot, blockers: 0 };
         self.next += 1;
-        // Not more than slots, whose numbers have 16 bits.
+        // Fits, since there are fewer entries than slots, whose numbers have 16 bits.
         entry.blockers = self.entries.iter().filter(|earlier| entry.waits_for(earlier)).count() as u16;
         let is_free = entry.blockers == 0;
         self.waiting += usize::from(!is_free);
@@ -55,7 +55,7 @@ impl Order {
         is_free
     }
 
-    /// A command is done; `freed` is told of those that waited for it alone.
+    /// Removes a completed command; calls `freed` for each slot whose last blocker it was.
     pub(super) fn leave(&mut self, slot: u16, mut freed: impl FnMut(u16)) {
         let Some(at) = self.entries.iter().position(|entry| entry.slot == slot) else { return };
         let left = self.entries.swap_remove(at);
@@ -105,7 +105,7 @@ mod tests {
         let mut order = Order::new(8);
         assert!(order.enter(5, 0..512, true));
         assert!(!order.enter(6, 0..512, true));
-        // In the place of one that left, and still behind the one that waits.
+        // The entry takes the vector position of one that has left, but still waits for the earlier entry.
         assert_eq!(leave(&mut order, 5), [6]);
         assert!(!order.enter(5, 0..512, false));
         assert_eq!(leave(&mut order, 6), [5]);

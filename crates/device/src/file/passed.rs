@@ -1,9 +1,12 @@
-//! A file or block device that somebody passed on as a descriptor, which is his right to it.
+//! A file or block device that another process passed as a descriptor; the descriptor proves its right to the
+//! file.
 //!
-//! Invariant: nothing is done with a descriptor before it is known what kind of file it is, and nothing is done with the
-//! file that its holder could not do by his own access mode. What is read, written or waited for is a file of our own,
-//! opened through /proc/self/fd: the kernel then looks at who we are, besides, and some files in it would tell us more
-//! than they tell him. Those are refused: a file system that keeps data says how much it can keep, and the others do not.
+//! Invariant: nothing is done with a descriptor before the type of its file is known, and nothing is done
+//! with the file that the holder could not do with the descriptor's access mode. All accesses use a new open
+//! file description, opened through /proc/self/fd. The kernel then checks this process's permissions too, and
+//! some files in /proc and the like would reveal more to this process than to the holder. Such files are
+//! refused: their file systems report a capacity of 0, unlike those that store data. Called by
+//! [`super::File::passed`].
 
 use super::PassedOptions;
 use super::medium::{Medium, TMPFS, TRANSFER_MAX, failed, past_the_cache, unfit, wait_again};
@@ -15,16 +18,16 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// What it is called in errors.
+/// Name of the file in errors.
 pub(super) const NAME: &str = "what was passed";
-/// Bytes of a bounce piece.
+/// Size of a bounce piece, in bytes.
 pub(super) const PIECE: usize = 16 << 10;
-/// What statfs(2) says of FUSE.
+/// File system type of FUSE in statfs(2).
 const FUSE: i64 = 0x6573_5546;
 
-/// Opens it once more, for what its holder may do.
+/// Opens the passed file again, with the descriptor's access mode, after checking that it can be a device.
 pub(super) fn open(descriptor: OwnedFd, options: &PassedOptions) -> Result<Medium, Error> {
-    // A file system of another machine is not asked for news of it: only the kind counts, which never changes.
+    // STATX_DONT_SYNC avoids a request to a network file system; only the type and mode count here.
     let look = statx(
         &descriptor,
         "",
@@ -65,7 +68,7 @@ pub(super) fn open(descriptor: OwnedFd, options: &PassedOptions) -> Result<Mediu
     Ok(Medium::of_file(file, geometry, direct, false))
 }
 
-/// What its holder may do, as the kernel has decided.
+/// Returns the access mode that the descriptor was opened with.
 fn access_of(descriptor: &OwnedFd) -> Result<Access, Error> {
     let flags = fcntl_getfl(descriptor).map_err(|error| failed("look at", NAME, error))?;
     if flags.contains(OFlags::PATH) {
@@ -88,7 +91,8 @@ fn check_file_system(descriptor: &OwnedFd, options: &PassedOptions) -> Result<()
         FUSE if !options.user_level => {
             Err(unfit(NAME, "its file system is a program (FUSE), which others would have to wait for"))
         }
-        // It does not say so where it has no limit, as with memfds.
+        // A tmpfs without a size limit, such as that of memfds, reports a capacity of 0 although it stores
+        // data.
         TMPFS => Ok(()),
         _ if status.f_blocks == 0 => {
             let reason = format!("its file system keeps no data (type {:#x}); copy it first", status.f_type);
@@ -98,8 +102,8 @@ fn check_file_system(descriptor: &OwnedFd, options: &PassedOptions) -> Result<()
     }
 }
 
-/// Whether a program would run as somebody else: what the kernel takes away when it is written, but not of everybody who
-/// writes.
+/// Returns true if a program with this mode runs as its owner or group. The kernel clears these bits when an
+/// ordinary user writes to the file, but not when a privileged one does.
 fn changes_user(mode: Mode) -> bool {
     mode.contains(Mode::SUID) || mode.contains(Mode::SGID | Mode::XGRP)
 }
@@ -116,7 +120,7 @@ fn open_again(
         Access::ReadWrite => OFlags::RDWR,
     };
     let more = match (is_block, options.cached) {
-        // Somebody may have a lease on the file, and is not waited for.
+        // With O_NONBLOCK, opening fails instead of waiting for the holder of a lease.
         (false, _) => OFlags::NONBLOCK,
         (true, false) => OFlags::DIRECT,
         (true, true) => OFlags::empty(),

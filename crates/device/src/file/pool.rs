@@ -1,8 +1,8 @@
-//! Jobs by threads: a bounded number of them, each of which makes one system call at a time.
+//! Engine of threads: a fixed number of threads, each of which makes one system call at a time. Called by the
+//! engine, where io_uring is not available, and for requests that io_uring does not have.
 //!
-//! For where there is no io_uring, and for what io_uring does not have. Two lists under locks, jobs and results; who wants
-//! to sleep leaves word in the list of results, under its lock, so that the thread that puts the next one there rings
-//! the bell (eventfd(2)).
+//! Requests and results are two lists under locks. A user who wants to sleep sets `armed` under the lock of
+//! the results; the thread that adds the next result then writes to the eventfd(2).
 
 use super::holder::Holder;
 use super::job::Job;
@@ -23,7 +23,7 @@ struct Jobs {
 #[derive(Debug)]
 struct Results {
     done: VecDeque<(u16, i32)>,
-    /// Somebody sleeps, or is about to.
+    /// True if the user sleeps or is about to, so that the next result has to be signalled.
     armed: bool,
 }
 
@@ -32,27 +32,28 @@ struct Shared {
     jobs: Mutex<Jobs>,
     more: Condvar,
     results: Mutex<Results>,
-    /// How many results there are, so that one need not take the lock to find none. A look that comes too early finds
-    /// them next time.
+    /// Number of results, for finding out without the lock that there are none. A reader that misses a new
+    /// result finds it next time.
     count: AtomicUsize,
     bell: OwnedFd,
 }
 
-/// Threads that carry jobs out.
+/// Threads that carry requests out, and the lists that they share with the device.
 #[derive(Debug)]
 pub(super) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Nothing panics while it has one of these locks; if it did, the lists would be whole all the same.
+/// Locks a list. No thread panics while it holds such a lock, and a poisoned list would be intact all the
+/// same.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {
-    /// So many threads for jobs on `file`, which stays open until the pool is dropped; `depth` jobs at most at a time. All
-    /// that the threads ever do is by the rights of `holder`.
+    /// Starts `threads` threads for up to `depth` requests at a time on `file`, which must stay open until
+    /// the pool is dropped. The threads do everything with the rights of `holder`.
     pub(super) fn new(
         file: RawFd,
         threads: usize,
@@ -77,7 +78,7 @@ impl Pool {
                 .spawn(move || {
                     let outcome = holder.map_or(Ok(()), |holder| holder.take_over_thread());
                     let is_ready = outcome.is_ok();
-                    // Whoever makes the pool waits for it.
+                    // Fails only if the maker of the pool no longer receives.
                     let _ = began.send(outcome);
                     drop(began);
                     if is_ready {
@@ -92,13 +93,13 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Begins a job; at most as many as the pool is deep are under way.
+    /// Queues a request for a slot; no more than `depth` are in flight.
     pub(super) fn start(&mut self, slot: u16, job: Job) {
         lock(&self.shared.jobs).waiting.push_back((slot, job));
         self.shared.more.notify_one();
     }
 
-    /// A job that is done, and what became of it.
+    /// Reaps a completion: the slot, and the number of bytes or a negative errno(3).
     pub(super) fn next(&mut self) -> Option<(u16, i32)> {
         if self.shared.count.load(Ordering::Relaxed) == 0 {
             return None;
@@ -108,21 +109,22 @@ impl Pool {
         Some(result)
     }
 
-    /// See [`Device::arm`](crate::Device::arm).
+    /// Prepares the descriptor for sleeping; see [`Device::arm`](crate::Device::arm).
     pub(super) fn arm(&mut self) -> bool {
-        // Nothing rings before it is armed again below; there is nothing to be taken away if nothing rang.
+        // Resets the eventfd. No thread writes to it before it is armed below; the read fails if nothing was
+        // written.
         let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
         let mut results = lock(&self.shared.results);
         results.armed = results.done.is_empty();
         !results.armed
     }
 
-    /// What is readable when something is done, if it was armed.
+    /// Returns the descriptor that becomes readable when a request completes, if the pool is armed.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.shared.bell.as_fd()
     }
 
-    /// What is waiting is not begun any more; what has begun is waited for.
+    /// Drops the requests that no thread has begun, and waits until the threads have ended.
     pub(super) fn end(&mut self) {
         let mut jobs = lock(&self.shared.jobs);
         jobs.ended = true;
@@ -130,7 +132,7 @@ impl Pool {
         drop(jobs);
         self.shared.more.notify_all();
         for thread in self.threads.drain(..) {
-            // It does not panic.
+            // The thread does not panic, so its result says nothing.
             let _ = thread.join();
         }
     }
@@ -152,7 +154,7 @@ impl Shared {
             let is_awaited = std::mem::take(&mut results.armed);
             drop(results);
             if is_awaited {
-                // The counter has room for more rings than there are jobs.
+                // Cannot fail: the eventfd's counter has room for more signals than there are requests.
                 let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
             }
         }

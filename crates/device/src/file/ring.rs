@@ -1,11 +1,12 @@
-//! Jobs by io_uring: one file, which is registered, and a table of registered buffers.
+//! Engine of io_uring: a ring with one registered file and a table of registered buffers. Called by the
+//! engine.
 //!
-//! Invariant: what was pushed is counted until its completion was seen, and nothing that the kernel may still use is
-//! freed before. The ring has an entry for each command that the device is deep, so it is never full; entries are
-//! handed over together, by [`Ring::kick`].
+//! Invariant: every entry that was pushed is counted until its completion has been seen, and no memory that
+//! the kernel may use is freed before. The ring has an entry for each slot, so its submission queue is never
+//! full. [`Ring::kick`] submits all entries that were pushed since its last call.
 //!
-//! A passed file's requests carry the number of their holder's credentials, which are registered with the ring and go with
-//! it: workers of io_uring use those, and not the ones of any thread.
+//! Requests of a passed file carry the number of the holder's credentials, which are registered with the
+//! ring. The worker threads of io_uring use these credentials, and not those of the submitting thread.
 
 use super::holder::Holder;
 use super::job::{Job, Transfer};
@@ -17,38 +18,38 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-/// The registered file.
+/// Index of the device's file in the table of registered files.
 const FILE: types::Fixed = types::Fixed(0);
-/// Registered buffers that there can be.
+/// Number of entries in the table of registered buffers.
 const BUFFERS_MAX: usize = 256;
-/// The buffer that the device's own memory is.
+/// Index of the registered buffer that is the device's bounce memory.
 pub(super) const BOUNCE: u16 = 0;
 
-/// io_uring, set up for one file.
+/// Instance of io_uring for one file.
 pub(super) struct Ring {
     ring: IoUring,
-    /// Entries that the kernel has not been given yet, in order.
+    /// Slots whose entries were pushed but not submitted, in order.
     queued: VecDeque<u16>,
-    /// Entries that the kernel has and that have not come back.
+    /// Number of entries that were submitted and have not completed.
     under_way: usize,
-    /// Jobs that the kernel could not be given at all.
+    /// Slots whose requests cannot be submitted, with a negative errno(3).
     failed: VecDeque<(u16, i32)>,
-    /// Why it takes nothing any more: an errno(3).
+    /// The errno(3) for which the kernel refused a submission; nothing is submitted any more.
     dead: Option<i32>,
     buffers: Buffers,
-    /// Number of the credentials that requests are carried out with; 0: those of the thread that hands them over.
+    /// Number of the credentials that requests are carried out with; 0 for those of the submitting thread.
     personality: u16,
 }
 
-/// Registered memory: each region is one buffer.
+/// Table of registered buffers: each region occupies one.
 struct Buffers {
-    /// Why there is none.
+    /// Error for which the kernel refused registered buffers, if it did.
     unavailable: Option<std::io::Error>,
     free: Vec<u16>,
     regions: Vec<Place>,
 }
 
-/// Where a region is registered, if there is one here.
+/// Entry of the table of regions, used or unused.
 #[derive(Default)]
 struct Place {
     turn: u32,
@@ -61,10 +62,12 @@ struct Registered {
 }
 
 impl Ring {
-    /// For jobs on `file`, `depth` at most at a time, by the rights of `holder`; `bounce` is the device's own memory.
+    /// Makes a ring for up to `depth` requests at a time on `file`, with the rights of `holder`. `bounce` is
+    /// the address and size of the device's bounce memory.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// A message in words, if io_uring is not available, too old, or does not accept the file or the
+    /// credentials.
     pub(super) fn new(
         file: RawFd,
         depth: usize,
@@ -94,22 +97,24 @@ impl Ring {
         })
     }
 
-    /// Begins a job, with the next [`Ring::kick`].
+    /// Pushes a request, which the next [`Ring::kick`] submits.
     pub(super) fn start(&mut self, slot: u16, job: Job) {
         if let Some(error) = self.dead {
             return self.failed.push_back((slot, -error));
         }
         let entry =
             entry_of(self.buffers.offer(job)).personality(self.personality).user_data(u64::from(slot));
-        // SAFETY: the memory is there until the job is done, as `Span::new` asks and `File::drop` sees to.
+        // SAFETY: the request's memory stays mapped until it completes: `Span::new` requires that, and
+        // `File::drop` waits.
         match unsafe { self.ring.submission().push(&entry) } {
             Ok(()) => self.queued.push_back(slot),
-            // There are as many entries as slots: not reached, and still no reason to lose a command.
+            // Not reached, since there are as many entries as slots; the command fails instead of getting
+            // lost.
             Err(_) => self.failed.push_back((slot, -libc::EBUSY)),
         }
     }
 
-    /// Hands over what was begun.
+    /// Submits the entries that were pushed.
     pub(super) fn kick(&mut self) {
         while !self.queued.is_empty() && self.dead.is_none() {
             match self.ring.submit() {
@@ -119,20 +124,21 @@ impl Ring {
                     self.queued.drain(..count);
                     self.under_way += count;
                 }
-                // Next time.
+                // The next call tries again.
                 Err(error) if is_passing(&error) => return,
                 Err(error) => self.die(error.raw_os_error().unwrap_or(libc::EIO)),
             }
         }
     }
 
-    /// The kernel takes nothing any more, for reasons of policy perhaps: what it has not got fails.
+    /// Marks the ring as dead after the kernel refused a submission, perhaps by a policy: what is not
+    /// submitted fails.
     fn die(&mut self, error: i32) {
         self.dead = Some(error);
         self.failed.extend(self.queued.drain(..).map(|slot| (slot, -error)));
     }
 
-    /// A job that is done, and what became of it.
+    /// Reaps a completion: the slot, and the number of bytes or a negative errno(3).
     pub(super) fn next(&mut self) -> Option<(u16, i32)> {
         if let Some(failed) = self.failed.pop_front() {
             return Some(failed);
@@ -142,21 +148,22 @@ impl Ring {
         Some((entry.user_data() as u16, entry.result()))
     }
 
-    /// See [`Device::arm`](crate::Device::arm).
+    /// Prepares the descriptor for sleeping; see [`Device::arm`](crate::Device::arm).
     pub(super) fn arm(&mut self) -> bool {
         self.kick();
         !self.queued.is_empty() || !self.failed.is_empty() || !self.ring.completion().is_empty()
     }
 
-    /// What is readable when something is done.
+    /// Returns the descriptor that becomes readable when a request completes.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        // SAFETY: the ring's descriptor, which lives as long as the ring.
+        // SAFETY: the ring's descriptor stays open as long as the ring, which the result borrows.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 
-    /// Calls back what is under way and waits for it. False: the kernel could not be asked, and may still use memory.
+    /// Cancels the requests in flight and waits for them. Returns false if the kernel refuses to wait, so
+    /// that it may still use memory.
     pub(super) fn end(&mut self) -> bool {
-        // What cannot be called back comes by itself.
+        // Requests that cannot be cancelled complete by themselves.
         let _ = self.ring.submitter().register_sync_cancel(None, types::CancelBuilder::any());
         self.under_way += self.queued.drain(..).count();
         while self.under_way > 0 {
@@ -171,7 +178,8 @@ impl Ring {
                 Ok(()) => {}
             }
         }
-        // The kernel takes a ring apart some time after it was closed: the file is free for its next user before.
+        // The kernel frees a ring some time after it was closed. The file is unregistered at once, so that
+        // its next user can lock it.
         let _ = self.ring.submitter().unregister_files();
         let _ = self.ring.submitter().unregister_buffers();
         if self.personality != 0 {
@@ -180,7 +188,7 @@ impl Ring {
         true
     }
 
-    /// Whether memory can be registered, and why not.
+    /// Returns an explanation as the error if memory cannot be registered.
     pub(super) fn registers(&self) -> Result<(), String> {
         match &self.buffers.unavailable {
             None => Ok(()),
@@ -188,14 +196,18 @@ impl Ring {
         }
     }
 
-    /// The buffer that a span is of: of the region that its command names.
+    /// Returns the registered buffer of `region`, if the region is registered and contains the whole span.
     pub(super) fn buffer_of(&self, region: RegionId, span: &Span) -> Option<u16> {
         let place = self.buffers.regions.get(region.index as usize)?;
         let known = place.region.as_ref().filter(|_| place.turn == region.turn)?;
         known.memory.place_of(span.base(), span.bytes()).map(|_| known.buffer)
     }
 
-    /// Registers memory that another ring has, which has a reference to it counted and none of its pages looked at.
+    /// Registers memory that another ring has registered. The kernel only counts a reference to that
+    /// registration and looks up no pages.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the kernel refuses, [`Error::Regions`] if the table is full.
     pub(super) fn register(&mut self, memory: &Arc<Pinned>) -> Result<RegionId, Error> {
         let buffers = &mut self.buffers;
         if let Some(error) = &buffers.unavailable {
@@ -212,7 +224,7 @@ impl Ring {
         }
         let free = buffers.regions.iter().position(|place| place.region.is_none());
         let index = free.unwrap_or_else(|| {
-            // At most one for each buffer.
+            // The table stays bounded: there is at most one entry for each buffer.
             buffers.regions.push(Place::default());
             buffers.regions.len() - 1
         });
@@ -221,7 +233,8 @@ impl Ring {
         Ok(RegionId { index: index as u32, turn: place.turn })
     }
 
-    /// Forgets a region. A job with it that the kernel has not got yet may fail (EFAULT), and is to be begun without.
+    /// Unregisters a region. Requests with its buffer that the kernel does not have yet may fail with EFAULT;
+    /// they are then started again without the buffer.
     pub(super) fn unregister(&mut self, region: RegionId) {
         self.kick();
         let Some(place) = self.buffers.regions.get_mut(region.index as usize) else { return };
@@ -242,7 +255,7 @@ impl Buffers {
         Buffers { unavailable, free: (1..BUFFERS_MAX as u16).collect(), regions: Vec::new() }
     }
 
-    /// The job, without a registered buffer where there are none.
+    /// Returns the request, without its registered buffer if there are none.
     #[inline]
     fn offer(&self, mut job: Job) -> Job {
         if let (Some(_), Job::Read(transfer) | Job::Write { transfer, .. }) = (&self.unavailable, &mut job) {
@@ -251,23 +264,24 @@ impl Buffers {
         job
     }
 
-    /// The kernel lets go of the pages when the last job with them is done.
+    /// Removes a region's buffer. The kernel unpins the pages when the last request that uses them has
+    /// completed.
     fn remove(&mut self, ring: &IoUring, known: &Registered) {
-        // To take a buffer away fails for want of memory alone; it would be replaced by the next one.
+        // Removing fails only for lack of memory; the buffer's next user then replaces the registration.
         let _ = set(ring, known.buffer, std::ptr::null_mut(), 0);
         self.free.push(known.buffer);
     }
 }
 
-/// Makes a registered buffer of memory, or of nothing.
+/// Registers memory as entry `buffer` of the table; no bytes make the entry empty.
 fn set(ring: &IoUring, buffer: u16, base: *mut u8, bytes: usize) -> std::io::Result<()> {
     let vector = libc::iovec { iov_base: base.cast(), iov_len: bytes };
-    // SAFETY: the memory is mapped as long as it is registered: a region's owner is kept as long, and the device's own
-    // memory is freed after the ring.
+    // SAFETY: registered memory stays mapped: `Pinned` keeps a region's owner, and `File::drop` frees the
+    // bounce memory only after `end` has waited for all requests.
     unsafe { ring.submitter().register_buffers_update(buffer.into(), &[vector], None) }
 }
 
-/// Registers a holder's credentials with a ring, where they stay as long as it is there.
+/// Registers a holder's credentials with a ring and returns their number.
 fn personality_of(holder: &Holder, ring: &IoUring) -> Result<u16, String> {
     let registered = holder.call(|| ring.submitter().register_personality());
     registered
@@ -291,7 +305,7 @@ fn read(Transfer { spans, count, offset, buffer }: Transfer) -> squeue::Entry {
     if count > 1 {
         return opcode::Readv::new(FILE, spans.cast(), count).offset(offset).build();
     }
-    // SAFETY: a transfer has at least one span, of the slot that it is of.
+    // SAFETY: a transfer has at least one span, in a slot that stays unchanged until the request completes.
     let span = unsafe { *spans };
     let bytes = span.bytes() as u32;
     match buffer {
@@ -304,7 +318,7 @@ fn write(Transfer { spans, count, offset, buffer }: Transfer, flags: i32) -> squ
     if count > 1 {
         return opcode::Writev::new(FILE, spans.cast(), count).offset(offset).rw_flags(flags).build();
     }
-    // SAFETY: as in `read`.
+    // SAFETY: a transfer has at least one span, in a slot that stays unchanged until the request completes.
     let span = unsafe { *spans };
     let (base, bytes) = (span.base().cast_const(), span.bytes() as u32);
     match buffer {
@@ -315,7 +329,7 @@ fn write(Transfer { spans, count, offset, buffer }: Transfer, flags: i32) -> squ
     }
 }
 
-/// Whether the same call may succeed next time: a signal came, or the kernel is short of memory.
+/// Returns true if the same call may succeed later: a signal interrupted it, or the kernel lacks resources.
 fn is_passing(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }

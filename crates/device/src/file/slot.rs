@@ -1,4 +1,4 @@
-//! A command under way, as the requests to the kernel that it takes, one after another.
+//! A command in flight, and the sequence of kernel requests that carries it out.
 //!
 //! ```text
 //!   read, write     read or write what is left, from or to the command's memory, or a bounce piece at a time
@@ -7,8 +7,8 @@
 //!   flush, discard  one request
 //! ```
 //!
-//! Invariant: between [`Slot::next`] and [`Slot::completed`] nothing of a slot changes that its job refers to. Called by
-//! [`super::File`], which decides when.
+//! Invariant: nothing that a request refers to changes between [`Slot::next`] and [`Slot::completed`]. Called
+//! by [`super::File`], which starts the requests.
 
 use super::bounce::Bounce;
 use super::job::{Job, Transfer};
@@ -19,10 +19,11 @@ use crate::region::RegionId;
 use crate::span::{Owner, SPANS_MAX, Span, gather, scatter};
 use rustix::fs::FallocateFlags;
 
-/// How often in a row a request may be put off (EAGAIN) or come to nothing before it counts as failed.
+/// Greatest number of consecutive attempts that may end with EAGAIN, EINTR or less than a block, before the
+/// command fails.
 const RETRIES_MAX: u16 = 1000;
 
-/// A command under way, or room for one.
+/// A command in flight, or an unused slot.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) token: u64,
@@ -30,35 +31,38 @@ pub(super) struct Slot {
     operation: Operation,
     offset: u64,
     bytes: u64,
-    /// Of those.
+    /// Bytes of `bytes` that have been transferred.
     done: u64,
     region: Option<RegionId>,
-    /// The command's memory, of which the first `first` are done with. Of zeros: the device's own.
+    /// Segments of memory: the command's own, or the device's zero pages for a write of zeros. The first
+    /// `first` of `count` segments are done.
     spans: [Span; SPANS_MAX],
     first: usize,
     count: usize,
-    /// Whether the medium does not take the command's memory.
+    /// True if the medium does not accept the command's memory, so that its data passes through a bounce
+    /// piece.
     bounces: bool,
     bounce: Option<u16>,
-    /// What the job under way is of, if it is not of the command's memory.
+    /// Segment that the request in flight uses, if the request does not use `spans`.
     piece: Span,
-    /// To compare and write: whether the block has been read and found as expected.
+    /// True if a compare-and-write has read its block and is to write.
     compared: bool,
-    /// How the zeros of the last job were to get onto the medium: others may have found out meanwhile that it cannot.
+    /// Method of writing zeros in the request in flight. `Medium::zeroes` may change meanwhile, when a
+    /// request of another slot finds a method unsupported.
     zeroes: Zeroes,
-    /// Whether nothing is left to be done.
+    /// True if nothing is left to be done.
     complete: bool,
     retries: u16,
 }
 
-/// What comes next.
+/// Next step of a command.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// This request.
+    /// Start this request.
     Job(Job),
-    /// A bounce piece is needed, and none is free.
+    /// Wait for a free bounce piece.
     Wait,
-    /// Nothing.
+    /// Complete the command with this result.
     Done(Result<(), Failure>),
 }
 
@@ -85,13 +89,13 @@ impl Slot {
         }
     }
 
-    /// Takes a command that was checked and is about `bytes` bytes.
+    /// Sets up the slot for a checked command that affects `bytes` bytes of the device.
     pub(super) fn fill(&mut self, command: Command<'_>, bytes: u64, medium: &Medium) {
         let Command { token, operation, offset, length: _, spans, region, owner } = command;
         (self.token, self.owner, self.operation) = (token, owner, operation);
         (self.offset, self.bytes, self.done, self.region) = (offset, bytes, 0, region);
         (self.first, self.count) = (0, 0);
-        // Those with nothing in them would only be in the way.
+        // Empty spans are dropped, since they would only cost segments.
         for span in spans.iter().filter(|span| span.bytes() > 0) {
             self.spans[self.count] = *span;
             self.count += 1;
@@ -102,12 +106,12 @@ impl Slot {
         debug_assert!(self.bounce.is_none());
     }
 
-    /// Its bounce piece, which it has no more use for.
+    /// Takes the slot's bounce piece, so that the caller can free it.
     pub(super) fn release(&mut self) -> Option<u16> {
         self.bounce.take()
     }
 
-    /// The next request. `buffer_of` finds the registered buffer that a span is of.
+    /// Returns the next step. `buffer_of` returns the registered buffer that contains a span.
     pub(super) fn next(
         &mut self,
         number: u16,
@@ -138,10 +142,10 @@ impl Slot {
         }
     }
 
-    /// What became of the last request: bytes, or an error's negative number.
+    /// Takes the result of the request in flight: the number of bytes, or a negative errno(3).
     ///
     /// # Errors
-    /// The command has failed.
+    /// The command's failure, if the request failed and there is no other way to carry it out.
     pub(super) fn completed(
         &mut self,
         result: i32,
@@ -159,10 +163,10 @@ impl Slot {
         match self.operation {
             Operation::Flush | Operation::Discard => self.complete = true,
             Operation::WriteZeroes if self.zeroes != Zeroes::Written => self.complete = true,
-            // The medium has become shorter.
+            // End of file: the file has been truncated.
             Operation::Read if bytes == 0 => return Err(Failure::Io(libc::EIO)),
             _ => {
-                // What a medium leaves in the middle of a block is done once more.
+                // A block that was transferred partly is transferred again.
                 let whole = bytes - bytes % u64::from(medium.geometry.block);
                 if whole == 0 {
                     return self.retry(libc::EIO);
@@ -174,7 +178,7 @@ impl Slot {
         Ok(())
     }
 
-    /// So many bytes have gone.
+    /// Accounts for `bytes` bytes that the last request has transferred.
     fn moved(&mut self, bytes: usize, bounce: &Bounce) -> Result<(), Failure> {
         match self.operation {
             Operation::CompareAndWrite if !self.compared => {
@@ -183,7 +187,8 @@ impl Slot {
             }
             Operation::Read if self.bounces => {
                 let from = self.piece.base().cast_const();
-                // SAFETY: so many bytes were read into the piece; they are as many as the spans have left, at most.
+                // SAFETY: the request has read `bytes` bytes into the piece, which are no more than the spans
+                // have left.
                 unsafe { scatter(&self.spans[..self.count], self.done as usize, from, bytes) };
             }
             Operation::Read | Operation::Write | Operation::WriteDurable if !self.bounces => {
@@ -199,14 +204,14 @@ impl Slot {
     fn failed(&mut self, error: i32, medium: &mut Medium) -> Result<(), Failure> {
         let is_unsupported = matches!(error, libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY);
         match self.operation {
-            // Advice that was not taken.
+            // The medium does not discard. A discard is a hint, so the command succeeds all the same.
             Operation::Discard if is_unsupported => medium.discards = false,
             Operation::WriteZeroes if is_unsupported && self.zeroes != Zeroes::Written => {
                 if medium.zeroes == self.zeroes {
                     medium.zeroes = self.zeroes.next(medium.holes);
                 }
             }
-            // A region may have been unregistered after the job was begun: once more, without.
+            // The region may have been unregistered after the request started: try again without it.
             _ if error == libc::EFAULT && self.region.is_some() => self.region = None,
             _ => return Err(Failure::Io(error)),
         }
@@ -218,7 +223,7 @@ impl Slot {
         if self.retries > RETRIES_MAX { Err(Failure::Io(error)) } else { Ok(()) }
     }
 
-    /// The spans without the next `bytes` bytes.
+    /// Removes the next `bytes` bytes from the segments that are left.
     fn advance(&mut self, mut bytes: usize) {
         while bytes > 0 {
             let span = &mut self.spans[self.first];
@@ -240,7 +245,7 @@ impl Slot {
         }
     }
 
-    /// A bounce piece of its own; none: it was told to wait.
+    /// Returns the slot's bounce piece, taking one if necessary. `None` if the slot has to wait for one.
     fn bounce_piece(&mut self, number: u16, bounce: &mut Bounce) -> Option<u16> {
         if self.bounce.is_none() {
             self.bounce = bounce.take(number);
@@ -254,7 +259,7 @@ impl Slot {
         self.piece = bounce.span(piece, 0, bytes);
         if self.operation != Operation::Read {
             let spans = &self.spans[..self.count];
-            // SAFETY: the spans have so many bytes left, and the piece is this slot's own.
+            // SAFETY: the spans have `bytes` bytes left, and only this slot uses the piece.
             unsafe { gather(spans, self.done as usize, self.piece.base(), bytes) };
         }
         Next::Job(self.transfer(std::slice::from_ref(&self.piece), self.offset + self.done, Some(BOUNCE)))
@@ -263,11 +268,11 @@ impl Slot {
     fn compare_and_write(&mut self, number: u16, medium: &Medium, bounce: &mut Bounce) -> Next {
         let Some(piece) = self.bounce_piece(number, bounce) else { return Next::Wait };
         let block = medium.geometry.block as usize;
-        // Of the piece: what is expected, what is written, what is there.
+        // The piece holds three blocks: the expected contents, the new contents, and the contents read.
         if self.compared {
             self.piece = bounce.span(piece, block, block);
         } else {
-            // SAFETY: there are two blocks, as was checked, and the piece is this slot's own.
+            // SAFETY: `check` found two blocks in the spans, and only this slot uses the piece.
             unsafe { gather(&self.spans[..self.count], 0, bounce.at(piece), 2 * block) };
             self.piece = bounce.span(piece, 2 * block, block);
         }
@@ -277,7 +282,7 @@ impl Slot {
     fn compare(&self, bounce: &Bounce) -> Result<(), Failure> {
         let Some(piece) = self.bounce else { return Err(Failure::Io(libc::EIO)) };
         let block = self.piece.bytes();
-        // SAFETY: the piece is this slot's own, nothing is under way with it, and nobody else knows it.
+        // SAFETY: only this slot uses the piece, and no request on it is in flight, so nobody writes to it.
         let (expected, there) = unsafe {
             let base = bounce.at(piece).cast_const();
             let there = std::slice::from_raw_parts(base.add(2 * block), block);
@@ -310,5 +315,5 @@ impl Slot {
 }
 
 const HOLE: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
-/// A file that has become shorter becomes longer again, as by a write.
+/// Without `KEEP_SIZE`, so that zeros beyond the end of a truncated file extend it again, as a write does.
 const ZERO_RANGE: FallocateFlags = FallocateFlags::ZERO_RANGE;

@@ -1,9 +1,9 @@
-//! A device over another one that does what devices do on bad days.
+//! A device that passes its commands to an inner device, and injects failures, delays and crashes.
 //!
-//! Every write goes to the inner device at once, and its blocks are remembered, with what they had before ([`super::cache`])
-//! until a flush or a durable write makes them durable. So reads see what they should, and a crash is a matter of
-//! deciding, block by block, how much of it was written: whatever it decides is allowed by [the rules](crate#rules).
-//! What it does follows from its seed and from what it is told.
+//! Every write reaches the inner device at once. Its blocks are recorded in [`super::cache`], with their
+//! earlier contents, until a flush or a durable write makes them durable. So reads return correct contents,
+//! and a crash only has to choose for each block which contents it has; [the crate's rules](crate#rules)
+//! allow every choice. The behaviour is determined by the seed and the injected faults.
 
 use super::cache::Cache;
 use crate::command::{Command, Done, Failure, Full, Operation};
@@ -18,63 +18,65 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Longest time that the inner device may take for anything.
+/// Greatest time that the inner device may take for its commands.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What happens to commands.
+/// Fault that affects some of the commands.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// To which; none: to all.
+    /// Operation that the fault affects; `None` for all.
     pub operation: Option<Operation>,
-    /// To those that have a byte of it. A flush has all.
+    /// Range of bytes: the fault affects commands that overlap it, and every flush.
     pub range: Range<u64>,
-    /// But not to the first so many of those.
+    /// Number of such commands that are spared first.
     pub skip: u32,
-    /// To so many.
+    /// Greatest number of commands that the fault affects.
     pub times: u32,
-    /// This.
+    /// Effect on the command.
     pub what: What,
 }
 
-/// What can happen to a command.
+/// Effect of a fault on a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// It fails with this number of errno(3). Of a write a few blocks, from its first one on, have been written.
+    /// The command fails with this errno(3). If it is a write, a random number of its blocks, from the first
+    /// on, was written.
     Fail(i32),
-    /// It is given out as done so much later.
+    /// The command's completion is reported later, by this time.
     Delay(Duration),
-    /// It is not given out before [`Faulty::release`].
+    /// The command's completion is not reported before [`Faulty::release`].
     Hold,
 }
 
-/// How much of what is not durable is there after a crash.
+/// Choice of the writes that survive a crash, among those that are not durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// Nothing.
+    /// No write survives.
     Lose,
-    /// All.
+    /// All writes survive.
     Keep,
-    /// The first writes, in the order of submission, and some blocks of the one behind them.
+    /// A random number of commands in the order of submission survive, and a part of the last one's blocks.
     Prefix,
-    /// For each block by itself, any: writes are lost, torn between blocks, and reordered.
+    /// For each block independently, a random number of its writes: writes are lost, torn between blocks, and
+    /// reordered.
     Any,
 }
 
-/// A command that the inner device has.
+/// Command that the inner device has, or whose completion has not been reported yet.
 #[derive(Debug)]
 struct UnderWay {
     token: u64,
     operation: Operation,
     owner: Option<Owner>,
     blocks: Range<u64>,
-    /// To compare and write: what is written.
+    /// Data of a compare-and-write: expected and new contents.
     new: Option<Arc<Pages>>,
-    /// When it was submitted.
+    /// Value of `Faulty::now` at its submission.
     submitted: u64,
     what: Option<What>,
 }
 
-/// A command that is done, and what it means that it is given out.
+/// Completion that has not been reported yet.
 #[derive(Debug)]
 struct Ready {
     command: u64,
@@ -82,7 +84,7 @@ struct Ready {
     result: Result<(), Failure>,
 }
 
-/// A device over `D` that fails, delays and crashes as it is told.
+/// Device that passes commands to `D`, and fails, delays and crashes on demand.
 #[derive(Debug)]
 pub struct Faulty<D> {
     inner: D,
@@ -91,16 +93,16 @@ pub struct Faulty<D> {
     cache: Cache,
     under_way: HashMap<u64, UnderWay>,
     ready: VecDeque<Ready>,
-    /// Until when; none: until they are released.
+    /// Delayed completions with the times of their reports; `None` until [`Faulty::release`].
     late: Vec<(Option<Instant>, Ready)>,
-    /// Number of the next command of the inner device.
+    /// Number of the inner device's next command.
     next: u64,
-    /// Counts what is given out.
+    /// Number of completions reported so far, which serves as the clock.
     now: u64,
 }
 
 impl<D: Device> Faulty<D> {
-    /// Over a device whose contents are durable as they are.
+    /// Makes a device over `inner`, whose contents count as durable.
     pub fn over(inner: D, seed: u64) -> Faulty<D> {
         Faulty {
             inner,
@@ -115,29 +117,29 @@ impl<D: Device> Faulty<D> {
         }
     }
 
-    /// From now on this happens. Of several faults that a command could have, it has the first.
+    /// Injects a fault from now on. If a command matches several faults, the first one injected counts.
     pub fn inject(&mut self, fault: Fault) {
         self.faults.push(fault);
     }
 
-    /// Gives out what was held, with the next [`Device::poll`].
+    /// Lets the next [`Device::poll`] report the completions that were held back.
     pub fn release(&mut self) {
         let (held, late): (Vec<_>, _) = self.late.drain(..).partition(|(until, _)| until.is_none());
         self.late = late;
         self.ready.extend(held.into_iter().map(|(_, ready)| ready));
     }
 
-    /// The power fails: answers the inner device as it is afterwards. What was under way is done, or not, as a write
-    /// that was done and not flushed.
+    /// Simulates a power failure, and returns the inner device as it is afterwards. Commands in flight count
+    /// as completed, but not as flushed.
     ///
     /// # Panics
-    /// If the inner device fails.
+    /// If the inner device fails, or takes longer than 60 s.
     pub fn crash(mut self, crash: Crash) -> D {
         self.wait(|faulty| faulty.inner.under_way() == 0);
         let commands = self.cache.commands();
         let mut chance = self.chance.clone();
         let mut below = move |most: usize| (chance.next_u64() % most as u64) as usize;
-        // The command that was being written.
+        // The last command of [`Crash::Prefix`], whose write may be torn; `None` if all survive.
         let torn = commands.get(below(commands.len() + 1)).copied();
         let blocks = std::mem::take(&mut self.cache).crash(|writes| match crash {
             Crash::Lose => 0,
@@ -159,7 +161,7 @@ impl<D: Device> Faulty<D> {
         self.inner
     }
 
-    /// Waits for something of the inner device.
+    /// Polls the inner device until a condition holds.
     fn wait(&mut self, is_there: impl Fn(&Self) -> bool) {
         let end = Instant::now() + LIMIT;
         while !is_there(self) {
@@ -168,7 +170,8 @@ impl<D: Device> Faulty<D> {
         }
     }
 
-    /// One command of this device's own. There is room for it: called while less is under way than the device is deep.
+    /// Carries out a command of this device itself. Called while fewer commands are in flight than the depth,
+    /// so the inner device has room.
     fn carry_out(&mut self, command: Command<'_>) {
         let number = self.next;
         self.next += 1;
@@ -198,7 +201,7 @@ impl<D: Device> Faulty<D> {
         }
     }
 
-    /// The inner device is done with a command.
+    /// Takes a completion of the inner device.
     fn came(&mut self, done: Done) {
         let Some(under_way) = self.under_way.remove(&done.token) else { return };
         if let (Some(new), Ok(())) = (&under_way.new, done.result) {
@@ -212,7 +215,7 @@ impl<D: Device> Faulty<D> {
         self.put(Ready { command: done.token, under_way, result });
     }
 
-    /// A command is to be given out, now or later.
+    /// Queues a completion for its report, now or later.
     fn put(&mut self, ready: Ready) {
         match ready.under_way.what {
             Some(What::Delay(time)) => self.late.push((Some(Instant::now() + time), ready)),
@@ -221,7 +224,7 @@ impl<D: Device> Faulty<D> {
         }
     }
 
-    /// What it means that a command is given out.
+    /// Updates the cache and the clock for a completion that is reported now.
     fn give_out(&mut self, ready: Ready) -> Done {
         let Ready { command, under_way, result } = ready;
         self.now += 1;
@@ -235,7 +238,7 @@ impl<D: Device> Faulty<D> {
         Done { token: under_way.token, owner: under_way.owner, result }
     }
 
-    /// What is to happen to a command.
+    /// Returns the effect of the first matching fault on a command, and counts the match.
     fn fault(&mut self, operation: Operation, range: Range<u64>) -> Option<What> {
         let concerns = |fault: &&mut Fault| {
             let overlaps = fault.range.start < range.end && range.start < fault.range.end;
@@ -252,7 +255,7 @@ impl<D: Device> Faulty<D> {
         Some(fault.what)
     }
 
-    /// Finds out what blocks have durably that are about to be written.
+    /// Reads the durable contents of blocks that are about to be written, if they are not known.
     fn learn(&mut self, blocks: Range<u64>) {
         let block = self.inner.geometry().block as usize;
         for number in blocks {
@@ -265,11 +268,12 @@ impl<D: Device> Faulty<D> {
         }
     }
 
-    /// Hands a command that changes the device on, with a copy of its data.
+    /// Submits a command that changes the device to the inner one, with a copy of its data.
     fn hand_on(&mut self, command: u64, offset: u64, mut under_way: UnderWay, data: Vec<u8>) {
         let block = u64::from(self.inner.geometry().block);
         if let (Some(What::Fail(error)), operation) = (under_way.what, under_way.operation) {
-            // A write is torn; of nothing else there is a half.
+            // A failing write is torn after a random number of blocks; a failing compare-and-write changes
+            // nothing.
             let some =
                 if operation == Operation::CompareAndWrite { 1 } else { data.len() as u64 / block + 1 };
             under_way.blocks.end = under_way.blocks.start + self.chance.next_u64() % some;
@@ -281,7 +285,8 @@ impl<D: Device> Faulty<D> {
         let pages = pages_of(&data);
         let is_swap = under_way.operation == Operation::CompareAndWrite;
         let bytes = if is_swap { 2 * block } else { (under_way.blocks.end - under_way.blocks.start) * block };
-        // SAFETY: of the pages, which go along; nothing refers to them.
+        // SAFETY: the command owns the pages, which have at least `bytes` bytes; no reference points into
+        // them.
         let span = [unsafe { Span::new(pages.base(), bytes as usize) }];
         let inner = if is_swap {
             under_way.new = Some(pages.clone());
@@ -328,7 +333,7 @@ impl<D: Device> Device for Faulty<D> {
             (Operation::Read | Operation::Flush | Operation::Discard, Some(What::Fail(error))) => {
                 self.put(Ready { command: number, under_way, result: Err(Failure::Io(error)) });
             }
-            // Advice that it does not take.
+            // A discard is a hint, which this device ignores.
             (Operation::Discard, _) => self.put(Ready { command: number, under_way, result: Ok(()) }),
             (Operation::Flush, _) => self.start(Command::flush(number), number, under_way),
             (Operation::Read, _) => {
@@ -340,7 +345,8 @@ impl<D: Device> Device for Faulty<D> {
             _ => {
                 let length = if operation == Operation::CompareAndWrite { 2 * bytes } else { bytes };
                 let mut data = vec![0; length as usize];
-                // SAFETY: `check` has found so many bytes in the spans.
+                // SAFETY: `check` found `data.len()` bytes in the spans, whose memory is mapped as
+                // `Span::new` requires.
                 unsafe { gather(spans, 0, data.as_mut_ptr(), data.len()) };
                 self.hand_on(number, offset, under_way, data);
             }
@@ -365,7 +371,7 @@ impl<D: Device> Device for Faulty<D> {
     }
 
     fn arm(&mut self) -> bool {
-        // What comes late has to be looked for; what is held comes when somebody calls.
+        // Delayed completions can only be found by polling; those held back wait for `release`.
         !self.ready.is_empty() || self.late.iter().any(|(until, _)| until.is_some()) || self.inner.arm()
     }
 
@@ -387,20 +393,20 @@ impl<D: Device> Device for Faulty<D> {
 }
 
 fn all_of(pages: &Arc<Pages>) -> Span {
-    // SAFETY: of the pages, which go along as the owner with each command here; nothing refers to them.
+    // SAFETY: every command here owns the pages of its span; no reference points into them.
     unsafe { Span::new(pages.base(), pages.bytes()) }
 }
 
 fn pages_of(bytes: &[u8]) -> Arc<Pages> {
     let pages = Pages::new(bytes.len());
-    // SAFETY: the pages are as large, and nobody else knows them yet.
+    // SAFETY: the new pages have `bytes.len()` bytes, and nobody else knows them yet.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pages.base(), bytes.len()) };
     Arc::new(pages)
 }
 
 fn bytes_of(pages: &Arc<Pages>) -> Vec<u8> {
     let mut bytes = vec![0; pages.bytes()];
-    // SAFETY: the vector is as large, and nothing is under way with the pages.
+    // SAFETY: the vector is as large as the pages, and no command that uses them is in flight.
     unsafe { std::ptr::copy_nonoverlapping(pages.base().cast_const(), bytes.as_mut_ptr(), bytes.len()) };
     bytes
 }

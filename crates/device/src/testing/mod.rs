@@ -1,6 +1,6 @@
-//! For the tests of whoever uses devices: a device that fails, delays and crashes as it is told.
+//! A device that fails, delays and crashes on demand, for tests of code that uses devices.
 //!
-//! Not for anything else: it allocates, and it is slow.
+//! Not for production: the device allocates memory for its commands, and is slow.
 
 mod cache;
 mod faulty;

@@ -1,4 +1,4 @@
-//! Each command by itself.
+//! Cases of single commands.
 
 use super::subject::{Area, Subject, pattern};
 use bywash_device::{Command, Failure, Region};
@@ -21,7 +21,7 @@ pub fn spans_are_filled_one_after_another(mut subject: Subject) {
     let block = subject.block();
     let bytes = pattern(4, 3 * block);
     let area = Area::new(16 * block);
-    // Out of order, with one that has nothing, and some that are no blocks.
+    // Spans out of order, with an empty one, and with lengths that are no multiples of a block.
     for cuts in [
         vec![(8 * block, block), (0, block), (4 * block, block)],
         vec![(8 * block, block), (block, 0), (2 * block, 2 * block)],
@@ -43,7 +43,7 @@ pub fn spans_are_filled_one_after_another(mut subject: Subject) {
             read.extend(area.get(*at, *length));
         }
         assert_eq!(read, bytes);
-        // Nothing beside them.
+        // Bytes beside the spans are unchanged.
         let others: usize = area.get(0, 16 * block).iter().filter(|byte| **byte == 0xee).count();
         let in_pattern = bytes.iter().filter(|byte| **byte == 0xee).count();
         assert_eq!(others, 13 * block + in_pattern);
@@ -95,7 +95,7 @@ pub fn what_is_discarded_reads_as_before_or_as_zeros(mut subject: Subject) {
     for (now, before) in read[from..to].chunks(block).zip(bytes[from..to].chunks(block)) {
         assert!(now == before || now.iter().all(|byte| *byte == 0));
     }
-    // And can be written again.
+    // A discarded block can be written again.
     subject.write(from as u64, &bytes[..block]);
     assert_eq!(subject.read(from as u64, block), bytes[..block]);
 }
@@ -132,7 +132,7 @@ pub fn durable_writes_and_flushes_are_done(mut subject: Subject) {
     let spans = [area.span(0, block), area.span(block, 3 * block)];
     assert_eq!(subject.run(Command::write_durable(1, 0, &spans), &area), Ok(()));
     assert_eq!(subject.run(Command::flush(1), &area), Ok(()));
-    // In the midst of others, and of itself.
+    // Flushes beside other commands and other flushes in flight.
     for token in 0..8 {
         subject.submit(Command::write(token, token * 4 * block as u64, &spans), &area);
         subject.submit(Command::flush(token), &area);
@@ -144,7 +144,7 @@ pub fn durable_writes_and_flushes_are_done(mut subject: Subject) {
 pub fn registered_memory_is_used_and_forgotten(mut subject: Subject) {
     let block = subject.block();
     let area = Area::of(&pattern(12, 64 * block));
-    // SAFETY: the area keeps its memory, and is read and written by copies.
+    // SAFETY: the area owns its memory, and the test reads and writes it by copying only.
     let region = unsafe { Region::new(area.base(), 64 * block, area.clone()) };
     let memory = match region.pin() {
         Ok(memory) => Arc::new(memory),
@@ -165,25 +165,25 @@ pub fn registered_memory_is_used_and_forgotten(mut subject: Subject) {
         assert_eq!(subject.read(offset, block), memory.get(at, block));
     }
     if let Some(id) = id {
-        // While a command with it is under way; and once more.
+        // Unregister while a command that uses the region is in flight, and unregister twice.
         let span = [area.span(0, 8 * block)];
         subject.submit(Command::write(1, 0, &span).region(Some(id)), &area);
         subject.device.unregister(id);
         subject.device.unregister(id);
         assert_eq!(subject.finish()[0].result, Ok(()));
         assert_eq!(subject.run(Command::write(1, 0, &span).region(Some(id)), &area), Ok(()));
-        // The place has another turn, and the old name stays forgotten.
+        // The new region's identifier differs, and the old identifier stays unknown.
         let other = subject.device.register(&memory).unwrap().unwrap();
         assert_ne!(id, other);
         subject.device.unregister(id);
         subject.device.unregister(other);
-        // Nothing is used up.
+        // Unregistering frees the table entry and the buffer, so registering never fails.
         for _ in 0..1000 {
             let id = subject.device.register(&memory).unwrap().unwrap();
             subject.device.unregister(id);
         }
     }
-    // Whoever has it last lets go of it, and that is not the device.
+    // The device holds no reference any more: dropping the last one releases the memory.
     assert_eq!(Arc::strong_count(&memory), 1);
     drop(memory);
     assert_eq!(Arc::strong_count(&area), 1);

@@ -1,4 +1,4 @@
-//! What a device does not do, and that it says so of the command concerned alone.
+//! Cases of invalid commands: each fails by itself and changes nothing.
 
 use super::subject::{Area, Subject, pattern};
 use bywash_device::{Command, Failure, SPANS_MAX};
@@ -87,8 +87,8 @@ pub fn what_is_too_long_or_in_too_many_pieces_is_refused(mut subject: Subject) {
     area.put(0, &pattern(4, 32 * block));
     assert_eq!(subject.run(Command::write(1, 0, most), &area), Ok(()));
     assert_eq!(subject.read(0, SPANS_MAX * block), area.get(0, SPANS_MAX * block));
-    // The same memory as often as it takes to be more than a number of 64 bits holds: it is not touched.
-    // SAFETY: a command of that length is refused.
+    // Spans whose sum of lengths overflows 64 bits.
+    // SAFETY: the device refuses the command, so it never accesses the spans' memory.
     let endless = [unsafe { bywash_device::Span::new(area.base(), usize::MAX & !4095) }; 4];
     assert_eq!(subject.run(Command::read(1, 0, &endless), &area), Err(Failure::TooLong));
 }
@@ -98,10 +98,10 @@ pub fn a_full_device_gives_the_command_back(mut subject: Subject) {
     let depth = subject.device.depth();
     let area = Area::new(block);
     let span = [area.span(0, block)];
-    // Twice, since it has to be as deep afterwards as it was before.
+    // Twice, to check that the depth is the same afterwards.
     for _ in 0..2 {
         for token in 0..depth as u64 {
-            // Some of them fail at once, which changes nothing.
+            // Every third command fails at once, and still counts as in flight.
             let offset = if token % 3 == 0 { subject.bytes() } else { 0 };
             subject.submit(Command::read(token, offset, &span), &area);
         }

@@ -1,4 +1,5 @@
-//! Random commands, many under way, beside a model: bytes in memory that each command changes where it is submitted.
+//! Random commands, many in flight, compared with a model: bytes in memory that each command changes when it
+//! is submitted.
 
 use super::subject::{Area, Subject};
 use bywash_device::{Command, Failure, SPANS_MAX, Span};
@@ -7,12 +8,12 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Commands of a run.
+/// Number of commands in a run.
 const COMMANDS: u64 = 1500;
 
 struct Model {
     bytes: Vec<u8>,
-    /// By block: it was discarded, and may be zeros as well.
+    /// For each block, true if the block was discarded and may read as zeros.
     discarded: Vec<bool>,
 }
 
@@ -24,18 +25,18 @@ impl Chance {
     }
 }
 
-/// What a command under way is expected to come to.
+/// Expected result of a command in flight.
 struct Expected {
     result: Result<(), Failure>,
     read: Option<Read>,
     area: Arc<Area>,
 }
 
-/// What a read should find.
+/// Expected data of a read.
 struct Read {
     pieces: Vec<(usize, usize)>,
     bytes: Vec<u8>,
-    /// Which of its blocks were discarded.
+    /// For each block of the read, true if it was discarded.
     discarded: Vec<bool>,
 }
 
@@ -53,7 +54,7 @@ fn run(mut subject: Subject, mut chance: Chance) {
     let mut model = Model { bytes: vec![0; subject.bytes() as usize], discarded: vec![false; blocks] };
     let mut under_way: HashMap<u64, Expected> = HashMap::new();
     for token in 0..COMMANDS {
-        // Few blocks, so that commands meet.
+        // Mostly few blocks, and half of the time around the seam.
         let most = if chance.below(10) == 0 { 200.min(blocks as u64 / 2) } else { 8 };
         let count = 1 + chance.below(most) as usize;
         let near = (subject.seam as usize / block).saturating_sub(16);
@@ -122,7 +123,7 @@ fn run(mut subject: Subject, mut chance: Chance) {
     assert_same(&read, &model.bytes, &model.discarded, block, "at the end");
 }
 
-/// Pieces of memory, mostly aligned, that have so many bytes together.
+/// Cuts `bytes` bytes into at most `SPANS_MAX` pieces of memory (offset and length), most of them aligned.
 fn cut(chance: &mut Chance, bytes: usize) -> Vec<(usize, usize)> {
     let shift = if chance.below(3) == 0 { chance.below(64) as usize } else { 0 };
     let unit = if chance.below(3) == 0 { 1 } else { 512 };
@@ -154,7 +155,7 @@ fn compare_and_write(
     expected.area.put(64, &[old, new].concat());
 }
 
-/// Lets some be done, or many, or none.
+/// Reaps a random number of completions, at least one if the device is full.
 fn settle(subject: &mut Subject, under_way: &mut HashMap<u64, Expected>, chance: &mut Chance, block: usize) {
     let depth = subject.device.depth();
     let keep = if chance.below(20) == 0 { 0 } else { chance.below(depth as u64) as usize };

@@ -1,4 +1,4 @@
-//! The devices that the suite is about, and how a test speaks to one.
+//! The devices under test, and how a test uses one.
 
 use bywash_device::{Command, Device, Done, Failure, File, Owner, PassedOptions, Span, Spec, Using};
 use bywash_disks::LoopDevice;
@@ -8,35 +8,35 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of a device: few, so that commands meet.
+/// Size of a device, in bytes; small, so that random commands overlap.
 const BYTES: u64 = 1 << 20;
-/// Longest time that anything may take here.
+/// Greatest time that any wait may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A device under test, and what it is made of.
+/// Device under test, and the resources that it uses.
 pub struct Subject {
     pub device: Box<dyn Device>,
-    /// Where something changes in the device: commands meet around there.
+    /// Offset of a border inside the device, in bytes; random commands are concentrated around it.
     pub seam: u64,
-    /// Dropped behind the device.
+    /// Resources of the device, dropped after it.
     _made_of: Vec<Box<dyn Send>>,
 }
 
-/// Memory of the test's, on pages of its own.
+/// Page-aligned memory of a test.
 pub struct Area {
     base: *mut u8,
     layout: Layout,
 }
 
-// SAFETY: memory that belongs to this value alone, and is reached through copies.
+// SAFETY: memory that belongs to this value alone, and is accessed by copying only.
 unsafe impl Send for Area {}
-// SAFETY: as above; a test that writes while a command reads does it on purpose.
+// SAFETY: accesses copy bytes; a test that writes during a command's read does so on purpose.
 unsafe impl Sync for Area {}
 
 impl Area {
     pub fn new(bytes: usize) -> Arc<Area> {
         let layout = Layout::from_size_align(bytes.max(1), 4096).unwrap();
-        // SAFETY: not empty.
+        // SAFETY: the layout has at least one byte, as `alloc_zeroed` requires.
         Arc::new(Area { base: unsafe { alloc_zeroed(layout) }, layout })
     }
 
@@ -50,23 +50,23 @@ impl Area {
         self.base
     }
 
-    /// A part of it. The commands of this suite have the area as their owner.
+    /// Returns a part of the area. All commands of this suite own the area that they use.
     pub fn span(&self, at: usize, bytes: usize) -> Span {
         assert!(at + bytes <= self.layout.size());
-        // SAFETY: of this area, which goes along with each command here.
+        // SAFETY: within this area, which every command here owns.
         unsafe { Span::new(self.base.add(at), bytes) }
     }
 
     pub fn put(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.layout.size());
-        // SAFETY: within the area.
+        // SAFETY: the assertion above keeps the range within the area; `bytes` is another object.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at), bytes.len()) };
     }
 
     pub fn get(&self, at: usize, bytes: usize) -> Vec<u8> {
         assert!(at + bytes <= self.layout.size());
         let mut out = vec![0; bytes];
-        // SAFETY: within the area.
+        // SAFETY: the assertion above keeps the range within the area; `out` is new.
         unsafe { std::ptr::copy_nonoverlapping(self.base.add(at), out.as_mut_ptr(), bytes) };
         out
     }
@@ -74,7 +74,7 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: made with this layout.
+        // SAFETY: `new` allocated the memory with the same layout.
         unsafe { dealloc(self.base, self.layout) };
     }
 }
@@ -94,13 +94,13 @@ impl Subject {
         self.device.geometry().block as usize
     }
 
-    /// Submits, which has to go.
+    /// Submits a command to a device that has room for it.
     pub fn submit(&mut self, command: Command<'_>, owner: &Arc<Area>) {
         let owner: Owner = owner.clone();
         self.device.submit(command.owner(owner)).expect("not so many are under way");
     }
 
-    /// Polls until nothing is under way.
+    /// Polls until no command is in flight, and returns all completions.
     pub fn finish(&mut self) -> Vec<Done> {
         let (mut all, end) = (Vec::new(), Instant::now() + LIMIT);
         while self.device.under_way() > 0 {
@@ -110,7 +110,7 @@ impl Subject {
         all
     }
 
-    /// One command, alone.
+    /// Carries out one command and returns its result.
     pub fn run(&mut self, command: Command<'_>, owner: &Arc<Area>) -> Result<(), Failure> {
         self.submit(command, owner);
         let done = self.finish();
@@ -130,7 +130,7 @@ impl Subject {
     }
 }
 
-/// Bytes that are different from those of other numbers, and from one another.
+/// Returns pseudo-random bytes that are determined by `number`.
 pub fn pattern(number: u64, bytes: usize) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -162,7 +162,7 @@ fn file(folder: &Path, options: &str) -> Option<Subject> {
     Some(Subject::open(&spec, vec![Box::new(folder)]))
 }
 
-/// Where io_uring is switched off there is nothing to be tested with it.
+/// Returns true if io_uring is available; otherwise prints why the test is left out.
 fn has_ring() -> bool {
     match io_uring::IoUring::new(2) {
         Ok(_) => true,
@@ -202,7 +202,7 @@ pub fn cached_file() -> Option<Subject> {
     file(&std::env::temp_dir(), ",cached,depth=64")
 }
 
-/// A loop device; none, with the reason told, where there is none to be had.
+/// Makes a loop device; prints why the test is left out if that fails.
 pub fn loop_device() -> Option<LoopDevice> {
     LoopDevice::new(BYTES).inspect_err(|why| println!("left out: {why}")).ok()
 }
@@ -221,7 +221,7 @@ pub fn block_by_threads() -> Option<Subject> {
     block(",engine=threads,threads=3")
 }
 
-/// Over what somebody else has opened; with few pieces, so that commands wait for one another.
+/// Makes a device of a passed file, with few bounce pieces, so that commands wait for one another.
 fn passed(file: impl Into<OwnedFd>, using: Using, made_of: Vec<Box<dyn Send>>) -> Option<Subject> {
     let options =
         PassedOptions { depth: 64, pieces: 2, using: Some(using), threads: 3, ..PassedOptions::default() };

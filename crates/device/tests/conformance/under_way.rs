@@ -1,4 +1,4 @@
-//! Several commands at a time.
+//! Cases of several commands in flight.
 
 use super::subject::{Area, Subject, pattern};
 use bywash_device::{Command, Failure};
@@ -9,7 +9,7 @@ pub fn overlapping_commands_take_effect_in_order(mut subject: Subject) {
     let block = subject.block();
     let depth = subject.device.depth().min(60) as u64;
     for round in 0..20 {
-        // Writes and reads in turn, of ranges that are shifted against one another.
+        // Alternate writes and reads of ranges that overlap partly.
         let shift = |token: u64| (token % 3) * block as u64;
         let mut expected = vec![0; 8 * block];
         subject.write(0, &expected);
@@ -71,7 +71,7 @@ pub fn of_those_who_compare_one_wins(mut subject: Subject) {
         for (token, area) in areas.iter().enumerate() {
             let span = [area.span(0, 2 * block)];
             subject.submit(Command::compare_and_write(token as u64, 0, &span), area);
-            // In between there are others, who change nothing about it.
+            // Writes of the neighbouring block in between do not matter.
             if token % 16 == 0 {
                 let offset = block as u64;
                 subject.submit(Command::write(1000, offset, &[area.span(0, block)]), area);
@@ -136,7 +136,7 @@ pub fn dropping_waits_for_what_is_under_way(mut subject: Subject) {
             _ => subject.submit(Command::read(0, offset, &span), &area),
         }
     }
-    // Begun, and some of it done perhaps.
+    // After this poll the commands have begun, and some may have completed.
     subject.device.poll(&mut |_| {});
     drop(subject);
     assert_eq!(Arc::strong_count(&area), 1, "an owner was kept");
