@@ -1,208 +1,208 @@
-//! What can go wrong.
+//! Errors of the store and of granting.
 
 use crate::extent::{Blocks, Bytes, Extent, Span};
 use crate::identity::DeviceId;
 use std::path::PathBuf;
 
-/// Why something was not done.
+/// Error of an operation on the store, on a table of grants, or on a size or mode.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No block can have that size.
+    /// The block size is not a power of two from 512 B to 1 GiB.
     #[error("a block of {0} was asked for; it must be a power of two from 512 B to 1 GiB")]
     BlockSize(Bytes),
-    /// No volume can have that mode.
+    /// The mode has other bits than those of 0o666.
     #[error("{0:o} is no mode of a volume, which has bits to read and to write: 666 or less, in octal")]
     Mode(u16),
-    /// A stretch that no device has.
+    /// The range is empty, ends beyond 64 bits, or there is none.
     #[error("{length} from {start} on are no part of any device", length = .0.length, start = .0.start)]
     Span(Span),
-    /// A grant of too many extents.
+    /// The grant has too many extents.
     #[error("the grant has more than {most} extents; copy the volume to one in fewer pieces")]
     GrantExtents {
-        /// How many it may have.
+        /// Greatest number of extents of a grant.
         most: usize,
     },
-    /// As many grants are given as there may be.
+    /// The table has the greatest number of grants that it may have.
     #[error("{most} grants are given, as many as there may be; close one first")]
     Grants {
-        /// How many.
+        /// Greatest number of grants of the table.
         most: u32,
     },
 
-    /// Another process has the store, or this one has it already.
+    /// Another process, or this one, has the store open already.
     #[error(
         "{path} is in use: a server or another command has it open; ask the server, or wait for the command"
     )]
     InUse {
-        /// The store.
+        /// Path of the store.
         path: PathBuf,
     },
-    /// There is a file, and it is no store.
+    /// The file exists, but is not a store.
     #[error("{path} is no store of volumes; name another file")]
     Foreign {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The store was written by a version that knows more.
+    /// The store was written by a later version.
     #[error("{path} has layout {found}, and this version knows {known}; use the version that wrote it")]
     Newer {
-        /// The store.
+        /// Path of the store.
         path: PathBuf,
-        /// Its layout.
+        /// Layout of the store.
         found: u64,
-        /// The newest that is known here.
+        /// Latest layout that this version knows.
         known: u64,
     },
-    /// What the store says cannot be.
+    /// The contents of the store are corrupt or contradict themselves.
     #[error("the store is damaged: {0}; bring it back from a copy")]
     Damaged(String),
-    /// Reading or writing the store failed. What was being changed may or may not have been.
+    /// Reading or writing the store failed. A change that was being made may or may not have been made.
     #[error("cannot {what}: {why}")]
     Store {
-        /// What was to be done.
+        /// Action that failed, such as "read the store".
         what: &'static str,
-        /// What redb or the kernel said.
+        /// Message of redb or of the kernel.
         why: String,
     },
 
-    /// That cannot be a name.
+    /// The text is not a valid name.
     #[error(
         "'{0}' cannot be a name: 1 to {most} letters, digits, '.', '_' and '-', of which the first is a letter, a digit \
          or '_'",
         most = crate::store::NAME_BYTES_MAX
     )]
     Name(String),
-    /// There is no such device.
+    /// The store has no device of that name.
     #[error("there is no device '{0}' in the store; attach it first")]
     NoDevice(String),
-    /// There is no such volume.
+    /// The store has no volume of that name.
     #[error("there is no volume '{0}'; create it first")]
     NoVolume(String),
-    /// There is such a volume.
+    /// The store already has a volume of that name.
     #[error("there is a volume '{0}' already; remove it first, or use another name")]
     Exists(String),
-    /// Volumes are on the device.
+    /// The device still has volumes.
     #[error(
         "there are volumes on device '{device}', of which one is '{volume}'; remove them first, or forget them with it \
          (--volumes)"
     )]
     Occupied {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// One of them.
+        /// Name of one of the volumes.
         volume: String,
     },
-    /// The device is not what it was.
+    /// The device has fewer blocks than before, or another block size.
     #[error(
         "device '{device}' had {had} of {had_block}, and has {has} of {has_block} now; attach the one that it was, \
          or forget it (bywash volume --policy STORE forget {device})"
     )]
     OtherDevice {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// Blocks that it had.
+        /// Number of blocks that it had.
         had: Blocks,
-        /// How large they were.
+        /// Size of those blocks, in bytes.
         had_block: Bytes,
-        /// Blocks that it has.
+        /// Number of blocks that it has now.
         has: Blocks,
-        /// How large they are.
+        /// Size of these blocks, in bytes.
         has_block: Bytes,
     },
-    /// The device has another identity than the one that the store knows by its name.
+    /// The device has another identity than the one in the store under its name.
     #[error(
         "device '{device}' is known with {known}, and the one that was given has {found}; give the device that it was, or          forget it (bywash volume --policy STORE forget {device})"
     )]
     OtherIdentity {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// Identity that the store knows.
+        /// Identity in the store.
         known: String,
-        /// Identity of the one that was given.
+        /// Identity of the given device.
         found: String,
     },
-    /// The store knows the device by another name.
+    /// The store has the device under another name.
     #[error(
         "the device that was given as '{given}' is '{known}' by its label {id}; give it as {known}=..., or give it the          other name (bywash volume --policy STORE relabel {known}=... --to {given})"
     )]
     OtherName {
-        /// Name that it was given by.
+        /// Name under which the device was given.
         given: String,
-        /// Name that the store knows.
+        /// Name in the store.
         known: String,
-        /// Its identity.
+        /// Identity of the device.
         id: DeviceId,
     },
-    /// There is such a device.
+    /// The store already has a device of that name.
     #[error("there is a device '{0}' already; forget it first, or use another name")]
     DeviceExists(String),
-    /// The volume was on memory that is no more.
+    /// The volume was on a memory device, which ended with its server.
     #[error(
         "volume '{volume}' is gone: its device '{device}' was memory, and ended with the server that had it; create it          anew, or remove it"
     )]
     Gone {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
-        /// The device.
+        /// Name of the device.
         device: String,
     },
-    /// A device or a volume has at least one block, and no more than there are numbers.
+    /// The size of a device or a volume is out of range.
     #[error(
         "{size} cannot be the size of '{name}': it must have at least one block, a device with a label a MiB besides, and \
          end within 64 bits"
     )]
     Size {
-        /// What it is for.
+        /// Name of the device or volume.
         name: String,
-        /// As asked.
+        /// Size that was asked for.
         size: Bytes,
     },
-    /// There are not so many free blocks.
+    /// The device has too few free blocks.
     #[error(
         "{asked} of {block} were asked for on device '{device}', and {free} are free, with {to_clear} more to be cleared; \
          remove something first"
     )]
     Full {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// Blocks asked for.
+        /// Number of blocks asked for.
         asked: Blocks,
-        /// Free.
+        /// Number of free blocks.
         free: Blocks,
-        /// Freed, but not to be used before they were cleared.
+        /// Number of freed blocks that cannot be used before they are cleared.
         to_clear: Blocks,
-        /// How large each is.
+        /// Size of a block, in bytes.
         block: Bytes,
     },
-    /// What is free is in too many pieces.
+    /// The free blocks are in too many pieces.
     #[error(
         "device '{device}' is fragmented: {asked} would have to be in {needed} extents more, and {most} more can be; \
          remove or copy volumes so that larger pieces are free, or ask for less"
     )]
     Fragmented {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// Blocks asked for.
+        /// Number of blocks asked for.
         asked: Blocks,
-        /// Extents that they would have to be in.
+        /// Number of extents that they would need.
         needed: usize,
-        /// Extents that there can be.
+        /// Greatest number of extents that can be added.
         most: usize,
     },
-    /// As many devices or volumes are in the store as can be.
+    /// The store has the greatest number of devices or volumes.
     #[error("there are {most} {what} in the store, as many as there can be; remove one first")]
     Many {
-        /// Devices or volumes.
+        /// "devices" or "volumes".
         what: &'static str,
-        /// How many.
+        /// Greatest number of them.
         most: u64,
     },
-    /// Something was said to have been cleared that did not have to be.
+    /// Blocks were reported as cleared that are not to be cleared.
     #[error("{length} from block {start} on of device '{device}' are not all to be cleared", length = .extent.length, start = .extent.start.0)]
     NotToClear {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// What was said to have been cleared.
+        /// Extent that was reported as cleared.
         extent: Extent,
     },
 }
@@ -212,7 +212,8 @@ impl Error {
         Error::Damaged(what.into())
     }
 
-    /// What redb says while something is done.
+    /// Returns a function that turns an error of redb into an error of this crate; `what` is the action that
+    /// failed.
     pub(crate) fn store(what: &'static str) -> impl Fn(redb::Error) -> Error {
         move |why| match why {
             redb::Error::Corrupted(said) => Error::Damaged(said),

@@ -1,16 +1,16 @@
-//! Bytes, blocks, and stretches of both.
+//! Types for bytes, blocks, and ranges of both.
 //!
-//! The store counts in blocks of a device, requests and grants count in bytes. The two are distinct types, and
-//! [`BlockSize`] alone leads from one to the other, so that neither is ever taken for the other.
+//! The store counts in blocks of a device; requests and grants count in bytes. The two are distinct types,
+//! and only [`BlockSize`] converts between them, so neither can be mistaken for the other.
 
 use crate::error::Error;
 use std::fmt;
 
-/// How many bytes, or the offset of one.
+/// Number of bytes, or byte offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
-/// How many blocks of a device, or the number of one.
+/// Number of blocks of a device, or number of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Blocks(pub u64);
 
@@ -26,7 +26,7 @@ impl fmt::Display for Blocks {
     }
 }
 
-/// The size of a device's block: what volumes are made of. A power of two from 512 B to 1 GiB.
+/// Size of a device's block, the unit that volumes are allocated in: a power of two from 512 B to 1 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
     shift: u8,
@@ -36,10 +36,10 @@ impl BlockSize {
     const SHIFT_MIN: u32 = 9;
     const SHIFT_MAX: u32 = 30;
 
-    /// A block of so many bytes.
+    /// Makes a block size of `size` bytes.
     ///
     /// # Errors
-    /// [`Error::BlockSize`] if they are no power of two from 512 to 2^30.
+    /// [`Error::BlockSize`] if `size` is not a power of two from 512 to 2^30.
     pub fn new(size: Bytes) -> Result<BlockSize, Error> {
         if !size.0.is_power_of_two() {
             return Err(Error::BlockSize(size));
@@ -56,27 +56,27 @@ impl BlockSize {
         u32::from(self.shift)
     }
 
-    /// Its bytes.
+    /// Returns the size in bytes.
     pub fn size(self) -> Bytes {
         Bytes(1 << self.shift)
     }
 
-    /// Whole blocks that fit into so many bytes.
+    /// Returns the number of whole blocks that fit into `bytes`, rounded down.
     pub fn whole(self, bytes: Bytes) -> Blocks {
         Blocks(bytes.0 >> self.shift)
     }
 
-    /// Blocks that hold so many bytes: the last may be used in part.
+    /// Returns the number of blocks that can hold `bytes`, rounded up.
     pub fn holding(self, bytes: Bytes) -> Blocks {
         Blocks(bytes.0.div_ceil(1 << self.shift))
     }
 
-    /// Bytes of so many blocks, where that is a number of 64 bits.
+    /// Returns the size of `blocks` blocks in bytes, or `None` if it exceeds 64 bits.
     pub fn bytes(self, blocks: Blocks) -> Option<Bytes> {
         (blocks.0 <= u64::MAX >> self.shift).then(|| Bytes(blocks.0 << self.shift))
     }
 
-    /// The same stretch in bytes, where those are numbers of 64 bits.
+    /// Converts an extent to bytes; `None` if its end exceeds 64 bits.
     pub fn span(self, extent: Extent) -> Option<Span> {
         let end = self.bytes(extent.end()?)?;
         let start = self.bytes(extent.start)?;
@@ -84,38 +84,38 @@ impl BlockSize {
     }
 }
 
-/// A stretch of a device, in its blocks.
+/// Contiguous range of a device, in its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
-    /// The first block.
+    /// Number of the first block.
     pub start: Blocks,
-    /// How many.
+    /// Number of blocks.
     pub length: Blocks,
 }
 
 impl Extent {
-    /// So many blocks from `start` on.
+    /// Makes an extent of `length` blocks from block `start` on.
     pub fn new(start: u64, length: u64) -> Extent {
         Extent { start: Blocks(start), length: Blocks(length) }
     }
 
-    /// The block behind it, where that has a number of 64 bits.
+    /// Returns the number of the block after the extent, or `None` if that exceeds 64 bits.
     pub fn end(self) -> Option<Blocks> {
         self.start.0.checked_add(self.length.0).map(Blocks)
     }
 }
 
-/// A stretch of a device, in bytes.
+/// Contiguous range of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
-    /// The first byte.
+    /// Offset of the first byte.
     pub start: Bytes,
-    /// How many.
+    /// Number of bytes.
     pub length: Bytes,
 }
 
 impl Span {
-    /// So many bytes from `start` on.
+    /// Makes a range of `length` bytes from byte `start` on.
     pub fn new(start: u64, length: u64) -> Span {
         Span { start: Bytes(start), length: Bytes(length) }
     }

@@ -1,11 +1,11 @@
-//! Identity of a device: a random number that no other device has.
+//! Identity of a device: a random number that no other device has. Used by labels and the store.
 
 use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-/// Identity of a device, a random UUID (RFC 9562, version 4). It stays with the device, whatever the name and size are
-/// that it is given by.
+/// Identity of a device, a random UUID (RFC 9562, version 4). The identity stays the same when the device's
+/// name or size changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId([u8; DeviceId::BYTES]);
 
@@ -13,32 +13,32 @@ impl DeviceId {
     /// Size of an identity in a label and in a store, in bytes.
     pub const BYTES: usize = 16;
 
-    /// Makes a new one from the kernel's random numbers.
+    /// Makes a new identity from the kernel's random numbers.
     ///
     /// # Errors
-    /// The kernel has none to give.
+    /// The error of getrandom(2), if it fails.
     pub fn random() -> io::Result<DeviceId> {
         let mut bytes = [0; DeviceId::BYTES];
         let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-        // 256 bytes and fewer come at once (getrandom(2)).
+        // getrandom(2) returns requests of up to 256 bytes in full.
         assert_eq!(got, bytes.len());
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
         Ok(DeviceId(bytes))
     }
 
-    /// The identity with these bytes; none if they are all zero, which marks a device without one.
+    /// Makes an identity of these bytes. `None` if all are zero, which marks a device without an identity.
     pub fn from_bytes(bytes: [u8; DeviceId::BYTES]) -> Option<DeviceId> {
         (bytes != [0; DeviceId::BYTES]).then_some(DeviceId(bytes))
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the identity.
     pub fn to_bytes(self) -> [u8; DeviceId::BYTES] {
         self.0
     }
 }
 
-/// Bytes between the hyphens of a UUID as text.
+/// Number of bytes in each of a UUID's groups, which hyphens separate in its text.
 const GROUPS: [usize; 5] = [4, 2, 2, 2, 6];
 
 impl fmt::Display for DeviceId {
@@ -57,7 +57,7 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// A text is no UUID.
+/// Error for a text that is not a valid UUID, or is the UUID of zeros.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no UUID: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12, with '-' between")]
 pub struct NotAnId(String);

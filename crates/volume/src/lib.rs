@@ -1,10 +1,10 @@
 //! Named volumes on devices, and the table of a client's grants that every request is checked against.
 //!
-//! Rights are decided once and checked always. A *volume* is a name for extents of a device, with an owner, a group
-//! and a mode like a file's; volumes are kept in a small transactional store. When a client opens one, what the kernel
-//! says of the client decides ([`Ownership::decide`]), and the client is given a *grant*: a right to those extents.
-//! From then on a request names the grant and an offset, and the client's own [`Table`] says where on the device that
-//! is, or why not.
+//! A *volume* is a name for extents of a device, with an owner, a group and a mode like a file's. Volumes are
+//! kept in a small transactional store. When a client opens a volume, its credentials, as told by the kernel,
+//! decide ([`Ownership::decide`]), and the client is given a *grant*: a right to the volume's extents.
+//! Afterwards a request names the grant and an offset, and the client's own [`Table`] returns the ranges of
+//! the device, or the reason for a refusal.
 //!
 //! ```
 //! use bywash_volume::{
@@ -37,14 +37,15 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Nothing here reads or writes a device, speaks to a client or starts a thread.
+//! This crate reads or writes no device, talks to no client and starts no thread.
 //!
-//! - [`Store`], [`Volume`], [`Device`], [`Contents`]: volumes, and what of a device is free
-//! - [`DeviceId`], [`Label`]: the identity of a device, and the label on it that says so
-//! - [`Ownership`], [`Mode`], [`Person`], [`Access`], [`Denied`]: who may do what
-//! - [`Table`], [`Grant`], [`GrantNumber`], [`Pieces`], [`Refusal`]: what a client was granted, checked for each request
-//! - [`Bytes`], [`Blocks`], [`BlockSize`], [`Extent`], [`Span`]: sizes and places
-//! - [`Error`]: what can go wrong
+//! - [`Store`], [`Volume`], [`Device`], [`Contents`]: volumes, and the free blocks of devices
+//! - [`DeviceId`], [`Label`]: the identity of a device, and the label on the device that holds it
+//! - [`Ownership`], [`Mode`], [`Person`], [`Access`], [`Denied`]: rights to volumes
+//! - [`Table`], [`Grant`], [`GrantNumber`], [`Pieces`], [`Refusal`]: a client's grants, and the check of its
+//!   requests
+//! - [`Bytes`], [`Blocks`], [`BlockSize`], [`Extent`], [`Span`]: sizes, offsets and ranges
+//! - [`Error`]: errors of the store and of granting
 
 #![forbid(unsafe_code)]
 

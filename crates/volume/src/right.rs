@@ -1,14 +1,15 @@
-//! Who may do what with a volume: decided once, when it is opened.
+//! Rights to a volume, decided once, when it is opened. Called by the server.
 //!
-//! The rules are those of files (path_resolution(7), "Permissions"): who owns the volume is subject to the owner's
-//! bits, who else is in its group to the group's, everybody else to the others'. There is one class for everybody: an
-//! owner without the right to write does not get it for being in the group. The user 0 may do all, but a volume that
-//! is marked read-only is written by nobody, like a file on what is mounted read-only.
+//! The rules are those of files (path_resolution(7), "Permissions"). The owner's bits count for the volume's
+//! owner, the group's bits for other members of its group, and the others' bits for everybody else. Only one
+//! class counts: an owner without the right to write does not gain it as a member of the group. User 0 has
+//! all rights, except that nobody can write a volume marked read-only, like a file on a file system mounted
+//! read-only.
 
 use crate::error::Error;
 use std::fmt;
 
-/// Reading, writing or both: what is wanted, what a request does, what a grant allows.
+/// Kind of access: that a client asks for, that a request needs, or that a grant allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Access {
@@ -16,12 +17,12 @@ pub enum Access {
     Read = 1,
     /// Writing, discarding, writing zeroes.
     Write = 2,
-    /// Both: compare-and-write.
+    /// Reading and writing, as for compare-and-write.
     ReadWrite = 3,
 }
 
 impl Access {
-    /// Whether it includes all that `wanted` does.
+    /// Returns true if `self` includes everything that `wanted` includes.
     #[inline]
     pub fn covers(self, wanted: Access) -> bool {
         self as u8 & wanted as u8 == wanted as u8
@@ -38,29 +39,29 @@ impl fmt::Display for Access {
     }
 }
 
-/// What owner, group and others may do: the bits of a file's mode, of which volumes have those to read and to write.
+/// Rights of owner, group and others: the read and write bits of a file's mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mode(u16);
 
 impl Mode {
-    /// The owner reads and writes.
+    /// Mode with which only the owner may read and write, 0o600.
     pub const PRIVATE: Mode = Mode(0o600);
     const ALL: u16 = 0o666;
 
-    /// As chmod(1) has it in octal: 0o640.
+    /// Makes a mode from bits as chmod(1) takes them, such as 0o640.
     ///
     /// # Errors
-    /// [`Error::Mode`] if there are other bits than those of 0o666.
+    /// [`Error::Mode`] if other bits than those of 0o666 are set.
     pub fn new(bits: u16) -> Result<Mode, Error> {
         if bits & !Mode::ALL == 0 { Ok(Mode(bits)) } else { Err(Error::Mode(bits)) }
     }
 
-    /// Its bits.
+    /// Returns the bits of the mode.
     pub fn bits(self) -> u16 {
         self.0
     }
 
-    /// Whether a class may do that.
+    /// Returns true if the bits of a class allow the access.
     fn allows(self, class: Class, wanted: Access) -> bool {
         let bits = self.0 >> class.shift();
         let readable = bits & 4 != 0 || wanted == Access::Write;
@@ -82,14 +83,14 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Whose bits of a mode count.
+/// Class of users: the part of a mode whose bits count for a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The user who owns the volume.
     Owner,
-    /// Those in its group.
+    /// Members of the volume's group, except its owner.
     Group,
-    /// Everybody else.
+    /// All other users.
     Others,
 }
 
@@ -113,58 +114,59 @@ impl fmt::Display for Class {
     }
 }
 
-/// Who asks, as the kernel says: never as the client says.
+/// Credentials of a client, as told by the kernel and never by the client.
 #[derive(Clone, Copy, Debug)]
 pub struct Person<'a> {
-    /// User.
+    /// User ID.
     pub uid: u32,
-    /// Group.
+    /// Group ID.
     pub gid: u32,
-    /// The other groups that the user is in.
+    /// Supplementary group IDs.
     pub groups: &'a [u32],
 }
 
-/// Whose a volume is and who may do what with it.
+/// Owner, group and rights of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ownership {
-    /// The user who owns it.
+    /// User ID of the owner.
     pub owner: u32,
-    /// Its group.
+    /// Group ID.
     pub group: u32,
-    /// Who may do what.
+    /// Rights of owner, group and others.
     pub mode: Mode,
-    /// Nobody writes it.
+    /// If true, nobody may write the volume.
     pub read_only: bool,
 }
 
-/// Why somebody may not do something.
+/// Reason why a user may not open a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// The volume is read-only, for everybody.
+    /// The volume is marked read-only, so nobody may write it.
     #[error("{wanted} is refused: the volume is marked read-only")]
     ReadOnly {
-        /// What was wanted.
+        /// Access that was asked for.
         wanted: Access,
     },
-    /// The mode does not allow it.
+    /// The mode does not allow the access.
     #[error("{wanted} is refused: user {uid} is {class}, and its mode is {mode}")]
     Mode {
-        /// What was wanted.
+        /// Access that was asked for.
         wanted: Access,
-        /// Who wanted it.
+        /// User who asked for it.
         uid: u32,
-        /// Whose bits counted.
+        /// Class whose bits counted.
         class: Class,
-        /// The volume's mode.
+        /// Mode of the volume.
         mode: Mode,
     },
 }
 
 impl Ownership {
-    /// Whether somebody may do that, which is then the right of the grant.
+    /// Decides if a user may access the volume, and returns `wanted` as the right of the grant.
     ///
     /// # Errors
-    /// Why not.
+    /// [`Denied::ReadOnly`] if `wanted` includes writing and the volume is read-only; [`Denied::Mode`] if the
+    /// mode does not allow the access.
     pub fn decide(&self, person: &Person<'_>, wanted: Access) -> Result<Access, Denied> {
         if self.read_only && wanted.covers(Access::Write) {
             return Err(Denied::ReadOnly { wanted });
@@ -200,7 +202,7 @@ mod tests {
         Person { uid, gid, groups }
     }
 
-    /// Mode, who, and what they may do: `rw`, `r`, `w` or nothing.
+    /// Rows: mode, user, group, supplementary groups, and the rights that they have: `rw`, `r`, `w` or none.
     #[test]
     fn the_rules_of_files() {
         let table: [(u16, u32, u32, &[u32], &str); 14] = [
@@ -212,13 +214,13 @@ mod tests {
             (0o644, 1001, 7, &[], "r"),
             (0o622, 1001, 7, &[], "w"),
             (0o666, 1001, 7, &[], "rw"),
-            // The owner's bits count for the owner, whatever others may.
+            // Only the owner's bits count for the owner, even if others have more rights.
             (0o066, 1000, 50, &[], ""),
             (0o466, 1000, 50, &[], "r"),
-            // And the group's for the group.
+            // Only the group's bits count for the group.
             (0o606, 1001, 50, &[], ""),
             (0o606, 1001, 7, &[], "rw"),
-            // The user 0 may do all; its group is one like others.
+            // User 0 has all rights; group 0 is like any other.
             (0o000, 0, 7, &[], "rw"),
             (0o000, 1001, 0, &[0], ""),
         ];

@@ -8,13 +8,13 @@
 //!   | name, as many bytes as `length` says, then zeros      | zeros                          | check  |
 //! ```
 //!
-//! Numbers are little-endian. *size*: bytes of the device. *created*: seconds since 1970. *sequence*: one more with each
-//! label that is written to the device. *check*: CRC-32C of all bytes before it. *flags*: 1, the volumes on the device
-//! ended with the server that had it.
+//! Numbers are little-endian. *size*: size of the device, in bytes. *created*: seconds since 1970.
+//! *sequence*: number of the label, one more for each label written to the device. *check*: CRC-32C of all
+//! bytes before it. *flags*: 1 means that the volumes on the device ended with the server that had it.
 //!
-//! A label is written at one of two places, at byte 0 and at byte [`SECOND_AT`], each time at the one whose label is
-//! older or none: a write that is torn spoils the label that is replaced, and never both. The first [`RESERVED_BYTES`]
-//! of a device belong to its labels, and to no volume.
+//! There are two places for labels, at byte 0 and at byte [`SECOND_AT`]. A new label is written at the place
+//! that has the older label or none, so a torn write damages only the label that it replaces. The first
+//! [`RESERVED_BYTES`] of a device are for its labels, and are part of no volume.
 
 use super::{Label, LabelError};
 use crate::extent::Bytes;
@@ -22,16 +22,16 @@ use crate::identity::DeviceId;
 
 /// Size of a label, in bytes.
 pub const LABEL_BYTES: usize = 512;
-/// Part of a device from its beginning on that is no part of any volume, in bytes.
+/// Size of the part at the beginning of a device that is for labels only, in bytes.
 pub const RESERVED_BYTES: u64 = 1 << 20;
-/// Places of labels, in bytes from the beginning of the device.
+/// Offsets of the two places for labels, in bytes.
 pub const LABEL_PLACES: [u64; 2] = [0, SECOND_AT];
 
 const SECOND_AT: u64 = 512 << 10;
 pub(super) const MAGIC: [u8; 8] = *b"BYWASHdv";
 pub(super) const VERSION: u32 = 1;
 pub(super) const FLAG_TEMPORARY: u32 = 1;
-/// Most bytes of a name in a label.
+/// Greatest length of a name in a label, in bytes.
 pub const LABEL_NAME_BYTES_MAX: usize = 64;
 
 const VERSION_AT: usize = 8;
@@ -49,7 +49,7 @@ const _: () = assert!(NAME_LENGTH_AT + 8 == NAME_AT && NAME_END <= CHECK_AT);
 const _: () = assert!(SECOND_AT + LABEL_BYTES as u64 <= RESERVED_BYTES);
 
 impl Label {
-    /// The label as it is written.
+    /// Encodes the label.
     ///
     /// # Panics
     /// If the name is empty or longer than [`LABEL_NAME_BYTES_MAX`].
@@ -72,10 +72,11 @@ impl Label {
         bytes
     }
 
-    /// Reads a label; none if there is none at all.
+    /// Decodes a label; `None` if the bytes do not begin with the magic of a label.
     ///
     /// # Errors
-    /// [`LabelError::Damaged`] if there is one that was not written so, [`LabelError::Newer`] if a later version wrote it.
+    /// [`LabelError::Damaged`] if the checksum or a field is wrong, [`LabelError::Newer`] if a later version
+    /// wrote the label.
     pub fn from_bytes(bytes: &[u8; LABEL_BYTES]) -> Result<Option<Label>, LabelError> {
         if bytes[..MAGIC.len()] != MAGIC {
             return Ok(None);
@@ -112,7 +113,7 @@ fn u32_at(bytes: &[u8; LABEL_BYTES], at: usize) -> u32 {
     u64_at(bytes, at) as u32
 }
 
-/// Eight bytes, or at the end as many as there are.
+/// Reads eight bytes, or fewer at the end of the label, as a little-endian number.
 fn u64_at(bytes: &[u8; LABEL_BYTES], at: usize) -> u64 {
     let mut number = [0; 8];
     let length = number.len().min(LABEL_BYTES - at);
@@ -120,7 +121,7 @@ fn u64_at(bytes: &[u8; LABEL_BYTES], at: usize) -> u64 {
     u64::from_le_bytes(number)
 }
 
-/// CRC-32C (Castagnoli), as in RFC 3720, appendix B.4.
+/// Computes the CRC-32C (Castagnoli) as in RFC 3720, appendix B.4.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     const POLYNOMIAL_REVERSED: u32 = 0x82f6_3b78;
     let mut crc = !0u32;
@@ -148,7 +149,7 @@ mod tests {
         }
     }
 
-    /// The example of RFC 3720, and the check value that catalogues of checksums give.
+    /// The example of RFC 3720, and the check value in catalogues of checksums.
     #[test]
     fn the_checksum_is_the_known_one() {
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!(Label::from_bytes(&[0; LABEL_BYTES]), Ok(None));
     }
 
-    /// With the right checksum, so that only the content is wrong.
+    /// Changed fields with a valid checksum.
     #[test]
     fn what_cannot_be_is_refused() {
         for (at, byte) in [(12, 2), (13, 1), (56, 0), (56, 65), (57, 1), (64, 0xff)] {

@@ -1,10 +1,11 @@
-//! The label of a device: what is written on it so that it is known again.
+//! The label of a device: the identity that is written on the device, by which it is recognised.
 //!
-//! A name and a size are no identity: two files of one size that were exchanged would show the volumes of each to the
-//! users of the other. So a device has a [`DeviceId`] on it, which the store knows it by.
+//! A name and a size do not identify a device: if two files of one size were exchanged, users of each would
+//! see the volumes of the other. So the store recognises a device by the [`DeviceId`] in its label.
 //!
 //! Invariant: of the two places for labels, [`Label::choose`] reads the one that was written last, and
-//! [`Label::place`] names the other. Called by the server when it begins, and by the commands that change labels.
+//! [`Label::place`] gives the other one to the next label. Called by the server when it starts, and by the
+//! commands that change labels.
 
 mod layout;
 
@@ -13,7 +14,7 @@ pub use layout::{LABEL_BYTES, LABEL_NAME_BYTES_MAX, LABEL_PLACES, RESERVED_BYTES
 use crate::extent::Bytes;
 use crate::identity::DeviceId;
 
-/// The label of a device.
+/// Contents of a device's label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     /// Identity of the device.
@@ -26,32 +27,33 @@ pub struct Label {
     pub created_s: u64,
     /// Number of this label among those that were written to the device.
     pub sequence: u64,
-    /// Whether volumes on the device ended with the server that had it: there was no file with a store.
+    /// True if the device's volumes ended with its server, which had no store in a file.
     pub is_temporary: bool,
 }
 
-/// A label is there that cannot be used.
+/// Error for a label that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
-    /// It is not as it was written.
+    /// The label is not as it was written.
     #[error("its label is damaged: {0}")]
     Damaged(&'static str),
-    /// A later version wrote it.
+    /// A later version wrote the label.
     #[error("its label has version {found}, and {known} is known here; use the version that wrote it")]
     Newer {
         /// Version of the label.
         found: u32,
-        /// Newest version that is known here.
+        /// Latest version that is known here.
         known: u32,
     },
 }
 
 impl Label {
-    /// Chooses the label that counts from what is at the two places: the one that was written last. None: there is none.
+    /// Chooses the label that was written last from the contents of the two places. `None` if neither has a
+    /// label.
     ///
     /// # Errors
-    /// [`LabelError::Newer`] if a later version wrote either. [`LabelError::Damaged`] if neither is whole, and there
-    /// was at least one.
+    /// [`LabelError::Newer`] if a later version wrote either label; [`LabelError::Damaged`] if neither label
+    /// is valid and at least one is damaged.
     pub fn choose(places: &[[u8; LABEL_BYTES]; 2]) -> Result<Option<Label>, LabelError> {
         let read = places.each_ref().map(Label::from_bytes);
         if let Some(newer) = read.iter().find(|read| matches!(read, Err(LabelError::Newer { .. }))) {
@@ -64,7 +66,8 @@ impl Label {
         }
     }
 
-    /// The place of this label, as an index of [`LABEL_PLACES`]: never that of the label before it.
+    /// Returns the place of this label, as an index of [`LABEL_PLACES`]. The place differs from the previous
+    /// label's.
     pub fn place(&self) -> usize {
         (self.sequence % 2) as usize
     }
@@ -79,7 +82,7 @@ mod tests {
         Label { id, name: "disk".into(), size: Bytes(4096), created_s: 1, sequence, is_temporary: false }
     }
 
-    /// Whatever of a write to one place happens, the label before it or the new one is read.
+    /// After a write that is torn at any byte, either the previous label or the new one is read.
     #[test]
     fn a_torn_write_leaves_one_of_two_labels() {
         let mut places = [[0; LABEL_BYTES]; 2];
@@ -91,7 +94,7 @@ mod tests {
                 torn[next.place()][..torn_at].copy_from_slice(&written[..torn_at]);
                 let found = Label::choose(&torn);
                 let before = sequence.checked_sub(1).map(label);
-                // The first label of a device has none before it.
+                // A device's first label has no previous one.
                 let is_known_torn = before.is_none() && matches!(found, Err(LabelError::Damaged(_)));
                 assert!(
                     is_known_torn || found == Ok(before.clone()) || found == Ok(Some(next.clone())),

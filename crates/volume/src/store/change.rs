@@ -1,6 +1,6 @@
-//! Transactions of a store, and the tables in them.
+//! Transactions of a store, and reading and writing its records.
 //!
-//! What an operation says and refuses is decided in [`super::Store`]; here is how its records are found and kept.
+//! The rules of the operations are in [`super::Store`] and [`super::devices`], which call this module.
 
 use super::layout::{
     self, CLEARING, DEVICES, DeviceBytes, DeviceRecord, EXTENTS, FREE, HEADER, VOLUMES, VolumeBytes,
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::extent::{BlockSize, Blocks, Extent};
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, Table, WriteTransaction};
 
-/// How to go on with an error of redb.
+/// Returns a function that converts an error of redb; `what` is the action that failed.
 pub(super) fn failed<E: Into<redb::Error>>(what: &'static str) -> impl Fn(E) -> Error {
     move |why| Error::store(what)(why.into())
 }
@@ -19,7 +19,7 @@ pub(super) fn failed<E: Into<redb::Error>>(what: &'static str) -> impl Fn(E) -> 
 pub(super) const READING: &str = "read the store";
 pub(super) const WRITING: &str = "change the store";
 
-/// The tables, for reading.
+/// Tables of the store for reading.
 pub(super) struct View {
     pub(super) devices: redb::ReadOnlyTable<&'static str, DeviceBytes>,
     pub(super) volumes: redb::ReadOnlyTable<&'static str, VolumeBytes>,
@@ -28,7 +28,7 @@ pub(super) struct View {
     pub(super) clearing: redb::ReadOnlyTable<(u32, u64), u64>,
 }
 
-/// The tables in a transaction.
+/// Tables of the store in a write transaction.
 pub(super) struct Change<'a> {
     pub(super) header: Table<'a, &'static str, u64>,
     pub(super) devices: Table<'a, &'static str, DeviceBytes>,
@@ -39,7 +39,7 @@ pub(super) struct Change<'a> {
 }
 
 impl Store {
-    /// Looks at one state of the store.
+    /// Runs a function on a snapshot of the store.
     pub(super) fn view<T>(&self, look: impl FnOnce(&View) -> Result<T, Error>) -> Result<T, Error> {
         let transaction = self.database.begin_read().map_err(failed(READING))?;
         look(&View {
@@ -51,7 +51,7 @@ impl Store {
         })
     }
 
-    /// Makes a change, all of it and durably, or none of it.
+    /// Runs a function in a transaction. Commits it durably if the function succeeds, otherwise aborts it.
     pub(super) fn change<T>(
         &self,
         make: impl FnOnce(&mut Change<'_>) -> Result<T, Error>,
@@ -68,7 +68,7 @@ impl Store {
     }
 }
 
-/// A transaction that is durable when it has been committed.
+/// Begins a transaction whose commit is durable and has two phases.
 pub(super) fn begin(database: &Database) -> Result<WriteTransaction, Error> {
     let mut transaction = database.begin_write().map_err(failed(WRITING))?;
     transaction.set_durability(redb::Durability::Immediate).map_err(failed(WRITING))?;
@@ -77,7 +77,7 @@ pub(super) fn begin(database: &Database) -> Result<WriteTransaction, Error> {
 }
 
 impl<'a> Change<'a> {
-    /// Makes the tables if there are none.
+    /// Opens the tables in a transaction, which creates those that do not exist.
     pub(super) fn within(transaction: &'a WriteTransaction) -> Result<Change<'a>, Error> {
         Ok(Change {
             header: transaction.open_table(HEADER).map_err(failed(WRITING))?,
@@ -89,7 +89,7 @@ impl<'a> Change<'a> {
         })
     }
 
-    /// The number of this change.
+    /// Counts a change and returns its number, which is greater than that of every earlier change.
     pub(super) fn next(&mut self) -> Result<u64, Error> {
         let made = self.header.get(layout::KEY_CHANGES).map_err(failed(READING))?;
         let made = made.map_or(0, |made| made.value());
@@ -117,7 +117,7 @@ impl<'a> Change<'a> {
         describe_device(name, self.device(name)?, &self.free, &self.clearing)
     }
 
-    /// The smallest number that no device has.
+    /// Returns the smallest number that no device has.
     pub(super) fn new_device_number(&self) -> Result<u32, Error> {
         let rows = self.devices.iter().map_err(failed(READING))?;
         let numbers = rows.map(|row| {
@@ -151,7 +151,7 @@ impl<'a> Change<'a> {
         Ok(describe(name, record, device, on.block))
     }
 
-    /// Gives a volume blocks until it has so many.
+    /// Allocates blocks for a volume until it has `blocks` blocks, and writes its record.
     pub(super) fn grow(
         &mut self,
         name: &str,
@@ -184,7 +184,7 @@ impl<'a> Change<'a> {
         self.put_extents(name, record, (device, on), &extents)
     }
 
-    /// Keeps what a volume consists of now.
+    /// Writes a volume's extents, its record, and its device's count of extents.
     pub(super) fn put_extents(
         &mut self,
         name: &str,

@@ -1,4 +1,5 @@
-//! Devices and their identities: which device a name leads to, and what becomes of volumes when that is another one.
+//! Tests of devices and their identities: which device a name refers to, and what happens to volumes if it is
+//! another.
 
 use super::change::{begin, failed};
 use super::*;
@@ -42,7 +43,7 @@ fn labels_have_the_first_blocks_and_volumes_the_others() {
     create(&store, "all", "disk", 10);
     assert_eq!(extents(&store, "all"), [(RESERVED, 10)]);
     store.verify().unwrap();
-    // It grows behind its end, and its labels need no more.
+    // A device that has grown gets free blocks at its end; the labels' part stays the same.
     let grown = attach(&store, "disk", 1, RESERVED + 15).unwrap();
     assert_eq!((grown.reserved, grown.free), (Blocks(RESERVED), Blocks(5)));
     store.verify().unwrap();
@@ -50,7 +51,7 @@ fn labels_have_the_first_blocks_and_volumes_the_others() {
     assert!(matches!(small, Error::Size { .. }), "{small}");
 }
 
-/// Two devices of one size that were exchanged under their names: neither is taken for the other.
+/// Two devices of one size that were exchanged under their names are not mistaken for each other.
 #[test]
 fn a_name_does_not_make_a_device_another_one() {
     let store = Store::in_memory().unwrap();
@@ -69,7 +70,7 @@ fn a_name_does_not_make_a_device_another_one() {
     assert!(matches!(memory, Error::OtherIdentity { .. }), "{memory}");
     let smaller = attach(&store, "a", 1, 999).unwrap_err();
     assert!(matches!(smaller, Error::OtherDevice { .. }), "{smaller}");
-    // By another name, after that was said.
+    // After the device was renamed in the store, it is accepted by its new name.
     store.rename_device("a", "c").unwrap();
     assert!(matches!(store.rename_device("c", "b"), Err(Error::DeviceExists(_))));
     assert!(matches!(attach(&store, "a", 1, 1000), Err(Error::OtherName { .. })));
@@ -96,7 +97,7 @@ fn volumes_on_memory_are_gone_with_it() {
     create(&store, "log", "fast", 60);
     create(&store, "data", "fast", 30);
     let generation = store.get("log").unwrap().0.generation;
-    // Smaller than it was: there is nothing of it left that could be missing.
+    // The new memory may be smaller, since nothing of the old one is left.
     assert_eq!(memory(2, 50).unwrap().free, Blocks(50));
     store.verify().unwrap();
     for gone in [store.get("log").map(drop), store.resize("log", Bytes(BLOCK)).map(drop)] {
@@ -105,7 +106,7 @@ fn volumes_on_memory_are_gone_with_it() {
     let listed = store.list().unwrap();
     assert!(listed.iter().all(|volume| volume.is_gone && volume.extents == 0));
     assert_eq!(listed.len(), 2);
-    // Each can be made anew, renamed, or removed.
+    // A volume that is gone can be created anew, renamed, or removed.
     create(&store, "log", "fast", 10);
     let (made, _) = store.get("log").unwrap();
     assert!(made.generation > generation && !made.is_gone);
@@ -126,12 +127,12 @@ fn a_device_is_forgotten_with_its_volumes_if_that_is_said() {
     assert_eq!(store.forget_device_with_volumes("a").unwrap(), ["x"]);
     store.verify().unwrap();
     assert!(store.get("x").is_err() && store.get("y").is_ok());
-    // Another device can have the name now.
+    // Another device can have the name afterwards.
     attach(&store, "a", 3, 500).unwrap();
     store.verify().unwrap();
 }
 
-/// A store as it was written before devices had labels.
+/// Makes a store of the previous layout, without labels.
 fn store_before(path: &std::path::Path, make: impl FnOnce(&Store)) {
     let store = Store::open(path).unwrap();
     make(&store);
@@ -151,7 +152,7 @@ fn store_before(path: &std::path::Path, make: impl FnOnce(&Store)) {
     transaction.commit().map_err(failed::<redb::CommitError>("write")).unwrap();
 }
 
-/// Volumes of such a store keep their contents when their device gets a label: what is in the way moves.
+/// Volumes of such a store keep their contents when their device gets a label: the blocks in its place move.
 #[test]
 fn a_store_from_before_labels_is_read_and_its_devices_get_labels() {
     let folder = tempfile::tempdir().unwrap();
@@ -169,7 +170,7 @@ fn a_store_from_before_labels_is_read_and_its_devices_get_labels() {
     assert_eq!((device.identity, device.reserved, device.to_clear), (Identity::None, Blocks(0), Blocks(70)));
     let refused = attach(&store, "disk", 1, 1000).unwrap_err();
     assert!(matches!(refused, Error::OtherIdentity { .. }), "{refused}");
-    // The contents of every block of a volume: its name and its number.
+    // Simulated contents of every block of a volume: the volume's name, and the block's number in it.
     let mut contents = vec![None; 1000];
     for volume in store.list().unwrap() {
         for (number, at) in blocks_of(&store, &volume.name).into_iter().enumerate() {
@@ -178,7 +179,7 @@ fn a_store_from_before_labels_is_read_and_its_devices_get_labels() {
     }
     let moves = store.make_room_for_label("disk").unwrap();
     drop(store);
-    // A crash in between: nobody gets what was meant to be moved to.
+    // After a crash between the two steps, the target blocks are not available to others.
     let store = Store::open(&path).unwrap();
     assert_eq!(store.device("disk").unwrap().identity, Identity::None);
     for Move { to, .. } in &moves {

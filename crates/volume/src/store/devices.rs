@@ -1,8 +1,8 @@
-//! Devices of a store: how each comes to be known, by which identity, and how it is forgotten.
+//! Devices of a store: attaching them by their identity, giving them labels, renaming and forgetting them.
 //!
-//! A device with a label is in the store before its label is on it: the record says that the label has not been written
-//! ([`Identity::Label`]) until [`Store::label_written`] says that it has. Whenever a server ends between the two, the
-//! next one finds the record, and knows that a device without a label is to get that one.
+//! A device with a label is recorded in the store before its label is written: the record says that the label
+//! has not been written ([`Identity::Label`]), until [`Store::label_written`]. If the server ends between the
+//! two steps, the next server finds the record, and knows that the device without a label is to get this one.
 
 use super::change::{Change, READING, WRITING, extents_of, failed};
 use super::layout::{self, DeviceRecord, VolumeRecord};
@@ -14,24 +14,24 @@ use crate::label::RESERVED_BYTES;
 use redb::ReadableTable;
 use std::fmt;
 
-/// Identity by which the store knows a device.
+/// Identity by which the store recognises a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// None: whoever attaches the device vouches for it, or the store was written before devices had labels.
+    /// No identity: the caller who attaches the device vouches for it, or the store is older than labels.
     None,
-    /// The label that is written on the device.
+    /// The identity in the label on the device.
     Label {
         /// Identity in the label.
         id: DeviceId,
-        /// Whether the label is known to have been written.
+        /// True if the label is known to have been written.
         is_written: bool,
     },
-    /// Memory, which is another device each time that a server begins.
+    /// Memory, which is another device each time that a server starts.
     Memory(DeviceId),
 }
 
 impl Identity {
-    /// The identity, if there is one.
+    /// Returns the identity, if there is one.
     pub fn id(&self) -> Option<DeviceId> {
         match self {
             Identity::None => None,
@@ -50,22 +50,24 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Blocks whose contents move elsewhere on their device, to make room for its labels.
+/// Blocks of a volume whose contents have to move, to make room for the device's labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// Blocks that a volume has now, among those that labels will have.
+    /// Blocks that the volume has now, in the place of the labels.
     pub from: Extent,
-    /// Blocks that the volume has instead. As many, and noted as to be cleared meanwhile.
+    /// Blocks that the volume gets instead: as many, recorded as to be cleared until the move is complete.
     pub to: Extent,
 }
 
 impl Store {
-    /// Makes a device known for which the caller vouches, by its name, or finds it as it is known; answers what the
-    /// store knows of it then. One that has become larger since is larger from now on. `contents` is said of what is new.
+    /// Attaches a device by its name, without an identity; the caller vouches for it. Adds the device to the
+    /// store, or finds it there, and returns the store's record. If the device has grown, the record grows
+    /// too; `contents` applies to the new blocks.
     ///
     /// # Errors
-    /// [`Error::OtherIdentity`] if the device of that name has a label or is memory; [`Error::OtherDevice`] if it has
-    /// become smaller or has another block; [`Error::Name`], [`Error::Size`], [`Error::Many`].
+    /// [`Error::OtherIdentity`] if the device of that name has a label or is memory; [`Error::OtherDevice`]
+    /// if the device has shrunk or has another block size; [`Error::Name`] if the name is not valid;
+    /// [`Error::Size`] if the device has no whole block; [`Error::Many`] if there are too many devices.
     pub fn attach_device(
         &self,
         name: &str,
@@ -76,11 +78,13 @@ impl Store {
         self.attach(name, Identity::None, Blocks(0), size, block, contents)
     }
 
-    /// Makes a device known by the identity on its label, or finds it as it is known, as [`Store::attach_device`]. The
-    /// blocks of a new one that its labels need ([`RESERVED_BYTES`]) are no part of any volume.
+    /// Like [`Store::attach_device`], but attaches a device by the identity in its label. The first
+    /// [`RESERVED_BYTES`] of a new device, rounded up to blocks, are for its labels and part of no volume.
     ///
     /// # Errors
-    /// As [`Store::attach_device`], and [`Error::OtherName`] if the store knows the identity by another name.
+    /// Same as [`Store::attach_device`], but [`Error::OtherIdentity`] if the device of that name has another
+    /// identity or none; [`Error::OtherName`] if the store knows the identity by another name;
+    /// [`Error::Size`] also if the device has no block beside those for its labels.
     pub fn attach_labelled(
         &self,
         name: &str,
@@ -135,12 +139,14 @@ impl Store {
         })
     }
 
-    /// Makes memory known that nobody has written to yet. Volumes on a device of that name, which was memory as well,
-    /// are gone ([`Volume::is_gone`](super::Volume)): their names are known, and their contents are not.
+    /// Attaches a memory device, all of whose blocks are zeros. If the store has a memory device of that
+    /// name, its volumes are gone ([`Volume::is_gone`](super::Volume)): their names stay in the store without
+    /// extents.
     ///
     /// # Errors
-    /// [`Error::OtherIdentity`] if the device of that name has a label; [`Error::OtherDevice`] if the store does not know
-    /// what it was, and it had another block; [`Error::Name`], [`Error::Size`], [`Error::Many`].
+    /// [`Error::OtherIdentity`] if the device of that name has a label; [`Error::OtherDevice`] if it has no
+    /// identity and another block size; [`Error::Name`] if the name is not valid; [`Error::Size`] if the
+    /// memory has no whole block; [`Error::Many`] if there are too many devices.
     pub fn attach_memory(
         &self,
         name: &str,
@@ -179,7 +185,7 @@ impl Store {
         })
     }
 
-    /// Notes that the label of a device has been written, durably.
+    /// Records that the label of a device has been written durably.
     ///
     /// # Errors
     /// [`Error::NoDevice`] if no device of that name has a label.
@@ -195,12 +201,14 @@ impl Store {
         })
     }
 
-    /// Finds room for what volumes have at the beginning of a device without a label, where its labels will be, and
-    /// notes that it is to be cleared, so that nobody else gets it. The caller copies the contents of each move, and
-    /// says so by [`Store::take_label`].
+    /// Chooses new blocks for the volumes that occupy the beginning of a device without a label, where its
+    /// labels will be. The new blocks are recorded as to be cleared, so that no other volume gets them. The
+    /// caller copies the contents of each move, and then calls [`Store::take_label`].
     ///
     /// # Errors
-    /// [`Error::NoDevice`]; [`Error::OtherIdentity`] if it has an identity; [`Error::Full`] if there is no room.
+    /// [`Error::NoDevice`] if there is no device of that name; [`Error::OtherIdentity`] if it has an
+    /// identity; [`Error::Size`] if it is too small for labels; [`Error::Full`] if it has too few blocks that
+    /// are not in use.
     pub fn make_room_for_label(&self, name: &str) -> Result<Vec<Move>, Error> {
         self.change(|change| {
             let (record, reserved) = change.without_label(name)?;
@@ -214,7 +222,8 @@ impl Store {
             };
             let clearing = space::pieces(&change.clearing, number)?.collect::<Result<Vec<_>, Error>>()?;
             let free = space::pieces(&change.free, number)?.collect::<Result<Vec<_>, Error>>()?;
-            // Blocks that are to be cleared first: what is free stays cleared then, as far as there are enough.
+            // Blocks that are to be cleared are chosen first, so that as many cleared blocks as possible stay
+            // free.
             let mut room: Vec<Extent> = clearing.into_iter().filter_map(behind).collect();
             let mut found = space::choose(&room, asked, None);
             if found.is_none() {
@@ -235,11 +244,13 @@ impl Store {
         })
     }
 
-    /// Gives a device without a label an identity, after the contents of `moves` were copied, durably: the volumes have
-    /// the new blocks, and labels the first of the device.
+    /// Gives a device without a label an identity. The caller has copied the contents of `moves` durably; the
+    /// volumes get the new blocks, and the first blocks of the device are reserved for its labels.
     ///
     /// # Errors
-    /// [`Error::NoDevice`], [`Error::OtherIdentity`]; [`Error::Fragmented`] if volumes would be in too many extents.
+    /// [`Error::NoDevice`], [`Error::OtherIdentity`] or [`Error::Size`] as for
+    /// [`Store::make_room_for_label`]; [`Error::NotToClear`] if new blocks of a move are not recorded as to
+    /// be cleared; [`Error::Fragmented`] if a volume would have too many extents.
     pub fn take_label(&self, name: &str, id: DeviceId, moves: &[Move]) -> Result<Device, Error> {
         self.change(|change| {
             let (record, reserved) = change.without_label(name)?;
@@ -264,10 +275,11 @@ impl Store {
         })
     }
 
-    /// Gives a device another name. Its volumes stay on it.
+    /// Renames a device. Its volumes stay on it.
     ///
     /// # Errors
-    /// [`Error::NoDevice`], [`Error::Name`]; [`Error::DeviceExists`] if there is a device of that name.
+    /// [`Error::NoDevice`] if there is no device of that name; [`Error::Name`] if the new name is not valid;
+    /// [`Error::DeviceExists`] if there is a device of the new name.
     pub fn rename_device(&self, name: &str, to: &str) -> Result<Device, Error> {
         check_name(to)?;
         self.change(|change| {
@@ -281,10 +293,10 @@ impl Store {
         })
     }
 
-    /// Forgets a device without volumes, and what is to be cleared on it.
+    /// Removes a device without volumes from the store, together with the record of its blocks.
     ///
     /// # Errors
-    /// [`Error::NoDevice`], [`Error::Occupied`].
+    /// [`Error::NoDevice`] if there is no device of that name; [`Error::Occupied`] if it has volumes.
     pub fn forget_device(&self, name: &str) -> Result<(), Error> {
         self.change(|change| {
             let number = change.device(name)?.number;
@@ -295,10 +307,10 @@ impl Store {
         })
     }
 
-    /// Forgets a device and all volumes on it, and answers the names of those.
+    /// Removes a device and all its volumes from the store, and returns the names of those volumes.
     ///
     /// # Errors
-    /// [`Error::NoDevice`].
+    /// [`Error::NoDevice`] if there is no device of that name.
     pub fn forget_device_with_volumes(&self, name: &str) -> Result<Vec<String>, Error> {
         self.change(|change| {
             let number = change.device(name)?.number;
@@ -316,7 +328,8 @@ impl Store {
 }
 
 impl Change<'_> {
-    /// The device of that name, if there is one and it has that identity.
+    /// Returns the device of that name, if there is one. Fails if its identity is another, or if another
+    /// device has this one.
     fn device_if_identical(&self, name: &str, identity: Identity) -> Result<Option<DeviceRecord>, Error> {
         if let Some(id) = identity.id() {
             for row in self.devices.iter().map_err(failed(READING))? {
@@ -337,7 +350,7 @@ impl Change<'_> {
         }
     }
 
-    /// A device that has no identity, and the blocks that its labels would have.
+    /// Returns a device that has no identity, and the number of blocks that its labels would occupy.
     fn without_label(&self, name: &str) -> Result<(DeviceRecord, Blocks), Error> {
         let record = self.device(name)?;
         let reserved = record.block.holding(Bytes(RESERVED_BYTES));
@@ -351,7 +364,7 @@ impl Change<'_> {
         }
     }
 
-    /// Volumes of a device.
+    /// Returns the volumes of a device, with their names.
     fn volumes_on(&self, device: u32) -> Result<Vec<(String, VolumeRecord)>, Error> {
         let mut found = Vec::new();
         for row in self.volumes.iter().map_err(failed(READING))? {
@@ -364,7 +377,7 @@ impl Change<'_> {
         Ok(found)
     }
 
-    /// Notes of all volumes of a device that they are gone.
+    /// Records that all volumes of a device are gone.
     fn lose_volumes(&mut self, device: u32) -> Result<(), Error> {
         for (name, record) in self.volumes_on(device)? {
             self.extents.remove(record.id).map_err(failed(WRITING))?;
@@ -387,7 +400,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Parts of volumes before a block of their device, in the order of the device.
+    /// Returns the parts of volumes before block `end`, in the order of the device.
     fn occupied_before(&self, device: u32, end: Blocks) -> Result<Vec<Extent>, Error> {
         let mut found = Vec::new();
         for (_, record) in self.volumes_on(device)? {
@@ -403,7 +416,7 @@ impl Change<'_> {
         Ok(found)
     }
 
-    /// Puts the new blocks in the place of those that moved.
+    /// Replaces the blocks that moved in all volumes of a device.
     fn move_extents(&mut self, name: &str, device: u32, moves: &[Move]) -> Result<(), Error> {
         for (volume, mut record) in self.volumes_on(device)? {
             let before = extents_of(&self.extents, record.id)?;
@@ -432,7 +445,7 @@ impl Change<'_> {
     }
 }
 
-/// Extents of a volume after some of its blocks moved.
+/// Returns the extents of a volume after some of its blocks moved.
 fn moved(extents: &[Extent], moves: &[Move]) -> Vec<Extent> {
     let mut after = Vec::new();
     for extent in extents {
@@ -456,14 +469,14 @@ fn moved(extents: &[Extent], moves: &[Move]) -> Vec<Extent> {
     after
 }
 
-/// As many blocks of the one list as of the other, piece by piece.
+/// Pairs the blocks of two lists in order, split at the boundaries of both.
 fn pair(from: &[Extent], to: &[Extent]) -> Vec<Move> {
     let (mut moves, mut rooms, mut room) = (Vec::new(), to.iter().copied(), Extent::new(0, 0));
     for extent in from {
         let (mut at, mut left) = (extent.start.0, extent.length.0);
         while left > 0 {
             if room.length.0 == 0 {
-                // The caller has chosen as many blocks as there are to be moved.
+                // The caller has chosen as many blocks as are to be moved.
                 let Some(next) = rooms.next() else { return moves };
                 room = next;
             }

@@ -1,6 +1,6 @@
-//! What is in the file of a store: the layout's version, and every record of it.
+//! Layout of a store's file: its version, its tables, and their records.
 //!
-//! The file is one of redb, whose tables these are. Numbers are little-endian.
+//! The file is a redb database with these tables. Numbers are little-endian.
 //!
 //! ```text
 //!   header     "layout"        -> 2                        this layout
@@ -18,16 +18,18 @@
 //!   clearing   device, start   -> length                   in no volume, with data that nobody may see
 //! ```
 //!
-//! *shift*: a block has 1 << shift bytes. *extents*: of all volumes on a device, and of a volume. *mode*: as of a file.
-//! *flags*: 1 is read-only; 2 is gone: the volume's device was memory that ended, so that it has no extents.
-//! *reserved*: blocks at the beginning of a device that its labels have. *identity*: of the device, or zeros. *kind*: 0
-//! is a device without an identity, 1 one with a label, 2 one whose label has not been written yet, 3 memory.
+//! *shift*: a block has 1 << shift bytes. *extents*: number of extents, of all volumes on the device or of
+//! the volume. *mode*: bits as of a file's mode. *flags*: 1 means read-only; 2 means gone: the volume's
+//! device was memory that ended, so the volume has no extents. *reserved*: number of blocks at the beginning
+//! of a device that are for its labels. *identity*: of the device, or zeros. *kind*: 0 is a device without an
+//! identity, 1 one with a label, 2 one whose label has not been written yet, 3 memory.
 //!
-//! On each device, behind what is reserved, the extents of volumes, what is free and what is to be cleared neither
-//! overlap nor leave anything out, and no two neighbours that are free are two pieces, nor are two that are to be cleared.
+//! Invariant: on each device, the reserved blocks, the extents of volumes, the free pieces and the pieces to
+//! be cleared cover all blocks and do not overlap. No two free pieces are adjacent, and no two pieces to be
+//! cleared are.
 //!
-//! Layout 1 had, in place of `labelled`, a table `devices` with the first 24 bytes of its records. Opening a store of
-//! that layout makes one of this out of it; none of its devices has an identity then.
+//! Layout 1 had, instead of `labelled`, a table `devices` with the first 24 bytes of each record. Opening a
+//! store of that layout converts it to this one; none of its devices has an identity then.
 
 use super::Identity;
 use crate::error::Error;
@@ -36,14 +38,14 @@ use crate::identity::DeviceId;
 use crate::right::{Mode, Ownership};
 use redb::TableDefinition;
 
-/// The layout that is written here.
+/// Number of the layout that this module writes.
 pub(super) const LAYOUT: u64 = 2;
-/// The layout before it, which is read once more.
+/// Number of the previous layout, which is converted.
 pub(super) const LAYOUT_BEFORE: u64 = 1;
 
 pub(super) const HEADER: TableDefinition<&str, u64> = TableDefinition::new("header");
 pub(super) const DEVICES: TableDefinition<&str, DeviceBytes> = TableDefinition::new("labelled");
-/// Devices in [`LAYOUT_BEFORE`].
+/// Table of devices in [`LAYOUT_BEFORE`].
 pub(super) const DEVICES_BEFORE: TableDefinition<&str, &[u8; DEVICE_BYTES_BEFORE]> =
     TableDefinition::new("devices");
 pub(super) const VOLUMES: TableDefinition<&str, VolumeBytes> = TableDefinition::new("volumes");
@@ -51,12 +53,12 @@ pub(super) const EXTENTS: TableDefinition<u64, &[u8]> = TableDefinition::new("ex
 pub(super) const FREE: Pieces = TableDefinition::new("free");
 pub(super) const CLEARING: Pieces = TableDefinition::new("clearing");
 
-/// Of [`HEADER`].
+/// Key in [`HEADER`] of the layout's number.
 pub(super) const KEY_LAYOUT: &str = "layout";
-/// Of [`HEADER`].
+/// Key in [`HEADER`] of the number of changes made so far.
 pub(super) const KEY_CHANGES: &str = "changes";
 
-/// Pieces of devices that are in no volume.
+/// Table of pieces that are in no volume: device number and first block, and the number of blocks.
 pub(super) type Pieces = TableDefinition<'static, (u32, u64), u64>;
 pub(super) type DeviceBytes = &'static [u8; DEVICE_BYTES];
 pub(super) type VolumeBytes = &'static [u8; VOLUME_BYTES];
@@ -74,7 +76,7 @@ const KIND_LABELLED: u32 = 1;
 const KIND_UNWRITTEN: u32 = 2;
 const KIND_MEMORY: u32 = 3;
 
-/// A device, as it is kept.
+/// Record of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DeviceRecord {
     pub(super) number: u32,
@@ -85,7 +87,7 @@ pub(super) struct DeviceRecord {
     pub(super) identity: Identity,
 }
 
-/// A volume, as it is kept.
+/// Record of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct VolumeRecord {
     pub(super) id: u64,
@@ -97,7 +99,7 @@ pub(super) struct VolumeRecord {
     pub(super) extents: u32,
 }
 
-/// Writes numbers one after the other.
+/// Encoder that appends numbers to a record.
 struct Writer<const BYTES: usize> {
     bytes: [u8; BYTES],
     at: usize,
@@ -120,7 +122,7 @@ impl<const BYTES: usize> Writer<BYTES> {
     }
 }
 
-/// The bytes of a number in a record.
+/// Returns the `N` bytes of a record from byte `at` on.
 fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut number = [0; N];
     number.copy_from_slice(&bytes[at..at + N]);
@@ -147,7 +149,7 @@ impl DeviceRecord {
             .end()
     }
 
-    /// A record of [`LAYOUT_BEFORE`] in this layout: the identity is zeros, and nothing is reserved.
+    /// Converts a record of [`LAYOUT_BEFORE`]: it gets no identity and no reserved blocks.
     pub(super) fn from_before(before: &[u8; DEVICE_BYTES_BEFORE]) -> Result<DeviceRecord, Error> {
         let mut bytes = [0; DEVICE_BYTES];
         bytes[..DEVICE_BYTES_BEFORE].copy_from_slice(before);

@@ -1,15 +1,18 @@
-//! Devices and the volumes on them, in one file.
+//! The store: devices and the volumes on them, in one file. Called by the server and by commands that change
+//! volumes.
 //!
-//! Each operation is a transaction of redb: all of it is in the file when the operation returns, on the device that
-//! the file is on, or none of it is. Commits are in two phases, so that which state is the last one does not hang on a
-//! checksum. One process has the store at a time; redb locks the file.
+//! Each operation is a transaction of redb: when the operation returns, either all of it is durable in the
+//! file, or none of it. Commits have two phases, so the choice of the last state does not depend on a
+//! checksum. Only one process has the store open at a time; redb locks the file.
 //!
-//! A name can be trusted for as long as a volume's generation is what it was: every change of a volume gives it a new
-//! one, which no volume of the store ever had. Whoever hands out grants looks at it to know which ones to revoke.
+//! Each change of a volume gives it a new generation, a number that no volume of the store ever had. As long
+//! as a volume's generation is the same, its name means the same extents and rights. The server compares
+//! generations to find the grants to revoke.
 //!
-//! The store reads and writes no device. Clearing what volumes gave up is the duty of who does:
-//! [`Store::to_clear`] tells what, and [`Store::cleared`] that it was done, *after* the device has it durably and no
-//! request to it is under way any more. Before that nobody gets those blocks.
+//! The store reads and writes no device. The caller clears the blocks that volumes gave up:
+//! [`Store::to_clear`] returns them, and [`Store::cleared`] reports that they were cleared, *after* that is
+//! durable on the device and no request to them is in flight any more. Until then no volume gets those
+//! blocks.
 
 mod change;
 #[cfg(test)]
@@ -35,113 +38,120 @@ use redb::{Database, ReadableTable};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Most devices of a store.
+/// Greatest number of devices in a store.
 pub const DEVICES_MAX: u64 = 1 << 10;
-/// Most volumes of a store.
+/// Greatest number of volumes in a store.
 pub const VOLUMES_MAX: u64 = 1 << 16;
-/// Most extents of a volume.
+/// Greatest number of extents of a volume.
 pub const EXTENTS_MAX: usize = 1 << 16;
-/// Most extents that the volumes of a device have together.
+/// Greatest number of extents of all volumes of a device together.
 pub const DEVICE_EXTENTS_MAX: u64 = 1 << 20;
-/// Most bytes of a name.
+/// Greatest length of a name, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// A device, as the store knows it.
+/// Device in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// Its identity.
+    /// Identity by which the store recognises the device.
     pub identity: Identity,
-    /// What its volumes are made of.
+    /// Size of the blocks that volumes are allocated in.
     pub block: BlockSize,
-    /// Whole blocks that it has.
+    /// Size of the device, in whole blocks.
     pub blocks: Blocks,
-    /// Those at its beginning that its labels have.
+    /// Number of blocks at the beginning of the device that are for its labels.
     pub reserved: Blocks,
-    /// Those that are in no volume and can be used.
+    /// Number of blocks that are in no volume and can be used.
     pub free: Blocks,
-    /// Those that are in no volume and cannot be used before they were cleared.
+    /// Number of blocks that are in no volume and must be cleared before they can be used.
     pub to_clear: Blocks,
-    /// Extents of its volumes.
+    /// Number of extents of all its volumes.
     pub extents: u64,
 }
 
-/// A volume.
+/// Volume in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
-    /// A number that no other volume of this store ever had.
+    /// Number of the volume, which no other volume of this store ever had.
     pub id: u64,
-    /// New with every change of it.
+    /// Number of the volume's last change, which no earlier change of the store had.
     pub generation: u64,
-    /// The device that it is on.
+    /// Name of the device that the volume is on.
     pub device: String,
-    /// The device's block.
+    /// Size of the device's blocks.
     pub block: BlockSize,
-    /// How many of them it has.
+    /// Size of the volume, in blocks.
     pub blocks: Blocks,
-    /// In how many extents.
+    /// Number of its extents.
     pub extents: u32,
-    /// Whose it is and who may do what with it.
+    /// Owner, group and rights.
     pub ownership: Ownership,
-    /// Whether its device was memory that has ended: only the name is left, to be removed or created anew.
+    /// True if the volume's device was memory that has ended. Only the name is left, to be removed or created
+    /// anew.
     pub is_gone: bool,
 }
 
 impl Volume {
-    /// Its bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> Bytes {
-        // The store has checked that the device ends within 64 bits.
+        // No overflow: the store has checked that the device ends within 64 bits.
         self.block.bytes(self.blocks).unwrap_or(Bytes(u64::MAX))
     }
 
-    /// Its extents in bytes of the device, as a grant is made of.
+    /// Converts extents of the volume to byte ranges of the device, as grants are made of.
     pub fn spans<'a>(&self, extents: &'a [Extent]) -> impl Iterator<Item = Span> + 'a {
         let block = self.block;
         extents.iter().filter_map(move |extent| block.span(*extent))
     }
 }
 
-/// What a new device's blocks have in them.
+/// Contents of the blocks of a new device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// Zeroes, or nothing that anybody could mind.
+    /// The blocks have no contents that would have to be kept from new owners.
     Cleared,
-    /// Something: they are to be cleared before they are used.
+    /// The blocks may have such contents, so they must be cleared before they are used.
     Unknown,
 }
 
 /// Devices and volumes, in one file.
+///
+/// Besides the errors that are named, every operation can return [`Error::Store`] if the file cannot be read
+/// or written, and [`Error::Damaged`] if its contents are corrupt.
 #[derive(Debug)]
 pub struct Store {
     database: Database,
 }
 
 impl Store {
-    /// Opens the store in a file, and makes one if there is no file. Everything in it is held against everything else.
+    /// Opens the store in a file, or creates one if the file does not exist. Checks the consistency of all
+    /// its contents.
     ///
     /// # Errors
-    /// [`Error::InUse`], [`Error::Foreign`], [`Error::Newer`], [`Error::Damaged`], or what the kernel says.
+    /// [`Error::InUse`] if the store is open elsewhere; [`Error::Foreign`] if the file is not a store;
+    /// [`Error::Newer`] if a later version wrote it; [`Error::Damaged`] if its contents are corrupt;
+    /// [`Error::Store`] if the file cannot be opened, created, read or written.
     pub fn open(path: impl AsRef<Path>) -> Result<Store, Error> {
         let store = opening::open(path.as_ref())?;
         store.verify()?;
         Ok(store)
     }
 
-    /// A store in memory, which is gone when it is dropped.
+    /// Makes a store in memory, which ends when it is dropped.
     ///
     /// # Errors
-    /// What redb says.
+    /// [`Error::Store`] if redb fails.
     pub fn in_memory() -> Result<Store, Error> {
         opening::make_in_memory()
     }
 
-    /// A device.
+    /// Returns a device.
     ///
     /// # Errors
-    /// [`Error::NoDevice`].
+    /// [`Error::NoDevice`] if there is no device of that name.
     pub fn device(&self, name: &str) -> Result<Device, Error> {
         self.view(|view| {
             let record = view.devices.get(name).map_err(failed(READING))?;
@@ -150,10 +160,10 @@ impl Store {
         })
     }
 
-    /// All devices, by name.
+    /// Returns all devices, sorted by name.
     ///
     /// # Errors
-    /// What redb says.
+    /// [`Error::Store`] or [`Error::Damaged`] if the store cannot be read.
     pub fn devices(&self) -> Result<Vec<Device>, Error> {
         self.view(|view| {
             let rows = view.devices.iter().map_err(failed(READING))?;
@@ -166,11 +176,14 @@ impl Store {
         })
     }
 
-    /// Makes a volume of at least `size`, in whole blocks of its device. It takes the place of one that is gone.
+    /// Creates a volume of at least `size`, rounded up to whole blocks of its device. A volume of the same
+    /// name that is gone is replaced.
     ///
     /// # Errors
-    /// [`Error::Name`], [`Error::Exists`], [`Error::NoDevice`], [`Error::Size`], [`Error::Full`],
-    /// [`Error::Fragmented`], [`Error::Many`].
+    /// [`Error::Name`] if the name is not valid; [`Error::Exists`] if there is a volume of that name;
+    /// [`Error::NoDevice`] if there is no such device; [`Error::Size`] if the size is zero or too large;
+    /// [`Error::Full`] if too few blocks are free; [`Error::Fragmented`] if the volume would need too many
+    /// extents; [`Error::Many`] if there are too many volumes.
     pub fn create(
         &self,
         name: &str,
@@ -202,10 +215,10 @@ impl Store {
         })
     }
 
-    /// A volume, and its extents in the order of its blocks.
+    /// Returns a volume, and its extents in the order of its blocks.
     ///
     /// # Errors
-    /// [`Error::NoVolume`]; [`Error::Gone`] if it ended with its device.
+    /// [`Error::NoVolume`] if there is no volume of that name; [`Error::Gone`] if it ended with its device.
     pub fn get(&self, name: &str) -> Result<(Volume, Vec<Extent>), Error> {
         self.view(|view| {
             let record = view.volumes.get(name).map_err(failed(READING))?;
@@ -219,10 +232,10 @@ impl Store {
         })
     }
 
-    /// All volumes, by name.
+    /// Returns all volumes, sorted by name.
     ///
     /// # Errors
-    /// What redb says.
+    /// [`Error::Store`] or [`Error::Damaged`] if the store cannot be read.
     pub fn list(&self) -> Result<Vec<Volume>, Error> {
         self.view(|view| {
             let mut devices = BTreeMap::new();
@@ -242,11 +255,12 @@ impl Store {
         })
     }
 
-    /// Makes a volume at least `size` long, in whole blocks of its device: new ones come behind its last, and what is
-    /// too much is taken off the end and is to be cleared.
+    /// Changes the size of a volume to at least `size`, rounded up to whole blocks. New blocks are appended;
+    /// surplus blocks are removed from the end and must be cleared before they are used again.
     ///
     /// # Errors
-    /// [`Error::NoVolume`], [`Error::Gone`], [`Error::Size`], [`Error::Full`], [`Error::Fragmented`].
+    /// [`Error::NoVolume`] if there is no volume of that name; [`Error::Gone`] if it ended with its device;
+    /// [`Error::Size`], [`Error::Full`] or [`Error::Fragmented`] as for [`Store::create`].
     pub fn resize(&self, name: &str, size: Bytes) -> Result<Volume, Error> {
         self.change(|change| {
             let mut record = change.volume(name)?;
@@ -268,10 +282,11 @@ impl Store {
         })
     }
 
-    /// Gives a volume another name.
+    /// Renames a volume.
     ///
     /// # Errors
-    /// [`Error::NoVolume`], [`Error::Name`], [`Error::Exists`].
+    /// [`Error::NoVolume`] if there is no volume of that name; [`Error::Name`] if the new name is not valid;
+    /// [`Error::Exists`] if there is a volume of the new name.
     pub fn rename(&self, name: &str, to: &str) -> Result<Volume, Error> {
         check_name(to)?;
         self.change(|change| {
@@ -285,10 +300,10 @@ impl Store {
         })
     }
 
-    /// Removes a volume. All its blocks are to be cleared.
+    /// Removes a volume. All its blocks must be cleared before they are used again.
     ///
     /// # Errors
-    /// [`Error::NoVolume`].
+    /// [`Error::NoVolume`] if there is no volume of that name.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         self.change(|change| {
             let record = change.volume(name)?;
@@ -302,15 +317,15 @@ impl Store {
                 change.extents.remove(record.id).map_err(failed(WRITING))?;
             }
             change.volumes.remove(name).map_err(failed(WRITING))?;
-            // A change like all others: what comes by that name later has another generation.
+            // Removal counts as a change too, so a later volume of that name gets another generation.
             change.next().map(drop)
         })
     }
 
-    /// Changes whose a volume is and who may do what with it, as `edit` says.
+    /// Changes owner, group and rights of a volume by a function.
     ///
     /// # Errors
-    /// [`Error::NoVolume`].
+    /// [`Error::NoVolume`] if there is no volume of that name.
     pub fn set_ownership(&self, name: &str, edit: impl FnOnce(&mut Ownership)) -> Result<Volume, Error> {
         self.change(|change| {
             let mut record = change.volume(name)?;
@@ -320,10 +335,10 @@ impl Store {
         })
     }
 
-    /// What is to be cleared on a device: the first so many pieces.
+    /// Returns the first `at_most` extents that are to be cleared on a device.
     ///
     /// # Errors
-    /// [`Error::NoDevice`].
+    /// [`Error::NoDevice`] if there is no device of that name.
     pub fn to_clear(&self, device: &str, at_most: usize) -> Result<Vec<Extent>, Error> {
         self.view(|view| {
             let record = view.devices.get(device).map_err(failed(READING))?;
@@ -333,11 +348,13 @@ impl Store {
         })
     }
 
-    /// Says that blocks were cleared, all or a part of what [`Store::to_clear`] told: they are free from now on. The
-    /// device must have that durably, and no request to them may be under way any more.
+    /// Reports that blocks were cleared, all or a part of what [`Store::to_clear`] returned; they are free
+    /// from now on. The zeros must be durable on the device, and no request to the blocks may be in flight
+    /// any more.
     ///
     /// # Errors
-    /// [`Error::NoDevice`], [`Error::NotToClear`].
+    /// [`Error::NoDevice`] if there is no device of that name; [`Error::NotToClear`] if `extent` is empty, or
+    /// not all of it is to be cleared.
     pub fn cleared(&self, device: &str, extent: Extent) -> Result<(), Error> {
         self.change(|change| {
             let number = change.device(device)?.number;
@@ -349,7 +366,7 @@ impl Store {
     }
 }
 
-/// Whether that can be a name: one that needs no quotes, in a shell, a file's name or a list.
+/// Checks that a name is valid: it needs no quotes in a shell, in a file's name or in a list.
 fn check_name(name: &str) -> Result<(), Error> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');

@@ -1,7 +1,7 @@
-//! How a store comes to be open: found or made, locked, and of a layout that is known.
+//! Opening a store: finding or creating its file, locking it, and checking its layout.
 //!
-//! A new store is made under another name and gets its own when it is whole, so that a crash leaves no file by that
-//! name which is not a store.
+//! A new store is created under a temporary name, and linked to its own name when it is complete. So a crash
+//! never leaves a file of that name that is not a store. Called by [`Store::open`] and [`Store::in_memory`].
 
 use super::Store;
 use super::change::{Change, READING, WRITING, begin, failed};
@@ -17,9 +17,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Memory that redb may use for what it has read: its own default is 1 GiB.
+/// Greatest size of redb's cache, in bytes; redb's default is 1 GiB.
 const CACHE_BYTES: usize = 4 << 20;
-/// A store is made again if somebody removes it while it is opened; so often.
+/// Number of attempts to open or create the store, in case other processes create and remove it meanwhile.
 const ATTEMPTS: u32 = 4;
 
 pub(super) fn open(path: &Path) -> Result<Store, Error> {
@@ -44,7 +44,7 @@ fn io_failed(what: &'static str, why: &io::Error) -> Error {
 fn open_file(path: &Path, file: File) -> Result<Store, Error> {
     let length = file.metadata().map_err(|why| io_failed("open the store", &why))?.len();
     if length == 0 {
-        // Of redb's own, an empty file would become a store.
+        // redb itself would turn an empty file into a new database.
         return Err(Error::Foreign { path: path.to_owned() });
     }
     let store = open_backend(path, FileBackend::new(file).map_err(failed("open the store"))?)?;
@@ -52,7 +52,7 @@ fn open_file(path: &Path, file: File) -> Result<Store, Error> {
     Ok(store)
 }
 
-/// Makes a store, unless somebody else has meanwhile.
+/// Creates a store. `None` if another process has created it meanwhile.
 fn make(path: &Path) -> Result<Option<Store>, Error> {
     let making = |why: io::Error| io_failed("make the store", &why);
     let folder = match path.parent() {
@@ -65,7 +65,7 @@ fn make(path: &Path) -> Result<Option<Store>, Error> {
     hidden.push(format!(".{}.new", std::process::id()));
     let draft = Draft(folder.join(hidden));
     let options = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).to_owned();
-    // What a process by the same number has left behind is of no use to anybody.
+    // A draft that an ended process of the same number has left behind is removed.
     let file = match options.open(&draft.0) {
         Err(why) if why.kind() == ErrorKind::AlreadyExists => {
             fs::remove_file(&draft.0).and_then(|()| options.open(&draft.0))
@@ -85,25 +85,26 @@ fn make(path: &Path) -> Result<Option<Store>, Error> {
     Ok(Some(store))
 }
 
-/// A new store that no file has.
+/// Makes a store in memory, without a file.
 pub(super) fn make_in_memory() -> Result<Store, Error> {
     let store = open_backend(Path::new("memory"), InMemoryBackend::new())?;
     store.lay_out()?;
     Ok(store)
 }
 
-/// A file that goes when this does.
+/// Path of a file that is removed when the value is dropped.
 struct Draft(PathBuf);
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // If it stays it does no harm.
+        // If removing fails, a harmless file stays behind.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 pub(super) fn open_backend(path: &Path, backend: impl StorageBackend) -> Result<Store, Error> {
-    // With it, a file that was altered is refused; without, redb may believe it and panic later.
+    // With the integrity check an altered file is refused; without it, redb may trust the file and panic
+    // later.
     let opened = Builder::new()
         .set_cache_size(CACHE_BYTES)
         .set_check_integrity_on_open(true)
@@ -130,7 +131,7 @@ fn refusal(path: &Path, why: DatabaseError) -> Error {
 }
 
 impl Store {
-    /// Makes the tables of a new store.
+    /// Creates the tables of a new store.
     pub(super) fn lay_out(&self) -> Result<(), Error> {
         let transaction = begin(&self.database)?;
         let mut change = Change::within(&transaction)?;
@@ -141,7 +142,7 @@ impl Store {
         transaction.commit().map_err(failed(WRITING))
     }
 
-    /// Makes this layout of the one before it, in one step.
+    /// Converts a store of the previous layout to this one, in one transaction.
     fn bring_up_to_date(&self) -> Result<(), Error> {
         let transaction = begin(&self.database)?;
         let mut change = Change::within(&transaction)?;
@@ -156,7 +157,7 @@ impl Store {
         transaction.commit().map_err(failed(WRITING))
     }
 
-    /// Whether the layout is one that is known here; the one before it is brought up to date.
+    /// Checks that the layout is known, and converts a store of the previous layout.
     pub(super) fn check_layout(&self, path: &Path) -> Result<(), Error> {
         let transaction = self.database.begin_read().map_err(failed(READING))?;
         let mut tables = transaction.list_tables().map_err(failed(READING))?;
@@ -165,7 +166,7 @@ impl Store {
         }
         let header = transaction.open_table(layout::HEADER).map_err(|why| match why {
             redb::TableError::Storage(why) => failed(READING)(why),
-            // Somebody else's table of that name.
+            // The table has other types, so it belongs to another program.
             _ => Error::Foreign { path: path.to_owned() },
         })?;
         let found = header.get(layout::KEY_LAYOUT).map_err(failed(READING))?.map(|found| found.value());

@@ -1,8 +1,8 @@
-//! The power fails: of what was written since the last sync some is on the device and some is not, in any order, and
-//! one write may be there in part.
+//! Tests of the store with power failures: of the writes since the last sync some reach the medium and some
+//! do not, in any order, and a write may be torn.
 //!
-//! What could go wrong: the store does not open; what an operation had returned is gone; an operation is there in
-//! part. `BYWASH_STRESS_SEED` repeats a run, `BYWASH_STRESS_ROUNDS` makes it longer.
+//! Failures that this looks for: the store does not open; an operation that had returned is lost; an
+//! operation is there in part. `BYWASH_STRESS_SEED` repeats a run, `BYWASH_STRESS_ROUNDS` makes it longer.
 
 use super::*;
 use crate::right::Mode;
@@ -11,20 +11,20 @@ use redb::StorageBackend;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-/// What a device does not have for certain.
+/// Change of the medium that a power failure may lose.
 #[derive(Clone, Debug)]
 enum Pending {
     Write(u64, Vec<u8>),
     Length(u64),
 }
 
-/// A device: what it has for certain, what it was told since, and both together.
+/// Simulated medium: its durable contents, the changes since, and the contents with all changes.
 #[derive(Clone, Debug, Default)]
 struct Medium {
     synced: Vec<u8>,
     pending: Vec<Pending>,
     seen: Vec<u8>,
-    /// Calls until the power fails, 0 for never, and what there was when it did.
+    /// Number of calls until the power fails (0 for never), and a copy of the medium at that moment.
     fuse: u64,
     failed: Option<Box<Medium>>,
 }
@@ -54,7 +54,7 @@ impl Medium {
         self.fuse = self.fuse.saturating_sub(1);
     }
 
-    /// What is found when the power is back.
+    /// Returns contents that may be found after the power failure.
     fn after_failure(&self, random: &mut Random) -> Vec<u8> {
         let mut bytes = self.synced.clone();
         let mut pending = self.pending.clone();
@@ -65,7 +65,7 @@ impl Medium {
             if let Pending::Write(_, data) = &mut one
                 && random.below(4) == 0
             {
-                // Torn between two sectors, or in one.
+                // The write is torn at any byte, within a sector or between two.
                 data.truncate(random.below(data.len() as u64 + 1) as usize);
             }
             if random.below(2) == 0 {
@@ -117,7 +117,7 @@ impl StorageBackend for Shared {
     }
 }
 
-/// Everything that a store says.
+/// Describes everything that can be read from a store.
 fn state(store: &Store) -> String {
     let volumes: Vec<_> =
         store.list().unwrap().iter().map(|volume| store.get(&volume.name).unwrap()).collect();
@@ -132,7 +132,7 @@ fn operate(store: &Store, random: &mut Random) {
     let size = Bytes((1 + random.below(40)) * 512);
     let ownership =
         Ownership { owner: random.below(3) as u32, group: 0, mode: Mode::PRIVATE, read_only: false };
-    // Refusals are as good as successes: they change nothing.
+    // Refused operations count as well: they must change nothing.
     let _ = match random.below(6) {
         0 | 1 => store.create(&name, "disk", size, ownership).map(drop),
         2 => store.resize(&name, size).map(drop),
@@ -156,7 +156,7 @@ fn what_was_returned_is_there_after_a_failure() {
         store.lay_out().unwrap();
         let block = BlockSize::new(Bytes(512)).unwrap();
         store.attach_device("disk", Bytes(100 * 512), block, Contents::Cleared).unwrap();
-        // Not closed: what a failure leaves is never closed.
+        // The store is not closed first, since a power failure does not close it either.
         bytes.clone_from(&shared.0.lock().unwrap().synced);
     }
     let (mut undone, mut done) = (0, 0);
@@ -164,13 +164,13 @@ fn what_was_returned_is_there_after_a_failure() {
         let shared = Shared::with(bytes.clone());
         let mut store = opening::open_backend(path, shared.clone()).unwrap();
         let (mut before, mut after) = (state(&store), state(&store));
-        // Between two operations, or in the middle of one.
+        // The power fails between two operations, or during one.
         let mut idle_after = if random.below(4) == 0 { 1 + random.below(20) } else { 0 };
         shared.0.lock().unwrap().fuse = if idle_after > 0 { 0 } else { 1 + random.below(400) };
         let mut operations = 0;
         while shared.0.lock().unwrap().failed.is_none() {
             if random.below(20) == 0 {
-                // It may fail while the store is closed and opened, too.
+                // The power may also fail while the store is closed or opened.
                 drop(store);
                 store = opening::open_backend(path, shared.clone()).unwrap();
             } else {

@@ -1,25 +1,26 @@
-//! Which blocks of a device are in no volume, and how new extents are chosen among those that are free.
+//! Blocks of a device that are in no volume, and the choice of new extents among the free ones.
 //!
-//! What a volume gave up is not free but *to be cleared*, from the same transaction on; only when somebody says that
-//! it was cleared it becomes free. So no block goes from one volume to another with data in it, whatever ends in
-//! between.
+//! Blocks that a volume gives up are not free but *to be cleared*, from the same transaction on. They become
+//! free only when the caller reports that they were cleared. So no block moves to another volume with data in
+//! it, even if the server ends at any moment.
 //!
-//! New extents continue the volume's last one if what is behind that is free. Then the smallest free piece that holds
-//! the rest is taken, so that large ones stay; if none does, the largest first, which gives the fewest extents that
-//! there can be.
+//! New extents continue the volume's last extent if the blocks after it are free. The rest is taken from the
+//! smallest free piece that is large enough, so that large pieces stay whole. If no piece is large enough,
+//! the largest ones are used first, which gives the fewest possible extents. Called by the operations of the
+//! store.
 
 use super::change::failed;
 use crate::error::Error;
 use crate::extent::{Blocks, Extent};
 use redb::{ReadableTable, Table};
 
-/// A table of pieces in a transaction.
+/// Table of pieces in a write transaction: device number and first block, and the number of blocks.
 pub(super) type PieceTable<'a> = Table<'a, (u32, u64), u64>;
 
 const READING: &str = "read which blocks are free";
 const WRITING: &str = "note which blocks are free";
 
-/// The pieces of a device, in order.
+/// Returns the pieces of a device, in the order of their first blocks.
 pub(super) fn pieces(
     table: &impl ReadableTable<(u32, u64), u64>,
     device: u32,
@@ -31,19 +32,19 @@ pub(super) fn pieces(
     }))
 }
 
-/// The last piece that begins there or before.
+/// Returns the last piece that begins at or before block `start`.
 fn last_until(table: &PieceTable<'_>, device: u32, start: u64) -> Result<Option<Extent>, Error> {
     let mut until = table.range((device, 0)..=(device, start)).map_err(failed(READING))?;
     let last = until.next_back().transpose().map_err(failed(READING))?;
     Ok(last.map(|(key, length)| Extent::new(key.value().1, length.value())))
 }
 
-/// Blocks of all pieces of a device.
+/// Returns the number of blocks of all pieces of a device.
 pub(super) fn total(table: &impl ReadableTable<(u32, u64), u64>, device: u32) -> Result<Blocks, Error> {
     pieces(table, device)?.try_fold(Blocks(0), |sum, piece| Ok(Blocks(sum.0.saturating_add(piece?.length.0))))
 }
 
-/// Adds a piece, and makes one of it and its neighbours.
+/// Adds a piece, and merges it with its neighbours.
 pub(super) fn give(table: &mut PieceTable<'_>, device: u32, piece: Extent) -> Result<(), Error> {
     let Extent { start: Blocks(mut start), length: Blocks(mut length) } = piece;
     if let Some(before) = last_until(table, device, start)?
@@ -58,7 +59,7 @@ pub(super) fn give(table: &mut PieceTable<'_>, device: u32, piece: Extent) -> Re
     Ok(())
 }
 
-/// Takes blocks out; false if they are not all in one piece.
+/// Removes blocks. Returns false, without a change, if they are empty or not all in one piece.
 pub(super) fn take(table: &mut PieceTable<'_>, device: u32, wanted: Extent) -> Result<bool, Error> {
     let Some(end) = wanted.end().filter(|_| wanted.length.0 > 0) else { return Ok(false) };
     let holder = last_until(table, device, wanted.start.0)?;
@@ -72,8 +73,8 @@ pub(super) fn take(table: &mut PieceTable<'_>, device: u32, wanted: Extent) -> R
     Ok(true)
 }
 
-/// Which of the free pieces to use for so many blocks behind `last`: extents in the order of the volume, of which the
-/// first may continue its last one. `None` if there are not enough.
+/// Chooses free extents for `wanted` blocks after `last`, the volume's last extent. The result is in the
+/// order of the volume; its first extent may continue `last`. `None` if there are too few free blocks.
 pub(super) fn choose(free: &[Extent], wanted: Blocks, last: Option<Extent>) -> Option<Vec<Extent>> {
     let mut pieces = free.to_vec();
     let (mut chosen, mut left) = (Vec::new(), wanted.0);
@@ -88,7 +89,8 @@ pub(super) fn choose(free: &[Extent], wanted: Blocks, last: Option<Extent>) -> O
     pieces.sort_unstable_by_key(|piece| (std::cmp::Reverse(piece.length), piece.start));
     let mut rest = pieces.as_slice();
     while left > 0 {
-        // The smallest that holds it all, and of several the first on the device; else the largest.
+        // The smallest piece that is large enough, the first on the device if there are several; otherwise
+        // the largest.
         let holding = rest.partition_point(|piece| piece.length.0 >= left);
         let piece = match holding.checked_sub(1) {
             Some(smallest) => rest[rest.partition_point(|piece| piece.length > rest[smallest].length)],
@@ -103,7 +105,7 @@ pub(super) fn choose(free: &[Extent], wanted: Blocks, last: Option<Extent>) -> O
     Some(chosen)
 }
 
-/// Puts extents behind those that there are; one that follows the last on the device becomes part of it.
+/// Appends extents to a volume's, merging each with the last one if they are contiguous.
 pub(super) fn append(extents: &mut Vec<Extent>, new: &[Extent]) {
     for extent in new {
         match extents.last_mut() {
@@ -113,7 +115,7 @@ pub(super) fn append(extents: &mut Vec<Extent>, new: &[Extent]) {
     }
 }
 
-/// Takes blocks off the end until so many are left, and answers what was taken off.
+/// Removes blocks from the end of a volume until `blocks` are left, and returns the removed extents.
 pub(super) fn shorten(extents: &mut Vec<Extent>, blocks: Blocks) -> Vec<Extent> {
     let mut total = extents.iter().map(|extent| extent.length.0).sum::<u64>();
     let mut freed = Vec::new();
@@ -140,7 +142,7 @@ mod tests {
         list.iter().map(|&(start, length)| Extent::new(start, length)).collect()
     }
 
-    /// What is free, what is wanted, behind which extent, and what is chosen.
+    /// Rows: free pieces, wanted blocks, the volume's last extent, and the extents that are chosen.
     #[test]
     fn choices() {
         type Pairs = &'static [(u64, u64)];
@@ -149,14 +151,16 @@ mod tests {
             (&[(0, 10)], 10, None, Some(&[(0, 10)])),
             (&[(0, 10)], 11, None, None),
             (&[], 1, None, None),
-            // The smallest that holds it; of two the first.
+            // The smallest piece that is large enough; the first of two.
             (&[(0, 10), (20, 5), (40, 5)], 4, None, Some(&[(20, 4)])),
-            // None holds it: the largest first, and for the rest the smallest that does; in the order of the device.
+            // No piece is large enough: the largest, and the smallest that holds the rest; sorted by their
+            // place on the device.
             (&[(0, 4), (20, 10), (40, 6), (60, 3)], 13, None, Some(&[(20, 10), (60, 3)])),
             (&[(0, 4), (20, 10), (40, 6)], 20, None, Some(&[(0, 4), (20, 10), (40, 6)])),
-            // Behind the last, even if a smaller one would hold it.
+            // The continuation of the last extent, even if a smaller piece is large enough.
             (&[(0, 3), (20, 10)], 2, Some((15, 5)), Some(&[(20, 2)])),
-            // What does not fit there goes elsewhere, and comes behind it.
+            // The rest, for which the continuation is too short, comes from elsewhere and after the
+            // continuation.
             (&[(0, 30), (50, 5), (70, 3)], 8, Some((45, 5)), Some(&[(50, 5), (70, 3)])),
             (&[(0, 30), (50, 5)], 8, Some((45, 5)), Some(&[(50, 5), (0, 3)])),
             (&[(0, 3), (50, 5)], 9, Some((45, 5)), None),
@@ -181,7 +185,8 @@ mod tests {
     }
 
     proptest! {
-        /// As many as wanted, all of them free, none twice; and in as few extents as there can be where none continues.
+        /// The chosen blocks are as many as wanted, free and distinct, in as few extents as possible without
+        /// a continuation.
         #[test]
         fn any_choice(holes in proptest::collection::vec((1u64..20, 1u64..20), 0..40), wanted in 1u64..300) {
             let mut end = 0;

@@ -1,4 +1,4 @@
-//! What each operation does and refuses, and which files are no stores.
+//! Tests of the operations of a store, their errors, and files that are not stores.
 
 use super::change::Change;
 use super::*;
@@ -19,7 +19,7 @@ impl Place {
         self.folder.path().join("volumes")
     }
 
-    /// Closes the store and opens it again, which verifies it.
+    /// Closes the store and opens it again, which checks its consistency.
     fn reopen(self) -> Place {
         let Place { store, folder } = self;
         drop(store);
@@ -27,7 +27,7 @@ impl Place {
         Place { store, folder }
     }
 
-    /// With a device of so many blocks, all free.
+    /// Makes a store with a device of `blocks` free blocks.
     fn with_blocks(blocks: u64) -> Place {
         let folder = tempfile::tempdir().unwrap();
         let place = Place { store: Store::open(folder.path().join("volumes")).unwrap(), folder };
@@ -87,7 +87,7 @@ fn sizes_are_whole_blocks() {
     let place = Place::with_blocks(100);
     assert_eq!(place.store.create("one", "disk", Bytes(1), private()).unwrap().blocks, Blocks(1));
     assert_eq!(place.store.resize("one", Bytes(BLOCK + 1)).unwrap().blocks, Blocks(2));
-    // And a device's last, if it is a part of one, is not used.
+    // A partial block at the end of a device is not used.
     let device = place.store.attach_device("odd", Bytes(3 * BLOCK + 512), block(BLOCK), Contents::Cleared);
     assert_eq!(device.unwrap().blocks, Blocks(3));
 }
@@ -99,7 +99,7 @@ fn what_is_given_up_is_cleared_before_anybody_gets_it() {
     place.store.resize("old", Bytes(6 * BLOCK)).unwrap();
     assert_eq!(place.to_clear(), [(6, 4)]);
     place.store.remove("old").unwrap();
-    // One piece, since they are neighbours.
+    // The two adjacent extents are one piece.
     let place = place.reopen();
     assert_eq!(place.to_clear(), [(0, 10)]);
     let refused = place.create("new", 1).unwrap_err();
@@ -107,7 +107,7 @@ fn what_is_given_up_is_cleared_before_anybody_gets_it() {
         matches!(refused, Error::Full { asked: Blocks(1), free: Blocks(0), to_clear: Blocks(10), .. }),
         "{refused}"
     );
-    // In parts, from the middle.
+    // A part is reported as cleared, from the middle of the piece.
     place.store.cleared("disk", Extent::new(4, 2)).unwrap();
     assert_eq!((place.to_clear(), place.free()), (vec![(0, 4), (6, 4)], 2));
     place.create("new", 2).unwrap();
@@ -143,7 +143,7 @@ fn growing_continues_the_last_extent_where_it_can() {
     place.create("b", 10).unwrap();
     let grown = place.store.resize("a", Bytes(30 * BLOCK)).unwrap();
     assert_eq!((grown.extents, place.extents("a")), (2, vec![(0, 20), (30, 10)]));
-    // Shrinking takes them off again, from the end.
+    // Shrinking removes blocks from the end.
     let shrunk = place.store.resize("a", Bytes(15 * BLOCK)).unwrap();
     assert_eq!(
         (shrunk.extents, place.extents("a"), place.to_clear()),
@@ -169,7 +169,7 @@ fn each_change_gives_a_generation_that_never_was() {
     let again = place.create("a", 10).unwrap();
     assert_eq!(again.id, again.generation);
     newer(again.generation);
-    // What was refused is no change.
+    // A refused operation is not a change.
     place.store.resize("a", Bytes(1000 * BLOCK)).unwrap_err();
     assert_eq!(place.store.get("a").unwrap().0, again);
 }
@@ -263,7 +263,7 @@ fn only_an_empty_device_is_forgotten() {
     place.store.remove("a").unwrap();
     place.store.forget_device("disk").unwrap();
     let place = place.reopen();
-    // Its number is used again, and nothing of it is left.
+    // The new device gets the forgotten device's number, and none of its records.
     let again = place.attach(20, Contents::Unknown).unwrap();
     assert_eq!((again.free, again.to_clear, again.extents), (Blocks(0), Blocks(20), 0));
     place.reopen();
@@ -272,7 +272,7 @@ fn only_an_empty_device_is_forgotten() {
 #[test]
 fn a_volume_in_too_many_pieces_is_refused() {
     let place = Place::with_blocks(0x2_0002);
-    // Every second block of the device is free, without a transaction for each.
+    // Every second block of the device is freed in one transaction, to save time.
     place
         .store
         .change(|change| {
@@ -328,7 +328,7 @@ fn what_is_no_store_is_told_and_left_as_it_is() {
     assert!(matches!(Store::open(folder.path()), Err(Error::Store { .. })));
     assert!(matches!(Store::open(folder.path().join("none/volumes")), Err(Error::Store { .. })));
 
-    // A file of redb that is somebody else's, without tables and with one of a name that is used here.
+    // A redb file of another program, without tables or with a table whose name this crate uses too.
     for table in [None, Some(redb::TableDefinition::<u64, u64>::new("header"))] {
         let database = redb::Database::create(&path).unwrap();
         if let Some(table) = table {
@@ -358,7 +358,7 @@ fn a_store_of_a_later_version_is_left_alone() {
     assert!(matches!(refused, Error::Newer { found: 3, known: 2, .. }), "{refused}");
 }
 
-/// What a store cannot say, and cannot have come about by its operations.
+/// Records that contradict each other, as operations never leave them.
 #[test]
 fn a_store_that_contradicts_itself_is_damaged() {
     type Wrong = fn(&mut Change<'_>) -> Result<(), Error>;
@@ -396,7 +396,7 @@ fn a_store_that_contradicts_itself_is_damaged() {
     }
 }
 
-/// Wherever bytes of the file are changed or missing: it opens as it was, or says that it is damaged.
+/// Wherever bytes of the file are changed or cut off, it opens with its old contents or is refused.
 #[test]
 fn a_damaged_file_is_refused() {
     let place = Place::with_blocks(1000);

@@ -1,7 +1,7 @@
-//! Whether everything in a store fits together, held when it is opened.
+//! Consistency check of a store, made when the store is opened.
 //!
-//! redb has found that the file is what was written; this finds out whether what was written can be. Who believed a
-//! store in which two volumes overlap would show one client the other's data.
+//! redb has checked that the file is as it was written. This module checks that its records are consistent:
+//! in a store in which two volumes overlap, one client would see the other's data.
 
 use super::change::{READING, extents_of, failed};
 use super::layout::{CLEARING, DeviceRecord, FREE, HEADER, KEY_CHANGES, VolumeRecord};
@@ -12,16 +12,16 @@ use crate::extent::Extent;
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 use std::collections::BTreeMap;
 
-/// What is known of a device while it is looked at.
+/// Device, and the records found for it so far.
 struct Device {
     name: String,
     record: DeviceRecord,
     extents: u64,
-    /// All its blocks, and what they are.
+    /// All extents of the device's blocks, and their use.
     parts: Vec<(Extent, Part)>,
 }
 
-/// What blocks of a device are.
+/// Use of blocks of a device.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     Volume,
@@ -30,10 +30,10 @@ enum Part {
 }
 
 impl Store {
-    /// Holds everything in the store against everything else.
+    /// Checks that all records of the store are consistent.
     ///
     /// # Errors
-    /// [`Error::Damaged`] says what does not fit.
+    /// [`Error::Damaged`] with the first contradiction found.
     pub(super) fn verify(&self) -> Result<(), Error> {
         let mut devices = self.all_devices()?;
         self.add_volumes(&mut devices)?;
@@ -97,7 +97,7 @@ impl Store {
                 device.parts.extend(extents.into_iter().map(|extent| (extent, Part::Volume)));
                 volumes += 1;
             }
-            // Each volume has found its own; two with one id overlap, which is found later.
+            // Two volumes with the same id would have the same extents; `check` finds that they overlap.
             if view.extents.len().map_err(failed(READING))? != volumes {
                 return Err(Error::damaged(format!(
                     "there are extents of others than its {volumes} volumes"
@@ -127,7 +127,7 @@ impl Store {
 }
 
 impl Device {
-    /// Whether all parts together are the device, and none overlaps another.
+    /// Checks that the parts cover the device behind its reserved blocks, and that none overlap.
     fn check(mut self) -> Result<(), Error> {
         let wrong = |what: String| Error::damaged(format!("on device '{}' {what}", self.name));
         if self.extents != self.record.extents || self.extents > DEVICE_EXTENTS_MAX {

@@ -1,30 +1,33 @@
-//! Extents of a grant, as many as fit into one cache line.
+//! Cache lines of extents, which hold as many extents of a grant as fit into 64 bytes.
 //!
-//! What a check costs with a million extents is how often it waits for memory. So all that it needs to know of an
-//! extent is in one line of 64 bytes, beside its neighbours; numbers count in *units*, the largest power of two that
-//! divides every start and length of the grant, and where they fit into 32 bits they have 32.
+//! With a million extents the cost of a check is the number of times that it waits for memory. So everything
+//! that a check needs to know about an extent is in one line, beside its neighbours. Numbers count in
+//! *units*: the largest power of two that divides every start and length of the grant. Numbers have 32 bits
+//! if all of them fit.
 //!
 //! ```text
 //!   narrow    base u32 | end u32 | 9 places u32 | 10 deltas u16           up to 2^32 units: 16 TiB in units of 4 KiB
 //!   wide      base u64 | end u64 | 4 places u64 |  5 deltas u16 | -       all others
 //! ```
 //!
-//! *base* and *end* are where the line's extents begin and end in the grant. A *place* is where an extent begins on the
-//! device, and its *delta* where it begins behind *base*, or [`UNUSED`]: the first is 0, and the one behind the last is
-//! never used. A line ends early where a delta would be too large.
+//! *base* and *end* are the begin and end of the line's extents in the grant. A *place* is the begin of an
+//! extent on the device; its *delta* is its begin in the grant relative to *base*, or [`UNUSED`]. The first
+//! delta is 0, and the one after the last place is always unused. A line ends early if the next delta would
+//! be too large.
 //!
-//! To find an extent in a line takes no branch that the processor could guess wrong: it would find that out only when
-//! the line has come from memory, and until then it would not fetch those of the requests that follow.
+//! Finding an extent in a line takes no branch that the processor could mispredict. A misprediction would be
+//! found only when the line has arrived from memory, and until then the processor would not prefetch the
+//! lines of later requests.
 
-/// No extent begins there.
+/// Delta of a position without an extent.
 const UNUSED: u16 = u16::MAX;
 
-/// A number that a line holds.
+/// Type of the numbers in a line.
 pub(super) trait Word: Copy + Default + Into<u64> + TryFrom<u64> {}
 impl Word for u32 {}
 impl Word for u64 {}
 
-/// Where an extent begins in the grant and on the device, and where it ends in the grant, in units.
+/// Begin of an extent in the grant and on the device, and its end in the grant, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) start: u64,
@@ -32,7 +35,7 @@ pub(super) struct Extent {
     pub(super) place: u64,
 }
 
-/// Some extents that follow one another in the grant.
+/// Some consecutive extents of a grant.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Line<W, const DELTAS: usize, const PLACES: usize> {
@@ -42,20 +45,20 @@ pub(super) struct Line<W, const DELTAS: usize, const PLACES: usize> {
     deltas: [u16; DELTAS],
 }
 
-/// A line of a grant of up to 2^32 units, on a device of as many.
+/// Line for a grant and a device of up to 2^32 units each.
 pub(super) type Narrow = Line<u32, 10, 9>;
-/// A line of any other.
+/// Line for any other grant.
 pub(super) type Wide = Line<u64, 5, 4>;
 
 const _: () = assert!(size_of::<Narrow>() == 64 && size_of::<Wide>() == 64);
 
 impl<W: Word, const DELTAS: usize, const PLACES: usize> Line<W, DELTAS, PLACES> {
-    /// Lines of these, if all numbers fit.
+    /// Distributes extents over lines; `None` if a number does not fit into `W`.
     pub(super) fn lines(extents: &[Extent]) -> Option<Box<[Self]>> {
         const { assert!(DELTAS == PLACES + 1) };
         let word = |number: u64| W::try_from(number).ok();
         let mut lines: Vec<Self> = Vec::with_capacity(extents.len() / PLACES + 1);
-        // Extents in the last line; when it can take no more, as many as there can be.
+        // Number of extents in the last line; `PLACES` before the first line, so that one is started.
         let mut filled = PLACES;
         for extent in extents {
             let end = word(extent.end)?;
@@ -81,34 +84,34 @@ impl<W: Word, const DELTAS: usize, const PLACES: usize> Line<W, DELTAS, PLACES> 
         Some(lines.into_boxed_slice())
     }
 
-    /// Where its extents begin in the grant.
+    /// Returns the begin of the line's extents in the grant, in units.
     #[inline(always)]
     pub(super) fn base(&self) -> u64 {
         self.base.into()
     }
 
-    /// Where they end.
+    /// Returns the end of the line's extents in the grant, in units.
     #[inline(always)]
     pub(super) fn end(&self) -> u64 {
         self.end.into()
     }
 
-    /// Which of its extents holds this unit, which must be before the end.
+    /// Returns the index of the extent that holds `unit`, which must be within the line.
     #[inline(always)]
     pub(super) fn holder(&self, unit: u64) -> usize {
-        // All deltas that are in use are less than this bound, and one that is not never is.
+        // All deltas in use are at most this bound, and `UNUSED` is greater.
         let within = (unit - self.base()).min(u64::from(UNUSED - 1)) as u16;
-        // The first begins at 0 and behind the last none does.
+        // The first extent begins at delta 0, and the delta after the last place is never in use.
         self.deltas[1..PLACES].iter().map(|delta| usize::from(*delta <= within)).sum()
     }
 
-    /// Whether it has an extent of that number, which is at most one more than it has.
+    /// Returns true if the line has an extent with this index, which must be less than `DELTAS`.
     #[inline(always)]
     pub(super) fn has(&self, number: usize) -> bool {
         self.deltas[number] != UNUSED
     }
 
-    /// One of its extents.
+    /// Returns the extent with this index.
     #[inline(always)]
     pub(super) fn extent(&self, number: usize) -> Extent {
         let start = self.base() + u64::from(self.deltas[number]);

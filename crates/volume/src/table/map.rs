@@ -1,9 +1,11 @@
-//! From an offset in a grant to the place on its device: which extent holds it.
+//! The map of a grant: finds the extent that holds an offset, and its place on the device. Called by the
+//! table's check.
 //!
-//! A grant of a million extents must not cost more than one of a thousand, so there is no binary search here (20
-//! steps, of which each waits for memory that the one before has named). Extents are in cache lines ([`Line`]), and
-//! the grant is cut into buckets of one power-of-two size, some for each line. The index tells for each bucket the line
-//! that holds its first byte; the one that is looked for is that or one of the next few:
+//! A grant of a million extents must not cost more than one of a thousand, so the map does no binary search
+//! (20 steps, each of which waits for memory whose address the previous step has loaded). Extents are in
+//! cache lines ([`Line`]). The grant is divided into buckets of one power-of-two size, several for each line.
+//! For each bucket the index names the line that holds the bucket's first byte; the wanted line is that one
+//! or one of the next few:
 //!
 //! ```text
 //!   lines        |    0    |  1  | 2 |       3       |      4      |   5   |        where they begin and end
@@ -11,66 +13,67 @@
 //!   index          0    0    0    1    2    3    3    3    4    4    5    5
 //! ```
 //!
-//! Where extents of very different sizes meet, a bucket may hold many lines. One that holds more than [`STEPS_MAX`]
-//! beside its first is a *node* with buckets of its own, again some for each line in it, and so on. Each level of
-//! nodes has at least eight times smaller buckets, so that whatever the sizes are there are at most [`LEVELS_MAX`]
-//! levels; a million extents can fill four.
+//! Where extents of very different sizes meet, a bucket may overlap many lines. A bucket with more than
+//! [`STEPS_MAX`] lines beside its first becomes a *node*, which is divided into buckets of its own, again
+//! several for each of its lines, and so on. The buckets of each level are at least eight times smaller, so
+//! there are at most [`LEVELS_MAX`] levels, whatever the sizes are; a million extents can fill four.
 //!
-//! Nothing is allocated and nothing is written after [`Map::new`].
+//! Nothing is allocated or written after [`Map::new`].
 
 use super::line::{Extent, Line, Narrow, Wide, Word};
 use crate::error::Error;
 use crate::extent::{Bytes, Span};
 
-/// Most extents of a grant.
+/// Greatest number of extents in a grant.
 pub const GRANT_EXTENTS_MAX: usize = 1 << 20;
-/// Lines that are looked at beside the one that the index names.
+/// Greatest number of lines that a lookup may have to go beyond the one in the index.
 const STEPS_MAX: usize = 1;
-/// Buckets that each line has at least.
+/// Least number of buckets for each line.
 const BUCKETS: u64 = 2;
-/// A node holds at least [`STEPS_MAX`] + 2 lines, so it has more than four buckets, a power of two.
+/// Greatest number of levels. A node holds at least [`STEPS_MAX`] + 2 lines, so it is cut into more than four
+/// buckets, up to a power of two of at least eight: each level uses up at least three of 64 bits.
 #[cfg(test)]
 const LEVELS_MAX: usize = 1 + 64 / 3;
-/// In an entry of the index: it is the number of a node, not of a line.
+/// Bit in an entry of the index: the entry is the number of a node, not of a line.
 const IS_NODE: u32 = 1 << 31;
 
 const _: () = assert!(
     GRANT_EXTENTS_MAX < IS_NODE as usize && (BUCKETS * (STEPS_MAX as u64 + 2)).next_power_of_two() >= 8
 );
 
-/// Units of the grant that are cut into buckets of one size.
+/// Part of the grant that is divided into buckets of one size.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// The first unit.
+    /// First unit of the node.
     base: u64,
-    /// Its first bucket in the index.
+    /// Position of the node's first bucket in the index.
     first: u32,
-    /// A bucket has 1 << shift units.
+    /// Logarithm of a bucket's size: a bucket has 1 << shift units.
     shift: u32,
 }
 
-/// The extents of a grant.
+/// Cache lines with the extents of a grant.
 #[derive(Debug)]
 enum Lines {
     Narrow(Box<[Narrow]>),
     Wide(Box<[Wide]>),
 }
 
-/// The extents of a grant in the order of its bytes, and the index of them.
+/// Extents of a grant in the order of its bytes, and their index.
 #[derive(Debug)]
 pub(super) struct Map {
     lines: Lines,
     index: Box<[u32]>,
     root: Node,
     nodes: Box<[Node]>,
-    /// A unit has 1 << shift bytes.
+    /// Logarithm of a unit: a unit has 1 << shift bytes.
     shift: u32,
     extents: u32,
-    /// In bytes.
+    /// Length of the grant, in bytes.
     length: u64,
 }
 
-/// An extent of a map.
+/// Position of an extent in a map: its line, and its index there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {
     line: u32,
@@ -78,8 +81,8 @@ pub(super) struct Cursor {
 }
 
 impl Map {
-    /// The map of a grant that consists of these, one after the other. Neighbours that follow one another on the
-    /// device as well become one.
+    /// Makes the map of a grant that consists of `spans`, in order. Consecutive spans that are contiguous on
+    /// the device are merged.
     pub(super) fn new(spans: impl IntoIterator<Item = Span>) -> Result<Map, Error> {
         let (extents, length) = lay_out(spans)?;
         let bits = extents.iter().fold(length, |bits, extent| bits | extent.start | extent.place);
@@ -107,18 +110,18 @@ impl Map {
         Ok(Map { lines, index, root, nodes, shift, extents: extents.len() as u32, length })
     }
 
-    /// Bytes of the grant.
+    /// Returns the length of the grant, in bytes.
     #[inline(always)]
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// How many extents there are.
+    /// Returns the number of extents.
     pub(super) fn extents(&self) -> usize {
         self.extents as usize
     }
 
-    /// Entries of the index, and cache lines of extents.
+    /// Returns the number of index entries, and the number of cache lines.
     pub(super) fn size(&self) -> (usize, usize) {
         let lines = match &self.lines {
             Lines::Narrow(lines) => lines.len(),
@@ -127,7 +130,7 @@ impl Map {
         (self.index.len(), lines)
     }
 
-    /// The extent that holds the byte at `offset`, which must be less than the length.
+    /// Returns the extent that holds the byte at `offset`, which must be less than the length.
     #[inline(always)]
     pub(super) fn find(&self, offset: u64) -> (Cursor, Extent) {
         let unit = offset >> self.shift;
@@ -139,14 +142,14 @@ impl Map {
         (cursor, self.in_bytes(extent))
     }
 
-    /// Whether so many bytes may fall into more extents than that.
+    /// Returns true if a range of `length` bytes may be in more than `extents` extents.
     #[inline(always)]
     pub(super) fn may_fall_into(&self, length: u64, extents: usize) -> bool {
-        // Each has a unit at least, of which the first and the last may be asked for in part.
+        // Each extent has at least one unit; the range may use only a part of the first and of the last.
         length >> self.shift > (extents as u64).saturating_sub(2)
     }
 
-    /// The line that the index names for a unit.
+    /// Returns the line that the index names for a unit.
     #[inline(always)]
     fn first_line(&self, unit: u64) -> usize {
         let mut node = &self.root;
@@ -159,8 +162,8 @@ impl Map {
         }
     }
 
-    /// The extent behind the one at a cursor, which is not the last of the grant.
-    // A call: requests of several pieces are few, and what is inlined for them would be in the way of all others.
+    /// Returns the extent after the one at a cursor, which must not be the last.
+    // Not inlined: requests of several pieces are rare, and their code would slow down all others.
     #[inline(never)]
     pub(super) fn next(&self, cursor: Cursor) -> (Cursor, Extent) {
         let (cursor, extent) = match &self.lines {
@@ -176,7 +179,7 @@ impl Map {
     }
 }
 
-/// The extent that holds a unit, from a line on that is not behind it.
+/// Returns the extent that holds a unit, which must be in line `first` or the next one.
 #[inline(always)]
 fn holder<W: Word, const DELTAS: usize, const PLACES: usize>(
     lines: &[Line<W, DELTAS, PLACES>],
@@ -189,7 +192,7 @@ fn holder<W: Word, const DELTAS: usize, const PLACES: usize>(
     (Cursor { line: line as u32, number: number as u32 }, lines[line].extent(number))
 }
 
-/// The extent behind one that is not the last.
+/// Returns the extent after the one at the cursor, which must not be the last.
 #[inline(always)]
 fn next<W: Word, const DELTAS: usize, const PLACES: usize>(
     lines: &[Line<W, DELTAS, PLACES>],
@@ -201,7 +204,7 @@ fn next<W: Word, const DELTAS: usize, const PLACES: usize>(
     (cursor, lines[cursor.line as usize].extent(cursor.number as usize))
 }
 
-/// Where each extent begins and ends, in bytes, and the length of all.
+/// Returns the extents, merged and with their bounds in bytes, and the length of all together.
 fn lay_out(spans: impl IntoIterator<Item = Span>) -> Result<(Vec<Extent>, u64), Error> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut length = 0u64;
@@ -224,16 +227,16 @@ fn lay_out(spans: impl IntoIterator<Item = Span>) -> Result<(Vec<Extent>, u64), 
     Ok((extents, length))
 }
 
-/// An index on the way.
+/// Index under construction.
 struct Building<'a> {
-    /// Where each line begins.
+    /// First unit of each line.
     bounds: &'a [u64],
     index: Vec<u32>,
     nodes: Vec<Node>,
 }
 
 impl Building<'_> {
-    /// Cuts the units from `base` to `last`, which the lines from `first` to before `end` hold.
+    /// Divides the units from `base` to `last`, which lie in the lines `first..end`, into buckets.
     fn cut(&mut self, base: u64, last: u64, first: usize, end: usize) -> Node {
         let wanted = (BUCKETS * (end - first) as u64).next_power_of_two();
         let mut shift = 0;
@@ -262,7 +265,7 @@ impl Building<'_> {
         node
     }
 
-    /// The line that holds a unit, from one on that begins before it or there.
+    /// Returns the line that holds a unit, searching from `line` on, which must not begin after the unit.
     fn holder(&self, mut line: usize, unit: u64) -> usize {
         while self.bounds.get(line + 1).is_some_and(|next| *next <= unit) {
             line += 1;
@@ -276,7 +279,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Spans of these lengths with holes between them, so that none is joined.
+    /// Makes spans of these lengths with holes between them, so that none are merged.
     fn apart(lengths: impl IntoIterator<Item = u64>, hole: u64) -> Vec<Span> {
         let mut start = 0;
         let place = |length| {
@@ -287,7 +290,7 @@ mod tests {
         lengths.into_iter().map(place).collect()
     }
 
-    /// How many levels of nodes there are.
+    /// Returns the number of levels below and including a node.
     fn levels(map: &Map, node: &Node, last: u64) -> usize {
         let buckets = ((last - node.base) >> node.shift) as usize + 1;
         let entries = &map.index[node.first as usize..node.first as usize + buckets];
@@ -304,7 +307,7 @@ mod tests {
         levels(map, &map.root, (map.length() >> map.shift) - 1)
     }
 
-    /// Holds the map against the spans that it was made of, at and around every place where an extent begins.
+    /// Checks the map of these spans at the beginning, in the middle and at the end of every span.
     fn hold(spans: &[Span]) -> Map {
         let map = Map::new(spans.iter().copied()).unwrap();
         let mut start = 0;

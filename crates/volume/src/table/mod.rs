@@ -1,15 +1,15 @@
 //! The table of a client's grants, which every request is checked against.
 //!
-//! A grant is a right to a stretch of a device, decided once, at open: reading, writing or both, of some extents that
-//! the client sees as bytes from 0 on. A request names a grant by its number, an offset and a length; [`Table::check`]
-//! finds out whether that is within the grant's bytes and its right, and where on the device it is.
+//! A grant is a right to some extents of a device, decided once when a volume is opened: reading, writing or
+//! both. The client addresses the extents as consecutive bytes from 0 on. A request names a grant, an offset
+//! and a length; [`Table::check`] checks the range and the right, and returns the ranges on the device.
 //!
-//! Nothing in a request is believed: any number, offset and length may come, and what comes out is either places of
-//! this client's grants or a [`Refusal`]. Numbers have a tag, so that one that was revoked never means the grant that
-//! got its place. The table belongs to the server's thread that serves the channel: revoking needs it for itself, so
-//! it is in force for every later check.
+//! Nothing in a request is trusted: for any number, offset and length, the result is either ranges of this
+//! client's grants or a [`Refusal`]. A grant's number contains a tag, so the number of a revoked grant never
+//! means the next grant in the same place. The table belongs to the server's thread that serves the channel.
+//! Revoking needs the table exclusively, so a revocation counts for every later check.
 //!
-//! A check neither allocates nor locks. `bywash bench serve check` tells what it costs.
+//! A check neither allocates nor locks. `bywash bench serve check` measures its cost.
 
 mod line;
 mod map;
@@ -27,27 +27,27 @@ pub use map::GRANT_EXTENTS_MAX;
 pub use pieces::Pieces;
 pub use refusal::Refusal;
 
-/// Most grants of a table.
+/// Greatest number of grants in a table.
 pub const GRANTS_MAX: u32 = 1 << 20;
-/// Most pieces that one request may fall into.
+/// Greatest number of pieces that a request may be split into.
 pub const PIECES_MAX: usize = 256;
 
-/// A device, by the server's number for it.
+/// Number of a device, assigned by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceNumber(pub u32);
 
-/// A grant, as requests name it: its place in the table and a tag that is new each time the place is.
+/// Number that names a grant: its place in the table, and a tag that is new for each grant in the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GrantNumber(u64);
 
 impl GrantNumber {
-    /// As a client sent it, which may be anything.
+    /// Makes a number from the word that a client sent, which may be anything.
     #[inline]
     pub fn from_word(word: u64) -> GrantNumber {
         GrantNumber(word)
     }
 
-    /// As a client is told.
+    /// Returns the word that is sent to the client.
     #[inline]
     pub fn to_word(self) -> u64 {
         self.0
@@ -74,7 +74,7 @@ impl std::fmt::Display for GrantNumber {
     }
 }
 
-/// A right to a stretch of a device.
+/// Right to some extents of a device.
 #[derive(Debug)]
 pub struct Grant {
     device: DeviceNumber,
@@ -83,11 +83,11 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// A right to these stretches of a device, which the client sees one after the other as bytes from 0 on.
+    /// Makes a grant of these ranges, which the client addresses as consecutive bytes from 0 on.
     ///
     /// # Errors
-    /// [`Error::Span`] for one that is empty or ends beyond 64 bits, or none at all; [`Error::GrantExtents`] for more
-    /// than [`GRANT_EXTENTS_MAX`].
+    /// [`Error::Span`] if a range is empty or ends beyond 64 bits, if all together exceed 64 bits, or if
+    /// there is none; [`Error::GrantExtents`] if there are more than [`GRANT_EXTENTS_MAX`].
     pub fn new(
         device: DeviceNumber,
         right: Access,
@@ -96,60 +96,62 @@ impl Grant {
         Ok(Grant { device, right, map: Map::new(spans)? })
     }
 
-    /// Its device.
+    /// Returns the number of the device.
     pub fn device(&self) -> DeviceNumber {
         self.device
     }
 
-    /// What it allows.
+    /// Returns the access that the grant allows.
     pub fn right(&self) -> Access {
         self.right
     }
 
-    /// Its bytes.
+    /// Returns the length of the grant, in bytes.
     pub fn length(&self) -> Bytes {
         Bytes(self.map.length())
     }
 
-    /// Stretches of the device, of which neighbours have become one.
+    /// Returns the number of extents, after merging ranges that are contiguous on the device.
     pub fn extents(&self) -> usize {
         self.map.extents()
     }
 
-    /// Size of the two tables that a check looks into one after the other: entries of 4 bytes of an index, and cache lines
-    /// of 64 bytes with the extents.
+    /// Returns the sizes of the two tables that a check looks up in sequence: the number of index entries, of
+    /// 4 bytes each, and the number of cache lines, of 64 bytes each, that hold the extents.
     pub fn table_size(&self) -> (usize, usize) {
         self.map.size()
     }
 }
 
-/// A place of the table.
+/// Slot of the table.
 #[derive(Debug)]
 struct Place {
-    /// Tags that were given here, from 1 on. The last is of the grant that is here, if there is one.
+    /// Number of tags assigned here so far. The tag of the current grant, if there is one, equals this
+    /// number.
     given: u32,
     grant: Option<Grant>,
 }
 
-/// The grants of one client.
+/// Grants of one client.
 #[derive(Debug)]
 pub struct Table {
     places: Vec<Place>,
-    /// Places without a grant, of which the last is used next.
+    /// Places without a grant; the last one is used next.
     free: Vec<u32>,
     grants_max: u32,
 }
 
 impl Table {
-    /// A table for so many grants at a time, [`GRANTS_MAX`] at most. Memory is taken as they come.
+    /// Makes a table for up to `grants_max` grants at a time, [`GRANTS_MAX`] at most. Memory is allocated as
+    /// grants are added.
     pub fn new(grants_max: u32) -> Table {
         Table { places: Vec::new(), free: Vec::new(), grants_max: grants_max.min(GRANTS_MAX) }
     }
 
-    /// Takes a grant in and answers the number by which requests name it.
+    /// Adds a grant and returns the number by which requests name it.
     ///
     /// # Errors
-    /// [`Error::Grants`] if there are as many as there may be.
+    /// [`Error::Grants`] if the table has its greatest number of grants.
     pub fn add(&mut self, grant: Grant) -> Result<GrantNumber, Error> {
         let place = match self.free.pop() {
             Some(place) => place as usize,
@@ -160,31 +162,32 @@ impl Table {
             None => return Err(Error::Grants { most: self.grants_max }),
         };
         let Place { given, grant: here } = &mut self.places[place];
-        // Less than the last that there is: else it would not be free.
+        // No overflow: a place whose tags are used up is not among the free ones.
         *given += 1;
         *here = Some(grant);
         Ok(GrantNumber::new(place, *given))
     }
 
-    /// Takes a grant back: every later check by its number is refused.
+    /// Revokes a grant and returns it; every later check by its number is refused.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`] or [`Refusal::Revoked`] if there is none by that number.
+    /// [`Refusal::Unknown`] if the number was never assigned, [`Refusal::Revoked`] if its grant was revoked
+    /// before.
     pub fn revoke(&mut self, number: GrantNumber) -> Result<Grant, Refusal> {
         self.find(number)?;
         let place = &mut self.places[number.place()];
         let grant = place.grant.take().ok_or(Refusal::Unknown { grant: number })?;
-        // A place whose tags are used up is not used again.
+        // A place whose tags are used up stays unused.
         if place.given < u32::MAX {
             self.free.push(number.place() as u32);
         }
         Ok(grant)
     }
 
-    /// The grant by that number.
+    /// Returns the grant of that number.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`] or [`Refusal::Revoked`] if there is none.
+    /// [`Refusal::Unknown`] if the number was never assigned, [`Refusal::Revoked`] if its grant was revoked.
     #[inline(always)]
     pub fn find(&self, number: GrantNumber) -> Result<&Grant, Refusal> {
         if let Some(Place { given, grant: Some(grant) }) = self.places.get(number.place())
@@ -203,18 +206,20 @@ impl Table {
         }
     }
 
-    /// Grants that there are.
+    /// Returns all grants and their numbers.
     pub fn grants(&self) -> impl Iterator<Item = (GrantNumber, &Grant)> {
         self.places.iter().enumerate().filter_map(|(at, place)| {
             place.grant.as_ref().map(|grant| (GrantNumber::new(at, place.given), grant))
         })
     }
 
-    /// Whether a client may do that, and where on the device it is. A request of no bytes falls into no pieces.
+    /// Checks a request, and returns its ranges on the device. A request of no bytes has no ranges.
     ///
     /// # Errors
-    /// Why not.
-    // Inlined, so that what it answers stays in registers: as a call it takes three times as long.
+    /// [`Refusal::Unknown`] or [`Refusal::Revoked`] if there is no such grant; [`Refusal::Right`] if it does
+    /// not allow the access; [`Refusal::Overflow`] or [`Refusal::Bounds`] if the range is not within the
+    /// grant; [`Refusal::Scattered`] if it is in more than [`PIECES_MAX`] pieces.
+    // Inlined so that the result stays in registers: as a call the check takes three times as long.
     #[inline(always)]
     pub fn check(
         &self,
@@ -241,7 +246,7 @@ impl Table {
 }
 
 impl Grant {
-    /// Why a request is refused that is.
+    /// Returns the reason for a refusal that [`Table::check`] has decided on.
     #[cold]
     fn refusal(&self, offset: Bytes, length: Bytes, wanted: Access) -> Refusal {
         if !self.right.covers(wanted) {

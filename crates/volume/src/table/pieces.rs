@@ -1,33 +1,35 @@
-//! Where on the device a request is that was allowed.
+//! Ranges on the device of a request that was allowed.
 
 use super::line::Extent;
 use super::map::{Cursor, Map};
 use super::{DeviceNumber, Grant, PIECES_MAX, Refusal};
 use crate::extent::{Bytes, Span};
 
-/// What a request is on its device: stretches one after the other, at most [`PIECES_MAX`].
+/// Ranges on the device of one request, in the order of its bytes; at most [`PIECES_MAX`]. Iterating returns
+/// them.
 #[derive(Clone, Debug)]
 pub struct Pieces<'a> {
     map: &'a Map,
     device: DeviceNumber,
-    /// The next byte, as the client counts.
+    /// Offset of the next byte in the grant.
     offset: u64,
     end: u64,
-    /// The extent that the next byte is in, what leads from an offset in it to a place on the device, and its end.
+    /// Extent that contains the next byte; the difference between its place on the device and its start in
+    /// the grant (wrapping); and its end in the grant.
     cursor: Cursor,
     to_place: u64,
     extent_end: u64,
 }
 
 impl<'a> Pieces<'a> {
-    /// No bytes, at an offset.
+    /// Makes an empty sequence at the offset `end`.
     #[inline(always)]
     pub(super) fn none(grant: &'a Grant, end: u64) -> Pieces<'a> {
         let (map, device) = (&grant.map, grant.device);
         Pieces { map, device, offset: end, end, cursor: Cursor::default(), to_place: 0, extent_end: end }
     }
 
-    /// What is from `offset` on in an extent, and in those behind it up to `end`.
+    /// Makes the sequence for the bytes from `offset` to `end`; `offset` is in `extent`.
     #[inline(always)]
     pub(super) fn new(grant: &'a Grant, offset: u64, end: u64, cursor: Cursor, extent: Extent) -> Pieces<'a> {
         let mut pieces = Pieces { offset, ..Pieces::none(grant, end) };
@@ -35,13 +37,13 @@ impl<'a> Pieces<'a> {
         pieces
     }
 
-    /// The device that they are on.
+    /// Returns the number of the device.
     #[inline]
     pub fn device(&self) -> DeviceNumber {
         self.device
     }
 
-    /// The only one, if there is but one.
+    /// Returns the range that is left if there is exactly one.
     #[inline(always)]
     pub fn only(&self) -> Option<Span> {
         let is_one = self.offset < self.end && self.end <= self.extent_end;
@@ -55,7 +57,7 @@ impl<'a> Pieces<'a> {
         self.extent_end = extent.end;
     }
 
-    /// Refuses what falls into too many.
+    /// Refuses a request that is in more than [`PIECES_MAX`] pieces.
     #[cold]
     pub(super) fn refuse_too_many(mut self) -> Result<(), Refusal> {
         let offset = self.offset;

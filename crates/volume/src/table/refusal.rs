@@ -1,58 +1,58 @@
-//! Why a request is not served: told to the client, counted by the server.
+//! Reasons for refusing a request, which the client is told and the server counts.
 
 use super::{GrantNumber, PIECES_MAX};
 use crate::extent::Bytes;
 use crate::right::Access;
 
-/// Why a request is not served.
+/// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No grant was ever given by that number.
+    /// The number was never assigned to a grant.
     #[error("grant {grant} was never given; open a volume or pass a descriptor first")]
     Unknown {
-        /// As the request names it.
+        /// Number in the request.
         grant: GrantNumber,
     },
-    /// The grant was given and taken back.
+    /// The grant was revoked.
     #[error("grant {grant} was revoked; open its volume anew")]
     Revoked {
-        /// As the request names it.
+        /// Number in the request.
         grant: GrantNumber,
     },
-    /// The grant does not allow that.
+    /// The grant does not allow the access.
     #[error("{wanted} was asked for, and the grant allows {right}")]
     Right {
-        /// What the request does.
+        /// Access that the request needs.
         wanted: Access,
-        /// What the grant allows.
+        /// Access that the grant allows.
         right: Access,
     },
-    /// Offset and length together are beyond 64 bits.
+    /// The sum of offset and length exceeds 64 bits.
     #[error("{length} from {offset} on end beyond 64 bits")]
     Overflow {
-        /// As asked.
+        /// Offset in the request.
         offset: Bytes,
-        /// As asked.
+        /// Length in the request.
         length: Bytes,
     },
-    /// It is not all within the grant.
+    /// The range extends beyond the end of the grant.
     #[error("{length} from {offset} on were asked for, and the grant has {granted}")]
     Bounds {
-        /// As asked.
+        /// Offset in the request.
         offset: Bytes,
-        /// As asked.
+        /// Length in the request.
         length: Bytes,
-        /// What the grant has.
+        /// Length of the grant.
         granted: Bytes,
     },
-    /// It falls into too many pieces on the device.
+    /// The range is in more than [`PIECES_MAX`] pieces on the device.
     #[error(
         "the device has that in more than {PIECES_MAX} pieces; ask for {served} at most from {offset} on"
     )]
     Scattered {
-        /// As asked.
+        /// Offset in the request.
         offset: Bytes,
-        /// How long a request from there on can be.
+        /// Greatest length of a request at this offset.
         served: Bytes,
     },
 }

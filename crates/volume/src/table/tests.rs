@@ -1,4 +1,4 @@
-//! What is allowed, what is refused and why, and the table held against a naive one.
+//! Tests of requests that are allowed, of refusals and their reasons, and of the table against a naive one.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ fn grant(right: Access, spans: &[(u64, u64)]) -> Grant {
     Grant::new(DEVICE, right, spans.iter().map(|&(start, length)| Span::new(start, length))).unwrap()
 }
 
-/// A table with one grant.
+/// Makes a table with one grant.
 fn table_of(right: Access, spans: &[(u64, u64)]) -> (Table, GrantNumber) {
     let mut table = Table::new(4);
     let number = table.add(grant(right, spans)).unwrap();
@@ -90,7 +90,7 @@ fn rights_cover_what_they_say() {
         let checked = table.check(number, Bytes(0), Bytes(10), wanted).map(drop);
         let expected = if covers { Ok(()) } else { Err(Refusal::Right { wanted, right }) };
         assert_eq!(checked, expected);
-        // Without bytes it is no less a request.
+        // A request of no bytes is checked for its right too.
         assert_eq!(table.check(number, Bytes(0), Bytes(0), wanted).map(drop), expected);
     }
 }
@@ -108,7 +108,7 @@ fn a_revoked_number_never_means_what_comes_after_it() {
         }
         assert_eq!(table.revoke(number).unwrap().length(), Bytes(1));
         assert_eq!(pieces(&table, number, 0, 1), Err(Refusal::Revoked { grant: number }));
-        // What is to come is not known yet.
+        // The number of the place's next grant is not known before that grant is added.
         let next = GrantNumber::new(number.place(), number.tag() + 1);
         assert_eq!(pieces(&table, next, 0, 1), Err(Refusal::Unknown { grant: next }));
         numbers.push(number);
@@ -195,7 +195,7 @@ fn a_request_falls_into_so_many_pieces_at_most() {
         assert_eq!(pieces(&table, number, offset, most).unwrap().len(), PIECES_MAX);
         let refused = Refusal::Scattered { offset: Bytes(offset), served: Bytes(most) };
         assert_eq!(pieces(&table, number, offset, most + 1), Err(refused));
-        // One that begins within an extent gets less, and what it is told it can ask for it gets.
+        // A request that begins within an extent is allowed less; the length in the refusal is then allowed.
         let (offset, served) = (Bytes(offset + 4), Bytes(most - 4));
         let refused = Refusal::Scattered { offset, served };
         assert_eq!(pieces(&table, number, offset.0, most), Err(refused));
@@ -203,7 +203,7 @@ fn a_request_falls_into_so_many_pieces_at_most() {
     }
 }
 
-/// The same, byte by byte.
+/// Naive model of a grant: the place of each byte on the device.
 struct Naive {
     right: Access,
     bytes: Vec<u64>,
@@ -221,7 +221,7 @@ fn access() -> impl Strategy<Value = Access> {
     prop_oneof![Just(Access::Read), Just(Access::Write), Just(Access::ReadWrite)]
 }
 
-/// What happens to a table: grants come and go, requests name any number, offset and length.
+/// Random step: adds or revokes a grant, or checks a request with any number, offset and length.
 #[derive(Clone, Debug)]
 enum Step {
     Add(Access, Vec<(u64, u64)>, u32),
@@ -251,7 +251,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Add(right, spans, shift) => {
-                    // In units of 1 to 8 bytes.
+                    // In units of 1, 2, 4 or 8 bytes.
                     let in_bytes = |(start, length): &(u64, u64)| (start << shift, length << shift);
                     let spans: Vec<(u64, u64)> = spans.iter().map(in_bytes).collect();
                     let bytes = spans.iter().flat_map(|&(start, length)| start..start + length).collect();

@@ -1,12 +1,13 @@
-//! A process is killed at any moment in the middle of many operations, with SIGKILL.
+//! Kills a process with SIGKILL at random moments in the middle of many operations.
 //!
-//! What could go wrong: the store does not open again or says what cannot be; an operation that had returned is not
-//! there; one that had not is there in part.
+//! Failures that this looks for: the store does not open again, or contradicts itself; an operation that had
+//! returned is lost; an operation that had not returned is there in part.
 //!
-//! The child makes operations that follow from a seed and tells after each that it has returned. Whoever kills it
-//! makes the same operations in another store, in peace: what is found must be that store's state after as many
-//! operations as the child had told of, or after one more. `BYWASH_STRESS_ROUNDS=1000 cargo test -p bywash-volume
-//! --test store kill` kills more often, and `BYWASH_STRESS_SEED` repeats a run but for the moments.
+//! The child carries out operations that a seed determines, and reports each one that has returned. The
+//! parent carries out the same operations in another store, undisturbed: the child's store must have that
+//! store's state after as many operations as the child has reported, or after one more.
+//! `BYWASH_STRESS_ROUNDS=1000 cargo test -p bywash-volume --test store kill` kills more often.
+//! `BYWASH_STRESS_SEED` repeats a run, except for the moments.
 
 use crate::operation::{Operation, state};
 use bywash_peers::{Child, Random, inherited_sockets, role, rounds};
@@ -18,17 +19,17 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest time until the store of a process that is gone can be opened.
+/// Greatest time until the store of a killed process can be opened.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Where syncing costs little: what a kill can do does not hang on it.
+/// Returns a folder where syncing is fast: the medium makes no difference for a killed process.
 pub fn fast_folder() -> PathBuf {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
 }
 
-/// Not a test by itself: what the child does. Its role is the store's path, the seed of the operations, and how many
-/// of them have been made before.
+/// Entry point of the child, not a test by itself. Its role is the store's path, the seed of the operations,
+/// and the number of operations that were carried out before.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -48,7 +49,7 @@ fn child() {
     }
 }
 
-/// Opens a store that a process had which was killed.
+/// Opens the store of a process that was killed.
 fn open_again(path: &Path) -> Store {
     let end = Instant::now() + LIMIT;
     loop {
@@ -73,7 +74,7 @@ fn killed_in_the_middle() {
         let (mut here, there) = UnixStream::pair().unwrap();
         let role = format!("{} {seed} {made}", path.display());
         let mut child = Child::start("kill::child", &role, vec![OwnedFd::from(there)]);
-        // Sooner or later: while it opens or makes the store, or in the middle of operations.
+        // The child is killed early, while it opens or creates the store, or later, during operations.
         if random.below(4) > 0 {
             here.read_exact(&mut [0]).unwrap();
             made += 1;

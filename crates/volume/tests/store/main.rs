@@ -1,4 +1,4 @@
-//! The store as a whole: at random against a model, and killed in the middle.
+//! Tests of the whole store: random operations compared with a model, and a process killed at random moments.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

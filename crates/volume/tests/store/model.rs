@@ -1,10 +1,11 @@
-//! Operations at random, and a simple model beside the store: for each block of each device whose it is and whose data
-//! is in it.
+//! Random operations on a store and on a simple model, which knows each block's volume and whose data it
+//! holds.
 //!
-//! What could go wrong: a volume is other than what was asked for; two have the same block; one gets a block with the
-//! data of another in it; what is free is not found; something is refused that can be done, or done that cannot.
+//! Failures that this looks for: a volume differs from what was asked for; two volumes have the same block; a
+//! volume gets a block with another one's data in it; free blocks are not found; an operation is refused that
+//! is possible, or succeeds although it is not.
 //!
-//! `BYWASH_STRESS_ROUNDS=100 cargo test -p bywash-volume --test store model` goes on for longer, and
+//! `BYWASH_STRESS_ROUNDS=100 cargo test -p bywash-volume --test store model` runs for longer, and
 //! `BYWASH_STRESS_SEED` repeats a run.
 
 use crate::operation::{BLOCK, Operation, state};
@@ -12,19 +13,19 @@ use bywash_peers::{Random, rounds};
 use bywash_volume::{Blocks, Bytes, Contents, Error, Extent, Ownership, Store};
 use std::collections::BTreeMap;
 
-/// What a block is.
+/// Use of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Free,
     Clearing,
-    /// Of the volume with that id.
+    /// The block is in the volume with this id.
     Volume(u64),
 }
 
 #[derive(Clone, Debug)]
 struct Block {
     used: Use,
-    /// Whose data is in it: the volume with that id, or 0 for somebody from before.
+    /// Owner of the data in the block: the id of a volume, or 0 for an owner before the device was attached.
     data: Option<u64>,
 }
 
@@ -44,7 +45,7 @@ struct Model {
     generation: u64,
 }
 
-/// What becomes of an operation.
+/// Result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Done,
@@ -70,7 +71,7 @@ fn outcome(done: &Result<(), Error>) -> Outcome {
 }
 
 impl Model {
-    /// What must become of an operation.
+    /// Returns the result that an operation must have.
     fn expected(&self, operation: &Operation) -> Outcome {
         let free = |device: &str| self.devices[device].iter().filter(|block| block.used == Use::Free).count();
         match operation {
@@ -104,7 +105,8 @@ impl Model {
         }
     }
 
-    /// Does what was done. Which blocks were chosen is the store's business; that they could be is checked.
+    /// Applies an operation that succeeded. The choice of blocks is the store's; the model checks that they
+    /// were free.
     fn follow(&mut self, operation: &Operation, store: &Store) {
         match operation {
             Operation::Attach { device, blocks, contents } => {
@@ -159,7 +161,7 @@ impl Model {
         }
     }
 
-    /// A volume has a generation that none ever had.
+    /// Checks that a volume has a new generation, which no volume ever had.
     fn changed(&mut self, name: &str, store: &Store) {
         let generation = store.get(name).unwrap().0.generation;
         assert!(generation > self.generation);
@@ -167,8 +169,8 @@ impl Model {
         self.volumes.get_mut(name).unwrap().generation = generation;
     }
 
-    /// Blocks of a volume that the model does not know yet: they were free, and nobody's data is in them. Its owner
-    /// writes all of them.
+    /// Takes over the blocks that the store has added to a volume. Checks that they were free and held
+    /// nobody's data; then the volume's owner writes all of them.
     fn take_blocks(&mut self, name: &str, store: &Store) {
         let volume = self.volumes.get_mut(name).unwrap();
         let blocks = blocks(&store.get(name).unwrap().1);
@@ -182,7 +184,7 @@ impl Model {
         volume.blocks = blocks;
     }
 
-    /// Leaves a volume so many blocks.
+    /// Removes blocks from the end of a volume until `left` are left; they are to be cleared.
     fn give_blocks(&mut self, name: &str, left: usize) {
         let volume = self.volumes.get_mut(name).unwrap();
         let device = self.devices.get_mut(&volume.device).unwrap();
@@ -191,7 +193,7 @@ impl Model {
         }
     }
 
-    /// Stretches of a device that are to be cleared, as long as they can be.
+    /// Returns the maximal extents of a device that are to be cleared.
     fn clearing(&self, device: &str) -> Vec<Extent> {
         self.stretches(device, Use::Clearing)
     }
@@ -208,7 +210,7 @@ impl Model {
         found
     }
 
-    /// Whether the store says what the model says.
+    /// Checks that the store's answers agree with the model.
     fn hold(&self, store: &Store) {
         let listed = store.list().unwrap();
         assert!(listed.iter().map(|volume| &volume.name).eq(self.volumes.keys()));
@@ -233,7 +235,7 @@ impl Model {
     }
 }
 
-/// The blocks of extents, in order.
+/// Returns the blocks of extents, in order.
 fn blocks(extents: &[Extent]) -> Vec<u64> {
     extents.iter().flat_map(|extent| extent.start.0..extent.start.0 + extent.length.0).collect()
 }
@@ -264,7 +266,7 @@ fn as_the_model() {
                 model.hold(&store);
             }
             if random.below(50) == 0 {
-                // Opening holds everything against everything else.
+                // Opening the store checks its consistency.
                 drop(store);
                 store = Store::open(&path).unwrap();
             }

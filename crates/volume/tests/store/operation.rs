@@ -1,14 +1,14 @@
-//! Operations that follow from a seed, and all that a store says.
+//! Random operations that a seed determines, and a description of a store's whole state.
 
 use bywash_peers::Random;
 use bywash_volume::{BlockSize, Bytes, Contents, Error, Extent, Mode, Ownership, Store};
 
 pub const BLOCK: u64 = 4096;
-/// Names are few, so that operations meet what others did.
+/// Number of names of volumes; small, so that operations affect the volumes of earlier ones.
 const VOLUMES: u64 = 12;
 const DEVICES: u64 = 3;
 
-/// One operation.
+/// Operation on a store.
 #[derive(Clone, Debug)]
 pub enum Operation {
     Attach {
@@ -40,7 +40,8 @@ pub enum Operation {
         name: String,
         ownership: Ownership,
     },
-    /// A part of the first that is to be cleared: from so many hundredths of it to so many.
+    /// Report a part of the first extent to be cleared as cleared: from `from` to `to`, in hundredths of its
+    /// length.
     Clear {
         device: String,
         from: u64,
@@ -88,7 +89,7 @@ impl Operation {
         }
     }
 
-    /// Does it.
+    /// Carries out the operation.
     pub fn run(&self, store: &Store) -> Result<(), Error> {
         match self {
             Operation::Attach { device, blocks, contents } => {
@@ -115,7 +116,7 @@ impl Operation {
         }
     }
 
-    /// What is cleared, of all that is to be.
+    /// Returns the part of the first piece that the operation reports as cleared.
     pub fn part_of(&self, pieces: &[Extent]) -> Option<Extent> {
         let (Operation::Clear { from, to, .. }, Some(first)) = (self, pieces.first()) else { return None };
         let length = first.length.0;
@@ -124,7 +125,7 @@ impl Operation {
     }
 }
 
-/// Everything that a store says.
+/// Describes everything that can be read from a store.
 pub fn state(store: &Store) -> String {
     let volumes: Vec<_> =
         store.list().unwrap().iter().map(|volume| store.get(&volume.name).unwrap()).collect();
