@@ -145,7 +145,7 @@ pub(crate) fn free_at_exit(py: Python<'_>, hold: &Hold, class: &Bound<'_, PyAny>
     if class.is_none() { freed.or_raise(py) } else { Ok(()) }
 }
 
-/// Where a copy is made while other threads run.
+/// Source and destination of a copy that is made without the interpreter lock.
 struct Places(*const u8, *mut u8);
 
 // SAFETY: addresses; who makes the copy says what may be done there.

@@ -12,13 +12,13 @@ use pyo3::prelude::*;
 pub(crate) enum Refused {
     /// It is not there any more.
     Gone(Gone),
-    /// So many views of it are in use.
+    /// Container that cannot be taken, since this number of views of it are in use.
     Viewed(&'static str, usize),
-    /// What the path says.
+    /// Error of the path or the channel.
     Path(Error),
 }
 
-/// Where a container has gone.
+/// Reason why an object has no container any more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gone {
     Shipping,
@@ -178,7 +178,7 @@ pub(crate) fn description(py: Python<'_>, error: &DescriptionError, place: Optio
     of_text(py, "DescriptionError", format!("{place}{error}"))
 }
 
-/// What was raised while something long was computed; if it was Ctrl-C, with what there was by then.
+/// Converts an exception that interrupted a long computation; Ctrl-C becomes `Stopped` with the results so far.
 pub(crate) fn stopped(py: Python<'_>, raised: PyErr, partial: &Bound<'_, PyAny>) -> PyErr {
     if !raised.is_instance_of::<PyKeyboardInterrupt>(py) {
         return raised;

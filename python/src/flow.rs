@@ -102,25 +102,25 @@ impl Flow {
         Ok(Flow { flow: stages.into_iter().fold(flow, Described::stage), words })
     }
 
-    /// Where from, as text.
+    /// Source, as text.
     #[getter]
     fn source(&self) -> &str {
         &self.words[0]
     }
 
-    /// Where to, as text.
+    /// Sink, as text.
     #[getter]
     fn sink(&self) -> &str {
         &self.words[self.words.len() - 1]
     }
 
-    /// What is done on the way, as text.
+    /// Stages, as texts.
     #[getter]
     fn stages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.words[1..self.words.len() - 1])
     }
 
-    /// What it would do: a plan for each of its parts, of which programs make more than one. Nothing is made,
+    /// Returns the plan for each part of the flow; a program as a stage makes more than one part. Nothing is created,
     /// connected or moved.
     fn plan<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let plans = self.plans(py)?;
@@ -242,13 +242,13 @@ impl Running {
         self.watch.total()
     }
 
-    /// Whether it has ended.
+    /// True if the flow has ended.
     #[getter]
     fn over(&self) -> bool {
         matches!(self.watch.wait(Some(Duration::ZERO)), Ok(true))
     }
 
-    /// What there is to hear before the end, each notice once: the fingerprint of a listener's certificate, say.
+    /// Returns the notices since the last call, such as the fingerprint of a listener's certificate.
     fn notices(&self) -> Vec<String> {
         self.watch.take_notices()
     }

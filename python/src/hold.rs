@@ -1,13 +1,13 @@
-//! Who owns a container that Python has, and how long its memory stays where views of it are.
+//! Ownership of a container by a Python object, and the lifetime of views into its memory.
 //!
-//! Python has no moves: a name still leads to a container that was shipped, and a memoryview or a NumPy array may
-//! lead into it. So each object has a slot that the container is taken out of when it is shipped or freed. Views
-//! are counted, and while there are any the container cannot be taken: its bytes stay in place, and nobody here
-//! makes a reference to it. What is done with the bytes goes through the one address that all views share.
+//! Python has no moves: a name still refers to an object whose container was shipped, and a memoryview or a NumPy array
+//! may point into the container. Therefore each object has a slot that the container is taken out of when it is shipped
+//! or freed. Views are counted, and while a view exists the container cannot be taken: its bytes stay in place, and this
+//! module makes no Rust reference to them. All accesses use the one address that the views share.
 //!
-//! The slot is behind a lock, for copies that are made while other threads run Python. While the lock is held
-//! nothing of Python is called: an object that Python makes or drops can set the garbage collector going, and that
-//! may come back to this very slot.
+//! The slot is behind a lock, for copies that are made while other threads run Python. No Python code is called while
+//! the lock is held: creating or dropping a Python object can start the garbage collector, which may access this very
+//! slot.
 
 use crate::errors::{Gone, Refused};
 use bywash_container::{Cargo, Container, Error, Mapped, Received};
@@ -15,7 +15,7 @@ use bywash_link::Maker;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{mem, ptr, slice};
 
-/// What may be done with the bytes of a container.
+/// Access to the bytes of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// It was allocated here, and is filled.
@@ -51,7 +51,7 @@ enum State {
     Gone(Gone),
 }
 
-/// What all views of a container share.
+/// Address and count shared by all views of a container.
 struct View {
     at: *mut u8,
     length: usize,
@@ -64,7 +64,7 @@ struct View {
 // SAFETY: the address is that of bytes of the container, which may itself go to other threads.
 unsafe impl Send for View {}
 
-/// Where the bytes of a view are.
+/// Address and length of the bytes of a view.
 pub(crate) struct Place {
     pub(crate) at: *mut u8,
     pub(crate) length: usize,
@@ -209,7 +209,7 @@ impl Hold {
         }
     }
 
-    /// What became of it, for who looks at it while debugging.
+    /// Describes the state of the container, for debugging.
     pub(crate) fn describe(&self) -> String {
         let slot = self.slot();
         match (&slot.view, &slot.state) {

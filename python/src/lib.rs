@@ -30,7 +30,7 @@ mod waiting;
 
 use pyo3::prelude::*;
 
-/// What `bywash` consists of that is not written in Python.
+/// Part of the package `bywash` that is written in Rust.
 #[pymodule]
 mod _bywash {
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! How two programs meet: at a name, or over a pair of sockets.
+//! Connecting two programs: by a name, or over a pair of sockets.
 
 use crate::errors::{closed, exception};
 use crate::options::chosen;
@@ -68,7 +68,7 @@ impl Listener {
         drop(listener);
     }
 
-    /// Whether it was closed.
+    /// True if this object was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.open().is_err()

@@ -1,4 +1,4 @@
-//! What was received: messages, and the containers that they consist of.
+//! Received messages, and the containers that they consist of.
 
 use crate::container::{BRIEF_BYTES, contiguous, fill_view, free_at_exit};
 use crate::errors::{OrRaise, Refused};
@@ -32,7 +32,7 @@ impl Received {
         self.hold.length().or_raise(py)
     }
 
-    /// Who shipped it here, as the kernel says: process, user, group.
+    /// Credentials of the process that shipped this here, as the kernel states them: process, user, group.
     #[getter]
     fn origin<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         credentials(py, self.origin)
@@ -81,7 +81,7 @@ impl Received {
     }
 }
 
-/// What was shipped together: a sequence of one container or several.
+/// Received message: a sequence of one container, or of several that were shipped together.
 ///
 /// ``[frame] = path.receive()`` or ``header, frame = path.receive()`` takes it apart; ``len(message)`` is the
 /// number of containers, ``message.nbytes`` of bytes. ``path.ship(message)`` passes it on as it came.
@@ -137,7 +137,7 @@ impl Message {
         self.pieces.bind(py).index(piece)
     }
 
-    /// How often a piece is there: once or not at all.
+    /// Returns 1 if a container belongs to the message, else 0.
     fn count<'py>(&self, py: Python<'py>, piece: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         self.pieces.bind(py).call_method1("count", (piece,))
     }
@@ -148,7 +148,7 @@ impl Message {
         self.with_holds(py, |holds| total(holds).or_raise(py))
     }
 
-    /// Who shipped it here, as the kernel says: process, user, group.
+    /// Credentials of the process that shipped this here, as the kernel states them: process, user, group.
     #[getter]
     fn origin<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         credentials(py, self.origin)

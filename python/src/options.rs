@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::time::Duration;
 
-/// How an end is to be made, and what follows for what it receives.
+/// Options of an end of a path, and the resulting treatment of received containers.
 #[derive(Clone)]
 pub(crate) struct Chosen {
     pub(crate) options: Options,

@@ -141,7 +141,8 @@ fn take_all(holds: &[&Hold]) -> Result<Vec<Cargo>, Refused> {
     Ok(cargo)
 }
 
-/// Where some is missing, sealed memory could not be mapped again, and nobody knows which; the rest goes too.
+/// Returns containers to their objects after a failed ship. If one is missing, since sealed memory could not be mapped again,
+/// the others are dropped too, because nobody knows which one it is.
 fn put_all_back(holds: &[&Hold], cargo: Vec<Cargo>) {
     let is_whole = holds.len() == cargo.len();
     let mut cargo = cargo.into_iter();
@@ -289,13 +290,13 @@ impl Path {
         Ok(self.open()?.as_fd().as_raw_fd())
     }
 
-    /// Who is at the other end, as the kernel says: process, user, group.
+    /// Credentials of the peer, as the kernel states them: process, user, group.
     #[getter]
     fn peer<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         records::credentials(py, self.open()?.peer())
     }
 
-    /// What this end has done so far.
+    /// Returns the counters of this end.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         records::stats(py, self.open()?.stats())
     }
@@ -307,7 +308,7 @@ impl Path {
         drop(path);
     }
 
-    /// Whether this end was closed.
+    /// True if this end was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.open().is_err()

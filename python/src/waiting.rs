@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a signal waits at most for its handler.
+/// Greatest time that a signal waits for its handler.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// When a wait ends.
@@ -32,7 +32,7 @@ impl Limit {
         Ok(Limit(end.and_then(|left| Instant::now().checked_add(left))))
     }
 
-    /// How long to wait next, and whether the limit is over after that.
+    /// Returns the time to wait next, and true if the timeout ends with it.
     fn next(self) -> (Duration, bool) {
         match self.0.map(|end| end.saturating_duration_since(Instant::now())) {
             Some(left) if left <= SLICE => (left, true),
@@ -60,10 +60,10 @@ pub(crate) fn in_slices<T: Send>(
     }
 }
 
-/// What became of an attempt.
+/// Result of an attempt.
 pub(crate) enum Attempt<T> {
     Done(Result<T, Error>),
-    /// It was not made, since what it was to be made with is not there any more.
+    /// The attempt was not made, since its object was closed or taken meanwhile.
     Over(PyErr),
 }
 

@@ -1,4 +1,4 @@
-//! What the model says: of one description, of the paper's figures, of the paper's text.
+//! Results of the model: for one description, for the paper's figures, for the paper's text.
 
 use super::{Description, architecture};
 use crate::errors;
@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 const MODULE: &str = "bywash.plan.records";
 
-/// What a server does at most, and what it does with its threads.
+/// Returns the bound of a server, and its throughput with its number of threads.
 ///
 /// The architecture is the description's own, unless one is given. Pure, and other threads run meanwhile.
 #[pyfunction]
@@ -95,7 +95,7 @@ fn mark<'py>(py: Python<'py>, known: &Mark) -> PyResult<Bound<'py, PyAny>> {
     record!(py, MODULE, "Mark", { x: known.at.0, y: known.at.1, says: known.says })
 }
 
-/// What the paper says in its text, against what is computed, line by line.
+/// Compares the statements of the paper's text with the computed values, line by line.
 #[pyfunction]
 pub(crate) fn check(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     let lines = py.detach(bywash_model::check::table);

@@ -30,7 +30,7 @@ pub(crate) struct Description {
     pub(crate) known: Described,
     text: String,
     form: Form,
-    /// What was set since, by the names of the keys.
+    /// Values that were set after creation, by the names of their keys.
     numbers: BTreeMap<&'static str, f64>,
 }
 
@@ -168,7 +168,7 @@ impl Description {
         PyTuple::new(py, there.collect::<Vec<_>>())
     }
 
-    /// How its I/O is built, unless something else is asked for.
+    /// Default structure of the server's I/O.
     #[getter]
     fn architecture(&self) -> &'static str {
         self.known.architecture.name()

@@ -1,8 +1,8 @@
-//! What a server could do: descriptions, what the model and the simulator say of them, and many of them at once.
+//! Plans: descriptions of servers, results of the model and the simulator, and sweeps over many of them.
 //!
 //! - `description`: a machine and its work, as a value
 //! - `answers`: one description, the paper's figures, the acceptance table
-//! - `papers`: what the papers simulated, simulated
+//! - `papers`: the papers' simulations, repeated
 //! - `points`: the points of a sweep, any stretch of which can be computed anywhere
 //! - `trials`: one description, or the points of a sweep, in detail
 //!

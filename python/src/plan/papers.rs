@@ -1,4 +1,4 @@
-//! What the papers simulated, simulated here. Ctrl-C ends the wait for it.
+//! Simulations that repeat the papers'. Ctrl-C ends the wait for a result.
 
 use super::trials::interval;
 use crate::errors;

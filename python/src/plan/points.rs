@@ -49,7 +49,7 @@ pub(crate) struct Points {
     rows: usize,
 }
 
-/// What one is made of.
+/// Arguments from which a pickled object is rebuilt.
 type Arguments = (Py<Description>, Vec<(&'static str, Vec<f64>)>, Vec<&'static str>);
 
 #[pymethods]
@@ -111,7 +111,7 @@ impl Points {
     }
 }
 
-/// How many rows there are of so many times so many things.
+/// Returns the product of the counts, the number of rows.
 pub(super) fn checked_rows(py: Python<'_>, counts: impl IntoIterator<Item = usize>) -> PyResult<usize> {
     let rows = counts.into_iter().try_fold(1, usize::checked_mul).filter(|rows| *rows <= POINTS_MAX);
     rows.ok_or_else(|| {
@@ -188,7 +188,7 @@ impl Points {
         Ok(here)
     }
 
-    /// What a row is about.
+    /// Returns the description and structure of a row.
     pub(super) fn row(&self, row: usize) -> Result<(Described, Architecture), Error> {
         let (mut rest, at) = (self.point(row), row % self.architectures.len());
         let mut here = self.base;

@@ -186,7 +186,7 @@ impl Trials {
 }
 
 impl Trials {
-    /// What a row is about; the replication varies fastest.
+    /// Returns the description, structure and options of a row; the replication varies fastest.
     fn row(&self, row: usize) -> Result<(Described, Architecture, Options), bywash_model::describe::Error> {
         let points = self.points.get();
         let (place, replication) = (row / self.replications, row % self.replications);

@@ -83,7 +83,7 @@ impl Buffer {
         }
     }
 
-    /// What has come back with a completion; nothing: the memory is lost.
+    /// Takes back the memory that a completion returned; with none the memory is lost.
     pub(super) fn put_back(&self, room: Option<Room>) {
         self.slot().state = match room {
             Some(Room::Arena(inner)) => State::Here(inner),
@@ -213,7 +213,7 @@ impl Buffer {
 }
 
 impl Buffer {
-    /// Where the bytes are, which stay there until [`Buffer::release`] was called as often.
+    /// Returns the address and length of the bytes, which do not move until [`Buffer::release`] has been called as often.
     fn export(&self) -> PyResult<Result<(*mut u8, usize), Error>> {
         let mut slot = self.slot();
         let mapped = slot.inner()?.map_mut().map(|bytes| (bytes.as_mut_ptr(), bytes.len()));

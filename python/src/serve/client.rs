@@ -120,7 +120,7 @@ impl Client {
         self.report(py, Connected::volumes)
     }
 
-    /// What the server does: a dict, as ``bywash serve status --json`` has it.
+    /// Returns the status of the server: a dict, the same as ``bywash serve status --json`` prints.
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.report(py, Connected::status)
     }
@@ -238,7 +238,7 @@ impl Client {
         Ok(py.detach(|| client.number()))
     }
 
-    /// How often the client has connected again.
+    /// Number of times that the client has reconnected.
     #[getter]
     fn reconnects(&self) -> PyResult<u64> {
         Ok(self.open()?.reconnects())
@@ -257,7 +257,7 @@ impl Client {
         py.detach(|| drop(client));
     }
 
-    /// Whether it was closed.
+    /// True if this object was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.open().is_err()

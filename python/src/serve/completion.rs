@@ -1,19 +1,18 @@
-//! What became of a request.
+//! Completions of a queue's requests.
 
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 
-/// What became of a request of a queue.
+/// Completion of a request of a queue.
 #[pyclass(frozen, module = "bywash.serve")]
 pub(crate) struct Completion {
-    /// What was given with the request.
+    /// Object that was passed as ``user_data`` with the request.
     #[pyo3(get)]
     user_data: Py<PyAny>,
     /// Why it was not done, an ``Error``; None: it was done.
     #[pyo3(get)]
     error: Option<Py<PyBaseException>>,
-    /// What was read, as bytes; or the buffer that was given with the request. None where there is none, and of bytes
-    /// that were not read.
+    /// Bytes that were read, or the buffer that was passed with the request. None if there is neither, or if the read failed.
     #[pyo3(get)]
     data: Option<Py<PyAny>>,
 }

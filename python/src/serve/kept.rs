@@ -1,7 +1,7 @@
-//! What Python has given along with the requests of a queue that are under way.
+//! Python objects that belong to a queue's requests in flight.
 //!
-//! A request is known to the library by its place here. Memory that is lent to it stays until it has been reaped or the
-//! queue is gone, since what is here holds it.
+//! The library knows a request by the index of its entry here. The entry keeps memory that is lent to the request alive
+//! until the request has been reaped or the queue has ended.
 
 use crate::errors::storage_exception;
 use crate::serve::buffer::Buffer;
@@ -13,7 +13,7 @@ use pyo3::types::PyBytes;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Of a queue. Nothing that could wait, and nothing of Python, is done under the lock.
+/// Objects kept for the requests of a queue. While the lock is held no call waits and no Python code runs.
 #[derive(Default)]
 pub(super) struct Kept {
     places: Mutex<Places>,
@@ -26,7 +26,7 @@ struct Places {
     free: Vec<usize>,
 }
 
-/// What was given with a request.
+/// Objects that the program passed with a request.
 pub(super) struct Entry {
     pub(super) user_data: Py<PyAny>,
     pub(super) memory: Memory,
@@ -40,9 +40,9 @@ pub(super) enum Memory {
     Bytes(Py<PyBytes>),
     /// The program's buffer, to be filled, held by the second.
     Lent(Py<PyAny>, PyUntypedBuffer),
-    /// Of the arena.
+    /// Buffer of the arena.
     Arena(Py<Buffer>),
-    /// What is read comes with the completion.
+    /// Bytes that are read are returned by the completion.
     Comes,
 }
 

@@ -45,11 +45,12 @@ const ACCESSES: [(&str, Access); 3] =
     [("read", Access::Read), ("write", Access::Write), ("read-write", Access::ReadWrite)];
 
 thread_local! {
-    /// What a signal's handler has raised while this thread waited in a call.
+    /// Exception that a signal's handler raised while this thread waited in a call.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Whether a wait of this thread shall end. Handlers run in the main thread alone; others are told no.
+/// Returns true if a wait of this thread must end because a signal's handler raised. Handlers run only in the main thread, so
+/// that the result is false in all others.
 fn is_interrupted() -> bool {
     let asked = Python::try_attach(|py| match py.check_signals() {
         Ok(()) => false,
@@ -91,7 +92,7 @@ fn writable(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     Ok(buffer)
 }
 
-/// What is in a buffer of the caller's.
+/// Returns the bytes of a buffer of the caller.
 ///
 /// # Safety
 /// As for any call that is given a buffer: who writes there meanwhile mixes up the bytes.
@@ -103,7 +104,7 @@ unsafe fn bytes_of(buffer: &PyUntypedBuffer) -> &[u8] {
     }
 }
 
-/// Where to write into a buffer of [`writable`].
+/// Returns the bytes of a buffer of [`writable`], to be written.
 ///
 /// # Safety
 /// As [`bytes_of`]; and there must be no other reference to these bytes.

@@ -12,16 +12,16 @@ const CHOICES: [(&str, Choice); 3] =
     [("automatic", Choice::Automatic), ("mapped", Choice::Mapped), ("channel", Choice::Channel)];
 const WAYS: [(&str, Wait); 3] = [("adaptive", Wait::Adaptive), ("spin", Wait::Spin), ("sleep", Wait::Sleep)];
 const KEYWORDS: &str = "name, limit, depth, arena_bytes, wait, reconnect, choice, trusted";
-/// What `Options::new` has.
+/// Default timeout, as in `Options::new`.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// How a client is made.
+/// Options of a client.
 #[derive(Clone)]
 pub(super) struct Chosen {
     pub(super) options: Options,
-    /// How long the server may take to answer.
+    /// Timeout for responses of the server.
     pub(super) limit: Duration,
-    /// Whether calls that submit, or only look, may wait for another server.
+    /// True if calls that submit or poll may wait while the client reconnects.
     pub(super) reconnects: bool,
 }
 

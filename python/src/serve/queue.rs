@@ -41,7 +41,7 @@ pub(crate) struct Queue {
     kept: Arc<Kept>,
     limit: Duration,
     depth: usize,
-    /// Whether a call that does not wait may have to, since another server is looked for.
+    /// True if calls that normally do not wait may wait, because the queue reconnects.
     may_wait: bool,
 }
 
@@ -87,7 +87,7 @@ impl Trouble {
     }
 }
 
-/// Where what is read goes.
+/// Address for the bytes of a read.
 struct Place(NonNull<u8>);
 
 // SAFETY: an address; what is there is held by `Kept`.
@@ -680,7 +680,7 @@ impl Queue {
         self.look(py, |queue| Ok(queue.number()))
     }
 
-    /// How often the queue has connected again.
+    /// Number of times that the queue has reconnected.
     #[getter]
     fn reconnects(&self, py: Python<'_>) -> PyResult<u64> {
         self.look(py, |queue| Ok(queue.reconnects()))
@@ -698,7 +698,7 @@ impl Queue {
         self.end(py);
     }
 
-    /// Whether it was closed.
+    /// True if this object was closed.
     #[getter]
     fn closed(&self, py: Python<'_>) -> bool {
         py.detach(|| matches!(*lock(&self.state), State::Closed))
@@ -721,7 +721,7 @@ impl Queue {
     }
 }
 
-/// Of a request without memory of the program's.
+/// Creates the entry of a request without memory of the program.
 fn entry_of(py: Python<'_>, user_data: Option<Py<PyAny>>) -> Entry {
     Entry { user_data: user_data.unwrap_or_else(|| py.None()), memory: Memory::None }
 }

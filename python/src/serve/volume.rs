@@ -71,7 +71,7 @@ impl Volume {
         Ok(self.open()?.block())
     }
 
-    /// What may be done with it: ``"read"``, ``"write"`` or ``"read-write"``.
+    /// Rights to the volume: ``"read"``, ``"write"`` or ``"read-write"``.
     #[getter]
     fn access(&self) -> PyResult<String> {
         Ok(self.open()?.access().to_string())
@@ -89,7 +89,7 @@ impl Volume {
         Ok(self.open()?.path().to_string())
     }
 
-    /// Whether its memory is mapped here, so that no server is on the way.
+    /// True if the volume's memory is mapped, so that the server takes no part in reads and writes.
     #[getter]
     fn mapped(&self) -> PyResult<bool> {
         Ok(self.open()?.path().is_mapped())
@@ -142,7 +142,8 @@ impl Volume {
         call(py, || volume.flush())
     }
 
-    /// What these bytes are is of no matter any more: they may be anything until they are written again.
+    /// Tells the device that the contents of a range are no longer needed (TRIM). The bytes are undefined until they are
+    /// written again.
     fn discard(&self, py: Python<'_>, offset: u64, nbytes: u64) -> PyResult<()> {
         let volume = self.open()?;
         call(py, || volume.discard(offset, nbytes))
@@ -181,7 +182,7 @@ impl Volume {
         py.detach(|| drop(volume));
     }
 
-    /// Whether it was closed.
+    /// True if this object was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.open().is_err()

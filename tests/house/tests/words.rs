@@ -24,7 +24,6 @@ const NOT_YET: &[&str] = &[
     "crates/shim",
     "crates/session",
     "fuzz",
-    "python",
     "tests/behaviour",
 ];
 
