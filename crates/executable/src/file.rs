@@ -1,4 +1,4 @@
-//! What an open file is, as execve(2) and the dynamic loader see it.
+//! Kind of an open file, as execve(2) and the dynamic loader see it.
 //!
 //! Every number in the file may be wrong: offsets are used with pread(2) alone, tables are read up to a
 //! stated number of entries, and what cannot be read means that nothing is known.
@@ -16,7 +16,7 @@ const ENTRIES_MAX: u64 = 256;
 /// Bytes of a library's or a loader's path that are looked at.
 const NAME_BYTES: usize = 256;
 
-/// What a file is.
+/// Kind of a file that is to be executed.
 // Nothing allocates here, and there is one of these at a time.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub(crate) fn of_loader(path: &[u8]) -> Option<Reason> {
     }
 }
 
-/// Whether a file of this name is musl's dynamic loader, which may also be executed itself.
+/// Returns true if a file of this name is musl's dynamic loader, which may also be executed itself.
 pub(crate) fn is_musl(name: &[u8]) -> bool {
     name.starts_with(b"ld-musl-")
 }

@@ -1,4 +1,4 @@
-//! What a program's file says about the library that is to be preloaded into it.
+//! Decides from a program's file whether the preloaded library can be loaded into the program.
 //!
 //! The library is a 64-bit one for glibc's dynamic loader. Preloaded into anything else it does nothing at
 //! best; at worst the program does not start. So a program's file is looked at before the program is
@@ -63,8 +63,8 @@ impl Reason {
         Reason::AddressSanitizer,
     ];
 
-    /// Whether the library must not stay in the program's `LD_PRELOAD`. A program without a loader never
-    /// reads that variable, and may hand it on to programs that can be served.
+    /// Returns true if the library must be removed from the program's `LD_PRELOAD`. A program without a loader never
+    /// reads that variable, and may pass it on to programs that can be served.
     pub const fn forbids_preloading(self) -> bool {
         !matches!(self, Reason::Static)
     }

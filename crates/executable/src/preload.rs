@@ -8,17 +8,17 @@ pub fn entries(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| matches!(byte, b' ' | b':')).filter(|entry| !entry.is_empty())
 }
 
-/// Whether an entry names the preloaded library, wherever it lies.
+/// Returns true if an entry names the preloaded library, in whatever folder.
 pub fn is_library(entry: &[u8]) -> bool {
     file_name(entry) == LIBRARY
 }
 
-/// Whether `value` names the preloaded library.
+/// Returns true if `value` names the preloaded library.
 pub fn has_library(value: &[u8]) -> bool {
     entries(value).any(is_library)
 }
 
-/// Whether a library is AddressSanitizer's, as GCC or Clang names it.
+/// Returns true if a library is AddressSanitizer's, as GCC or Clang names it.
 pub fn is_address_sanitizer(library: &[u8]) -> bool {
     let name = file_name(library);
     name.starts_with(b"libasan.so") || name.starts_with(b"libclang_rt.asan")

@@ -1,4 +1,4 @@
-//! What is counted, by name.
+//! Names and numbers of all counters.
 //!
 //! A counter's number is part of the session's layout: new counters go to the end, and
 //! [`crate::layout::VERSION`] rises with every change.
@@ -99,7 +99,7 @@ counters! {
 }
 
 impl Counter {
-    /// How many counters there are.
+    /// Number of counters.
     pub const COUNT: usize = Counter::ALL.len();
 }
 

@@ -51,7 +51,7 @@ pub struct Header {
     pub claimed: AtomicU32,
 }
 
-/// Who a record belongs to.
+/// Head of a record: state and process of its owner.
 #[repr(C)]
 pub struct RecordHeader {
     /// 0 free, 1 in use by a process that counts, 2 a program that was executed without the library.
@@ -80,7 +80,7 @@ pub struct ShardLayout {
     pub counters: [AtomicU64; SHARD_COUNTERS],
 }
 
-/// What one file contributed.
+/// Counters of one file within a record.
 #[repr(C)]
 pub struct FileSlot {
     /// Calls served at user level.
@@ -103,11 +103,11 @@ pub struct FileSlot {
 /// One process.
 #[repr(C)]
 pub struct RecordLayout {
-    /// Who.
+    /// State and process of the record's owner.
     pub header: RecordHeader,
-    /// What it counted.
+    /// Counters of the process, in shards.
     pub shards: [ShardLayout; SHARDS],
-    /// Its files.
+    /// Counters of files that the process opened.
     pub files: [FileSlot; FILE_SLOTS],
 }
 

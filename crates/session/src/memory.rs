@@ -68,7 +68,7 @@ impl Session {
     /// Makes a new session in anonymous memory; it is gone when the last process that has it open ends.
     ///
     /// # Errors
-    /// What the kernel says when memory or descriptors are short.
+    /// The error of memfd_create(2), ftruncate(2) or mmap(2), if memory or descriptors are short.
     pub fn create() -> Result<Session, Error> {
         // SAFETY: the name is a C string; the descriptor that comes back is ours alone.
         let fd = unsafe {
@@ -220,7 +220,7 @@ impl Session {
         Some(result)
     }
 
-    /// Whether processes were left uncounted because all records were taken.
+    /// Returns true if processes were left uncounted because all records were taken.
     pub fn overflowed(&self) -> bool {
         self.header.claimed.load(Relaxed) >= RECORDS_MAX
     }
@@ -375,7 +375,7 @@ fn hash(bytes: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Where one thread counts. An exclusive shard costs a load and a store per count, the shared one a locked
+/// Counters that one thread adds to. An exclusive shard costs a load and a store per count, the shared one a locked
 /// addition.
 #[derive(Clone, Copy)]
 pub struct Shard {
@@ -397,7 +397,7 @@ impl Shard {
     }
 }
 
-/// What one file contributed, as read from a record.
+/// Counters of one file, as read from a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileUse {
     /// Its path, without what did not fit at the front.
