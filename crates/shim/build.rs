@@ -42,7 +42,7 @@ fn main() {
     }
 }
 
-/// Whether an empty library can be linked with `argument`, by the compiler and the linker that this crate gets.
+/// Returns true if the compiler and linker of this build can link an empty library with `argument`.
 fn links_with(argument: &str) -> bool {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     let (Some(compiler), Some(folder), Some(target)) = (set("RUSTC"), set("OUT_DIR"), set("TARGET")) else {

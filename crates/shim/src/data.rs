@@ -13,7 +13,7 @@ use libc::{iovec, off_t, size_t, ssize_t};
 /// Segments of a `readv` or `writev` that we look at.
 const SEGMENTS_MAX: usize = 64;
 
-/// Whether the program has ever cancelled a thread.
+/// True once the program has cancelled a thread.
 static CANCELS: AtomicBool = AtomicBool::new(false);
 
 /// The calls of this file are cancellation points, also where the kernel is not asked.

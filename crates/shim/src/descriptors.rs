@@ -1,4 +1,4 @@
-//! Where descriptors come from, how they multiply and where they go.
+//! Interposed functions that open, duplicate and close descriptors.
 
 use crate::processes::notice_child;
 use crate::{real, signals};

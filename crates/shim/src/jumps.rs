@@ -29,13 +29,13 @@ pub struct JumpBuffer {
 const STACK_POINTER: usize = 6;
 const _: () = assert!(size_of::<JumpBuffer>() == 200);
 
-/// What marks the last word of a set as this library's; the fault signals are below it.
+/// Mark in the last word of a signal set that this library has changed; the fault signals are below the mark.
 const MARK: u64 = 0x6279_7761_7368_0000;
 const MARK_MASK: u64 = !0xffff;
 const _: () = assert!(FAULT_SIGNALS & MARK_MASK == 0);
 const LAST_WORD: usize = size_of::<sigset_t>() / size_of::<u64>() - 1;
 
-/// Whether there may be something to do: the library is at work in this thread.
+/// Returns true if the library is active in this thread, so that a call may concern it.
 fn concerned() -> bool {
     (process::is_ready() || signals::is_installed()) && !threads::bypassed()
 }

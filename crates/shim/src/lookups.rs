@@ -84,7 +84,7 @@ fn ours(name: &CStr, found: usize) -> Option<usize> {
     }
 }
 
-/// Where this library is loaded.
+/// Returns the address at which this library is loaded.
 fn own_base() -> usize {
     static BASE: AtomicUsize = AtomicUsize::new(0);
     if BASE.load(Relaxed) == 0 {

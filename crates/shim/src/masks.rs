@@ -35,8 +35,8 @@ fn set_of(word: SignalSet) -> sigset_t {
     set
 }
 
-/// Whether the kernel's mask is the program's business alone: before the library begins, in a vfork child,
-/// and where the library was told to do nothing.
+/// Returns true if the library leaves the signal mask alone: before it has started, in a vfork child, and when it was told to
+/// do nothing.
 fn is_plain() -> bool {
     threads::bypassed() || !process::is_ready() && !signals::is_installed()
 }
@@ -381,7 +381,7 @@ extern "C" fn begin_thread(begin: *mut c_void) -> *mut c_void {
     entry(argument)
 }
 
-/// Whether a thread's attributes hold a mask of their own.
+/// Returns true if a thread's attributes hold a signal mask of their own.
 unsafe fn has_mask(attributes: *const c_void) -> bool {
     static LOOK_UP: AtomicUsize = AtomicUsize::new(1);
     type Get = unsafe extern "C" fn(*const c_void, *mut sigset_t) -> c_int;

@@ -1,10 +1,10 @@
-//! How much memory this process may use, as its control group and the machine say (cgroups(7)).
+//! Memory that this process may use, by its control group and the machine (cgroups(7)).
 //!
-//! Asked once, when the first file is mapped. Whatever cannot be read is no limit.
+//! Read once, when the first file is mapped. A file that cannot be read sets no limit.
 
 use bywash_file::sys;
 
-/// Where the control groups are mounted on Linux systems that have them.
+/// Folder at which Linux systems mount the control groups.
 const ROOT: &[u8] = b"/sys/fs/cgroup";
 const PATH_BYTES: usize = 512;
 /// Groups above the process's own that are looked at.

@@ -187,7 +187,7 @@ pub unsafe extern "C" fn popen(command: *const c_char, kind: *const c_char) -> *
 }
 
 unsafe extern "C" {
-    /// Where the linker puts this library's first byte, and the byte behind its last.
+    /// Addresses of this library's first byte and of the byte behind its last, set by the linker.
     static __ehdr_start: u8;
     static _end: u8;
 }

@@ -25,7 +25,7 @@ use libc::{SIG_DFL, SIG_IGN, SIGBUS, SIGSEGV, siginfo_t, ucontext_t};
 static LOCK: Lock = Lock::new();
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// What the program wants to happen on SIGBUS and on SIGSEGV.
+/// Actions that the program has set for SIGBUS and SIGSEGV.
 struct Actions(UnsafeCell<[libc::sigaction; 2]>);
 // SAFETY: written under LOCK only; a handler reads it while it may be written, and then acts on the old or
 // the new action, as it would if the kernel kept it. Each action is read once, by copy.
@@ -77,12 +77,13 @@ pub fn ready() -> bool {
     good
 }
 
-/// Whether the handlers were put in place.
+/// Returns true if the library's handlers are installed.
 pub fn is_installed() -> bool {
     INSTALLED.load(Ordering::Acquire)
 }
 
-/// Whether both signals still reach us; asked before each mapping, as a program can go below the C library.
+/// Returns true if the library's handlers are still those of the kernel. Called before each mapping, since a program can
+/// bypass the C library.
 pub fn still_ready() -> bool {
     ready()
         && [SIGBUS, SIGSEGV].into_iter().all(|signal| {
@@ -95,7 +96,7 @@ pub fn still_ready() -> bool {
         })
 }
 
-/// Whether a raw rt_sigaction would change a fault signal's action past us.
+/// Returns true if a raw rt_sigaction would replace the library's handler of a fault signal.
 pub fn concerns(signal: c_int, new: usize) -> bool {
     is_installed() && new != 0 && is_fault_signal(signal)
 }
@@ -385,7 +386,7 @@ pub unsafe extern "C" fn sigignore(number: c_int) -> c_int {
     }
 }
 
-/// Whether a handler interrupts system calls or they go on after it.
+/// Interposed siginterrupt(3): sets whether a handler interrupts system calls.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siginterrupt(number: c_int, interrupts: c_int) -> c_int {
     if !is_fault_signal(number) || !is_installed() {

@@ -112,7 +112,7 @@ impl Environment {
         None
     }
 
-    /// Whether a variable is set to anything but the empty word and `0`.
+    /// Returns true if a variable is set to anything but the empty word and `0`.
     fn is_on(&self, name: &[u8]) -> bool {
         self.get(name).is_some_and(|value| value != b"0" && !value.is_empty())
     }
@@ -149,8 +149,8 @@ unsafe fn value_of(text: *const c_char, name: &[u8]) -> Option<*const c_char> {
     }
 }
 
-/// What the environment asks for. A list of paths that is too long to be kept switches the library off,
-/// rather than serving files that were to be left alone.
+/// Reads the settings from the environment. A list of paths that is too long switches the library off, rather than
+/// serving files that were to be left alone.
 fn read_settings(environment: &Environment) -> Option<Settings> {
     let mut settings = Settings::new();
     if let Some(bytes) = environment.bytes(b"BYWASH_THRESHOLD") {

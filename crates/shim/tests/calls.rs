@@ -8,7 +8,7 @@ mod calls;
 use calls::{CALLS, Effect, effect};
 use std::collections::BTreeMap;
 
-/// Where distributions keep the kernel's list for x86-64.
+/// Files in which distributions install the kernel's list of system calls for x86-64.
 const HEADERS: [&str; 2] = ["/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"];
 
 /// Name of each number in the kernel's list.

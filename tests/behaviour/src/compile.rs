@@ -12,7 +12,7 @@ pub enum Error {
     /// The compiler is not there.
     #[error("{command} cannot be started ({reason}): install it (Debian: apt-get install gcc libc6-dev)")]
     Start {
-        /// What was to be started.
+        /// Command that could not be started.
         command: String,
         /// The system's reason.
         reason: std::io::Error,
@@ -22,9 +22,9 @@ pub enum Error {
         "{what} does not build; its headers are in Debian's liburing-dev, libaio-dev and linux-libc-dev:\n{text}"
     )]
     Refused {
-        /// What was being built.
+        /// Name of the program that was being built.
         what: String,
-        /// What the compiler said.
+        /// Output of the compiler.
         text: String,
     },
     /// The library's file is not where Cargo puts it.

@@ -1,4 +1,4 @@
-//! Whether a program behaves under the preloaded library as it does without it.
+//! Compares programs under the preloaded library with the same programs without it.
 //!
 //! Two programs in C do what programs do to files, through libc, knowing nothing of Bywash:
 //!

@@ -36,7 +36,7 @@ impl Place {
         Ok(vec![Place { name: "tmpfs", root: memory }, Place { name: "disk", root: disk }])
     }
 
-    /// How reports call it.
+    /// Returns the name of the place in reports.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -44,7 +44,7 @@ impl Place {
     /// A fresh folder.
     ///
     /// # Errors
-    /// What the kernel says when there is no room.
+    /// The error of mkdir(2), for instance because the file system is full.
     pub fn folder(&self) -> io::Result<TempDir> {
         tempfile::Builder::new().prefix("bywash-behaviour-").tempdir_in(&self.root)
     }

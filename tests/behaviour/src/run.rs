@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What to run.
+/// A run of a program.
 pub struct Run<'a> {
     /// The program.
     pub program: &'a Path,
@@ -25,7 +25,7 @@ pub struct Run<'a> {
     pub limit: Duration,
 }
 
-/// How it ended.
+/// Result of a run.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Exit status 0.

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What the counters must show: the numbers of `enum expectation` in `program/case.h`.
+/// Expectations about the counters: the numbers of `enum expectation` in `program/case.h`.
 const READS: u32 = 1;
 const WRITES: u32 = 2;
 const NO_READS: u32 = 4;
@@ -33,12 +33,12 @@ struct Way<'a> {
     name: String,
     program: &'a Path,
     library: Option<&'a Path>,
-    /// Whether mapped writes are switched on.
+    /// True if mapped writes are enabled.
     writes: bool,
     place: &'a Place,
-    /// Whether the library may keep positions.
+    /// True if the library may keep file positions.
     keeps_positions: bool,
-    /// Whether a session counts. Without one a process sets nothing up before the first call that could be served.
+    /// True if a session counts calls. Without a session a process sets nothing up before the first call that could be served.
     is_counted: bool,
 }
 
@@ -199,7 +199,7 @@ fn play_one(case: &Case, way: &Way) -> Outcome {
     }
 }
 
-/// What the counters should have shown and did not.
+/// Returns the expectation that the counters do not meet, if any.
 fn served(expects: u32, way: &Way, counts: Counts) -> Option<String> {
     let reads = if way.keeps_positions { READS | POSITION_READS } else { READS };
     let wrong = if counts.processes == 0 {

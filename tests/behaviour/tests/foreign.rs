@@ -84,7 +84,7 @@ fn site() -> &'static Site {
     })
 }
 
-/// What was printed, each line with how often; and what the session says of programs without the library.
+/// Lines that were printed, each with its number, and the session's counts of programs without the library.
 struct Seen {
     lines: BTreeMap<String, usize>,
     unserved: BTreeMap<(String, u32), usize>,

@@ -39,7 +39,7 @@ fn calls(library: Option<&Path>, program: &[&str]) -> BTreeMap<String, u64> {
     counts.filter(|(name, _)| name != "total").collect()
 }
 
-/// What the library adds, by name.
+/// Returns the system calls that the library adds, by name.
 fn added(program: &[&str]) -> BTreeMap<String, u64> {
     let before = calls(None, program);
     let mut added = calls(Some(&library().unwrap()), program);

@@ -20,9 +20,7 @@ const NOT_YET: &[&str] = &[
     "crates/flow/src/datagram",
     "crates/flow/src/reliable",
     "crates/flow/src/serve",
-    "crates/shim",
     "fuzz",
-    "tests/behaviour",
 ];
 
 /// A doc comment: consecutive lines that begin with `///` or `//!`.

@@ -4,7 +4,7 @@
 //! list (asm/unistd_64.h), so that a new call has to be looked at before it passes. A number that is not here
 //! counts as [`Effect::Shares`].
 
-/// What a system call made by number means for data paths.
+/// Effect on data paths of a system call that is made by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The library has the function of the C library with the same meaning, which knows all of it: what the
