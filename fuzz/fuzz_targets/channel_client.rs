@@ -1,8 +1,8 @@
-//! A client and a server that lies.
+//! The client's end of a channel, with a malicious server.
 //!
-//! What could go wrong: a completion is believed whose tag is not under way, so that a buffer comes back twice or
-//! another one does; two buffers overlap; a server that was found to lie is heard again; a descriptor that came
-//! through the socket is never closed; a call does not return.
+//! Failures that this looks for: a completion is accepted whose tag is not in flight, so that a buffer is
+//! returned twice or a wrong one is; two buffers overlap; a server that was found misbehaving is listened to
+//! again; a descriptor from the socket is never closed; a call does not return.
 
 #![no_main]
 #![expect(clippy::unwrap_used, reason = "a fuzz target fails by panicking")]
@@ -30,14 +30,14 @@ struct Input {
     fences: bool,
     sleeps: bool,
     trusted: bool,
-    /// The peer keeps to the protocol, and no step of a liar is taken.
+    /// If true, the peer keeps to the protocol, and malicious steps are skipped.
     honest: bool,
     steps: Steps<Step>,
 }
 
 #[derive(Debug)]
 enum Step {
-    /// The client's.
+    /// Steps of the client begin here.
     Alloc(Size),
     Resize(u8, Size),
     Free(u8),
@@ -50,19 +50,19 @@ enum Step {
     Arm,
     DropSubmitter,
     DropReaper,
-    /// Of a server that keeps to the protocol.
+    /// Steps of a server that keeps to the protocol begin here.
     Take,
     Complete {
         which: u8,
         status: u16,
         value: u64,
     },
-    /// It is about to sleep, and wants to be woken by a futex or through the socket.
+    /// Announces that the server sleeps, and is to be woken by a futex (true) or through the socket.
     Sleep(bool),
     Doorbell,
     Close,
     Leave,
-    /// The liar's.
+    /// Malicious steps begin here.
     Word(u16, Value),
     Completion(Where, Few),
     Request(Where, Few),
@@ -70,7 +70,8 @@ enum Step {
     Say(Packet),
 }
 
-/// By one byte, so that inputs are short, and what gets far more often than what ends everything.
+/// One byte chooses the step, so that inputs are short. Steps that reach further code are more frequent than
+/// those that end the channel.
 impl<'a> Arbitrary<'a> for Step {
     fn arbitrary(input: &mut Unstructured<'a>) -> Result<Step> {
         Ok(match input.arbitrary::<u8>()? % 56 {
@@ -102,7 +103,7 @@ impl<'a> Arbitrary<'a> for Step {
     }
 }
 
-/// A server, which may lie.
+/// Server, which may lie.
 struct Server {
     socket: Option<OwnedFd>,
     control: Words,
@@ -110,16 +111,16 @@ struct Server {
     never_lies: bool,
     taken: u64,
     completed: u64,
-    /// Tags that were taken and not completed.
+    /// Tags of requests that the server has taken and not completed.
     held: Vec<u64>,
-    /// What the client has submitted: tag, argument, bytes.
+    /// Requests that the server has not taken: tag, argument, and length of the buffer.
     submitted: VecDeque<(u64, u64, usize)>,
-    /// What the client has not reaped.
+    /// Completions that the client has not reaped: first word without the turn, and value.
     expected: VecDeque<(u64, u64)>,
     closed: bool,
 }
 
-/// A buffer, and what it is full of. As long as nobody else writes it, it stays so.
+/// Buffer, and the seed of its contents, which stay the same unless somebody else writes to it.
 struct Filled {
     buffer: Buffer,
     seed: u8,
@@ -131,9 +132,9 @@ struct Victim {
     trusted: bool,
     buffers: Vec<Filled>,
     seed: u8,
-    /// What went along with each request that is under way: bytes and what they follow from.
+    /// Requests in flight by tag, with the length and seed of the buffer of each, if there is one.
     under_way: BTreeMap<usize, Option<(usize, u8)>>,
-    /// Which halves have found out that the server lies: that which submits, and that which reaps.
+    /// True for each half that has found the server misbehaving: the submitter, and the reaper.
     accused: [bool; 2],
 }
 
@@ -185,13 +186,13 @@ fn meet(input: &Input) -> (Victim, Server) {
 }
 
 impl Server {
-    /// What a client may be told by its half.
+    /// Checks that a half of the client may get this error.
     fn check(&self, error: &Error, accused: &mut bool) {
         assert!(!*accused || matches!(error, Error::Peer { .. }), "{error}");
         match error {
             Error::TimedOut => {}
             Error::Peer { .. } => *accused = true,
-            // The control memory says whether it is closed, and so may a lie.
+            // A lie may change the word of control memory that says whether the ring is closed.
             Error::Closed => assert!(self.closed || !self.honest, "{error}"),
             Error::PeerDied { .. } => assert!(self.socket.is_none() || !self.honest, "{error}"),
             other => panic!("{other}"),
@@ -225,7 +226,8 @@ impl Victim {
             }
             Ok(Some(done)) => {
                 assert!(!self.accused[1], "a liar is heard again");
-                // Whoever lies: what comes back is what went along with this request, once.
+                // Even from a malicious server, exactly the buffer of this request must be returned, and only
+                // once.
                 let sent = self.under_way.remove(&done.tag.index()).unwrap();
                 assert_eq!(done.buffer.as_ref().map(Buffer::len), sent.map(|(bytes, _)| bytes));
                 if let (Some(buffer), Some((_, seed))) = (done.buffer, sent) {
@@ -377,7 +379,7 @@ impl Step {
                 let (at, turn) = REQUESTS.place(control, at);
                 control.set(at, tag.of(DEPTH) << 48 | turn);
             }
-            // What it says that it has taken.
+            // Index up to which the server claims to have taken requests.
             Step::Index(taken) => control.set(REQUESTS.start, taken.of(2 * DEPTH)),
             Step::Say(packet) => server.socket.iter().for_each(|socket| packet.send(socket)),
             _ => {}

@@ -1,8 +1,9 @@
-//! A server and a client that lies.
+//! The server's end of a channel, with a malicious client.
 //!
-//! What could go wrong: a request is believed whose buffer lies outside the arena, or whose tag is not one; requests
-//! come twice or out of order while nobody has lied; a client that was found to lie is heard again; a descriptor that
-//! came through the socket is never closed; memory is taken for the client; a call does not return.
+//! Failures that this looks for: a request is accepted whose buffer lies outside the arena, or whose tag is
+//! invalid; requests arrive twice or out of order before any violation; a client that was found misbehaving
+//! is listened to again; a descriptor from the socket is never closed; pages are allocated for the client; a
+//! call does not return.
 
 #![no_main]
 #![expect(clippy::unwrap_used, reason = "a fuzz target fails by panicking")]
@@ -31,23 +32,23 @@ struct Input {
     fences: bool,
     sleeps: bool,
     arena: Arena,
-    /// The peer keeps to the protocol, and no step of a liar is taken.
+    /// If true, the peer keeps to the protocol, and malicious steps are skipped.
     honest: bool,
     steps: Steps<Step>,
 }
 
-/// What a client brings along.
+/// Arena that a client offers.
 #[derive(Clone, Copy, Debug)]
 enum Arena {
     None,
-    /// One whose second half has no memory.
+    /// An arena whose second half is not backed by pages.
     Half,
     Whole,
 }
 
 #[derive(Debug)]
 enum Step {
-    /// The server's.
+    /// Steps of the server begin here.
     TryNext,
     Next,
     Complete {
@@ -59,7 +60,7 @@ enum Step {
     Arm,
     DropRequests,
     DropCompleter,
-    /// Of a client that keeps to the protocol: with a part of its arena.
+    /// Steps of a client that keeps to the protocol begin here; a submission uses a part of the arena.
     Submit {
         tag: u8,
         opcode: u8,
@@ -69,12 +70,12 @@ enum Step {
         argument: u64,
     },
     Reap,
-    /// It is about to sleep, and wants to be woken by a futex or through the socket.
+    /// Announces that the client sleeps, and is to be woken by a futex (true) or through the socket.
     Sleep(bool),
     Doorbell,
     Close,
     Leave,
-    /// The liar's.
+    /// Malicious steps begin here.
     Word(u16, Value),
     Request {
         at: Where,
@@ -97,7 +98,8 @@ impl<'a> Arbitrary<'a> for Arena {
     }
 }
 
-/// By one byte, so that inputs are short, and what gets far more often than what ends everything.
+/// One byte chooses the step, so that inputs are short. Steps that reach further code are more frequent than
+/// those that end the channel.
 impl<'a> Arbitrary<'a> for Step {
     fn arbitrary(input: &mut Unstructured<'a>) -> Result<Step> {
         Ok(match input.arbitrary::<u8>()? % 51 {
@@ -139,7 +141,7 @@ impl<'a> Arbitrary<'a> for Step {
     }
 }
 
-/// A client, which may lie.
+/// Client, which may lie.
 struct Client {
     socket: Option<OwnedFd>,
     control: Words,
@@ -147,24 +149,25 @@ struct Client {
     never_lies: bool,
     submitted: u64,
     reaped: u64,
-    /// Tags that are under way.
+    /// Tags of requests in flight.
     under_way: BTreeSet<u64>,
-    /// Requests that the server has not taken, with their first argument and bytes.
+    /// Requests that the server has not taken: first argument, offset and length of the buffer.
     expected: VecDeque<(u64, usize, usize)>,
-    /// What the server has completed.
+    /// Completions that the client has not reaped: first word without the turn, and value.
     completed: VecDeque<(u64, u64)>,
     closed: bool,
     arena: OwnedFd,
-    /// Bytes of it that have memory.
+    /// Number of bytes of the arena that are backed by pages.
     arena_bytes: usize,
 }
 
 struct Victim {
     requests: Option<Requests>,
     completer: Option<Completer>,
-    /// Taken and not completed; with the tags, as long as the client is honest.
+    /// Requests taken and not completed; with their tags as long as the client is honest.
     held: Vec<(Request, u64)>,
-    /// Which halves have found out that the client lies: that which takes, and that which completes.
+    /// True for each half that has found the client misbehaving: the one that takes requests, and the one
+    /// that completes.
     accused: [bool; 2],
 }
 
@@ -190,7 +193,7 @@ fn meet(input: &Input) -> (Victim, Client) {
         Arena::Whole => (ARENA as u64, ARENA),
     };
     let (control, arena) = (offered(CONTROL_BYTES), offered_arena(arena_bytes));
-    // Nobody can map it for writing any more when the server has it.
+    // Once the server has the memory, nobody can map it for writing any more.
     let words = Words::map(&control, CONTROL_BYTES);
     let files = [control.as_raw_fd(), arena.as_raw_fd()];
     let files = if bytes == 0 { &files[..1] } else { &files };
@@ -223,13 +226,13 @@ fn meet(input: &Input) -> (Victim, Client) {
 }
 
 impl Client {
-    /// What a server may be told by its half.
+    /// Checks that a half of the server may get this error.
     fn check(&self, error: &Error, accused: &mut bool) {
         assert!(!*accused || matches!(error, Error::Peer { .. }), "{error}");
         match error {
             Error::TimedOut => {}
             Error::Peer { .. } => *accused = true,
-            // Closed, or the socket: the control memory says whether it is closed, and so may a lie.
+            // A lie may change the word of control memory that says whether the ring is closed.
             Error::Closed => assert!(self.closed || !self.honest, "{error}"),
             Error::PeerDied { .. } => assert!(self.socket.is_none() || !self.honest, "{error}"),
             other => panic!("{other}"),
@@ -261,7 +264,7 @@ impl Victim {
                         assert_eq!(bytes, arena().part(offset, length));
                     }
                 }
-                // No more can be under way than there are tags.
+                // No more requests can be in flight than there are tags.
                 assert!(self.held.len() < DEPTH);
                 self.held.push((request, tag));
             }
@@ -305,7 +308,7 @@ impl Step {
                 assert_eq!(memory.read(0, &mut bytes), request.len());
                 bytes.pop();
                 assert!(bytes.len() < 8 || is_in_a_picture(&bytes), "{} bytes from elsewhere", bytes.len());
-                // What was there already, at the end.
+                // Writes the contents that are there already, in the second half.
                 let half = bytes.len() / 2;
                 assert_eq!(memory.write(half, &bytes[half..]), bytes.len() - half);
             }
@@ -375,7 +378,7 @@ impl Step {
                 let (at, turn) = COMPLETIONS.place(control, at);
                 control.set(at, tag.of(DEPTH) << 48 | turn);
             }
-            // What it says that it has reaped.
+            // Index up to which the client claims to have reaped completions.
             Step::Index(reaped) => control.set(COMPLETIONS.start, reaped.of(2 * DEPTH)),
             Step::Say(packet) => client.socket.iter().for_each(|socket| packet.send(socket)),
             _ => {}

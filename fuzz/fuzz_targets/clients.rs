@@ -1,11 +1,12 @@
-//! A device server and several clients at once: three of as many users that lie and die, and one that keeps to the protocol.
+//! A device server and several clients at once: three malicious ones of different users, which may die, and
+//! one that keeps to the protocol.
 //!
-//! The server and the good client live as long as the process; the others are new for each input, which interleaves their
-//! steps. Each has a volume of its own and knows the names of all.
+//! The server and the good client live as long as the process; each input has new other clients, and
+//! interleaves their steps. Each of them has a volume of its own and knows the names of all volumes.
 //!
-//! Failures that are looked for: somebody is granted what only another user may have, or refused what is its own, or
-//! may administer; a secret of the good client's is in the memory of somebody else; a byte changes in its volumes; it
-//! is refused something, or waits; descriptors and mappings are left behind.
+//! Failures that this looks for: a client is granted what only another user may have, or is refused what is
+//! its own, or may administer; a secret of the good client is in another client's memory; a byte of the good
+//! client's volumes changes; it is refused something, or waits; descriptors and mappings are left behind.
 
 #![no_main]
 #![expect(clippy::unwrap_used, reason = "a fuzz target fails by panicking")]
@@ -17,14 +18,14 @@ use bywash_protocol::Ask;
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
 
-/// Users, and their volumes.
+/// User IDs and the names of their volumes.
 const USERS: [(u32, &str); 3] = [(1001, "one"), (1002, "two"), (1003, "three")];
 
 const fn volume(name: &'static str, device: &'static str, bytes: u64, owner: u32, mode: u16) -> Volume {
     Volume { name, device, bytes, owner, mode }
 }
 
-/// Volumes that lie one behind the other.
+/// Adjacent volumes.
 const VOLUMES: [Volume; 7] = [
     volume("before", "fast", CHUNK, 0, 0o600),
     volume("one", "fast", CHUNK, 1001, 0o600),
@@ -36,13 +37,14 @@ const VOLUMES: [Volume; 7] = [
 ];
 const GOOD: [&str; 3] = ["before", "first", "shared"];
 
-/// Steps of an input, and changes of volumes among them, each of which writes to the store.
+/// Greatest number of steps of an input, and of changes of volumes among them, each of which writes to the
+/// store.
 const STEPS_MAX: usize = 60;
 const CHANGES_MAX: usize = 2;
 
 #[derive(Debug)]
 enum Step {
-    /// The good client's.
+    /// Steps of the good client begin here.
     Write {
         volume: u8,
         block: u16,
@@ -53,10 +55,10 @@ enum Step {
         volume: u8,
         block: u16,
     },
-    /// The administrator's.
+    /// Steps of the administrator begin here.
     Revoke(u8),
     Renew(u8),
-    /// Those of one of the others.
+    /// Steps of one of the hostile clients begin here.
     Deed(u8, Deed),
     Die(u8),
 }
@@ -85,7 +87,7 @@ impl Step {
     }
 }
 
-/// The server and the good client.
+/// Server, good client, and the word that its secret volume is filled with.
 struct World {
     served: Served,
     good: Good,
@@ -94,7 +96,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        // One that cannot be mapped, takes its time, and takes few commands at a time.
+        // `slow` cannot be mapped, has latency, and takes only four commands at a time.
         let mut served =
             Served::start(&["fast=mem:8M,pages=4K", "slow=mem:1M,pages=4K,latency=20us,depth=4"]);
         let mut good = Good::come(&mut served, &VOLUMES, &GOOD);
@@ -102,7 +104,7 @@ impl World {
         World { served, good, secret }
     }
 
-    /// One of the others comes.
+    /// Connects one of the hostile clients.
     fn hostile(&mut self, which: usize) -> Hostile {
         let (uid, connection) = self.served.connection_of(USERS[which].0);
         let known = |volume: &Volume| {
@@ -143,11 +145,11 @@ impl World {
         }
     }
 
-    /// Nothing of the good client's is in the memory of another one, which goes.
+    /// Checks that a client's memory does not contain the secret; the client then disconnects.
     fn look(&self, hostile: Option<Hostile>) {
         let Some(hostile) = hostile else { return };
         let arena = hostile.arena();
-        // Not compared with it: the fuzzer would put what it sees compared into inputs.
+        // Compared by arithmetic: the fuzzer would copy the operands of a comparison into its inputs.
         let is_there = |index: usize| {
             let differs = arena.at(index).load(std::sync::atomic::Ordering::Relaxed) ^ self.secret;
             !(differs | differs.wrapping_neg()) >> 63

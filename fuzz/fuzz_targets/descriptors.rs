@@ -1,10 +1,10 @@
-//! Descriptors of every kind, wherever a device server receives some.
+//! Descriptors of every kind, wherever a device server receives descriptors.
 //!
-//! Each step is a connection of another user's, which passes what it should not: as a file to be opened, as the socket of a
-//! channel, as a channel's memory, with messages that go with none, and in wrong numbers.
+//! Each step is a connection of another user, which passes the wrong descriptors: as a file to be opened, as
+//! the socket of a channel, as a channel's memory, with messages that take none, and in wrong numbers.
 //!
-//! Failures that are looked for: the server maps or reads what can be taken away, or waits for it; it keeps a
-//! descriptor or a mapping; the good client waits, is refused something, or has its bytes changed.
+//! Failures that this looks for: the server maps or reads memory that can be taken away, or blocks on it; it
+//! keeps a descriptor or a mapping; the good client waits, is refused something, or finds its bytes changed.
 
 #![no_main]
 #![expect(clippy::unwrap_used, reason = "a fuzz target fails by panicking")]
@@ -25,22 +25,22 @@ const VOLUMES: [Volume; 2] = [
     Volume { name: "good", device: "fast", bytes: CHUNK, owner: 0, mode: 0o600 },
     Volume { name: "theirs", device: "fast", bytes: CHUNK, owner: USER, mode: 0o600 },
 ];
-/// Bytes of control memory for rings of eight.
+/// Size of control memory for rings of eight entries, in bytes.
 const CONTROL_BYTES: usize = (32 + 8 * 8 + 32 + 8 * 2) * 8;
-/// Longest time that anything may take.
+/// Greatest time that a step may take.
 const STEP_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 enum Step {
-    /// To be opened.
+    /// Descriptors to be opened as a volume.
     File(Vec<Kind>, bool),
-    /// Over which to make a channel.
+    /// Descriptors passed as the socket of a channel.
     Socket(Vec<Kind>),
-    /// Control memory and an arena; none: what they should be. Then what else goes along.
+    /// Descriptors of control memory and arena, right ones if `None`, and further descriptors.
     Memory { control: Option<Kind>, arena: Option<Kind>, more: Vec<Kind>, bytes: Value, depth: u8 },
-    /// With an ask that takes none.
+    /// Descriptors with a request that takes none.
     Along(u8, Vec<Kind>),
-    /// Before anything was said.
+    /// Descriptors before the handshake.
     First(Vec<Kind>),
 }
 
@@ -80,10 +80,10 @@ impl World {
         World { served, good }
     }
 
-    /// Sends an ask with descriptors, and hears what becomes of it.
+    /// Sends a request with descriptors, and returns the answer.
     fn ask(&mut self, messages: &Messages, ask: &Ask, files: &[RawFd]) -> Option<Answer> {
         let copy = messages.as_fd().try_clone_to_owned().unwrap();
-        // More than the server's own end would send, too.
+        // Bypasses `Messages`, which would refuse to send so many descriptors.
         assert!(send(&copy, &ask.to_bytes().unwrap(), files), "{:?}", std::io::Error::last_os_error());
         let (bytes, _) = self.served.receive(messages, ask)?;
         Some(Answer::of_bytes(&bytes).unwrap())
@@ -155,7 +155,7 @@ impl World {
         let answer = self.ask(&messages, &Ask::Channel {}, &[there.as_raw_fd()]);
         let is_made = answer == Some(Answer::Done {});
         assert!(is_made || !is_right, "a channel that should be was refused: {answer:?}");
-        // What could be taken away behind the mapping is not believed.
+        // Memory that can be taken away after it was mapped must be refused.
         let stays = |kind: Option<Kind>| kind.is_none_or(Kind::stays);
         assert!(
             !is_made || (stays(control) && stays(arena) && more.is_empty()),

@@ -1,11 +1,12 @@
-//! The library of device servers' clients, and a server whose answers are the input.
+//! The client library of device servers, with a server whose answers are the input.
 //!
-//! A thread stands for the server: it lets the client in and answers each ask with what the input says comes next, over
-//! the socket and, once the client has asked for its channel, in the rings.
+//! A thread plays the server: it makes the handshake and answers each request with the input's next answer.
+//! The requests come over the socket and, once the client has its channel, through the rings.
 //!
-//! What could go wrong: an answer is believed that cannot be, and memory is mapped that is too small, or can be taken
-//! away; a completion is believed for what was not asked, so that memory of the program comes back twice, or never; a
-//! call does not return in time; descriptors and mappings are left behind.
+//! Failures that this looks for: an impossible answer is accepted, and memory is mapped that is too small or
+//! can be taken away; a completion is accepted for a request that is not in flight, so that memory of the
+//! program is returned twice, or never; a call does not return in time; descriptors and mappings are left
+//! behind.
 
 #![no_main]
 #![expect(clippy::unwrap_used, reason = "a fuzz target fails by panicking")]
@@ -32,15 +33,15 @@ const CONTROL_BYTES: usize = (REQUESTS.words() + COMPLETIONS.words()) * 8;
 const SERVER: u32 = 2;
 const ARENA: usize = 1 << 16;
 const BLOCK: usize = 512;
-/// What the client gives a server.
+/// Timeout that the client uses.
 const LIMIT: Duration = Duration::from_millis(20);
-/// What a call may take besides, on a machine that does other things.
+/// Additional time that a call may take on a busy machine.
 const SLACK: Duration = Duration::from_secs(4);
 
-/// What a server says next.
+/// Next answer of the server.
 #[derive(Debug)]
 enum Said {
-    /// What it should.
+    /// The right answer.
     Right,
     Granted {
         grant: Value,
@@ -57,7 +58,7 @@ enum Said {
     Refused(u8),
     Other(u8, Vec<Kind>),
     Bytes(Vec<u8>, Vec<Kind>),
-    /// It leaves instead.
+    /// No answer: the server closes the connection.
     Nothing,
 }
 
@@ -87,7 +88,7 @@ impl<'a> Arbitrary<'a> for Said {
 
 #[derive(Debug)]
 enum Step {
-    /// The client's.
+    /// Steps of the client begin here.
     Open {
         write: bool,
         descriptor: bool,
@@ -103,7 +104,7 @@ enum Step {
     Reap,
     Arm,
     Inspect(u8),
-    /// The server's.
+    /// Steps of the server begin here.
     Complete {
         right: bool,
         which: u8,
@@ -145,7 +146,7 @@ impl<'a> Arbitrary<'a> for Step {
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// To the greeting, to the ask for a channel, and then to what the steps ask.
+    /// Answers to the handshake, to the request for a channel, and then to the requests of the steps.
     greeting: Option<Said>,
     channel: Option<Said>,
     trusted: bool,
@@ -154,18 +155,18 @@ struct Input {
     steps: Steps<Step>,
 }
 
-/// The rings of the client that there is, and the socket of its channel.
+/// Rings of the current client, and the socket of its channel.
 #[derive(Default)]
 struct Rings {
     control: Option<Words>,
     socket: Option<OwnedFd>,
     taken: u64,
     completed: u64,
-    /// Requests that were taken: tags, and bytes of their buffers.
+    /// Requests that the server has taken: their tags, and the lengths of their buffers.
     held: Vec<(u64, u64)>,
 }
 
-/// The thread that stands for the server.
+/// The thread that plays the server.
 struct Liar {
     socket: PathBuf,
     scripts: Sender<VecDeque<Said>>,
@@ -192,12 +193,12 @@ impl Liar {
     }
 }
 
-/// Answers one client until it leaves or the input says so.
+/// Answers one client until it leaves, or until the input says so.
 fn serve(messages: &Messages, mut said: VecDeque<Said>, rings: &Mutex<Rings>) {
     while let Ok(packet) = messages.receive(SLACK * 4) {
         let ask = Ask::of_bytes(&packet.bytes).unwrap();
         let next = match (&ask, said.is_empty()) {
-            // What nobody waits for.
+            // The client does not wait for the answer to a close, so it takes none from the input.
             (Ask::Close { .. }, _) | (_, true) => Said::Right,
             _ => said.pop_front().unwrap(),
         };
@@ -214,7 +215,7 @@ fn serve(messages: &Messages, mut said: VecDeque<Said>, rings: &Mutex<Rings>) {
 }
 
 fn answer(ask: &Ask, said: Said) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
-    // SAFETY: they stay open.
+    // SAFETY: the descriptors of kinds stay open as long as the process.
     let again =
         |kind: &Kind| unsafe { BorrowedFd::borrow_raw(kind.descriptor()) }.try_clone_to_owned().unwrap();
     let files = |kinds: Vec<Kind>| kinds.iter().take(16).map(again).collect::<Vec<_>>();
@@ -271,25 +272,25 @@ fn answer(ask: &Ask, said: Said) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     Some((answer.to_bytes().unwrap(), files))
 }
 
-/// The server's end of a channel, spoken by hand.
+/// Makes the server's end of a channel, by hand.
 fn meet(socket: OwnedFd, rings: &mut Rings) {
     let (_, files) = receive(&socket);
-    // It may have given up already.
+    // Fails if the client has given up already.
     send(&socket, &hello(b"bywash c", 1, SERVER, 1 << 30, [DEPTH as u32; 2]), &[]);
     let control = files.first().map(|file| Words::map(file, CONTROL_BYTES));
     *rings = Rings { control, socket: Some(socket), ..Rings::default() };
 }
 
-/// The client's side, and what it must have.
+/// State of the client, and what it must have.
 struct Victim {
     queue: Queue,
     volumes: Vec<VolumeId>,
-    /// What went along with each request that was submitted and not reaped: a buffer of the arena, or bytes.
+    /// Requests in flight, with the length of the buffer that must be returned with each.
     under_way: BTreeMap<u64, usize>,
     submitted: u64,
 }
 
-/// Errors that a server can bring about, and none that say that this end is wrong.
+/// Checks that a server can cause the error; errors of the client's own use must not occur.
 fn check(error: &Error) {
     assert!(!matches!(error, Error::Forked | Error::Option { .. }), "{error}");
 }
@@ -343,7 +344,7 @@ impl Step {
             Step::Open { write, descriptor } => {
                 let opened = match descriptor {
                     true => {
-                        // SAFETY: it stays open.
+                        // SAFETY: the descriptors of kinds stay open as long as the process.
                         let file = unsafe { BorrowedFd::borrow_raw(Kind::Plain.descriptor()) };
                         victim.queue.open_descriptor(file.try_clone_to_owned().unwrap())
                     }
@@ -378,7 +379,7 @@ impl Step {
                     let block = victim.queue.block(*volume).unwrap_or(1);
                     assert!(block.is_power_of_two());
                     if victim.queue.path(*volume).is_ok_and(|path| path == Path::Mapped) {
-                        // All of it is there: to read the last block is no fault.
+                        // All of a mapped volume exists, so reading its last block must not fault.
                         let bytes = victim.queue.len(*volume).unwrap();
                         let last =
                             bytes.saturating_sub(u64::from(block)) / u64::from(block) * u64::from(block);
@@ -417,7 +418,7 @@ impl Step {
                 if COMPLETIONS.put(control, *completed, &[tag << 48 | status << 32, value]) {
                     *completed += 1;
                 }
-                // It may sleep.
+                // The client may sleep, so the server rings the doorbell.
                 socket.iter().for_each(|socket| _ = send(socket, &[1], &[]));
             }
             Step::Completion(at, tag) => {

@@ -1,13 +1,13 @@
-//! A device server, a client that keeps to the protocol, and one that does not.
+//! A device server, a client that keeps to the protocol, and a malicious one.
 //!
-//! The server lives as long as the process, and with it the good client, whose volumes a model knows byte by byte. The
-//! hostile one is new for each input. It has volumes of its own beside the good one's, asks for anything, puts anything
-//! into its rings and its arena, maps chunks and writes there when they have long been taken back, and leaves at any
-//! moment.
+//! The server lives as long as the process, and so does the good client, whose volumes are compared with a
+//! model byte by byte. Each input has a new hostile client. It has volumes of its own beside the good
+//! client's, sends any requests, writes anything into its rings and its arena, writes to mapped chunks after
+//! they were revoked, and leaves at any moment.
 //!
-//! Failures that are looked for: a byte changes in a volume of the good client, or is not what it was told; a volume
-//! that is new has what another one had; the good client is refused something, or waits; descriptors and mappings are
-//! left behind.
+//! Failures that this looks for: a byte of the good client's volumes changes, or is read wrongly; a new
+//! volume has the contents of an old one; the good client is refused something, or waits; descriptors and
+//! mappings are left behind.
 
 #![no_main]
 
@@ -22,7 +22,7 @@ const fn volume(name: &'static str, device: &'static str, bytes: u64) -> Volume 
     Volume { name, device, bytes, owner: 0, mode: 0o600 }
 }
 
-/// Volumes that lie one behind the other; those of the hostile client between the others.
+/// Adjacent volumes; those of the hostile client lie between the others.
 const VOLUMES: [Volume; 7] = [
     volume("before", "fast", CHUNK),
     volume("first", "slow", 8192),
@@ -35,13 +35,14 @@ const VOLUMES: [Volume; 7] = [
 const GOOD: [&str; 4] = ["before", "first", "last", "shared"];
 const THEIRS: [&str; 3] = ["mine", "slowly", "new"];
 
-/// Steps of an input, and changes of volumes among them, each of which writes to the store.
+/// Greatest number of steps of an input, and of changes of volumes among them, each of which writes to the
+/// store.
 const STEPS_MAX: usize = 40;
 const CHANGES_MAX: usize = 2;
 
 #[derive(Debug)]
 enum Step {
-    /// The good client's.
+    /// Steps of the good client begin here.
     Write {
         volume: u8,
         block: u16,
@@ -57,12 +58,12 @@ enum Step {
         block: u16,
         blocks: u8,
     },
-    /// The administrator's.
+    /// Steps of the administrator begin here.
     Revoke(u8),
     Renew,
     Resize(u8),
     ReadOnly(bool),
-    /// The hostile one's.
+    /// Steps of the hostile client begin here.
     Deed(Deed),
     Leave,
 }
@@ -98,7 +99,7 @@ impl Step {
     }
 }
 
-/// The server and the good client.
+/// Server and good client.
 struct World {
     served: Served,
     good: Good,
@@ -106,15 +107,15 @@ struct World {
 
 impl World {
     fn new() -> World {
-        // One that cannot be mapped, takes its time, and takes few commands at a time.
+        // `slow` cannot be mapped, has latency, and takes only four commands at a time.
         let mut served =
             Served::start(&["fast=mem:12M,pages=4K", "slow=mem:1M,pages=4K,latency=20us,depth=4"]);
         let good = Good::come(&mut served, &VOLUMES, &GOOD);
         World { served, good }
     }
 
-    /// Of what is shared it has a right to read; the good client's own it leaves alone, which is what it would be
-    /// refused as another user.
+    /// Connects a hostile client. It only reads the shared volume, and never opens the good client's own
+    /// volumes, which another user would be refused.
     fn hostile(&mut self) -> Hostile {
         let known = |name, is_left_alone| Known { name, is_left_alone, may: None };
         let mut all: Vec<Known> = THEIRS.iter().map(|name| known(name, false)).collect();

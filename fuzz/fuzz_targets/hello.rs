@@ -1,8 +1,8 @@
-//! How a peer presents itself: any bytes, with descriptors of every kind.
+//! The handshake with a peer that sends any bytes, with descriptors of every kind.
 //!
-//! What could go wrong: a size, a number of entries or a seal is believed, and memory is mapped that is too small or
-//! can shrink, so that its use is a fault later; an end is made that panics when it is used; a descriptor is never
-//! closed; a call does not return.
+//! Failures that this looks for: a size, a number of entries or a seal is trusted, and memory is mapped that
+//! is too small or can shrink, so that a later access faults; a path or channel is made that panics in use; a
+//! descriptor is never closed; a call does not return.
 
 #![no_main]
 #![expect(clippy::unwrap_used, reason = "a fuzz target fails by panicking")]
@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
-/// What a client or an end of a path asks for itself.
+/// Depth that the tested side uses.
 const DEPTH: u32 = 4;
 
 #[derive(Arbitrary, Debug)]
@@ -25,7 +25,7 @@ struct Input {
     victim: Victim,
     said: Said,
     passed: Vec<Passed>,
-    /// What comes behind it.
+    /// Bytes of a further message.
     then: Vec<u8>,
     leaves: bool,
 }
@@ -51,7 +51,7 @@ enum Said {
         arena: Value,
         rings: [Entries; 2],
     },
-    /// As one that the victim could work with, with one byte changed.
+    /// A valid hello message in which one byte is changed.
     Nearly {
         at: u8,
         byte: u8,
@@ -60,7 +60,7 @@ enum Said {
     },
 }
 
-/// How many entries of a ring.
+/// Number of entries of a ring.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Entries {
     Power(u8),
@@ -69,22 +69,22 @@ enum Entries {
 
 #[derive(Arbitrary, Debug)]
 enum Passed {
-    /// Memory for the rings that the greeting asks for, larger or smaller by some bytes.
+    /// Memory for the rings of the hello message, too large or too small by some bytes.
     Control {
         more: i8,
         seals: Seals,
     },
-    /// An arena that a client offers.
+    /// An arena as a client offers it.
     Offered,
     Any(Kind),
 }
 
-/// What memory for rings is sealed against.
+/// Seals of the memory for rings.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Seals {
     Nothing,
     Resizing,
-    /// As a client offers it.
+    /// Sealed against resizing, but not against further seals, as a client offers it.
     ResizingAlone,
 }
 
@@ -102,7 +102,7 @@ impl Victim {
         !matches!(self, Victim::Client | Victim::Server)
     }
 
-    /// Flags that it expects.
+    /// Returns the flags that the tested side expects from its peer.
     fn flags(self) -> u32 {
         match self {
             Victim::Sealed | Victim::Server => 1,
@@ -111,7 +111,7 @@ impl Victim {
         }
     }
 
-    /// Bytes of the control memory for so many entries.
+    /// Returns the size of the control memory for rings of so many entries, in bytes.
     fn control_bytes(self, rings: [u32; 2]) -> usize {
         let [first, second] = rings.map(|entries| entries as usize & 0x1_ffff);
         match self.is_path() {
@@ -161,7 +161,8 @@ fuzz_target!(|input: Input| watched(|| {
     match outcome {
         Ok(()) | Err(Error::TimedOut | Error::Closed | Error::PeerDied { .. }) => {}
         Err(Error::Peer { .. } | Error::Misfit(_) | Error::Unfit(_) | Error::TooLarge { .. }) => {}
-        // Memory that cannot be written cannot be mapped for that; a greeting can be too long.
+        // Mapping fails for memory that cannot be written, and receiving fails for a message that is too
+        // long.
         Err(Error::Io { what, .. }) => assert!(what.contains("map ") || what.contains("learn"), "{what}"),
         Err(other) => panic!("{other}"),
     }
@@ -169,7 +170,7 @@ fuzz_target!(|input: Input| watched(|| {
 }));
 
 impl Said {
-    /// The bytes, and the entries that they ask for.
+    /// Returns the bytes of the hello message, and the numbers of entries in it.
     fn bytes(&self, victim: Victim) -> (Option<Vec<u8>>, [u32; 2]) {
         let magic = |path: bool| if path { b"bywash p" } else { b"bywash c" };
         match self {

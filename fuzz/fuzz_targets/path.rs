@@ -1,9 +1,10 @@
-//! One or two ends of paths of every class, with peers that lie.
+//! One or two ends of paths of every class, with malicious peers.
 //!
-//! What could go wrong: a piece is believed that lies outside its arena, or an arena that the peer can shrink; a ticket
-//! comes back that is not out; what one peer says ends the path to another, honest one, or keeps its containers for
-//! ever; what was shipped in good faith arrives changed, twice, out of order or not at all; a peer that was found to
-//! lie is heard again; a descriptor or a mapping is lost; a call does not return.
+//! Failures that this looks for: a piece is accepted that lies outside its arena, or in an arena that the
+//! peer can shrink; a ticket is returned that is not out; a malicious peer ends the path to another, honest
+//! one, or keeps that one's containers for ever; what was shipped correctly arrives changed, twice, out of
+//! order or not at all; a peer that was found misbehaving is listened to again; a descriptor or a mapping is
+//! lost; a call does not return.
 
 #![no_main]
 #![expect(clippy::unwrap_used, reason = "a fuzz target fails by panicking")]
@@ -28,7 +29,7 @@ use std::time::Duration;
 const FLAG_SEALED: u32 = 1;
 const FLAG_WRITABLE: u32 = 2;
 const FLAG_FENCES: u32 = 4;
-/// Messages and containers that the victim keeps.
+/// Greatest number of messages and of containers that the tested side keeps.
 const KEPT: usize = 16;
 const NOW: Duration = Duration::ZERO;
 
@@ -52,24 +53,24 @@ struct Setup {
     class: Class,
     sleeps: bool,
     fences: bool,
-    /// The peer has no arena.
+    /// If true, the peer has no arena.
     no_arena: bool,
-    /// The peer keeps to the protocol, and no step of a liar is taken.
+    /// If true, the peer keeps to the protocol, and malicious steps are skipped.
     honest: bool,
 }
 
 #[derive(Arbitrary, Debug)]
 struct Step {
-    /// At which of the two ends.
+    /// Number of the end that takes the step: the second if true.
     other: bool,
     what: What,
-    /// The victim looks for a message behind it.
+    /// If true, the tested side tries to receive a message afterwards.
     receives: bool,
 }
 
 #[derive(Debug)]
 enum What {
-    /// The victim's.
+    /// Steps of the tested side begin here.
     Receive,
     TryReceive,
     Look(u8),
@@ -77,23 +78,23 @@ enum What {
     Alloc(Size),
     Free(u8),
     Ship(u8),
-    /// As `Alloc`, and ships that.
+    /// Allocates a container and ships it.
     Send(Size),
     ShipTwo(u8, u8),
     ShipOn(u8),
     Arm,
     End,
-    /// Of a peer that keeps to the protocol.
+    /// Steps of a peer that keeps to the protocol begin here.
     Inline(u8, u64),
     Pieces(Vec<(u8, Size)>),
     Sealed(u8),
     Introduce,
     Take,
     Return(u8),
-    /// As `Take`, and gives all of it back.
+    /// Takes a message and returns all its containers.
     Serve,
     Reclaim,
-    /// It is about to sleep until something comes, or else until there is room.
+    /// Announces that the peer sleeps until there is a message, or until there is room.
     Sleep {
         for_room: bool,
         futex: bool,
@@ -101,7 +102,8 @@ enum What {
     Doorbell,
     Close,
     Leave,
-    /// The liar's. Ours: of the memory in which the peer ships, else of that in which the victim does.
+    /// Malicious steps begin here. `ours` selects the memory of the lane in which the peer ships, otherwise
+    /// the other lane's.
     Word {
         ours: bool,
         at: u16,
@@ -130,7 +132,8 @@ enum What {
     Say(Packet),
 }
 
-/// By one byte, so that inputs are short, and what gets far more often than what ends everything.
+/// One byte chooses the step, so that inputs are short. Steps that reach further code are more frequent than
+/// those that end the path.
 impl<'a> Arbitrary<'a> for What {
     fn arbitrary(input: &mut Unstructured<'a>) -> Result<What> {
         Ok(match input.arbitrary::<u8>()? % 86 {
@@ -178,28 +181,28 @@ impl<'a> Arbitrary<'a> for What {
     }
 }
 
-/// What a liar says of every piece of an entry.
+/// Descriptors of an entry's pieces, as a malicious peer writes them.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 struct Piece {
     arena: Few,
-    /// Of the first one; the others follow.
+    /// Ticket of the first piece; the others have the following numbers.
     ticket: Few,
     offset: Value,
     length: Value,
 }
 
-/// An end of the victim's, and its peer.
+/// End of the tested side, and its peer.
 struct End {
-    /// None: it was dropped.
+    /// `None` after the end was dropped.
     path: Option<Path>,
     peer: Peer,
     accused: bool,
 }
 
-/// What the victim has from its peers, and what it is about to ship.
+/// Messages that the tested side has received, and containers that it may ship.
 #[derive(Default)]
 struct Hands {
-    /// With the number of the end that it came to.
+    /// Received messages, each with the number of the end that received it.
     kept: Vec<(usize, Message)>,
     made: Vec<(usize, Container, u8)>,
     seed: u8,
@@ -216,7 +219,7 @@ fuzz_target!(|input: Input| watched(|| {
             What::TryReceive.take(number, end, &mut hands);
         }
     }
-    // What honest peers have sent still comes, once.
+    // Messages that honest peers have sent still arrive, once each.
     for (number, end) in ends.iter_mut().enumerate() {
         let Some(end) = end else { continue };
         while end.peer.honest && end.path.is_some() && !end.peer.expected.is_empty() {
@@ -226,7 +229,7 @@ fuzz_target!(|input: Input| watched(|| {
     }
     hands.made.clear();
     hands.kept.clear();
-    // What was shipped on comes back with the end over which it was.
+    // Containers that were shipped on are returned when the end is dropped over which they were shipped.
     let [one, other] = ends;
     let mut peers = Vec::new();
     for end in [one, other].into_iter().flatten() {
@@ -244,7 +247,7 @@ fuzz_target!(|input: Input| watched(|| {
 fn meet(setup: Setup) -> End {
     let (here, there) = socket_pair().unwrap();
     let control = offered(CONTROL_BYTES);
-    // When the victim has it nobody can map it for writing any more.
+    // Once the tested side has the memory, nobody can map it for writing any more.
     let ours = Words::map(&control, CONTROL_BYTES);
     let (class, no_arena) = (setup.class, setup.no_arena || setup.class == Class::Sealed);
     let flag = |set: bool, flag: u32| if set { flag } else { 0 };
@@ -263,9 +266,9 @@ fn meet(setup: Setup) -> End {
         .peer_arena_bytes_max(1 << 20);
     let options = match class {
         Class::Checked => options,
-        // SAFETY: whatever the peer says, it does not write to its arena.
+        // SAFETY: the peers of this target, malicious or not, never write to their arena.
         Class::Trusted => unsafe { options.trusted() },
-        // SAFETY: as above, nor to the victim's.
+        // SAFETY: the peers of this target never write to their arena or to the tested side's.
         Class::Writable => unsafe { options.trusted_to_write() },
         Class::Sealed => options.sealed(),
         Class::Forward => options.forward(),
@@ -327,7 +330,7 @@ impl What {
         }
     }
 
-    /// What a peer does.
+    /// Carries out a step of the peer.
     fn say(self, peer: &mut Peer) {
         match self {
             What::Inline(length, word) => peer.ship_inline(usize::from(length) % (INLINE + 1), word),
@@ -382,7 +385,7 @@ impl What {
                 let (at, turn) = RETURNED.place(memory(ours), at);
                 memory(ours).set(at, ticket.of(TICKETS) << 32 | turn);
             }
-            // What it says that it has taken of what was shipped, or of what was returned.
+            // Index up to which the peer claims to have taken shipped entries, or returned ones.
             What::Index { returned: false, index } => peer.theirs.set(SHIPPED.start, index.of(2 * DEPTH)),
             What::Index { returned: true, index } => peer.ours.set(RETURNED.start, index.of(2 * TICKETS)),
             What::Say(packet) => peer.socket.iter().for_each(|socket| packet.send(socket)),
@@ -391,7 +394,7 @@ impl What {
     }
 }
 
-/// All of it lies within memory that a liar has, or came in an entry.
+/// Checks that every piece lies within memory of a peer, or came within an entry.
 fn look_at(message: &mut Message) {
     let mut total = 0;
     for piece in message.pieces() {
@@ -414,23 +417,24 @@ fn look_at(message: &mut Message) {
     }
     assert_eq!(message.len(), total);
     if let Ok(inside) = message.first_mut().map_mut() {
-        // What is there already.
+        // Writes the contents that are there already.
         let last = inside.len().saturating_sub(1);
         inside.copy_within(last.., last);
     }
 }
 
 impl End {
-    /// What the victim may be told.
+    /// Checks that the tested side may get this error.
     fn check(&mut self, error: &Error) {
         let peer = &self.peer;
         match error {
             Error::TimedOut | Error::AllocTimedOut { .. } => {}
             Error::Peer { .. } => self.accused = true,
-            // The control memory says whether it is closed, and so may a lie; also, what was found out before.
+            // A lie may change the word of control memory that says whether the lane is closed. The error may
+            // also be an earlier one.
             Error::Closed => assert!(peer.closed || peer.socket.is_none() || !peer.honest, "{error}"),
             Error::PeerDied { .. } => assert!(peer.socket.is_none() || !peer.honest, "{error}"),
-            // The victim's own doing.
+            // Errors that the tested side causes itself.
             Error::TooLarge { .. } | Error::UsedUp { .. } | Error::Unfit(_) | Error::Pieces { .. } => {}
             other => panic!("{other}"),
         }
@@ -482,7 +486,7 @@ impl End {
         }
     }
 
-    /// Ships containers that were made, of whichever end, as one message.
+    /// Ships containers, made at any end, as one message.
     fn ship(&mut self, number: usize, which: &[u8], hands: &mut Hands) {
         let Some(path) = &self.path else { return };
         let (mut cargo, mut shipments) = (Vec::new(), Vec::new());
@@ -508,7 +512,8 @@ impl End {
                 let again = cargo.len() == shipments.len();
                 assert!(again || matches!(error, Error::Peer { .. }), "{error}: containers are lost");
                 for (cargo, (home, shipment)) in cargo.into_iter().zip(shipments) {
-                    // What has been sealed, or copied into the arena, is as good; it goes here.
+                    // A container that was sealed or copied into this end's arena before the refusal can
+                    // still be shipped, from this end.
                     if let (Cargo::Own(container), Some(seed)) = (cargo, shipment.seed)
                         && again
                     {
@@ -523,7 +528,7 @@ impl End {
         }
     }
 
-    /// Ships a message on as it came, from wherever.
+    /// Ships a received message on, as it came, from any end.
     fn ship_on(&mut self, which: u8, hands: &mut Hands) {
         let Some(path) = &self.path else { return };
         let Some(at) = pick(which, hands.kept.len()) else { return };

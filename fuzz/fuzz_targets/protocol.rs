@@ -1,7 +1,8 @@
 //! Bytes as messages of a device server's socket, and numbers as requests over its channel.
 //!
-//! What could go wrong: a message is believed that is none, or says something else when it is sent on; a request is
-//! found to be right whose buffer is not as long as what passes it; something panics.
+//! Failures that this looks for: invalid bytes are accepted as a message; a message means something else
+//! after encoding and decoding; a request is accepted whose buffer does not have the length that it needs; a
+//! panic.
 
 #![no_main]
 #![expect(clippy::unwrap_used, reason = "a fuzz target fails by panicking")]
@@ -16,7 +17,7 @@ use libfuzzer_sys::fuzz_target;
 enum Input<'a> {
     /// Any bytes.
     Bytes(&'a [u8]),
-    /// The beginning of a message, which leads further.
+    /// The beginning of a valid message, followed by any bytes.
     Message(u8, &'a [u8]),
     Request {
         opcode: Few,
@@ -29,7 +30,7 @@ enum Input<'a> {
     Refusal(&'a str, u16),
 }
 
-/// How messages begin.
+/// Beginnings of messages.
 const HEADS: [&str; 12] = [
     r#"{"ask":"hello","version":"#,
     r#"{"ask":"open","volume":""#,
@@ -75,7 +76,7 @@ fuzz_target!(|input: Input<'_>| match input {
 
 fn read(bytes: &[u8]) {
     if let Ok(ask) = Ask::of_bytes(bytes) {
-        // What was read can be said, and means the same; it may be longer then.
+        // A decoded message can be encoded, perhaps to more bytes, and then means the same.
         if let Ok(said) = ask.to_bytes() {
             assert!(said.len() <= MESSAGE_BYTES_MAX);
             assert_eq!(Ask::of_bytes(&said), Ok(ask));

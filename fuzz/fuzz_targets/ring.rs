@@ -1,7 +1,7 @@
-//! Both ends of a ring, with somebody who writes over its memory between two calls.
+//! Both ends of a ring, while a malicious peer overwrites its memory between two calls.
 //!
-//! What could go wrong: an index that the other side wrote leads out of the memory, wraps, or panics; an entry is
-//! overwritten before it was taken, or comes twice, while nobody has lied.
+//! Failures that this looks for: an index that the peer wrote leads out of the memory, wraps, or causes a
+//! panic; an entry is overwritten before it was taken, or is taken twice, before any violation.
 
 #![no_main]
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// Entries, as a power of two.
+    /// Logarithm of the number of entries; taken modulo 4.
     size: u8,
     words: EntryWords,
     steps: Steps<Step>,
@@ -39,15 +39,15 @@ enum Step {
     PopWithin(u8),
     Room(u8),
     Close,
-    /// As one side does that is about to sleep, and the other one that may have to wake it.
+    /// One side announces that it sleeps, and the other one may wake it.
     Bells {
         consumer: bool,
         futex: bool,
         rung: bool,
     },
-    /// The liar's.
+    /// Malicious: a word is overwritten.
     Write(u8, Value),
-    /// The liar's: an entry that may be there.
+    /// Malicious: an entry's turn is overwritten, which may make it look written.
     Turn(u8, u8),
 }
 
@@ -62,7 +62,8 @@ fuzz_target!(|input: Input| {
     }
 });
 
-/// What is sent for a number: words that all follow from it. The low half of the first one is the ring's.
+/// Returns the entry for a number: words that all follow from it. The low half of the first word belongs to
+/// the ring.
 fn entry<const WORDS: usize>(number: u64) -> [u64; WORDS] {
     let mut entry = [number << 32; WORDS];
     (1..WORDS).for_each(|at| entry[at] = number.wrapping_mul(at as u64 + 1));
@@ -70,10 +71,10 @@ fn entry<const WORDS: usize>(number: u64) -> [u64; WORDS] {
 }
 
 fn run<const WORDS: usize>(capacity: usize, steps: Steps<Step>) {
-    // Not a word more than is needed: one beyond is found by the sanitizer.
+    // The vector has exactly the necessary words, so the sanitizer finds accesses beyond them.
     let words: Arc<Vec<AtomicU64>> =
         Arc::new((0..words_needed::<WORDS>(capacity)).map(|_| AtomicU64::new(0)).collect());
-    // SAFETY: the words of the vector, which `Shared` keeps and which do not move.
+    // SAFETY: `Shared` keeps the vector alive, and its words do not move.
     let memory = unsafe { Shared::new(words.as_ptr(), words.len(), words.clone()) };
     let mut producer = Producer::<WORDS>::new(memory.clone(), capacity);
     let mut consumer = Consumer::<WORDS>::new(memory.clone(), capacity);
@@ -127,7 +128,7 @@ fn run<const WORDS: usize>(capacity: usize, steps: Steps<Step>) {
                 assert!(bell.is_set());
                 if rung {
                     assert_eq!(bell.ring(), Some(sleeper));
-                    // It has been rung, so that this comes back at once.
+                    // The bell has been rung, so this sleep returns at once.
                     bell.sleep(Duration::from_secs(60));
                 }
                 assert_eq!(bell.unset(), !rung);
@@ -151,7 +152,7 @@ fn run<const WORDS: usize>(capacity: usize, steps: Steps<Step>) {
             assert_eq!(closing.is_closed(), closed);
         }
     }
-    // While nobody lied what is there still comes.
+    // Without a violation the remaining entries still arrive.
     while honest && let Some(number) = there.pop_front() {
         assert_eq!(consumer.pop().map(|entry| entry[0] >> 32), Some(number & 0xffff_ffff));
     }

@@ -1,7 +1,7 @@
-//! Clients that come, go and want something, in any order, with any limits.
+//! Clients of the scheduler that join, leave and have requests in any order, with any limits.
 //!
-//! What could go wrong: somebody has a turn who wants nothing, is gone, or has reached a limit; all who want something are
-//! passed over though one of them may; somebody waits for ever; a limit is not kept.
+//! Failures that this looks for: a client is scheduled that has no requests, has left, or has reached a
+//! limit; no client is scheduled although one of them may be; a client starves; a limit is exceeded.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use bywash_server::schedule::{Client, Error, Limits, REQUEST, SHARE_MAX, Schedul
 use libfuzzer_sys::fuzz_target;
 
 const CLIENTS: usize = 6;
-/// Most bytes of a request, as the server cuts them.
+/// Greatest length of a request, in bytes, as the server splits requests.
 const BYTES_MAX: u64 = 16 << 20;
 
 #[derive(Arbitrary, Debug)]
@@ -25,13 +25,13 @@ enum Step {
     Leave(u8),
     Wants(u8),
     WantsNothing(u8),
-    /// Turns, with so many bytes each.
+    /// A number of turns, and the length of each one's request.
     Turns(u8, u32),
     /// Nanoseconds pass.
     Wait(u32),
-    /// Until somebody may.
+    /// Time passes until a client may be scheduled.
     WaitForTurn,
-    /// Of one that was here.
+    /// A call for a client that has left.
     Stale(u8, u8),
 }
 
@@ -58,7 +58,7 @@ fuzz_target!(|steps: Steps<Step>| {
                     continue;
                 }
                 let limits = Limits {
-                    // Large ones make few turns of many.
+                    // Shares are small mostly, because large ones leave few turns for others.
                     share: u32::from(if share < 60_000 { share % 8 } else { share }),
                     bytes_per_second: bytes.map(u64::from),
                     requests_per_second: requests.map(u64::from),
@@ -142,7 +142,8 @@ fn turn(schedule: &mut Schedule, all: &mut [Option<One>; CLIENTS], bytes: u64, n
     schedule.served(next, bytes, now);
     (one.bytes, one.requests, one.largest) = (one.bytes + bytes, one.requests + 1, one.largest.max(bytes));
     let seconds = (now - one.joined) as f64 / 1e9;
-    // What was saved up at first, what has come since, and one request that goes below nothing.
+    // The burst that a limit allows, what has been earned since, and one request by which the client may
+    // overdraw.
     let most = |rate: u64, largest: f64| rate as f64 * (0.01 + seconds) + 1.0 + largest + 1.0;
     if let Some(rate) = one.limits.bytes_per_second {
         assert!(one.bytes as f64 <= most(rate, one.largest as f64), "{} bytes in {seconds} s", one.bytes);
@@ -153,8 +154,8 @@ fn turn(schedule: &mut Schedule, all: &mut [Option<One>; CLIENTS], bytes: u64, n
     Some(at)
 }
 
-/// Whatever was before: who wants something and has no limit of rate has a turn before others have had more than pays for
-/// the largest debt.
+/// Checks that every client with requests and without a rate limit is scheduled in time, whatever happened
+/// before: no later than others have used what pays for the largest debt.
 fn everybody_has_a_turn(schedule: &mut Schedule, all: &mut [Option<One>; CLIENTS], mut now: u64) {
     for one in all.iter_mut().flatten() {
         schedule.wants(one.client);
@@ -166,7 +167,7 @@ fn everybody_has_a_turn(schedule: &mut Schedule, all: &mut [Option<One>; CLIENTS
     };
     let mut waits: Vec<bool> = all.iter().map(&mut is_waiting).collect();
     let shares: u64 = all.iter().flatten().map(|one| u64::from(one.limits.share)).sum();
-    // A debt is 1,024 quanta of 64 KiB at most, of which a share pays one in a round.
+    // A debt is at most 1,024 quanta of 64 KiB; each round pays one quantum for each share.
     let rounds = 1026 * shares * (64 << 10) / (BYTES_MAX + REQUEST as u64) + 2 * CLIENTS as u64 + 2;
     for _ in 0..rounds {
         if let Some(at) = turn(schedule, all, BYTES_MAX, now) {

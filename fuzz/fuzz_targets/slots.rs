@@ -1,7 +1,7 @@
-//! What is under way, by tag, against a map.
+//! The slots of requests in flight, found by tag, compared with a map.
 //!
-//! What could go wrong: a tag that the other party names at a wrong moment leads to a slot that is being filled, to
-//! what was taken already, or to nothing for ever after: a tag that is lost, or given out twice.
+//! Failures that this looks for: a tag that the peer names at the wrong moment leads to a slot that is being
+//! filled or was emptied already; a slot or a tag is lost for ever, or a tag is assigned twice.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// Slots, as a power of two.
+    /// Logarithm of the number of slots, modulo 5.
     size: u8,
     steps: Steps<Step>,
 }
@@ -21,9 +21,9 @@ struct Input {
 #[derive(Arbitrary, Debug)]
 enum Step {
     Put,
-    /// Of those that were given out.
+    /// Take back by the submitting side, with a tag that may be in use.
     TakeBack(u8),
-    /// Any: it is the other party that says it.
+    /// Take by the completing side with any tag, since the peer names it.
     Take(u8),
     TakeAny(u32),
 }

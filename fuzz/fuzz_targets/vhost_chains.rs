@@ -1,10 +1,10 @@
-//! A disk that is exported by vhost-user, and a guest that writes anything into its rings.
+//! A disk exported by vhost-user, and a guest that writes anything into its rings.
 //!
-//! The frontend keeps to the protocol; the guest leaves chains of descriptors, tables that they lead to and heads of
-//! requests, right ones and others, and goes on changing them while the disk's own thread reads them.
+//! The frontend keeps to the protocol. The guest writes descriptor chains, indirect tables and request
+//! headers, valid and invalid ones, and continues to change them while the disk's own thread reads them.
 //!
-//! Failures that are looked for: a request leaves the disk's bounds, or the guest's memory, or is done twice at a time;
-//! the disk does not come to an end with a chain; the next guest is not served, or has other bytes than it has written.
+//! Failures that this looks for: a request is outside the disk or the guest's memory, or is in flight twice;
+//! the disk never finishes a chain; the next guest is not served, or reads other bytes than it has written.
 
 #![no_main]
 
@@ -19,10 +19,10 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(8);
 const STEPS_MAX: usize = 40;
-/// Times that words are exchanged while the disk looks at them.
+/// Greatest number of times that a word is toggled while the disk reads it.
 const FLIPS_MAX: u16 = 2000;
 
-/// A place in the guest's memory: near one that has a meaning, or anywhere.
+/// Address in the guest's memory: near one with a meaning, or any.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Near(u8, u8),
@@ -51,7 +51,8 @@ impl Place {
 
 #[derive(Debug)]
 enum Step {
-    /// A request: its kind, where on the disk, how many blocks in how many pieces, and whether its chain is in a table.
+    /// A whole request: its kind, its sector, its numbers of blocks and pieces, and whether its chain is in
+    /// an indirect table.
     Request {
         kind: u8,
         sector: u16,
@@ -76,7 +77,7 @@ enum Step {
     Available(u16),
     Bytes(Place, Value),
     Kick,
-    /// Words that are exchanged many times, behind a kick.
+    /// Notifies the disk, and then toggles bits of a word many times.
     Flip {
         at: Place,
         bits: Value,
@@ -123,9 +124,9 @@ const INDIRECT: u16 = 4;
 
 struct Guest<'a> {
     disk: &'a Disk,
-    /// Chains that were made available.
+    /// Number of chains that were made available.
     offered: u16,
-    /// Requests that were made, each with a head of its own and eight descriptors.
+    /// Number of requests that were made. Each of the last seven has its own header and eight descriptors.
     made: u16,
 }
 
@@ -164,7 +165,7 @@ impl Guest<'_> {
         }
         parts.push((STATES + u64::from(number), 1, WRITE));
         let first = 8 * number;
-        // A table of its own, behind the heads.
+        // The request's own indirect table, after the headers.
         let table = if indirect { HEADS + 0x200 + 128 * u64::from(number) } else { TABLE };
         let base = if indirect { 0 } else { first };
         let last = parts.len() - 1;

@@ -1,9 +1,11 @@
-//! A disk that is exported by vhost-user, and a frontend that says anything, with descriptors of every kind.
+//! A disk exported by vhost-user, and a frontend that sends anything, with descriptors of every kind.
 //!
-//! The export lives as long as the process, and serves a frontend that keeps to the protocol after each input.
+//! The export lives as long as the process, and serves a frontend that keeps to the protocol after each
+//! input.
 //!
-//! Failures that are looked for: memory is mapped that can be taken away, a descriptor is waited for, a request leaves
-//! the disk's bounds or the guest's memory, the next frontend is not served, descriptors and mappings are left behind.
+//! Failures that this looks for: memory is mapped that can be taken away; the export blocks on a descriptor;
+//! a request is outside the disk or the guest's memory; the next frontend is not served; descriptors and
+//! mappings are left behind.
 
 #![no_main]
 
@@ -20,7 +22,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(8);
 const STEPS_MAX: usize = 24;
 
-/// A number of a message: one that fits, or any.
+/// Number in a message: a valid one, or any.
 #[derive(Clone, Copy, Debug)]
 struct Number(Option<u8>, Value);
 
@@ -34,7 +36,7 @@ impl<'a> Arbitrary<'a> for Number {
 }
 
 impl Number {
-    /// One of these, or any.
+    /// Returns one of `those`, or any number.
     fn of(self, those: &[u64]) -> u64 {
         self.0.map_or(self.1.get(), |which| those[usize::from(which) % those.len()])
     }
@@ -42,7 +44,7 @@ impl Number {
 
 #[derive(Debug)]
 enum Step {
-    /// All that it takes to have a ring served.
+    /// All messages that start a ring.
     Start(bool),
     Features(Number),
     ProtocolFeatures(Number),
@@ -52,7 +54,7 @@ enum Step {
         kinds: Vec<Kind>,
     },
     Address([Number; 6]),
-    /// A message about a ring, of eight bytes.
+    /// A message about a ring, with a payload of eight bytes.
     Ring {
         request: u8,
         ring: Number,
@@ -66,7 +68,7 @@ enum Step {
     },
     Configuration([Number; 3]),
     Kick,
-    /// Any request with any bytes.
+    /// Any message with any payload.
     Other {
         request: u8,
         flags: u8,
@@ -78,7 +80,7 @@ enum Step {
 }
 
 fn kinds(input: &mut Unstructured<'_>) -> Result<Vec<Kind>> {
-    // Mostly as many as go with the message.
+    // Mostly one descriptor, as the message takes.
     Ok(match input.arbitrary::<u8>()? {
         0..200 => vec![input.arbitrary()?],
         _ => input.arbitrary()?,

@@ -1,38 +1,40 @@
-//! Whether an input has left something behind.
+//! Checks that an input leaves no descriptors and no mappings behind. Called by the fuzz targets around each
+//! input.
 //!
-//! What could go wrong: a descriptor that a liar sent is never closed, or a mapping of its memory never undone, so
-//! that it can use a victim up.
+//! Failures that this looks for: a descriptor from a malicious peer is never closed, or a mapping of its
+//! memory is never unmapped, so that the peer can use up the resources of its victim.
 
 use crate::files;
 use std::fs;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Descriptors that are looked at; what is lost again and again gets there.
+/// Number of descriptors that are checked, from 0 on; a repeated leak reaches one of them.
 const NUMBERS: usize = 256;
-/// Mappings are looked at after the first inputs, and then after every so many, since that takes long.
+/// Mappings are checked after each of the first `FIRST` inputs, and then after every `EVERY`th, since that
+/// takes long.
 const FIRST: u64 = 8;
 const EVERY: u64 = 512;
 
-/// Which descriptors there are, in one system call.
+/// Returns the open descriptors below `NUMBERS`, found by one system call.
 fn open_descriptors() -> Vec<i32> {
     let mut polled: Vec<libc::pollfd> =
         (0..NUMBERS as i32).map(|fd| libc::pollfd { fd, events: 0, revents: 0 }).collect();
-    // SAFETY: as many live values as is said.
+    // SAFETY: the array has `NUMBERS` elements and outlives the call.
     let answer = unsafe { libc::poll(polled.as_mut_ptr(), NUMBERS as libc::nfds_t, 0) };
     assert!(answer >= 0, "{}", std::io::Error::last_os_error());
     let there = polled.iter().filter(|polled| polled.revents & libc::POLLNVAL == 0);
     there.map(|polled| polled.fd).collect()
 }
 
-/// Mappings of memory that can be passed on.
+/// Returns the number of mappings of memfds.
 fn mappings() -> usize {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("/memfd:")).count()
 }
 
-/// As [`watched`], for what others end in threads of their own: waits until this process has no more than before, no longer
-/// than `limit`.
+/// Like [`watched`], but for resources that other threads release: waits up to `limit` until this process has
+/// as many descriptors and mappings as before.
 pub fn settled(limit: Duration, input: impl FnOnce()) {
     static INPUTS: AtomicU64 = AtomicU64::new(0);
     static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
@@ -51,7 +53,7 @@ pub fn settled(limit: Duration, input: impl FnOnce()) {
         true
     };
     if number == 0 {
-        // It has made what stays. Threads of it may still have something in their hands.
+        // The first input makes what stays for good. Other threads may still be releasing the rest.
         std::thread::sleep(limit / 16);
         MAPPINGS.store(mappings(), Relaxed);
         return;
@@ -67,15 +69,15 @@ pub fn settled(limit: Duration, input: impl FnOnce()) {
     }
 }
 
-/// Runs one input, and panics if it leaves anything behind.
+/// Runs one input, and panics if it leaves a descriptor or a mapping behind.
 pub fn watched(input: impl FnOnce()) {
     static INPUTS: AtomicU64 = AtomicU64::new(0);
     static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
     let number = INPUTS.fetch_add(1, Relaxed);
     if number == 0 {
         files::prepare();
-        // A sleep of no time would else take the 50 us that the kernel may add to any.
-        // SAFETY: a number, about this thread.
+        // Otherwise the kernel may delay even a sleep of no time by its timer slack, 50 us.
+        // SAFETY: the call takes plain numbers and accesses no memory.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
         MAPPINGS.store(mappings(), Relaxed);
     }

@@ -1,7 +1,7 @@
-//! A disk that is exported by vhost-user, the messages of a frontend by hand, and a guest's memory.
+//! A disk exported by vhost-user, a frontend that speaks the protocol by hand, and a guest's memory.
 //!
-//! The disk lives as long as the process, and is served by threads of its own; a frontend is new for each input. What is
-//! read and written is a medium that holds each request against the rules of media and touches all of its memory.
+//! The disk lives as long as the process, and is served by threads of its own; each input has a new frontend.
+//! The disk's medium checks that each request keeps the rules of media, and accesses all of its memory.
 
 use bywash_peers::{Words, memory};
 use bywash_vhost::{Done, Export, Full, Geometry, Medium, Operation, Options, Owner, Piece, Request};
@@ -11,32 +11,32 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::time::{Duration, Instant};
 
-/// Bytes of the disk.
+/// Size of the disk, in bytes.
 pub const DISK_BYTES: u64 = 1 << 18;
-/// Bytes of a guest's memory.
+/// Size of a guest's memory, in bytes.
 pub const GUEST_BYTES: usize = 1 << 16;
 /// Address of the guest's memory in the frontend.
 pub const FRONTEND: u64 = 0x7000_0000_0000;
-/// Places in a guest's memory: descriptors, rings, heads of requests, their states, data.
+/// Address of the descriptor table in the guest's memory.
 pub const TABLE: u64 = 0x1000;
-/// The ring of chains that are available.
+/// Address of the available ring in the guest's memory.
 pub const AVAILABLE: u64 = 0x2000;
-/// The ring of chains that were used.
+/// Address of the used ring in the guest's memory.
 pub const USED: u64 = 0x3000;
-/// Heads of requests, and tables that descriptors lead to.
+/// Address of the request headers and of indirect descriptor tables in the guest's memory.
 pub const HEADS: u64 = 0x4000;
-/// Bytes that say what became of a request.
+/// Address of the status bytes of requests in the guest's memory.
 pub const STATES: u64 = 0x5000;
-/// Bytes to be read and written.
+/// Address of the data of requests in the guest's memory.
 pub const DATA: u64 = 0x8000;
-/// Entries of a ring.
+/// Number of entries of a ring.
 pub const ENTRIES: u16 = 64;
-/// Requests that the medium takes before one is done.
+/// Greatest number of requests in the medium at once.
 const DEPTH: usize = 8;
-/// Longest time that the disk may take for all of an input.
+/// Greatest time that the disk may take for one step of an input.
 const LIMIT: Duration = Duration::from_secs(8);
 
-/// Requests of a frontend, by their numbers in vhost-user.
+/// Numbers of the frontend's messages in vhost-user.
 pub mod message {
     #![expect(missing_docs, reason = "they are the protocol's names")]
     pub const GET_FEATURES: u32 = 1;
@@ -55,7 +55,7 @@ pub mod message {
     pub const SET_INFLIGHT_FD: u32 = 32;
 }
 
-/// VIRTIO_F_VERSION_1, and that there are features of the protocol's.
+/// VIRTIO_F_VERSION_1 and VHOST_USER_F_PROTOCOL_FEATURES.
 pub const FEATURES: u64 = 1 << 32 | 1 << 30;
 /// VIRTIO_F_EVENT_IDX.
 pub const EVENT_INDEX: u64 = 1 << 29;
@@ -68,10 +68,10 @@ struct Waiting {
     _memory: Owner,
 }
 
-// SAFETY: the pieces are mapped as long as the owner is there, which goes along.
+// SAFETY: the pieces stay mapped as long as the owner lives, which moves to the other thread with them.
 unsafe impl Send for Waiting {}
 
-/// A medium of memory that does the last request first.
+/// Medium of memory that carries out the last request first, and checks the rules of requests.
 struct Checked {
     bytes: Vec<u8>,
     waiting: Vec<Waiting>,
@@ -81,7 +81,7 @@ impl Checked {
     fn carry_out(&mut self, Waiting { operation, mut offset, pieces, .. }: Waiting) {
         for piece in pieces {
             let here = self.bytes[offset..offset + piece.bytes()].as_mut_ptr();
-            // SAFETY: the piece is mapped, which is what is looked at, and `here` has as many bytes.
+            // SAFETY: the owner keeps the piece mapped, which this access tests; `here` has as many bytes.
             unsafe {
                 match operation {
                     Operation::Read => piece.base().copy_from_nonoverlapping(here, piece.bytes()),
@@ -147,7 +147,7 @@ impl Medium for Checked {
     }
 }
 
-/// The disk, and what its guests have.
+/// Exported disk, and the memory and event counters of its guests.
 pub struct Disk {
     export: Export,
     folder: tempfile::TempDir,
@@ -158,11 +158,11 @@ pub struct Disk {
     honest: u64,
 }
 
-/// A connection to the disk.
+/// Connection of a frontend to the disk.
 pub struct Frontend(UnixStream);
 
 impl Disk {
-    /// Exports it.
+    /// Exports the disk at a new socket.
     pub fn start() -> Disk {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
@@ -174,25 +174,27 @@ impl Disk {
         Disk { export, folder, file, words, events, honest: 0 }
     }
 
-    /// A frontend connects; the guest's memory is all zeros.
+    /// Connects a frontend, and clears the guest's memory.
     pub fn connect(&self) -> Frontend {
         self.words.clear();
         let socket = UnixStream::connect(self.folder.path().join("socket")).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
         let mut frontend = Frontend(socket);
-        // Until the disk has answered, the kernel lets no descriptors pass, since Linux 6.16.
+        // Since Linux 6.16 descriptors can be sent only after the disk has accepted the connection, so wait
+        // for its first reply.
         assert!(frontend.say(message::GET_FEATURES, &[], &[]));
         frontend.0.read_exact(&mut [0; 20]).expect("a frontend that has just come is answered");
         frontend
     }
 
-    /// The guest says that it has left something.
+    /// Notifies the disk that the available ring has new chains.
     pub fn kick(&self) {
-        // SAFETY: as many live bytes as is said. A counter that is full is readable already.
+        // SAFETY: the buffer has eight bytes and outlives the call. If the counter is full, it is readable
+        // already.
         unsafe { libc::write(self.events[0].as_raw_fd(), 1u64.to_ne_bytes().as_ptr().cast(), 8) };
     }
 
-    /// Says all that it takes to have a ring served, with features besides and the chain to go on with.
+    /// Sends all messages that start a ring at chain 0, with `features` in addition to the usual ones.
     pub fn start_ring(&self, frontend: &Frontend, features: u64) {
         let region = [0, GUEST_BYTES as u64, FRONTEND, 0];
         let address = [0, FRONTEND + TABLE, FRONTEND + USED, FRONTEND + AVAILABLE, 0];
@@ -210,19 +212,19 @@ impl Disk {
         frontend.say(message::SET_VRING_ENABLE, &[ring(1)], &[]);
     }
 
-    /// Puts bytes into the guest's memory, as far as it goes.
+    /// Writes bytes into the guest's memory; bytes beyond its end are dropped.
     pub fn put(&self, at: u64, bytes: &[u8]) {
         for (place, byte) in (at..GUEST_BYTES as u64).zip(bytes) {
             self.exchange(place, 0xff, (*byte).into());
         }
     }
 
-    /// Puts a number of 16 bits there, in one step: the disk may look at any time.
+    /// Writes a 16-bit number atomically, since the disk may read it at any time.
     fn put_half(&self, at: u64, half: u16) {
         self.exchange(at, 0xffff, half.into());
     }
 
-    /// Exchanges bits of one word; the others may be changed by the disk meanwhile.
+    /// Replaces some bits of one word atomically; the disk may change the other bits meanwhile.
     fn exchange(&self, at: u64, mask: u64, bits: u64) {
         let (word, shift) = (self.words.at((at / 8) as usize), at % 8 * 8);
         let mut old = word.load(Acquire);
@@ -233,25 +235,25 @@ impl Disk {
         }
     }
 
-    /// Puts a descriptor into a table.
+    /// Writes a descriptor into a table.
     pub fn put_descriptor(&self, table: u64, number: u16, (at, bytes, flags, next): (u64, u32, u16, u16)) {
         let place = table + 16 * u64::from(number);
         let rest = u64::from(bytes) | u64::from(flags) << 32 | u64::from(next) << 48;
         self.put(place, &[at.to_le_bytes(), rest.to_le_bytes()].concat());
     }
 
-    /// Makes the chain that begins with a descriptor available, as the `position`th.
+    /// Makes the chain that begins with descriptor `first` available, as the `position`th.
     pub fn offer(&self, position: u16, first: u16) {
         self.put(AVAILABLE + 4 + 2 * u64::from(position % ENTRIES), &first.to_le_bytes());
         self.put_half(AVAILABLE + 2, position.wrapping_add(1));
     }
 
-    /// The half word at a place.
+    /// Reads the 16-bit number at an address.
     fn half(&self, at: u64) -> u16 {
         (self.words.at((at / 8) as usize).load(Acquire) >> (at % 8 * 8)) as u16
     }
 
-    /// A frontend that keeps to the protocol writes a page and reads it again.
+    /// Connects a frontend that keeps to the protocol, which writes a page and reads it again.
     pub fn check(&mut self) {
         self.honest += 1;
         let (frontend, page, seed) = (self.connect(), self.honest % 32, self.honest as u8);
@@ -287,13 +289,14 @@ impl Disk {
 }
 
 impl Frontend {
-    /// Says something, with as many bytes as the words have and with descriptors; false: the disk does not listen.
+    /// Sends a message with these words as its payload, and descriptors; false if the disk no longer
+    /// receives.
     pub fn say(&self, request: u32, words: &[u64], files: &[RawFd]) -> bool {
         let payload: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.say_bytes(request, 1, payload.len() as u32, &payload, files)
     }
 
-    /// Says anything.
+    /// Sends a message with any header and payload.
     pub fn say_bytes(&self, request: u32, flags: u32, size: u32, payload: &[u8], files: &[RawFd]) -> bool {
         let mut bytes: Vec<u8> = [request, flags, size].iter().flat_map(|word| word.to_le_bytes()).collect();
         bytes.extend(payload);
@@ -306,9 +309,10 @@ impl Frontend {
         bywash_peers::send(&socket, bytes, files)
     }
 
-    /// Says no more, and waits until the disk has done all that was said and closed the connection.
+    /// Ends the sending direction, and waits until the disk has handled all messages and closed the
+    /// connection.
     pub fn end(mut self) {
-        // It may have been closed already.
+        // Fails if the disk has closed the connection already.
         let _ = self.0.shutdown(std::net::Shutdown::Write);
         let mut answers = [0; 4096];
         loop {
@@ -316,7 +320,7 @@ impl Frontend {
                 Ok(0) => return,
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
-                // The fuzzer has a timer of its own.
+                // The fuzzer's own timer interrupts system calls.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => panic!("the disk does not let a frontend go: {error}"),
             }

@@ -1,4 +1,5 @@
-//! Descriptors of every kind, made once.
+//! Descriptors of every kind, made once per process. Used by the fuzz targets as descriptors from a malicious
+//! peer.
 
 use crate::picture::{ARENA, Picture, arena, other_arena};
 use arbitrary::Arbitrary;
@@ -10,87 +11,87 @@ use std::sync::LazyLock;
 
 /// Seals of a sealed container.
 const FROZEN: i32 = FIXED | libc::F_SEAL_WRITE;
-/// Bytes of the sealed container that liars have.
+/// Size of the sealed container of malicious peers, in bytes.
 pub const SEALED_BYTES: usize = 4096;
 
-/// A descriptor that a liar may pass on.
+/// Kind of descriptor that a malicious peer may pass.
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What every liar has as its arena.
+    /// The arena that every malicious peer has.
     Arena,
-    /// An arena of somebody else's.
+    /// An arena that a malicious peer claims to have from another peer.
     OtherArena,
     /// A sealed container.
     Frozen,
-    /// Memory that has no seals.
+    /// A memfd without seals.
     Loose,
-    /// Memory that can grow.
+    /// A memfd that can grow.
     Growing,
-    /// Memory that can shrink.
+    /// A memfd that can shrink.
     Shrinking,
-    /// Memory of no bytes.
+    /// A sealed memfd of size 0.
     Empty,
-    /// Memory of an odd size.
+    /// A sealed memfd whose size is not a multiple of a page.
     Odd,
-    /// Memory that nobody has room for.
+    /// A sealed memfd that is larger than any memory.
     Giant,
-    /// Memory that was opened for reading.
+    /// The arena, opened for reading only.
     ReadOnly,
-    /// A descriptor that only stands for a name.
+    /// The arena, opened with O_PATH.
     Name,
-    /// A file.
+    /// A regular file.
     Plain,
-    /// A device.
+    /// /dev/null.
     Null,
     /// A folder.
     Folder,
-    /// An end of a pipe.
+    /// The reading end of a pipe.
     Pipe,
-    /// A socket.
+    /// A stream socket.
     Socket,
-    /// A file that has no name any more and may be written.
+    /// A writable file whose name was removed.
     Deleted,
-    /// A file of which nothing but the end was written.
+    /// A sparse file, of which only the end was written.
     Sparse,
-    /// Memory in reserved huge pages, or else no seals.
+    /// A memfd of reserved huge pages, or one without seals if there are none.
     Huge,
-    /// An end of a pipe, to be written to.
+    /// The writing end of a pipe.
     PipeWriter,
-    /// A socket of sequenced packets that has no other end.
+    /// A socket of sequenced packets whose other end is closed.
     Packets,
-    /// A socket that listens.
+    /// A listening socket.
     Listener,
-    /// An event counter.
+    /// An eventfd.
     Event,
-    /// A timer.
+    /// A timerfd.
     Timer,
-    /// A set of descriptors to be waited for.
+    /// An epoll instance.
     Epoll,
-    /// Changes of folders that are told of.
+    /// An inotify instance.
     Inotify,
-    /// An io_uring, or else an event counter where the kernel passes none on.
+    /// An instance of io_uring, or an eventfd if the kernel does not let one be passed.
     Uring,
-    /// This process.
+    /// A pidfd of this process.
     Process,
-    /// A device of zeros.
+    /// /dev/zero.
     Zero,
-    /// A file of the kernel's own making.
+    /// A file in /proc.
     Proc,
 }
 
-/// How many kinds there are.
+/// Number of kinds.
 const KINDS: usize = Kind::Proc as usize + 1;
 
-/// The sealed container that liars have.
+/// Returns the sealed container that malicious peers have.
 pub(crate) fn frozen() -> &'static Picture {
     static CONTAINER: LazyLock<Picture> = LazyLock::new(|| Picture::new(3, SEALED_BYTES, FROZEN));
     &CONTAINER
 }
 
-/// Opens what a descriptor leads to once more.
+/// Opens a descriptor's file again, with other flags.
 fn again(file: &OwnedFd, flags: i32) -> OwnedFd {
     let name = format!("/proc/self/fd/{}\0", file.as_raw_fd());
-    // SAFETY: a name with a zero at its end; the answer is nobody else's.
+    // SAFETY: the name ends with a zero byte and outlives the call; nobody else has the new descriptor.
     unsafe {
         let file = libc::open(name.as_ptr().cast(), flags | libc::O_CLOEXEC);
         assert!(file >= 0);
@@ -98,7 +99,7 @@ fn again(file: &OwnedFd, flags: i32) -> OwnedFd {
     }
 }
 
-/// Those of [`Kind`] that are no pictures, in its order.
+/// Descriptors of the kinds from [`Kind::Loose`] on, in the order of [`Kind`].
 static OTHERS: LazyLock<[OwnedFd; KINDS - 3]> = LazyLock::new(|| {
     let plain = OwnedFd::from(File::open(std::env::current_exe().unwrap()).unwrap());
     let (reader, _) = std::io::pipe().unwrap();
@@ -118,21 +119,21 @@ static OTHERS: LazyLock<[OwnedFd; KINDS - 3]> = LazyLock::new(|| {
         std::os::unix::net::UnixStream::pair().unwrap().0.into(),
         written(0),
         written(1 << 24),
-        // SAFETY: a name with a zero at its end, and flags.
+        // SAFETY: the name is a C string that outlives the call; the flags are plain numbers.
         made(|| unsafe { libc::memfd_create(c"huge".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_HUGETLB) })
             .unwrap_or_else(|| memory(ARENA, 0)),
         std::io::pipe().unwrap().1.into(),
         bywash_link::socket_pair().unwrap().0,
         std::net::TcpListener::bind("127.0.0.1:0").unwrap().into(),
         event(),
-        // SAFETY: numbers alone.
+        // SAFETY: the call takes plain numbers and accesses no memory.
         made(|| unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) }).unwrap(),
-        // SAFETY: numbers alone.
+        // SAFETY: the call takes plain numbers and accesses no memory.
         made(|| unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).unwrap(),
-        // SAFETY: numbers alone.
+        // SAFETY: the call takes plain numbers and accesses no memory.
         made(|| unsafe { libc::inotify_init1(libc::IN_CLOEXEC) }).unwrap(),
         uring().filter(can_be_passed).unwrap_or_else(event),
-        // SAFETY: numbers alone.
+        // SAFETY: the call takes plain numbers and accesses no memory.
         made(|| unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as RawFd })
             .unwrap_or_else(event),
         File::open("/dev/zero").unwrap().into(),
@@ -140,33 +141,33 @@ static OTHERS: LazyLock<[OwnedFd; KINDS - 3]> = LazyLock::new(|| {
     ]
 });
 
-/// A descriptor that a call has made; none if the kernel makes none.
+/// Wraps the descriptor that a system call returns; `None` if the call fails.
 fn made(call: impl FnOnce() -> RawFd) -> Option<OwnedFd> {
     let file = call();
-    // SAFETY: the call has made it, and nobody else has it.
+    // SAFETY: the system call has just made the descriptor, and nobody else has it.
     (file >= 0).then(|| unsafe { OwnedFd::from_raw_fd(file) })
 }
 
-/// An event counter.
+/// Makes an eventfd.
 pub(crate) fn event() -> OwnedFd {
-    // SAFETY: numbers alone.
+    // SAFETY: the call takes plain numbers and accesses no memory.
     made(|| unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }).unwrap()
 }
 
 fn uring() -> Option<OwnedFd> {
-    // Bytes of the parameters, all zeros: no flags.
+    // The parameters of io_uring_setup(2), 120 bytes of zeros: no flags.
     let mut parameters = [0u64; 15];
-    // SAFETY: as many bytes as the kernel reads and writes.
+    // SAFETY: the kernel reads and writes 120 bytes, which `parameters` has.
     made(|| unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) as RawFd })
 }
 
-/// Returns whether the kernel lets a descriptor be passed on; one of an io_uring cannot be since Linux 6.7.
+/// Returns true if the kernel lets a descriptor be passed; since Linux 6.7 it does not for io_uring.
 fn can_be_passed(file: &OwnedFd) -> bool {
     let (one, _other) = bywash_link::socket_pair().unwrap();
     bywash_peers::send(&one, &[1], &[file.as_raw_fd()])
 }
 
-/// A file without a name, whose last of four pages, from an offset on, has been written.
+/// Makes a file without a name in which one page is written, three pages after `offset`.
 fn written(offset: u64) -> OwnedFd {
     let file = tempfile::tempfile().unwrap();
     file.write_all_at(&[7; 4096], offset + 3 * 4096).unwrap();
@@ -174,7 +175,7 @@ fn written(offset: u64) -> OwnedFd {
 }
 
 impl Kind {
-    /// Returns whether the kind is a file of data, which can be read or written at any offset.
+    /// Returns true if the kind is a file of data, which can be read or written at any offset.
     pub fn is_file(self) -> bool {
         use Kind as K;
         !matches!(
@@ -198,7 +199,7 @@ impl Kind {
         )
     }
 
-    /// Returns whether the kind is memory that nobody can take away from a process that has mapped it.
+    /// Returns true if the kind is memory that cannot be taken away from a process that has mapped it.
     pub fn stays(self) -> bool {
         matches!(
             self,
@@ -206,7 +207,7 @@ impl Kind {
         ) || matches!(self, Kind::Shrinking | Kind::Growing | Kind::Empty)
     }
 
-    /// Its number in this process, which stays open.
+    /// Returns the descriptor of this kind, which stays open in this process.
     pub fn descriptor(self) -> RawFd {
         match self {
             Kind::Arena => arena().file.as_raw_fd(),
@@ -217,12 +218,12 @@ impl Kind {
     }
 }
 
-/// Makes what is made once.
+/// Makes the descriptors that exist once, so that they do not count as left behind by an input.
 pub(crate) fn prepare() {
     descriptors(&[Kind::Null, Kind::Arena, Kind::OtherArena, Kind::Frozen]);
 }
 
-/// The numbers of several, as many as a message can have.
+/// Returns the descriptors of up to 20 kinds.
 pub(crate) fn descriptors(kinds: &[Kind]) -> Vec<RawFd> {
     kinds.iter().take(20).map(|kind| kind.descriptor()).collect()
 }

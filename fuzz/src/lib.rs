@@ -1,19 +1,20 @@
-//! What the fuzz targets have in common: what a liar needs to speak to a victim by hand, and what is looked at after
+//! Common parts of the fuzz targets: a malicious peer that speaks the protocols by hand, and checks after
 //! each input.
 //!
-//! A target turns an input into steps, takes them one by one, in one thread, and is over: so every run can be repeated.
-//! Some steps are the victim's, which uses the library as any program does; some are those of a peer that keeps to the
-//! protocol; some are lies. As long as there was no lie everything must arrive whole and in order; from then on there
-//! may be errors, but only those that a peer can bring about.
+//! A target turns an input into steps and carries them out one by one in one thread, so every run can be
+//! repeated. Some steps use the library as any program does (the tested side, or victim). Some are those of a
+//! peer that keeps to the protocol. Some are those of a malicious peer that breaks it. Before the first
+//! violation everything must arrive complete and in order; afterwards errors are allowed, but only those that
+//! a peer can cause.
 //!
-//! - [`Steps`]: what an input consists of
-//! - [`Ring`]: a ring as crates/ring/src/layout.rs draws it, spoken by hand
-//! - [`Picture`]: memory whose contents tell where they were taken from
+//! - [`Steps`]: the steps of an input
+//! - [`Ring`]: a ring as drawn in crates/ring/src/layout.rs, accessed by hand
+//! - [`Picture`]: memory whose contents tell where they were copied from
 //! - [`Kind`], [`Packet`]: descriptors and messages of every kind
-//! - [`Value`], [`Few`], [`Size`]: numbers that a liar likes
-//! - [`served`]: a device server that is stepped, and its clients
-//! - [`disk`]: a disk that is exported by vhost-user, its frontends and guests
-//! - [`watched`], [`settled`]: nothing is left behind
+//! - [`Value`], [`Few`], [`Size`]: numbers that are likely to find errors
+//! - [`served`]: a device server that is run step by step, and its clients
+//! - [`disk`]: a disk exported by vhost-user, its frontends and guests
+//! - [`watched`], [`settled`]: checks that nothing is left behind
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a fuzz target fails by panicking")]
 

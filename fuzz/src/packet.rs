@@ -1,4 +1,4 @@
-//! Messages that a liar sends through the socket.
+//! Messages that a malicious peer sends through a socket.
 
 use crate::files::{Kind, descriptors};
 use crate::value::Value;
@@ -6,21 +6,21 @@ use arbitrary::Arbitrary;
 use bywash_peers::send;
 use std::os::fd::OwnedFd;
 
-/// What a liar says, with what.
+/// Message of a malicious peer: its bytes and descriptors.
 #[derive(Arbitrary, Debug)]
 pub enum Packet {
     /// Any bytes.
     Bytes(Vec<u8>, Vec<Kind>),
-    /// More bytes than anybody reads.
+    /// More bytes than a receiver reads.
     Long(u16, Vec<Kind>),
-    /// An arena of somebody else's.
+    /// Message that passes on an arena: its number, and the size that it claims.
     Arena(u8, Value, Vec<Kind>),
-    /// Sealed containers.
+    /// Message that ships sealed containers, with the lengths that it claims.
     Sealed(Vec<Value>, Vec<Kind>),
 }
 
 impl Packet {
-    /// Sends it; nobody hears it when the socket is full.
+    /// Sends the message; it is lost if the socket is full.
     pub fn send(&self, socket: &OwnedFd) {
         let (bytes, kinds) = match self {
             Packet::Bytes(bytes, kinds) => (bytes[..bytes.len().min(600)].to_vec(), kinds),
@@ -37,7 +37,7 @@ impl Packet {
     }
 }
 
-/// How an end presents itself, as crates/link/src/hello.rs draws it.
+/// Encodes a hello message as drawn in crates/link/src/hello.rs.
 pub fn hello(magic: &[u8; 8], version: u32, flags: u32, arena_bytes: u64, rings: [u32; 2]) -> Vec<u8> {
     let mut bytes = magic.to_vec();
     bytes.extend(version.to_le_bytes());

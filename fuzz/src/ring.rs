@@ -1,23 +1,25 @@
-//! A ring as crates/ring/src/layout.rs draws it, spoken by hand.
+//! A ring as drawn in crates/ring/src/layout.rs, accessed by hand. Used by the malicious peers of the fuzz
+//! targets.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use bywash_peers::Words;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// Words before the first entry; the first of them is the consumer's index.
+/// Number of words before the first entry; the first of them is the consumer's index.
 const HEAD: usize = 32;
 const CONSUMER_BELL: usize = 8;
 const PRODUCER_BELL: usize = 16;
 const CLOSED: usize = 24;
 
-/// Where a liar puts an entry. Most lies go to where the victim looks next: the others are not seen.
+/// Position at which a malicious peer writes an entry. Most are those that the tested side reads next, since
+/// it does not see the others.
 #[derive(Clone, Copy, Debug)]
 pub enum Where {
-    /// Where the victim looks next.
+    /// The entry that the tested side reads next.
     Next,
-    /// So many entries behind that.
+    /// This number of entries after the next one, modulo the capacity.
     Ahead(u8),
-    /// Anywhere, in any turn.
+    /// Any slot, with any turn.
     Slot(u8, u8),
 }
 
@@ -31,34 +33,35 @@ impl<'a> Arbitrary<'a> for Where {
     }
 }
 
-/// Where a ring is in the memory of a peer, and how large it is.
+/// Position and size of a ring in the memory of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Ring {
-    /// Its first word.
+    /// Index of the ring's first word.
     pub start: usize,
-    /// Entries, a power of two.
+    /// Number of entries, a power of two.
     pub capacity: usize,
-    /// Words of an entry.
+    /// Size of an entry, in words.
     pub entry_words: usize,
 }
 
 impl Ring {
-    /// Words of all of it.
+    /// Returns the size of the ring, in words.
     pub const fn words(&self) -> usize {
         HEAD + self.capacity * self.entry_words
     }
 
-    /// Where the entry of a slot begins; any number leads to some slot.
+    /// Returns the index of the first word of a slot; numbers beyond the capacity wrap around.
     pub fn slot(&self, slot: u64) -> usize {
         self.start + HEAD + slot as usize % self.capacity * self.entry_words
     }
 
-    /// The low half of the first word of an entry that is there.
+    /// Returns the turn of the `position`th entry: the low half of its first word once it is written.
     fn turn(&self, position: u64) -> u64 {
         (position / self.capacity as u64 + 1) & 0xffff_ffff
     }
 
-    /// Puts an entry where the consumer expects its `position`th; false if it has not taken enough for that.
+    /// Writes the `position`th entry as a producer does. Returns false if the consumer has not freed its
+    /// slot.
     pub fn put(&self, memory: &Words, position: u64, entry: &[u64]) -> bool {
         let taken = memory.at(self.start).load(Acquire);
         if position.wrapping_sub(taken) >= self.capacity as u64 {
@@ -70,7 +73,7 @@ impl Ring {
         true
     }
 
-    /// Takes the entry that the producer put in as its `position`th, if it did.
+    /// Takes the `position`th entry as a consumer does, if the producer has written it.
     pub fn take(&self, memory: &Words, position: u64) -> Option<Vec<u64>> {
         let at = self.slot(position);
         let first = memory.at(at).load(Acquire);
@@ -82,7 +85,7 @@ impl Ring {
         Some(entry)
     }
 
-    /// Where a lie begins, and the turn that it claims.
+    /// Returns the first word and the turn of an entry at a malicious peer's position.
     pub fn place(&self, memory: &Words, place: Where) -> (usize, u64) {
         let next = memory.at(self.start).load(Acquire);
         match place {
@@ -95,13 +98,14 @@ impl Ring {
         }
     }
 
-    /// Says how the consumer, or else the producer, wants to be woken: by a futex, or through the socket.
+    /// Announces that the consumer or the producer sleeps, and how it is to be woken: by a futex, or through
+    /// the socket.
     pub fn sleep(&self, memory: &Words, consumer: bool, futex: bool) {
         let bell = if consumer { CONSUMER_BELL } else { PRODUCER_BELL };
         memory.set(self.start + bell, if futex { 1 } else { 2 });
     }
 
-    /// Says that no more comes.
+    /// Closes the ring, as a producer that sends nothing more.
     pub fn close(&self, memory: &Words) {
         memory.at(self.start + CLOSED).store(1, Release);
     }

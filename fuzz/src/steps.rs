@@ -1,12 +1,12 @@
-//! The steps that an input consists of.
+//! The steps of an input.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
-/// Most steps of an input, so that none takes long.
+/// Greatest number of steps of an input, so that no input takes long.
 const STEPS_MAX: usize = 100;
 
-/// As many steps as the input has bytes for. A `Vec` would ask before each whether there is one more, and end after
-/// two mostly.
+/// As many steps as the input has bytes for. A `Vec` would spend a byte before each step on whether there is
+/// one more, and mostly end after two.
 #[derive(Debug)]
 pub struct Steps<T>(Vec<T>);
 

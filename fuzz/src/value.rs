@@ -1,9 +1,9 @@
-//! Numbers that a liar likes: mostly those that get far. One byte of the input decides, so that inputs are short.
+//! Numbers that are likely to find errors. One byte of the input mostly decides, so that inputs are short.
 
 use crate::picture::ARENA;
 use arbitrary::{Arbitrary, Result, Unstructured};
 
-/// A number, small or at some edge as often as any.
+/// Number that is mostly small or at a limit, and otherwise any.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Value(u64);
 
@@ -33,23 +33,23 @@ impl<'a> Arbitrary<'a> for Value {
 }
 
 impl Value {
-    /// It.
+    /// Returns the number.
     pub fn get(self) -> u64 {
         self.0
     }
 
-    /// Its low half.
+    /// Returns the low 32 bits of the number.
     pub fn half(self) -> u64 {
         self.0 & 0xffff_ffff
     }
 }
 
-/// A number of something of which there are few.
+/// Index of an object of a kind of which there are few.
 #[derive(Clone, Copy, Debug)]
 pub enum Few {
-    /// One of these, or the first beyond.
+    /// Index of an existing object, or of the first one beyond them.
     Near(u8),
-    /// Any.
+    /// Any index.
     Any(u16),
 }
 
@@ -63,7 +63,7 @@ impl<'a> Arbitrary<'a> for Few {
 }
 
 impl Few {
-    /// It, where there are so many.
+    /// Returns the index, where `count` objects exist.
     pub fn of(self, count: usize) -> u64 {
         match self {
             Few::Near(number) => u64::from(number) % (count as u64 + 1),
@@ -72,16 +72,16 @@ impl Few {
     }
 }
 
-/// How many bytes somebody wants.
+/// Number of bytes of a request for memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Size(usize);
 
 impl<'a> Arbitrary<'a> for Size {
     fn arbitrary(input: &mut Unstructured<'a>) -> Result<Size> {
         Ok(Size(match input.arbitrary::<u8>()? {
-            // Of which many fit into an arena.
+            // Sizes of which many fit into an arena.
             small @ 0..150 => 121 + usize::from(small) * 37,
-            // As many as travel in an entry.
+            // Sizes that are sent within an entry of a ring.
             tiny @ 150..240 => usize::from(240 - tiny) * 120 / 90,
             _ => usize::from(input.arbitrary::<u16>()?),
         }))
@@ -89,7 +89,7 @@ impl<'a> Arbitrary<'a> for Size {
 }
 
 impl Size {
-    /// So many.
+    /// Returns the number of bytes.
     pub fn get(self) -> usize {
         self.0
     }

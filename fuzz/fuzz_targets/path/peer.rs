@@ -1,7 +1,8 @@
-//! A peer of a path, spoken by hand as crates/container/src/layout.rs draws it: one that keeps to the protocol, and knows
-//! what the victim must find.
+//! The peer of a path, which speaks the protocol by hand as drawn in crates/container/src/layout.rs. A peer
+//! that keeps to the protocol knows what the tested side must receive.
 //!
-//! What could go wrong: it takes a lie of its own for the victim's mistake. So it looks only as long as it has not lied.
+//! Invariant: the peer checks the tested side only until the peer's first lie, so that it does not take the
+//! effects of a lie for an error of the library. Called by the fuzz target `path`.
 
 use crate::Class;
 use bywash_container::Received;
@@ -13,29 +14,29 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Acquire;
 
-/// Entries of either lane, and containers that can be out.
+/// Number of entries of either lane's ring, and of containers that can be out.
 pub const DEPTH: usize = 4;
 pub const TICKETS: usize = 8;
-/// Both lanes have rings of the same size, each in memory of its own.
+/// Rings of a lane; both lanes have the same sizes, each in its own memory.
 pub const SHIPPED: Ring = Ring { start: 0, capacity: DEPTH, entry_words: 16 };
 pub const RETURNED: Ring = Ring { start: SHIPPED.words(), capacity: TICKETS, entry_words: 1 };
 pub const CONTROL_BYTES: usize = (SHIPPED.words() + RETURNED.words()) * 8;
-/// Bytes of contents and pieces that an entry can have.
+/// Greatest number of bytes, and of pieces, that an entry can contain.
 pub const INLINE: usize = 120;
 pub const PIECES: usize = 7;
 
-/// A peer, which may lie.
+/// Peer of a path, which may lie.
 pub struct Peer {
     pub class: Class,
     pub no_arena: bool,
     pub socket: Option<OwnedFd>,
-    /// What the victim receives, and what it returns.
+    /// Control memory of the lane in which the peer ships, and the tested side returns.
     pub ours: Words,
-    /// What the victim ships, and what it believes to come back.
+    /// Control memory of the lane in which the tested side ships, and the peer returns.
     pub theirs: Words,
-    /// The victim's arena.
+    /// Arena of the tested side.
     pub their_arena: Option<File>,
-    /// It has not lied yet; it never does.
+    /// True as long as the peer has not lied; and whether it never does.
     pub honest: bool,
     pub never_lies: bool,
     pub closed: bool,
@@ -43,18 +44,18 @@ pub struct Peer {
     pub reclaimed: u64,
     pub taken: u64,
     pub returned: u64,
-    /// Tickets that can go out.
+    /// Tickets that the peer can ship with.
     pub free: Vec<u64>,
-    /// Tickets of the victim's.
+    /// Tickets of containers that the peer has from the tested side.
     pub held: Vec<u64>,
     pub introduced: bool,
-    /// What the victim has not received yet.
+    /// Messages that the tested side has not received yet.
     pub expected: VecDeque<Vec<Contents>>,
-    /// What the victim has shipped and the peer not taken.
+    /// Messages that the tested side has shipped and the peer has not taken yet.
     pub shipments: VecDeque<Vec<Shipment>>,
 }
 
-/// What the victim must find in a container that came from an honest peer.
+/// Contents that the tested side must find in a container from an honest peer.
 #[derive(Clone, Debug)]
 pub enum Contents {
     Bytes(Vec<u8>),
@@ -68,7 +69,7 @@ impl Contents {
             Contents::Bytes(bytes) => bytes,
             Contents::Arena { other: false, offset, length } => arena().part(*offset, *length),
             Contents::Arena { other: true, offset, length } => other_arena().part(*offset, *length),
-            // Of another kind than an arena, and told by its size.
+            // A sealed container is compared by its size only.
             Contents::Sealed => &[],
         }
     }
@@ -78,16 +79,16 @@ impl Contents {
     }
 }
 
-/// What an honest peer must find in a container that the victim shipped.
+/// Contents that an honest peer must find in a container from the tested side.
 #[derive(Clone, Copy, Debug)]
 pub struct Shipment {
     pub length: usize,
-    /// What it is full of, if it was made here.
+    /// Seed of the contents, if the tested side made the container.
     pub seed: Option<u8>,
 }
 
 impl Peer {
-    /// One that has presented itself; with the memory of both lanes, and the victim's arena.
+    /// Makes a peer after the handshake, with the memory of both lanes and the tested side's arena.
     pub fn new(
         class: Class,
         no_arena: bool,
@@ -121,7 +122,7 @@ impl Peer {
         self.honest && !self.closed && self.socket.is_some()
     }
 
-    /// Entries that the victim has not taken.
+    /// Returns the number of entries that the tested side has not taken.
     fn under_way(&self) -> usize {
         (self.shipped - self.ours.at(SHIPPED.start).load(Acquire)) as usize
     }
@@ -142,7 +143,7 @@ impl Peer {
         self.expected.push_back(vec![Contents::Bytes(bytes)]);
     }
 
-    /// A message of parts of its own arena, or of that which it has introduced.
+    /// Ships a message with parts of its own arena, or of the arena that it has introduced.
     pub fn ship_pieces(&mut self, pieces: &[(u8, Size)]) {
         let count = pieces.len().min(self.free.len());
         let room = DEPTH - if self.can_ship() { self.under_way() } else { DEPTH };
@@ -188,7 +189,7 @@ impl Peer {
         }
     }
 
-    /// Tells of an arena that it had from somebody else.
+    /// Introduces an arena that it claims to have from another peer.
     pub fn introduce(&mut self) {
         if !self.can_ship() || self.class == Class::Sealed || self.introduced {
             return;
@@ -197,7 +198,7 @@ impl Peer {
         self.introduced = send(self.socket.as_ref().unwrap(), &note, &[Kind::OtherArena.descriptor()]);
     }
 
-    /// Takes the next message that the victim shipped, and holds it against what that was.
+    /// Takes the next message that the tested side shipped, and compares it with the recorded one.
     pub fn take(&mut self) {
         if !self.honest || self.socket.is_none() {
             return;
@@ -266,27 +267,27 @@ impl Peer {
         }
     }
 
-    /// What the victim has said through the socket.
+    /// Receives a message from the tested side through the socket, if there is one.
     fn hear(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
         let socket = self.socket.as_ref()?;
         let mut polled = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live value.
+        // SAFETY: the array has one element and outlives the call.
         let ready = unsafe { libc::poll(&mut polled, 1, 0) };
         if ready <= 0 || polled.revents & libc::POLLIN == 0 {
             return None;
         }
         if polled.revents & libc::POLLERR != 0 {
-            // An end that was dropped without having heard everything resets the connection. That is said once, before
-            // what it had sent until then.
+            // An end that was dropped with unread messages resets the connection. The kernel reports that
+            // once, before the messages that the end had sent.
             let (mut error, mut bytes) = (0i32, size_of::<i32>() as libc::socklen_t);
             let (level, option) = (libc::SOL_SOCKET, libc::SO_ERROR);
-            // SAFETY: a live value, and its size.
+            // SAFETY: the value outlives the call, and its size is given.
             unsafe {
                 libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut error).cast(), &mut bytes);
             }
         }
         let (bytes, files) = receive(socket);
-        // Nothing but the end.
+        // A message of no bytes is the end of the connection.
         (!bytes.is_empty()).then_some((bytes, files))
     }
 
@@ -297,7 +298,7 @@ impl Peer {
         self.returned += 1;
     }
 
-    /// Takes back what the victim is done with.
+    /// Takes the tickets that the tested side has returned.
     pub fn reclaim(&mut self) {
         while self.honest
             && let Some(entry) = RETURNED.take(&self.ours, self.reclaimed)
@@ -313,7 +314,7 @@ impl Peer {
     }
 }
 
-/// Whether a container from an honest peer is what it sent.
+/// Checks that a container has the contents that an honest peer sent.
 pub fn same(piece: &Received, contents: &Contents) {
     assert_eq!(piece.len(), contents.len());
     match (piece.to_vec(), contents) {
@@ -323,7 +324,7 @@ pub fn same(piece: &Received, contents: &Contents) {
     }
 }
 
-/// One of so many, if there are any.
+/// Returns an index below `count`, or `None` if that is 0.
 pub fn pick(which: u8, count: usize) -> Option<usize> {
     (count > 0).then(|| usize::from(which) % count)
 }

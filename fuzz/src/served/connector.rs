@@ -1,31 +1,33 @@
-//! A process that connects to the server as any user.
+//! A process that connects to the server as any user, and passes the connections on.
 //!
-//! The kernel notes who has connected, process and user. A server lets its own process open every volume; so clients that
-//! are to be refused something are connected by another one, which passes the connection on.
+//! The kernel records the process and the user of a connection. A server lets its own process open every
+//! volume, so clients that are to be refused something are connected by this other process.
 
 use bywash_peers::{receive, send};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
-/// The process, which ends when this is dropped.
+/// Socket to the connecting process, which ends when this value is dropped.
 pub(crate) struct Connector(OwnedFd);
 
 impl Connector {
-    /// Starts it, for a socket of this name in a folder. There must be nothing open yet that is to be closed.
+    /// Starts the process for a socket of this name in a folder. Called before any descriptors are open that
+    /// must not be kept open by another process.
     pub(crate) fn start(folder: &Path, name: &str) -> Connector {
         let (here, there) = bywash_link::socket_pair().unwrap();
-        // SAFETY: the child goes on in this thread alone, and leaves by _exit.
+        // SAFETY: the child continues with this thread only, and leaves by _exit.
         match unsafe { libc::fork() } {
             0 => {
                 drop(here);
                 std::env::set_current_dir(folder).unwrap();
-                // SAFETY: it is about this process, which has one thread. Who is not root keeps its groups.
+                // SAFETY: the call accesses no memory, and the process has one thread. It fails harmlessly if
+                // this is not root.
                 unsafe { libc::setgroups(0, std::ptr::null()) };
                 while let Some(uid) = told(&there) {
                     let (as_whom, socket) = connect_as(uid, name);
                     assert!(send(&there, &as_whom.to_le_bytes(), &[socket.as_raw_fd()]));
                 }
-                // SAFETY: nothing of this process is left to be done.
+                // SAFETY: the process ends here, and nothing of it has to be cleaned up.
                 unsafe { libc::_exit(0) }
             }
             child => assert!(child > 0, "{}", std::io::Error::last_os_error()),
@@ -33,7 +35,7 @@ impl Connector {
         Connector(here)
     }
 
-    /// A connection of this user's, or else of this process's user; answers whose it is.
+    /// Makes a connection as this user, or as this process's user. Returns the user ID as well.
     pub(crate) fn connect(&self, uid: u32) -> (u32, OwnedFd) {
         assert!(send(&self.0, &uid.to_le_bytes(), &[]));
         wait(&self.0);
@@ -49,15 +51,16 @@ fn told(socket: &OwnedFd) -> Option<u32> {
 
 fn wait(socket: &OwnedFd) {
     let mut polled = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one live value, as is said.
+    // SAFETY: the array has one element and outlives the call.
     unsafe { libc::poll(&mut polled, 1, -1) };
 }
 
 fn connect_as(uid: u32, name: &str) -> (u32, OwnedFd) {
     const SAME: u32 = u32::MAX;
-    // SAFETY: calls about this process, on a descriptor that is made here, with an address that lives.
+    // SAFETY: all calls concern this process only; the descriptor is made here, and the address outlives
+    // them.
     unsafe {
-        // Who is not root stays who it is.
+        // The calls fail if this process is not root; its user then stays the same.
         let is_other = libc::setresgid(SAME, uid, SAME) == 0 && libc::setresuid(SAME, uid, SAME) == 0;
         let socket: RawFd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
         assert!(socket >= 0);

@@ -1,4 +1,4 @@
-//! The client that keeps to the protocol, and a model of what its volumes have.
+//! The client that keeps to the protocol, and a model of its volumes' contents.
 
 use super::{BLOCK, CHUNK, Served};
 use bywash_channel::{Client, HugePages, Options, Submission, Wait};
@@ -8,25 +8,25 @@ use bywash_protocol::{Access, Answer, Ask};
 use std::ops::Range;
 use std::os::fd::AsFd;
 
-/// Bytes that are read at a time to be held against the model.
+/// Number of bytes that are read at a time to be compared with the model.
 const LOOKED_AT: u64 = 8192;
 
-/// A volume, as it is created.
+/// Parameters of a volume that is created.
 #[derive(Clone, Copy, Debug)]
 pub struct Volume {
-    /// Its name.
+    /// Name of the volume.
     pub name: &'static str,
-    /// Device that it is on.
+    /// Name of the device that the volume is on.
     pub device: &'static str,
-    /// Its size.
+    /// Size of the volume, in bytes.
     pub bytes: u64,
-    /// User who owns it.
+    /// User ID of the owner.
     pub owner: u32,
-    /// Permissions, as chmod(1) has them.
+    /// Mode, as for chmod(1).
     pub mode: u16,
 }
 
-/// The client, which is an administrator too.
+/// Client that keeps to the protocol, and is an administrator.
 pub struct Good {
     messages: Messages,
     channel: Client,
@@ -34,7 +34,7 @@ pub struct Good {
     inputs: u64,
 }
 
-/// A volume that nobody else writes.
+/// Volume that only the good client writes.
 struct Own {
     name: &'static str,
     grant: u64,
@@ -42,8 +42,8 @@ struct Own {
 }
 
 impl Good {
-    /// It comes, and creates volumes in this order, of which it opens those that `own` has; whoever else may read them,
-    /// nobody else may write there.
+    /// Connects the client, creates `volumes` in this order, and opens those named in `own`. Others may read
+    /// the latter, but only this client may write them.
     pub fn come(served: &mut Served, volumes: &[Volume], own: &[&'static str]) -> Good {
         let connection = served.connection();
         let messages = served.greet(connection);
@@ -68,7 +68,7 @@ impl Good {
         good
     }
 
-    /// Asks something as an administrator, which has to be done.
+    /// Sends an administrator's request, which must succeed.
     pub fn administer(&self, served: &mut Served, ask: Ask) {
         assert_eq!(served.ask(&self.messages, &ask, &[]).unwrap().0, Answer::Done {}, "{ask:?}");
     }
@@ -79,10 +79,10 @@ impl Good {
         self.administer(served, Ask::Create { volume, device, bytes, owner, group: 0, mode });
     }
 
-    /// Fills a volume with a word that nobody can know; answers it.
+    /// Fills a volume with a random word, and returns the word.
     pub fn hide(&mut self, served: &mut Served, volume: &str) -> u64 {
         let mut secret = [0; 8];
-        // SAFETY: as many live bytes as is said.
+        // SAFETY: the buffer has eight bytes and outlives the call.
         assert_eq!(unsafe { libc::getrandom(secret.as_mut_ptr().cast(), 8, 0) }, 8);
         let grant = self.open(served, volume, Access::ReadWrite);
         self.request(served, Opcode::Write, [grant, 0, LOOKED_AT], Some(&mut secret.repeat(1024)));
@@ -112,7 +112,7 @@ impl Good {
         }
     }
 
-    /// Blocks of a volume, from any number on.
+    /// Returns the bytes of some blocks of a volume; block numbers beyond its end wrap around.
     fn part(&self, volume: usize, block: u64, blocks: u64) -> Range<usize> {
         let has = self.own[volume].model.len() as u64 / BLOCK;
         let first = block % has;
@@ -124,7 +124,7 @@ impl Good {
         [self.own[volume].grant, part.start as u64, part.len() as u64]
     }
 
-    /// Writes blocks of one of its volumes; any numbers lead to some.
+    /// Writes blocks of one of its volumes; indices and numbers beyond the end wrap around.
     pub fn write(&mut self, served: &mut Served, volume: usize, block: u64, blocks: u64, seed: u8) {
         let volume = volume % self.own.len();
         let part = self.part(volume, block, blocks);
@@ -133,7 +133,7 @@ impl Good {
         self.request(served, Opcode::Write, at, Some(&mut vec![seed; part.len()]));
     }
 
-    /// Makes blocks of one of its volumes zeros.
+    /// Sets blocks of one of its volumes to zeros.
     pub fn zero(&mut self, served: &mut Served, volume: usize, block: u64, blocks: u64) {
         let volume = volume % self.own.len();
         let part = self.part(volume, block, blocks);
@@ -142,7 +142,7 @@ impl Good {
         self.request(served, Opcode::WriteZeroes, at, None);
     }
 
-    /// Reads blocks of one of its volumes, which are what the model has.
+    /// Reads blocks of one of its volumes, and compares them with the model.
     pub fn check(&mut self, served: &mut Served, volume: usize, block: u64, blocks: u64) {
         let volume = volume % self.own.len();
         let part = self.part(volume, block, blocks);
@@ -152,7 +152,7 @@ impl Good {
         assert!(there == self.own[volume].model[part], "bytes of {} have changed", self.own[volume].name);
     }
 
-    /// Looks at a part of each volume, another one each time, and at all of them now and then.
+    /// Compares a part of each volume with the model, another part each time, and now and then a whole chunk.
     pub fn check_all(&mut self, served: &mut Served) {
         self.inputs += 1;
         let place = self.inputs * (LOOKED_AT / BLOCK);
@@ -162,7 +162,7 @@ impl Good {
         }
     }
 
-    /// Removes a volume and creates it again: one that is new has nothing of what was where it is.
+    /// Removes a volume and creates it again, and checks that the new one has no contents of an old one.
     pub fn renew(&mut self, served: &mut Served, volume: &Volume) {
         self.administer(served, Ask::Remove { volume: volume.name.into() });
         self.create(served, volume);

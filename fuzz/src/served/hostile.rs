@@ -1,4 +1,4 @@
-//! A client that asks for anything, and puts anything into its rings and its arena.
+//! A malicious client, which sends any requests, and writes anything into its rings and its arena.
 
 use super::{BLOCK, CHUNK, Served};
 use crate::{Few, Kind, Packet, Ring, Value, Where, hello};
@@ -15,32 +15,32 @@ const DEPTH: usize = 8;
 const REQUESTS: Ring = Ring { start: 0, capacity: DEPTH, entry_words: 8 };
 const COMPLETIONS: Ring = Ring { start: REQUESTS.words(), capacity: DEPTH, entry_words: 2 };
 const CONTROL_BYTES: usize = (REQUESTS.words() + COMPLETIONS.words()) * 8;
-/// Word where whoever takes requests says that it sleeps.
+/// Index of the word of control memory in which the consumer of requests announces that it sleeps.
 const SERVER_SLEEPS: usize = 8;
 const CLIENT: u32 = 1;
 const ARENA: usize = 1 << 15;
-/// Chunks that a client keeps mapped.
+/// Greatest number of chunks that a client keeps mapped.
 const MAPPED_MAX: usize = 8;
 
-/// A volume, as a hostile client knows it.
+/// Volume whose name a hostile client knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// Its name.
+    /// Name of the volume.
     pub name: &'static str,
-    /// Nobody asks to write there who would be let.
+    /// If true, the client never opens the volume for writing, even if it is allowed to.
     pub is_left_alone: bool,
-    /// Rights that the server has to grant, to read and to write; `None` while those change.
+    /// Expected rights to read and to write; `None` while they change.
     pub may: Option<[bool; 2]>,
 }
 
-/// A word of a request.
+/// Argument of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Argument {
-    /// One of the client's grants.
+    /// Number of one of the client's grants.
     Grant(u8),
-    /// An offset or a length of so many blocks.
+    /// Offset or length, in blocks.
     Block(u8),
-    /// Any.
+    /// Any number.
     Number(Value),
 }
 
@@ -54,11 +54,11 @@ impl<'a> Arbitrary<'a> for Argument {
     }
 }
 
-/// Something that a hostile client does.
+/// Action of a hostile client.
 #[expect(missing_docs, reason = "each field is one of a message's or a request's")]
 #[derive(Debug)]
 pub enum Deed {
-    /// Asks over its socket.
+    /// Actions on its socket begin here.
     Open(u8, u8),
     OpenDescriptor(Kind),
     OpenChunk(u8),
@@ -70,7 +70,7 @@ pub enum Deed {
     Say(Packet),
     Unanswered(u8),
     Administer(u8),
-    /// In its rings and its arena.
+    /// Actions on its rings and its arena begin here.
     Request {
         opcode: u8,
         grant: u8,
@@ -98,7 +98,7 @@ pub enum Deed {
     Mapped(u8, u16),
     Doorbells(u8),
     LeaveChannel,
-    /// The server goes on meanwhile.
+    /// The server makes some steps.
     Steps(u8),
 }
 
@@ -148,8 +148,8 @@ impl<'a> Arbitrary<'a> for Deed {
     }
 }
 
-/// Control memory and an arena, all zeros. The server that has them takes the right to write to them from everybody else,
-/// so that each client needs its own.
+/// Control memory and an arena, all zeros. The server takes the right to write to them from all other
+/// descriptors, so each client needs its own.
 struct Room {
     files: [OwnedFd; 2],
     control: Words,
@@ -164,25 +164,25 @@ impl Room {
     }
 }
 
-/// The client.
+/// Hostile client.
 pub struct Hostile {
     messages: Messages,
     socket: Option<OwnedFd>,
     room: Room,
     known: Vec<Known>,
-    /// It could administer: then it leaves alone what an administrator may do.
+    /// True if the server regards the client as an administrator; it then sends no administrator's requests.
     is_administrator: bool,
     grants: Vec<u64>,
     chunks: Vec<(OwnedFd, Words)>,
     put: u64,
     taken: u64,
-    /// Answers that it has not taken.
+    /// Number of answers that the client has not received yet.
     owed: usize,
     is_over: bool,
 }
 
 impl Hostile {
-    /// It comes over a connection, and has its channel made.
+    /// Connects the client, and sets up its channel.
     pub fn come(
         served: &mut Served,
         connection: OwnedFd,
@@ -210,7 +210,7 @@ impl Hostile {
         }
     }
 
-    /// Words of its arena, which the server may have written.
+    /// Returns the words of its arena, which the server may have written.
     pub fn arena(&self) -> &Words {
         &self.room.arena
     }
@@ -245,7 +245,7 @@ impl Hostile {
         }
     }
 
-    /// Puts a request where the server looks next, and wakes it if it sleeps.
+    /// Writes a request where the server reads next, and wakes the server if it sleeps.
     fn submit(&mut self, opcode: u8, flags: u8, (offset, length): (u64, u64), arguments: [u64; 3]) {
         let tag = self.put % DEPTH as u64;
         let head = tag << 48 | u64::from(flags) << 40 | u64::from(opcode) << 32;
@@ -298,7 +298,7 @@ impl Hostile {
         if let (Some(granted), Some([read, write])) = (granted, known.may) {
             let allowed = (read || access == Access::Write) && (write || access == Access::Read);
             assert!(allowed || !granted, "{access:?} of {} was granted, and must not be", known.name);
-            // It may have as many grants as there can be.
+            // The server refuses more than its greatest number of grants.
             let is_full = self.grants.len() >= 1024;
             assert!(granted || !allowed || is_full, "{access:?} of {} was refused", known.name);
         }
@@ -309,7 +309,7 @@ impl Hostile {
         if let Some((Answer::Chunks { chunk_bytes, .. }, files)) = answer {
             assert_eq!(chunk_bytes, CHUNK);
             for file in files {
-                // What may only be read cannot be mapped for writing.
+                // A chunk that may only be read cannot be mapped for writing.
                 if is_writable(&file) && self.chunks.len() < MAPPED_MAX {
                     let words = Words::map(&file, CHUNK as usize);
                     self.chunks.push((file, words));
@@ -318,7 +318,7 @@ impl Hostile {
         }
     }
 
-    /// Asks what only an administrator may.
+    /// Sends a request that only an administrator may make, and checks that it is denied.
     fn administer(&mut self, served: &mut Served, which: u8) {
         if self.is_administrator {
             return;
@@ -338,7 +338,7 @@ impl Hostile {
         }
     }
 
-    /// Does something; the server goes on for a step behind it.
+    /// Carries out an action, and then steps the server.
     pub fn act(&mut self, served: &mut Served, deed: Deed) {
         self.do_it(served, deed);
         served.step();
@@ -348,7 +348,7 @@ impl Hostile {
         match deed {
             Deed::Open(which, access) => self.open(served, which, access),
             Deed::OpenDescriptor(kind) => {
-                // SAFETY: it stays open.
+                // SAFETY: the descriptor of a kind stays open as long as the process.
                 let file = unsafe { BorrowedFd::borrow_raw(kind.descriptor()) };
                 self.grant_asked(served, &Ask::OpenDescriptor {}, &[file]);
             }
@@ -381,10 +381,10 @@ impl Hostile {
     }
 
     fn ask_with(&mut self, served: &mut Served, kinds: &[Kind]) {
-        // SAFETY: they stay open.
+        // SAFETY: the descriptors of kinds stay open as long as the process.
         let files = kinds.iter().take(3).map(|kind| unsafe { BorrowedFd::borrow_raw(kind.descriptor()) });
         let files: Vec<_> = files.collect();
-        // No second channel comes of it: the client has one.
+        // The server refuses a second channel, since the client has one.
         self.ask(served, if files.len() == 1 { &Ask::Channel {} } else { &Ask::Volumes {} }, &files);
     }
 
@@ -398,7 +398,7 @@ impl Hostile {
         self.is_over = true;
     }
 
-    /// Changes the rings, the arena, or mapped memory of the device, as `deed` says.
+    /// Writes to the rings, to the arena, or to mapped memory of a device, as `deed` says.
     fn lie(&mut self, deed: Deed) {
         let (control, arena) = (&self.room.control, &self.room.arena);
         match deed {
@@ -456,8 +456,8 @@ impl Hostile {
     }
 }
 
-/// Returns whether a descriptor was opened for writing.
+/// Returns true if a descriptor was opened for reading and writing.
 fn is_writable(file: &OwnedFd) -> bool {
-    // SAFETY: a system call on a descriptor that lives.
+    // SAFETY: the call takes an open descriptor and a plain number.
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) & libc::O_ACCMODE == libc::O_RDWR }
 }

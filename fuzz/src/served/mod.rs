@@ -1,8 +1,8 @@
-//! A device server that is stepped, a client that keeps to the protocol, and those that do not.
+//! A device server that is run step by step, a client that keeps to the protocol, and malicious clients.
 //!
-//! The server, its devices and volumes, and the good client live as long as the process; hostile clients are new for each
-//! input. All of it is one thread, so that an input does the same each time; what stays from one input to the next is the
-//! contents of volumes, grants of the good client, and where the server has put things.
+//! The server, its devices and volumes, and the good client live as long as the process; each input has new
+//! hostile clients. Everything runs in one thread, so an input always does the same. Only the contents of
+//! volumes, the good client's grants, and the server's choice of blocks stay from one input to the next.
 
 mod connector;
 mod good;
@@ -21,19 +21,19 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-/// Whoever waits longer hangs.
+/// Greatest time that any wait may take.
 const LIMIT: Duration = Duration::from_secs(8);
-/// Longest time that the kernel may take to end what was closed.
+/// Greatest time that the kernel may take to release closed resources.
 pub const SETTLING: Duration = Duration::from_secs(1);
-/// Bytes of a block.
+/// Size of a block, in bytes.
 pub const BLOCK: u64 = 512;
-/// Bytes of a chunk.
+/// Size of a chunk, in bytes.
 pub const CHUNK: u64 = 2 << 20;
 
 /// Name of the socket in its folder.
 const SOCKET: &str = "socket";
 
-/// A server at its socket.
+/// Server with its socket.
 pub struct Served {
     server: Stepped,
     connector: Connector,
@@ -41,25 +41,26 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts one with devices, each as `bywash serve --device` has it.
+    /// Starts a server with devices, each specified as for `bywash serve --device`.
     pub fn start(devices: &[&str]) -> Served {
         let folder = tempfile::tempdir().unwrap();
-        // Whoever connects is in it already, or gets there.
+        // Every user may connect: the folder is reachable by descriptor or by path.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let connector = Connector::start(folder.path(), SOCKET);
         let mut options = bywash_server::Options::new(folder.path().join(SOCKET));
         options.devices = devices.iter().map(|device| device.parse().unwrap()).collect();
-        // A client is looked at until it has nothing more, and then has to ring.
+        // The server polls a client only until there are no more requests; then the client has to ring the
+        // doorbell.
         options.patience.poll = Some(Duration::ZERO);
         Served { server: Stepped::start(options).unwrap(), connector, folder }
     }
 
-    /// The server does one round of everything.
+    /// Runs one round of the server's work.
     pub fn step(&mut self) {
         self.server.step();
     }
 
-    /// Steps the server until something is there.
+    /// Steps the server until `there` returns a value.
     pub fn wait<T>(&mut self, what: &dyn Debug, mut there: impl FnMut() -> Option<T>) -> T {
         let begun = Instant::now();
         loop {
@@ -71,7 +72,7 @@ impl Served {
         }
     }
 
-    /// Asks, and waits for the answer; none: the server has closed the connection.
+    /// Sends a request and waits for the answer. `None` if the server has closed the connection.
     pub fn ask(
         &mut self,
         messages: &Messages,
@@ -91,7 +92,7 @@ impl Served {
         Some((Answer::of_bytes(&packet.0).unwrap(), packet.1))
     }
 
-    /// Waits for an answer; none: the server has closed the connection.
+    /// Waits for an answer. `None` if the server has closed the connection.
     pub fn receive(&mut self, messages: &Messages, what: &dyn Debug) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
         self.wait(what, || match messages.try_receive() {
             Ok(Some(packet)) => Some(Some((packet.bytes, packet.descriptors))),
@@ -101,7 +102,7 @@ impl Served {
         })
     }
 
-    /// A connection that has said hello.
+    /// Makes the handshake on a connection.
     pub fn greet(&mut self, socket: OwnedFd) -> Messages {
         let messages = Messages::over(socket, MESSAGE_BYTES_MAX);
         match self.ask(&messages, &Ask::Hello { version: VERSION, name: "fuzz".into() }, &[]) {
@@ -110,25 +111,25 @@ impl Served {
         }
     }
 
-    /// A connection of this process's user, over which nothing was said.
+    /// Makes a connection as this process's user, before the handshake.
     pub fn connection(&self) -> OwnedFd {
         connect(&self.folder.path().join(SOCKET)).unwrap()
     }
 
-    /// A connection of another user's, over which nothing was said; where this process is not root, of its own user's.
-    /// Answers whose it is.
+    /// Makes a connection as user `uid`, before the handshake; if this process is not root, as its own user.
+    /// Returns the user ID as well.
     pub fn connection_of(&self, uid: u32) -> (u32, OwnedFd) {
         self.connector.connect(uid)
     }
 
-    /// Steps the server until it has no more than so many clients.
+    /// Steps the server until it has no more than `clients` clients.
     pub fn settle(&mut self, clients: usize) {
         let begun = Instant::now();
         while self.server.clients() > clients {
             self.step();
             assert!(begun.elapsed() < LIMIT, "who has left is still there");
         }
-        // What it had is closed behind that.
+        // The server releases the resources of a client that has left in the next step.
         self.step();
     }
 }
