@@ -103,7 +103,7 @@ impl<'a> Arbitrary<'a> for Step {
     }
 }
 
-/// Server, which may lie.
+/// Server, honest or malicious.
 struct Server {
     socket: Option<OwnedFd>,
     control: Words,
@@ -192,7 +192,7 @@ impl Server {
         match error {
             Error::TimedOut => {}
             Error::Peer { .. } => *accused = true,
-            // A lie may change the word of control memory that says whether the ring is closed.
+            // A malicious server may change the word of control memory that says whether the ring is closed.
             Error::Closed => assert!(self.closed || !self.honest, "{error}"),
             Error::PeerDied { .. } => assert!(self.socket.is_none() || !self.honest, "{error}"),
             other => panic!("{other}"),

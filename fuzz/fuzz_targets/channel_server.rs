@@ -141,7 +141,7 @@ impl<'a> Arbitrary<'a> for Step {
     }
 }
 
-/// Client, which may lie.
+/// Client, honest or malicious.
 struct Client {
     socket: Option<OwnedFd>,
     control: Words,
@@ -232,7 +232,7 @@ impl Client {
         match error {
             Error::TimedOut => {}
             Error::Peer { .. } => *accused = true,
-            // A lie may change the word of control memory that says whether the ring is closed.
+            // A malicious client may change the word of control memory that says whether the ring is closed.
             Error::Closed => assert!(self.closed || !self.honest, "{error}"),
             Error::PeerDied { .. } => assert!(self.socket.is_none() || !self.honest, "{error}"),
             other => panic!("{other}"),

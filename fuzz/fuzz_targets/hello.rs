@@ -111,7 +111,7 @@ impl Victim {
         }
     }
 
-    /// Returns the size of the control memory for rings of so many entries, in bytes.
+    /// Returns the size of the control memory for rings with these numbers of entries, in bytes.
     fn control_bytes(self, rings: [u32; 2]) -> usize {
         let [first, second] = rings.map(|entries| entries as usize & 0x1_ffff);
         match self.is_path() {

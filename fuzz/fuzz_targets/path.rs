@@ -430,8 +430,8 @@ impl End {
         match error {
             Error::TimedOut | Error::AllocTimedOut { .. } => {}
             Error::Peer { .. } => self.accused = true,
-            // A lie may change the word of control memory that says whether the lane is closed. The error may
-            // also be an earlier one.
+            // A malicious peer may change the word of control memory that says whether the lane is closed.
+            // The error may also be an earlier one.
             Error::Closed => assert!(peer.closed || peer.socket.is_none() || !peer.honest, "{error}"),
             Error::PeerDied { .. } => assert!(peer.socket.is_none() || !peer.honest, "{error}"),
             // Errors that the tested side causes itself.

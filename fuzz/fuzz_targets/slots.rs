@@ -21,9 +21,9 @@ struct Input {
 #[derive(Arbitrary, Debug)]
 enum Step {
     Put,
-    /// Take back by the submitting side, with a tag that may be in use.
+    /// The submitting side takes a request back by a tag, which may be in use or not.
     TakeBack(u8),
-    /// Take by the completing side with any tag, since the peer names it.
+    /// The completing side takes a request by any tag, since the peer names it.
     Take(u8),
     TakeAny(u32),
 }

@@ -81,7 +81,8 @@ impl Checked {
     fn carry_out(&mut self, Waiting { operation, mut offset, pieces, .. }: Waiting) {
         for piece in pieces {
             let here = self.bytes[offset..offset + piece.bytes()].as_mut_ptr();
-            // SAFETY: the owner keeps the piece mapped, which this access tests; `here` has as many bytes.
+            // SAFETY: the owner keeps the piece mapped, which this access tests; `here` has `piece.bytes()`
+            // bytes.
             unsafe {
                 match operation {
                     Operation::Read => piece.base().copy_from_nonoverlapping(here, piece.bytes()),
@@ -180,8 +181,8 @@ impl Disk {
         let socket = UnixStream::connect(self.folder.path().join("socket")).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
         let mut frontend = Frontend(socket);
-        // Since Linux 6.16 descriptors can be sent only after the disk has accepted the connection, so wait
-        // for its first reply.
+        // Since Linux 6.16 the kernel passes no descriptors to the disk before its first reply, so wait for
+        // that.
         assert!(frontend.say(message::GET_FEATURES, &[], &[]));
         frontend.0.read_exact(&mut [0; 20]).expect("a frontend that has just come is answered");
         frontend

@@ -199,7 +199,8 @@ impl Kind {
         )
     }
 
-    /// Returns true if the kind is memory that cannot be taken away from a process that has mapped it.
+    /// Returns true if the kind is a memfd with seals. Except for [`Kind::Shrinking`], such memory cannot be
+    /// taken away from a process that has mapped it.
     pub fn stays(self) -> bool {
         matches!(
             self,

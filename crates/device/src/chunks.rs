@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
-/// Least size of a chunk, in bytes.
+/// Least size of a chunk, in bytes; only the last chunk can be smaller.
 pub(crate) const CHUNK_MIN: u64 = HUGE_PAGE as u64;
 /// Greatest size of a chunk, in bytes.
 pub(crate) const CHUNK_MAX: u64 = 1 << 30;

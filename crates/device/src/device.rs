@@ -64,8 +64,8 @@ pub trait Device: Send {
 
     /// Prepares the [`Device::descriptor`] for sleeping. After `false` the descriptor becomes readable as
     /// soon as a command completes. `true` means that the user has to poll instead of sleeping: a completion
-    /// is ready, or only polling finds it. The descriptor stops being readable with the next call of `arm`,
-    /// together with polling until nothing is left.
+    /// is ready, or only polling finds it. The descriptor may stay readable until the user has reaped all
+    /// completions and called `arm` again.
     fn arm(&mut self) -> bool;
 
     /// Returns the descriptor that becomes readable when a command completes, after [`Device::arm`] returned
@@ -78,8 +78,9 @@ pub trait Device: Send {
     /// Returns the number of commands in flight: submitted, and their completions not yet reaped.
     fn under_way(&self) -> usize;
 
-    /// Returns the device's memory if other processes can map it. `None` if the medium is not memory, or if
-    /// mapping it would bypass the latency and bandwidth that the device simulates.
+    /// Returns the device's memory if other processes can map it. `None` if the medium is not memory, or must
+    /// not be mapped, for example because that would bypass the latency and bandwidth that the device
+    /// simulates.
     fn chunks(&self) -> Option<&Chunks> {
         None
     }

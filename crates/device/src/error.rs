@@ -31,7 +31,7 @@ pub enum Error {
         /// Error that the system call returned.
         source: io::Error,
     },
-    /// A command failed or timed out in [`read_alone`](crate::read_alone) or
+    /// A command could not be submitted, failed or timed out in [`read_alone`](crate::read_alone) or
     /// [`write_alone`](crate::write_alone).
     #[error("the device cannot {what}: {why}")]
     Command {

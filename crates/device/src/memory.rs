@@ -31,7 +31,7 @@ const TRANSFER_MAX: u64 = 16 << 20;
 /// memory was cached, and equally long if it was not. Reads gain nothing, since the client reads the bytes
 /// next.
 const PAST_CACHES: usize = 32 << 10;
-/// Least size of a device that the caches cannot hold to any useful part, in bytes.
+/// Least size of a device that is much larger than any cache, in bytes.
 const LARGE: u64 = 512 << 20;
 /// Default depth of a device.
 pub(crate) const DEPTH: usize = 1024;

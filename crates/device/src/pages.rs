@@ -2,7 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 
-/// Zeroed memory of this process on pages that it shares with nothing else.
+/// Zeroed, page-aligned memory of this process, freed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Pages {
     base: *mut u8,

@@ -1,7 +1,7 @@
 //! Dropping a device while the kernel is carrying out a command waits for the command.
 //!
 //! The memory of a read is a missing page: the kernel waits in the page fault until this test fills the page
-//! (userfaultfd(2)). That takes root and a kernel that has userfaultfd; without them the test prints so and
+//! (userfaultfd(2)). The test needs root and a kernel that has userfaultfd; without them it prints so and
 //! passes.
 
 use bywash_device::{Command, Device, Owner, Span, Spec};

@@ -1,8 +1,8 @@
 //! The peer of a path, which speaks the protocol by hand as drawn in crates/container/src/layout.rs. A peer
 //! that keeps to the protocol knows what the tested side must receive.
 //!
-//! Invariant: the peer checks the tested side only until the peer's first lie, so that it does not take the
-//! effects of a lie for an error of the library. Called by the fuzz target `path`.
+//! Invariant: the peer checks the tested side only until the peer first breaks the protocol, so that it does
+//! not take the effects for an error of the library. Called by the fuzz target `path`.
 
 use crate::Class;
 use bywash_container::Received;
@@ -25,7 +25,7 @@ pub const CONTROL_BYTES: usize = (SHIPPED.words() + RETURNED.words()) * 8;
 pub const INLINE: usize = 120;
 pub const PIECES: usize = 7;
 
-/// Peer of a path, which may lie.
+/// Peer of a path, honest or malicious.
 pub struct Peer {
     pub class: Class,
     pub no_arena: bool,
@@ -36,7 +36,7 @@ pub struct Peer {
     pub theirs: Words,
     /// Arena of the tested side.
     pub their_arena: Option<File>,
-    /// True as long as the peer has not lied; and whether it never does.
+    /// True as long as the peer has kept to the protocol; `never_lies` is true if it always does.
     pub honest: bool,
     pub never_lies: bool,
     pub closed: bool,

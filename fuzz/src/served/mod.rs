@@ -44,7 +44,7 @@ impl Served {
     /// Starts a server with devices, each specified as for `bywash serve --device`.
     pub fn start(devices: &[&str]) -> Served {
         let folder = tempfile::tempdir().unwrap();
-        // Every user may connect: the folder is reachable by descriptor or by path.
+        // Every user may search the folder, which connecting to the socket in it requires.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let connector = Connector::start(folder.path(), SOCKET);
         let mut options = bywash_server::Options::new(folder.path().join(SOCKET));

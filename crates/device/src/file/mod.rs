@@ -195,7 +195,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::Unfit`] if an option is out of range, the path does not lead to the right kind of file, its
-    /// size does not fit, somebody else uses it, or the engine that was asked for is not available;
+    /// size does not fit, another user has locked it, or the engine that was asked for is not available;
     /// [`Error::Io`] if a system call fails.
     pub fn open(options: &FileOptions) -> Result<File, Error> {
         File::over(&options.name(), &options.manner(), || Medium::open(options))
@@ -237,8 +237,8 @@ impl File {
     /// The descriptor is only used to open the same file again with the same access mode, because everybody
     /// who shares an open file description can change its flags at any time (`O_APPEND`, `O_DIRECT`). The
     /// file is opened as the user of this process, who needs the permission. It is not locked; others may use
-    /// it meanwhile, but should not map it (a write past the page cache becomes visible in mappings late, or
-    /// never).
+    /// it at the same time, but should not map it (a write past the page cache becomes visible in mappings
+    /// late, or never).
     ///
     /// The size is the file's size at the time of the call, in whole blocks. If the file is truncated
     /// afterwards, reads beyond its end fail with `EIO`, and writes there extend it again, as any write does.

@@ -111,8 +111,8 @@ impl Pool {
 
     /// Prepares the descriptor for sleeping; see [`Device::arm`](crate::Device::arm).
     pub(super) fn arm(&mut self) -> bool {
-        // Resets the eventfd. No thread writes to it before it is armed below; the read fails if nothing was
-        // written.
+        // Resets the eventfd; the read fails if nothing was written. If the pool is still armed, a thread may
+        // write again before the lock is taken, which only wakes the user once too often.
         let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
         let mut results = lock(&self.shared.results);
         results.armed = results.done.is_empty();

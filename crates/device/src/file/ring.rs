@@ -179,7 +179,7 @@ impl Ring {
             }
         }
         // The kernel frees a ring some time after it was closed. The file is unregistered at once, so that
-        // its next user can lock it.
+        // its next user need not wait for that.
         let _ = self.ring.submitter().unregister_files();
         let _ = self.ring.submitter().unregister_buffers();
         if self.personality != 0 {

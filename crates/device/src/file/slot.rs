@@ -50,7 +50,7 @@ pub(super) struct Slot {
     /// Method of writing zeros in the request in flight. `Medium::zeroes` may change meanwhile, when a
     /// request of another slot finds a method unsupported.
     zeroes: Zeroes,
-    /// True if nothing is left to be done.
+    /// True if the command needs no further request.
     complete: bool,
     retries: u16,
 }

@@ -54,7 +54,7 @@ fn run(mut subject: Subject, mut chance: Chance) {
     let mut model = Model { bytes: vec![0; subject.bytes() as usize], discarded: vec![false; blocks] };
     let mut under_way: HashMap<u64, Expected> = HashMap::new();
     for token in 0..COMMANDS {
-        // Mostly few blocks, and half of the time around the seam.
+        // Mostly few blocks, and half of the time around the seam, so that commands overlap.
         let most = if chance.below(10) == 0 { 200.min(blocks as u64 / 2) } else { 8 };
         let count = 1 + chance.below(most) as usize;
         let near = (subject.seam as usize / block).saturating_sub(16);

@@ -139,9 +139,9 @@ impl Store {
         })
     }
 
-    /// Attaches a memory device, all of whose blocks are zeros. If the store has a memory device of that
-    /// name, its volumes are gone ([`Volume::is_gone`](super::Volume)): their names stay in the store without
-    /// extents.
+    /// Attaches a memory device, all of whose blocks are zeros. A device of that name is replaced if it was
+    /// memory, or has no identity and the same block size. Its volumes are gone then
+    /// ([`Volume::is_gone`](super::Volume)): their names stay in the store without extents.
     ///
     /// # Errors
     /// [`Error::OtherIdentity`] if the device of that name has a label; [`Error::OtherDevice`] if it has no

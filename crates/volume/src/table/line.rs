@@ -45,7 +45,7 @@ pub(super) struct Line<W, const DELTAS: usize, const PLACES: usize> {
     deltas: [u16; DELTAS],
 }
 
-/// Line for a grant and a device of up to 2^32 units each.
+/// Line whose numbers all fit into 32 bits: positions in the grant and on the device, in units.
 pub(super) type Narrow = Line<u32, 10, 9>;
 /// Line for any other grant.
 pub(super) type Wide = Line<u64, 5, 4>;

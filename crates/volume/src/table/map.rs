@@ -394,7 +394,7 @@ mod tests {
         for wrong in [Span::new(5, 0), Span::new(u64::MAX, 1), Span::new(1, u64::MAX)] {
             assert!(matches!(Map::new([wrong]), Err(Error::Span(told)) if told == wrong));
         }
-        // Each can be, both together have more bytes than there are numbers.
+        // Each span is valid, but the length of both together exceeds 64 bits.
         assert!(matches!(Map::new([Span::new(0, 1 << 63), Span::new(0, 1 << 63)]), Err(Error::Span(_))));
         assert!(matches!(Map::new([]), Err(Error::Span(_))));
         let many = (0..=GRANT_EXTENTS_MAX as u64).map(|number| Span::new(number * 2, 1));

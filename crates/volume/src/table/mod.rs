@@ -123,7 +123,7 @@ impl Grant {
     }
 }
 
-/// Slot of the table.
+/// Place of the table, with or without a grant.
 #[derive(Debug)]
 struct Place {
     /// Number of tags assigned here so far. The tag of the current grant, if there is one, equals this
