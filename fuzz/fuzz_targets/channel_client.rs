@@ -37,7 +37,7 @@ struct Input {
 
 #[derive(Debug)]
 enum Step {
-    /// Steps of the client begin here.
+    /// Client: allocates a buffer. The following steps are the client's too.
     Alloc(Size),
     Resize(u8, Size),
     Free(u8),
@@ -50,7 +50,7 @@ enum Step {
     Arm,
     DropSubmitter,
     DropReaper,
-    /// Steps of a server that keeps to the protocol begin here.
+    /// Honest server: takes a request. The following steps are an honest server's too.
     Take,
     Complete {
         which: u8,
@@ -62,7 +62,7 @@ enum Step {
     Doorbell,
     Close,
     Leave,
-    /// Malicious steps begin here.
+    /// Malicious server: overwrites a word of control memory. The following steps are malicious too.
     Word(u16, Value),
     Completion(Where, Few),
     Request(Where, Few),

@@ -48,7 +48,7 @@ enum Arena {
 
 #[derive(Debug)]
 enum Step {
-    /// Steps of the server begin here.
+    /// Server: takes a request without waiting. The following steps are the server's too.
     TryNext,
     Next,
     Complete {
@@ -60,7 +60,8 @@ enum Step {
     Arm,
     DropRequests,
     DropCompleter,
-    /// Steps of a client that keeps to the protocol begin here; a submission uses a part of the arena.
+    /// Honest client: submits a request with a part of its arena. The following steps are an honest client's
+    /// too.
     Submit {
         tag: u8,
         opcode: u8,
@@ -75,7 +76,7 @@ enum Step {
     Doorbell,
     Close,
     Leave,
-    /// Malicious steps begin here.
+    /// Malicious client: overwrites a word of control memory. The following steps are malicious too.
     Word(u16, Value),
     Request {
         at: Where,

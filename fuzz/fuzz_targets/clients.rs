@@ -44,7 +44,7 @@ const CHANGES_MAX: usize = 2;
 
 #[derive(Debug)]
 enum Step {
-    /// Steps of the good client begin here.
+    /// Good client: writes blocks of a volume. The following steps are the good client's too.
     Write {
         volume: u8,
         block: u16,
@@ -55,10 +55,10 @@ enum Step {
         volume: u8,
         block: u16,
     },
-    /// Steps of the administrator begin here.
+    /// Administrator: revokes the grants of a volume. The following steps are the administrator's too.
     Revoke(u8),
     Renew(u8),
-    /// Steps of one of the hostile clients begin here.
+    /// Hostile client, by number: carries out an action.
     Deed(u8, Deed),
     Die(u8),
 }

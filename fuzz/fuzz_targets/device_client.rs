@@ -88,7 +88,7 @@ impl<'a> Arbitrary<'a> for Said {
 
 #[derive(Debug)]
 enum Step {
-    /// Steps of the client begin here.
+    /// Client: opens a volume or a descriptor. The following steps are the client's too.
     Open {
         write: bool,
         descriptor: bool,
@@ -104,7 +104,7 @@ enum Step {
     Reap,
     Arm,
     Inspect(u8),
-    /// Steps of the server begin here.
+    /// Server: completes a request, rightly or not. The following steps are the server's too.
     Complete {
         right: bool,
         which: u8,

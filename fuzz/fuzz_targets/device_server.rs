@@ -42,7 +42,7 @@ const CHANGES_MAX: usize = 2;
 
 #[derive(Debug)]
 enum Step {
-    /// Steps of the good client begin here.
+    /// Good client: writes blocks of a volume. The following steps are the good client's too.
     Write {
         volume: u8,
         block: u16,
@@ -58,12 +58,12 @@ enum Step {
         block: u16,
         blocks: u8,
     },
-    /// Steps of the administrator begin here.
+    /// Administrator: revokes the grants of a volume. The following steps are the administrator's too.
     Revoke(u8),
     Renew,
     Resize(u8),
     ReadOnly(bool),
-    /// Steps of the hostile client begin here.
+    /// Hostile client: carries out an action.
     Deed(Deed),
     Leave,
 }

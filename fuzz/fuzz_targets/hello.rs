@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
-/// Depth that the tested side uses.
+/// Depth of the rings that the tested side asks for.
 const DEPTH: u32 = 4;
 
 #[derive(Arbitrary, Debug)]

@@ -70,7 +70,7 @@ struct Step {
 
 #[derive(Debug)]
 enum What {
-    /// Steps of the tested side begin here.
+    /// Tested side: receives a message. The following steps are the tested side's too.
     Receive,
     TryReceive,
     Look(u8),
@@ -84,7 +84,7 @@ enum What {
     ShipOn(u8),
     Arm,
     End,
-    /// Steps of a peer that keeps to the protocol begin here.
+    /// Honest peer: ships a message within an entry. The following steps are an honest peer's too.
     Inline(u8, u64),
     Pieces(Vec<(u8, Size)>),
     Sealed(u8),
@@ -102,8 +102,8 @@ enum What {
     Doorbell,
     Close,
     Leave,
-    /// Malicious steps begin here. `ours` selects the memory of the lane in which the peer ships, otherwise
-    /// the other lane's.
+    /// Malicious peer: overwrites a word of control memory, of the lane in which the peer ships (`ours`) or
+    /// of the other one. The following steps are malicious too.
     Word {
         ours: bool,
         at: u16,

@@ -146,7 +146,8 @@ impl Memory {
     fn compare_and_write(&self, command: &Command<'_>) -> Result<(), Failure> {
         let at = self.at(command.offset);
         let (mut given, mut there) = ([0u8; 2 * BLOCK], [0u8; BLOCK]);
-        // Both are copied before the comparison, since others may write to either meanwhile.
+        // The given blocks and the device's block are copied before the comparison, since others may write to
+        // both.
         // SAFETY: `check` found two blocks in the spans, and one block of the device at the offset.
         unsafe {
             gather(command.spans, 0, given.as_mut_ptr(), 2 * BLOCK);

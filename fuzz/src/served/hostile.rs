@@ -58,7 +58,7 @@ impl<'a> Arbitrary<'a> for Argument {
 #[expect(missing_docs, reason = "each field is one of a message's or a request's")]
 #[derive(Debug)]
 pub enum Deed {
-    /// Actions on its socket begin here.
+    /// Opens a volume. This and the following actions use the client's socket.
     Open(u8, u8),
     OpenDescriptor(Kind),
     OpenChunk(u8),
@@ -70,7 +70,7 @@ pub enum Deed {
     Say(Packet),
     Unanswered(u8),
     Administer(u8),
-    /// Actions on its rings and its arena begin here.
+    /// Submits a request. This and the following actions use the client's rings and memory.
     Request {
         opcode: u8,
         grant: u8,

@@ -94,7 +94,7 @@ impl Engine {
 
     /// Prepares the descriptor for sleeping; see [`Device::arm`](crate::Device::arm).
     pub(super) fn arm(&mut self) -> bool {
-        // Both are armed, even if the first one has completions already.
+        // The ring and the threads are both armed, even if the ring has completions already.
         let ring = self.ring.as_mut().is_some_and(Ring::arm);
         let pool = self.pool.as_mut().is_some_and(Pool::arm);
         ring || pool

@@ -132,7 +132,7 @@ struct Manner<'a> {
 
 /// Number of bounce pieces of a device that the server opened by its path.
 const PIECES: usize = 32;
-/// Size of a bounce piece of such a device, in bytes.
+/// Size of a bounce piece of a device that the server opened by its path, in bytes.
 const PIECE: usize = 64 << 10;
 
 /// Options for a passed file. A server can have many passed files at once, so the defaults use little memory

@@ -10,8 +10,8 @@
 //!   wide      base u64 | end u64 | 4 places u64 |  5 deltas u16 | -       all others
 //! ```
 //!
-//! *base* and *end* are the begin and end of the line's extents in the grant. A *place* is the begin of an
-//! extent on the device; its *delta* is its begin in the grant relative to *base*, or [`UNUSED`]. The first
+//! *base* and *end* are the start and end of the line's extents in the grant. A *place* is the start of an
+//! extent on the device; its *delta* is its start in the grant relative to *base*, or [`UNUSED`]. The first
 //! delta is 0, and the one after the last place is always unused. A line ends early if the next delta would
 //! be too large.
 //!
@@ -27,7 +27,7 @@ pub(super) trait Word: Copy + Default + Into<u64> + TryFrom<u64> {}
 impl Word for u32 {}
 impl Word for u64 {}
 
-/// Begin of an extent in the grant and on the device, and its end in the grant, in units.
+/// Start of an extent in the grant and on the device, and its end in the grant, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) start: u64,
@@ -84,7 +84,7 @@ impl<W: Word, const DELTAS: usize, const PLACES: usize> Line<W, DELTAS, PLACES> 
         Some(lines.into_boxed_slice())
     }
 
-    /// Returns the begin of the line's extents in the grant, in units.
+    /// Returns the start of the line's extents in the grant, in units.
     #[inline(always)]
     pub(super) fn base(&self) -> u64 {
         self.base.into()
