@@ -20,7 +20,6 @@ const NOT_YET: &[&str] = &[
     "crates/flow/src/datagram",
     "crates/flow/src/reliable",
     "crates/flow/src/serve",
-    "fuzz",
 ];
 
 /// A doc comment: consecutive lines that begin with `///` or `//!`.
