@@ -111,7 +111,7 @@ pub enum Error {
     },
     /// The device has another identity than the one in the store under its name.
     #[error(
-        "device '{device}' is known with {known}, and the one that was given has {found}; give the device that it was, or          forget it (bywash volume --policy STORE forget {device})"
+        "device '{device}' is known with {known}, and the one that was given has {found}; give the device that it was, or forget it (bywash volume --policy STORE forget {device})"
     )]
     OtherIdentity {
         /// Name of the device.
@@ -123,7 +123,7 @@ pub enum Error {
     },
     /// The store has the device under another name.
     #[error(
-        "the device that was given as '{given}' is '{known}' by its label {id}; give it as {known}=..., or give it the          other name (bywash volume --policy STORE relabel {known}=... --to {given})"
+        "the device that was given as '{given}' is '{known}' by its label {id}; give it as {known}=..., or give it the other name (bywash volume --policy STORE relabel {known}=... --to {given})"
     )]
     OtherName {
         /// Name under which the device was given.
@@ -138,7 +138,7 @@ pub enum Error {
     DeviceExists(String),
     /// The volume was on a memory device, which ended with its server.
     #[error(
-        "volume '{volume}' is gone: its device '{device}' was memory, and ended with the server that had it; create it          anew, or remove it"
+        "volume '{volume}' is gone: its device '{device}' was memory, and ended with the server that had it; create it anew, or remove it"
     )]
     Gone {
         /// Name of the volume.
