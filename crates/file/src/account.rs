@@ -1,8 +1,9 @@
-//! A thread's account of warming: what it may cost, out of what has been gained.
+//! Budget of a thread for warming, paid out of the time that mapped reads have saved.
 //!
-//! Before reads are served from a mapping somebody has to ask which pages are cached, map a window, and take a
-//! page fault for each group of sixteen pages, which costs as much as one to fifteen reads by the kernel. Nobody
-//! knows whether the pages will be read again. So each thread pays for these steps out of an account:
+//! Before reads can be served from a mapping, a thread must ask the kernel which pages are cached, map a
+//! window, and take a page fault for each group of sixteen pages. Warming a group costs as much as one to
+//! fifteen reads by the kernel, and nobody knows whether the pages will be read again. So each thread pays
+//! for warming out of an account:
 //!
 //! ```text
 //!   a read by the kernel            + 1/64 of its time
@@ -11,79 +12,88 @@
 //!   at the beginning                + the time of some reads by the kernel (`Settings::advance_reads`)
 //! ```
 //!
-//! All times are cycles of the time-stamp counter, measured in this thread on this machine; there is no
-//! constant of a machine in it.
+//! All times are cycles of the time-stamp counter, measured in this thread. No constant depends on the
+//! machine.
 //!
-//! Invariant: a step begins only while the account is above zero. So whatever a program reads, and however
-//! short it runs, all warming of a thread costs at most 1/64 of the time of its reads by the kernel, beside
-//! what was gained, and the advance and one step in all.
+//! Invariant: a step begins only while the credit is above zero. So all warming of a thread costs at most
+//! 1/64 of the time of its reads by the kernel, plus the time that mapped reads have saved, plus the advance
+//! and one step, whatever the program reads and however short it runs.
 
 use crate::groups::VISITS_MAX;
 use crate::process;
 use core::cell::Cell;
 
-/// Reads by the kernel whose time a thread may spend on warming before it has gained anything, where nothing
-/// else is asked for: enough for some hundred KiB.
+/// Default of [`Settings::advance_reads`](process::Settings::advance_reads): number of reads by the kernel
+/// whose time a thread may spend on warming before mapped reads have saved any. Enough to warm some hundred
+/// KiB.
 pub const DEFAULT_ADVANCE_READS: u64 = 32;
-/// Part of the time of each read by the kernel that may be spent.
+/// Share of the time of each read by the kernel that is added to the credit, as a right shift (1/64).
 const SHARE_SHIFT: u32 = 6;
-/// Largest credit and largest price of one step, in reads by the kernel.
+/// Largest credit of an account, in reads by the kernel.
 const CREDIT_READS_MAX: u64 = 4096;
+/// Largest price that a step is charged for each group that it warmed, in reads by the kernel.
 const STEP_READS_MAX: u64 = 16;
-/// One read by the kernel in so many is timed, and one from a mapping.
+/// Number of reads by the kernel of which one is timed.
 const READS_PER_SAMPLE: u32 = 32;
+/// Number of reads from a mapping of which one is timed, after the first [`FIRST_MAPPED_READS`].
 const MAPPED_READS_PER_SAMPLE: u32 = 64;
-/// Reads from a mapping of which more are timed, and one in how many.
+/// Number of reads from a mapping at the beginning that are timed more often.
 const FIRST_MAPPED_READS: u32 = 64;
+/// Number of those first reads from a mapping of which one is timed.
 const FIRST_MAPPED_READS_PER_SAMPLE: u32 = 4;
-/// Reads by the kernel that are timed at the beginning, one after the other. The least of them is the first estimate,
-/// from which the advance is reckoned: the very first read of a file is slower than those that follow.
+/// Number of reads by the kernel at the beginning that are all timed. The shortest of them is the first
+/// estimate, from which the advance is computed: the very first read of a file is slower than those that
+/// follow.
 const FIRST_SAMPLES: u32 = 4;
-/// Visits of a group before it is warmed, until gain and price are known.
+/// Number of visits after which a group is warmed while the saving or the price is not known yet.
 const FIRST_VISITS: u8 = 4;
-/// Groups that are warmed in one step, if all of them are due: in fewer each costs more, in more hardly less.
+/// Least number of groups that one step warms if all of them are due; in smaller steps each group costs more.
 const GROUPS_TOGETHER_MIN: usize = 8;
+/// Greatest number of groups that one step warms; larger steps make each group hardly cheaper.
 const GROUPS_TOGETHER_MAX: usize = 32;
-/// Cycles beyond which a time is taken for wrong (a counter that went backwards).
+/// Number of cycles from which a measured time is discarded as wrong (a counter that went backwards).
 const CYCLES_MAX: u64 = 1 << 40;
 
-/// The account of one thread; zeroes are a valid one.
+/// Account of one thread. All zeroes are a valid account, as of a thread that has read nothing.
 pub struct Account {
+    /// Cycles that the thread may spend on warming; zero or less: none.
     credit_cycles: Cell<i64>,
-    /// Time of a read by the kernel, as a moving mean; 0: none was timed yet.
+    /// Time of a read by the kernel in cycles, as a moving mean; 0: not measured yet.
     read_cycles: Cell<u64>,
-    /// Time of a read from a mapping, likewise.
+    /// Time of a read from a mapping in cycles, as a moving mean; 0: not measured yet.
     mapped_cycles: Cell<u64>,
-    /// Time that a read from a mapping gains.
+    /// Time that a read from a mapping saves over one by the kernel, in cycles; 0 if it saves none.
     gain_cycles: Cell<u64>,
-    /// When the read under way was given to the kernel; 0: it is not timed.
+    /// Time-stamp counter when the read that is timed was passed to the kernel; 0: no read is being timed.
     began: Cell<u64>,
+    /// Number of reads passed to the kernel, wrapping.
     reads: Cell<u32>,
-    /// Those whose share has been added.
+    /// Value of `reads` up to which the share of the reads has been added to the credit.
     added: Cell<u32>,
+    /// Number of reads from a mapping up to the next one that is timed, saturating.
     mapped_reads: Cell<u32>,
-    /// Reads from a mapping before the next one that is timed.
+    /// Number of reads from a mapping before the next one that is timed.
     untimed_left: Cell<u32>,
-    /// Reads from a mapping from the last one that was timed to the next one; 0: none was timed yet.
+    /// Number of reads from a mapping between the last timed one and the next; 0: none was timed yet.
     interval: Cell<u32>,
-    /// Reads by the kernel that were timed, up to [`FIRST_SAMPLES`].
+    /// Number of reads by the kernel that were timed, up to [`FIRST_SAMPLES`].
     samples: Cell<u32>,
-    /// Price of warming one group, as a moving mean; 0: none was warmed yet.
+    /// Price of warming one group in cycles, as a moving mean; 0: no group was warmed yet.
     group_cycles: Cell<u64>,
-    /// Reads that gain what it costs to warm a group; 0: not known yet.
+    /// Number of mapped reads that save the price of warming a group; 0: not known yet.
     visits: Cell<u8>,
 }
 
-/// The time-stamp counter.
+/// Returns the processor's time-stamp counter, in cycles.
 #[inline(always)]
 pub fn now() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction; a program that forbids it to itself is left alone by
-    // the library (`process::step_aside`).
+    // SAFETY: every x86-64 processor has RDTSC; a program that forbids the instruction to itself is left
+    // alone by the library (`process::step_aside`).
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 impl Account {
-    /// Forgets everything: another thread begins.
+    /// Resets the account to zeroes, for a new thread.
     pub fn reset(&self) {
         self.credit_cycles.set(0);
         let cycles =
@@ -99,13 +109,13 @@ impl Account {
         self.visits.set(0);
     }
 
-    /// Whether a step of warming may begin.
+    /// Returns true if a step of warming may begin, that is if the credit is above zero.
     #[inline(always)]
     pub fn can_pay(&self) -> bool {
         self.credit_cycles.get() > 0
     }
 
-    /// A read is given to the kernel.
+    /// Notes that a read is passed to the kernel, and starts to time it if it is a sample.
     #[inline]
     pub fn begin_kernel_read(&self) {
         let reads = self.reads.get();
@@ -115,8 +125,8 @@ impl Account {
         }
     }
 
-    /// The kernel has served a read. The share of those that were not timed comes with the next one that is: little
-    /// is done behind a system call, where the processor's predictions are the worst.
+    /// Notes that the kernel has served a read. The share of reads that are not timed is added with the next
+    /// timed read: right after a system call the processor predicts badly, so little is done there.
     #[inline(always)]
     pub fn end_kernel_read(&self) {
         if self.began.get() != 0 {
@@ -151,7 +161,7 @@ impl Account {
         }
     }
 
-    /// A read from a mapping begins. Answers when, if it is timed, and else 0.
+    /// Notes that a read from a mapping begins. Returns the time-stamp counter if the read is timed, else 0.
     #[inline(always)]
     pub fn begin_mapped_read(&self) -> u64 {
         match self.untimed_left.get() {
@@ -169,13 +179,13 @@ impl Account {
         let times =
             if reads < FIRST_MAPPED_READS { FIRST_MAPPED_READS_PER_SAMPLE } else { MAPPED_READS_PER_SAMPLE };
         self.mapped_reads.set(reads.saturating_add(times));
-        // What those since the last one that was timed have gained.
+        // Adds what the reads since the last timed one have saved.
         self.add(self.gain_cycles.get() * u64::from(self.interval.replace(times)));
         self.untimed_left.set(times - 1);
         now()
     }
 
-    /// A read was served from a mapping; `began` is the answer of [`Account::begin_mapped_read`].
+    /// Notes that a read was served from a mapping; `began` is the value of [`Account::begin_mapped_read`].
     #[inline(always)]
     pub fn earn(&self, began: u64) {
         if began != 0 {
@@ -192,7 +202,8 @@ impl Account {
         }
     }
 
-    /// The gain of a mapped read is known when both ways have been timed. A copy that is slower gains nothing.
+    /// Computes the saving of a mapped read once both kinds of read have been timed. A mapped read that is
+    /// slower than one by the kernel saves nothing.
     fn note_gain(&self) {
         if self.mapped_cycles.get() != 0 {
             self.gain_cycles.set(self.read_cycles.get().saturating_sub(self.mapped_cycles.get()));
@@ -200,6 +211,7 @@ impl Account {
         }
     }
 
+    /// Computes the number of mapped reads that pay for warming a group, once saving and price are known.
     fn note_visits(&self) {
         if self.gain_cycles.get() != 0 && self.group_cycles.get() != 0 {
             let visits = self.group_cycles.get().div_ceil(self.gain_cycles.get());
@@ -207,8 +219,8 @@ impl Account {
         }
     }
 
-    /// Reads of a group by the kernel after which warming it has come to pay: as many from a mapping would have
-    /// gained its price.
+    /// Returns the number of reads of a group by the kernel after which the group is warmed: as many mapped
+    /// reads would have saved the price of warming it.
     #[inline(always)]
     pub fn visits_to_warm(&self) -> u8 {
         match self.visits.get() {
@@ -217,33 +229,33 @@ impl Account {
         }
     }
 
-    /// As [`Account::visits_to_warm`], of visits that are so many reads each.
+    /// Like [`Account::visits_to_warm`], but for visits that stand for `reads` reads each.
     pub fn visits_to_warm_by(&self, reads: u64) -> u8 {
         u64::from(self.visits_to_warm()).div_ceil(reads.max(1)) as u8
     }
 
     #[inline(always)]
     fn add(&self, cycles: u64) {
-        // An advance above the bound stays.
+        // A credit above the bound, which the advance can be, is not cut.
         let credit = self.credit_cycles.get();
         let most = ((self.read_cycles.get() * CREDIT_READS_MAX) as i64).max(credit);
         self.credit_cycles.set((credit + cycles as i64).min(most));
     }
 
-    /// Adds the share of so many reads by the kernel.
+    /// Adds the share of the time of `reads` reads by the kernel to the credit.
     pub fn add_kernel_reads(&self, reads: u64) {
         self.add((self.read_cycles.get() >> SHARE_SHIFT) * reads);
     }
 
-    /// Returns how many groups a step may warm by what has been saved, from a few, of which each costs less together,
-    /// up to as many as make a difference.
+    /// Returns the number of groups that the credit can pay for, from `GROUPS_TOGETHER_MIN` (fewer cost more
+    /// each) to `GROUPS_TOGETHER_MAX` (more are hardly cheaper).
     pub fn groups_to_warm(&self) -> usize {
         let credit = self.credit_cycles.get().max(0) as u64;
         let payable = credit.checked_div(self.group_cycles.get()).unwrap_or(0) as usize;
         payable.clamp(GROUPS_TOGETHER_MIN, GROUPS_TOGETHER_MAX)
     }
 
-    /// A step of warming that began at `began` has ended; `groups` were warmed in it.
+    /// Charges a step of warming that began at `began` (see [`now`]) and warmed `groups` groups.
     pub fn pay_since(&self, began: u64, groups: u64) {
         self.pay(now().wrapping_sub(began), groups);
     }
@@ -259,14 +271,14 @@ impl Account {
     }
 }
 
-/// A mean of few times, of which the first ones are the slowest: it falls by half of the difference, and else moves
-/// as [`moved`].
+/// Moving mean of few times, of which the first are the slowest: moves down by half of the difference, and up
+/// like [`moved`].
 fn settled(mean: u64, sample: u64) -> u64 {
     if mean > sample { sample + (mean - sample) / 2 } else { moved(mean, sample) }
 }
 
-/// A moving mean of times. One sample moves it by an eighth of the difference, and upwards by a thirty-second of the
-/// mean at most: interruptions and cold reads hardly count. `mean` is 0 before the first sample.
+/// Moving mean of times. A sample moves the mean by an eighth of the difference, and up by at most 1/32 of
+/// the mean, so that interrupted and cold reads hardly count. `mean` is 0 before the first sample.
 fn moved(mean: u64, sample: u64) -> u64 {
     match mean {
         0 => sample.max(1),
@@ -297,14 +309,15 @@ mod tests {
         }
     }
 
-    /// Reads from a mapping, whose times are as sampled before.
+    /// Makes `reads` reads from a mapping without timing them.
     fn read_from_mapping(account: &Account, reads: u32) {
         (0..reads).for_each(|_| {
             account.begin_mapped_read();
         });
     }
 
-    /// Steps of `price` that are paid for while the kernel serves `reads` reads of 1,000 cycles.
+    /// Returns the number of steps of `price` cycles that the account pays for during `reads` reads by the
+    /// kernel of 1,000 cycles.
     fn steps(account: &Account, reads: u32, price: u64) -> u64 {
         let mut steps = 0;
         for _ in 0..reads {
@@ -335,7 +348,7 @@ mod tests {
         assert!(!account.can_pay());
         account.sample_mapped(200);
         read_from_mapping(&account, 100);
-        // A hundred reads have gained 800 cycles each, four fifths of what they cost by the kernel.
+        // A hundred reads have saved 800 cycles each, four fifths of what they cost by the kernel.
         account.pay(1000 * STEP_READS_MAX, 1);
         account.pay(1000 * STEP_READS_MAX, 1);
         assert!(account.can_pay());
@@ -356,7 +369,7 @@ mod tests {
         (0..FIRST_SAMPLES).for_each(|_| account.sample(1000, DEFAULT_ADVANCE_READS));
         account.pay(CYCLES_MAX - 1, 1);
         assert!(account.can_pay());
-        // Nor does one that went on for long because it warmed much.
+        // One long step that warmed several groups does not use up the credit for good either.
         account.pay(CYCLES_MAX - 1, 4);
         assert!(!account.can_pay());
         account.add_kernel_reads(64 * 4 * STEP_READS_MAX);
@@ -369,7 +382,7 @@ mod tests {
         (0..FIRST_SAMPLES).for_each(|_| account.sample(1000, DEFAULT_ADVANCE_READS));
         assert_eq!((account.visits_to_warm(), account.groups_to_warm()), (FIRST_VISITS, GROUPS_TOGETHER_MIN));
         account.sample_mapped(500);
-        // Eight groups at 1,000 cycles each and half as much again.
+        // Eight groups cost 1,000 cycles each, and half as much again.
         account.pay(8000, 8);
         assert_eq!((account.visits_to_warm(), account.visits_to_warm_by(16)), (3, 1));
         account.add_kernel_reads(64 * 100);
@@ -381,7 +394,7 @@ mod tests {
     #[test]
     fn slow_reads_hardly_count() {
         let account = account();
-        // The first one is slow, and the advance is reckoned from the others.
+        // The first read is slow, so the advance is computed from the others.
         account.sample(1_000_000, DEFAULT_ADVANCE_READS);
         (1..FIRST_SAMPLES).for_each(|_| account.sample(1000, DEFAULT_ADVANCE_READS));
         assert_eq!(account.credit_cycles.get(), 1000 * DEFAULT_ADVANCE_READS as i64);

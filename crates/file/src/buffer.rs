@@ -1,28 +1,29 @@
-//! Buffers of the program, as its calls name them, and the copies between them and a mapping.
+//! Buffers of the program, as its calls describe them, and the copies between them and a mapping.
 
 use crate::copy::{Fault, copy_unless_zero_ends, guarded_byte, guarded_copy};
 
-/// One piece of a program's buffer.
+/// One segment of a program's buffer, with the layout of `struct iovec`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Segment {
-    /// Where.
+    /// Address of the first byte; may be invalid.
     pub at: *mut u8,
-    /// Bytes.
+    /// Length in bytes.
     pub length: usize,
 }
 
-/// A program's buffer.
+/// Buffer that a program passed to a read or write call.
 #[derive(Clone, Copy, Debug)]
 pub enum Buffer<'a> {
-    /// In one piece, as `pread` has it.
+    /// One segment, as in `pread`.
     Whole(Segment),
-    /// In several, as `preadv` has it.
+    /// Several segments, as in `preadv`.
     Pieces(&'a [Segment]),
 }
 
 impl Buffer<'_> {
-    /// The bytes of all pieces; `None` when the kernel would refuse them or they are too many for us.
+    /// Returns the length of all segments together, in bytes; `None` if the sum exceeds 2 GiB - 1 or there
+    /// are more than 64 segments, so that the kernel must serve the call.
     #[inline(always)]
     pub fn bytes(self) -> Option<usize> {
         const SEGMENTS_MAX: usize = 64;
@@ -36,22 +37,30 @@ impl Buffer<'_> {
         (sum <= i32::MAX as usize).then_some(sum)
     }
 
-    /// Fills the first `length` bytes with those at `from`.
+    /// Copies `length` bytes from `from` into the first `length` bytes of the buffer.
+    ///
+    /// # Errors
+    /// [`Fault`] if a page of the source or of the buffer cannot be accessed; a part may have been copied.
     ///
     /// # Safety
-    /// As [`guarded_copy`] for each piece.
+    /// The conditions of [`guarded_copy`] hold for each segment and its part of the source.
     pub unsafe fn fill(self, from: *const u8, length: usize) -> Result<(), Fault> {
-        // SAFETY: promised by the caller.
+        // SAFETY: the caller promises the conditions of `guarded_copy` for each segment.
         self.each(length, |piece, at, length| unsafe { guarded_copy(piece, from.wrapping_add(at), length) })
     }
 
-    /// As [`Buffer::fill`] for `length > 0`, but if the last byte is zero it copies nothing and answers false.
+    /// Like [`Buffer::fill`] for `length > 0`, but copies nothing and returns false if the last source byte
+    /// is zero.
+    ///
+    /// # Errors
+    /// Same as [`Buffer::fill`].
     ///
     /// # Safety
-    /// As [`Buffer::fill`].
+    /// Same as [`Buffer::fill`], and `length` is greater than zero.
     #[inline(always)]
     pub unsafe fn fill_unless_zero_ends(self, from: *const u8, length: usize) -> Result<bool, Fault> {
-        // SAFETY: promised by the caller.
+        // SAFETY: the caller promises the conditions of `guarded_copy` for each segment, and a length above
+        // zero.
         unsafe {
             match self {
                 Buffer::Whole(piece) => copy_unless_zero_ends(piece.at, from, length),
@@ -61,17 +70,20 @@ impl Buffer<'_> {
         }
     }
 
-    /// Copies the first `length` bytes to `to`.
+    /// Copies the first `length` bytes of the buffer to `to`.
+    ///
+    /// # Errors
+    /// [`Fault`] if a page of the buffer or of the target cannot be accessed; a part may have been copied.
     ///
     /// # Safety
-    /// As [`guarded_copy`] for each piece.
+    /// The conditions of [`guarded_copy`] hold for each segment and its part of the target.
     pub unsafe fn copy_to(self, to: *mut u8, length: usize) -> Result<(), Fault> {
-        // SAFETY: promised by the caller.
+        // SAFETY: the caller promises the conditions of `guarded_copy` for each segment.
         self.each(length, |piece, at, length| unsafe { guarded_copy(to.wrapping_add(at), piece, length) })
     }
 
-    /// Calls `copy` for each piece of the first `left` bytes, with where it is, how many bytes lie before it and how many it
-    /// has.
+    /// Calls `copy` for each segment of the first `left` bytes, with its address, the number of bytes before
+    /// the segment, and the number of bytes to copy. Stops at the first fault.
     fn each(
         self,
         mut left: usize,
@@ -104,7 +116,7 @@ mod tests {
         let buffer = Buffer::Pieces(&pieces);
         assert_eq!(buffer.bytes(), Some(7));
         let mut back = [9u8; 5];
-        // SAFETY: all arrays are long enough, and used by nothing else meanwhile.
+        // SAFETY: all arrays are long enough, and nothing else uses them during the copies.
         unsafe {
             assert_eq!(buffer.fill_unless_zero_ends([1, 0].as_ptr(), 2), Ok(false));
             assert_eq!(buffer.fill_unless_zero_ends([1, 2, 3, 4, 5].as_ptr(), 5), Ok(true));

@@ -1,26 +1,28 @@
-//! Copies that survive a fault.
+//! Memory copies that return an error instead of dying when a page faults.
 //!
-//! A mapped file can lose the page under a copy (somebody truncated it, the disk is full or broken), and a
-//! program's buffer can be bad. Both show up as a signal inside [`guarded_copy`], and only there: the signal
-//! handler (the shim's `signals`) asks [`resume_after_fault`] where to go on, and the copy answers
-//! `Err(Fault)`. The caller then makes the system call, which gives the program the exact result.
+//! A mapped file can lose a page during a copy (another process truncates the file, or the disk is full or
+//! broken), and a program can pass a bad buffer. Both raise a signal inside [`guarded_copy`], and only there.
+//! The signal handler (the shim's `signals`) asks [`resume_after_fault`] for the address to continue at, and
+//! the copy returns `Err(Fault)`. The caller then makes the system call, which gives the program the exact
+//! result.
 //!
-//! Invariant: the routine keeps no state outside registers that the resumed path does not overwrite, so any
-//! instruction of it may fault. What it copied before the fault stays copied; the system call that follows
-//! does the same bytes again.
+//! Invariant: the routine keeps all its state in registers that the resumed path overwrites or does not need,
+//! so any instruction of the routine may fault. Bytes that were copied before the fault stay copied; the
+//! system call that follows copies the same bytes again.
 
 use bywash_sync::{AtomicU8, Ordering::Relaxed};
 use core::arch::global_asm;
 use core::arch::x86_64::__cpuid;
 
-/// A copy met a page that is not there.
+/// Error for a copy that met a page that is not backed by memory or not accessible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
-// Lengths from 64 bytes to 4 KiB: 128 bytes a round in AVX registers where the processor has them, else 64 a
-// round in SSE registers, then the last ones once more from the end (they may overlap what is already
-// there). Other lengths: the processor's own string copy, which on long runs is as fast as any loop and
-// needs no tail. The checked form looks at the last byte first.
+// Lengths from 64 bytes to 4 KiB are copied in rounds of 128 bytes in AVX registers where the processor has
+// them, else in rounds of 64 bytes in SSE registers. The last 128 or 64 bytes are copied from the end, and
+// may overlap bytes that are copied already. Other lengths use the processor's string copy (`rep movsb`),
+// which is as fast as a loop on long ranges and needs no tail. The checked copy tests the last source byte
+// first.
 global_asm!(
     ".pushsection .data.bywash_wide_copy,\"aw\",@progbits",
     ".globl bywash_wide_copy",
@@ -130,9 +132,9 @@ global_asm!(
     ".popsection",
 );
 
-/// What the routines answer after a fault: more than any byte.
+/// Return value of the routines after a fault. Greater than any byte, so that it cannot be a loaded byte.
 const FAULTED: u32 = 256;
-/// What the checked copy answers when the last byte is zero; nothing was copied.
+/// Return value of the checked copy if the last source byte is zero; nothing was copied.
 const ZERO: u32 = 257;
 
 unsafe extern "C" {
@@ -141,18 +143,19 @@ unsafe extern "C" {
     fn bywash_guarded_load(from: *const u8, to: *mut u64) -> u32;
     fn bywash_guarded_load_byte(from: *const u8) -> u32;
     fn bywash_guarded_copy_end();
-    /// Whether the routine may use AVX registers.
+    /// 1 if the routine may use AVX registers, else 0.
     static bywash_wide_copy: AtomicU8;
 }
 
-/// Finds out what the processor can; to be called before the first copy, or copies are narrower.
+/// Detects AVX. Must run before the first copy for copies to use AVX registers.
 pub(crate) fn prepare() {
-    // SAFETY: a byte of ours, written as an atomic; the routine reads it by one instruction.
+    // SAFETY: the byte is a static of this module and is written as an atomic; the routine reads it by one
+    // instruction, so it sees the old value or the new one.
     unsafe { bywash_wide_copy.store(has_avx().into(), Relaxed) };
 }
 
-/// Whether the processor has AVX, and the kernel keeps its registers (Intel's Software Developer's Manual, volume 1,
-/// 14.3).
+/// Returns true if the processor has AVX and the kernel saves its registers (Intel's Software Developer's
+/// Manual, volume 1, 14.3).
 fn has_avx() -> bool {
     const OSXSAVE_AND_AVX: u32 = 1 << 27 | 1 << 28;
     const SSE_AND_AVX_STATE: u32 = 1 << 1 | 1 << 2;
@@ -160,64 +163,82 @@ fn has_avx() -> bool {
         return false;
     }
     let state: u32;
-    // SAFETY: the instruction is there where OSXSAVE is; it reads register 0 and writes eax and edx.
+    // SAFETY: the processor has XGETBV, because OSXSAVE was tested above; the instruction reads register 0
+    // and writes only eax and edx.
     unsafe {
         core::arch::asm!("xgetbv", in("ecx") 0, out("eax") state, out("edx") _, options(nomem, nostack, preserves_flags));
     }
     state & SSE_AND_AVX_STATE == SSE_AND_AVX_STATE
 }
 
-/// Copies `length` bytes; a fault on either side is an error and not a signal, as long as the handler is
-/// installed.
+/// Copies `length` bytes. A fault on either side is returned as an error and kills nothing, provided that the
+/// signal handler is installed.
+///
+/// # Errors
+/// [`Fault`] if a page of either range cannot be accessed; a part of the bytes may have been copied.
 ///
 /// # Safety
-/// Either range may be unmapped or protected, but what is mapped there must be meant to be read (`from`) or
-/// written (`to`). The ranges do not overlap, and no Rust reference covers them.
+/// Either range may be unmapped or protected, but memory that is mapped in `from` must be meant to be read,
+/// and memory that is mapped in `to` must be meant to be written. The ranges do not overlap, and no Rust
+/// reference covers them.
 #[inline(always)]
 pub unsafe fn guarded_copy(to: *mut u8, from: *const u8, length: usize) -> Result<(), Fault> {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises two ranges that do not overlap and may be read and written; faults are
+    // caught.
     if unsafe { bywash_guarded_copy(to, from, length) } == FAULTED { Err(Fault) } else { Ok(()) }
 }
 
-/// As [`guarded_copy`] for `length > 0`, but if the last byte is zero it copies nothing and answers false.
+/// Like [`guarded_copy`] for `length > 0`, but copies nothing and returns false if the last source byte is
+/// zero.
+///
+/// # Errors
+/// Same as [`guarded_copy`].
 ///
 /// # Safety
-/// As [`guarded_copy`].
+/// Same as [`guarded_copy`], and `length` is greater than zero.
 #[inline(always)]
 pub unsafe fn copy_unless_zero_ends(to: *mut u8, from: *const u8, length: usize) -> Result<bool, Fault> {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises two ranges that do not overlap and may be read and written; faults are
+    // caught.
     match unsafe { bywash_checked_copy(to, from, length) } {
         FAULTED => Err(Fault),
         answer => Ok(answer != ZERO),
     }
 }
 
-/// The eight bytes at `from`, or the fault that reading them met.
+/// Loads the eight bytes at `from`, in the processor's byte order.
+///
+/// # Errors
+/// [`Fault`] if a page of the eight bytes cannot be read.
 ///
 /// # Safety
-/// As [`guarded_copy`] for eight bytes from `from`.
+/// The eight bytes at `from` may be unmapped, but if they are mapped they are meant to be read.
 #[inline]
 pub unsafe fn guarded_word(from: *const u8) -> Result<u64, Fault> {
     let mut word = 0u64;
-    // SAFETY: the target is ours; the source is the caller's promise.
+    // SAFETY: the target is a local variable; the caller promises that the source may be read, and faults are
+    // caught.
     if unsafe { bywash_guarded_load(from, &raw mut word) } == 0 { Ok(word) } else { Err(Fault) }
 }
 
-/// The byte at `from`, or the fault that reading it met.
+/// Loads the byte at `from`.
+///
+/// # Errors
+/// [`Fault`] if the page of the byte cannot be read.
 ///
 /// # Safety
-/// As [`guarded_copy`] for one byte from `from`.
+/// The byte at `from` may be unmapped, but if it is mapped it is meant to be read.
 #[inline]
 pub unsafe fn guarded_byte(from: *const u8) -> Result<u8, Fault> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the byte may be read if it is mapped; a fault is caught.
     match unsafe { bywash_guarded_load_byte(from) } {
         FAULTED => Err(Fault),
         byte => Ok(byte as u8),
     }
 }
 
-/// For the signal handler: where to go on when `instruction` faulted inside the copy; `None` when the fault
-/// is not ours.
+/// Returns the address at which the signal handler continues if `instruction` faulted inside a guarded copy
+/// or load; `None` if the instruction lies elsewhere.
 pub fn resume_after_fault(instruction: usize) -> Option<usize> {
     let end = bywash_guarded_copy_end as *const () as usize;
     (bywash_checked_copy as *const () as usize..end).contains(&instruction).then_some(end)
@@ -238,7 +259,7 @@ mod tests {
         let from: Vec<u8> = (0..5000u32).map(|byte| (byte * 7 + byte / 256) as u8).collect();
         for length in (0..1100).chain([2048, 4095, 4096, 4097]) {
             let mut to = vec![0u8; length + 1];
-            // SAFETY: both vectors are long enough.
+            // SAFETY: both vectors are long enough for the copy and do not overlap.
             unsafe { guarded_copy(to.as_mut_ptr(), from.as_ptr().add(3), length).unwrap() };
             assert_eq!(to[..length], from[3..3 + length]);
             assert_eq!(to[length], 0, "length {length}");
@@ -249,7 +270,7 @@ mod tests {
     fn what_ends_in_zero_is_left_alone() {
         let from = [7u8, 0, 9, 0];
         let mut to = [1u8; 4];
-        // SAFETY: both arrays are long enough.
+        // SAFETY: both arrays are long enough for each copy and do not overlap.
         let answers = unsafe {
             [1, 2, 3, 4].map(|length| copy_unless_zero_ends(to.as_mut_ptr(), from.as_ptr(), length).unwrap())
         };

@@ -1,18 +1,20 @@
-//! Whether more than one thread of the process uses the data path.
+//! Detects whether more than one thread of the process uses the data path.
 //!
-//! A thread that is alone passes no gates: nothing can come between its own calls, and right after a system
-//! call each atomic update costs 20 ns, since it waits for all that the kernel has stored. So every thread
-//! says in a word of its own that it writes (a plain store), then looks whether it is alone. The thread that
-//! comes second says so, passes a heavy fence, and waits until the first has left what it began before.
+//! A thread that is alone passes no gates: no other thread can run between its calls, and an atomic
+//! read-modify-write right after a system call costs 20 ns, because it waits for all stores of the kernel. So
+//! each thread notes in a word of its own that it writes (a plain store), then checks whether it is alone.
+//! The second thread sets `crowded`, passes a heavy fence, and waits until the first thread has ended the
+//! writes that it began alone. [`crate::threads`] calls this module.
 //!
-//! Invariant: a write that began alone has ended when [`Crowd::join`] has returned true. A crowd stays one.
+//! Invariant: every write that began alone has ended when [`Crowd::join`] returns true. `crowded` stays set
+//! until the process forks a child, which starts alone.
 
 use bywash_sync::{AtomicBool, AtomicUsize, Ordering, heavy_fence, light_fence, pause};
 
-/// Looks at the other threads before a thread gives up joining them for now.
+/// Number of times that [`Crowd::join`] checks the other threads before it gives up.
 const TURNS: u32 = if cfg!(loom) { 3 } else { 100 };
 
-/// The threads of a process, as far as one must know of another.
+/// Flag of a process: true once a second thread has used the data path.
 pub struct Crowd {
     crowded: AtomicBool,
 }
@@ -24,25 +26,25 @@ impl Default for Crowd {
 }
 
 impl Crowd {
-    /// One thread at most.
+    /// Creates a crowd of at most one thread.
     #[cfg(not(loom))]
     pub const fn new() -> Crowd {
         Crowd { crowded: AtomicBool::new(false) }
     }
 
-    /// One thread at most.
+    /// Creates a crowd of at most one thread.
     #[cfg(loom)]
     pub fn new() -> Crowd {
         Crowd { crowded: AtomicBool::new(false) }
     }
 
-    /// In a forked child: the other threads are not here.
+    /// Clears the flag in a forked child, which has only one thread.
     pub fn reset_child(&self) {
         put_back!(self.crowded, false);
     }
 
-    /// Says in `busy`, by storing `frame` (not zero), that the thread begins a write; true if it is alone and
-    /// so need not pass a gate.
+    /// Stores `frame` (not zero) into `busy` to note that the thread begins a write. Returns true if the
+    /// thread is alone and need not pass a gate; otherwise `busy` is cleared again.
     #[inline(always)]
     pub fn begin_alone(&self, busy: &AtomicUsize, frame: usize) -> bool {
         busy.store(frame, Ordering::Relaxed);
@@ -54,15 +56,16 @@ impl Crowd {
         false
     }
 
-    /// The write has ended.
+    /// Notes in `busy` that the write has ended.
     #[inline(always)]
     pub fn end_alone(&self, busy: &AtomicUsize) {
         // SYNC: busy (release; `join` acquires).
         busy.store(0, Ordering::Release);
     }
 
-    /// Another thread begins; `others` are the words of those that were there. False: one of them is in the
-    /// middle of a long write, and the thread must leave the data path to the others for now.
+    /// Adds the calling thread; `others` lists the `busy` words of the threads that use the data path
+    /// already. Returns false if one of them stays in a write that it began alone; the calling thread must
+    /// then leave every request to the kernel for now.
     pub fn join<'a, I: Iterator<Item = &'a AtomicUsize>>(&self, others: impl Fn() -> I) -> bool {
         if others().next().is_none() {
             return true;
@@ -104,7 +107,7 @@ mod loom_tests {
                 })
             };
             if crowd.join(|| [&*busy].into_iter()) {
-                // loom reports a race if the first can still be writing, or begins again.
+                // loom reports a race if the first thread is still writing here, or begins another write alone.
                 // SAFETY: loom's cell, whose pointer is valid here and whose races loom reports.
                 file.with_mut(|value| unsafe { *value = 2 });
             }

@@ -1,19 +1,19 @@
-//! What each kind of file system promises, as far as the data path depends on it.
+//! Guarantees of each kind of file system that the data path depends on.
 
-/// Facts about a file system.
+/// Guarantees of one kind of file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// Its name.
+    /// Name of the file system, as in /proc/filesystems (all of ext2, ext3 and ext4: "ext4").
     pub name: &'static str,
-    /// Nothing stands behind the page cache.
+    /// True if files exist only in the page cache, without a device behind it.
     pub memory_only: bool,
-    /// A read sees each write of the same file whole or not at all.
+    /// True if the kernel makes reads atomic: a read sees each write of the same file whole or not at all.
     pub reads_atomic: bool,
 }
 
-/// The file systems that are served, by the f_type of statfs(2). Not in the list, and so the kernel's
-/// alone: network, FUSE and stacked file systems, where a mapping and `read` need not agree, and the
-/// virtual ones.
+/// Returns the guarantees of the file system with this `f_type` of statfs(2); `None` if the data path does
+/// not serve it. Network, FUSE and stacked file systems are not served, because a mapping and `read` need not
+/// agree there, and neither are virtual file systems.
 pub fn kind(magic: u64) -> Option<Kind> {
     const EXT: u64 = 0xef53;
     const XFS: u64 = 0x5846_5342;

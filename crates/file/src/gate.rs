@@ -1,38 +1,41 @@
-//! The gate of an inode: keeps mapped reads and writes of a process apart from its writes by the kernel.
+//! Gate of an inode: keeps mapped reads and writes of a process apart from its writes by the kernel.
 //!
-//! Where the file system makes reads atomic against writes (XFS, btrfs) a mapped read checks with
-//! [`Gate::unchanged`] that no write began or ended under it. And where writes are mapped (tmpfs, if the user
-//! asked for it) the gate lets in one mapped writer, or any number of writers through the kernel: the kernel
-//! serialises its own writers of one inode, but a mapped write does not take the kernel's lock. A mapped write
-//! that finds anybody inside for long goes to the kernel instead, and a kernel writer waits for the mapped one,
-//! which copies at most the threshold.
+//! Where the file system makes reads atomic (XFS, btrfs), a mapped read checks with [`Gate::unchanged`] that
+//! no write began or ended during the copy. Where writes are mapped (tmpfs, if the user asked for it), the
+//! gate admits either one mapped writer or any number of writers through the kernel: the kernel serialises
+//! its own writers of an inode, but a mapped write does not take the kernel's lock. A mapped write that finds
+//! the gate occupied for long goes to the kernel instead. A writer through the kernel waits for the mapped
+//! one, which copies at most the threshold ([`crate::process::Settings::threshold`]).
 //!
-//! Gates live in a fixed table and are shared by inodes whose numbers fall together: that costs a detour
-//! through the kernel now and then, never an error.
+//! Gates live in a fixed table, and inodes whose numbers collide share one. A collision sends some requests
+//! to the kernel and is never an error.
 //!
-//! Invariant: `mapped` is set only by a compare-exchange from zero, so a mapped writer is alone. It is
-//! known by a token, so that a thread which left its copy by a jump can be taken out whether it was inside yet
-//! or not any more. Kernel writers wait `PATIENCE` turns for a mapped one and then go on, because the gate orders
-//! writes and does not protect memory.
+//! Invariant: the token in the upper half of `inside` is set only by a compare-exchange from zero, so a
+//! mapped writer is alone. [`Gate::leave_mapped`] compares the token, so that a thread that left its copy by
+//! a jump (longjmp) can be taken out whether it had entered, had left, or neither. Writers through the kernel
+//! wait `PATIENCE` turns for a mapped writer and then go on, because the gate orders writes and does not
+//! protect memory.
 
 use bywash_sync::{AtomicU32, AtomicU64, Ordering, pause};
 
-/// Turns that a writer through the kernel waits for a mapped one; each gives the processor away.
+/// Number of turns that a writer through the kernel waits for a mapped writer; after the first hundred, each
+/// turn yields the processor.
 const PATIENCE: u32 = if cfg!(loom) { 3 } else { 10_000 };
-/// Looks of a mapped writer at a gate with somebody inside. One that went to the kernel at once would keep the
-/// next one out, and that one the next.
+/// Number of times that a mapped writer tries an occupied gate. A mapped writer that went to the kernel at
+/// once would occupy the gate itself and turn away the next one.
 const TURNS_MAPPED: u32 = if cfg!(loom) { 2 } else { 100 };
-/// Where the token of the mapped writer begins.
+/// Position of the mapped writer's token in `inside`, in bits.
 const MAPPED_SHIFT: u32 = 32;
+/// Unit of the count of writers through the kernel in `inside`.
 const KERNEL: u64 = 1;
 
-/// The gate of one or more inodes.
+/// Gate of one or more inodes, in a cache line of its own.
 #[repr(align(64))]
 pub struct Gate {
-    /// Upper half: the token of the mapped writer inside, or zero; lower half: how many writers through the
-    /// kernel are.
+    /// Upper half: token of the mapped writer inside, or zero; lower half: number of writers through the
+    /// kernel that are inside.
     inside: AtomicU64,
-    /// Moves on whenever a write begins or ends.
+    /// Counter that increases when a write begins and when it ends, and wraps.
     changes: AtomicU32,
 }
 
@@ -43,25 +46,26 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// An open gate.
+    /// Creates a gate with nobody inside.
     #[cfg(not(loom))]
     pub const fn new() -> Gate {
         Gate { inside: AtomicU64::new(0), changes: AtomicU32::new(0) }
     }
 
-    /// An open gate.
+    /// Creates a gate with nobody inside.
     #[cfg(loom)]
     pub fn new() -> Gate {
         Gate { inside: AtomicU64::new(0), changes: AtomicU32::new(0) }
     }
 
-    /// In a forked child: whoever was inside is not here.
+    /// Empties the gate in a forked child, which does not have the threads that were inside.
     pub fn reset_child(&self) {
         put_back!(self.inside, 0);
     }
 
-    /// Lets a mapped writer in when nobody is inside; not for ever, and never called from within a write.
-    /// `token` is not zero, and no other thread's.
+    /// Admits a mapped writer if nobody is inside; returns false after `TURNS_MAPPED` attempts. `token` is
+    /// not zero and belongs to the calling thread alone. Must not be called during another write of the same
+    /// thread.
     #[inline]
     pub fn enter_mapped(&self, token: u32) -> bool {
         let mapped = u64::from(token) << MAPPED_SHIFT;
@@ -76,7 +80,7 @@ impl Gate {
         false
     }
 
-    /// The mapped writer leaves, if it is inside.
+    /// Takes the mapped writer with this token out of the gate; does nothing if it is not inside.
     #[inline]
     pub fn leave_mapped(&self, token: u32) {
         if self.inside.load(Ordering::Relaxed) >> MAPPED_SHIFT != u64::from(token) {
@@ -87,8 +91,9 @@ impl Gate {
         self.inside.fetch_and(u64::from(u32::MAX), Ordering::Release);
     }
 
-    /// Lets a writer through the kernel in, after the mapped one has left. `noticed`: readers want to know
-    /// ([`Gate::mark`]). `nested`: the caller may have interrupted that very writer and must not wait for it.
+    /// Admits a writer through the kernel, and waits a bounded time for a mapped writer to leave. `noticed`:
+    /// the write changes the mark of readers ([`Gate::mark`]). `nested`: the caller may have interrupted the
+    /// mapped writer in this thread and must not wait for it.
     #[inline]
     pub fn enter_kernel(&self, noticed: bool, nested: bool) {
         // SYNC: gate (acquire).
@@ -104,7 +109,8 @@ impl Gate {
         }
     }
 
-    /// A writer through the kernel leaves; `noticed` as when it entered.
+    /// Takes a writer through the kernel out of the gate; `noticed` has the same value as in
+    /// [`Gate::enter_kernel`].
     #[inline]
     pub fn leave_kernel(&self, noticed: bool) {
         if noticed {
@@ -114,14 +120,15 @@ impl Gate {
         self.inside.fetch_sub(KERNEL, Ordering::Release);
     }
 
-    /// For a reader: a mark to compare with later, or `None` while somebody writes.
+    /// Returns a mark for a reader to compare later ([`Gate::unchanged`]); `None` while a write is in
+    /// progress.
     #[inline]
     pub fn mark(&self) -> Option<u32> {
         let mark = self.changes.load(Ordering::SeqCst);
         (self.inside.load(Ordering::SeqCst) == 0).then_some(mark)
     }
 
-    /// Whether no write began or ended since the mark.
+    /// Returns true if no write began or ended since the mark was taken.
     #[inline]
     pub fn unchanged(&self, mark: u32) -> bool {
         self.changes.load(Ordering::SeqCst) == mark
@@ -197,7 +204,7 @@ mod loom_tests {
 
     fn write_mapped(shared: &(Gate, UnsafeCell<i32>), token: u32) {
         if shared.0.enter_mapped(token) {
-            // loom reports a race if two threads are ever here at once.
+            // loom reports a race if two threads are ever inside at once.
             // SAFETY: loom's cell, whose pointer is valid here and whose races loom reports.
             shared.1.with_mut(|value| unsafe { *value += 1 });
             shared.0.leave_mapped(token);

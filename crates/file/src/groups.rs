@@ -4,66 +4,69 @@
 //!   7..4 visits   2 looked at   1 partly   0 warm
 //! ```
 //!
-//! *warm*: every page of the group that the file has was in the page cache and is in the page tables, so that a
-//! read of it takes no page fault. *partly*: some page of the group is in the page tables, and the states of its
-//! pages ([`crate::pages`]) say which. *looked at*: not all pages of the group were cached when they were asked
-//! for last. *visits*: reads of the group that the kernel has served, up to fifteen; a stream that passes over
-//! it is one.
+//! - *warm*: every page of the group that lies within the file is in the page tables, so that a read of the
+//!   group takes no page fault.
+//! - *partly*: some pages of the group are in the page tables; their page states ([`crate::pages`]) say
+//!   which.
+//! - *looked at*: the page cache was asked for the group, and some page was not cached.
+//! - *visits*: number of reads of the group that the kernel has served, up to fifteen; a stream that passes
+//!   over the group counts once.
 //!
-//! A read that the kernel serves looks at one of these bytes and at nothing else that depends on where it
-//! reads: the bytes of 200 MB are 3,200, which stay in the processor's caches beside the data, where a byte for
-//! each page does not, and one miss there costs a twentieth of a read.
+//! A read that the kernel serves touches one of these bytes and no other memory that depends on its offset.
+//! The group bytes of 200 MB are 3,200 bytes and stay in the processor's caches beside the data; one byte for
+//! each page would not, and a cache miss costs a twentieth of a read.
 //!
-//! Invariant: these are hints, as those of pages.
+//! Invariant: group states are hints. A lost update costs time, never data, so plain loads and stores
+//! suffice.
 
 use crate::pages::PAGE_SHIFT;
 use bywash_sync::{AtomicU8, Ordering::Relaxed};
 
-/// Pages of a group: as many as a read fault maps.
+/// Number of pages of a group: as many as the kernel maps at one read fault.
 pub const GROUP_PAGES: usize = 16;
-/// log2 of the bytes of a group.
+/// Base-2 logarithm of [`GROUP_BYTES`].
 pub const GROUP_SHIFT: u32 = PAGE_SHIFT + GROUP_PAGES.trailing_zeros();
-/// Bytes of a group.
+/// Size of a group, in bytes.
 pub const GROUP_BYTES: usize = 1 << GROUP_SHIFT;
 
 const WARM: u8 = 0b1;
 const PARTLY: u8 = 0b10;
 const LOOKED_AT: u8 = 0b100;
 const VISIT: u8 = 0b1_0000;
-/// Largest number of visits that a state can hold.
+/// Greatest number of visits that a group state can hold.
 pub const VISITS_MAX: u8 = u8::MAX / VISIT;
 
-/// The groups that a request of `length > 0` bytes from `start` on touches.
+/// Returns the range of groups that a request of `length > 0` bytes from `start` on touches.
 #[inline(always)]
 pub fn groups_of(start: usize, length: usize) -> core::ops::RangeInclusive<usize> {
     start >> GROUP_SHIFT..=(start + length - 1) >> GROUP_SHIFT
 }
 
-/// Returns whether a read of this group takes no page fault.
+/// Returns true if a read of this group takes no page fault.
 #[inline(always)]
 pub fn is_warm(group: &AtomicU8) -> bool {
     group.load(Relaxed) & WARM != 0
 }
 
-/// Returns whether some page of this group is in the page tables.
+/// Returns true if at least one page of this group is in the page tables.
 #[inline(always)]
 pub fn is_mapped_somewhere(group: &AtomicU8) -> bool {
     group.load(Relaxed) & (WARM | PARTLY) != 0
 }
 
-/// Reads of this group that the kernel has served.
+/// Returns the number of reads of this group that the kernel has served, up to [`VISITS_MAX`].
 #[inline(always)]
 pub fn visits(group: &AtomicU8) -> u8 {
     group.load(Relaxed) / VISIT
 }
 
-/// Returns whether the pages of this group were looked at and not all cached.
+/// Returns true if the page cache was asked for this group and some page was not cached.
 #[inline]
 pub fn is_looked_at(group: &AtomicU8) -> bool {
     group.load(Relaxed) & LOOKED_AT != 0
 }
 
-/// Notes that the kernel serves a read of this group.
+/// Counts a read of this group that the kernel serves.
 #[inline(always)]
 pub fn visit(group: &AtomicU8) {
     let value = group.load(Relaxed);
@@ -72,12 +75,12 @@ pub fn visit(group: &AtomicU8) {
     }
 }
 
-/// Notes that the pages of this group were looked at and not all cached.
+/// Notes that the page cache was asked for this group and some page was not cached.
 pub fn set_looked_at(group: &AtomicU8) {
     set(group, LOOKED_AT);
 }
 
-/// Notes that some page of this group is in the page tables.
+/// Notes that at least one page of this group is in the page tables.
 pub fn set_partly(group: &AtomicU8) {
     set(group, PARTLY);
 }

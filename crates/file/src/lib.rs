@@ -1,36 +1,38 @@
-//! One file's user-level data path.
+//! User-level data path of regular files: small reads are served without a system call.
 //!
-//! A regular file's small reads are copies from a mapping of it: the page cache itself, coherent with every
-//! other process and protected by the MMU. Writes are the kernel's, unless the user asks for mapped ones on
-//! tmpfs. Names, permissions, growth, locks and durability stay the kernel's, and so does every request that this crate does not serve: "no" is always
-//! correct and never an error.
+//! The data path copies small reads from a mapping of the file. The mapping shows the page cache itself, so
+//! it is coherent with every other process, and the MMU protects it. The kernel serves writes, unless the
+//! user asks for mapped writes on tmpfs. The kernel also keeps names, permissions, growth, locks and
+//! durability, and it serves every request that this crate refuses: a refusal is always correct and never an
+//! error.
 //!
-//! The preloaded library (`bywash-shim`) calls [`table`] for every call that a program makes; tests can do
-//! the same. Nothing here allocates from the program's heap, touches `errno`, or holds a lock while bytes
+//! The preloaded library (`bywash-shim`) calls [`table`] for every file call that a program makes; tests can
+//! do the same. Nothing here allocates from the program's heap, touches `errno`, or holds a lock while bytes
 //! move.
 //!
 //! In reading order:
 //!
-//! - [`policy`]: which way a request goes (pure)
-//! - [`open_file`]: how a read and a write are served
-//! - [`window`], [`pages`]: mappings, and what is remembered of each page
-//! - [`account`]: what warming may cost
-//! - [`copy`]: copies that survive a fault
-//! - [`crowd`], [`gate`], [`offset`], [`warming`], [`reclaim`]: the protocols between threads, each checked by
-//!   loom
-//! - [`table`]: from descriptor to open file
-//! - [`threads`], [`process`], [`lock`]: what a thread and a process have once
-//! - `pool`: the memory of the tables
-//! - `stack`: whether what a signal handler interrupted can still go on
-//! - [`filesystem`], `usage`, [`clock`], [`sys`]: facts, bookkeeping, time, system calls
+//! - [`policy`]: chooses the mapping or the kernel for one request (a pure function)
+//! - [`open_file`]: serves reads and writes of one open file
+//! - [`window`], [`groups`], [`pages`]: mappings, and the hints that are kept about their pages
+//! - [`account`]: budget of each thread for warming
+//! - [`copy`], [`buffer`]: copies that survive a fault, and the program's buffers
+//! - [`crowd`], [`gate`], [`offset`], [`warming`], [`reclaim`]: the protocols between threads, each checked
+//!   by loom
+//! - [`table`]: maps descriptors to open files
+//! - [`threads`], [`process`], [`lock`]: state of a thread and of the process
+//! - `pool`: memory of the tables
+//! - `stack`: finds out whether a function that a signal handler interrupted will go on
+//! - [`filesystem`], `usage`, [`clock`], [`sys`]: facts about file systems, counters per file, time, system
+//!   calls
 
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("bywash-file is written for x86-64: its guarded copy and its system calls are in assembly");
 
-/// Puts an atomic back to `$value` in a forked child. One that has it already is not written, for that would copy its
-/// page.
+/// Stores `$value` into an atomic in a forked child. An atomic that has this value already is not written,
+/// because the write would make the kernel copy its page.
 macro_rules! put_back {
     ($atomic:expr, $value:expr) => {
         if $atomic.load(bywash_sync::Ordering::Relaxed) != $value {

@@ -1,16 +1,16 @@
-//! The lock over everything that changes rarely: pools, windows coming and going.
+//! Lock over state that changes rarely: the pools, and the creation and removal of windows.
 //!
-//! Whoever holds it keeps all signals out, so that no signal handler of the program can run, and call back
-//! into the library, in the middle. A holder never waits for a thread that might wait for the lock without
-//! a limit, and makes only short system calls.
+//! The holder blocks all signals, so that no signal handler of the program can interrupt it and call back
+//! into the library. A holder never waits without a bound for a thread that may itself be waiting for the
+//! lock, and makes only short system calls.
 
 use crate::sys::{self, MaskChange, SignalSet};
 use bywash_sync::{AtomicU32, Ordering, pause};
 
-/// A lock that masks signals while it is held.
+/// Spin lock that blocks all signals of the thread while it is held.
 pub struct Lock(AtomicU32);
 
-/// Holds the lock until dropped.
+/// Guard of the lock: releases it and restores the signal mask when dropped.
 pub struct Held<'a> {
     lock: &'a Lock,
     mask: SignalSet,
@@ -23,12 +23,12 @@ impl Default for Lock {
 }
 
 impl Lock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Lock {
         Lock(AtomicU32::new(0))
     }
 
-    /// Waits for the lock.
+    /// Waits until the lock is free and takes it; yields the processor after a hundred attempts.
     pub fn hold(&self) -> Held<'_> {
         let mut turns = 0u32;
         loop {
@@ -43,7 +43,7 @@ impl Lock {
         }
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free, and blocks all signals; otherwise leaves the signal mask as it was.
     pub fn try_hold(&self) -> Option<Held<'_>> {
         let mask = sys::change_mask(MaskChange::Block, SignalSet::MAX);
         // SYNC: lock (acquire; the drop of `Held` releases).
@@ -54,7 +54,7 @@ impl Lock {
         None
     }
 
-    /// In a forked child: whoever held it is not here.
+    /// Frees the lock in a forked child, which does not have the thread that held it.
     pub(crate) fn reset_child(&self) {
         put_back!(self.0, 0);
     }

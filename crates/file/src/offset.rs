@@ -1,59 +1,62 @@
-//! The position of an open file: the kernel's, or ours for a while.
+//! Position of an open file, kept by the kernel or for a while at user level.
 //!
-//! As long as an open file is private to the process, `read`, `write` and `lseek` can work on a position at
-//! user level. It is *taken* from the kernel once, and *given* back before anybody else could look at it:
-//! before the descriptor is duplicated, inherited or passed on, and before any call of the kernel that uses
-//! the position.
+//! While an open file is private to the process, `read`, `write` and `lseek` can work on a position at user
+//! level. The position is *taken* from the kernel, and *given* back before anybody else could look at the
+//! kernel's position: before the descriptor is duplicated, inherited or passed to another process, and before
+//! any system call that uses the kernel's position.
 //!
 //! ```text
 //!          >= 0   ours: the position
-//!     -1 - n      the kernel's, n calls that use it under way
+//!     -1 - n      the kernel's, n calls that use it in flight
 //!   TAKING        being taken
 //! ```
 //!
-//! Invariant: a position is ours only if no call that uses the kernel's position was under way when it was
-//! read. Claims move it by compare-exchange before the bytes move, so that two threads never get the same
-//! bytes, and no lock is held while copying.
+//! Invariant: the position is taken only while no call that uses the kernel's position is in flight. A read
+//! or write moves the position by compare-exchange, so that two threads never get the same bytes, and no lock
+//! is held during a copy.
 
 use bywash_sync::{AtomicI64, Ordering, pause};
 
+/// Value of a position that the kernel keeps while no call that uses it is in flight.
 const KERNEL: i64 = -1;
+/// Value while a thread reads the position from the kernel.
 const TAKING: i64 = i64::MIN;
 
-/// Where the position of an open file is kept.
+/// Position of an open file, in bytes, or the state that it is the kernel's.
 pub struct Position(AtomicI64);
 
 impl Position {
-    /// A position that is the kernel's.
+    /// Creates a position that the kernel keeps.
     #[cfg(not(loom))]
     pub const fn new() -> Position {
         Position(AtomicI64::new(KERNEL))
     }
 
-    /// A position that is the kernel's.
+    /// Creates a position that the kernel keeps.
     #[cfg(loom)]
     pub fn new() -> Position {
         Position(AtomicI64::new(KERNEL))
     }
 
-    /// Back to the kernel's, for a new open file in the same place.
+    /// Returns the position to the kernel without telling it, for a new open file in the same table entry.
     pub fn reset(&self) {
         self.0.store(KERNEL, Ordering::Relaxed);
     }
 
-    /// The position, if it is ours.
+    /// Returns the position in bytes if it is kept at user level.
     #[inline]
     pub fn ours(&self) -> Option<u64> {
         u64::try_from(self.0.load(Ordering::Acquire)).ok()
     }
 
-    /// Moves our position from `from` to `to`; false when another thread moved or gave it.
+    /// Moves the position from `from` to `to`; returns false if another thread moved the position or gave it
+    /// back.
     #[inline]
     pub fn advance(&self, from: u64, to: u64) -> bool {
         self.0.compare_exchange(from as i64, to as i64, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Puts our position somewhere else; false when it is not ours.
+    /// Sets the position to `to`; returns false if the kernel keeps the position.
     pub fn put(&self, to: u64) -> bool {
         loop {
             match self.ours() {
@@ -64,7 +67,11 @@ impl Position {
         }
     }
 
-    /// Says that a call using the kernel's position begins; answers our position instead if it is ours.
+    /// Notes that a call that uses the kernel's position begins, and waits while another thread takes the
+    /// position.
+    ///
+    /// # Errors
+    /// The position in bytes, if it is kept at user level; the call is then not noted.
     #[inline]
     pub fn begin_kernel_call(&self) -> Result<(), u64> {
         loop {
@@ -82,14 +89,16 @@ impl Position {
         }
     }
 
-    /// Such a call has ended.
+    /// Notes that a call noted by [`Position::begin_kernel_call`] has ended.
     #[inline]
     pub fn end_kernel_call(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Takes the position over: `read` asks the kernel for it. False when it is in use. The caller keeps
-    /// signals out, so that nobody waits for a thread that cannot run.
+    /// Takes the position from the kernel; `read` asks the kernel for it. Returns false if a call that uses
+    /// the kernel's position is in flight, if the position is taken already, or if `read` fails. The caller
+    /// must block signals: a handler of this thread that waited for the end of the taking would wait for
+    /// ever.
     pub fn take(&self, read: impl FnOnce() -> Option<u64>) -> bool {
         if self.0.compare_exchange(KERNEL, TAKING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
@@ -99,7 +108,8 @@ impl Position {
         position.is_some()
     }
 
-    /// Gives the position back: `write` hands it to the kernel. True when it was ours.
+    /// Gives the position back; `write` tells it to the kernel, again if another thread moved the position
+    /// meanwhile. Returns true if the position was kept at user level.
     pub fn give(&self, mut write: impl FnMut(u64)) -> bool {
         loop {
             let now = self.0.load(Ordering::Acquire);

@@ -1,14 +1,16 @@
-//! One open file with a user-level data path: how a read and a write of it are served.
+//! One open file with a user-level data path: serves its reads and writes.
 //!
-//! A read copies from a mapping of the page cache into the program's buffer, a mapped write (if those were
-//! asked for) the other way. Both count only within the size that the file is *proved* to have at that moment:
-//! bytes of a file's last page behind its end are zeroes without a fault, so a copy alone could not tell that
-//! somebody truncated the file. A read proves it before the copy, a write behind it.
+//! A read copies from a mapping of the page cache into the program's buffer; a mapped write (if the user
+//! asked for those) copies the other way. A copy counts only within the size that the file is *proved* to
+//! have at that moment: behind the end of the file, its last page holds zeroes and does not fault, so the
+//! copy alone cannot detect that the file was truncated. A read proves the size before the copy, a write
+//! after it.
 //!
-//! Cost of a hit: one look at the window, one byte per page, the copy, one byte for the proof; no system
-//! call (one `fstat` where fewer bytes are there than the request asks for), no lock. `bywash bench run micro` shows it.
+//! Cost of a read from warm pages: one check of the window, one byte of state per group, the copy, and one
+//! byte for the proof; no lock and no system call (one `fstat` if the file ends within the request). `bywash
+//! bench run micro` measures it.
 //!
-//! Called by [`crate::table`], which holds the hazard. Open files live in a pool that is never unmapped.
+//! [`crate::table`] calls this module and holds the hazard. Open files live in a pool that is never unmapped.
 
 use crate::copy::guarded_word;
 use crate::filesystem::Kind;
@@ -34,37 +36,42 @@ use warming::is_seen;
 
 pub(crate) use leftovers::after_release;
 
-/// Open files with a data path at a time.
+/// Greatest number of open files with a data path at a time.
 pub const OPEN_FILES_MAX: usize = 1 << 17;
+/// Number of slots for windows in an open file.
 const WINDOWS: usize = 8;
+/// Number of gates in the table that inodes share.
 const GATES: usize = 512;
-/// Requests for another stretch before the window in its place makes room.
+/// Number of requests for an unmapped extent after which the window that occupies its slot is replaced, if
+/// that window is idle.
 const DISPLACED_MAX: u32 = 512;
-/// Bytes of one call whose pages are remembered.
+/// Greatest number of bytes of one call whose page or group states are updated.
 const MARKED_BYTES_MAX: u64 = 4 << 20;
+/// Greatest number of bytes of a path that are kept (the end of the path), for the usage report.
 const PATH_BYTES: usize = 256;
-/// Of so many requests that continue nothing one is remembered, so that threads that read at random do not
-/// write to one cache line all the time.
+/// One in this many requests that continue no other is remembered as the start of a stream, so that threads
+/// that read at random do not write one cache line all the time.
 const STARTS_REMEMBERED: u32 = 16;
-/// Writes may go through the mapping.
+/// Flag: writes may be served through the mapping.
 const MAPPED_WRITES: u32 = 1;
-/// Nothing stands behind the page cache.
+/// Flag: the file exists only in the page cache ([`Kind::memory_only`]).
 const MEMORY_ONLY: u32 = 2;
-/// A read sees each write of the same file whole or not at all.
+/// Flag: a read sees each write of the same file whole or not at all ([`Kind::reads_atomic`]).
 const READS_ATOMIC: u32 = 4;
-/// The position is the kernel's for good.
+/// Flag: the kernel keeps the position for good.
 const SHARED: u32 = 8;
-/// It was closed, or gave up a window, while a copy was under way: the rest goes when the copy has ended.
+/// Flag: the file was closed, or lost a window, during a copy; the rest is released after the copy has ended.
 const LEFT_OVER: u32 = 16;
-/// The kernel serves everything.
+/// Flag: the kernel serves every request.
 const DISABLED: u32 = 32;
 
-/// Why a read is the kernel's.
+/// Reason for which the kernel serves a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nothing of its group is mapped, which was noted already (`OpenFile::passes_cold`).
+    /// No page of the read's group is in the page tables; the read was noted already
+    /// (`OpenFile::passes_cold`).
     Passed,
-    /// The kernel serves it, and what it answers is to be noted.
+    /// The kernel serves the read, and the caller is to note the result.
     Kernel(Why),
 }
 
@@ -74,33 +81,43 @@ impl From<Why> for Refusal {
     }
 }
 
-/// One open file.
+/// State of one open file.
 #[repr(C, align(64))]
 pub struct OpenFile {
+    /// Flags of the file, from [`MAPPED_WRITES`] to [`DISABLED`].
     flags: AtomicU32,
+    /// Base-2 logarithm of the size of the file's windows, in bytes.
     shift: AtomicU32,
+    /// Size of the file as it was last seen, in bytes.
     size: AtomicU64,
+    /// Windows of the file; [`slot`] chooses the slot of an extent.
     windows: [AtomicPtr<Window>; WINDOWS],
+    /// Index of the gate of the inode in `GATE_TABLE`.
     gate: AtomicU32,
-    /// When the kernel wrote the file last, which moved its times, by `now_ms`. Kept where writes are mapped.
+    /// Time when the kernel last wrote the file and updated its times, by `now_ms`; kept only if writes are
+    /// mapped.
     times_ms: AtomicU64,
+    /// End of the last request that is remembered, in bytes.
     last_end: AtomicU64,
-    /// Requests that have continued the one before, up to now.
+    /// Number of requests that have each continued the one before.
     stream: AtomicU32,
-    /// Where `read` and `write` are.
+    /// Position of `read` and `write`.
     pub position: Position,
-    /// Calls that used the kernel's position since it was given last.
+    /// Number of calls that used the kernel's position since it was last given back.
     here_calls: AtomicU32,
-    /// Times that the position was given; taking it again gets dearer.
+    /// Number of times that the position was given back; each makes taking it again need more calls.
     gives: AtomicU32,
-    /// Descriptors that lead here.
+    /// Number of descriptors that lead to this file; 0: the entry is free.
     references: AtomicU32,
-    /// One of the descriptors.
+    /// One of those descriptors.
     fd: AtomicU32,
     device: AtomicU64,
     inode: AtomicU64,
+    /// Counter that increases when the last descriptor is closed, to detect reuse of the entry.
     serial: AtomicU32,
+    /// Index of the next free entry, plus one; 0: none. Valid while the entry is free.
     next_free: AtomicU32,
+    /// Calls and bytes counted for this file and not reported yet, in the order of `usage`.
     usage: [AtomicU64; 4],
     path_length: AtomicUsize,
     path: [AtomicU8; PATH_BYTES],
@@ -108,7 +125,7 @@ pub struct OpenFile {
 
 const _: () = assert!(size_of::<OpenFile>() < 1024);
 
-// SAFETY: atomics, and types that consist of them, for which zeroes are valid.
+// SAFETY: every field is an atomic or consists of atomics, for which all-zero bytes are valid.
 unsafe impl Zeroed for OpenFile {}
 pub(crate) static POOL: Pool<OpenFile> = Pool::new(OPEN_FILES_MAX, InChild::Wiped);
 static USED: AtomicUsize = AtomicUsize::new(0);
@@ -117,7 +134,7 @@ static GATE_TABLE: [Gate; GATES] = [const { Gate::new() }; GATES];
 
 pub(crate) fn reset_child() {
     if USED.load(Relaxed) == 0 {
-        // No file had a gate.
+        // No file was created, so no gate was used.
         return;
     }
     put_back!(USED, 0);
@@ -128,28 +145,28 @@ pub(crate) fn reset_child() {
     }
 }
 
-/// Every open file that is in use.
+/// Returns every open file that has a descriptor.
 pub(crate) fn all() -> impl Iterator<Item = &'static OpenFile> {
     (0..USED.load(Ordering::Acquire)).filter_map(at).filter(|file| file.references.load(Relaxed) != 0)
 }
 
-/// Place `index` of those that have been used.
+/// Returns entry `index`, if the pool has grown that far.
 fn at(index: usize) -> Option<&'static OpenFile> {
     POOL.get(index)
 }
 
-/// What is known of a file when it gets its data path.
+/// Facts about a file that gets a data path.
 pub(crate) struct Description<'a> {
     pub(crate) fd: i32,
     pub(crate) status: Status,
     pub(crate) kind: Kind,
-    /// The descriptor may write, and neither appends nor writes synchronously.
+    /// True if the descriptor may write, and neither appends nor writes synchronously.
     pub(crate) may_write: bool,
     pub(crate) shared: bool,
     pub(crate) path: &'a [u8],
 }
 
-/// A place in the pool, filled in. Under the lock.
+/// Returns an entry of the pool, filled in; `None` if the pool is full. The caller holds the lock.
 pub(crate) fn create(what: &Description<'_>) -> Option<&'static OpenFile> {
     let free = FREE.load(Relaxed);
     let file = if free != 0 {
@@ -166,8 +183,8 @@ pub(crate) fn create(what: &Description<'_>) -> Option<&'static OpenFile> {
     Some(file)
 }
 
-/// The place of a stretch's window among a file's few: neighbours lie side by side, and stretches far apart
-/// seldom in the same place.
+/// Returns the slot for the window of extent `index`: neighbouring extents get different slots, and distant
+/// extents seldom the same one.
 #[inline(always)]
 fn slot(index: u64) -> usize {
     (index ^ index >> 3 ^ index >> 6 ^ index >> 9) as usize % WINDOWS
@@ -215,7 +232,7 @@ impl OpenFile {
         self.flags.load(Relaxed) & flag != 0
     }
 
-    /// The largest size that the file is known to have had last.
+    /// Returns the size that the file was last seen to have, in bytes.
     #[inline(always)]
     pub fn size(&self) -> u64 {
         self.size.load(Relaxed)
@@ -225,7 +242,7 @@ impl OpenFile {
         self.shift.load(Relaxed) & 63
     }
 
-    /// Whether writes may go through the mapping.
+    /// Returns true if writes may be served through the mapping.
     pub(crate) fn maps_writes(&self) -> bool {
         self.has(MAPPED_WRITES)
     }
@@ -242,13 +259,13 @@ impl OpenFile {
         self.serial.load(Relaxed)
     }
 
-    /// Whether readers of a mapping must know of every write ([`Gate::mark`]).
+    /// Returns true if mapped reads must be checked against every write ([`Gate::mark`]).
     #[inline(always)]
     pub(crate) fn reads_are_atomic(&self) -> bool {
         self.has(READS_ATOMIC)
     }
 
-    /// The gate that writers of this inode pass.
+    /// Returns the gate that writers of this inode pass.
     #[inline(always)]
     pub fn gate(&self) -> &'static Gate {
         &GATE_TABLE[self.gate.load(Relaxed) as usize % GATES]
@@ -267,11 +284,12 @@ impl OpenFile {
         }
     }
 
-    /// How many requests have continued the one before, up to this one, which is remembered.
+    /// Returns the number of requests up to this one that each continued the one before, and remembers this
+    /// one.
     #[inline]
     fn continues(&self, offset: u64, length: usize) -> u32 {
         let end = offset.wrapping_add(length as u64);
-        // Neither is swapped, which would be atomic and cost more: they are hints.
+        // Neither value is swapped: they are hints, and an atomic swap costs more.
         if self.last_end.load(Relaxed) == offset {
             let stream = self.stream.load(Relaxed).wrapping_add(1);
             self.last_end.store(end, Relaxed);
@@ -286,7 +304,7 @@ impl OpenFile {
         0
     }
 
-    /// The window that holds all of the request, and where in it the request starts.
+    /// Returns the window that covers the whole request, and the offset of the request in it, in bytes.
     #[inline(always)]
     fn locate(&self, offset: u64, length: usize) -> Option<(&'static Window, usize)> {
         let shift = self.shift();
@@ -295,12 +313,12 @@ impl OpenFile {
             return None;
         }
         let window = self.windows[slot(index)].load(Ordering::Acquire);
-        // SAFETY: windows that a file names are in the pool, which is never unmapped.
+        // SAFETY: windows that a file names lie in the pool, which is never unmapped.
         let window = unsafe { window.as_ref()? };
         window.is(window::key(index, shift)).then_some((window, (offset - (index << shift)) as usize))
     }
 
-    /// Where the window is mapped, after it was mapped if that was due.
+    /// Returns the address of the window's mapping, and maps the window first if enough requests wanted it.
     #[inline(always)]
     fn mapping(
         &self,
@@ -328,12 +346,12 @@ impl OpenFile {
         let held = LOCK.try_hold().ok_or(Why::Window)?;
         let fitting = window::shift_for(self.size());
         if fitting < self.shift() {
-            // Less may be mapped than such windows need: smaller ones from now on.
+            // A lower limit allows only smaller windows: use those from now on.
             self.change_windows(fitting);
             return Err(Why::Window);
         }
         if !process::handlers_ready() || !window::map(window, fd, self, end) {
-            // Not again for a while.
+            // The counter starts again, so that the next attempt is some requests away.
             window.wanted.store(0, Relaxed);
             return Err(Why::Window);
         }
@@ -341,8 +359,9 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Returns whether the file reaches to `end` just now, `end_in_window` in the window, without a look at the page that the
-    /// request ends in: the page behind is there, or the kernel says so.
+    /// Returns true if the file now reaches to `end`, which is `end_in_window` in the window. The page that
+    /// the request ends in is not looked at: the file reaches further if the next page still exists, and
+    /// otherwise the kernel is asked for the size.
     #[inline]
     fn proves_end_behind(
         &self,
@@ -358,14 +377,14 @@ impl OpenFile {
             && next_offset < self.size()
             && is_seen(Some((window, page_end)), 1)
         {
-            // SAFETY: within the mapping; if the page is gone the load says so.
+            // SAFETY: the word lies within the mapping, which the caller's hazard keeps; a fault is caught.
             return unsafe { guarded_word(base.wrapping_add(page_end)) }.is_ok();
         }
         process::count(Counter::SizeChecks, 1);
         self.refresh_size(fd).is_some_and(|size| size >= end)
     }
 
-    /// Asks the kernel for the size.
+    /// Asks the kernel for the size of the file and stores it; `None` if fstat(2) fails.
     fn refresh_size(&self, fd: i32) -> Option<u64> {
         let status = sys::status(fd).ok()?;
         self.size.store(status.size, Relaxed);
@@ -380,21 +399,23 @@ impl OpenFile {
         }
     }
 
-    /// Changes the states of the pages of these bytes, as far as there are windows for them.
+    /// Applies `mark` to the state of each page of these bytes, and makes their windows if there is room.
     fn mark(&self, offset: u64, length: u64, mark: impl Fn(&AtomicU8)) {
         self.each_window(offset, length, true, |window, start, length| {
             pages::pages_of(start, length).filter_map(|page| window.page_to_mark(page)).for_each(&mark);
         });
     }
 
-    /// Changes the states of the groups of these bytes, as far as there are windows for them; `make`: they are made.
+    /// Applies `mark` to the state of each group of these bytes that has a window; `make`: makes missing
+    /// windows.
     fn mark_groups(&self, offset: u64, length: u64, make: bool, mark: impl Fn(&AtomicU8)) {
         self.each_window(offset, length, make, |window, start, length| {
             groups::groups_of(start, length).for_each(|group| mark(window.group_to_mark(group)));
         });
     }
 
-    /// Calls `what` for each window of these bytes, with where in it they begin and how many lie in it.
+    /// Calls `what` for each window of these bytes, with the offset and the number of the bytes that lie in
+    /// it; `make`: makes missing windows.
     fn each_window(&self, offset: u64, length: u64, make: bool, what: impl Fn(&Window, usize, usize)) {
         let shift = self.shift();
         let end = offset + length;
@@ -410,14 +431,15 @@ impl OpenFile {
         }
     }
 
-    /// The window of a stretch, made if there is room for it. The caller's hazard names the file.
+    /// Returns the window of extent `index`, and makes it if there is room. The caller's hazard names the
+    /// file.
     fn window_for(&self, index: u64) -> Option<&'static Window> {
         if self.has(DISABLED) {
             return None;
         }
         let shift = self.shift();
         let slot = &self.windows[slot(index)];
-        // SAFETY: as in `locate`.
+        // SAFETY: windows that a file names lie in the pool, which is never unmapped.
         let present = unsafe { slot.load(Ordering::Acquire).as_ref() };
         if let Some(window) = present {
             if window.is(window::key(index, shift)) {
@@ -434,12 +456,12 @@ impl OpenFile {
         let held = LOCK.try_hold()?;
         let better = window::shift_for(self.size());
         if better > shift && self.size() > (WINDOWS as u64) << shift {
-            // The file has outgrown its windows: larger ones from now on.
+            // The file has outgrown its windows, so it uses larger ones from now on.
             self.change_windows(better);
             return None;
         }
         let before = slot.swap(core::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: as in `locate`.
+        // SAFETY: windows that a file names lie in the pool, which is never unmapped.
         if let Some(window) = unsafe { before.as_ref() }
             && !window::destroy_held(window)
         {
@@ -453,17 +475,18 @@ impl OpenFile {
         Some(window)
     }
 
-    /// Gives up all windows for others of this size. Under the lock; the caller's hazard names the file.
+    /// Gives up all windows; new ones have `1 << shift` bytes. The caller holds the lock, and its hazard
+    /// names the file.
     fn change_windows(&self, shift: u32) {
         self.drop_windows(window::destroy_held);
         self.shift.store(shift, Relaxed);
     }
 
-    /// Takes all windows away from the file. Under the lock.
+    /// Removes all windows from the file and destroys them. The caller holds the lock.
     fn drop_windows(&self, destroy: fn(&'static Window) -> bool) {
         for slot in &self.windows {
             let window = slot.swap(core::ptr::null_mut(), Ordering::AcqRel);
-            // SAFETY: as in `locate`.
+            // SAFETY: windows that a file names lie in the pool, which is never unmapped.
             if let Some(window) = unsafe { window.as_ref() }
                 && !destroy(window)
             {
@@ -472,12 +495,13 @@ impl OpenFile {
         }
     }
 
-    /// Whether the window is one that requests of this file can reach.
+    /// Returns true if requests of this file can reach the window.
     pub(crate) fn names(&self, window: &Window) -> bool {
         self.windows.iter().any(|slot| core::ptr::eq(slot.load(Relaxed), window))
     }
 
-    /// Takes one window away from the file. Under the lock; `destroy` suits the caller's hazard.
+    /// Removes one window from the file; returns true if it was destroyed. The caller holds the lock, and
+    /// chooses the `destroy` that suits its hazard.
     pub(crate) fn drop_window(&self, window: &'static Window, destroy: fn(&'static Window) -> bool) -> bool {
         let address = core::ptr::from_ref(window).cast_mut();
         for slot in &self.windows {
@@ -492,15 +516,16 @@ impl OpenFile {
         gone
     }
 
-    /// The file was resized by this process: pages behind the new end are to be touched by the kernel again
-    /// first. Under the lock.
+    /// Notes that this process resized the file: the kernel must serve pages behind the new end once more
+    /// before they are mapped. The caller holds the lock.
     pub(crate) fn note_resize(&self, size: u64) {
         let before = self.size.swap(size, Relaxed);
         if size >= before {
             return;
         }
         for slot in &self.windows {
-            // SAFETY: as in `locate`; the lock keeps the window.
+            // SAFETY: windows that a file names lie in the pool, which is never unmapped; the lock keeps the
+            // window.
             if let Some(window) = unsafe { slot.load(Ordering::Acquire).as_ref() } {
                 let start = window.start();
                 window.forget_from((size.saturating_sub(start) as usize).div_ceil(PAGE_BYTES));
@@ -508,33 +533,36 @@ impl OpenFile {
         }
     }
 
-    /// Asks for the size, because somebody may have changed it. Under the lock.
+    /// Asks the kernel for the size, which another process may have changed. The caller holds the lock.
     pub(crate) fn look_at_size(&self) {
         match sys::status(self.fd.load(Relaxed) as i32) {
             Ok(status) if status.identity == self.identity() => self.note_resize(status.size),
-            // The descriptor was closed past us. The kernel shall serve every page once more.
+            // The descriptor was closed by a call that the library did not see, so the size is unknown: the
+            // kernel must serve every page once more.
             _ => self.note_dropped_pages(),
         }
     }
 
-    /// Whether `fd` still leads to this inode. It could have been closed, and its number used again, by system
-    /// calls that we do not see.
+    /// Returns true if `fd` still leads to this inode. A system call that the library does not see may have
+    /// closed the descriptor, and another may have used its number again.
     pub(crate) fn is_behind(&self, fd: i32) -> bool {
         sys::status(fd).is_ok_and(|status| status.identity == self.identity())
     }
 
-    /// The program asked the kernel to drop pages: they are to be touched by the kernel again first. The
-    /// caller's hazard names the file, or it holds the lock.
+    /// Notes that the program asked the kernel to drop pages: the kernel must serve every page once more. The
+    /// caller's hazard names the file, or the caller holds the lock.
     pub fn note_dropped_pages(&self) {
         for slot in &self.windows {
-            // SAFETY: as in `locate`; the caller's hazard keeps the window.
+            // SAFETY: windows that a file names lie in the pool, which is never unmapped; the hazard or the
+            // lock keeps the window.
             if let Some(window) = unsafe { slot.load(Ordering::Acquire).as_ref() } {
                 window.forget_pages();
             }
         }
     }
 
-    /// `gone` was closed; `find` knows another descriptor that leads here.
+    /// Replaces the stored descriptor if it is `gone`, which was closed; `find` returns another descriptor of
+    /// this file.
     pub(crate) fn replace_descriptor(&self, gone: i32, find: impl FnOnce() -> Option<i32>) {
         if self.fd.load(Relaxed) as i32 == gone
             && let Some(other) = find()
@@ -543,7 +571,7 @@ impl OpenFile {
         }
     }
 
-    /// The kernel serves everything from here on, and no mapping is left.
+    /// Leaves every request to the kernel from now on and destroys all mappings.
     pub(crate) fn disable(&self) {
         self.flags.fetch_or(DISABLED, Relaxed);
         self.flags.fetch_and(!MAPPED_WRITES, Relaxed);
@@ -553,13 +581,13 @@ impl OpenFile {
         drop(held);
     }
 
-    /// Another descriptor leads here.
+    /// Adds a descriptor, which makes the position the kernel's for good.
     pub(crate) fn add_reference(&self) {
         self.share();
         self.references.fetch_add(1, Relaxed);
     }
 
-    /// Takes away one descriptor; the last one takes everything along. Answers whether it was the last.
+    /// Removes one descriptor, and releases the entry with the last one. Returns true if it was the last.
     pub(crate) fn remove_reference(&'static self) -> bool {
         if self.references.fetch_sub(1, Ordering::AcqRel) != 1 {
             return false;
@@ -574,13 +602,13 @@ impl OpenFile {
         true
     }
 
-    /// The open file is no longer this process's alone: its position is the kernel's for good.
+    /// Gives the position to the kernel for good, because the open file is no longer private to this process.
     pub(crate) fn share(&self) {
         self.flags.fetch_or(SHARED, Relaxed);
         self.give_position();
     }
 
-    /// Hands the position to the kernel.
+    /// Gives the position back to the kernel, with lseek(2), if it is kept at user level.
     pub(crate) fn give_position(&self) {
         let fd = self.fd.load(Relaxed) as i32;
         if self.position.give(|at| {
@@ -594,7 +622,8 @@ impl OpenFile {
         }
     }
 
-    /// Takes the position over if that is allowed and has come to pay.
+    /// Counts a call, and returns true if the position may be taken and enough calls have used it since it
+    /// was last given back.
     pub(crate) fn wants_position(&self) -> bool {
         const CALLS: u32 = 4;
         const GIVES_MAX: u32 = 10;
@@ -602,7 +631,7 @@ impl OpenFile {
         !self.has(SHARED) && gives <= GIVES_MAX && self.here_calls.fetch_add(1, Relaxed) >= CALLS << gives
     }
 
-    /// Takes the position over, unless a call of the kernel uses it.
+    /// Takes the position from the kernel, unless a call that uses the kernel's position is in flight.
     pub(crate) fn take_position(&self) {
         let fd = self.fd.load(Relaxed) as i32;
         let Some(held) = LOCK.try_hold() else { return };
@@ -616,7 +645,7 @@ impl OpenFile {
         }
     }
 
-    /// Hands what was counted for this file to the process's record.
+    /// Adds the counts of this file to the process's record, if usage is collected per file.
     pub(crate) fn report_usage(&self) {
         if !process::wants_files() {
             return;
@@ -637,7 +666,7 @@ impl OpenFile {
     }
 }
 
-/// Whether `is` holds for what is remembered of each page of a request.
+/// Returns true if `is` holds for the state of each page of a request.
 #[inline(always)]
 fn each_page(spot: Option<(&Window, usize)>, length: usize, is: fn(&AtomicU8) -> bool) -> bool {
     spot.is_some_and(|(window, start)| {
@@ -645,13 +674,13 @@ fn each_page(spot: Option<(&Window, usize)>, length: usize, is: fn(&AtomicU8) ->
     })
 }
 
-/// Milliseconds of a clock that costs a few ns.
+/// Returns a monotonic time in milliseconds, at a cost of a few nanoseconds.
 fn now_ms() -> u64 {
     crate::clock::coarse_ms()
 }
 
 impl Thread {
-    /// Counts a call served at user level.
+    /// Counts a call that was served at user level, and its bytes.
     #[inline(always)]
     pub(crate) fn count_served(&self, calls: Counter, bytes: Counter, length: usize) {
         self.count(calls, 1);

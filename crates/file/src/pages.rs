@@ -1,35 +1,36 @@
-//! State of each page of a window: one byte with two flags, looked at only where not all pages of a group
-//! ([`crate::groups`]) are in the page tables.
+//! State of each page of a window: one byte with two flags. A state is used only where not all pages of a
+//! group ([`crate::groups`]) are in the page tables.
 //!
-//! *seen*: the kernel has served the page on this open file, so it was in the page cache. *mapped*: it was read
-//! through the mapping, or a page beside it was, so that the next read of it takes no page fault.
+//! - *seen*: the kernel has served the page on this open file, or reported it as cached, so the page was in
+//!   the page cache.
+//! - *mapped*: the page or a page beside it was read through the mapping, so that the next read of the page
+//!   takes no page fault.
 //!
-//! Invariant: these are hints. A lost update costs time, never data; that is why plain loads and stores
-//! suffice.
+//! Invariant: page states are hints. A lost update costs time, never data, so plain loads and stores suffice.
 
 use bywash_sync::{AtomicU8, Ordering::Relaxed};
 
-/// Bytes of a page.
+/// Size of a page, in bytes.
 pub const PAGE_BYTES: usize = 4096;
-/// log2 of [`PAGE_BYTES`].
+/// Base-2 logarithm of [`PAGE_BYTES`].
 pub const PAGE_SHIFT: u32 = 12;
 
 const SEEN: u8 = 0b01;
 const MAPPED: u8 = 0b10;
 
-/// The pages that a request of `length > 0` bytes from `start` on touches.
+/// Returns the range of pages that a request of `length > 0` bytes from `start` on touches.
 #[inline]
 pub fn pages_of(start: usize, length: usize) -> core::ops::RangeInclusive<usize> {
     start >> PAGE_SHIFT..=(start + length - 1) >> PAGE_SHIFT
 }
 
-/// Whether the kernel served this page before.
+/// Returns true if this page was in the page cache when it was last noted.
 #[inline]
 pub fn is_seen(page: &AtomicU8) -> bool {
     page.load(Relaxed) & SEEN != 0
 }
 
-/// Notes that the kernel served this page.
+/// Notes that this page is in the page cache.
 #[inline]
 pub fn set_seen(page: &AtomicU8) {
     let value = page.load(Relaxed);
@@ -38,13 +39,13 @@ pub fn set_seen(page: &AtomicU8) {
     }
 }
 
-/// Whether this page is taken to be in the page tables.
+/// Returns true if this page is taken to be in the page tables.
 #[inline]
 pub fn is_mapped(page: &AtomicU8) -> bool {
     page.load(Relaxed) & MAPPED != 0
 }
 
-/// Notes that this page, if it was seen, is in the page tables.
+/// Notes that this page is in the page tables; does nothing if the page was not seen.
 #[inline]
 pub fn set_mapped(page: &AtomicU8) {
     let value = page.load(Relaxed);
@@ -53,7 +54,7 @@ pub fn set_mapped(page: &AtomicU8) {
     }
 }
 
-/// Notes that this page is in no page table.
+/// Notes that this page is not in the page tables.
 pub fn set_unmapped(page: &AtomicU8) {
     let value = page.load(Relaxed);
     if value & MAPPED != 0 {
@@ -61,7 +62,7 @@ pub fn set_unmapped(page: &AtomicU8) {
     }
 }
 
-/// Forgets all flags of this page.
+/// Clears all flags of this page.
 pub fn forget(page: &AtomicU8) {
     if page.load(Relaxed) != 0 {
         page.store(0, Relaxed);

@@ -1,59 +1,66 @@
-//! Which way one request goes: through the mapping or through the kernel.
+//! Choice between the mapping and the kernel for one request.
 //!
-//! Pure: facts in, choice out; the table at the end is the specification. The rules rest on measurements
-//! (docs/internals/policy.md): a first touch through a mapping reads ahead for nothing, a page that is read
-//! once in passing does not earn its fault, and a copy into a mapping can be neither undone nor made atomic
-//! against SIGKILL, so writes are the kernel's unless the user asked for mapped ones.
+//! The functions are pure: facts in, choice out. The tables in the tests are the specification. The rules
+//! rest on measurements (docs/internals/policy.md): a first access through a mapping reads ahead in vain, a
+//! page that is read once in passing does not earn back its page fault, and a copy into a mapping can be
+//! neither undone nor made atomic against SIGKILL, so the kernel serves writes unless the user asked for
+//! mapped ones.
+//!
+//! [`crate::open_file`] calls this module.
 
 use bywash_session::FallbackReason;
 
-/// Reads of this size and more are a stream when [`STREAM_REQUESTS`] continued the one before.
+/// Least size in bytes of the reads that make a stream, after more than [`STREAM_REQUESTS`] requests that
+/// each continued the one before.
 pub const STREAM_READ_BYTES: usize = 4096;
-/// As [`STREAM_READ_BYTES`], for writes.
+/// Least size in bytes of the writes that make a stream; otherwise like [`STREAM_READ_BYTES`].
 pub const STREAM_WRITE_BYTES: usize = 16 * 1024;
-/// Requests that each continue the one before and are no stream yet.
+/// Greatest number of requests that each continue the one before and do not make a stream yet.
 pub const STREAM_REQUESTS: u32 = 8;
-/// Longest time, in milliseconds, for which mapped writes leave the file's times as they are.
+/// Longest time after the last write by the kernel in which writes may be mapped, in milliseconds. Mapped
+/// writes leave the file's times as they are, so the times are at most this old.
 pub const TIMES_LAG_MS: u64 = 10;
-/// The largest request served from a mapping when nothing else is asked for.
+/// Default of [`Settings::threshold`](crate::process::Settings::threshold): size of the largest request that
+/// is served from a mapping, in bytes.
 pub const DEFAULT_THRESHOLD: usize = 64 * 1024;
 
-/// The way one request goes.
+/// Way that one request is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// At user level.
+    /// The request is served at user level, through the mapping.
     Mapped,
-    /// Through the kernel, and why.
+    /// The kernel serves the request, for this reason.
     Kernel(FallbackReason),
 }
 
-/// What is known about a request before it is served.
+/// Facts about a request, known before it is served.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Bytes asked for.
+    /// Length of the request, in bytes.
     pub length: usize,
-    /// The largest request that may be mapped.
+    /// Length of the largest request that may be mapped, in bytes.
     pub threshold: usize,
-    /// It belongs to a stream, over pages of which some are not mapped.
+    /// True if the request belongs to a stream and touches pages that are not mapped.
     pub stream: bool,
-    /// It ends within the known size of the file.
+    /// True if the request ends within the known size of the file.
     pub within_size: bool,
-    /// The kernel has served each of its pages before.
+    /// True if each page of the request was in the page cache when it was last noted.
     pub touched: bool,
 }
 
-/// Facts about a write, beside those of its [`Request`].
+/// Facts about a write, in addition to those of its [`Request`].
 #[derive(Clone, Copy, Debug)]
 pub struct WriteFacts {
-    /// Mapped writes were asked for, and the file lies in memory alone (tmpfs).
+    /// True if the user asked for mapped writes and the file exists only in memory (tmpfs).
     pub mapped_writes: bool,
-    /// The descriptor may write, and neither appends nor writes synchronously.
+    /// True if the descriptor may write, and neither appends nor writes synchronously.
     pub allowed: bool,
-    /// Milliseconds since the kernel wrote the file last, which moved its times.
+    /// Time since the kernel last wrote the file and updated its times, in milliseconds.
     pub times_age_ms: u64,
 }
 
-/// The rules that reads and writes share.
+/// Applies the rules that reads and writes share; `past_the_end` is the reason for a request that ends behind
+/// the known size.
 #[inline(always)]
 fn way(request: &Request, past_the_end: FallbackReason) -> Choice {
     if request.length > request.threshold {
@@ -69,13 +76,13 @@ fn way(request: &Request, past_the_end: FallbackReason) -> Choice {
     }
 }
 
-/// The way of a read.
+/// Chooses how a read is served.
 #[inline(always)]
 pub fn read_way(request: &Request) -> Choice {
     way(request, FallbackReason::End)
 }
 
-/// The way of a write.
+/// Chooses how a write is served.
 #[inline(always)]
 pub fn write_way(request: &Request, facts: &WriteFacts) -> Choice {
     if !facts.mapped_writes {

@@ -1,4 +1,4 @@
-//! A table of one kind of item in memory of its own, which a process pays for as it is used.
+//! Table of items of one type in memory of its own, which becomes usable in steps.
 //!
 //! ```text
 //!   base                 base + usable              base + capacity
@@ -7,52 +7,55 @@
 //!   +--------------------+--------------------------+
 //! ```
 //!
-//! Items never move. Reserved memory counts against no limit but RLIMIT_AS, with which the library does
-//! nothing; usable memory counts as the program's data (RLIMIT_DATA) and grows by [`STEP_BYTES`]. Where the
-//! kernel refuses to let a pool grow, the pool is full, and whatever finds no place in it is the kernel's.
+//! Items never move. Reserved memory counts against no limit but RLIMIT_AS, and under that limit the library
+//! does nothing. Usable memory counts as the program's data (RLIMIT_DATA) and grows by [`STEP_BYTES`]. If the
+//! kernel refuses to let a pool grow, the pool is full, and the kernel serves whatever has no item in it.
 //!
-//! Invariant: `usable` only rises, after the memory below it can be used; nothing below it is ever unmapped.
-//! Only the holder of `growing` changes the mapping.
+//! Invariant: `usable` only rises, after the memory below it has become usable, and memory below `usable` is
+//! never unmapped. Only the thread that set `growing` changes the mapping.
 
 use crate::sys::{self, Advice};
 use bywash_sync::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, Ordering::Relaxed};
 
-/// Bytes by which the usable part grows.
+/// Number of bytes by which the usable part grows.
 const STEP_BYTES: usize = 64 << 10;
 
-/// A type of which zero bytes are a value, as [`Pool`] makes them.
+/// Type for which zeroed memory is a valid value.
 ///
 /// # Safety
-/// Zero bytes are a valid value, and so is whatever other threads may leave in one: its fields are atomics,
-/// or are used by one thread alone.
+/// All-zero bytes are a valid value, and so is every state that other threads may leave: each field is an
+/// atomic, or is used by one thread alone.
 pub(crate) unsafe trait Zeroed: 'static {}
 
-// SAFETY: integers in atomics.
+// SAFETY: an atomic integer, for which all-zero bytes are valid.
 unsafe impl Zeroed for AtomicUsize {}
-// SAFETY: integers in atomics.
+// SAFETY: an atomic integer, for which all-zero bytes are valid.
 unsafe impl Zeroed for bywash_sync::AtomicU64 {}
 
-/// What a forked child finds in a pool.
+/// Contents of a pool in a forked child.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InChild {
-    /// Zeroes (MADV_WIPEONFORK).
+    /// All items are zero (MADV_WIPEONFORK).
     Wiped,
-    /// What the parent had.
+    /// All items are as they were in the parent.
     Kept,
 }
 
-/// A table of at most `capacity` items.
+/// Table of at most `capacity` items, in memory that is never unmapped while usable.
 pub(crate) struct Pool<T> {
+    /// Address of the first item; null before [`Pool::prepare`].
     base: AtomicPtr<T>,
+    /// Number of items that can be used.
     usable: AtomicUsize,
-    /// Items that there can be at most; less once [`Pool::trim`] has given the rest back.
+    /// Greatest number of items; [`Pool::trim`] lowers it to `usable`.
     capacity: AtomicUsize,
+    /// True while a thread changes the mapping.
     growing: AtomicBool,
     in_child: InChild,
 }
 
 impl<T: Zeroed> Pool<T> {
-    /// A pool that has no memory yet.
+    /// Creates a pool that has no memory yet.
     pub(crate) const fn new(capacity: usize, in_child: InChild) -> Pool<T> {
         assert!(STEP_BYTES.is_multiple_of(4096));
         Pool {
@@ -64,7 +67,7 @@ impl<T: Zeroed> Pool<T> {
         }
     }
 
-    /// Reserves the memory; false when there is no address space for it.
+    /// Reserves the memory; returns false if the address space is exhausted or the kernel refuses the advice.
     pub(crate) fn prepare(&self) -> bool {
         let bytes = self.bytes(self.capacity.load(Relaxed));
         let Some(base) = sys::reserve(bytes) else { return false };
@@ -73,24 +76,24 @@ impl<T: Zeroed> Pool<T> {
         self.in_child == InChild::Kept || sys::advise(base, bytes, Advice::WipeOnFork)
     }
 
-    /// In a forked child: whoever was growing the pool is not here.
+    /// Clears `growing` in a forked child, which does not have the thread that was growing the pool.
     pub(crate) fn reset_child(&self) {
         put_back!(self.growing, false);
     }
 
-    /// The item at `index`, if it can be used by now.
+    /// Returns the item at `index` if it is usable.
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> Option<&'static T> {
         // SYNC: pool-usable (acquire).
         if index >= self.usable.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: items below `usable` are in memory that stays mapped, and zeroes are valid.
+        // SAFETY: items below `usable` lie in memory that stays mapped, and `Zeroed` makes zeroes valid.
         Some(unsafe { &*self.base.load(Relaxed).add(index) })
     }
 
-    /// The item at `index`, for which the pool grows if it has to; `None` beyond its capacity, and when the
-    /// kernel gives no memory or another thread is making the pool grow just now.
+    /// Returns the item at `index`, and lets the pool grow if necessary; `None` beyond the capacity, if the
+    /// kernel refuses memory, or while another thread is growing the pool.
     #[inline]
     pub(crate) fn get_or_grow(&self, index: usize) -> Option<&'static T> {
         self.get(index).or_else(|| {
@@ -113,7 +116,7 @@ impl<T: Zeroed> Pool<T> {
         self.growing.store(false, Ordering::Release);
     }
 
-    /// Gives back what is reserved and not usable. The pool does not grow any more.
+    /// Unmaps the reserved part. The pool cannot grow any more.
     pub(crate) fn trim(&self) {
         if self.growing.swap(true, Ordering::Acquire) {
             return;
@@ -122,23 +125,24 @@ impl<T: Zeroed> Pool<T> {
         let all = self.bytes(self.capacity.swap(usable, Relaxed));
         let kept = self.bytes(usable).min(all);
         if !base.is_null() && kept < all {
-            // SAFETY: nothing has been handed out of the part behind `usable`, and nothing will be.
+            // SAFETY: no item behind `usable` has been or will be handed out, because the capacity was
+            // lowered first.
             unsafe { sys::unmap(base.cast::<u8>().add(kept), all - kept) };
         }
         self.growing.store(false, Ordering::Release);
     }
 
-    /// The usable part: where it begins and its bytes.
+    /// Returns the address and the size in bytes of the usable part.
     pub(crate) fn usable(&self) -> (*mut u8, usize) {
         (self.base.load(Relaxed).cast(), self.bytes(self.usable.load(Relaxed)))
     }
 
-    /// The place of an item of this pool.
+    /// Returns the index of an item, which must belong to this pool.
     pub(crate) fn index_of(&self, item: &T) -> usize {
         (core::ptr::from_ref(item) as usize - self.base.load(Relaxed) as usize) / size_of::<T>()
     }
 
-    /// Bytes of the first `items`, in whole pages.
+    /// Size of the first `items` items in bytes, rounded up to whole pages.
     fn bytes(&self, items: usize) -> usize {
         (items * size_of::<T>()).next_multiple_of(4096)
     }
@@ -172,12 +176,12 @@ mod tests {
         assert!(POOL.get_or_grow(STEP_BYTES / 8).is_none());
         assert_eq!(POOL.get(0).unwrap().load(Relaxed), 1);
         let (base, bytes) = POOL.usable();
-        // The page behind is gone: mincore(2) says so with ENOMEM.
+        // mincore(2) returns ENOMEM if the page behind the usable part is unmapped.
         let mut there = 0u8;
-        // SAFETY: asks for one page, into one byte.
+        // SAFETY: the call asks about one page and writes one byte, which is a local variable.
         let answer = unsafe { libc::mincore(base.add(bytes).cast(), 4096, &raw mut there) };
         let gone = answer == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM);
-        // Another thread of this test program may have mapped something there meanwhile.
+        // Another thread of this test program may have mapped other memory at the same address meanwhile.
         assert!(gone || answer == 0);
         assert_eq!(bytes, STEP_BYTES);
     }

@@ -1,16 +1,17 @@
-//! When memory that other threads may be using can be taken away.
+//! Safe removal of memory that other threads may be using (hazard pointers).
 //!
-//! A thread that is about to use an open file writes its address into its own *hazard* word, then looks
-//! again whether the descriptor still leads there ([`protect`]). Whoever takes a file or one of its windows
-//! away first makes it unreachable, then passes a heavy fence, then waits until no hazard names it
-//! ([`wait_until_unused`]). The frequent side costs a store and a load.
+//! A thread that is about to use an open file stores the file's address into its own *hazard* word, then
+//! checks that the descriptor still leads to the file ([`protect`]). A thread that removes a file or one of
+//! its windows first makes it unreachable, then passes a heavy fence, then waits until no hazard names the
+//! file ([`wait_until_unused`]). The frequent side costs a store and a load.
 //!
-//! Invariant: after `protect` returned true and until the hazard is cleared, nobody who unpublished the
-//! same address and called `wait_until_unused` has seen it unused.
+//! Invariant: between a `protect` that returned true and the clearing of the hazard, no thread that made the
+//! same address unreachable gets true from `wait_until_unused`.
 
 use bywash_sync::{AtomicUsize, Ordering, full_fence, heavy_fence, light_fence, pause};
 
-/// Publishes that the caller uses what `source` names, if it still names `wanted`.
+/// Stores `wanted` into the hazard and returns true if `source` still holds `wanted`; otherwise clears the
+/// hazard.
 #[inline(always)]
 pub fn protect(hazard: &AtomicUsize, source: &AtomicUsize, wanted: usize) -> bool {
     hazard.store(wanted, Ordering::Relaxed);
@@ -23,16 +24,16 @@ pub fn protect(hazard: &AtomicUsize, source: &AtomicUsize, wanted: usize) -> boo
     false
 }
 
-/// The caller no longer uses it.
+/// Clears the hazard: the caller no longer uses the memory.
 #[inline(always)]
 pub fn release(hazard: &AtomicUsize) {
     // SYNC: hazard (release; wait_until_unused acquires).
     hazard.store(0, Ordering::Release);
 }
 
-/// Waits until no hazard is `unpublished`, which nobody can reach any more; false when it is still in use
-/// after `turns` looks. `alone`: no other thread has ever used a hazard, as seen after a full fence, so
-/// there is nobody to be reached by the heavy one.
+/// Waits until no hazard holds `unpublished`, an address that no thread can reach any more. Returns false if
+/// a hazard still holds it after `turns` checks. `alone` is called after a full fence and returns true if no
+/// other thread has ever used a hazard, so that no heavy fence is needed.
 pub fn wait_until_unused<'a, I>(
     hazards: impl Fn() -> I,
     unpublished: usize,
@@ -82,7 +83,7 @@ mod loom_tests {
             };
             source.store(0, Ordering::Release);
             if wait_until_unused(|| [&*hazard].into_iter(), 7, 3, || false) {
-                // loom reports a race if the reader can still be there.
+                // loom reports a race if the reader still uses the memory.
                 // SAFETY: loom's cell, whose pointer is valid here and whose races loom reports.
                 memory.with_mut(|value| unsafe { *value = 2 });
             }

@@ -1,33 +1,35 @@
-//! Whether a function that was interrupted by a signal handler can still go on, by where its frame lies.
+//! Finds out whether a function that a signal handler interrupted can still continue.
 //!
-//! A handler that jumps out (longjmp and its kin) leaves the interrupted function for good; one that just makes
-//! calls will return to it. Both look alike but for the stack: a handler runs *below* what it interrupted, on
-//! the same stack, or on the alternate one. So code that runs above the frame, or at its height, has left it.
+//! A handler that jumps out (longjmp and similar calls) leaves the interrupted function for good; any other
+//! handler returns to it. Only the stack tells them apart: a handler runs *below* the interrupted function on
+//! the same stack, or on the alternate stack. So code that runs above the function's frame, or at its height,
+//! has left the function.
 //!
-//! Called by [`crate::threads`], and only when a thread finds that it was in the middle of something.
+//! [`crate::threads`] calls this module, and only if a thread finds that it was in the middle of an
+//! operation.
 
 use crate::sys;
 use core::arch::asm;
 
-/// Bytes that lie at least between an interrupted function and its handler: the kernel saves all registers
-/// there, those of the floating point unit alone are 512.
+/// Least distance between an interrupted function and its handler, in bytes: the kernel saves all registers
+/// between them, and those of the floating-point unit alone take 512 bytes.
 const HANDLER_DISTANCE_MIN: usize = 512;
-/// Largest distance, in bytes, at which two addresses are taken to be on one stack.
+/// Largest distance of two addresses on one stack, in bytes.
 const STACK_BYTES_MAX: usize = 1 << 30;
 
-/// The stack pointer of the calling function.
+/// Returns the stack pointer of the calling function.
 #[inline(always)]
 pub(crate) fn pointer() -> usize {
     let pointer: usize;
-    // SAFETY: reads a register.
+    // SAFETY: the instruction copies a register and touches no memory.
     unsafe {
         asm!("mov {pointer}, rsp", pointer = out(reg) pointer, options(nomem, nostack, preserves_flags))
     };
     pointer
 }
 
-/// Whether a thread whose stack pointer is `now`, or will be after a jump, has left the function whose stack
-/// pointer was `frame`.
+/// Returns true if a thread has left the function whose stack pointer was `frame`; `now` is the thread's
+/// stack pointer, or the one that it will have after a jump.
 pub(crate) fn is_left(frame: usize, now: usize) -> bool {
     let alternate = sys::alternate_stack();
     match (alternate.contains(&frame), alternate.contains(&now)) {
@@ -61,7 +63,8 @@ mod tests {
         let frame = pointer();
         std::thread::spawn(move || {
             let set = [base, 0, 65_536];
-            // SAFETY: this thread's alternate stack, which no handler uses; stack_t is three words.
+            // SAFETY: `set` has the three words of a stack_t; the alternate stack is this thread's and no
+            // handler uses it.
             unsafe { sys::call(sys::nr::SIGALTSTACK, [set.as_ptr() as usize, 0, 0, 0, 0, 0]) };
             assert!(!is_left(frame, base + 1000));
             assert!(is_left(base + 1000, frame));

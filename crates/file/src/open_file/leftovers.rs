@@ -1,10 +1,12 @@
-//! Open files and windows that could not be given up because a copy was under way, perhaps the very one that a
-//! signal handler interrupted before it closed the file. A mapping keeps the kernel's open file alive, with its
-//! locks, so it must go as soon as the copy has ended.
+//! Release of open files and windows that were in use when they should have been released.
 //!
-//! Invariant: whoever ends a copy of a file that has leftovers looks for them ([`OpenFile::after_release`]), and
-//! so does whoever closes a file; under the lock, which is only tried. Cost where there are none: a look at the
-//! file's flags.
+//! A copy can be in progress when its file is closed: in another thread, or in this thread if a signal
+//! handler interrupted the copy and closed the file. A mapping keeps the kernel's open file alive, with its
+//! locks, so the mapping must be removed as soon as the copy has ended.
+//!
+//! Invariant: a thread that ends a copy of a file with leftovers tries to release them
+//! ([`OpenFile::after_release`]), and so does a thread that closes a file. Both hold the lock; the first only
+//! tries to take it. A file without leftovers costs one check of its flags.
 
 use super::{FREE, LEFT_OVER, OpenFile, POOL, USED, at};
 use crate::process::LOCK;
@@ -13,16 +15,16 @@ use crate::threads;
 use crate::window;
 use bywash_sync::{AtomicU32, Ordering, Ordering::Relaxed};
 
-/// Open files that have leftovers.
+/// Number of open files that have leftovers.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// In a forked child, whose pool is empty.
+/// Clears the count in a forked child, whose pool is empty.
 pub(super) fn reset_child() {
     put_back!(COUNT, 0);
 }
 
 impl OpenFile {
-    /// The calling thread has ended a copy of this file.
+    /// Releases leftovers after the calling thread has ended a copy of this file, if the lock is free.
     #[inline(always)]
     pub(crate) fn after_release(&self) {
         if self.has(LEFT_OVER) {
@@ -30,15 +32,15 @@ impl OpenFile {
         }
     }
 
-    /// Notes that something of this file has still to go.
+    /// Notes that this file has leftovers.
     pub(super) fn leaves_over(&self) {
         if self.flags.fetch_or(LEFT_OVER, Relaxed) & LEFT_OVER == 0 {
             COUNT.fetch_add(1, Relaxed);
         }
     }
 
-    /// Gives the place in the pool back when no descriptor leads here, nothing is mapped and no thread uses
-    /// it; else it is left over. Under the lock.
+    /// Frees the entry in the pool if no descriptor leads to the file, nothing is mapped and no thread uses
+    /// it; otherwise notes leftovers. The caller holds the lock.
     pub(super) fn retire(&self, turns: u32) {
         let address = core::ptr::from_ref(self) as usize;
         let unused = reclaim::wait_until_unused(threads::hazards, address, turns, threads::alone);
@@ -55,9 +57,9 @@ impl OpenFile {
     }
 }
 
-/// A copy of the open file at this address has ended.
+/// Releases leftovers after a copy of the open file at this address has ended.
 pub(crate) fn after_release(address: usize) {
-    // SAFETY: hazards that name a file hold addresses of the pool, which is never unmapped.
+    // SAFETY: a hazard that names a file holds an address of the pool, which is never unmapped.
     unsafe { &*(address as *const OpenFile) }.after_release();
 }
 
@@ -69,7 +71,7 @@ fn sweep_if_free() {
     }
 }
 
-/// Gives up what is left over and not used any more. Under the lock.
+/// Releases leftovers that no thread uses any more. The caller holds the lock.
 pub(super) fn sweep_if_any() {
     if COUNT.load(Relaxed) == 0 {
         return;

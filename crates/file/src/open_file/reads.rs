@@ -1,9 +1,9 @@
 //! Reads of an open file from its mapping.
 //!
-//! The size is proved before anything is copied ([`OpenFile::fill`]): bytes behind the end of a file's last page are
-//! zeroes without a fault, so the copy alone could not tell that the file was cut.
+//! A read proves the size before it copies anything ([`OpenFile::fill`]): behind the end of the file, its
+//! last page holds zeroes and does not fault, so the copy alone cannot detect that the file was truncated.
 //!
-//! Called by [`crate::table`], which holds the hazard.
+//! [`crate::table`] calls this module and holds the hazard.
 
 use super::warming::{is_warm, note_mapped};
 use super::{DISABLED, OpenFile, Refusal, each_page};
@@ -19,13 +19,17 @@ use bywash_session::{Counter, FallbackReason as Why};
 use bywash_sync::Ordering::Relaxed;
 
 impl OpenFile {
-    /// Serves a read of `wanted > 0` bytes at `offset` and answers how many there were, or says why the kernel
-    /// must. `may_pass`: a read that is noted as [`Refusal::Passed`] is wanted as such.
+    /// Serves a read of `wanted > 0` bytes at `offset` and returns the number of bytes read. `may_pass`: the
+    /// read may be refused as [`Refusal::Passed`], with the read noted.
     ///
-    /// The usual case comes first and alone: all groups are warm and nothing is near the end.
+    /// The usual case has a path of its own: all groups are warm and the file reaches behind the request.
+    ///
+    /// # Errors
+    /// [`Refusal`] with the reason for which the kernel must serve the read.
     ///
     /// # Safety
-    /// As [`Buffer::fill`]; the caller's hazard names the file.
+    /// The conditions of [`Buffer::fill`] hold for the program's buffer, and the caller's hazard names the
+    /// file.
     #[inline(always)]
     pub unsafe fn read(
         &self,
@@ -53,20 +57,23 @@ impl OpenFile {
                 self.continues(offset, wanted);
             }
             let mark = self.mark_writes()?;
-            // SAFETY: promised by the caller.
+            // SAFETY: the caller promises the buffer and the hazard, which keeps the mapping.
             unsafe { self.fill(fd, window, start, offset, wanted, buffer) }?;
             thread.account.earn(began);
             self.check_writes(mark)?;
             return Ok(wanted);
         }
-        // SAFETY: as above.
+        // SAFETY: the caller promises the buffer and the hazard, which keeps the mapping.
         Ok(unsafe { self.read_by_choice(thread, fd, offset, wanted, buffer) }?)
     }
 
-    /// Serves a read of any kind as [`OpenFile::read`] does.
+    /// Serves a read of any kind, in the way of [`OpenFile::read`].
+    ///
+    /// # Errors
+    /// The reason for which the kernel must serve the read.
     ///
     /// # Safety
-    /// As [`OpenFile::read`].
+    /// Same as [`OpenFile::read`].
     #[inline(never)]
     unsafe fn read_by_choice(
         &self,
@@ -96,7 +103,7 @@ impl OpenFile {
         let began = if is_mapped { thread.account.begin_mapped_read() } else { account::now() };
         let base = self.mapping(window, start, length, fd, end)?;
         let mark = self.mark_writes()?;
-        // SAFETY: promised by the caller; the mapping is kept by the hazard.
+        // SAFETY: the caller promises the buffer; its hazard keeps the mapping.
         unsafe {
             if length == wanted {
                 self.fill(fd, window, start, offset, length, buffer)?;
@@ -116,14 +123,15 @@ impl OpenFile {
         Ok(length)
     }
 
-    /// Fills the buffer with the `length` bytes at `offset`, which begin at `start` in the mapped window, if the file still
-    /// reaches to their end: a last byte that is not zero proves it.
+    /// Copies the `length` bytes at `offset`, which begin at `start` in the mapped window, into the buffer if
+    /// the file still reaches to their end. A last byte that is not zero proves that it does.
     ///
     /// # Errors
-    /// The file ends before, or its pages are gone.
+    /// - [`Why::End`] if the file ends before the last byte.
+    /// - [`Why::Fault`] if a page of the file or of the buffer cannot be accessed.
     ///
     /// # Safety
-    /// As [`OpenFile::read`].
+    /// Same as [`OpenFile::read`].
     #[inline(always)]
     unsafe fn fill(
         &self,
@@ -136,7 +144,7 @@ impl OpenFile {
     ) -> Result<(), Why> {
         let base = window.base.load(Relaxed);
         let from: *const u8 = base.wrapping_add(start);
-        // SAFETY: promised by the caller; faults are caught, and the mapping is kept by the hazard.
+        // SAFETY: the caller promises the buffer; its hazard keeps the mapping, and faults are caught.
         unsafe {
             if !buffer.fill_unless_zero_ends(from, length).map_err(|Fault| Why::Fault)? {
                 if !self.proves_end_of_zeroes(fd, window, base, start + length, offset + length as u64) {
@@ -148,14 +156,20 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Begins a read that must see each write of the file whole, if reads of this file must: answers what
-    /// [`OpenFile::check_writes`] wants to know behind the copy.
+    /// Returns the gate's mark for [`OpenFile::check_writes`] if a read of this file must see each write
+    /// whole, and `None` if it need not.
+    ///
+    /// # Errors
+    /// [`Why::Contended`] if a write is in progress.
     #[inline(always)]
     fn mark_writes(&self) -> Result<Option<u32>, Why> {
         if self.reads_are_atomic() { self.gate().mark().ok_or(Why::Contended).map(Some) } else { Ok(None) }
     }
 
-    /// Refuses if a write began or ended since the mark.
+    /// Checks that no write began or ended since the mark.
+    ///
+    /// # Errors
+    /// [`Why::Contended`] if one did.
     #[inline(always)]
     fn check_writes(&self, mark: Option<u32>) -> Result<(), Why> {
         match mark {
@@ -164,8 +178,9 @@ impl OpenFile {
         }
     }
 
-    /// Bytes that a read of `wanted` bytes at `offset` finds, by the size that is known: fewer near the end. At
-    /// and behind it, where the kernel knows best, all.
+    /// Returns the number of bytes that a read of `wanted` bytes at `offset` finds by the known size: fewer
+    /// near the end, and `wanted` at or behind the end, where only the kernel knows whether the file has
+    /// grown.
     #[inline(always)]
     fn bytes_there(&self, offset: u64, wanted: usize) -> usize {
         match self.size().saturating_sub(offset) {
@@ -174,16 +189,17 @@ impl OpenFile {
         }
     }
 
-    /// Whether the file ends at `end` just now, which only the kernel knows.
+    /// Asks the kernel, and returns true if the file now ends at `end`.
     #[cold]
     fn ends_at(&self, fd: i32, end: u64) -> bool {
         process::count(Counter::SizeChecks, 1);
         self.refresh_size(fd) == Some(end)
     }
 
-    /// Whether the file reaches to `end` just now, `end_in_window` in the window, where the byte before the end
-    /// is zero: a byte that is not zero lies behind it in the page, or the page behind is there, or the kernel
-    /// says so. (The rest of a file's last page is kept zero by the kernel; pages behind it fault.)
+    /// Returns true if the file now reaches to `end`, which is `end_in_window` in the window, although the
+    /// byte before `end` is zero. The proof is a later byte of the page that is not zero, or the next page,
+    /// or the size from the kernel. (The kernel keeps the rest of a file's last page zero, and pages behind
+    /// it fault.)
     #[inline(never)]
     fn proves_end_of_zeroes(
         &self,
@@ -195,7 +211,7 @@ impl OpenFile {
     ) -> bool {
         let page_end = end_in_window.next_multiple_of(PAGE_BYTES);
         if page_end - end_in_window >= 8 {
-            // SAFETY: the word lies in the mapped window, which the caller's hazard keeps.
+            // SAFETY: the word lies in the mapped window, which the caller's hazard keeps; a fault is caught.
             match unsafe { guarded_word(base.wrapping_add(page_end - 8)) } {
                 Err(Fault) => return false,
                 Ok(0) => {}

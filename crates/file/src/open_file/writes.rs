@@ -1,10 +1,10 @@
-//! Writes of an open file: those that go through the mapping, and those that the kernel serves.
+//! Writes of an open file: those through the mapping, and notes about those that the kernel serves.
 //!
-//! Mapped writes are off unless the user asked for them, and are for files in memory alone (tmpfs). A mapped
-//! write copies first and proves the size afterwards ([`OpenFile::write`]): another process may have cut the
-//! file meanwhile, and then the copied bytes lie behind the new end.
+//! Writes are mapped only if the user asked for it, and only on file systems in memory (tmpfs). A mapped
+//! write copies first and proves the size afterwards ([`OpenFile::write`]): another process may truncate the
+//! file during the copy, and then the copied bytes lie behind the new end.
 //!
-//! Called by [`crate::table`], which holds the hazard.
+//! [`crate::table`] calls this module and holds the hazard.
 
 use super::warming::is_seen;
 use super::{MAPPED_WRITES, MARKED_BYTES_MAX, OpenFile, now_ms};
@@ -19,15 +19,19 @@ use bywash_session::FallbackReason as Why;
 use bywash_sync::{Ordering::Relaxed, full_fence};
 
 impl OpenFile {
-    /// Serves a write of `length > 0` bytes at `offset`, or says why the kernel must.
+    /// Serves a write of `length > 0` bytes at `offset`.
     ///
-    /// The size is proved behind the copy, by something else than the bytes of the copy. If it cannot be
-    /// proved the file was cut under the copy, and the kernel must write the same bytes: the result is that
-    /// of a truncation followed by the write. Nothing is cleared, because what lies behind the known end may
-    /// be another process's by now.
+    /// The size is proved after the copy, without the copied bytes. If it cannot be proved, the file was
+    /// truncated during the copy, and the kernel must write the same bytes: the result is that of a
+    /// truncation followed by the write. The bytes behind the known end are not cleared, because another
+    /// process may have written them by now.
+    ///
+    /// # Errors
+    /// The reason for which the kernel must serve the write.
     ///
     /// # Safety
-    /// As [`Buffer::copy_to`]; the caller's hazard names the file.
+    /// The conditions of [`Buffer::copy_to`] hold for the program's buffer, and the caller's hazard names the
+    /// file.
     #[inline(always)]
     pub unsafe fn write(&self, fd: i32, offset: u64, length: usize, buffer: Buffer<'_>) -> Result<(), Why> {
         let end = offset + length as u64;
@@ -48,9 +52,9 @@ impl OpenFile {
         let base = self.mapping(window, start, length, fd, end)?;
         let mut proved = Err(Fault);
         self.alone_in_gate(|| {
-            // SAFETY: promised by the caller; the mapping is kept by the hazard.
+            // SAFETY: the caller promises the buffer; its hazard keeps the mapping, and faults are caught.
             proved = unsafe { buffer.copy_to(base.wrapping_add(start), length) }.map(|()| {
-                // The copy is in memory before the size is looked at.
+                // The copy must be visible before the size is read.
                 full_fence();
                 self.proves_end_behind(fd, window, base, start + length, end)
             });
@@ -58,12 +62,17 @@ impl OpenFile {
         if proved.map_err(|Fault| Why::Fault)? { Ok(()) } else { Err(Why::Growth) }
     }
 
-    /// Runs `copy` while no other write of the inode by this process is under way.
+    /// Runs `copy` while no other thread of this process writes the inode through a mapping.
+    ///
+    /// # Errors
+    /// [`Why::Contended`] if the thread has no record, or another writer stays inside the gate; `copy` did
+    /// not run.
     #[inline(always)]
     fn alone_in_gate(&self, copy: impl FnOnce()) -> Result<(), Why> {
         let thread = threads::known().ok_or(Why::Contended)?;
         let gate = self.gate();
-        // Noted before: should a signal handler jump out of the copy, the gate is left all the same.
+        // The gate is noted before it is entered, so that it is left even if a signal handler jumps out of
+        // the copy.
         let noted = thread.enters(gate, Inside::Mapped);
         let entered = gate.enter_mapped(thread.token());
         if entered {
@@ -76,24 +85,24 @@ impl OpenFile {
         if entered { Ok(()) } else { Err(Why::Contended) }
     }
 
-    /// Whether mapped writes were asked for and this kind of file can have them.
+    /// Returns true if the user asked for mapped writes and the file exists only in memory.
     fn may_map_writes(&self) -> bool {
         process::settings().writes && self.is_in_memory()
     }
 
-    /// Whether the kernel serves every write of this file.
+    /// Returns true if the kernel serves every write of this file.
     #[inline(always)]
     pub(crate) fn passes_writes(&self) -> bool {
         !self.has(MAPPED_WRITES)
     }
 
-    /// Why the kernel serves every write of this file.
+    /// Returns the reason for which the kernel serves every write of this file.
     pub(crate) fn why_passed(&self) -> Why {
         if self.may_map_writes() { Why::Mode } else { Why::Write }
     }
 
-    /// Whether writes of this process by the kernel must pass the gate: some write of the inode may be
-    /// mapped, or mapped reads must see each write whole.
+    /// Returns true if writes of this process by the kernel must pass the gate, because some write of the
+    /// inode may be mapped or mapped reads must see each write whole.
     #[inline(always)]
     pub(crate) fn needs_gate(&self) -> bool {
         self.reads_are_atomic() || self.may_map_writes()
@@ -107,7 +116,7 @@ impl OpenFile {
             return;
         }
         if self.streams_to(end) && length >= policy::STREAM_WRITE_BYTES as u64 && !self.was_passed(offset) {
-            // A page that is written once in passing does not earn its fault.
+            // A page that is written once in passing does not earn back its page fault.
             self.mark_groups(offset, length.min(MARKED_BYTES_MAX), true, groups::visit);
             return;
         }
