@@ -1,7 +1,7 @@
-"""Memory that moves between programs instead of being copied, and data that goes from here to there the best way.
+"""Memory that moves between programs instead of being copied, and flows that move data by the best mover.
 
-Data lives in containers. A program allocates one on a path to another program, fills it and ships it; the other
-receives it, looks inside or does not, and ships it on or frees it.
+A program allocates a container on a path to another program, fills it and ships it. The other program
+receives it, reads it or not, and ships it on or frees it.
 
     here, there = bywash.socket_pair()  # there: to another process, say of multiprocessing
     path = bywash.Path.over(here)       # there: bywash.Path.over(there)
@@ -13,15 +13,15 @@ A flow moves data between files, sockets, pipes and programs:
 
     bywash.Flow("video.raw", "tcp:backup.example:9000", stages=["compress:zstd"]).run()
 
-- `Path`, `Listener`, `socket_pair`: how two programs come together
-- `Container`, `Received`, `Message`: what moves
-- `Credentials`, `Stats`: what a path tells
-- `Flow`, `Running`: what goes from where to where, and one that was started
-- `Plan`, `Choice`, `Promises`, `Report`, `Piece`, `Hash`: what a flow would do, and what it did
-- `bywash.errors`: what can go wrong, all of it an `Error`
+- `Path`, `Listener`, `socket_pair`: make a path between two programs
+- `Container`, `Received`, `Message`: containers to fill, and containers received
+- `Credentials`, `Stats`: credentials of a peer, and counters of a path
+- `Flow`, `Running`: a flow, and a flow that was started
+- `Plan`, `Choice`, `Promises`, `Report`, `Piece`, `Hash`: plan of a flow, and report of its run
+- `bywash.errors`: the exceptions, all subclasses of `Error`
 - `bywash.aio`: receiving, reaping, and waiting for flows, in asyncio
 - `bywash.serve`: volumes of a device server, by calls that wait and by queues that do not
-- `bywash.plan`: what a server could do, by a model and a simulator
+- `bywash.plan`: performance prediction for servers, by a model and a simulator
 """
 
 from collections.abc import Sequence as _Sequence

@@ -1,6 +1,7 @@
-"""Receiving, reaping, and waiting for flows, in asyncio: the task waits, and the loop goes on.
+"""Receiving, reaping, and waiting for flows, in asyncio: the task waits while the event loop runs on.
 
-To allocate and to ship seldom wait; where they may, `asyncio.to_thread(path.alloc, nbytes)` keeps the loop going.
+Allocating and shipping seldom wait; where they may, `asyncio.to_thread(path.alloc, nbytes)` keeps the loop
+running.
 """
 
 import asyncio
@@ -14,9 +15,9 @@ __all__ = ["messages", "reap", "receive", "run", "wait"]
 
 
 async def receive(path: Path) -> Message:
-    """Receives the next message. One task of a loop at a time can do that on a path.
+    """Receives the next message. Only one task of a loop at a time may receive on a path.
 
-    To limit the time use `asyncio.timeout`; nothing is lost then.
+    Use `asyncio.timeout` for a timeout; no message is lost then.
     """
     while (message := path.try_receive()) is None:
         if not path.arm():
@@ -25,7 +26,7 @@ async def receive(path: Path) -> Message:
 
 
 async def messages(path: Path) -> AsyncIterator[Message]:
-    """Receives until the peer closes."""
+    """Yields the messages of a path until the peer closes."""
     try:
         while True:
             yield await receive(path)
@@ -34,9 +35,11 @@ async def messages(path: Path) -> AsyncIterator[Message]:
 
 
 async def reap(queue: Queue) -> list[Completion]:
-    """Waits until requests of a queue are done; answers all that are. One task of a loop at a time can do that.
+    """Waits until requests of a queue are complete, and returns all completions. Only one task of a loop at a
+    time may reap a queue.
 
-    There must be some under way (`IdleError`). To limit the time use `asyncio.timeout`; nothing is lost then.
+    Raises `IdleError` if no request is in flight. Use `asyncio.timeout` for a timeout; no completion is lost
+    then.
     """
     while (first := queue.try_reap()) is None:
         if not queue.under_way:
@@ -50,9 +53,10 @@ async def reap(queue: Queue) -> list[Completion]:
 
 
 async def wait(running: Running) -> Report:
-    """Waits until a flow has ended, and tells what became of it. One task of a loop at a time can wait for a flow.
+    """Waits until a flow has ended, and returns its report. Only one task of a loop at a time may wait for a
+    flow.
 
-    A task that is cancelled, by `asyncio.timeout` say, leaves the flow as it is: it goes on.
+    If the task is cancelled, for example by `asyncio.timeout`, the flow goes on.
     """
     if not running.over:
         await _readable(running.fileno())

@@ -1,6 +1,6 @@
-"""What can go wrong on a path, with a flow, with a volume or with a plan.
+"""Exceptions of paths, flows, volumes and plans.
 
-All but misuse (ValueError, TypeError, BufferError) is an `Error`.
+All errors except misuse (ValueError, TypeError, BufferError) are subclasses of `Error`.
 """
 
 from .records import Report
@@ -40,66 +40,66 @@ __all__ = [
 
 
 class Error(OSError):
-    """Something on a path, with a flow, with a volume or with a plan went wrong."""
+    """Base class: an operation on a path, a flow, a volume or a plan failed."""
 
     report: Report | None = None
-    """How far a flow came that was started and has failed; None for all else."""
+    """Report of a flow that was started and has failed; None for all other errors."""
 
 
 class TimedOut(Error, TimeoutError):
-    """It did not happen within the time that was given."""
+    """The timeout expired."""
 
 
 class Closed(Error):
-    """The peer has closed the path, and everything that it had shipped has been received."""
+    """The peer has closed the path, and all messages that it shipped have been received."""
 
 
 class PeerDied(Error):
-    """The peer is gone without having closed the path."""
+    """The peer died without closing the path."""
 
     pid: int
-    """Its process, as the kernel knew it when the path was made."""
+    """Process number of the peer, as the kernel reported it when the path was made."""
 
 
 class ProtocolError(Error):
-    """The peer did what no peer that keeps to the protocol does. The path, or connection, is of no use any more."""
+    """The peer broke the protocol. The path or connection cannot be used any more."""
 
     pid: int | None = None
-    """Its process; None of a device server."""
+    """Process number of the peer; None for a device server."""
 
 
 class MisfitError(Error):
-    """The two ends cannot work together."""
+    """The two ends of a path cannot work together, because their versions or options do not match."""
 
 
 class TooLargeError(Error, ValueError):
-    """No container or buffer of this size can ever be had here."""
+    """The container or buffer is larger than the arena can ever hold."""
 
 
 class PiecesError(Error, ValueError):
-    """A message has from one to `MESSAGE_PIECES_MAX` containers (on sealed paths to 16), a request to volumes from one
-    to 32 pieces."""
+    """The number of containers or ranges is out of bounds: a message has 1 to `MESSAGE_PIECES_MAX` containers
+    (on sealed paths 1 to 16), a request to volumes 1 to 32 ranges."""
 
 
 class NotMappedError(Error, BufferError):
-    """The contents cannot be looked at where they are, or the volume cannot be mapped."""
+    """The bytes cannot be read in place, or the volume cannot be mapped."""
 
 
 class UnfitError(Error, ValueError):
-    """This container cannot be shipped on this path, this mover cannot move this flow, or something is of another client
-    or queue."""
+    """The container cannot be shipped on this path, the mover cannot move this flow, or the object belongs to
+    another client or queue."""
 
 
 class ForkedError(Error):
-    """It belongs to the process that made it, and this one was forked off."""
+    """The object belongs to the process that made it, and this process was forked from that one."""
 
 
 class OptionError(Error, ValueError):
-    """An option, or what a flow was told, is something that cannot be."""
+    """An option, or an argument of a flow, has an invalid value."""
 
 
 class IoError(Error):
-    """A call of the kernel failed; `errno` says how."""
+    """A system call failed; `errno` gives the reason."""
 
 
 class Cancelled(Error):
@@ -107,64 +107,66 @@ class Cancelled(Error):
 
 
 class DataError(Error):
-    """What a flow moved is not what it should be: shorter than it was, not compressed, not of the hash expected."""
+    """The data of a flow is invalid: shorter than announced, not compressed, or not of the expected hash."""
 
 
 class LostError(Error):
-    """Datagrams were lost on the way."""
+    """Datagrams of a flow were lost."""
 
 
 class ProgramError(Error):
-    """A program that a flow went through failed."""
+    """A program among the stages of a flow failed."""
 
 
 class NoRoomError(Error):
-    """As many requests are under way as may be, or the arena is used up: reap first."""
+    """The queue has as many requests in flight as it may, or the arena is full: reap first."""
 
 
 class BusyError(Error):
-    """It is in use: requests of the volume are under way, or callbacks reap the queue."""
+    """The volume has requests in flight, or callbacks reap the queue."""
 
 
 class IdleError(Error):
-    """Nothing is under way that could be waited for."""
+    """No request is in flight that a call could wait for."""
 
 
 class ServerGone(Error, ConnectionError):
-    """The device server is gone: it ended, or cut the connection."""
+    """The device server is gone: it ended, or closed the connection."""
 
 
 class RefusedError(Error):
-    """The device server refused what it was asked, for the reason that the message tells."""
+    """The device server refused the request; the message gives the reason."""
 
 
 class MissingError(RefusedError, FileNotFoundError):
-    """There is no such volume or device."""
+    """No such volume or device exists."""
 
 
 class DeniedError(RefusedError, PermissionError):
-    """One may not do that with the volume, or it was not opened for that."""
+    """The operation on the volume is not permitted, or the volume was not opened for it."""
 
 
 class RevokedError(Error):
-    """The right to the volume was taken back. Open it again, if that is still allowed."""
+    """The grant to the volume was revoked. Open the volume again, if that is still permitted."""
 
 
 class RangeError(Error, ValueError):
-    """Not whole blocks, not all within the volume, or lengths that do not fit together."""
+    """The range is not whole blocks or not within the volume, or lengths do not fit together."""
 
 
 class DeviceError(Error):
-    """The device failed, has no room, did not answer the server in time, or cannot do that."""
+    """The device failed, is full, did not complete the server's command in time, or does not support the
+    operation."""
 
 
 class DiffersError(Error):
-    """The bytes were not what was expected, and nothing was written."""
+    """The volume did not hold the expected bytes, and nothing was written."""
 
 
 class UnknownError(Error):
-    """The server went while it compared and wrote: whether it wrote is unknown. Read the blocks to see."""
+    """The server went during a compare-and-write, and it is unknown if the new bytes were written. Read the
+    blocks to see."""
 
 
 class DescriptionError(Error, ValueError):
-    """A description of a server says something that cannot be, in the line that the message names."""
+    """A description of a server is invalid, in the line that the message names."""

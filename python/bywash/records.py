@@ -1,4 +1,4 @@
-"""Plain values that paths and flows tell."""
+"""Plain values that paths and flows return."""
 
 import pathlib
 from typing import Any, NamedTuple
@@ -7,157 +7,157 @@ __all__ = ["Choice", "Credentials", "Hash", "Piece", "Plan", "Promises", "Report
 
 
 class Credentials(NamedTuple):
-    """Who somebody is, as the kernel says."""
+    """Credentials of a process, as the kernel reports them."""
 
     pid: int
-    """Process, in this process's namespace; 0 if it has no number there."""
+    """Process number, in this process's namespace; 0 if the process has no number there."""
     uid: int
-    """User."""
+    """User number."""
     gid: int
-    """Group."""
+    """Group number."""
 
 
 class Stats(NamedTuple):
-    """What one end of a path has done so far. Counts may be off by some where several threads use the end."""
+    """Counters of one end of a path. They may be off by some where several threads use the end."""
 
     shipped: int
     """Messages shipped."""
     shipped_bytes: int
-    """Bytes in them."""
+    """Bytes in the messages shipped."""
     received: int
     """Messages received."""
     received_bytes: int
-    """Bytes in them."""
+    """Bytes in the messages received."""
     inline: int
-    """Messages of so few bytes that these were copied into a ring's entry, shipped or received."""
+    """Messages, shipped or received, that were small enough to be copied into a ring's entry."""
     copied_out_bytes: int
-    """Bytes that were copied out of containers in an arena."""
+    """Bytes copied out of containers in an arena."""
     forwarded: int
-    """Containers shipped on as they came."""
+    """Received containers that were shipped on."""
     spins: int
-    """Times that what was waited for came while spinning."""
+    """Waits that ended while spinning."""
     futex_sleeps: int
     """Sleeps on a futex."""
     socket_sleeps: int
     """Sleeps on the socket."""
     futex_wakes: int
-    """Times that the peer was woken by a futex."""
+    """Times that this end woke the peer by a futex."""
     doorbells: int
-    """Times that the peer was woken through the socket."""
+    """Times that this end woke the peer through the socket."""
     no_room: int
-    """Times that there was no room at first."""
+    """Allocations or ships that found no room at first."""
     arena_bytes: int
     """Size of this end's arena, in bytes."""
     arena_held: int
-    """Containers of the arena that this program has and has not shipped."""
+    """Containers of the arena that this program owns."""
     arena_held_bytes: int
-    """Bytes of the arena that this program has and has not shipped."""
+    """Bytes of the arena in containers that this program owns."""
     arena_shipped: int
-    """Containers of the arena that the peer has and has not given back."""
+    """Containers of the arena that were shipped and have not returned."""
     arena_shipped_bytes: int
-    """Bytes of the arena that the peer has and has not given back."""
+    """Bytes of the arena in containers that were shipped and have not returned."""
     arena_largest_free: int
     """Size of the largest container that could be allocated in the arena, in bytes."""
 
 
 class Choice(NamedTuple):
-    """A mover, and what is said of it."""
+    """A mover, with the reason why it was chosen or not."""
 
     mover: str
-    """Its name, as `via` of a flow takes it."""
+    """Name of the mover, as the keyword `via` of a flow takes it."""
     why: str
-    """Why it is a good one, or was not taken."""
+    """Reason why the mover fits, or was not used."""
 
 
 class Promises(NamedTuple):
-    """What a plan promises of the data."""
+    """Guarantees of a plan about the data."""
 
     by_value: bool
-    """The sink gets what the source held when it was read."""
+    """True if the sink gets the bytes that the source held when they were read."""
     ordered: bool
-    """What comes, comes in order."""
+    """True if the data arrives in order."""
     lossless: bool
-    """Nothing is lost without the flow failing."""
+    """True if the flow fails whenever data is lost."""
     durable: bool
-    """It is on the device when the flow ends."""
+    """True if the data is durable on the device when the flow ends."""
 
 
 class Plan(NamedTuple):
-    """Which way the bytes of a flow go between two ends, and why."""
+    """Plan of a flow between two ends: the movers, and the reasons for them."""
 
     source: str
-    """Where from."""
+    """The source, as text."""
     sink: str
-    """Where to."""
+    """The sink, as text."""
     movers: tuple[Choice, ...]
-    """The movers that fit, best first; never empty."""
+    """Movers that fit, best first; never empty."""
     others: tuple[Choice, ...]
-    """Those that do not."""
+    """Movers that do not fit."""
     block: int
-    """Bytes of a block."""
+    """Size of a block, in bytes."""
     keeps_holes: bool
-    """Whether holes of the source stay holes."""
+    """True if holes of the source stay holes."""
     promises: Promises
-    """What is promised of the data."""
+    """Guarantees about the data."""
 
 
 class Piece(NamedTuple):
-    """What a flow moved between two ends."""
+    """Account of the data that a flow moved between two ends."""
 
     source: str
-    """Where from."""
+    """The source, as text."""
     sink: str
-    """Where to."""
+    """The sink, as text."""
     mover: str
-    """How, in the end."""
+    """Name of the last mover used."""
     block: int
-    """Bytes of a block."""
+    """Size of a block, in bytes."""
     bytes: int
     """Bytes that were moved, without holes."""
     holes: int
     """Bytes of holes that stayed holes."""
     copies: int
-    """How often the processor copied each byte."""
+    """Number of times that the processor copied each byte."""
     zerocopy_sends: int
-    """Sends of which the kernel was asked not to copy them."""
+    """Sends that asked the kernel not to copy the data."""
     zerocopy_copied: int
-    """Of those, the ones that the kernel says it has copied all the same."""
+    """Those of the `zerocopy_sends` that the kernel reports as copied all the same."""
     datagrams: tuple[dict[str, Any], ...]
-    """What became of datagrams, at each end that is of them, by the names that the report's JSON has."""
+    """Account of each end that sends or receives datagrams, with the keys of the report's JSON."""
     fallbacks: tuple[Choice, ...]
-    """The movers that were tried before, and why they did not go on."""
+    """Movers that were tried before the last one, with the reason why each stopped."""
 
 
 class Hash(NamedTuple):
-    """A hash of what passed."""
+    """Hash of the data at a stage."""
 
     algorithm: str
-    """Which: sha256, sha512 or blake3."""
+    """Algorithm: sha256, sha512 or blake3."""
     digits: str
-    """In hexadecimal digits."""
+    """Hash in hexadecimal digits."""
 
 
 class Report(NamedTuple):
-    """What became of a flow."""
+    """Report of a flow that has ended."""
 
     bytes: int
     """Bytes taken from the source, holes included."""
     seconds: float
-    """How long it took."""
+    """Duration of the flow, in seconds."""
     cpu_seconds: float
-    """Processor time of the flow's threads, and of the programs that it went through."""
+    """Processor time of the flow's threads and of the programs among its stages, in seconds."""
     pieces: tuple[Piece, ...]
-    """The pieces that the flow consisted of: one, and one more for each program and for a way back."""
+    """Pieces of the flow: one, one more for each program, and one for the way back between sockets."""
     hashes: tuple[Hash, ...]
-    """The hashes of what passed, in the order of their stages."""
+    """Hashes of the data, in the order of their stages."""
     notes: tuple[str, ...]
-    """What else there is to know."""
+    """Further remarks for people."""
     whole: bool
-    """Whether everything has arrived."""
+    """True if all data has arrived."""
     partial: pathlib.Path | None
-    """Where what there is of a file that is not whole is kept."""
+    """Path of the partial file that holds the data of an incomplete file; None if no such file was kept."""
 
     @property
     def rate(self) -> float:
-        """Bytes a second."""
+        """Throughput in bytes a second."""
         return self.bytes / max(self.seconds, 1e-9)

@@ -6,7 +6,7 @@
         log.flush()
         log.readinto_at(array, 8192)         # a NumPy array, say
 
-        queue = client.queue()               # many requests under way at a time
+        queue = client.queue()               # many requests in flight at a time
         volume = queue.open("log")
         for number in range(8):
             queue.read(volume, number * 4096, 4096, user_data=number)
@@ -14,12 +14,13 @@
             for done in queue.reap_many():
                 print(done.user_data, len(done.result()))
 
-Where the medium is memory that a program may map, it is mapped, and no server is on the way (`Volume.mapped`); else
-requests go through a channel to the server, without a system call while that is looking.
+A volume on memory that a program may map is mapped, and calls do not involve the server (`Volume.mapped`).
+Otherwise requests move through a channel to the server, without a system call while the server spins.
 
-- `Client`: a connection, and what administrators ask
+- `Client`: a connection, and the operations of administrators
 - `Volume`: calls that wait
-- `Queue`, `VolumeId`, `Completion`, `Buffer`: calls that do not; `bywash.aio.reap` waits for them in asyncio
+- `Queue`, `VolumeId`, `Completion`, `Buffer`: requests that do not wait; `bywash.aio.reap` waits for them in
+  asyncio
 """
 
 from ._bywash import Buffer, Client, Completion, Queue, Volume, VolumeId

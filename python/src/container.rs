@@ -1,4 +1,4 @@
-//! Containers that are filled here, and the buffer protocol of all.
+//! Containers that this program allocates and fills, and the buffer protocol of all containers.
 
 use crate::errors::{OrRaise, exception};
 use crate::hold::{Access, Hold};
@@ -10,17 +10,18 @@ use pyo3::prelude::*;
 use std::ffi::c_int;
 use std::ptr;
 
-/// Copies of more bytes are made while other threads run.
+/// Largest copy that is made without releasing the interpreter, in bytes. Other threads run during a larger
+/// copy.
 pub(crate) const BRIEF_BYTES: usize = 64 << 10;
 
-/// Memory that can be filled and shipped: ``Path.alloc`` makes it.
+/// Memory that a program fills and ships to its peer. ``Path.alloc`` makes it.
 ///
-/// It is a writable buffer: ``memoryview(container)`` and ``numpy.frombuffer(container, dtype)`` lead to its bytes
-/// without a copy. What is in it at first is what was in it when it was used last, or zeros.
+/// A container is a writable buffer: ``memoryview(container)`` and ``numpy.frombuffer(container, dtype)``
+/// give its bytes without a copy. A new container holds zeros or the bytes of its last use.
 ///
-/// It cannot be shipped, freed or resized while there is such a view (``BufferError``). When it has been
-/// shipped it is the peer's, and every use is a ``ValueError``. One that is not shipped is freed with its last
-/// reference, by ``free()``, or at the end of a ``with`` block.
+/// While such a view exists, the container cannot be shipped, freed or resized (``BufferError``). A container
+/// that was shipped belongs to the peer, and every use of it raises ``ValueError``. A container that was not
+/// shipped is freed with its last reference, by ``free()``, or at the end of a ``with`` block.
 #[pyclass(frozen, module = "bywash")]
 pub(crate) struct Container {
     pub(crate) hold: Hold,
@@ -38,13 +39,13 @@ impl Container {
         self.hold.length().or_raise(py)
     }
 
-    /// Bytes that it could hold.
+    /// Size of the container's memory, in bytes: the largest size that ``resize`` accepts.
     #[getter]
     fn capacity(&self, py: Python<'_>) -> PyResult<usize> {
         self.hold.capacity().or_raise(py)
     }
 
-    /// Changes how many bytes will be shipped, up to ``capacity``.
+    /// Changes the number of bytes that will be shipped, up to ``capacity``.
     fn resize(&self, py: Python<'_>, nbytes: usize) -> PyResult<()> {
         let changed = self.hold.fill("resized", |container| {
             if container.resize(nbytes) { Ok(()) } else { Err(container.capacity()) }
@@ -52,7 +53,8 @@ impl Container {
         changed.or_raise(py)?.map_err(|most| exception(py, &Error::TooLarge { asked: nbytes, most }))
     }
 
-    /// Copies all bytes of ``data`` into it, from ``offset`` on; answers how many.
+    /// Copies all bytes of ``data`` into the container, from ``offset`` on. Returns the number of bytes
+    /// copied.
     #[pyo3(signature = (data, offset=0))]
     fn copy_from(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>, offset: usize) -> PyResult<usize> {
         let py = slf.py();
@@ -61,8 +63,9 @@ impl Container {
         let place = slf.get().hold.export().or_raise(py)?;
         let fits = offset.checked_add(bytes).is_some_and(|end| end <= place.length);
         if fits && place.writable {
-            // SAFETY: within the container, whose bytes stay until `release`, and within what `data` keeps. Somebody
-            // who writes there meanwhile mixes up the bytes, as with any call that reads into a buffer.
+            // SAFETY: the target range lies within the container, whose bytes stay in place until `release`;
+            // `data` keeps the source bytes. Another thread that writes to either meanwhile mixes up the
+            // bytes, as with any call that reads into a buffer.
             unsafe { copy(py, data.buf_ptr().cast(), place.at.add(offset), bytes) };
         }
         slf.get().hold.release();
@@ -78,7 +81,7 @@ impl Container {
         }
     }
 
-    /// Gives the memory back now. Freeing twice, or what was shipped, does nothing.
+    /// Frees the memory now. Does nothing if the container was freed or shipped before.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         self.hold.free().or_raise(py)
     }
@@ -97,7 +100,7 @@ impl Container {
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        // SAFETY: Python's view, to be filled for `slf`, which has the hold.
+        // SAFETY: Python passes a view to fill for `slf`, which owns the hold.
         unsafe { fill_view(slf.as_any(), &slf.get().hold, view, flags) }
     }
 
@@ -106,10 +109,11 @@ impl Container {
     }
 }
 
-/// Answers a request for a view of a container's bytes.
+/// Fills in a view of a container's bytes, as Python's buffer protocol asks for.
 ///
 /// # Safety
-/// `view` is null or Python's to fill, `object` has the hold, and its `__releasebuffer__` releases it.
+/// `view` must be null or valid for Python to fill, `object` must own `hold`, and the `__releasebuffer__` of
+/// `object` must release the hold.
 pub(crate) unsafe fn fill_view(
     object: &Bound<'_, PyAny>,
     hold: &Hold,
@@ -120,52 +124,55 @@ pub(crate) unsafe fn fill_view(
     if view.is_null() {
         return Err(PyBufferError::new_err("no place for the view was given"));
     }
-    // SAFETY: not null. Python asks for this where no view is made.
+    // SAFETY: `view` is not null, and the caller says that it is valid. Python requires a null `obj` where no
+    // view is made.
     unsafe { (*view).obj = ptr::null_mut() };
     let place = hold.export().or_raise(py)?;
     let length = place.length as ffi::Py_ssize_t;
-    // SAFETY: the bytes stay in place until the view is released: the hold has counted it, and the view keeps the
-    // object, and so the hold. They may be written if the place says so.
+    // SAFETY: the bytes stay in place until the view is released: `hold.export` has counted the view, which
+    // keeps `object` and so the hold. The view is writable only if `place.writable` says so.
     let filled = unsafe {
         let read_only = c_int::from(!place.writable);
         ffi::PyBuffer_FillInfo(view, object.as_ptr(), place.at.cast(), length, read_only, flags)
     };
     if filled != 0 {
-        // There is no view that would be released.
+        // No view was made, so Python will not release one.
         hold.release();
         return Err(PyErr::fetch(py));
     }
     Ok(())
 }
 
-/// Frees at the end of a `with` block. An exception on its way keeps the variables of the block, and with
-/// them views; it is more important, and what is viewed is freed after the last view.
+/// Frees a container at the end of a `with` block. If an exception leaves the block, a failure to free is not
+/// raised: the exception matters more. The traceback keeps the block's variables and their views, and a
+/// viewed container is freed after its last view.
 pub(crate) fn free_at_exit(py: Python<'_>, hold: &Hold, class: &Bound<'_, PyAny>) -> PyResult<()> {
     let freed = hold.free();
     if class.is_none() { freed.or_raise(py) } else { Ok(()) }
 }
 
-/// Source and destination of a copy that is made without the interpreter lock.
+/// Source and target of a copy that is made while other threads run.
 struct Places(*const u8, *mut u8);
 
-// SAFETY: addresses; who makes the copy says what may be done there.
+// SAFETY: these are plain addresses; the function that copies answers for the memory behind them.
 unsafe impl Send for Places {}
 
-/// Copies bytes that may overlap.
+/// Copies `bytes` bytes; the two ranges may overlap.
 ///
 /// # Safety
-/// Both places have so many bytes, which stay during the call.
+/// `from` must be readable and `to` writable for `bytes` bytes, and both ranges must stay in place during the
+/// call.
 unsafe fn copy(py: Python<'_>, from: *const u8, to: *mut u8, bytes: usize) {
     let places = Places(from, to);
     let work = move || {
         let Places(from, to) = { places };
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller keeps both ranges valid during the call.
         unsafe { ptr::copy(from, to, bytes) };
     };
     if bytes <= BRIEF_BYTES { work() } else { py.detach(work) }
 }
 
-/// A buffer of the caller's whose bytes are in one piece.
+/// Returns a caller's buffer, and an error unless its bytes are contiguous.
 pub(crate) fn contiguous(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     let buffer = PyUntypedBuffer::get(object)?;
     if buffer.is_c_contiguous() {

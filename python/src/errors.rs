@@ -1,4 +1,4 @@
-//! Errors become exceptions of `bywash.errors`, with the text that they have in Rust.
+//! Conversion of Rust errors to exceptions of `bywash.errors`, with the same text.
 
 use bywash_client::{Code, Error as StorageError};
 use bywash_container::Error;
@@ -7,18 +7,18 @@ use bywash_model::describe::Error as DescriptionError;
 use pyo3::exceptions::{PyBufferError, PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 
-/// Why something cannot be done with a container that Python has.
+/// Error for an operation on a container that Python refers to.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// It is not there any more.
+    /// The container no longer belongs to this program, or was freed.
     Gone(Gone),
-    /// Container that cannot be taken, since this number of views of it are in use.
+    /// The container has views in use: the operation that was refused, and the number of views.
     Viewed(&'static str, usize),
-    /// Error of the path or the channel.
+    /// The container or path operation itself failed.
     Path(Error),
 }
 
-/// Reason why an object has no container any more.
+/// Reason that a container is not available any more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gone {
     Shipping,
@@ -33,7 +33,7 @@ impl From<Error> for Refused {
     }
 }
 
-/// Results whose error becomes an exception.
+/// Extension of results that converts the error to an exception.
 pub(crate) trait OrRaise<T> {
     fn or_raise(self, py: Python<'_>) -> PyResult<T>;
 }
@@ -70,7 +70,7 @@ impl Gone {
     }
 }
 
-/// The exception for an error.
+/// Returns the exception for an error of a container or path.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
         Error::TimedOut | Error::AllocTimedOut { .. } => "TimedOut",
@@ -100,7 +100,7 @@ fn make(py: Python<'_>, class: &str, text: &str, error: &Error) -> PyResult<PyEr
     Ok(PyErr::from_value(made))
 }
 
-/// The exception for what a flow says; `report`: how far it came, if it was started.
+/// Returns the exception for an error of a flow. `report` says how far the flow came, if it was started.
 pub(crate) fn flow_exception(py: Python<'_>, error: &FlowError, report: Option<Bound<'_, PyAny>>) -> PyErr {
     let class = match error {
         FlowError::Unfit { .. } => "UnfitError",
@@ -109,7 +109,7 @@ pub(crate) fn flow_exception(py: Python<'_>, error: &FlowError, report: Option<B
         FlowError::Lost(_) => "LostError",
         FlowError::Program(_) => "ProgramError",
         FlowError::Cancelled => "Cancelled",
-        // What was asked for cannot be.
+        // All other errors are requests that cannot be carried out.
         _ => "OptionError",
     };
     let made = || {
@@ -125,7 +125,7 @@ pub(crate) fn flow_exception(py: Python<'_>, error: &FlowError, report: Option<B
     made().unwrap_or_else(|failure: PyErr| failure)
 }
 
-/// The exception for what a device server, or its client, says.
+/// Returns the exception for an error of a device server or of its client.
 pub(crate) fn storage_exception(py: Python<'_>, error: &StorageError) -> PyErr {
     use StorageError as E;
     let class = match error {
@@ -167,18 +167,19 @@ pub(crate) fn storage_exception(py: Python<'_>, error: &StorageError) -> PyErr {
     made().unwrap_or_else(|failure: PyErr| failure)
 }
 
-/// The exception for an option that cannot be.
+/// Returns an `OptionError`, for an option with an invalid value.
 pub(crate) fn option(py: Python<'_>, text: String) -> PyErr {
     of_text(py, "OptionError", text)
 }
 
-/// The exception for a description that cannot be used; `place`: the file that it is from.
+/// Returns a `DescriptionError`. `place` is the file that the description was read from.
 pub(crate) fn description(py: Python<'_>, error: &DescriptionError, place: Option<&str>) -> PyErr {
     let place = place.map_or(String::new(), |place| format!("{place}: "));
     of_text(py, "DescriptionError", format!("{place}{error}"))
 }
 
-/// Converts an exception that interrupted a long computation; Ctrl-C becomes `Stopped` with the results so far.
+/// Returns the exception for `raised`, which ended a long computation. Ctrl-C becomes `Stopped` with the
+/// `partial` result; any other exception stays as it is.
 pub(crate) fn stopped(py: Python<'_>, raised: PyErr, partial: &Bound<'_, PyAny>) -> PyErr {
     if !raised.is_instance_of::<PyKeyboardInterrupt>(py) {
         return raised;
@@ -194,13 +195,13 @@ pub(crate) fn stopped(py: Python<'_>, raised: PyErr, partial: &Bound<'_, PyAny>)
     made
 }
 
-/// The exception of that class of `bywash.errors`.
+/// Returns an exception of the class `class` of `bywash.errors`.
 pub(crate) fn of_text(py: Python<'_>, class: &str, text: String) -> PyErr {
     let made = || Ok(PyErr::from_value(py.import("bywash.errors")?.getattr(class)?.call1((text,))?));
     made().unwrap_or_else(|failure: PyErr| failure)
 }
 
-/// The exception for a path or listener that was closed here.
+/// Returns the exception for a use of an object that this program has closed; `what` names its kind.
 pub(crate) fn closed(what: &str) -> PyErr {
     PyValueError::new_err(format!("the {what} was closed; make another one"))
 }

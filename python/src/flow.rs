@@ -1,4 +1,4 @@
-//! Flows: what moves from where to where, what it would do, and one that was started.
+//! Flows: their description, their plan, and flows that were started.
 
 use crate::errors::flow_exception;
 use crate::options::{number, one_of};
@@ -17,30 +17,34 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Data that goes from here to there the best way that there is: files, sockets, pipes, devices, programs.
+/// Data that moves from a source to a sink by the best mover: files, sockets, pipes, devices, programs.
 ///
 /// source, sink
-///     Endpoints as the command ``bywash flow`` has them: ``"file:/a/b,offset=1M"``, a path alone,
-///     ``"tcp:example.org:9000"``, ``"unix-listen:/run/x"``, ``"-"``. A ``pathlib.Path`` is a file, whatever its name.
+///     Endpoints in the syntax of the command ``bywash flow``: ``"file:/a/b,offset=1M"``, a path alone,
+///     ``"tcp:example.org:9000"``, ``"unix-listen:/run/x"``, ``"-"``. A ``pathlib.Path`` is always a file,
+///     whatever its name.
 /// stages
-///     What is done with the data on its way, in this order: ``"hash:sha256"``, ``"tee:ENDPOINT"``, ``"limit:SIZE"``,
-///     ``"rate:SIZE"`` (a second), ``"compress:zstd"``, ``"decompress:"``, ``"exec:COMMAND"``.
+///     Stages that the data passes through, in this order: ``"hash:sha256"``, ``"tee:ENDPOINT"``,
+///     ``"limit:SIZE"``, ``"rate:SIZE"`` (a second), ``"compress:zstd"``, ``"decompress:"``,
+///     ``"exec:COMMAND"``.
 /// via
-///     Only by this mover, as ``"splice"`` or ``"buffer"``; None: the planner chooses.
+///     Name of the only mover to use, such as ``"splice"`` or ``"buffer"``; None: the planner chooses.
 /// by
-///     ``"value"`` (default): the sink gets what the source held when it was read. ``"reference"``: pages may be sent
-///     as they are when they leave.
+///     ``"value"`` (default): the sink gets the bytes that the source held when they were read.
+///     ``"reference"``: pages may be sent with the contents that they have when they leave.
 /// block
-///     Bytes of a block, 512 to 4 MiB; None: the planner chooses.
+///     Size of a block in bytes, 512 to 4 MiB; None: the planner chooses.
 /// sync
-///     What was moved is on the device in the end.
+///     The data is durable on the device before the flow reports success.
 /// one_way
-///     Between two sockets: only from the source to the sink, and not back too.
+///     Between two sockets: move data from the source to the sink only, and not back too.
 /// finds_rate
-///     Into numbered datagrams: at the highest rate at which nothing is lost, which is found first.
+///     Into numbered datagrams: first find the highest rate at which no datagram is lost, then send at this
+///     rate.
 ///
-/// A flow is a value: nothing is opened before it is started, and it can be started more than once. A file gets its
-/// name when everything has arrived; what was cancelled or failed leaves no file that looks whole.
+/// A flow is a value: it opens nothing before it is started, and can be started more than once. A file gets
+/// its name when all data has arrived; a flow that was cancelled or failed leaves no file that looks
+/// complete.
 #[pyclass(frozen, module = "bywash")]
 pub(crate) struct Flow {
     flow: Described,
@@ -48,7 +52,8 @@ pub(crate) struct Flow {
 }
 
 const WAYS: [(&str, bool); 2] = [("value", false), ("reference", true)];
-/// A flow that is cancelled stops after the piece that it moves. Where a device does not answer it is left behind.
+/// Greatest time that a call waits for a cancelled flow to end. A cancelled flow stops after the block that
+/// it moves; if a device does not complete in this time, the call returns and the flow's thread goes on.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 fn read<V: FromStr<Err = Error>>(py: Python<'_>, text: &str) -> PyResult<V> {
@@ -102,26 +107,26 @@ impl Flow {
         Ok(Flow { flow: stages.into_iter().fold(flow, Described::stage), words })
     }
 
-    /// Source, as text.
+    /// The source, as text.
     #[getter]
     fn source(&self) -> &str {
         &self.words[0]
     }
 
-    /// Sink, as text.
+    /// The sink, as text.
     #[getter]
     fn sink(&self) -> &str {
         &self.words[self.words.len() - 1]
     }
 
-    /// Stages, as texts.
+    /// The stages between the source and the sink, as text.
     #[getter]
     fn stages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.words[1..self.words.len() - 1])
     }
 
-    /// Returns the plan for each part of the flow; a program as a stage makes more than one part. Nothing is created,
-    /// connected or moved.
+    /// Returns the plans of the flow, one for each pair of ends; each program among the stages adds one.
+    /// Nothing is created, connected or moved.
     fn plan<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let plans = self.plans(py)?;
         let plans: Vec<_> =
@@ -129,12 +134,12 @@ impl Flow {
         PyTuple::new(py, plans)
     }
 
-    /// The plan for people: what would be done, the alternatives, and why not.
+    /// Returns the plan as text for people: the movers that fit, the others, and the reasons.
     fn explain(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.plans(py)?.iter().map(ToString::to_string).collect())
     }
 
-    /// Starts it, in a thread of its own.
+    /// Starts the flow in a thread of its own.
     fn start(&self, py: Python<'_>) -> PyResult<Running> {
         let started = py.detach(|| self.flow.start()).map_err(|error| flow_exception(py, &error, None))?;
         Ok(Running {
@@ -145,8 +150,8 @@ impl Flow {
         })
     }
 
-    /// Starts it and waits for its end. If it does not end within ``timeout`` seconds, or a signal handler raises
-    /// something (Ctrl-C), it is cancelled.
+    /// Starts the flow and waits for its end. Cancels the flow if it does not end within ``timeout`` seconds,
+    /// or if a signal handler raises an exception (Ctrl-C).
     #[pyo3(signature = (timeout=None))]
     fn run<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let limit = Limit::of(timeout)?;
@@ -165,11 +170,11 @@ impl Flow {
     }
 }
 
-/// A flow that was started: ``Flow.start`` makes it.
+/// A flow that was started. ``Flow.start`` makes it.
 ///
-/// Several threads may look at it, wait for it and cancel it. When it is dropped the flow goes on. At the end of a
-/// ``with`` block its end is waited for, and why it failed is raised, unless it was cancelled; an exception on its way
-/// out of the block cancels it.
+/// Several threads may watch the flow, wait for it and cancel it. The flow goes on when this object is
+/// dropped. The end of a ``with`` block waits for the end of the flow and raises its error, unless it was
+/// cancelled; an exception that leaves the block cancels the flow.
 #[pyclass(frozen, module = "bywash")]
 pub(crate) struct Running {
     started: Arc<Started>,
@@ -178,7 +183,7 @@ pub(crate) struct Running {
     name: String,
 }
 
-/// In a forked child there is no thread that could be let go.
+/// Leaks the started flow in a forked child, which does not have the flow's thread.
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.maker.is_here() {
@@ -211,11 +216,11 @@ impl Running {
         }
     }
 
-    /// Cancels it and waits a while for its end.
+    /// Cancels the flow and waits at most [`STOP_LIMIT`] for its end.
     fn stop(&self, py: Python<'_>) {
         if self.maker.is_here() {
             self.watch.cancel();
-            // Whoever stops it has something more important to tell.
+            // An error of the wait is dropped: the caller has an exception of its own to raise.
             let _ = py.detach(|| self.watch.wait(Some(STOP_LIMIT)));
         }
     }
@@ -230,13 +235,13 @@ fn waiting_failed(error: Error) -> ContainerError {
 
 #[pymethods]
 impl Running {
-    /// Bytes taken from the source so far.
+    /// Number of bytes taken from the source so far.
     #[getter]
     fn moved(&self) -> u64 {
         self.watch.moved()
     }
 
-    /// Bytes that there are in all; None where nobody knows, and until the source is open.
+    /// Number of bytes to move in all; None if it is unknown, and until the source is open.
     #[getter]
     fn total(&self) -> Option<u64> {
         self.watch.total()
@@ -248,28 +253,30 @@ impl Running {
         matches!(self.watch.wait(Some(Duration::ZERO)), Ok(true))
     }
 
-    /// Returns the notices since the last call, such as the fingerprint of a listener's certificate.
+    /// Returns the notices that came since the last call, for example the fingerprint of a listener's
+    /// certificate. Each notice is returned once.
     fn notices(&self) -> Vec<String> {
         self.watch.take_notices()
     }
 
-    /// Ends it: it stops after the piece that it is moving, wherever it waits, and ``wait`` raises ``Cancelled``. One
-    /// that has ended stays what it is.
+    /// Cancels the flow: it stops after the block that it is moving, even while it waits, and ``wait`` raises
+    /// ``Cancelled``. Does nothing to a flow that has ended.
     fn cancel(&self) {
         if self.maker.is_here() {
             self.watch.cancel();
         }
     }
 
-    /// Waits until it has ended, and tells what became of it, as often as one asks. One that has failed raises why,
-    /// with how far it came as the exception's ``report``. After ``timeout`` seconds: ``TimedOut``; it goes on then, and
-    /// so it does after Ctrl-C.
+    /// Waits for the end of the flow and returns its report; may be called again. If the flow has failed,
+    /// raises its error, whose ``report`` says how far the flow came. Raises ``TimedOut`` after ``timeout``
+    /// seconds; the flow goes on then, and after Ctrl-C.
     #[pyo3(signature = (timeout=None))]
     fn wait<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         self.wait_until(py, Limit::of(timeout)?)
     }
 
-    /// A descriptor that is readable from the end on, for event loops: wait for that, and do nothing else with it.
+    /// Returns a descriptor for event loops, which is readable once the flow has ended. Wait for it to become
+    /// readable, and do nothing else with it.
     fn fileno(&self) -> c_int {
         self.watch.as_fd().as_raw_fd()
     }

@@ -1,13 +1,14 @@
-//! Ownership of a container by a Python object, and the lifetime of views into its memory.
+//! Ownership of a container that Python refers to, and the lifetime of its views.
 //!
-//! Python has no moves: a name still refers to an object whose container was shipped, and a memoryview or a NumPy array
-//! may point into the container. Therefore each object has a slot that the container is taken out of when it is shipped
-//! or freed. Views are counted, and while a view exists the container cannot be taken: its bytes stay in place, and this
-//! module makes no Rust reference to them. All accesses use the one address that the views share.
+//! Python has no moves: a name still refers to a container that was shipped, and a memoryview or a NumPy
+//! array may refer to its bytes. So each object has a slot, and shipping or freeing takes the container out
+//! of the slot. Views are counted. Invariant: while views exist, the container stays in its slot and its
+//! bytes stay in place, and no code here makes a reference to it; all access to the bytes uses the one
+//! address that the views share.
 //!
-//! The slot is behind a lock, for copies that are made while other threads run Python. No Python code is called while
-//! the lock is held: creating or dropping a Python object can start the garbage collector, which may access this very
-//! slot.
+//! A lock guards the slot, because copies are made while other threads run Python. No Python code may run
+//! while the lock is held: an object that Python makes or drops can start the garbage collector, which may
+//! come back to this slot.
 
 use crate::errors::{Gone, Refused};
 use bywash_container::{Cargo, Container, Error, Mapped, Received};
@@ -15,22 +16,22 @@ use bywash_link::Maker;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{mem, ptr, slice};
 
-/// Access to the bytes of a container.
+/// Access to a container's bytes that its path allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It was allocated here, and is filled.
+    /// The container was allocated here; the program fills it.
     Fill,
-    /// It was received on a checked path: it can be copied out.
+    /// The container was received on a checked path; its bytes can be copied out.
     Copy,
-    /// It was received on a forward path.
+    /// The container was received on a forward path; its bytes cannot be read.
     Never,
-    /// It was received on a trusted or sealed path: it can be looked at.
+    /// The container was received on a trusted or sealed path; its bytes can be read in place.
     Look,
-    /// As `Look`, and written if the other end has agreed as well.
+    /// Like `Look`, and the bytes can be written in place if the other end has agreed as well.
     Write,
 }
 
-/// A container, as long as it is there.
+/// Slot for a container, which is taken out when the container is shipped or freed.
 pub(crate) struct Hold {
     slot: Mutex<Slot>,
     access: Access,
@@ -39,32 +40,32 @@ pub(crate) struct Hold {
 
 struct Slot {
     state: State,
-    /// Views that are in use.
+    /// Number of views in use.
     exports: usize,
-    /// There is one while `exports` is not 0.
+    /// The shared view; present while `exports` is not 0.
     view: Option<View>,
 }
 
 enum State {
-    /// In a box, so that views stay valid whatever is done with the slot.
+    /// The container, boxed so that views stay valid when the slot moves.
     Here(Box<Cargo>),
     Gone(Gone),
 }
 
-/// Address and count shared by all views of a container.
+/// Address and size that all views of a container share.
 struct View {
     at: *mut u8,
     length: usize,
     capacity: usize,
     writable: bool,
-    /// Sealed memory is mapped as long as this is here.
+    /// Keeps sealed memory mapped while the view exists.
     _mapped: Option<Mapped<'static>>,
 }
 
-// SAFETY: the address is that of bytes of the container, which may itself go to other threads.
+// SAFETY: the address points to bytes of the container, which may itself move to other threads.
 unsafe impl Send for View {}
 
-/// Address and length of the bytes of a view.
+/// Address and length of a view's bytes.
 pub(crate) struct Place {
     pub(crate) at: *mut u8,
     pub(crate) length: usize,
@@ -81,7 +82,7 @@ impl Hold {
         Hold { slot: Mutex::new(Slot { state, exports: 0, view: None }), access, maker: Maker::this() }
     }
 
-    /// A panic while it was locked would have ended the program.
+    /// Locks the slot. The lock is never poisoned in practice: a panic under it ends the program.
     fn slot(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,7 +91,7 @@ impl Hold {
         if self.maker.is_here() { Ok(()) } else { Err(Error::Forked.into()) }
     }
 
-    /// Bytes.
+    /// Returns the number of bytes that the container holds.
     pub(crate) fn length(&self) -> Result<usize, Refused> {
         let slot = self.slot();
         match &slot.view {
@@ -99,7 +100,8 @@ impl Hold {
         }
     }
 
-    /// Makes the bytes visible. They stay where they are until [`Hold::release`] was called as often.
+    /// Returns the address of the bytes and counts a view. The bytes stay in place until [`Hold::release`]
+    /// was called once for each call of this function.
     pub(crate) fn export(&self) -> Result<Place, Refused> {
         self.check_process()?;
         let mut slot = self.slot();
@@ -112,7 +114,7 @@ impl Hold {
         Ok(Place { at, length, writable })
     }
 
-    /// Ends what [`Hold::export`] began.
+    /// Ends a view that [`Hold::export`] began.
     pub(crate) fn release(&self) {
         let mut slot = self.slot();
         slot.exports -= 1;
@@ -121,7 +123,7 @@ impl Hold {
         }
     }
 
-    /// Does something with a container that is being filled.
+    /// Calls `change` with a container that is being filled. `what` names the operation in errors.
     pub(crate) fn fill<R>(
         &self,
         what: &'static str,
@@ -139,7 +141,7 @@ impl Hold {
         }
     }
 
-    /// Bytes that it could hold.
+    /// Returns the size of the container's memory, in bytes.
     pub(crate) fn capacity(&self) -> Result<usize, Refused> {
         let slot = self.slot();
         match &slot.view {
@@ -148,16 +150,17 @@ impl Hold {
         }
     }
 
-    /// Copies as much as fits; answers how much. Where the bytes can be seen, `to` may be a view of them.
+    /// Copies at most `room` bytes out of the container and returns the number copied. If a view exists, `to`
+    /// may overlap the container's bytes.
     ///
     /// # Safety
-    /// `to` leads to as many bytes, which may be written.
+    /// `to` must be writable for `room` bytes during the call.
     pub(crate) unsafe fn copy_to(&self, to: *mut u8, room: usize) -> Result<usize, Refused> {
         self.check_process()?;
         let slot = self.slot();
         if let Some(view) = &slot.view {
             let bytes = room.min(view.length);
-            // SAFETY: the view's bytes stay while the lock is held; `to` is what the caller promises.
+            // SAFETY: the view's bytes stay while the lock is held; the caller keeps `to` writable.
             unsafe { ptr::copy(view.at, to, bytes) };
             return Ok(bytes);
         }
@@ -166,10 +169,11 @@ impl Hold {
             return Err(Error::NotMapped(FORWARD).into());
         }
         if room == 0 {
-            // `to` may lead nowhere.
+            // `to` may dangle when `room` is 0.
             return Ok(0);
         }
-        // SAFETY: what the caller promises; nothing leads to the container's bytes, since there is no view.
+        // SAFETY: the caller keeps `to` writable for `room` bytes. No view exists, so `to` does not overlap
+        // the container's bytes.
         let to = unsafe { slice::from_raw_parts_mut(to, room) };
         match cargo {
             Cargo::Received(received) => Ok(received.copy_to(to)?),
@@ -181,23 +185,23 @@ impl Hold {
         }
     }
 
-    /// Takes the container out, to be shipped.
+    /// Takes the container out of the slot, to ship it.
     pub(crate) fn take(&self) -> Result<Box<Cargo>, Refused> {
         self.check_process()?;
         self.slot().take("shipped", Gone::Shipping)
     }
 
-    /// It was shipped.
+    /// Marks the container as shipped.
     pub(crate) fn shipped(&self) {
         self.slot().state = State::Gone(Gone::Shipped);
     }
 
-    /// It was not shipped. None: it is lost.
+    /// Puts back a container that was not shipped. `None` marks the container as lost.
     pub(crate) fn put_back(&self, cargo: Option<Box<Cargo>>) {
         self.slot().state = cargo.map_or(State::Gone(Gone::Lost), State::Here);
     }
 
-    /// Gives the memory back now. What has gone already is left alone.
+    /// Frees the memory now. Does nothing if the container was shipped, freed or lost before.
     pub(crate) fn free(&self) -> Result<(), Refused> {
         if !self.maker.is_here() {
             return Ok(());
@@ -209,7 +213,7 @@ impl Hold {
         }
     }
 
-    /// Describes the state of the container, for debugging.
+    /// Returns the state of the container as text, for debugging.
     pub(crate) fn describe(&self) -> String {
         let slot = self.slot();
         match (&slot.view, &slot.state) {
@@ -232,7 +236,7 @@ fn capacity_of(cargo: &Cargo) -> usize {
 impl Drop for Hold {
     fn drop(&mut self) {
         if !self.maker.is_here() {
-            // It is the parent's; see `fork`.
+            // The container belongs to the parent process and must not be freed here; see [`Maker`].
             let slot = self.slot.get_mut().unwrap_or_else(PoisonError::into_inner);
             mem::forget(slot.view.take());
             mem::forget(mem::replace(&mut slot.state, State::Gone(Gone::Lost)));
@@ -241,7 +245,7 @@ impl Drop for Hold {
 }
 
 impl Slot {
-    /// The container, of which there is no view.
+    /// Returns the container, or the reason that it is not available.
     fn cargo(&self) -> Result<&Cargo, Refused> {
         match &self.state {
             State::Here(cargo) => Ok(cargo),
@@ -300,7 +304,8 @@ impl View {
 
     fn to_read(received: &Received) -> Result<View, Error> {
         let mapped = received.map()?;
-        // SAFETY: what it borrows from is in a box that is neither moved nor dropped while there is a view.
+        // SAFETY: the mapping borrows from a boxed container that is neither moved nor dropped while a view
+        // exists.
         let mapped = unsafe { mem::transmute::<Mapped<'_>, Mapped<'static>>(mapped) };
         let (at, length) = (mapped.as_ptr().cast_mut(), mapped.len());
         Ok(View { at, length, capacity: length, writable: false, _mapped: Some(mapped) })

@@ -1,19 +1,19 @@
 //! The Python package `bywash`: containers, paths, flows, volumes and plans for Python programs.
 //!
-//! What the methods do is what [`bywash_container`], [`bywash_flow`], [`bywash_client`], [`bywash_model`] and [`bywash_sim`]
-//! do; their documentation says why. Here are Python's ways of saying it: classes in place of owned values, keywords in
-//! place of options, exceptions in place of an error enum, and the buffer protocol where Rust borrows. `python/bywash/` has
-//! the rest of the package: the exceptions, the types for checkers, helpers for asyncio.
+//! The methods do the same as those of [`bywash_container`], [`bywash_flow`], [`bywash_client`],
+//! [`bywash_model`] and [`bywash_sim`], whose documentation explains the design. This crate translates to
+//! Python: classes in place of owned values, keywords in place of options, exceptions in place of an error
+//! enum, and the buffer protocol in place of borrows. `python/bywash/` contains the rest of the package: the
+//! exceptions, the type stubs, and the asyncio helpers.
 //!
-//! - `path`, `listener`, `options`: how two programs come together
-//! - `container`, `message`: what moves
-//! - `flow`: what goes from here to there, and one that was started
+//! - `path`, `listener`, `options`: make a path between two programs
+//! - `container`, `message`: containers to fill, and containers received
+//! - `flow`: flows, and flows that were started
 //! - `serve`: volumes of a device server
-//! - `plan`: descriptions of servers, and what they come to
-//! - `hold`: who owns a container that Python has, and how long its memory stays where views of it are
-//! - `waiting`: calls that wait let other threads run, and see Ctrl-C
-//! - `errors`, `records`: what becomes of errors and of plain values
-//! - `fork`: whether this process is the one that made something
+//! - `plan`: descriptions of servers, and predictions from them
+//! - `hold`: ownership of a container that Python refers to, and the lifetime of its views
+//! - `waiting`: calls that wait, let other threads run, and end at Ctrl-C
+//! - `errors`, `records`: convert errors to exceptions and plain values to named tuples
 
 mod container;
 mod errors;
@@ -30,7 +30,7 @@ mod waiting;
 
 use pyo3::prelude::*;
 
-/// Part of the package `bywash` that is written in Rust.
+/// The part of the package `bywash` that is written in Rust.
 #[pymodule]
 mod _bywash {
     #[pymodule_export]

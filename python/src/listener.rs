@@ -1,4 +1,4 @@
-//! Connecting two programs: by a name, or over a pair of sockets.
+//! Listeners at a name in the file system, and pairs of sockets to make a path over.
 
 use crate::errors::{closed, exception};
 use crate::options::chosen;
@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Waits for peers at a name in the file system.
 ///
-/// ``Listener.bind(name)`` makes the name, which stays until somebody removes it; a socket there that nobody listens at
-/// any more is replaced. Who may connect is what the permissions of the name say, and ``path.peer`` tells who did.
+/// ``Listener.bind(name)`` creates the name, which stays until somebody removes it. It replaces a socket at
+/// which no process listens any more. The permissions of the name decide who may connect, and ``path.peer``
+/// gives the credentials of the peer.
 #[pyclass(frozen, module = "bywash")]
 pub(crate) struct Listener {
     listener: Mutex<Option<Arc<bywash_container::Listener>>>,
@@ -29,15 +30,15 @@ impl Listener {
 
 #[pymethods]
 impl Listener {
-    /// Makes the name.
+    /// Creates the socket at ``name`` and listens there.
     #[staticmethod]
     fn bind(py: Python<'_>, name: PathBuf) -> PyResult<Listener> {
         let listener = bywash_container::Listener::bind(name).map_err(|error| exception(py, &error))?;
         Ok(Listener { listener: Mutex::new(Some(Arc::new(listener))) })
     }
 
-    /// Waits for a peer and makes a path to it, no longer than ``timeout`` in all; keywords as told at ``Path``. A peer
-    /// that connects and says nothing keeps no other one waiting.
+    /// Waits at most ``timeout`` seconds for a peer and makes a path to it. The keywords are those of
+    /// ``Path``. A peer that connects and does not complete the handshake does not delay other peers.
     #[pyo3(
         signature = (timeout=None, **options),
         text_signature = "($self, timeout=None, *, class_='checked', **options)"
@@ -57,18 +58,18 @@ impl Listener {
         Ok(Path::new(path, chosen.access, chosen.class))
     }
 
-    /// The listener's descriptor, which is readable when ``accept`` would find somebody.
+    /// Returns the listener's descriptor, which is readable when a peer waits for ``accept``.
     fn fileno(&self) -> PyResult<c_int> {
         Ok(self.open()?.as_fd().as_raw_fd())
     }
 
-    /// Ends it. The name stays; remove it.
+    /// Closes the listener. The name in the file system stays; remove it yourself.
     fn close(&self) {
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(listener);
     }
 
-    /// True if this object was closed.
+    /// True if the listener was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.open().is_err()
@@ -91,9 +92,9 @@ impl Listener {
     }
 }
 
-/// Makes two connected sockets, as ``socket.socket``: keep one and give the other to whom the path shall lead to. Each
-/// end calls ``Path.over`` in its own process. A process of ``multiprocessing`` takes the socket as an argument, one
-/// of ``subprocess`` inherits it (``pass_fds``).
+/// Makes two connected sockets, each a ``socket.socket``: keep one, and give the other one to the process
+/// that shall be the peer. Each end calls ``Path.over`` in its own process. A process of ``multiprocessing``
+/// takes the socket as an argument, one of ``subprocess`` inherits it (``pass_fds``).
 #[pyfunction]
 pub(crate) fn socket_pair(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Bound<'_, PyAny>)> {
     let (one, other) = bywash_container::socket_pair().map_err(|error| exception(py, &error))?;
@@ -107,7 +108,7 @@ fn python_socket(py: Python<'_>, socket: OwnedFd) -> PyResult<Bound<'_, PyAny>> 
         .set_item("fileno", number)
         .and_then(|()| py.import("socket")?.getattr("socket")?.call((), Some(&keywords)));
     if made.is_err() {
-        // SAFETY: open, and nobody has it: Python did not take it.
+        // SAFETY: the descriptor is open, and Python did not take ownership of it.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
     }
     made

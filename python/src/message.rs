@@ -1,4 +1,4 @@
-//! Received messages, and the containers that they consist of.
+//! Messages and containers that were received from a peer.
 
 use crate::container::{BRIEF_BYTES, contiguous, fill_view, free_at_exit};
 use crate::errors::{OrRaise, Refused};
@@ -11,15 +11,17 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use std::ffi::c_int;
 
-/// A container that came from a peer.
+/// A container that was received from a peer.
 ///
-/// On trusted and sealed paths it is a buffer: ``memoryview(received)`` and ``numpy.frombuffer(received, dtype)``
-/// show its bytes where they are, without a copy; read-only, unless both ends have said ``writable=True``. On
-/// checked paths, where the peer could change the bytes meanwhile, that is a ``BufferError``: copy them out by
-/// ``tobytes()`` or ``copy_to()``. On forward paths the bytes cannot be had at all.
+/// On trusted and sealed paths the container is a buffer: ``memoryview(received)`` and
+/// ``numpy.frombuffer(received, dtype)`` show its bytes in place, without a copy. The view is read-only
+/// unless both ends have set ``writable=True``. On checked paths, where the peer could change the bytes
+/// meanwhile, a view raises ``BufferError``: copy the bytes out by ``tobytes()`` or ``copy_to()``. On forward
+/// paths the bytes cannot be read at all.
 ///
-/// It goes back to the peer with its last reference, by ``free()``, or at the end of a ``with`` block; what is
-/// held the peer cannot use. It can be shipped on. None of these while a view exists (``BufferError``).
+/// The container returns to the peer with its last reference, by ``free()``, or at the end of a ``with``
+/// block; until then the peer cannot reuse its memory. It can be shipped on. Both raise ``BufferError`` while
+/// a view exists.
 #[pyclass(frozen, module = "bywash")]
 pub(crate) struct Received {
     pub(crate) hold: Hold,
@@ -32,13 +34,14 @@ impl Received {
         self.hold.length().or_raise(py)
     }
 
-    /// Credentials of the process that shipped this here, as the kernel states them: process, user, group.
+    /// Credentials of the process that shipped the container here: process, user, group, as the kernel
+    /// reports them.
     #[getter]
     fn origin<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         credentials(py, self.origin)
     }
 
-    /// A private copy of the bytes.
+    /// Returns a private copy of the bytes.
     fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         bytes_of(py, &[&self.hold])
     }
@@ -47,13 +50,13 @@ impl Received {
         self.tobytes(py)
     }
 
-    /// Copies the bytes into ``buffer`` (a bytearray, a NumPy array), as many as fit; answers how many. Nobody can
-    /// change the copy after you have checked it.
+    /// Copies as many bytes as fit into ``buffer`` (a bytearray, a NumPy array). Returns the number of bytes
+    /// copied. The peer cannot change the copy after you have checked it.
     fn copy_to(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         copy_to_buffer(py, &[&self.hold], buffer)
     }
 
-    /// Gives the container back to the peer now. Freeing twice, or what was shipped on, does nothing.
+    /// Returns the container to the peer now. Does nothing if it was freed or shipped on before.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         self.hold.free().or_raise(py)
     }
@@ -72,7 +75,7 @@ impl Received {
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        // SAFETY: Python's view, to be filled for `slf`, which has the hold.
+        // SAFETY: Python passes a view to fill for `slf`, which owns the hold.
         unsafe { fill_view(slf.as_any(), &slf.get().hold, view, flags) }
     }
 
@@ -81,10 +84,11 @@ impl Received {
     }
 }
 
-/// Received message: a sequence of one container, or of several that were shipped together.
+/// Containers that were shipped together: a sequence of one or several.
 ///
-/// ``[frame] = path.receive()`` or ``header, frame = path.receive()`` takes it apart; ``len(message)`` is the
-/// number of containers, ``message.nbytes`` of bytes. ``path.ship(message)`` passes it on as it came.
+/// ``[frame] = path.receive()`` or ``header, frame = path.receive()`` takes the message apart;
+/// ``len(message)`` is the number of containers, ``message.nbytes`` the number of bytes.
+/// ``path.ship(message)`` ships all containers on unchanged.
 #[pyclass(frozen, sequence, module = "bywash")]
 pub(crate) struct Message {
     pieces: Py<PyTuple>,
@@ -106,7 +110,7 @@ impl Message {
         Ok(Message { pieces: PyTuple::new(py, pieces)?.unbind(), origin })
     }
 
-    /// Its containers.
+    /// Returns the containers of the message.
     pub(crate) fn pieces<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, Received>>> {
         self.pieces.bind(py).iter().map(|piece| Ok(piece.cast_into()?)).collect()
     }
@@ -132,29 +136,30 @@ impl Message {
         Ok(self.pieces.bind(py).try_iter()?.into_any())
     }
 
-    /// At which place a piece is.
+    /// Returns the position of a container in the message.
     fn index(&self, py: Python<'_>, piece: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.pieces.bind(py).index(piece)
     }
 
-    /// Returns 1 if a container belongs to the message, else 0.
+    /// Returns the number of times that a container occurs in the message: 0 or 1.
     fn count<'py>(&self, py: Python<'py>, piece: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         self.pieces.bind(py).call_method1("count", (piece,))
     }
 
-    /// Bytes of all containers together.
+    /// Number of bytes in all containers together.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> PyResult<usize> {
         self.with_holds(py, |holds| total(holds).or_raise(py))
     }
 
-    /// Credentials of the process that shipped this here, as the kernel states them: process, user, group.
+    /// Credentials of the process that shipped the message here: process, user, group, as the kernel reports
+    /// them.
     #[getter]
     fn origin<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         credentials(py, self.origin)
     }
 
-    /// A private copy of the bytes of all containers, one after the other.
+    /// Returns a private copy of the bytes of all containers, one after the other.
     fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.with_holds(py, |holds| bytes_of(py, holds))
     }
@@ -163,12 +168,14 @@ impl Message {
         self.tobytes(py)
     }
 
-    /// Copies the bytes of all containers into ``buffer``, one after the other, as many as fit; answers how many.
+    /// Copies the bytes of all containers into ``buffer``, one after the other, as many as fit. Returns the
+    /// number of bytes copied.
     fn copy_to(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.with_holds(py, |holds| copy_to_buffer(py, holds, buffer))
     }
 
-    /// Gives all containers back now; those that are looked at stay, and the others go (``BufferError``).
+    /// Returns all containers to the peer now. Containers with views stay (``BufferError``); the others are
+    /// freed.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         self.with_holds(py, |holds| {
             let freed: Vec<_> = holds.iter().map(|hold| hold.free()).collect();
@@ -183,7 +190,7 @@ impl Message {
     #[pyo3(signature = (class, *_rest))]
     fn __exit__(&self, py: Python<'_>, class: &Bound<'_, PyAny>, _rest: &Bound<'_, PyAny>) -> PyResult<()> {
         let freed = self.free(py);
-        // As in `free_at_exit`.
+        // An exception that leaves the block matters more than a failure to free, as in `free_at_exit`.
         if class.is_none() { freed } else { Ok(()) }
     }
 
@@ -198,10 +205,10 @@ fn total(holds: &[&Hold]) -> Result<usize, Refused> {
     holds.iter().map(|hold| hold.length()).sum()
 }
 
-/// Memory of the caller's that is written while other threads may run.
+/// Address in a caller's buffer that is written while other threads may run.
 struct Target(*mut u8);
 
-// SAFETY: an address; what may be done there is said where it is used.
+// SAFETY: this is a plain address; `copy_out` answers for the memory behind it.
 unsafe impl Send for Target {}
 
 impl Target {
@@ -210,15 +217,16 @@ impl Target {
     }
 }
 
-/// Copies containers out, one after the other, as much as fits; answers how much.
+/// Copies the containers' bytes to `to`, one container after the other, at most `room` bytes. Returns the
+/// number of bytes copied.
 ///
 /// # Safety
-/// `to` leads to as many bytes, which may be written and stay there during the call.
+/// `to` must be writable for `room` bytes and stay in place during the call.
 unsafe fn copy_out(py: Python<'_>, holds: &[&Hold], to: *mut u8, room: usize) -> PyResult<usize> {
     let target = Target(to);
     let copy = move || {
         holds.iter().try_fold(0, |done, hold| -> Result<usize, Refused> {
-            // SAFETY: what the caller promises of all bytes, for those that are left.
+            // SAFETY: the caller keeps `to` writable for `room` bytes, of which `done` are filled.
             unsafe { Ok(done + hold.copy_to(target.address().add(done), room - done)?) }
         })
     };
@@ -228,9 +236,10 @@ unsafe fn copy_out(py: Python<'_>, holds: &[&Hold], to: *mut u8, room: usize) ->
 fn bytes_of<'py>(py: Python<'py>, holds: &[&Hold]) -> PyResult<Bound<'py, PyBytes>> {
     let length = total(holds).or_raise(py)?;
     PyBytes::new_with(py, length, |bytes| {
-        // SAFETY: memory of the new object, which nobody else knows yet.
+        // SAFETY: the bytes are those of a new object to which nobody else refers yet.
         let copied = unsafe { copy_out(py, holds, bytes.as_mut_ptr(), length)? };
-        // A container may be resized by another thread between the two looks: not one that was received.
+        // The length cannot have changed since `total`: only containers that are being filled can be resized,
+        // and these were received.
         debug_assert_eq!(copied, length);
         Ok(())
     })
@@ -242,7 +251,7 @@ fn copy_to_buffer(py: Python<'_>, holds: &[&Hold], buffer: &Bound<'_, PyAny>) ->
         let text = "the buffer cannot be written; give a bytearray or a writable array";
         return Err(PyBufferError::new_err(text));
     }
-    // SAFETY: a writable buffer, which is kept until the copy is done. Somebody who writes there meanwhile mixes
-    // up the bytes, as with any call that reads into a buffer.
+    // SAFETY: the buffer is writable, and `target` holds it until the copy is done. Another thread that
+    // writes there meanwhile mixes up the bytes, as with any call that reads into a buffer.
     unsafe { copy_out(py, holds, target.buf_ptr().cast(), target.len_bytes()) }
 }

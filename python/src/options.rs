@@ -1,4 +1,4 @@
-//! Keywords become options.
+//! Conversion of Python keywords to the options of a path.
 
 use crate::errors::option;
 use crate::hold::Access;
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::time::Duration;
 
-/// Options of an end of a path, and the resulting treatment of received containers.
+/// Options of a path's end, and the access that they give to the containers it receives.
 #[derive(Clone)]
 pub(crate) struct Chosen {
     pub(crate) options: Options,
@@ -22,10 +22,11 @@ const PAGES: [(&str, HugePages); 3] =
     [("collapse", HugePages::Collapse), ("reserved", HugePages::Reserved), ("no", HugePages::No)];
 const KEYWORDS: &str = "class_, writable, arena_bytes, huge_pages, depth, containers_out_max, wait, \
                         peer_arena_bytes_max, greeting_limit";
-/// Longer than any peer takes, and within what clocks can add up.
+/// Greatest handshake timeout that is passed on, in seconds: longer than any peer takes, and small enough to
+/// be added to any time of the clock.
 const GREETING_SECONDS_MAX: f64 = 1e9;
 
-/// Reads keywords.
+/// Parses the keywords of `bywash.Path`.
 pub(crate) fn chosen(py: Python<'_>, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Chosen> {
     let mut options = Options::new();
     let (mut class, mut writable) = (CLASSES[0], false);
@@ -58,10 +59,11 @@ pub(crate) fn chosen(py: Python<'_>, keywords: Option<&Bound<'_, PyDict>>) -> Py
         return Err(option(py, text));
     }
     let (options, access) = match class {
-        // SAFETY: whoever says 'trusted' and 'writable' promises what is asked for; the documentation of
-        // `bywash.Path` tells so.
+        // SAFETY: the program promises by 'trusted' and 'writable' that the peer keeps to the rules of
+        // `trusted_to_write`; the documentation of `bywash.Path` says so.
         "trusted" if writable => (unsafe { options.trusted_to_write() }, Access::Write),
-        // SAFETY: as above, for 'trusted'.
+        // SAFETY: the program promises by 'trusted' that the peer keeps to the rules of `trusted`; the
+        // documentation of `bywash.Path` says so.
         "trusted" => (unsafe { options.trusted() }, Access::Look),
         "sealed" => (options.sealed(), Access::Look),
         "forward" => (options.forward(), Access::Never),

@@ -1,4 +1,4 @@
-//! Paths: how a Python program comes to a peer, and the six operations.
+//! Paths: connection to a peer, allocation, shipping and receiving.
 
 use crate::container::Container;
 use crate::errors::{OrRaise, Refused, closed, exception};
@@ -17,38 +17,42 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// One end of a path to another program: both ends can ship and receive.
+/// One end of a path to another program; both ends can ship and receive.
 ///
-/// ``Path.connect(name, ...)``, ``Path.over(socket, ...)`` and ``Listener.accept(...)`` make one. They take these
-/// keywords:
+/// ``Path.connect(name, ...)``, ``Path.over(socket, ...)`` and ``Listener.accept(...)`` make a path. They
+/// take these keywords:
 ///
 /// class_
-///     ``"checked"`` (default): what is received is copied out before it is believed, since the peer could change
-///     it meanwhile. ``"trusted"``: it is looked at where it is. By saying so you promise that the peer writes
-///     nothing that it has shipped until it has come back; a peer that uses this library and nothing else keeps
-///     that, one that others may have written or broken into does not, and then what you look at changes under
-///     your eyes. ``"sealed"`` (both ends): each container is memory of its own that nobody can write any more; no
-///     promise is needed, and each costs some system calls. ``"forward"``: what is received is only shipped on.
+///     ``"checked"`` (default): received bytes are copied out before they are used, since the peer could
+///     change them meanwhile. ``"trusted"``: received bytes are read in place. By this keyword you promise
+///     that the peer writes to no container between shipping it and getting it back. A peer that uses only
+///     this library keeps the promise; a peer that others may have written or broken into does not, and then
+///     the bytes that you read change under your eyes. ``"sealed"`` (both ends): each container is memory of
+///     its own that nobody can write any more; no promise is needed, and each container costs some system
+///     calls. ``"forward"``: received containers can only be shipped on.
 /// writable
-///     With ``"trusted"``, at both ends: who receives a container may write it in place. You also promise that the
-///     peer writes nothing that it does not have.
+///     With ``"trusted"``, at both ends: the receiver of a container may write to it in place. By this
+///     keyword you also promise that the peer writes only to containers that it owns.
 /// arena_bytes
-///     What this end can have out and in the making at a time; default 16 MiB, 0: it ships only what it received.
+///     Size of this end's arena in bytes, for all containers that it has allocated or shipped at a time;
+///     default 16 MiB. 0: this end ships only containers that it received.
 /// huge_pages
-///     Pages of 2 MiB: ``"no"`` (default; memory is taken as it is used), ``"collapse"`` (all of it is taken at once,
-///     and made into such pages where the kernel can), ``"reserved"``.
+///     Use of 2 MiB pages: ``"no"`` (default; pages are allocated at the first use), ``"collapse"`` (all
+///     pages are allocated at once, and collapsed to huge pages where the kernel can), ``"reserved"``.
 /// depth, containers_out_max
-///     Messages on their way, and containers that the peer can have, at a time: powers of two; 256 and 1024.
+///     Greatest number of messages in flight, and of containers that the peer can hold, at a time: powers of
+///     two; default 256 and 1024.
 /// wait
-///     ``"adaptive"`` (default) spins where that has paid, for 100 us at most, then sleeps; ``"spin"``; ``"sleep"``.
+///     ``"adaptive"`` (default) spins where this has paid, for 100 us at most, then sleeps; ``"spin"``;
+///     ``"sleep"``.
 /// peer_arena_bytes_max
-///     Bytes that the peer's memory may have; default 64 MiB.
+///     Greatest size of the peer's arena, in bytes; default 64 MiB.
 /// greeting_limit
-///     Seconds that the peer may take to present itself; default 10.
+///     Timeout of the peer's handshake in seconds; default 10.
 ///
-/// Several threads may use a path. Calls that wait let other threads run, and end with the exception of a signal
-/// handler (Ctrl-C) within some 50 ms. A ``timeout`` is in seconds; None waits for ever. ``for message in path``
-/// receives until the peer closes.
+/// Several threads may use a path. Calls that wait let other threads run, and end within some 50 ms with the
+/// exception that a signal handler raises (Ctrl-C). A ``timeout`` is in seconds; None waits without end.
+/// ``for message in path`` receives until the peer closes.
 #[pyclass(frozen, module = "bywash")]
 pub(crate) struct Path {
     path: Mutex<Option<Arc<bywash_container::Path>>>,
@@ -67,7 +71,7 @@ impl Path {
         path.clone().ok_or_else(|| closed("path"))
     }
 
-    /// Waits; another thread that closes the path ends that as well.
+    /// Waits for `attempt` in slices. The wait also ends when another thread closes the path.
     fn wait<T: Send>(
         &self,
         py: Python<'_>,
@@ -126,7 +130,7 @@ impl Path {
     }
 }
 
-/// Takes all, or none.
+/// Takes the containers out of all holds, or out of none if one of them refuses.
 fn take_all(holds: &[&Hold]) -> Result<Vec<Cargo>, Refused> {
     let mut cargo = Vec::with_capacity(holds.len());
     for hold in holds {
@@ -141,15 +145,15 @@ fn take_all(holds: &[&Hold]) -> Result<Vec<Cargo>, Refused> {
     Ok(cargo)
 }
 
-/// Returns containers to their objects after a failed ship. If one is missing, since sealed memory could not be mapped again,
-/// the others are dropped too, because nobody knows which one it is.
+/// Puts the containers of a failed ship back into their holds. If `cargo` is shorter than `holds`, sealed
+/// memory could not be mapped again; the missing containers are unknown, so all are marked as lost.
 fn put_all_back(holds: &[&Hold], cargo: Vec<Cargo>) {
     let is_whole = holds.len() == cargo.len();
     let mut cargo = cargo.into_iter();
     holds.iter().for_each(|hold| hold.put_back(cargo.next().filter(|_| is_whole).map(Box::new)));
 }
 
-/// Something that can be shipped, kept while that is done.
+/// A container to ship, referenced while it is shipped.
 enum Piece<'py> {
     Container(Bound<'py, Container>),
     Received(Bound<'py, Received>),
@@ -184,7 +188,7 @@ fn collect<'py>(cargo: &Bound<'py, PyTuple>) -> PyResult<Vec<Piece<'py>>> {
     Ok(pieces)
 }
 
-/// Takes a descriptor over from Python.
+/// Takes ownership of a descriptor from Python: of a socket object, which is detached, or of a number.
 fn take_descriptor(socket: &Bound<'_, PyAny>) -> PyResult<OwnedFd> {
     let number: c_int = match socket.extract() {
         Ok(number) => number,
@@ -194,19 +198,19 @@ fn take_descriptor(socket: &Bound<'_, PyAny>) -> PyResult<OwnedFd> {
         }
     };
     let is_open = number >= 0 && {
-        // SAFETY: borrowed for one question about the number.
+        // SAFETY: the descriptor is borrowed only to ask the kernel if the number is open.
         rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) }).is_ok()
     };
     if !is_open {
         return Err(PyValueError::new_err(format!("descriptor {number} is not open")));
     }
-    // SAFETY: it is open, and was given away, as `Path.over` says.
+    // SAFETY: the descriptor is open, and the caller has given it away, as `Path.over` documents.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 #[pymethods]
 impl Path {
-    /// Makes a path to whoever listens at ``name``; keywords as told at the class.
+    /// Makes a path to the process that listens at ``name``; keywords: see the class.
     #[staticmethod]
     #[pyo3(signature = (name, **options), text_signature = "(name, *, class_='checked', **options)")]
     fn connect(py: Python<'_>, name: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Path> {
@@ -216,10 +220,10 @@ impl Path {
         Ok(Path::new(path, chosen.access, chosen.class))
     }
 
-    /// Makes a path over a socket of ``socket_pair``, or one that was inherited; keywords as told at the class.
+    /// Makes a path over a socket of ``socket_pair`` or an inherited socket; keywords: see the class.
     ///
-    /// It waits until the other end does the same, in its own process. ``socket`` is a ``socket.socket``, which is
-    /// detached, or the number of a descriptor, which is the path's from here on.
+    /// Waits until the other end does the same, in its own process. ``socket`` is a ``socket.socket``, which
+    /// is detached, or the number of a descriptor, which the path owns from here on.
     #[staticmethod]
     #[pyo3(signature = (socket, **options), text_signature = "(socket, *, class_='checked', **options)")]
     fn over(
@@ -234,7 +238,7 @@ impl Path {
         Ok(Path::new(path, chosen.access, chosen.class))
     }
 
-    /// Allocates a container of ``nbytes``, waiting for room.
+    /// Allocates a container of ``nbytes`` bytes, and waits for room in the arena.
     #[pyo3(signature = (nbytes, timeout=None))]
     fn alloc(&self, py: Python<'_>, nbytes: usize, timeout: Option<f64>) -> PyResult<Container> {
         let limit = Limit::of(timeout)?;
@@ -246,13 +250,14 @@ impl Path {
         Ok(Container::new(made))
     }
 
-    /// As ``alloc``, without waiting: None when the arena is used up.
+    /// Like ``alloc``, but without waiting: returns None when the arena is full.
     fn try_alloc(&self, py: Python<'_>, nbytes: usize) -> PyResult<Option<Container>> {
         Ok(self.open()?.try_alloc(nbytes).or_raise(py)?.map(Container::new))
     }
 
-    /// Ships containers as one message, waiting for room: containers of this path, received ones, and messages,
-    /// whose containers all go along. They are the peer's then. If it fails, nothing was shipped, and all stay.
+    /// Ships containers as one message, and waits for room. Takes containers of this path, received
+    /// containers, and messages, whose containers are all shipped. The containers belong to the peer then. If
+    /// the call fails, nothing is shipped and all containers stay here.
     #[pyo3(signature = (*cargo, timeout=None))]
     fn ship(&self, py: Python<'_>, cargo: &Bound<'_, PyTuple>, timeout: Option<f64>) -> PyResult<()> {
         let limit = Limit::of(timeout)?;
@@ -266,31 +271,32 @@ impl Path {
         }
     }
 
-    /// Receives the next message, waiting for it.
+    /// Receives the next message, and waits for it.
     #[pyo3(signature = (timeout=None))]
     fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
         self.receive_until(py, Limit::of(timeout)?)
     }
 
-    /// As ``receive``, without waiting: None when there is nothing.
+    /// Like ``receive``, but without waiting: returns None when no message is there.
     fn try_receive(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         let there = self.open()?.try_receive().or_raise(py)?;
         there.map(|message| self.wrap(py, message)).transpose()
     }
 
-    /// For event loops: call it when ``try_receive`` has answered None. False: from now on ``fileno()`` becomes
-    /// readable when the peer ships something or is gone. True: something is there already, try again. What
-    /// made the descriptor readable is taken away by the next call.
+    /// Prepares ``fileno()`` for an event loop; call this when ``try_receive`` has returned None. False:
+    /// ``fileno()`` becomes readable when the peer ships a message or is gone. True: something has arrived
+    /// already, call ``try_receive`` again. The next call of ``arm`` clears
+    /// the notification.
     fn arm(&self, py: Python<'_>) -> PyResult<bool> {
         self.open()?.arm().or_raise(py)
     }
 
-    /// The path's descriptor: wait for it to become readable, and do nothing else with it.
+    /// Returns the path's descriptor: wait for it to become readable, and do nothing else with it.
     fn fileno(&self) -> PyResult<c_int> {
         Ok(self.open()?.as_fd().as_raw_fd())
     }
 
-    /// Credentials of the peer, as the kernel states them: process, user, group.
+    /// Credentials of the peer: process, user, group, as the kernel reports them.
     #[getter]
     fn peer<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         records::credentials(py, self.open()?.peer())
@@ -301,8 +307,8 @@ impl Path {
         records::stats(py, self.open()?.stats())
     }
 
-    /// Closes this end. The peer receives what was shipped before, and then ``Closed``. Containers and messages
-    /// that are here stay what they are.
+    /// Closes this end. The peer receives the messages shipped before, and then ``Closed``. Containers and
+    /// messages that this program owns stay valid.
     fn close(&self) {
         let path = self.path.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(path);

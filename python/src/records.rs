@@ -1,4 +1,4 @@
-//! Plain values become named tuples of `bywash.records`.
+//! Conversion of plain values to named tuples of `bywash.records` and `bywash.plan.records`.
 
 use bywash_container::{Credentials, Stats};
 use bywash_flow::plan::{Choice, Plan};
@@ -6,7 +6,7 @@ use bywash_flow::{Piece, Report};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// Makes a named tuple of that module of Python by its fields.
+/// Makes a named tuple from its module, class name and fields, and caches the class.
 macro_rules! record {
     ($py:expr, $module:expr, $name:literal, { $($field:ident: $value:expr),* $(,)? }) => {{
         static CLASS: pyo3::sync::PyOnceLock<pyo3::Py<pyo3::types::PyType>> = pyo3::sync::PyOnceLock::new();
@@ -19,7 +19,7 @@ pub(crate) use record;
 
 const MODULE: &str = "bywash.records";
 
-/// A tuple of what `make` makes of each.
+/// Converts each of `values` with `make` and returns a tuple of the results.
 pub(crate) fn tuple<'py, V>(
     py: Python<'py>,
     values: &[V],
@@ -77,7 +77,7 @@ fn piece<'py>(py: Python<'py>, known: &Piece) -> PyResult<Bound<'py, PyAny>> {
         zerocopy_sends: known.zerocopy_sends,
         zerocopy_copied: known.zerocopy_copied,
         datagrams: tuple(py, &known.datagrams, |account| {
-            // Numbers, strings and lists always have a JSON form.
+            // Numbers, strings and lists always have a JSON form, so serialisation cannot fail.
             py.import("json")?.call_method1("loads", (serde_json::to_string(account).unwrap_or_default(),))
         })?,
         fallbacks: tuple(py, &known.fallbacks, |one| {

@@ -1,7 +1,7 @@
-//! Calls that wait: other threads of the program run meanwhile, and Ctrl-C ends them.
+//! Calls that wait: other threads of the program run meanwhile, and Ctrl-C ends the wait.
 //!
-//! Python runs the handlers of signals between the steps of its main thread, not inside a call. So what waits
-//! does it in slices, and asks for signals between them.
+//! Python runs signal handlers between the steps of its main thread, not inside a call. So a call waits in
+//! slices, and checks for signals between slices.
 
 use crate::errors::{OrRaise, exception};
 use bywash_container::Error;
@@ -11,15 +11,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Greatest time that a signal waits for its handler.
+/// Length of a slice: greatest time that a signal waits for its handler.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
-/// When a wait ends.
+/// Time at which a wait ends; `None` for a wait without a timeout.
 #[derive(Clone, Copy)]
 pub(crate) struct Limit(Option<Instant>);
 
 impl Limit {
-    /// From now on, in seconds; `None`: never.
+    /// Converts a timeout in seconds from now; `None` means no timeout. Raises `ValueError` for a negative
+    /// number or NaN.
     pub(crate) fn of(seconds: Option<f64>) -> PyResult<Limit> {
         let Some(seconds) = seconds else { return Ok(Limit(None)) };
         if seconds.is_nan() || seconds < 0.0 {
@@ -27,12 +28,12 @@ impl Limit {
                 format!("the timeout is {seconds}, and must be a number of seconds from 0 on, or None");
             return Err(PyValueError::new_err(text));
         }
-        // What lies beyond the clock never comes.
+        // A time that the clock cannot represent counts as no timeout.
         let end = Duration::try_from_secs_f64(seconds).ok();
         Ok(Limit(end.and_then(|left| Instant::now().checked_add(left))))
     }
 
-    /// Returns the time to wait next, and true if the timeout ends with it.
+    /// Returns the time to wait next, at most [`SLICE`], and true if the timeout expires with it.
     fn next(self) -> (Duration, bool) {
         match self.0.map(|end| end.saturating_duration_since(Instant::now())) {
             Some(left) if left <= SLICE => (left, true),
@@ -41,8 +42,8 @@ impl Limit {
     }
 }
 
-/// Waits until `attempt` does not time out any more, or the limit is over. `attempt` is told how long it may
-/// take, and cannot touch Python.
+/// Calls `attempt` until it does something other than time out, or until `limit`. `attempt` gets the greatest
+/// time that it may take; it runs without the interpreter and cannot call Python.
 pub(crate) fn in_slices<T: Send>(
     py: Python<'_>,
     limit: Limit,
@@ -63,19 +64,19 @@ pub(crate) fn in_slices<T: Send>(
 /// Result of an attempt.
 pub(crate) enum Attempt<T> {
     Done(Result<T, Error>),
-    /// The attempt was not made, since its object was closed or taken meanwhile.
+    /// The attempt was not made, because its path or queue was closed.
     Over(PyErr),
 }
 
-/// Does something that waits and cannot be sliced, in a thread of its own. Should a signal end the wait, the thread
-/// goes on until its own limit, and drops what it made.
+/// Does work that waits and cannot be sliced, in a thread of its own. If a signal ends the wait, the thread
+/// goes on until the work ends by itself, and its result is dropped.
 pub(crate) fn beside<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> PyResult<T> {
     let (done, mut outcome) = sync_channel(1);
     let started = thread::Builder::new().name("bywash-beside".into()).spawn(move || {
-        // Nobody waits for it any more: what was made goes.
+        // The send fails if the wait was ended by a signal; then the result is dropped here.
         let _ = done.send(work());
     });
     started.map_err(|source| exception(py, &Error::Io { what: "start a thread".into(), source }))?;

@@ -1,24 +1,27 @@
-"""What a server could do, and what binds it: the model and the simulator of `bywash plan` for Python programs.
+"""Performance prediction for servers: the model and the simulator of `bywash plan` for Python programs.
 
     import bywash.plan
 
     server = bywash.plan.Description.from_file("server.toml")
-    bywash.plan.evaluate(server, "active").bound              # the most that it can do, and what binds it
+    bywash.plan.evaluate(server, "active").bound              # greatest throughput, and what limits it
     warmer = server.with_("request.web.miss", "2 %")
     table = bywash.plan.sweep(server, {"request.web.miss": "0 %:20 %:1 %", "machine.disks.count": [1, 2, 4]})
 
-- `Description`: a machine and its work; `PRESETS` come along, `KEYS` are the numbers of one that can be varied
-- `evaluate`, `evaluate_all`: what the model says, under one of `ARCHITECTURES` or under all
-- `simulate`: what the simulator says, with confidence and latency
-- `sweep`: many of either at once, as a pandas DataFrame; on all processors, or on a Dask cluster
-- `figure`, `FIGURES`, `check`: the paper's analytic figures, and what its text says against what is computed
-- `bars`, `targets`: its simulated ones, 8 and 9, and what papers say of simulations against what comes out
-- `Answer`, `Bound`, `Closed`, `Report`, `Interval`, `Latency`, `ResourceUse`, `Figure`, `Curve`, `Mark`, `Line`,
-  `Bar`, `Target`: what they answer
-- `DescriptionError`, and `Stopped`: Ctrl-C, with what there was by then
+- `Description`: a machine and its workload; `PRESETS` are built in, `KEYS` are the numbers that can be varied
+- `evaluate`, `evaluate_all`: the model's answer, under one of `ARCHITECTURES` or under all
+- `simulate`: the simulator's report, with confidence intervals and latency
+- `sweep`: either of them for many descriptions, as a pandas DataFrame; on all processors, or on a Dask
+  cluster
+- `figure`, `FIGURES`, `check`: the paper's analytic figures, and statements of its text against computed
+  values
+- `bars`, `targets`: the paper's simulated figures, 8 and 9, and statements of papers against simulated
+  numbers
+- `Answer`, `Bound`, `Closed`, `Report`, `Interval`, `Latency`, `ResourceUse`, `Figure`, `Curve`, `Mark`,
+  `Line`, `Bar`, `Target`: results of these functions
+- `DescriptionError`, `Stopped`: an invalid description, and Ctrl-C with the results so far
 
-The paper is Carrera, Rangarajan, Bianchini and Iftode, Impact of Next-Generation I/O Architectures on the Design and
-Performance of Network Servers.
+The paper is Carrera, Rangarajan, Bianchini and Iftode, Impact of Next-Generation I/O Architectures on the
+Design and Performance of Network Servers.
 """
 
 from .._bywash import (
@@ -90,5 +93,5 @@ __all__ = [
 
 
 def evaluate_all(description: Description) -> dict[Architecture, Answer]:
-    """What `evaluate` answers, under each architecture."""
+    """Returns the answer of `evaluate` for each architecture."""
     return {architecture: evaluate(description, architecture) for architecture in ARCHITECTURES}

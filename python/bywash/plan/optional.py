@@ -1,4 +1,4 @@
-"""Packages that only parts of this one need, imported when they are."""
+"""Packages that only parts of this package need, imported at their first use."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,7 @@ __all__ = ["needed"]
 
 
 def needed(module: str, extra: str) -> Any:
-    """That module; where it is missing, an ImportError that says what to install."""
+    """Imports a module. If it is missing, raises an ImportError that tells which package to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

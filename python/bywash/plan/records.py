@@ -1,4 +1,5 @@
-"""Plain values that the model and the simulator tell. Rates are bytes a second, times seconds, shares from 0 to 1."""
+"""Plain values that the model and the simulator return. Rates are in bytes a second, times in seconds, shares
+from 0 to 1."""
 
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -20,179 +21,180 @@ __all__ = [
 ]
 
 Architecture: TypeAlias = Literal["conventional", "user-level", "active", "direct"]
-"""How the I/O of a server is built."""
+"""Architecture of a server's I/O."""
 
 
 class Bound(NamedTuple):
-    """The most that a server can do, and what keeps it from more."""
+    """Upper bound on a server's throughput, and the resource that limits it."""
 
     throughput: float
-    """Bytes a second."""
+    """Throughput in bytes a second."""
     binding: str
-    """What is busy all the time, one of `bywash.plan.RESOURCES`."""
+    """Resource that is busy all the time, one of `bywash.plan.RESOURCES`."""
     utilisation: dict[str, float]
-    """How busy each resource is then."""
+    """Utilisation of each resource at this throughput, from 0 to 1."""
 
 
 class Closed(NamedTuple):
-    """What a server does with its number of threads, by mean-value analysis."""
+    """Performance of a server with its number of threads, by mean-value analysis."""
 
     throughput: float
-    """Bytes a second."""
+    """Throughput in bytes a second."""
     requests: float
-    """Requests a second."""
+    """Throughput in requests a second."""
     response: float
-    """Seconds from a request to its answer, on the average."""
+    """Mean time from a request to its response, in seconds."""
     utilisation: dict[str, float]
-    """How busy each resource is."""
+    """Utilisation of each resource, from 0 to 1."""
     waiting: dict[str, float]
-    """Requests at each resource, waiting or served."""
+    """Mean number of requests at each resource, waiting or in service."""
 
 
 class Answer(NamedTuple):
-    """What the model says of a description."""
+    """Answer of the model for a description."""
 
     architecture: Architecture
-    """How its I/O is built."""
+    """Architecture of the server's I/O."""
     bound: Bound
-    """What it does at most."""
+    """Upper bound on the throughput."""
     closed: Closed
-    """What it does with its threads."""
+    """Performance with the description's number of threads."""
 
 
 class Curve(NamedTuple):
     """One curve of a figure."""
 
     name: str
-    """Whose it is."""
+    """Name of the curve."""
     x: tuple[float, ...]
-    """What varies, in the figure's unit."""
+    """Values of the quantity that varies, in the figure's unit."""
     y: tuple[float, ...]
     """Throughput in MiB/s."""
 
 
 class Mark(NamedTuple):
-    """A point of which the paper's text speaks."""
+    """A point of a figure that the paper's text mentions."""
 
     x: float
-    """Where."""
+    """Value of the quantity that varies, in the figure's unit."""
     y: float
     """Throughput in MiB/s."""
     says: str
-    """What the text says."""
+    """Statement of the text about the point."""
 
 
 class Figure(NamedTuple):
     """One of the paper's figures."""
 
     number: int
-    """Its number in the paper."""
+    """Number of the figure in the paper."""
     title: str
-    """What it shows."""
+    """Title of the figure."""
     x: str
-    """What varies, with its unit."""
+    """Name of the quantity that varies, with its unit."""
     curves: tuple[Curve, ...]
-    """Throughput over that."""
+    """Curves of throughput over this quantity."""
     marks: tuple[Mark, ...]
-    """What the text says of it."""
+    """Points that the paper's text mentions."""
 
 
 class Line(NamedTuple):
-    """Something that the paper's text says, against what is computed."""
+    """Statement of the paper's text, and the computed value."""
 
     figure: int
-    """The figure that it is about."""
+    """Number of the figure that the statement is about."""
     point: str
-    """What it is about."""
+    """Subject of the statement."""
     says: str
-    """What the text says."""
+    """The statement."""
     computed: str
-    """What is computed."""
+    """Computed value, as text."""
     verdict: Literal["agrees", "differs", "reference"]
-    """Whether that is what it says; reference: the text gives no number."""
+    """Result of the comparison; reference: the text gives no number."""
     note: str
-    """Where they differ, why."""
+    """Reason for a difference."""
 
 
 class Interval(NamedTuple):
-    """A mean of what was simulated."""
+    """Confidence interval of a simulated mean."""
 
     mean: float
     """The mean."""
     half_width: float
-    """The true one is at most so far away, with 95 % confidence."""
+    """Half of the interval's width: the true mean is within it with 95 % confidence."""
 
 
 class Latency(NamedTuple):
-    """How the times from requests to their answers are distributed, in seconds; shares are known to 1.6 %."""
+    """Distribution of the times from requests to their responses, in seconds; percentiles are exact to 1.6 %."""
 
     mean: Interval
-    """The mean."""
+    """Mean, with its confidence interval."""
     p50: float
-    """Half are shorter."""
+    """Median."""
     p90: float
-    """Nine of ten are shorter."""
+    """90th percentile."""
     p99: float
-    """99 of 100 are shorter."""
+    """99th percentile."""
     p999: float
-    """999 of 1000 are shorter."""
+    """99.9th percentile."""
     max: float
-    """The longest."""
+    """Longest time."""
 
 
 class ResourceUse(NamedTuple):
-    """How busy one kind of resource was in a simulation."""
+    """Use of one kind of resource in a simulation."""
 
     name: str
-    """Its name."""
+    """Name of the resource."""
     units: int
-    """How many there are."""
+    """Number of units."""
     utilisation: float
-    """The share of the time that one was taken, on the average over all."""
+    """Share of the time that a unit was taken, averaged over all units."""
     working: float
-    """The share of the time that one worked: less, if it was kept while something else was waited for."""
+    """Share of the time that a unit worked, averaged over all units. A unit that was held while its request
+    waited for another resource was taken, but did not work."""
     busiest: float
-    """The same of the one that worked most."""
+    """Share of the time that the busiest unit worked."""
     waiting: float
-    """Requests that waited, over all."""
+    """Mean number of requests that waited, over all units."""
 
 
 class Report(NamedTuple):
-    """What came of a simulation; all but `events` is of the time behind the warm-up."""
+    """Report of a simulation. All fields but `events` cover the time after the warm-up."""
 
     architecture: Architecture
-    """How its I/O was built."""
+    """Architecture of the server's I/O."""
     seed: int
-    """Which run."""
+    """Seed of the random numbers."""
     requests: int
     """Requests served."""
     seconds: float
-    """Simulated seconds."""
+    """Simulated time, in seconds."""
     throughput: Interval
-    """Bytes a second."""
+    """Throughput in bytes a second."""
     rate: Interval
-    """Requests a second."""
+    """Throughput in requests a second."""
     latency: Latency
-    """From a request to its answer."""
+    """Times from requests to their responses."""
     resources: tuple[ResourceUse, ...]
-    """How busy everything was."""
+    """Use of each resource."""
     binding: str
-    """What worked most of its time."""
+    """Name of the resource that worked for the largest share of the time."""
     processor_seconds: float
-    """Seconds of a processor that a request took, waiting for memory among them."""
+    """Processor time of a request, in seconds, including time that the processor waits for memory."""
     events: int
-    """Events, those of the warm-up too."""
+    """Number of events, those of the warm-up included."""
     is_whole: bool
-    """Whether it came to its end; what was stopped says less."""
+    """True if the simulation ran to its end; a stopped one is less precise."""
 
 
 class Bar(NamedTuple):
     """One bar of a figure of simulated servers."""
 
     name: str
-    """How devices are joined, and who runs TCP and the file system."""
+    """Interconnect of the devices, and the place where TCP and the file system run."""
     throughput: Interval
-    """Bytes a second."""
+    """Throughput in bytes a second."""
     binding: str
     """Resource that worked for the largest share of the time."""
     busy: float
@@ -204,11 +206,11 @@ class Bar(NamedTuple):
     says_binding: str | None
     """Resource that the paper says is the limit."""
     verdict: Literal["agrees", "differs", "reference"]
-    """Whether the binding resource is the one that the paper names; reference: it names none."""
+    """Result of comparing the binding resource with the one that the paper names; reference: it names none."""
 
 
 class Target(NamedTuple):
-    """Statement of a paper about something that it simulated, and the number that comes out here."""
+    """Statement of a paper about a simulation, and the number that is simulated here."""
 
     source: str
     """Part of the paper that makes the statement."""

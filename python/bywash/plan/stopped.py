@@ -1,4 +1,4 @@
-"""Ctrl-C, with what there was by then."""
+"""The exception for Ctrl-C, with the results so far."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ __all__ = ["Stopped"]
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C came while a simulation or a sweep was computed."""
+    """Ctrl-C ended a simulation or a sweep."""
 
     partial: Any
-    """What there was by then: of a simulation a `Report`, of a sweep the rows that were complete."""
+    """Results so far: a `Report` for a simulation, the DataFrame of complete rows for a sweep."""

@@ -1,4 +1,4 @@
-"""Sweeps: one description, numbers of it that vary, and a DataFrame of what comes of each combination."""
+"""Sweeps: one description, axes of numbers that vary, and a DataFrame with a row for each combination."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,11 +20,11 @@ Values: TypeAlias = str | SupportsFloat | Iterable[str | SupportsFloat]
 Columns: TypeAlias = dict[str, Any]
 
 ROWS_MAX = 1 << 16
-"""Rows of a piece: some milliseconds, for which Ctrl-C waits."""
+"""Rows of a piece evaluated by the model: some milliseconds of work, which is the longest delay of Ctrl-C."""
 DETAILED_ROWS_MAX = 1 << 10
-"""The same, with mean-value analysis of each."""
+"""Rows of a piece evaluated by the model with mean-value analysis."""
 SIMULATED_PIECES = 1 << 14
-"""Pieces of one simulation each, up to so many of them."""
+"""Greatest number of pieces of a simulated sweep; a smaller sweep has one row in each piece."""
 
 
 def sweep(
@@ -42,42 +42,47 @@ def sweep(
     client: "distributed.Client | None" = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> "pandas.DataFrame":
-    """Every combination of values of some numbers of a description, under some architectures. Needs pandas.
+    """Evaluates or simulates every combination of the values of some numbers of a description, under some
+    architectures. Needs pandas.
 
     description
-        What does not vary.
+        Description that gives all numbers that do not vary.
     axes
-        The numbers that do, by their names (`KEYS`), with their values: `"0 %:20 %:1 %"` from the first to the second
-        in steps of the third, or some values, `["5 %", "10 %"]`. Counts may be numbers.
+        Numbers that vary, by their names (`KEYS`), with their values: `"0 %:20 %:1 %"` from the first to
+        the second in steps of the third, or a list of values, `["5 %", "10 %"]`. Counts may be numbers.
     architectures
         One of `ARCHITECTURES`, or several.
     details
-        Also how busy each resource is; of the model, also what comes of the number of threads.
+        Adds the utilisation of each resource; with the model, also the results of mean-value analysis.
     simulate
-        Simulate each combination, instead of asking the model.
+        Simulates each combination, instead of using the model.
     replications, seed, requests, seconds
-        Of a simulation: how often each is run, with seeds that follow from the sweep's; when one ends, as `simulate`
-        has it.
+        For simulations: the number of runs of each combination, the seed that the runs' seeds follow
+        from, and the end of a run, as for `simulate`.
     threads
-        How many compute; None: as many as there are processors.
+        Number of threads that compute; None: one for each processor.
     client
-        A client of a Dask cluster, whose workers compute instead. They need this package, of this version. A piece
-        that is lost with its worker is computed again by another one, and the answer is the same to the last bit.
+        Client of a Dask cluster, whose workers compute instead. They need this package, of this version.
+        A piece that is lost with its worker is computed again by another one, with the same result to the
+        last bit.
     progress
-        Called with the number of rows that are there, and of all.
+        Function that is called with the number of complete rows, and of all rows.
 
-    A row is a combination under an architecture, of a simulation one of its replications; these vary fastest, then the
-    architecture, and the first of the axes slowest. The columns: each of the axes, in base units (bytes, seconds,
-    cycles, shares of one), and `architecture`. Then of the model: `throughput` in bytes a second, at most, and `binding`,
-    what keeps it from more; with details `utilisation RESOURCE` for each of `RESOURCES`, when it does that much, and
-    `closed_throughput` in bytes a second and `closed_response` in seconds, with the description's threads. Of a
-    simulation: `replication`, the `seed` with which `simulate` does the same again, and the numbers of a `Report`; what
-    ends in `half_width` is how far off the one before it may be, with 95 % confidence; with details `utilisation`,
-    `working` and `waiting` of each resource.
+    A row is a combination under an architecture; in a simulation, one replication of it. The replications
+    vary fastest, then the architecture, and the first axis slowest. The first columns are the axes, in base
+    units (bytes, seconds, cycles, shares of one), and `architecture`.
 
-    All architectures of a combination are simulated with the same seeds.
+    The model adds `throughput`, the upper bound in bytes a second, and `binding`, the resource that limits
+    it. With details it adds `utilisation RESOURCE` for each of `RESOURCES` at this throughput, and
+    `closed_throughput` in bytes a second and `closed_response` in seconds, with the description's number of
+    threads.
 
-    Ctrl-C raises `Stopped`, a KeyboardInterrupt, whose `partial` has the rows that were there.
+    A simulation adds `replication`, the `seed` with which `simulate` repeats the run, and the numbers of a
+    `Report`. A column that ends in `half_width` is half the width of the 95 % confidence interval of the
+    column before it. With details it adds `utilisation`, `working` and `waiting` of each resource. All
+    architectures of a combination are simulated with the same seeds.
+
+    Ctrl-C raises `Stopped`, a KeyboardInterrupt, whose `partial` is the DataFrame of the complete rows.
     """
     needed("pandas", "plan")
     chosen: list[Any] = [architectures] if isinstance(architectures, str) else list(architectures)
@@ -132,7 +137,7 @@ def sweep(
 
 
 def capacity(threads: int | None, client: "distributed.Client | None") -> int:
-    """How many pieces are computed at a time."""
+    """Returns the number of pieces that are computed at a time."""
     if client is None:
         return threads or processors()
     needed("distributed", "dask")
@@ -144,19 +149,19 @@ def capacity(threads: int | None, client: "distributed.Client | None") -> int:
 def evaluated(
     points: Points, details: bool, start: int, stop: int, is_over: Callable[[], bool] = never
 ) -> dict[str, bytes]:
-    """A piece by the model; short enough to be left to its end."""
+    """Evaluates a piece by the model. Ignores `is_over`, since a piece is short."""
     return points.evaluate(start, stop, details)
 
 
 def simulated(trials: Trials, start: int, stop: int, is_over: Callable[[], bool] = never) -> list[Report]:
-    """A piece by the simulator."""
+    """Simulates the rows of a piece."""
     return trials.simulate(start, stop, is_over)
 
 
 def of_rows(
     rows: Any, grid: Sequence[tuple[str, Sequence[float]]], architectures: list[str], replications: int | None
 ) -> Columns:
-    """What rows are about, by their numbers."""
+    """Returns the columns that identify rows, from the rows' numbers."""
     np, pd = needed("numpy", "plan"), needed("pandas", "plan")
     shape = [*(len(values) for _, values in grid), len(architectures), replications or 1]
     *places, architecture, replication = np.unravel_index(rows, shape)
@@ -170,7 +175,7 @@ def of_rows(
 
 
 def of_model(parts: Sequence[Mapping[str, bytes]], details: bool) -> Columns:
-    """What the model says of rows."""
+    """Returns the columns of the model's results."""
     np, pd = needed("numpy", "plan"), needed("pandas", "plan")
 
     def column(name: str, dtype: str) -> Any:
@@ -188,10 +193,10 @@ def of_model(parts: Sequence[Mapping[str, bytes]], details: bool) -> Columns:
 
 
 def of_reports(parts: Iterable[Iterable[Report]], details: bool) -> Columns:
-    """What the simulator says of rows."""
+    """Returns the columns of the simulator's results."""
     np, pd = needed("numpy", "plan"), needed("pandas", "plan")
     reports = [report for part in parts for report in part]
-    # Not every machine has every resource.
+    # A machine may lack some resources, so the names come from the reports.
     names = list(dict.fromkeys(use.name for report in reports for use in report.resources))
 
     def column(of: Callable[[Report], float], dtype: str = "float64") -> Any:
@@ -226,7 +231,7 @@ def of_reports(parts: Iterable[Iterable[Report]], details: bool) -> Columns:
 
 
 def frame(columns: Columns, rows: Any, is_whole: bool) -> "pandas.DataFrame":
-    """The table; of a part of the rows, its index has their numbers."""
+    """Makes the DataFrame. If rows are missing, its index is the numbers of the rows."""
     pd = needed("pandas", "plan")
     table: pandas.DataFrame = pd.DataFrame(columns, index=pd.RangeIndex(len(rows)) if is_whole else rows)
     return table

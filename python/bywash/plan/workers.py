@@ -1,7 +1,7 @@
-"""Who computes the pieces of a sweep: threads of this process, or the workers of a Dask cluster.
+"""Computation of a sweep's pieces, by threads of this process or by the workers of a Dask cluster.
 
-A piece is a stretch of rows. Which of the two computes it, when, and how often after a worker was lost, changes nothing
-of its result. Results come in any order and are told as (number of the piece, result).
+A piece is a range of rows. Its result does not depend on the worker, on the time, or on the number of times
+that it was computed. Results arrive in any order and are reported as (number of the piece, result).
 """
 
 import concurrent.futures
@@ -23,29 +23,31 @@ Piece = tuple[int, int]
 
 
 def never() -> bool:
-    """Nobody stops it."""
+    """Default for `is_over`: always false."""
     return False
 
 
 class Work(Protocol[Produced]):
-    """Computes a piece; lets other threads run meanwhile. Once `is_over` says so, nobody asks for the result any more."""
+    """Function that computes a piece while other threads run. Once `is_over` returns true, its result is not
+    used."""
 
     def __call__(self, start: int, stop: int, is_over: Callable[[], bool] = never) -> Produced: ...
 
 
 PIECES_PER_WORKER = 8
-"""So that no worker waits long for the last one."""
+"""Number of pieces for each worker: enough that no worker waits long for the last one."""
 RETRIES = 3
-"""Times that Dask computes a piece again that has failed. What was lost with a worker is computed again anyway."""
+"""Number of times that Dask repeats a piece that has failed. Pieces lost with a worker are repeated without
+limit."""
 
 
 def processors() -> int:
-    """Those that this process may use."""
+    """Returns the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def cut(rows: int, most: int, workers: int) -> list[Piece]:
-    """Pieces of at most so many rows, enough of them for so many workers."""
+    """Cuts rows into pieces of at most `most` rows, small enough that all workers are busy."""
     size = min(most, max(1, rows // (PIECES_PER_WORKER * max(1, workers))))
     return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
@@ -56,7 +58,7 @@ def by_threads(
     threads: int,
     done: Callable[[int, Result], None],
 ) -> None:
-    """In threads that last no longer than this call."""
+    """Computes pieces in threads that end with this call."""
     over = threading.Event()
     with concurrent.futures.ThreadPoolExecutor(threads, "bywash-sweep") as pool:
         numbers = {pool.submit(work, *piece, over.is_set): number for number, piece in enumerate(pieces)}
@@ -75,19 +77,19 @@ def by_dask(
     client: "distributed.Client",
     done: Callable[[int, Result], None],
 ) -> None:
-    """On a cluster whose workers have this package, of this version.
+    """Computes pieces on a cluster whose workers have this package, of this version.
 
-    When this ends early, what has not begun there never does; what has goes on until its piece is done.
+    If this ends early, pieces that have not begun are cancelled; the others run to their end.
     """
     cluster = needed("distributed", "dask")
     starts, stops = zip(*pieces, strict=True) if pieces else ((), ())
-    # pure=False: a piece of its own for each sweep, whatever another client computes.
+    # pure=False: each sweep computes its own pieces, even if another client computes the same ones.
     futures = client.map(work, starts, stops, pure=False, retries=RETRIES)
     numbers = {future.key: number for number, future in enumerate(futures)}
     try:
         for future in cluster.as_completed(futures):
             done(numbers[future.key], future.result())
-            # What is here need not stay there.
+            # Frees the worker's copy of the result, which is here now.
             future.release()
     except BaseException:
         client.cancel(futures)

@@ -1,4 +1,5 @@
-//! Results of the model: for one description, for the paper's figures, for the paper's text.
+//! Answers of the analytic model: for a description, for the paper's figures, and for statements in the
+//! paper's text.
 
 use super::{Description, architecture};
 use crate::errors;
@@ -11,9 +12,11 @@ use pyo3::types::{PyDict, PyTuple};
 
 const MODULE: &str = "bywash.plan.records";
 
-/// Returns the bound of a server, and its throughput with its number of threads.
+/// Computes a server's upper bound on throughput, and its throughput with its number of threads, by the
+/// analytic model.
 ///
-/// The architecture is the description's own, unless one is given. Pure, and other threads run meanwhile.
+/// The architecture is the description's own unless one is given. The result depends on the arguments only.
+/// Other threads run meanwhile.
 #[pyfunction]
 #[pyo3(
     signature = (description, architecture=None, /),
@@ -64,7 +67,7 @@ fn by_resource<'py>(py: Python<'py>, numbers: &[f64; 6]) -> PyResult<Bound<'py, 
     Ok(all)
 }
 
-/// One of the paper's figures, as curves.
+/// Computes one of the paper's figures, as curves.
 #[pyfunction]
 #[pyo3(signature = (number, /))]
 pub(crate) fn figure<'py>(py: Python<'py>, number: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -95,7 +98,7 @@ fn mark<'py>(py: Python<'py>, known: &Mark) -> PyResult<Bound<'py, PyAny>> {
     record!(py, MODULE, "Mark", { x: known.at.0, y: known.at.1, says: known.says })
 }
 
-/// Compares the statements of the paper's text with the computed values, line by line.
+/// Compares statements of the paper's text with computed values. Returns one ``Line`` for each statement.
 #[pyfunction]
 pub(crate) fn check(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     let lines = py.detach(bywash_model::check::table);

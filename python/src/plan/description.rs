@@ -1,7 +1,8 @@
-//! A description of a server, as a value of Python.
+//! Descriptions of servers, as values of Python.
 //!
-//! It keeps the text that it was read from and the numbers that were set since, and is pickled as those: text written
-//! anew would come out a bit off in the last digit of some numbers, and another process would compute something else.
+//! A description keeps the text that it was read from and the numbers that were set since, and is pickled as
+//! those: text written anew would differ in the last digit of some numbers, and another process would compute
+//! another result.
 
 use crate::errors;
 use crate::options::one_of;
@@ -14,23 +15,25 @@ use pyo3::types::{PyDict, PyFloat, PyInt, PyString, PyTuple};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A machine and what it is asked to do, as ``bywash plan`` reads them: one file for the model and the simulator.
+/// A machine and its workload, in the format of ``bywash plan``: one file for the model and the simulator.
 ///
 /// text
 ///     The description, with its units.
 /// form
 ///     ``"toml"`` or ``"json"``.
 /// numbers
-///     What replaces numbers of the text, by their keys, in base units: bytes, seconds, cycles, shares of one.
+///     Values that replace numbers of the text, by their keys, in base units: bytes, seconds, cycles, shares
+///     of one.
 ///
-/// A description is a value: ``with_`` answers another one. What is wrong with one is a ``DescriptionError`` that names
-/// the line. ``description["request.web.miss"]`` is a number of it in base units, ``description.keys()`` the names.
+/// A description is a value: ``with_`` returns another one. An invalid description raises a
+/// ``DescriptionError`` that names the line. ``description["request.web.miss"]`` is a number of it in base
+/// units, ``description.keys()`` are the names.
 #[pyclass(frozen, module = "bywash.plan")]
 pub(crate) struct Description {
     pub(crate) known: Described,
     text: String,
     form: Form,
-    /// Values that were set after creation, by the names of their keys.
+    /// Values that were set after reading the text, by the names of their keys.
     numbers: BTreeMap<&'static str, f64>,
 }
 
@@ -67,7 +70,8 @@ impl Description {
     }
 }
 
-/// A value as people write it, with its unit; a count may be a number of Python.
+/// Parses a value of `key`: text with its unit, or a number of Python for a count. Returns the value in base
+/// units.
 pub(super) fn value(key: Key, given: &Bound<'_, PyAny>) -> PyResult<f64> {
     let is_number = given.is_instance_of::<PyInt>() || given.is_instance_of::<PyFloat>();
     let is_number = is_number || given.hasattr("__float__")?;
@@ -101,19 +105,19 @@ impl Description {
         Description::read(text, form).and_then(|read| read.set(numbers)).map_err(refused)
     }
 
-    /// From TOML.
+    /// Reads a description from TOML text.
     #[staticmethod]
     fn from_toml(py: Python<'_>, text: String) -> PyResult<Description> {
         Description::read(text, Form::Toml).map_err(|error| errors::description(py, &error, None))
     }
 
-    /// From JSON.
+    /// Reads a description from JSON text.
     #[staticmethod]
     fn from_json(py: Python<'_>, text: String) -> PyResult<Description> {
         Description::read(text, Form::Json).map_err(|error| errors::description(py, &error, None))
     }
 
-    /// One that comes along, by its name; ``bywash.plan.PRESETS`` has them.
+    /// Returns a built-in description by its name, one of ``bywash.plan.PRESETS``.
     #[staticmethod]
     fn preset(py: Python<'_>, name: &str) -> PyResult<Description> {
         let preset = Preset::named(name).ok_or_else(|| {
@@ -123,7 +127,7 @@ impl Description {
         Description::from_toml(py, preset.text.into())
     }
 
-    /// From a file: JSON if its name ends in ``.json``, else TOML.
+    /// Reads a description from a file: JSON if its name ends in ``.json``, otherwise TOML.
     #[staticmethod]
     fn from_file(py: Python<'_>, path: PathBuf) -> PyResult<Description> {
         let options = PyDict::new(py);
@@ -135,40 +139,42 @@ impl Description {
             .map_err(|error| errors::description(py, &error, Some(&path.display().to_string())))
     }
 
-    /// From a dictionary of dictionaries: what ``to_dict`` answers, or what ``json`` or ``tomllib`` have read.
+    /// Reads a description from a dictionary of dictionaries: the result of ``to_dict``, or of ``json`` or
+    /// ``tomllib``.
     #[staticmethod]
     fn from_dict(py: Python<'_>, description: &Bound<'_, PyDict>) -> PyResult<Description> {
         let text: String = py.import("json")?.call_method1("dumps", (description,))?.extract()?;
         Description::from_json(py, text)
     }
 
-    /// As JSON, which ``bywash plan`` reads from a file whose name ends in ``.json``.
+    /// Returns the description as JSON, which ``bywash plan`` reads from a file whose name ends in ``.json``.
     fn to_json(&self) -> String {
-        // Numbers, names and tables of them always have a JSON form.
+        // Numbers, names and tables of them always have a JSON form, so serialisation cannot fail.
         serde_json::to_string_pretty(&self.known).unwrap_or_default()
     }
 
-    /// As a dictionary of dictionaries.
+    /// Returns the description as a dictionary of dictionaries.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         py.import("json")?.call_method1("loads", (self.to_json(),))
     }
 
-    /// The same, but for one number: ``description.with_("request.web.miss", "20 %")``. The value has its unit; a count
-    /// may be a number. ``bywash.plan.KEYS`` has the names.
+    /// Returns a copy of the description with another value of one number:
+    /// ``description.with_("request.web.miss", "20 %")``. The value has its unit; a count may be a number.
+    /// ``bywash.plan.KEYS`` lists the names.
     fn with_(&self, py: Python<'_>, key: &str, value: &Bound<'_, PyAny>) -> PyResult<Description> {
         let refused = |error: Error| errors::description(py, &error, None);
         let key = Key::named(key).map_err(refused)?;
         self.set([(key, self::value(key, value)?)]).map_err(refused)
     }
 
-    /// The names of the numbers that this description has and that can be varied.
+    /// Returns the names of the numbers in this description that can be varied.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let mut known = self.known;
         let there = Key::all().filter(|key| key.of(&mut known).is_ok()).map(|key| key.name);
         PyTuple::new(py, there.collect::<Vec<_>>())
     }
 
-    /// Default structure of the server's I/O.
+    /// Architecture of the server's I/O that is used unless another one is given.
     #[getter]
     fn architecture(&self) -> &'static str {
         self.known.architecture.name()

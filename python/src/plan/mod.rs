@@ -1,13 +1,14 @@
-//! Plans: descriptions of servers, results of the model and the simulator, and sweeps over many of them.
+//! Performance prediction for servers: descriptions, answers of the model and of the simulator, and sweeps
+//! over many descriptions.
 //!
-//! - `description`: a machine and its work, as a value
-//! - `answers`: one description, the paper's figures, the acceptance table
-//! - `papers`: the papers' simulations, repeated
-//! - `points`: the points of a sweep, any stretch of which can be computed anywhere
-//! - `trials`: one description, or the points of a sweep, in detail
+//! - `description`: a machine and its workload, as a value
+//! - `answers`: the model's answer for one description, the paper's figures, the acceptance table
+//! - `papers`: the papers' simulated results, simulated again
+//! - `points`: the points of a sweep; any range of them can be computed anywhere
+//! - `trials`: simulation of one description, or of the points of a sweep
 //!
-//! Invariant: what is answered follows from the arguments alone, to the last bit. `python/bywash/plan/` cuts sweeps into
-//! pieces for threads and machines, and puts the answers together, whoever computed them.
+//! Invariant: each result follows from the arguments alone, to the last bit. `python/bywash/plan/` cuts
+//! sweeps into pieces for threads and machines, and joins the results, whoever computed them.
 
 mod answers;
 mod description;
@@ -28,7 +29,7 @@ use bywash_sim::preset::PRESETS;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// The names and numbers that there are.
+/// Adds the constants that list valid names and numbers to the module.
 pub(crate) fn add_names(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("ARCHITECTURES", PyTuple::new(py, Architecture::ALL.map(Architecture::name))?)?;
@@ -42,7 +43,7 @@ pub(crate) fn add_names(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("KEYS", PyTuple::new(py, Key::all().map(|key| key.name).collect::<Vec<_>>())?)
 }
 
-/// The architecture of that name.
+/// Parses the name of an architecture.
 fn architecture(given: &Bound<'_, PyAny>) -> PyResult<Architecture> {
     one_of("architecture", given, &Architecture::ALL.map(|one| (one.name(), one)))
 }

@@ -1,4 +1,4 @@
-//! Simulations that repeat the papers'. Ctrl-C ends the wait for a result.
+//! The papers' simulated results, simulated again here. Ctrl-C ends the wait for them.
 
 use super::trials::interval;
 use crate::errors;
@@ -11,8 +11,9 @@ use pyo3::types::PyTuple;
 
 const MODULE: &str = "bywash.plan.records";
 
-/// The bars of Figure 8 (the Web server) or 9 (video on demand) of Carrera et al., simulated on all processors: by
-/// interconnect, then by who runs TCP and the file system. A second or so.
+/// Simulates the bars of Figure 8 (the Web server) or 9 (video on demand) of Carrera et al. on all
+/// processors: by interconnect, then by the place where TCP and the file system run. Takes a second or
+/// so.
 #[pyfunction]
 #[pyo3(signature = (number, /))]
 pub(crate) fn bars<'py>(py: Python<'py>, number: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
@@ -35,8 +36,8 @@ pub(crate) fn bars<'py>(py: Python<'py>, number: &Bound<'py, PyAny>) -> PyResult
     })
 }
 
-/// Statements of the papers about what they simulated, against the numbers that come out here, simulated now on all
-/// processors: some seconds.
+/// Compares statements of the papers about their simulations with numbers that this call simulates on all
+/// processors. Takes some seconds.
 #[pyfunction]
 pub(crate) fn targets(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     let targets: Vec<Target> = beside(py, || {

@@ -1,8 +1,8 @@
 //! The points of a sweep: every combination of the values of some numbers, under some architectures.
 //!
-//! A row is a point under one architecture; rows are numbered, the architecture varies fastest and the first number of
-//! the description slowest. Any stretch of rows can be computed by itself, in any thread or process, and comes out the
-//! same to the last bit. Called by `python/bywash/plan/`, which knows what a row's number stands for.
+//! A row is a point under one architecture. Rows are numbered; the architecture varies fastest and the first
+//! axis slowest. Any range of rows can be computed alone, in any thread or process, with the same result to
+//! the last bit. `python/bywash/plan/` calls this module and translates the numbers of rows.
 
 use super::architecture;
 use super::description::{Description, value};
@@ -15,8 +15,8 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
-/// The values of a number in a sweep, in base units: from ``"FROM:TO:STEP"``, or from one value or several, each as
-/// ``Description.with_`` takes it.
+/// Returns the values of a number in a sweep, in base units: from ``"FROM:TO:STEP"``, from one value, or from
+/// several values, each in the form that ``Description.with_`` takes.
 #[pyfunction]
 #[pyo3(signature = (key, given, /))]
 pub(crate) fn values_of(py: Python<'_>, key: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
@@ -39,7 +39,7 @@ pub(crate) fn values_of(py: Python<'_>, key: &str, given: &Bound<'_, PyAny>) -> 
     Ok(values)
 }
 
-/// Every combination of the values of ``axes``, under each of ``architectures``; what a sweep cuts into pieces.
+/// Every combination of the values of ``axes``, under each of ``architectures``. A sweep cuts it into pieces.
 #[pyclass(frozen, module = "bywash._bywash")]
 pub(crate) struct Points {
     description: Py<Description>,
@@ -49,7 +49,7 @@ pub(crate) struct Points {
     rows: usize,
 }
 
-/// Arguments from which a pickled object is rebuilt.
+/// Arguments that pickle passes to the constructor of [`Points`].
 type Arguments = (Py<Description>, Vec<(&'static str, Vec<f64>)>, Vec<&'static str>);
 
 #[pymethods]
@@ -75,9 +75,10 @@ impl Points {
         Ok(Points { description, base, axes, architectures, rows })
     }
 
-    /// The rows from ``start`` up to ``stop``, column by column: ``throughput`` in bytes a second (float64) and
-    /// ``binding`` (int8, the place in ``RESOURCES``); with ``details`` also ``closed_throughput``, ``closed_response``
-    /// in seconds, and ``utilisation`` (float64, of all resources for each row). As bytes in the machine's order.
+    /// Computes the rows from ``start`` up to ``stop``. Returns columns: ``throughput`` in bytes a second
+    /// (float64) and ``binding`` (int8, an index into ``RESOURCES``); with ``details`` also
+    /// ``closed_throughput``, ``closed_response`` in seconds, and ``utilisation`` (float64, of all resources
+    /// for each row). Each column is a bytes object in the machine's byte order.
     #[pyo3(signature = (start, stop, details, /))]
     fn evaluate<'py>(
         &self,
@@ -111,7 +112,7 @@ impl Points {
     }
 }
 
-/// Returns the product of the counts, the number of rows.
+/// Multiplies the counts and returns the number of rows, or an error if a sweep may not have as many.
 pub(super) fn checked_rows(py: Python<'_>, counts: impl IntoIterator<Item = usize>) -> PyResult<usize> {
     let rows = counts.into_iter().try_fold(1, usize::checked_mul).filter(|rows| *rows <= POINTS_MAX);
     rows.ok_or_else(|| {
@@ -126,13 +127,13 @@ pub(super) fn checked_stretch(start: usize, stop: usize, rows: usize) -> PyResul
     Ok(())
 }
 
-/// A number with its values, each of which the description could have.
+/// A number with its values in a sweep. Fails if the description cannot have one of the values.
 fn axis(base: &Described, name: &str, values: Vec<f64>) -> Result<Axis, Error> {
     let key = Key::named(name)?;
     for value in &values {
         let mut here = *base;
         *key.of(&mut here)? = *value;
-        // What can be depends on no two numbers at a time, so that combinations need not be looked at.
+        // The validity of a description depends on no two numbers at a time, so combinations need no check.
         here.checked()?;
     }
     Ok(Axis { key, values })
@@ -172,12 +173,12 @@ impl Points {
         self.rows
     }
 
-    /// The number of the point that a row is about.
+    /// Returns the number of the point that a row belongs to.
     pub(super) fn point(&self, row: usize) -> usize {
         row / self.architectures.len()
     }
 
-    /// The description with the largest of all values.
+    /// Returns the description with the largest value of each axis.
     pub(super) fn largest(&self) -> Result<Described, Error> {
         let mut here = self.base;
         for axis in &self.axes {
@@ -188,7 +189,7 @@ impl Points {
         Ok(here)
     }
 
-    /// Returns the description and structure of a row.
+    /// Returns the description and the architecture of a row.
     pub(super) fn row(&self, row: usize) -> Result<(Described, Architecture), Error> {
         let (mut rest, at) = (self.point(row), row % self.architectures.len());
         let mut here = self.base;
@@ -200,7 +201,7 @@ impl Points {
     }
 }
 
-/// The place of a resource in `RESOURCES`.
+/// Index of a resource in `RESOURCES`.
 fn place(resource: Resource) -> u8 {
     Resource::ALL.iter().position(|one| *one == resource).unwrap_or_default() as u8
 }

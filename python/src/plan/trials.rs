@@ -1,7 +1,8 @@
-//! Simulations: of one description, and of the points of a sweep, some times each.
+//! Simulations of one description, and of the points of a sweep with replications.
 //!
-//! The seed of a row of a sweep follows from the sweep's seed, the number of its point and that of its replication, so
-//! that whoever simulates it gets the same, and architectures meet with the same chances.
+//! The seed of a sweep's row follows from the sweep's seed, the number of the point and the number of the
+//! replication. So every process that simulates a row gets the same result, and all architectures of a point
+//! use the same random numbers.
 
 use super::description::Description;
 use super::points::{Points, checked_rows, checked_stretch};
@@ -23,19 +24,19 @@ const MODULE: &str = "bywash.plan.records";
 /// Simulates a description in detail, event by event.
 ///
 /// architecture
-///     How its I/O is built; None: as the description says.
+///     Architecture of the server's I/O; None: the description's own.
 /// seed
-///     Which run: the same seed gives the same one.
+///     Seed of the random numbers: the same seed gives the same run.
 /// requests
-///     It ends when so many were served; None, without ``seconds``: 20,000.
+///     The run ends when this many requests were served; None, without ``seconds``: 20,000.
 /// seconds
-///     It ends when so much simulated time has passed.
+///     The run ends when this much simulated time has passed.
 /// progress
-///     Called now and then with the share that is done.
+///     Function that is called now and then with the share that is done, from 0 to 1.
 ///
-/// What is measured begins after a warm-up of a tenth, and of 50 requests for each thread where it ends by requests.
-/// Other threads run meanwhile. Ctrl-C raises ``Stopped``, a KeyboardInterrupt, whose ``partial`` is the report of what
-/// there was by then, with ``is_whole`` False.
+/// Measurement begins after a warm-up of a tenth of the run, and of 50 requests for each thread if the run
+/// ends by requests. Other threads run meanwhile. Ctrl-C raises ``Stopped``, a KeyboardInterrupt, whose
+/// ``partial`` is the report so far, with ``is_whole`` False.
 #[pyfunction]
 #[pyo3(
     signature = (description, architecture=None, *, seed=None, requests=None, seconds=None, progress=None),
@@ -65,8 +66,9 @@ pub(crate) fn simulate<'py>(
     raised.map_or(Ok(outcome.clone()), |raised| Err(errors::stopped(py, raised, &outcome)))
 }
 
-/// Runs it without Python, but for some moments: then signals are handled, and `hear` answers whether to go on. What
-/// was raised meanwhile comes with the report of what there was by then.
+/// Runs a simulation without the interpreter. Every [`SLICE`] it takes the interpreter, handles signals, and
+/// calls `hear`, which returns true if the run shall go on. Returns the report so far, and the exception that
+/// ended the run, if any.
 fn watched(
     py: Python<'_>,
     description: &Described,
@@ -106,7 +108,7 @@ fn refused(py: Python<'_>, error: &Error) -> PyErr {
     errors::of_text(py, "DescriptionError", error.to_string())
 }
 
-/// The rows of a sweep that is simulated: each of ``points`` under each architecture, ``replications`` times.
+/// The rows of a simulated sweep: each row of ``points``, ``replications`` times.
 #[pyclass(frozen, module = "bywash._bywash")]
 pub(crate) struct Trials {
     points: Py<Points>,
@@ -132,14 +134,15 @@ impl Trials {
         let stop = stop(py, requests, seconds)?;
         let all = points.get();
         let rows = checked_rows(py, [all.rows(), replications])?;
-        // What is too large to simulate is so at the largest values, and is better said before hours of work.
+        // The largest values decide if the sweep can be simulated; the check comes first, before hours of
+        // work.
         let largest = all.largest().map_err(|error| errors::description(py, &error, None))?;
         within_limits(&largest).map_err(|error| refused(py, &error))?;
         Ok(Trials { points, replications, seed, stop, rows })
     }
 
-    /// The reports of the rows from ``start`` up to ``stop``. Before each of them, and now and then, ``is_over`` is
-    /// asked: if it answers True, there are no more.
+    /// Simulates the rows from ``start`` up to ``stop`` and returns their reports. Before each row, and now
+    /// and then during it, ``is_over`` is called; if it returns True, no more rows are simulated.
     #[pyo3(signature = (start, stop, is_over, /))]
     fn simulate<'py>(
         &self,
@@ -186,7 +189,7 @@ impl Trials {
 }
 
 impl Trials {
-    /// Returns the description, structure and options of a row; the replication varies fastest.
+    /// Returns the description, the architecture and the options of a row; the replication varies fastest.
     fn row(&self, row: usize) -> Result<(Described, Architecture, Options), bywash_model::describe::Error> {
         let points = self.points.get();
         let (place, replication) = (row / self.replications, row % self.replications);

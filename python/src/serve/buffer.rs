@@ -1,4 +1,4 @@
-//! Memory of a queue's arena, which requests take along and bring back.
+//! Memory of a queue's arena, whose ownership moves with requests and their completions.
 
 use crate::container::{BRIEF_BYTES, contiguous};
 use crate::errors::{OrRaise, exception};
@@ -13,14 +13,15 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Memory that goes to the server and comes back without being copied on its way: ``Queue.alloc`` makes it.
+/// Memory that moves to the server and back without a copy. ``Queue.alloc`` makes it.
 ///
-/// Give it to ``Queue.write`` or ``Queue.read_into``: then it is under way (``ValueError`` if it is used) until the
-/// completion has come, whose ``data`` it is. What is in it at first is what was in it when it was used last, or zeros.
+/// Pass a buffer to ``Queue.write`` or ``Queue.read_into``: it is in flight until its completion is reaped,
+/// whose ``data`` it is, and using it meanwhile raises ``ValueError``. A new buffer holds zeros or the bytes
+/// of its last use.
 ///
-/// It is filled and read by copying, since a server that breaks the protocol could write there at any time. Of a client
-/// with ``trusted=True`` it is a writable buffer as well, for ``memoryview`` and NumPy: it cannot be submitted, resized or
-/// freed while there is such a view (``BufferError``).
+/// A buffer is filled and read by copying, since a server that breaks the protocol could write there at any
+/// time. With a client made by ``trusted=True`` it is also a writable Python buffer, for ``memoryview`` and
+/// NumPy; while such a view exists, it cannot be submitted, resized or freed (``BufferError``).
 #[pyclass(frozen, module = "bywash.serve")]
 pub(crate) struct Buffer {
     slot: Mutex<Slot>,
@@ -28,7 +29,7 @@ pub(crate) struct Buffer {
 
 struct Slot {
     state: State,
-    /// Views that there are.
+    /// Number of views in use.
     exports: usize,
 }
 
@@ -67,12 +68,12 @@ impl Buffer {
         Buffer { slot: Mutex::new(Slot { state: State::Here(inner), exports: 0 }) }
     }
 
-    /// Under this lock nothing waits, and Python does not run: it could come back here.
+    /// Locks the slot. No code under this lock waits or runs Python, which could come back here.
     fn slot(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the memory, to be submitted.
+    /// Takes the memory out, to submit it, and marks the buffer as in flight.
     pub(super) fn take(&self) -> PyResult<Inner> {
         let mut slot = self.slot();
         slot.check_unseen("submitted")?;
@@ -83,7 +84,7 @@ impl Buffer {
         }
     }
 
-    /// Takes back the memory that a completion returned; with none the memory is lost.
+    /// Puts back the memory that a completion returned; with `None`, or other memory, the buffer is lost.
     pub(super) fn put_back(&self, room: Option<Room>) {
         self.slot().state = match room {
             Some(Room::Arena(inner)) => State::Here(inner),
@@ -98,13 +99,14 @@ impl Buffer {
         Ok(self.slot().inner()?.len())
     }
 
-    /// Bytes that it could hold.
+    /// Size of the buffer's memory, in bytes: the largest size that ``resize`` accepts.
     #[getter]
     fn capacity(&self) -> PyResult<usize> {
         Ok(self.slot().inner()?.capacity())
     }
 
-    /// Changes how many bytes a request with it reads or writes, up to ``capacity`` (``TooLargeError`` else).
+    /// Changes the number of bytes that a request with this buffer reads or writes, up to ``capacity``.
+    /// Raises ``TooLargeError`` above it.
     fn resize(&self, py: Python<'_>, nbytes: usize) -> PyResult<()> {
         let mut slot = self.slot();
         slot.check_unseen("resized")?;
@@ -114,11 +116,12 @@ impl Buffer {
         if fits { Ok(()) } else { Err(exception(py, &Error::TooLarge { asked: nbytes, most })) }
     }
 
-    /// Copies all bytes of ``data`` into it, from ``offset`` on; answers how many.
+    /// Copies all bytes of ``data`` into the buffer, from ``offset`` on. Returns the number of bytes copied.
     #[pyo3(signature = (data, offset=0))]
     fn copy_from(&self, py: Python<'_>, data: &Bound<'_, PyAny>, offset: usize) -> PyResult<usize> {
         let data = contiguous(data)?;
-        // SAFETY: as for any call that copies what is in a buffer.
+        // SAFETY: the bytes are valid while `data` is held; a thread that writes to them meanwhile mixes them
+        // up, see `bytes_of`.
         let from = unsafe { bytes_of(&data) };
         self.copied(py, from.len(), |inner| {
             let length = inner.len();
@@ -136,16 +139,18 @@ impl Buffer {
         })
     }
 
-    /// Copies as many bytes as ``buffer`` has room for, from ``offset`` on; answers how many that were.
+    /// Copies bytes from ``offset`` on into ``buffer``, as many as it has room for. Returns the number of
+    /// bytes copied.
     #[pyo3(signature = (buffer, offset=0))]
     fn copy_to(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, offset: usize) -> PyResult<usize> {
         let buffer = writable(buffer)?;
-        // SAFETY: as for any call that copies into a buffer.
+        // SAFETY: the room is valid while `buffer` is held; a thread that uses it meanwhile mixes up the
+        // bytes, see `room_of`.
         let to = unsafe { room_of(&buffer) };
         self.copied(py, to.len(), |inner| inner.read(offset, to))
     }
 
-    /// A copy of its bytes.
+    /// Returns a copy of the bytes.
     fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let length = self.__len__()?;
         PyBytes::new_with(py, length, |to| self.copied(py, length, |inner| inner.read(0, to)).map(drop))
@@ -155,7 +160,7 @@ impl Buffer {
         self.tobytes(py)
     }
 
-    /// Gives the memory back now. Freeing twice does nothing.
+    /// Frees the memory now. Does nothing if it was freed before.
     fn free(&self) -> PyResult<()> {
         let mut slot = self.slot();
         slot.check_unseen("freed")?;
@@ -191,16 +196,18 @@ impl Buffer {
         if view.is_null() {
             return Err(PyBufferError::new_err("no place for the view was given"));
         }
-        // SAFETY: not null. Python asks for this where no view is made.
+        // SAFETY: `view` is not null, and Python passes one to be filled. Python requires a null `obj` where
+        // no view is made.
         unsafe { (*view).obj = ptr::null_mut() };
         let (at, length) = slf.get().export()?.or_raise(slf.py())?;
-        // SAFETY: the bytes stay until the view is released: it keeps this object, which gives nothing away while there
-        // are views. That the server does not write there is what `trusted` has promised.
+        // SAFETY: the bytes stay until the view is released: the view keeps this object, which moves its
+        // memory nowhere while views exist. By `trusted`, the program has promised that the server does not
+        // write there meanwhile.
         let filled = unsafe {
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), at.cast(), length as ffi::Py_ssize_t, 0, flags)
         };
         if filled != 0 {
-            // There is no view that would be released.
+            // No view was made, so Python will not release one.
             slf.get().release();
             return Err(PyErr::fetch(slf.py()));
         }
@@ -213,7 +220,8 @@ impl Buffer {
 }
 
 impl Buffer {
-    /// Returns the address and length of the bytes, which do not move until [`Buffer::release`] has been called as often.
+    /// Returns the address and length of the bytes and counts a view. The bytes stay in place until
+    /// [`Buffer::release`] was called once for each successful call of this function.
     fn export(&self) -> PyResult<Result<(*mut u8, usize), Error>> {
         let mut slot = self.slot();
         let mapped = slot.inner()?.map_mut().map(|bytes| (bytes.as_mut_ptr(), bytes.len()));
@@ -225,7 +233,8 @@ impl Buffer {
         self.slot().exports -= 1;
     }
 
-    /// Copies from or to the memory; if that is much, while other threads run. Meanwhile it is as if under way.
+    /// Copies from or to the memory. Other threads run during a copy of more than [`BRIEF_BYTES`], for which
+    /// the buffer counts as in flight, so that no other thread can use it.
     fn copied<R: Send>(
         &self,
         py: Python<'_>,

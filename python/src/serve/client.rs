@@ -1,4 +1,4 @@
-//! A connection to a device server.
+//! Connections to a device server.
 
 use crate::container::contiguous;
 use crate::errors::closed;
@@ -13,34 +13,37 @@ use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// A connection to a device server, ``bywash serve``, whose volumes it opens.
+/// A connection to a device server, ``bywash serve``, which opens volumes.
 ///
-/// ``Client.connect(socket, ...)`` makes one. It takes these keywords:
+/// ``Client.connect(socket, ...)`` makes a client. It takes these keywords:
 ///
 /// name
-///     What the server's reports call the program, 64 bytes at most; default: the interpreter's file.
+///     Name of the program in the server's reports, 64 bytes at most; default: the interpreter's file.
 /// limit
-///     Seconds that the server may take for every answer; default 10.
+///     Timeout of each request to the server, in seconds; default 10.
 /// depth
-///     Requests under way at a time, a power of two; default 256, or what the server allows.
+///     Greatest number of requests in flight, a power of two; default 256, or the server's limit.
 /// arena_bytes
-///     Bytes of the memory that data is copied through where a volume is not mapped; default 16 MiB, or what the server
-///     allows.
+///     Size in bytes of the memory that data is copied through where a volume is not mapped; default 16 MiB,
+///     or the server's limit.
 /// wait
-///     ``"adaptive"`` (default) spins where that has paid, for 100 us at most, then sleeps; ``"spin"``; ``"sleep"``.
+///     ``"adaptive"`` (default) spins where this has paid, for 100 us at most, then sleeps; ``"spin"``;
+///     ``"sleep"``.
 /// reconnect
-///     Seconds for which it is tried to connect again when the server has gone; what was not completed is asked again
-///     then. None (default): ``ServerGone``.
+///     Time in seconds for which the client tries to connect again after the server has gone; requests that
+///     were not completed are submitted again then. None (default): the calls raise ``ServerGone``.
 /// choice
-///     ``"automatic"`` (default): volumes are mapped where the medium is memory that can be, else their bytes go through
-///     the channel to the server. ``"mapped"``: or not at all. ``"channel"``: never mapped.
+///     ``"automatic"`` (default): a volume is mapped where its medium is memory that can be mapped; otherwise
+///     its bytes move through the channel to the server. ``"mapped"``: opening fails where a volume cannot be
+///     mapped. ``"channel"``: no volume is mapped.
 /// trusted
-///     Views of a queue's buffers (``Queue.alloc``) can be had. By saying so you promise that the server writes to none
-///     of them but while a request with it is under way; else what you look at changes under your eyes.
+///     Allows views of a queue's buffers (``Queue.alloc``). By this keyword you promise that the server
+///     writes to a buffer only while a request with it is in flight; otherwise the bytes that you read change
+///     under your eyes.
 ///
-/// Threads may share a client and its volumes. Calls that wait let other threads run, end within the limit, and with the
-/// exception of a signal handler (Ctrl-C) within some 50 ms: what was asked may still be done then. The connection goes
-/// with the client and the last of its volumes.
+/// Threads may share a client and its volumes. Calls that wait let other threads run, end within ``limit``,
+/// and end within some 50 ms with the exception that a signal handler raises (Ctrl-C); the server may still
+/// carry out the request then. The connection closes with the client and the last of its volumes.
 #[pyclass(frozen, module = "bywash.serve")]
 pub(crate) struct Client {
     client: Mutex<Option<Connected>>,
@@ -54,7 +57,7 @@ impl Client {
         client.clone().ok_or_else(|| closed("client"))
     }
 
-    /// Asks the server.
+    /// Sends a request to the server, in a thread of its own, and waits for the result.
     fn ask<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -70,7 +73,7 @@ impl Client {
         ask: impl FnOnce(&Connected) -> Result<T, Error> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
         let told = self.ask(py, ask)?;
-        // Numbers, strings and lists always have a JSON form.
+        // Numbers, strings and lists always have a JSON form, so serialisation cannot fail.
         let json = serde_json::to_string(&told).unwrap_or_default();
         py.import("json")?.call_method1("loads", (json,))
     }
@@ -78,7 +81,7 @@ impl Client {
 
 #[pymethods]
 impl Client {
-    /// Connects to the server that listens at ``socket``; keywords as told at the class.
+    /// Connects to the server that listens at ``socket``; keywords: see the class.
     #[staticmethod]
     #[pyo3(signature = (socket, **options), text_signature = "(socket, *, choice='automatic', **options)")]
     fn connect(py: Python<'_>, socket: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Client> {
@@ -90,7 +93,8 @@ impl Client {
 
     /// Opens a volume by its name, for ``"read"``, ``"write"`` or ``"read-write"``.
     ///
-    /// ``MissingError``, ``DeniedError``, or ``NotMappedError`` where it must be mapped and cannot be.
+    /// Raises ``MissingError`` if no such volume exists, ``DeniedError`` if the access is not permitted, and
+    /// ``NotMappedError`` if ``choice`` is ``"mapped"`` and the volume cannot be mapped.
     #[pyo3(name = "open", signature = (name, access=None), text_signature = "($self, name, access='read')")]
     fn open_volume(
         &self,
@@ -102,31 +106,33 @@ impl Client {
         self.ask(py, move |client| client.open(&name, access)).map(Volume::new)
     }
 
-    /// Opens a regular file or a block device that the program has opened: a file object, or the number of a descriptor,
-    /// which stays the program's. What may be done with the volume is what the descriptor's access mode is.
+    /// Opens a regular file or block device that the program has opened, as a volume: a file object, or the
+    /// number of a descriptor, which stays the program's. The access mode of the descriptor is the access to
+    /// the volume.
     fn open_descriptor(&self, py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<Volume> {
         let file = copy_of_descriptor(file)?;
         self.ask(py, move |client| client.open_descriptor(file)).map(Volume::new)
     }
 
-    /// A queue of requests that do not wait, over a connection of its own with the same keywords.
+    /// Makes a queue for requests that do not wait, over a connection of its own with the same keywords.
     fn queue(&self, py: Python<'_>) -> PyResult<Queue> {
         let made = self.ask(py, Connected::queue)?;
         Ok(Queue::new(made, self.chosen.limit, self.chosen.reconnects))
     }
 
-    /// The volumes that this client may see: a list of dicts, as ``bywash volume list --json`` has them.
+    /// Returns the volumes that this client may see: a list of dicts, with the keys of ``bywash volume list
+    /// --json``.
     fn volumes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.report(py, Connected::volumes)
     }
 
-    /// Returns the status of the server: a dict, the same as ``bywash serve status --json`` prints.
+    /// Returns the state of the server: a dict, with the keys of ``bywash serve status --json``.
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.report(py, Connected::status)
     }
 
-    /// Reads parts of several volumes by one request: ``(volume, offset, buffer)`` each, 1 to 32 of them; the buffers may
-    /// not overlap. If something is wrong with one of them, nothing is read.
+    /// Reads ranges of several volumes by one request: 1 to 32 tuples ``(volume, offset, buffer)``. The
+    /// buffers must not overlap. If one of the ranges is invalid, nothing is read.
     fn read_many(
         &self,
         py: Python<'_>,
@@ -141,15 +147,16 @@ impl Client {
         let mut pieces: Vec<ReadPiece<'_>> = opened
             .iter()
             .map(|(volume, offset, buffer)| {
-                // SAFETY: as for any call that reads into a buffer; they do not overlap.
+                // SAFETY: each room is valid while `opened` holds its buffer, and `check_apart` has found
+                // that none overlap.
                 ReadPiece { volume, offset: *offset, to: unsafe { room_of(buffer) } }
             })
             .collect();
         call(py, || client.read_many(&mut pieces))
     }
 
-    /// Writes to parts of several volumes by one request: ``(volume, offset, data)`` each, 1 to 32 of them. If something
-    /// is wrong with one of them, nothing is written. With ``durable`` all of it is durable when this returns.
+    /// Writes ranges of several volumes by one request: 1 to 32 tuples ``(volume, offset, data)``. If one of
+    /// the ranges is invalid, nothing is written. With ``durable``, all data is durable when this returns.
     #[pyo3(signature = (pieces, durable=false))]
     fn write_many(
         &self,
@@ -165,7 +172,8 @@ impl Client {
         let pieces: Vec<WritePiece<'_>> = opened
             .iter()
             .map(|(volume, offset, data)| {
-                // SAFETY: as for any call that writes what is in a buffer.
+                // SAFETY: the bytes are valid while `opened` holds their buffer; a thread that writes to them
+                // meanwhile mixes them up.
                 WritePiece { volume, offset: *offset, from: unsafe { bytes_of(data) } }
             })
             .collect();
@@ -175,9 +183,9 @@ impl Client {
         })
     }
 
-    /// Makes a volume of at least ``nbytes`` on a device. The owner and the group are the program's if nothing is said;
-    /// of the mode the bits to read and to write count. Only the server's own user and root may do this, and what
-    /// follows here.
+    /// Creates a volume of at least ``nbytes`` bytes on a device. The owner and the group default to those of
+    /// the program; of the mode, only the read and write bits count. Only the server's own user and root may
+    /// call this and the methods that follow, up to ``revoke``.
     #[pyo3(signature = (name, device, nbytes, *, owner=None, group=None, mode=0o600))]
     #[expect(clippy::too_many_arguments, reason = "keywords")]
     fn create(
@@ -196,17 +204,18 @@ impl Client {
         self.ask(py, move |client| client.create(volume))
     }
 
-    /// Makes a volume larger or smaller; the rights to a smaller one are taken back.
+    /// Changes the size of a volume. Shrinking it revokes all grants to it.
     fn resize(&self, py: Python<'_>, name: String, nbytes: u64) -> PyResult<()> {
         self.ask(py, move |client| client.resize(&name, nbytes))
     }
 
-    /// Gives a volume another name.
+    /// Renames a volume.
     fn rename(&self, py: Python<'_>, name: String, to: String) -> PyResult<()> {
         self.ask(py, move |client| client.rename(&name, &to))
     }
 
-    /// Changes who may do what with a volume, and takes all rights to it back. What is None stays as it is.
+    /// Changes the owner, group, mode or read-only flag of a volume, and revokes all grants to it. An
+    /// argument of None leaves its property as it is.
     #[pyo3(signature = (name, *, owner=None, group=None, mode=None, read_only=None))]
     fn permit(
         &self,
@@ -221,43 +230,44 @@ impl Client {
         self.ask(py, move |client| client.permit(&name, permissions))
     }
 
-    /// Removes a volume: the rights to it are taken back, and its contents are cleared.
+    /// Removes a volume: revokes the grants to it and clears its contents.
     fn remove(&self, py: Python<'_>, name: String) -> PyResult<()> {
         self.ask(py, move |client| client.remove(&name))
     }
 
-    /// Takes back all rights to a volume, and waits until no request by them is under way.
+    /// Revokes all grants to a volume, and waits until no request of theirs is in flight.
     fn revoke(&self, py: Python<'_>, name: String) -> PyResult<()> {
         self.ask(py, move |client| client.revoke(&name))
     }
 
-    /// The client's number, as reports name it.
+    /// Number of the client in the server's reports.
     #[getter]
     fn number(&self, py: Python<'_>) -> PyResult<u64> {
         let client = self.open()?;
         Ok(py.detach(|| client.number()))
     }
 
-    /// Number of times that the client has reconnected.
+    /// Number of times that the client has connected again.
     #[getter]
     fn reconnects(&self) -> PyResult<u64> {
         Ok(self.open()?.reconnects())
     }
 
-    /// Bytes of the arena that are not used again, since a device that did not answer in time may still write there.
+    /// Number of bytes of the arena that are not reused, since a device that did not complete in time may
+    /// still write there.
     #[getter]
     fn lost_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         let client = self.open()?;
         Ok(py.detach(|| client.lost_bytes()))
     }
 
-    /// Closes the client; volumes that it has opened stay open.
+    /// Closes the client. Volumes that it has opened stay open.
     fn close(&self, py: Python<'_>) {
         let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(client));
     }
 
-    /// True if this object was closed.
+    /// True if the client was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.open().is_err()

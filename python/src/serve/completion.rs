@@ -1,4 +1,4 @@
-//! Completions of a queue's requests.
+//! Completions of requests of a queue.
 
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
@@ -6,13 +6,14 @@ use pyo3::prelude::*;
 /// Completion of a request of a queue.
 #[pyclass(frozen, module = "bywash.serve")]
 pub(crate) struct Completion {
-    /// Object that was passed as ``user_data`` with the request.
+    /// The object that was passed with the request.
     #[pyo3(get)]
     user_data: Py<PyAny>,
-    /// Why it was not done, an ``Error``; None: it was done.
+    /// The ``Error`` that the request failed with; None if it succeeded.
     #[pyo3(get)]
     error: Option<Py<PyBaseException>>,
-    /// Bytes that were read, or the buffer that was passed with the request. None if there is neither, or if the read failed.
+    /// The bytes that were read, or the buffer that was passed with the request; None if the request has
+    /// neither, or if its bytes were not read.
     #[pyo3(get)]
     data: Option<Py<PyAny>>,
 }

@@ -1,7 +1,7 @@
-//! Python objects that belong to a queue's requests in flight.
+//! Python objects that belong to the requests in flight of a queue.
 //!
-//! The library knows a request by the index of its entry here. The entry keeps memory that is lent to the request alive
-//! until the request has been reaped or the queue has ended.
+//! The library knows a request by the number of its entry here. The entry holds the memory lent to the
+//! request, so the memory stays until the request was reaped or the queue is gone.
 
 use crate::errors::storage_exception;
 use crate::serve::buffer::Buffer;
@@ -13,7 +13,7 @@ use pyo3::types::PyBytes;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Objects kept for the requests of a queue. While the lock is held no call waits and no Python code runs.
+/// Entries of a queue's requests in flight. Code under the lock neither waits nor runs Python.
 #[derive(Default)]
 pub(super) struct Kept {
     places: Mutex<Places>,
@@ -26,23 +26,23 @@ struct Places {
     free: Vec<usize>,
 }
 
-/// Objects that the program passed with a request.
+/// Python objects of one request.
 pub(super) struct Entry {
     pub(super) user_data: Py<PyAny>,
     pub(super) memory: Memory,
 }
 
-/// The memory of a request.
+/// Memory of a request.
 pub(super) enum Memory {
-    /// None, or what was given was copied.
+    /// No memory, or the request's data was copied when it was submitted.
     None,
-    /// Bytes that nobody has seen yet, to be filled.
+    /// A new bytes object to read into, to which no Python code refers yet.
     Bytes(Py<PyBytes>),
-    /// The program's buffer, to be filled, held by the second.
+    /// The program's buffer to read into: the object, and the held buffer of the object.
     Lent(Py<PyAny>, PyUntypedBuffer),
-    /// Buffer of the arena.
+    /// A buffer of the arena.
     Arena(Py<Buffer>),
-    /// Bytes that are read are returned by the completion.
+    /// No memory here: the completion brings the bytes that were read.
     Comes,
 }
 
@@ -51,7 +51,7 @@ impl Kept {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody is to be called back any more.
+    /// Marks the queue as closed, so that no callback is called any more.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Relaxed);
     }
@@ -60,7 +60,7 @@ impl Kept {
         self.is_closed.load(Relaxed)
     }
 
-    /// Keeps something; answers by which number.
+    /// Stores an entry and returns its number.
     pub(super) fn insert(&self, entry: Entry) -> u64 {
         let mut places = self.lock();
         let number = match places.free.pop() {
@@ -82,7 +82,7 @@ impl Kept {
         Some(entry)
     }
 
-    /// Lets everything go, when the queue is gone.
+    /// Drops all entries after the queue is gone, and marks their arena buffers as lost.
     pub(super) fn clear(&self) {
         let places = std::mem::take(&mut *self.lock());
         for entry in places.places.into_iter().flatten() {
@@ -92,12 +92,13 @@ impl Kept {
         }
     }
 
-    /// Makes of a completion what Python gets.
+    /// Converts a completion of the library to one of Python, and removes the entry of its request.
     pub(super) fn finish(&self, py: Python<'_>, done: Done) -> PyResult<Completion> {
         let Done { user_data, outcome, room } = done;
         let (user_data, memory) = match self.remove(user_data) {
             Some(entry) => (entry.user_data, entry.memory),
-            // The queue was closed while its completions were called back.
+            // The queue was closed, and its entries dropped, while completions were still passed to the
+            // callback.
             None => (py.None(), Memory::None),
         };
         let is_done = outcome.is_ok();

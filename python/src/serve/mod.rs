@@ -1,20 +1,20 @@
-//! Volumes of a device server, which Python has as `bywash.serve`.
+//! Volumes of a device server, which Python knows as `bywash.serve`.
 //!
 //! ```text
-//!     asks over the server's socket ──► beside: a thread of its own, given up at Ctrl-C
-//!     calls of a volume ──────────────► in this thread without the interpreter, asked about Ctrl-C on the way
-//!     a queue's waits ────────────────► in slices
+//!     requests to the server's socket ──► beside: a thread of its own, abandoned at Ctrl-C
+//!     calls of a volume ────────────────► this thread, without the interpreter; signals are polled on the way
+//!     waits of a queue ─────────────────► in slices
 //! ```
 //!
-//! Calls of a volume are not made in a thread of their own, since that would take longer than most of them do, and such
-//! a thread would go on writing to a buffer that its program has got back.
+//! Calls of a volume do not run in a thread of their own: this would take longer than most calls, and such a
+//! thread would go on writing to a buffer after its program has got the buffer back.
 //!
-//! Invariant: nothing here waits for a lock of the library's, or of a queue's, while it has the interpreter: whoever holds
-//! one may be asking about Ctrl-C, for which it needs the interpreter.
+//! Invariant: no code here waits for a lock of the library or of a queue while it holds the interpreter. A
+//! thread that holds such a lock may be polling for signals, for which it needs the interpreter.
 //!
-//! - `client`, `options`: the connection, and how it is made
+//! - `client`, `options`: the connection and its options
 //! - `volume`: calls that wait
-//! - `queue`, `completion`, `kept`, `buffer`: calls that do not, and what they take along
+//! - `queue`, `completion`, `kept`, `buffer`: requests that do not wait, and their memory
 
 mod buffer;
 mod client;
@@ -45,12 +45,12 @@ const ACCESSES: [(&str, Access); 3] =
     [("read", Access::Read), ("write", Access::Write), ("read-write", Access::ReadWrite)];
 
 thread_local! {
-    /// Exception that a signal's handler raised while this thread waited in a call.
+    /// Exception that a signal handler raised while this thread waited in a call.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Returns true if a wait of this thread must end because a signal's handler raised. Handlers run only in the main thread, so
-/// that the result is false in all others.
+/// Returns true if a wait of this thread must end because a signal handler raised. Signal handlers run in the
+/// main thread only; in other threads this returns false.
 fn is_interrupted() -> bool {
     let asked = Python::try_attach(|py| match py.check_signals() {
         Ok(()) => false,
@@ -59,15 +59,15 @@ fn is_interrupted() -> bool {
             true
         }
     });
-    // Without an interpreter there is nobody to wait for it.
+    // Without an interpreter no caller waits for the result, so the wait ends.
     asked.unwrap_or(true)
 }
 
-/// Calls the library; other threads run meanwhile.
+/// Calls the library in this thread, while other threads run Python.
 fn call<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, Error> + Send) -> PyResult<T> {
     let done = py.detach(work);
     match RAISED.take() {
-        // Whatever the library has made of it.
+        // A signal handler's exception replaces the library's result.
         Some(raised) => Err(raised),
         None => done.map_err(|error| storage_exception(py, &error)),
     }
@@ -81,7 +81,7 @@ fn beside<T: Send + 'static>(
     waiting::beside(py, move || Ok(work()))?.map_err(|error| storage_exception(py, &error))
 }
 
-/// A buffer of the caller's that can be written.
+/// Returns a caller's buffer, and an error unless it is contiguous and writable.
 fn writable(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     let buffer = contiguous(object)?;
     if buffer.readonly() {
@@ -92,32 +92,35 @@ fn writable(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     Ok(buffer)
 }
 
-/// Returns the bytes of a buffer of the caller.
+/// Returns the bytes of a caller's buffer.
 ///
 /// # Safety
-/// As for any call that is given a buffer: who writes there meanwhile mixes up the bytes.
+/// No other thread may write to the buffer while the slice is used. Python cannot enforce this: a program
+/// that does so mixes up its bytes, as with any call that is given a buffer.
 unsafe fn bytes_of(buffer: &PyUntypedBuffer) -> &[u8] {
     match buffer.len_bytes() {
         0 => &[],
-        // SAFETY: in one piece, which stays as long as the buffer is held; the rest is what the caller promises.
+        // SAFETY: the buffer is contiguous and stays in place as long as `buffer` is held; the caller answers
+        // for writes by others.
         length => unsafe { slice::from_raw_parts(buffer.buf_ptr().cast(), length) },
     }
 }
 
-/// Returns the bytes of a buffer of [`writable`], to be written.
+/// Returns the bytes of a buffer of [`writable`], to write to them.
 ///
 /// # Safety
-/// As [`bytes_of`]; and there must be no other reference to these bytes.
+/// Same as [`bytes_of`]; and no other reference to these bytes may exist.
 #[expect(clippy::mut_from_ref, reason = "the memory is Python's, and not the value's")]
 unsafe fn room_of(buffer: &PyUntypedBuffer) -> &mut [u8] {
     match buffer.len_bytes() {
         0 => &mut [],
-        // SAFETY: as in `bytes_of`; it can be written.
+        // SAFETY: `writable` has checked that the buffer is contiguous and writable; the caller excludes
+        // other references.
         length => unsafe { slice::from_raw_parts_mut(buffer.buf_ptr().cast(), length) },
     }
 }
 
-/// A copy of the descriptor of a file object, or of a number.
+/// Duplicates the descriptor of a file object, or the descriptor of a number.
 fn copy_of_descriptor(file: &Bound<'_, PyAny>) -> PyResult<OwnedFd> {
     let number: i32 = match file.extract() {
         Ok(number) => number,
@@ -127,7 +130,7 @@ fn copy_of_descriptor(file: &Bound<'_, PyAny>) -> PyResult<OwnedFd> {
     if number < 0 {
         return Err(no());
     }
-    // SAFETY: borrowed to be copied; a number that is not open is found out by that.
+    // SAFETY: the descriptor is borrowed only to be duplicated, which fails if the number is not open.
     let copied = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned();
     copied.map_err(|_| no())
 }

@@ -1,4 +1,4 @@
-//! Keywords become options of a client.
+//! Conversion of Python keywords to the options of a client.
 
 use crate::options::{number, one_of, seconds};
 use crate::serve::is_interrupted;
@@ -12,20 +12,20 @@ const CHOICES: [(&str, Choice); 3] =
     [("automatic", Choice::Automatic), ("mapped", Choice::Mapped), ("channel", Choice::Channel)];
 const WAYS: [(&str, Wait); 3] = [("adaptive", Wait::Adaptive), ("spin", Wait::Spin), ("sleep", Wait::Sleep)];
 const KEYWORDS: &str = "name, limit, depth, arena_bytes, wait, reconnect, choice, trusted";
-/// Default timeout, as in `Options::new`.
+/// Default timeout of a request; the same as that of `Options::new`.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Options of a client.
+/// Options of a client, and the values among them that a queue needs.
 #[derive(Clone)]
 pub(super) struct Chosen {
     pub(super) options: Options,
-    /// Timeout for responses of the server.
+    /// Greatest time that the server may take to complete a request.
     pub(super) limit: Duration,
-    /// True if calls that submit or poll may wait while the client reconnects.
+    /// True if calls that submit or only look may wait for a new connection to the server.
     pub(super) reconnects: bool,
 }
 
-/// Reads keywords.
+/// Parses the keywords of `bywash.serve.Client`.
 pub(super) fn chosen(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Chosen> {
     let mut options = Options::new().limit(LIMIT).interrupted_by(is_interrupted);
     let (mut limit, mut reconnects) = (LIMIT, false);
@@ -47,8 +47,8 @@ pub(super) fn chosen(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Chosen> {
             }
             "choice" => options.choice(one_of(&name, &value, &CHOICES)?),
             "trusted" if value.is_truthy()? => {
-                // SAFETY: whoever says 'trusted' promises what is asked for; the documentation of `bywash.serve.Client`
-                // tells so.
+                // SAFETY: the program promises by 'trusted' that the server keeps to the rules of
+                // `Options::trusted`; the documentation of `bywash.serve.Client` says so.
                 unsafe { options.trusted() }
             }
             "trusted" => options,

@@ -1,4 +1,4 @@
-//! Many requests under way at a time.
+//! Queues: many requests in flight at a time, submitted without waiting.
 
 use crate::container::{BRIEF_BYTES, contiguous};
 use crate::errors::{closed, exception, of_text, storage_exception};
@@ -21,39 +21,41 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// A volume that a queue has opened.
+/// Identifier of a volume that a queue has opened.
 #[pyclass(frozen, eq, hash, module = "bywash.serve")]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct VolumeId(bywash_client::VolumeId);
 
-/// Requests that are submitted without waiting, and reaped when they are done: ``Client.queue`` makes it.
+/// A queue of requests that are submitted without waiting and reaped when they are complete. ``Client.queue``
+/// makes it.
 ///
-/// Offsets and lengths are bytes, and multiples of a volume's block. Requests that are under way are done in any order.
-/// With each goes ``user_data``, any object, which its ``Completion`` has. What is wrong with a request is raised where it
-/// is submitted, if the library sees it, and else is the completion's ``error``. ``NoRoomError``: as many are under way as
-/// may be (``depth``), or the arena is used up; reap first.
+/// Offsets and lengths are in bytes, and multiples of the volume's block. Requests in flight complete in any
+/// order. Each request carries ``user_data``, any object, which its ``Completion`` returns. An error that the
+/// library detects is raised by the call that submits; any other error is the completion's ``error``.
+/// ``NoRoomError``: ``depth`` requests are in flight, or the arena is full; reap first.
 ///
-/// It has a connection of its own and is meant for one thread; several take turns, and one that waits keeps the others
-/// for up to 50 ms. Where the client reconnects, a call may last as long as that takes.
+/// A queue has a connection of its own and is meant for one thread. Several threads take turns, and a thread
+/// that waits delays the others by up to 50 ms. If the client reconnects, a call may last as long as that
+/// takes.
 #[pyclass(frozen, module = "bywash.serve")]
 pub(crate) struct Queue {
     state: Arc<Mutex<State>>,
     kept: Arc<Kept>,
     limit: Duration,
     depth: usize,
-    /// True if calls that normally do not wait may wait, because the queue reconnects.
+    /// True if a call that normally does not wait may have to, because the client connects again.
     may_wait: bool,
 }
 
 enum State {
     Here(Box<Inner>),
     Dispatched(QueueDispatcher),
-    /// A thread waits for the last callback.
+    /// A thread waits in `dispatch_stop` for the last callback to end.
     Stopping,
     Closed,
 }
 
-/// Why something was not done.
+/// Reason that a call of a queue failed.
 enum Trouble {
     Library(Error),
     Dispatched,
@@ -87,17 +89,18 @@ impl Trouble {
     }
 }
 
-/// Address for the bytes of a read.
+/// Address that a read writes to.
 struct Place(NonNull<u8>);
 
-// SAFETY: an address; what is there is held by `Kept`.
+// SAFETY: this is a plain address; the queue's `Kept` holds the memory behind it until the request was
+// reaped.
 unsafe impl Send for Place {}
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does something with the library's queue.
+/// Calls `work` with the library's queue, in every state that has one.
 fn with<R>(state: &mut State, work: impl FnOnce(&mut Inner) -> R) -> Result<R, Trouble> {
     match state {
         State::Here(queue) => Ok(work(queue)),
@@ -107,7 +110,7 @@ fn with<R>(state: &mut State, work: impl FnOnce(&mut Inner) -> R) -> Result<R, T
     }
 }
 
-/// As [`with`], with what reaps.
+/// Like [`with`], for calls that reap: fails while callbacks reap the queue.
 fn reaping<R>(state: &mut State, work: impl FnOnce(&mut Inner) -> Result<R, Error>) -> Result<R, Trouble> {
     match state {
         State::Here(queue) => Ok(work(queue)?),
@@ -128,7 +131,8 @@ impl Queue {
         }
     }
 
-    /// Does something brief, or much, with the queue's state: where it could last, while other threads run.
+    /// Calls `work` with the queue's state. Keeps the interpreter if `work` is brief and no wait is possible;
+    /// otherwise other threads run meanwhile.
     fn on_state<R: Send>(
         &self,
         py: Python<'_>,
@@ -136,7 +140,7 @@ impl Queue {
         work: impl FnOnce(&mut State) -> Result<R, Trouble> + Send,
     ) -> PyResult<R> {
         let free = match self.state.try_lock() {
-            // A dispatcher may have to be waited for.
+            // A dispatched queue does not qualify: the call may have to wait for its thread.
             Ok(state) if is_brief && !self.may_wait && matches!(*state, State::Here(_)) => Some(state),
             Err(TryLockError::Poisoned(poisoned)) if is_brief => Some(poisoned.into_inner()),
             _ => None,
@@ -148,7 +152,7 @@ impl Queue {
         outcome.map_err(|trouble| trouble.raise(py))
     }
 
-    /// Looks at the library's queue.
+    /// Calls the library's queue briefly, in every state that has one.
     fn look<R: Send>(
         &self,
         py: Python<'_>,
@@ -157,7 +161,7 @@ impl Queue {
         self.on_state(py, true, |state| Ok(with(state, look)??))
     }
 
-    /// Submits something that moves so many bytes now.
+    /// Submits a request that copies or clears `bytes` bytes in this call.
     fn submit(
         &self,
         py: Python<'_>,
@@ -167,7 +171,7 @@ impl Queue {
     ) -> PyResult<()> {
         let number = self.kept.insert(entry);
         let submitted = self.on_state(py, bytes <= BRIEF_BYTES, |state| {
-            // What was given goes back outside, where the entry is.
+            // The memory that a refused request returns is put back below, where its entry is.
             with(state, |queue| work(queue, number))
         });
         let (refused, raised) = match submitted {
@@ -181,7 +185,7 @@ impl Queue {
         Err(raised)
     }
 
-    /// Submits something with a buffer of the arena.
+    /// Submits a request with a buffer of the arena.
     fn submit_buffer(
         &self,
         py: Python<'_>,
@@ -192,7 +196,7 @@ impl Queue {
         let inner = buffer.get().take()?;
         let bytes = inner.len();
         let entry = Entry { user_data, memory: Memory::Arena(buffer.clone().unbind()) };
-        // Taken by the library, or given back if the queue is not there.
+        // `work` takes the memory out; if the queue is not available, the memory stays here and is put back.
         let offered = Mutex::new(Some(inner));
         let submitted = self.submit(py, bytes, entry, |queue, number| {
             let inner = offered.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -218,7 +222,7 @@ impl Queue {
         Limit::of(Some(timeout.unwrap_or(self.limit.as_secs_f64())))
     }
 
-    /// Waits for something of the queue's, which is told for how long at a time.
+    /// Waits for the queue in slices; `wait` gets the greatest time that it may take.
     fn in_slices<R: Send>(
         &self,
         py: Python<'_>,
@@ -234,7 +238,7 @@ impl Queue {
         waited.map_err(|trouble| trouble.raise(py))
     }
 
-    /// Before memory is taken for what cannot be read.
+    /// Fails if a read is longer than its volume, before memory for it is allocated.
     fn check_length(
         &self,
         py: Python<'_>,
@@ -252,8 +256,8 @@ impl Queue {
         }
     }
 
-    /// Opens a volume, in a thread of its own. If a signal ends the wait it may become open, unnamed, until the queue is
-    /// closed.
+    /// Opens a volume in a thread of its own. If a signal ends the wait, the volume may still be opened, and
+    /// then stays open, unknown to the program, until the queue is closed.
     fn open_beside(
         &self,
         py: Python<'_>,
@@ -265,15 +269,17 @@ impl Queue {
         opened.map(VolumeId).map_err(|trouble| trouble.raise(py))
     }
 
-    /// Closes it; lets go what was lent when nothing can write there any more.
+    /// Closes the queue, and drops the memory that was lent to requests once nothing can write to it any
+    /// more.
     fn end(&self, py: Python<'_>) {
         self.kept.close();
         let was = py.detach(|| std::mem::replace(&mut *lock(&self.state), State::Closed));
         let is_gone_with_it = match &was {
             State::Here(_) => true,
-            // From within a callback the thread still has the queue, and what is kept goes with it.
+            // Called from a callback: the dispatcher's thread still has the queue, and drops the entries when
+            // it ends.
             State::Dispatched(dispatcher) => !dispatcher.is_own_callback(),
-            // Whoever stops it lets go, or has done so.
+            // The thread in `dispatch_stop` drops the entries, or a close before this one has done so.
             State::Stopping | State::Closed => false,
         };
         py.detach(|| drop(was));
@@ -283,7 +289,8 @@ impl Queue {
     }
 }
 
-/// A dispatcher is waited for when it is dropped, and its callback may wait for the interpreter.
+/// Ends the queue with the interpreter attached. Dropping a dispatcher waits for its callback, which may wait
+/// for the interpreter, so the drop must release the interpreter meanwhile.
 impl Drop for Queue {
     fn drop(&mut self) {
         Python::try_attach(|py| self.end(py));
@@ -292,8 +299,8 @@ impl Drop for Queue {
 
 #[pymethods]
 impl Queue {
-    /// Opens a volume by its name, for ``"read"``, ``"write"`` or ``"read-write"``; what it answers names the volume in
-    /// requests of this queue.
+    /// Opens a volume by its name, for ``"read"``, ``"write"`` or ``"read-write"``. Returns the identifier of
+    /// the volume in requests of this queue.
     #[pyo3(signature = (name, access=None), text_signature = "($self, name, access='read')")]
     fn open(&self, py: Python<'_>, name: String, access: Option<&Bound<'_, PyAny>>) -> PyResult<VolumeId> {
         let access: Access =
@@ -307,33 +314,33 @@ impl Queue {
         self.open_beside(py, move |queue| queue.open_descriptor(file))
     }
 
-    /// Closes a volume. ``BusyError``: requests of it are under way, or were not reaped.
+    /// Closes a volume. Raises ``BusyError`` if requests of the volume are in flight, or were not reaped.
     fn close_volume(&self, py: Python<'_>, volume: &VolumeId) -> PyResult<()> {
         self.look(py, |queue| queue.close(volume.0))
     }
 
-    /// Bytes of a volume.
+    /// Returns the size of a volume, in bytes.
     fn length(&self, py: Python<'_>, volume: &VolumeId) -> PyResult<u64> {
         self.look(py, |queue| queue.len(volume.0))
     }
 
-    /// Bytes of a volume's block.
+    /// Returns the block size of a volume, in bytes.
     fn block(&self, py: Python<'_>, volume: &VolumeId) -> PyResult<u32> {
         self.look(py, |queue| queue.block(volume.0))
     }
 
-    /// Which way a volume's bytes go: see ``Volume.path``.
+    /// Returns the way that a volume's bytes move, as text: see ``Volume.path``.
     fn path(&self, py: Python<'_>, volume: &VolumeId) -> PyResult<String> {
         Ok(self.look(py, |queue| queue.path(volume.0))?.to_string())
     }
 
-    /// Memory of the arena, to be submitted without being copied. ``TooLargeError``: the arena is smaller.
-    /// ``NoRoomError``: others have it.
+    /// Allocates memory of the arena, to be submitted without a copy. Raises ``TooLargeError`` if the arena
+    /// is smaller, and ``NoRoomError`` if too much of it is in use.
     fn alloc(&self, py: Python<'_>, nbytes: usize) -> PyResult<Buffer> {
         self.look(py, |queue| queue.alloc(nbytes)).map(Buffer::new)
     }
 
-    /// Submits a read of ``nbytes`` from ``offset`` on: the completion's ``data`` has them, as bytes.
+    /// Submits a read of ``nbytes`` bytes from ``offset`` on. The completion's ``data`` holds them, as bytes.
     #[pyo3(signature = (volume, offset, nbytes, user_data=None))]
     fn read(
         &self,
@@ -351,14 +358,15 @@ impl Queue {
         let entry = Entry { user_data, memory: Memory::Bytes(bytes.unbind()) };
         self.submit(py, nbytes, entry, move |queue, number| {
             let to = { to }.0;
-            // SAFETY: bytes that are as long, which nobody has seen yet, and which are kept until the request has been
-            // reaped or the queue is gone.
+            // SAFETY: `to` points to `nbytes` bytes of a new object to which no Python code refers; `Kept`
+            // holds it until the request has been reaped or the queue is gone.
             unsafe { queue.read_to(volume, offset, to, nbytes, number) }
         })
     }
 
-    /// Submits a read of as many bytes as ``buffer`` has. A ``Buffer`` of this queue is not copied; any other is the
-    /// library's to write until the request was reaped, or the queue is closed. It is the completion's ``data``.
+    /// Submits a read of as many bytes as ``buffer`` has. A ``Buffer`` of this queue is not copied. Any other
+    /// buffer may be written by the library until the request was reaped or the queue is closed. The
+    /// completion's ``data`` is the buffer.
     #[pyo3(signature = (volume, offset, buffer, user_data=None))]
     fn read_into(
         &self,
@@ -380,14 +388,16 @@ impl Queue {
         let entry = Entry { user_data, memory: Memory::Lent(buffer.clone().unbind(), held) };
         self.submit(py, nbytes, entry, move |queue, number| {
             let to = { to }.0;
-            // SAFETY: the buffer is kept until the request has been reaped or the queue is gone; it is as long, and can
-            // be written. Who touches it meanwhile mixes up the bytes, as with any call that reads into a buffer.
+            // SAFETY: `Kept` holds the buffer until the request has been reaped or the queue is gone; the
+            // buffer has `nbytes` bytes and is writable. A thread that uses it meanwhile mixes up the bytes,
+            // as with any call that reads into a buffer.
             unsafe { queue.read_to(volume, offset, to, nbytes, number) }
         })
     }
 
-    /// Submits a write of all bytes of ``data``. A ``Buffer`` of this queue is not copied, and is the completion's
-    /// ``data``; of any other there is a copy when this returns. With ``durable`` they are durable when it is completed.
+    /// Submits a write of all bytes of ``data``. A ``Buffer`` of this queue is not copied, and is the
+    /// completion's ``data``; any other buffer is copied before this returns. With ``durable``, the bytes are
+    /// durable when the request completes.
     #[pyo3(signature = (volume, offset, data, durable=false, user_data=None))]
     fn write(
         &self,
@@ -405,7 +415,8 @@ impl Queue {
             });
         }
         let data = contiguous(data)?;
-        // SAFETY: as for any call that writes what is in a buffer.
+        // SAFETY: the bytes are valid while `data` is held; a thread that writes to them meanwhile mixes them
+        // up.
         let from = unsafe { bytes_of(&data) };
         let entry = Entry { user_data, memory: Memory::None };
         self.submit(py, from.len(), entry, |queue, number| {
@@ -413,14 +424,14 @@ impl Queue {
         })
     }
 
-    /// Submits what ``Volume.flush`` does, for what had been reaped before.
+    /// Submits a flush: see ``Volume.flush``. It covers the writes that were reaped before.
     #[pyo3(signature = (volume, user_data=None))]
     fn flush(&self, py: Python<'_>, volume: &VolumeId, user_data: Option<Py<PyAny>>) -> PyResult<()> {
         let entry = entry_of(py, user_data);
         self.submit(py, 0, entry, |queue, number| queue.flush(volume.0, number))
     }
 
-    /// Submits what ``Volume.discard`` does.
+    /// Submits a discard: see ``Volume.discard``.
     #[pyo3(signature = (volume, offset, nbytes, user_data=None))]
     fn discard(
         &self,
@@ -434,7 +445,7 @@ impl Queue {
         self.submit(py, 0, entry, |queue, number| queue.discard(volume.0, offset, nbytes, number))
     }
 
-    /// Submits what ``Volume.write_zeroes`` does.
+    /// Submits a request that writes zeros: see ``Volume.write_zeroes``.
     #[pyo3(signature = (volume, offset, nbytes, durable=false, user_data=None))]
     fn write_zeroes(
         &self,
@@ -452,8 +463,8 @@ impl Queue {
         })
     }
 
-    /// Submits what ``Volume.compare_and_write`` does. If something else was there the completion's error is a
-    /// ``DiffersError``.
+    /// Submits a compare-and-write: see ``Volume.compare_and_write``. If the volume held other bytes, the
+    /// completion's error is a ``DiffersError``.
     #[pyo3(signature = (volume, offset, expected, new, user_data=None))]
     fn compare_and_write(
         &self,
@@ -465,15 +476,16 @@ impl Queue {
         user_data: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         let (expected, new) = (contiguous(expected)?, contiguous(new)?);
-        // SAFETY: as for any call that writes what is in buffers.
+        // SAFETY: the bytes are valid while both buffers are held; a thread that writes to them meanwhile
+        // mixes them up.
         let (expected, new) = unsafe { (bytes_of(&expected), bytes_of(&new)) };
         self.submit(py, new.len(), entry_of(py, user_data), |queue, number| {
             queue.compare_and_write(volume.0, offset, expected, new, number)
         })
     }
 
-    /// Submits a read of parts of several volumes, ``(volume, offset, nbytes)`` each, 1 to 32 of them: one behind the other
-    /// they are the completion's ``data``.
+    /// Submits a read of ranges of several volumes: 1 to 32 tuples ``(volume, offset, nbytes)``. The
+    /// completion's ``data`` holds the bytes of all ranges, one after the other.
     #[pyo3(signature = (ranges, user_data=None))]
     fn read_many(
         &self,
@@ -496,8 +508,8 @@ impl Queue {
         self.submit(py, sum, entry, |queue, number| queue.read_many(&asked, room, number))
     }
 
-    /// Submits a write to parts of several volumes, ``(volume, offset, data)`` each, 1 to 32 of them, which are copied
-    /// now.
+    /// Submits a write to ranges of several volumes: 1 to 32 tuples ``(volume, offset, data)``. The data is
+    /// copied before this returns.
     #[pyo3(signature = (pieces, durable=false, user_data=None))]
     fn write_many(
         &self,
@@ -510,7 +522,8 @@ impl Queue {
         for (volume, offset, data) in &pieces {
             held.push((volume.0, *offset, contiguous(data)?));
         }
-        // SAFETY: as for any call that writes what is in a buffer.
+        // SAFETY: the bytes are valid while `held` holds their buffers; a thread that writes to them
+        // meanwhile mixes them up.
         let given: Vec<_> =
             held.iter().map(|(volume, offset, data)| (*volume, *offset, unsafe { bytes_of(data) })).collect();
         let sum = given.iter().map(|piece| piece.2.len()).sum();
@@ -519,22 +532,23 @@ impl Queue {
         })
     }
 
-    /// Waits for the next request that is done. ``timeout``: seconds; None: the client's limit. ``TimedOut``; ``IdleError``:
-    /// nothing is under way; ``ServerGone``, when everything that was under way has been reaped.
+    /// Waits for the next completion. ``timeout`` is in seconds; None: the client's ``limit``. Raises
+    /// ``TimedOut`` when the timeout expires, ``IdleError`` if no request is in flight, and ``ServerGone``
+    /// when the server is gone and all requests in flight have been reaped.
     #[pyo3(signature = (timeout=None))]
     fn reap(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Completion> {
         let done = self.reap_until(py, timeout)?;
         self.kept.finish(py, done)
     }
 
-    /// As ``reap``, without waiting: None when nothing is done.
+    /// Like ``reap``, but without waiting: returns None when no request is complete.
     fn try_reap(&self, py: Python<'_>) -> PyResult<Option<Completion>> {
         let done = self.on_state(py, true, |state| reaping(state, Inner::try_reap))?;
         done.map(|done| self.kept.finish(py, done)).transpose()
     }
 
-    /// As ``reap``, with all others that are done by then: a list of 1 to ``most``; None: no more than there can be under
-    /// way.
+    /// Like ``reap``, but returns a list of 1 to ``most`` completions: the first one, and those that are
+    /// complete by then. ``most`` of None stands for ``depth``.
     #[pyo3(signature = (most=None, timeout=None))]
     fn reap_many(
         &self,
@@ -549,46 +563,49 @@ impl Queue {
         let first = self.reap_until(py, timeout)?;
         let rest = self.on_state(py, true, |state| {
             let mut rest = Vec::new();
-            // What ends the queue is told by the next call.
+            // An error that ends the queue is raised by the next call.
             let _ = reaping(state, |queue| queue.reap_each(most - 1, |done| rest.push(done)));
             Ok(rest)
         })?;
         std::iter::once(first).chain(rest).map(|done| self.kept.finish(py, done)).collect()
     }
 
-    /// Waits until ``least`` requests can be reaped, or all that are under way if these are fewer: a thread that sleeps is woken
-    /// once for all of them. ``timeout``: seconds; None: the client's limit. ``TimedOut``: what is done by then can be reaped. A
-    /// queue that has ended is told of by reaping.
+    /// Waits until ``least`` requests can be reaped, or all requests in flight if these are fewer. A thread
+    /// that sleeps is woken once for all of them. ``timeout`` is in seconds; None: the client's ``limit``.
+    /// Raises ``TimedOut`` when the timeout expires; the requests that are complete by then can be reaped. If
+    /// the server is gone, the wait ends, and reaping raises the error.
     #[pyo3(signature = (least, timeout=None))]
     fn wait(&self, py: Python<'_>, least: usize, timeout: Option<f64>) -> PyResult<()> {
         let limit = self.limit_of(timeout)?;
         self.in_slices(py, limit, |queue, slice| queue.wait_for(least, slice))
     }
 
-    /// For event loops: call it when ``try_reap`` has answered None. False: from now on ``fileno()`` becomes readable when
-    /// something is done or the server is gone. True: something is done already, try again.
+    /// Prepares ``fileno()`` for an event loop; call this when ``try_reap`` has returned None. False:
+    /// ``fileno()`` becomes readable when a request completes or the server is gone. True: a request is
+    /// complete already, call ``try_reap`` again.
     fn arm(&self, py: Python<'_>) -> PyResult<bool> {
         self.on_state(py, true, |state| reaping(state, Inner::arm))
     }
 
-    /// The queue's descriptor: wait for it to become readable, and do nothing else with it. It is another one after the
-    /// queue has connected again: ask each time.
+    /// Returns the queue's descriptor: wait for it to become readable, and do nothing else with it. The
+    /// descriptor changes when the queue connects again, so call this each time.
     fn fileno(&self, py: Python<'_>) -> PyResult<c_int> {
         self.look(py, |queue| Ok(queue.as_fd().as_raw_fd()))
     }
 
-    /// Calls ``callback(completion)`` for each request that is done, in a thread of its own, until ``dispatch_stop()`` or
-    /// ``close()``, and ``on_end(error)`` once, with the error that ends the queue, if one does. What a callback raises
-    /// goes to ``sys.unraisablehook``. A callback may submit. Nobody else can reap meanwhile (``BusyError``). The thread
-    /// keeps both functions and what they refer to: close the queue.
+    /// Calls ``callback(completion)`` for each request that completes, in a thread of its own, until
+    /// ``dispatch_stop()`` or ``close()``. Calls ``on_end(error)`` once if an error ends the queue. An
+    /// exception in a callback is passed to ``sys.unraisablehook``. A callback may submit requests. No other
+    /// thread can reap meanwhile (``BusyError``). The thread keeps references to both functions and what they
+    /// refer to, so close the queue.
     #[pyo3(signature = (callback, on_end=None))]
     fn dispatch(&self, py: Python<'_>, callback: Py<PyAny>, on_end: Option<Py<PyAny>>) -> PyResult<()> {
         let kept = self.kept.clone();
         let call = move |done: Result<Done, Error>| {
-            // Without an interpreter there is nobody to be called.
+            // Without an interpreter no callback can run.
             Python::try_attach(|py| {
                 let called = match done {
-                    // From within a callback.
+                    // The queue was closed, from within a callback, so the callback is not called again.
                     Ok(done) if kept.is_closed() => return drop(kept.finish(py, done)),
                     Err(_) if kept.is_closed() => return,
                     Ok(done) => kept.finish(py, done).and_then(|done| callback.call1(py, (done,))),
@@ -619,7 +636,7 @@ impl Queue {
         })
     }
 
-    /// Waits for the callback that is running, if one is, and ends callbacks: ``reap`` can be used again.
+    /// Waits for the callback that is running, if any, and ends callbacks. ``reap`` can be used again.
     fn dispatch_stop(&self, py: Python<'_>) -> PyResult<()> {
         let dispatcher =
             self.on_state(py, false, |state| match std::mem::replace(state, State::Stopping) {
@@ -638,7 +655,7 @@ impl Queue {
                     Err(trouble)
                 }
             })?;
-        // Without the lock: the callback may want it.
+        // The lock must be free here: the callback may need it.
         let stopped = py.detach(|| dispatcher.stop());
         let (next, outcome) = match stopped {
             Ok(queue) => (State::Here(Box::new(queue)), Ok(())),
@@ -651,7 +668,7 @@ impl Queue {
                     *state = next;
                     None
                 }
-                // It was closed meanwhile.
+                // The queue was closed meanwhile.
                 _ => Some(next),
             }
         });
@@ -662,43 +679,44 @@ impl Queue {
         outcome.map_err(|trouble| trouble.raise(py))
     }
 
-    /// Requests that were submitted and not reaped.
+    /// Number of requests that were submitted and not reaped.
     #[getter]
     fn under_way(&self, py: Python<'_>) -> PyResult<usize> {
         self.look(py, |queue| Ok(queue.under_way()))
     }
 
-    /// Most requests that can be under way.
+    /// Greatest number of requests in flight.
     #[getter]
     fn depth(&self) -> usize {
         self.depth
     }
 
-    /// The number of the queue's connection, as reports name it.
+    /// Number of the queue's connection in the server's reports.
     #[getter]
     fn number(&self, py: Python<'_>) -> PyResult<u64> {
         self.look(py, |queue| Ok(queue.number()))
     }
 
-    /// Number of times that the queue has reconnected.
+    /// Number of times that the queue has connected again.
     #[getter]
     fn reconnects(&self, py: Python<'_>) -> PyResult<u64> {
         self.look(py, |queue| Ok(queue.reconnects()))
     }
 
-    /// Bytes of the arena that are not used again, since a device that did not answer in time may still write there.
+    /// Number of bytes of the arena that are not reused, since a device that did not complete in time may
+    /// still write there.
     #[getter]
     fn lost_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         self.look(py, |queue| Ok(queue.lost_bytes()))
     }
 
-    /// Closes it, with its volumes. What is under way is not heard of any more, and buffers that were lent are the
-    /// program's again.
+    /// Closes the queue and its volumes. Requests in flight are not reported any more, and buffers that were
+    /// lent to them belong to the program again.
     fn close(&self, py: Python<'_>) {
         self.end(py);
     }
 
-    /// True if this object was closed.
+    /// True if the queue was closed.
     #[getter]
     fn closed(&self, py: Python<'_>) -> bool {
         py.detach(|| matches!(*lock(&self.state), State::Closed))
@@ -721,7 +739,7 @@ impl Queue {
     }
 }
 
-/// Creates the entry of a request without memory of the program.
+/// Returns the entry of a request that uses no memory of the program.
 fn entry_of(py: Python<'_>, user_data: Option<Py<PyAny>>) -> Entry {
     Entry { user_data: user_data.unwrap_or_else(|| py.None()), memory: Memory::None }
 }

@@ -10,15 +10,17 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Mutex, PoisonError};
 
-/// An open volume: ``Client.open`` and ``Client.open_descriptor`` make it.
+/// An open volume. ``Client.open`` and ``Client.open_descriptor`` make it.
 ///
-/// Offsets and lengths are bytes, and multiples of ``block`` (``RangeError`` else, and beyond the end). Any buffer will do
-/// whose bytes are in one piece, NumPy arrays included; those to be read into must be writable. A call that is longer
-/// than 1 MiB is several requests: others who read the same bytes meanwhile may find some blocks of it written, and some
-/// not. If a call fails, some of its bytes may have been read or written.
+/// Offsets and lengths are in bytes, and multiples of ``block``; a range that is misaligned or ends beyond
+/// the volume raises ``RangeError``. Any contiguous buffer will do, NumPy arrays included; a buffer to read
+/// into must be writable. A call of more than 1 MiB is split into several requests, so a reader of the same
+/// bytes may see some of its blocks written and others not. If a call fails, some of its bytes may have been
+/// read or written.
 ///
-/// ``RevokedError``: the right to it was taken back. ``DeniedError``: it was opened for less. ``DeviceError``: the device
-/// failed, has no room, or did not answer in time. ``ServerGone``: so it is. Threads may share a volume.
+/// ``RevokedError``: the grant to the volume was revoked. ``DeniedError``: the volume was opened without this
+/// access. ``DeviceError``: the device failed, is full, or did not complete in time. ``ServerGone``: the
+/// server ended, or closed the connection. Threads may share a volume.
 #[pyclass(frozen, module = "bywash.serve")]
 pub(crate) struct Volume {
     volume: Mutex<Option<Opened>>,
@@ -35,7 +37,7 @@ impl Volume {
     }
 }
 
-/// Raises if buffers overlap.
+/// Raises `ValueError` if buffers overlap.
 pub(super) fn check_apart<'a>(buffers: impl Iterator<Item = &'a PyUntypedBuffer>) -> PyResult<()> {
     let mut places: Vec<(usize, usize)> =
         buffers.map(|buffer| (buffer.buf_ptr() as usize, buffer.len_bytes())).collect();
@@ -49,13 +51,13 @@ pub(super) fn check_apart<'a>(buffers: impl Iterator<Item = &'a PyUntypedBuffer>
 
 #[pymethods]
 impl Volume {
-    /// Its name; of one that was opened by a descriptor, what the library calls it.
+    /// Name of the volume; for a volume that was opened by a descriptor, a name that the library made.
     #[getter]
     fn name(&self) -> PyResult<String> {
         Ok(self.open()?.name().to_string())
     }
 
-    /// Its bytes.
+    /// Size of the volume, in bytes.
     #[getter]
     fn nbytes(&self) -> PyResult<u64> {
         Ok(self.open()?.len())
@@ -65,59 +67,61 @@ impl Volume {
         Ok(usize::try_from(self.nbytes()?)?)
     }
 
-    /// Bytes of a block.
+    /// Block size of the volume, in bytes.
     #[getter]
     fn block(&self) -> PyResult<u32> {
         Ok(self.open()?.block())
     }
 
-    /// Rights to the volume: ``"read"``, ``"write"`` or ``"read-write"``.
+    /// Access that the volume was opened for: ``"read"``, ``"write"`` or ``"read-write"``.
     #[getter]
     fn access(&self) -> PyResult<String> {
         Ok(self.open()?.access().to_string())
     }
 
-    /// The device it is on, by its name.
+    /// Name of the device that the volume is on.
     #[getter]
     fn device(&self) -> PyResult<String> {
         Ok(self.open()?.device().to_string())
     }
 
-    /// Which way its bytes go, for people: ``"mapped"``, or ``"through the channel: ..."`` with why.
+    /// Way that the volume's bytes move, as text for people: ``"mapped"``, or ``"through the channel: ..."``
+    /// with the reason.
     #[getter]
     fn path(&self) -> PyResult<String> {
         Ok(self.open()?.path().to_string())
     }
 
-    /// True if the volume's memory is mapped, so that the server takes no part in reads and writes.
+    /// True if the volume is mapped in this process, so that calls do not involve the server.
     #[getter]
     fn mapped(&self) -> PyResult<bool> {
         Ok(self.open()?.path().is_mapped())
     }
 
-    /// Reads ``nbytes`` from ``offset`` on.
+    /// Reads ``nbytes`` bytes from ``offset`` on.
     fn read_at<'py>(&self, py: Python<'py>, nbytes: usize, offset: u64) -> PyResult<Bound<'py, PyBytes>> {
         let volume = self.open()?;
         let (length, bytes) = (nbytes as u64, volume.len());
         if length > bytes {
-            // No memory is taken for what cannot be read.
+            // Memory is allocated only for a read that fits into the volume.
             let error = Error::OutOfBounds { volume: volume.name(), offset, length, bytes };
             return Err(storage_exception(py, &error));
         }
         PyBytes::new_with(py, nbytes, |to| call(py, || volume.read_at(to, offset)))
     }
 
-    /// Reads as many bytes as ``buffer`` has, from ``offset`` on; answers how many.
+    /// Reads from ``offset`` on and fills ``buffer``. Returns the number of bytes read.
     fn readinto_at(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, offset: u64) -> PyResult<usize> {
         let (volume, buffer) = (self.open()?, writable(buffer)?);
-        // SAFETY: as for any call that reads into a buffer.
+        // SAFETY: the room is valid while `buffer` is held; a thread that uses it meanwhile mixes up the
+        // bytes.
         let to = unsafe { room_of(&buffer) };
         call(py, || volume.read_at(to, offset))?;
         Ok(buffer.len_bytes())
     }
 
-    /// Writes all bytes of ``data``, from ``offset`` on; answers how many. They are durable after the next ``flush``, or
-    /// with ``durable`` when this returns.
+    /// Writes all bytes of ``data``, from ``offset`` on. Returns the number of bytes written. The bytes are
+    /// durable after the next ``flush``; with ``durable``, when this returns.
     #[pyo3(signature = (data, offset, durable=false))]
     fn write_at(
         &self,
@@ -127,7 +131,8 @@ impl Volume {
         durable: bool,
     ) -> PyResult<usize> {
         let (volume, data) = (self.open()?, contiguous(data)?);
-        // SAFETY: as for any call that writes what is in a buffer.
+        // SAFETY: the bytes are valid while `data` is held; a thread that writes to them meanwhile mixes them
+        // up.
         let from = unsafe { bytes_of(&data) };
         call(py, || match durable {
             true => volume.write_at_durable(from, offset),
@@ -136,20 +141,20 @@ impl Volume {
         Ok(from.len())
     }
 
-    /// Everything whose writing had been completed before is durable when this returns, as far as the medium is.
+    /// Makes all writes that completed before this call durable, as far as the medium keeps data.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let volume = self.open()?;
         call(py, || volume.flush())
     }
 
-    /// Tells the device that the contents of a range are no longer needed (TRIM). The bytes are undefined until they are
-    /// written again.
+    /// Tells the device that a range's contents are no longer needed (TRIM, deallocate). The bytes may have
+    /// any value until they are written again.
     fn discard(&self, py: Python<'_>, offset: u64, nbytes: u64) -> PyResult<()> {
         let volume = self.open()?;
         call(py, || volume.discard(offset, nbytes))
     }
 
-    /// Changes bytes to zeros; ``durable`` as with ``write_at``.
+    /// Writes zeros to a range. ``durable``: see ``write_at``.
     #[pyo3(signature = (offset, nbytes, durable=false))]
     fn write_zeroes(&self, py: Python<'_>, offset: u64, nbytes: u64, durable: bool) -> PyResult<()> {
         let volume = self.open()?;
@@ -159,10 +164,11 @@ impl Volume {
         })
     }
 
-    /// Writes ``new`` if what is there is ``expected``, as one step for all who do so through the server; answers whether
-    /// it was. Both have as many bytes, with most devices those of one block.
+    /// Writes ``new`` if the volume holds ``expected`` at ``offset``, atomically towards all other calls of
+    /// this kind through the server. Returns true if it wrote. Both buffers must have the same length; most
+    /// devices accept only one block.
     ///
-    /// ``UnknownError``: the server went meanwhile, and whether it wrote is unknown.
+    /// Raises ``UnknownError`` if the server went meanwhile and it is unknown if it wrote.
     fn compare_and_write(
         &self,
         py: Python<'_>,
@@ -171,18 +177,19 @@ impl Volume {
         new: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let (volume, expected, new) = (self.open()?, contiguous(expected)?, contiguous(new)?);
-        // SAFETY: as for any call that writes what is in buffers.
+        // SAFETY: the bytes are valid while both buffers are held; a thread that writes to them meanwhile
+        // mixes them up.
         let (expected, new) = unsafe { (bytes_of(&expected), bytes_of(&new)) };
         call(py, || volume.compare_and_write(offset, expected, new))
     }
 
-    /// Closes it; the right to it is given back when no other thread is in a call with it any more.
+    /// Closes the volume. Its grant is returned when no other thread is in a call of it any more.
     fn close(&self, py: Python<'_>) {
         let volume = self.volume.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(volume));
     }
 
-    /// True if this object was closed.
+    /// True if the volume was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.open().is_err()
