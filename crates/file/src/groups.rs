@@ -1,4 +1,5 @@
-//! State of each group of sixteen pages of a window, aligned in the file: one byte with three flags and a count.
+//! State of each group of sixteen pages of a window, aligned in the file: one byte with three flags and a
+//! count.
 //!
 //! ```text
 //!   7..4 visits   2 looked at   1 partly   0 warm

@@ -1,9 +1,8 @@
-//! What a process has once: settings, the record it counts into, the lock; and how it begins, forks and
-//! steps aside.
+//! State of the process: settings, counters, the lock, and how the data path starts, forks and stops.
 //!
-//! Everything that a forked child must not believe lies in memory that the kernel wipes in the child
-//! (MADV_WIPEONFORK), so that even a fork that we never saw leaves the child with empty tables: it goes to
-//! the kernel with everything. [`reset_child`] then makes the child a first-class process again.
+//! All state that must not survive a fork lies in memory that the kernel wipes in the child
+//! (MADV_WIPEONFORK). So even a fork that the library did not see leaves the child with empty tables, and the
+//! kernel serves every request of that child. [`reset_child`] then gives the child a data path of its own.
 
 use crate::lock::Lock;
 use crate::{open_file, policy, table, threads, window};
@@ -11,29 +10,30 @@ use bywash_session::{Counter, Record};
 use bywash_sync::{AtomicBool, AtomicU8, AtomicU64, Ordering, Ordering::Relaxed, prepare_fences};
 use core::cell::UnsafeCell;
 
-/// The lock over pools and windows.
+/// Lock over pools and windows.
 pub static LOCK: Lock = Lock::new();
 
-/// How the data path is to behave.
+/// Settings of the data path.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The largest request served from a mapping, in bytes.
+    /// Length of the largest request that is served from a mapping, in bytes.
     pub threshold: usize,
-    /// Whether files in memory (tmpfs) are also written through their mappings.
+    /// True if files on file systems in memory (tmpfs) are also written through their mappings.
     pub writes: bool,
-    /// Reads by the kernel whose time a thread may spend on warming in advance ([`crate::account`]).
+    /// Number of reads by the kernel whose time a thread may spend on warming in advance
+    /// ([`crate::account`]).
     pub advance_reads: u64,
-    /// Bound on the bytes of all mappings, and so on what of files is resident for this process's sake; if none is
-    /// said, a quarter of [`Hooks::memory_bytes`].
+    /// Greatest number of bytes of all mappings together, which bounds the file pages that this process keeps
+    /// resident; `None`: a quarter of [`Hooks::memory_bytes`].
     pub resident_bytes: Option<u64>,
-    /// Paths (prefixes, separated by colons) that are served; empty: all.
+    /// Path prefixes that are served, separated by colons; empty: all.
     pub only: &'static [u8],
-    /// Paths (prefixes, separated by colons) that are not served.
+    /// Path prefixes that are not served, separated by colons.
     pub except: &'static [u8],
-    /// Whether usage is collected file by file.
+    /// True if usage is counted per file.
     pub wants_files: bool,
-    /// Whether `read`, `write` and `lseek` may move positions at user level, where calls that the library
-    /// does not see (by instruction, by another process) find the kernel's position behind.
+    /// True if `read`, `write` and `lseek` may keep positions at user level. Calls that the library does not
+    /// see (by instruction, or by another process) then find an outdated position in the kernel.
     pub positions_at_user_level: bool,
 }
 
@@ -44,7 +44,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Settings that hold when nothing is said: all files, reads only.
+    /// Creates the default settings: all files, reads only.
     pub const fn new() -> Settings {
         Settings {
             threshold: policy::DEFAULT_THRESHOLD,
@@ -58,7 +58,7 @@ impl Settings {
         }
     }
 
-    /// Whether a file of this absolute path is to be served.
+    /// Returns true if the file with this absolute path is to be served.
     pub fn covers(&self, path: &[u8]) -> bool {
         let named = |list: &[u8]| {
             list.split(|byte| *byte == b':').any(|prefix| !prefix.is_empty() && is_below(path, prefix))
@@ -67,31 +67,35 @@ impl Settings {
     }
 }
 
-/// Whether `path` is `prefix` or below it, by whole names.
+/// Returns true if `path` is `prefix` or below it, comparing whole names.
 fn is_below(path: &[u8], prefix: &[u8]) -> bool {
     let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// What the data path needs of the library around it.
+/// Functions of the surrounding library that the data path calls.
 #[derive(Clone, Copy)]
 pub struct Hooks {
-    /// Called once, when the tables are set up; false if a limit forbids data paths.
+    /// Called once, before the tables are set up; returns false if a limit forbids data paths.
     pub on_set_up: fn() -> bool,
-    /// Called in each thread that gets a record; answers for [`threads::unregister`] being called when the
+    /// Called in each thread that gets a record; arranges that [`threads::unregister`] is called when the
     /// thread ends.
     pub on_register: fn(&'static threads::Thread),
-    /// Whether SIGBUS and SIGSEGV reach [`crate::copy::resume_after_fault`]; asked before a window is mapped.
+    /// Returns true if SIGBUS and SIGSEGV reach [`crate::copy::resume_after_fault`]; called before a window
+    /// is mapped.
     pub handlers_ready: fn() -> bool,
-    /// Bytes of memory that the process may use; asked once, before the first window is mapped.
+    /// Returns the number of bytes of memory that the process may use; called once, before the limit on
+    /// mappings is first applied.
     pub memory_bytes: fn() -> u64,
 }
 
-// What is written at every start lies among data that is written then anyway, and not on a page of its own.
+// These statics lie in `.data` and not on pages of their own, because a process writes pages of `.data` at
+// its start anyway.
 
-/// Written only while the process has one thread that knows of us: at the start and in a forked child.
+/// Value that is written only by [`begin`] and [`reset_child`], while no other thread uses this crate.
 struct Once<T>(UnsafeCell<T>);
-// SAFETY: see the type.
+// SAFETY: `begin` and `reset_child` alone write the value, and their callers promise that no other thread
+// uses this crate meanwhile; all other access is reading.
 unsafe impl<T> Sync for Once<T> {}
 
 #[unsafe(link_section = ".data")]
@@ -100,37 +104,39 @@ static SETTINGS: Once<Settings> = Once(UnsafeCell::new(Settings::new()));
 static RECORD: Once<Option<Record>> = Once(UnsafeCell::new(None));
 #[unsafe(link_section = ".data")]
 static HOOKS: Once<Option<Hooks>> = Once(UnsafeCell::new(None));
-/// RLIMIT_FSIZE: no write may reach beyond.
+/// Limit on the size of written files in bytes (RLIMIT_FSIZE).
 #[unsafe(link_section = ".data")]
 static FILE_SIZE_MAX: AtomicU64 = AtomicU64::new(u64::MAX);
-/// Not begun, or stepped aside for good.
+/// State: the data path has not begun, or has stopped for good.
 const ASIDE: u8 = 0;
-/// Nothing is set up, for there has been no file that could be served.
+/// State: nothing is set up, because no file was opened yet that could be served.
 const DORMANT: u8 = 1;
-/// Files get data paths.
+/// State: files get data paths.
 const READY: u8 = 2;
 #[unsafe(link_section = ".data")]
 static STATE: AtomicU8 = AtomicU8::new(ASIDE);
 #[unsafe(link_section = ".data")]
 static WANTS_FILES: AtomicBool = AtomicBool::new(false);
-/// One page that a child finds wiped: 1 here, 0 there.
+/// Page that holds 1 here, and 0 in a forked child, where the kernel wipes it.
 static ALIVE: bywash_sync::AtomicPtr<AtomicU8> = bywash_sync::AtomicPtr::new(core::ptr::null_mut());
 
-/// The settings.
+/// Returns the settings.
 #[inline(always)]
 pub fn settings() -> &'static Settings {
-    // SAFETY: see `Once`.
+    // SAFETY: `Once` is written only while no other thread uses this crate, which the writers' callers
+    // promise.
     unsafe { &*SETTINGS.0.get() }
 }
 
-/// The record that this process counts into.
+/// Returns the record that this process counts into, if it has one.
 #[inline]
 pub fn record() -> Option<Record> {
-    // SAFETY: see `Once`.
+    // SAFETY: `Once` is written only while no other thread uses this crate, which the writers' callers
+    // promise.
     unsafe { *RECORD.0.get() }
 }
 
-/// Notes the limit on the size of files that the process writes, in bytes.
+/// Stores the limit on the size of files that the process writes, in bytes (RLIMIT_FSIZE).
 pub fn set_file_size_max(bytes: u64) {
     FILE_SIZE_MAX.store(bytes, Relaxed);
 }
@@ -146,7 +152,8 @@ pub(crate) fn wants_files() -> bool {
 }
 
 pub(crate) fn hooks() -> Option<Hooks> {
-    // SAFETY: see `Once`.
+    // SAFETY: `Once` is written only while no other thread uses this crate, which the writers' callers
+    // promise.
     unsafe { *HOOKS.0.get() }
 }
 
@@ -154,9 +161,9 @@ pub(crate) fn handlers_ready() -> bool {
     hooks().is_some_and(|hooks| (hooks.handlers_ready)())
 }
 
-/// Bound on the bytes of all mappings.
+/// Returns the greatest number of bytes of all mappings together.
 pub(crate) fn resident_max() -> u64 {
-    /// What the hook answered, and one more; 0: not asked yet.
+    /// Limit from the hook in bytes, plus one; 0: the hook was not called yet.
     static ALLOWED: AtomicU64 = AtomicU64::new(0);
     if let Some(bytes) = settings().resident_bytes {
         return bytes;
@@ -168,35 +175,36 @@ pub(crate) fn resident_max() -> u64 {
     ALLOWED.load(Relaxed) - 1
 }
 
-/// One part in so many of the memory that the process may use is mapped at most.
+/// Divisor of the memory that the process may use: at most this part of it is mapped.
 const SHARE_OF_MEMORY: u64 = 4;
 
-/// Adds to a counter of the calling thread.
+/// Adds `more` to a counter of the calling thread; does nothing if the thread has no record.
 pub fn count(counter: Counter, more: u64) {
     if let Some(thread) = threads::known() {
         thread.count(counter, more);
     }
 }
 
-/// Begins: from the first call on that could be served, files get data paths. Costs one system call; the rest
-/// is for [`wake`], since most processes never make such a call.
+/// Starts the data path: files get data paths from the first call on that could be served. Makes one system
+/// call; [`wake`] does the rest, because most processes never make such a call.
 ///
 /// # Safety
-/// To be called once, before the process has other threads that make file calls.
+/// Must be called once, while no other thread of the process calls this crate.
 pub unsafe fn begin(settings: Settings, record: Option<Record>, hooks: Hooks) {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises that no other thread uses this crate, so nobody reads the statics
+    // meanwhile.
     unsafe {
         *SETTINGS.0.get() = settings;
         *RECORD.0.get() = record;
         *HOOKS.0.get() = Some(hooks);
     }
     WANTS_FILES.store(settings.wants_files, Relaxed);
-    // Here, because it takes the kernel milliseconds once there are threads.
+    // The fences are prepared here, because membarrier(2) takes milliseconds once there are threads.
     prepare_fences();
     STATE.store(DORMANT, Ordering::Release);
 }
 
-/// Whether new files may get a data path, for which everything is set up if it has not been yet.
+/// Returns true if new files may get a data path, and sets up the tables if they are not set up yet.
 #[inline]
 pub fn wake() -> bool {
     match STATE.load(Ordering::Acquire) {
@@ -206,9 +214,9 @@ pub fn wake() -> bool {
     }
 }
 
-/// Sets up the tables. False when another thread is doing so, and when memory cannot be had or a limit
-/// forbids it; then the kernel serves everything for good. A child forked in the middle finds the lock held
-/// and stays with the kernel.
+/// Sets up the tables. Returns false if another thread is doing so, and also if memory is exhausted or a
+/// limit forbids data paths; in the second case the kernel serves every request for good. A child that was
+/// forked during the set-up finds the lock held, and the kernel serves its requests.
 #[cold]
 fn set_up() -> bool {
     let Some(_held) = LOCK.try_hold() else { return false };
@@ -222,7 +230,7 @@ fn set_up() -> bool {
         && prepare_alive();
     crate::copy::prepare();
     let next = if prepared { READY } else { ASIDE };
-    // It may have stepped aside meanwhile.
+    // The process may have stepped aside during the set-up.
     let is_set_up = STATE.compare_exchange(DORMANT, next, Ordering::SeqCst, Relaxed).is_ok() && prepared;
     if is_set_up {
         table::after_set_up();
@@ -230,7 +238,7 @@ fn set_up() -> bool {
     is_set_up
 }
 
-/// Every pool, for what concerns all of them.
+/// Calls a method of every pool and returns the results as a tuple.
 macro_rules! for_each_pool {
     ($method:ident) => {
         (
@@ -254,45 +262,45 @@ fn prepare_alive() -> bool {
 }
 
 fn set_alive() {
-    // SAFETY: the page was mapped by `prepare_alive` and stays.
+    // SAFETY: `prepare_alive` mapped the page and it is never unmapped; both callers run after it.
     unsafe { (*ALIVE.load(Relaxed)).store(1, Relaxed) };
 }
 
-/// Whether everything is set up and files may have a data path.
+/// Returns true if everything is set up and files may have a data path.
 #[inline(always)]
 pub fn is_ready() -> bool {
     STATE.load(Ordering::Acquire) == READY
 }
 
-/// Whether nothing is set up yet, and can be.
+/// Returns true if nothing is set up yet and the set-up is still possible.
 #[inline]
 pub(crate) fn is_dormant() -> bool {
     STATE.load(Ordering::SeqCst) == DORMANT
 }
 
-/// Whether no file has or will get a data path in this process.
+/// Returns true if no file has or will get a data path in this process.
 pub fn is_aside() -> bool {
     STATE.load(Ordering::Acquire) == ASIDE
 }
 
-/// Whether this is a forked child that nobody told so yet.
+/// Returns true if this process is a forked child in which [`reset_child`] has not run yet.
 pub fn is_unnoticed_child() -> bool {
-    // SAFETY: as in `set_alive`; asked only once the process is ready.
+    // SAFETY: the process is ready, so `prepare_alive` has mapped the page, which is never unmapped.
     is_ready() && unsafe { (*ALIVE.load(Relaxed)).load(Relaxed) == 0 }
 }
 
-/// Makes a forked child a process of its own: empty tables, inherited descriptors as candidates with a
-/// shared position, a record of its own.
+/// Gives a forked child a data path of its own: empty tables, a record of its own, and its inherited
+/// descriptors as candidates with a shared position.
 ///
 /// # Safety
-/// The caller is the only thread of a forked child.
+/// The calling thread must be the only thread of a forked child.
 pub unsafe fn reset_child(record: Option<Record>) {
     LOCK.reset_child();
     for_each_pool!(reset_child);
     threads::reset_child();
     window::reset_child();
     open_file::reset_child();
-    // SAFETY: one thread.
+    // SAFETY: the caller promises that this is the only thread, so nobody reads the record meanwhile.
     unsafe {
         if record.is_some() || (*RECORD.0.get()).is_some() {
             *RECORD.0.get() = record;
@@ -303,16 +311,17 @@ pub unsafe fn reset_child(record: Option<Record>) {
     table::reset_child();
 }
 
-/// Gives up all data paths for good, because the process begins something that they cannot live with
-/// (a seccomp filter, an address-space limit, an io_uring of its own).
+/// Stops all data paths for good, because the process begins something that they are incompatible with (a
+/// seccomp filter, an address-space limit, an io_uring of its own).
 pub fn step_aside() {
     if STATE.swap(ASIDE, Ordering::AcqRel) == READY {
         table::forget_all();
     }
 }
 
-/// Steps aside, and leaves next to nothing behind that would count as memory of the program's: before its
-/// memory is locked. Answers what is left of the tables, where each part begins and its bytes.
+/// Stops all data paths and unmaps the reserved part of every pool, before the program locks its memory
+/// (mlockall), so that the tables do not count against it. Returns the address and the size in bytes of the
+/// part that remains of each pool.
 pub fn step_aside_and_shrink() -> [(*mut u8, usize); 5] {
     step_aside();
     for_each_pool!(trim);

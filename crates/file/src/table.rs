@@ -1,20 +1,22 @@
-//! From descriptor to open file: which descriptors have a user-level data path.
+//! Table from descriptors to open files: holds the descriptors that have a user-level data path.
 //!
 //! ```text
-//!   0            the kernel's: never opened through us, or not fit
+//!   0            the kernel's: never opened through the library, or not fit
 //!   odd          a candidate: opened, not used often enough yet
 //!                bits 63..16 when it was opened (a running number)   9..2 weight so far   1 shared position
 //!   even, > 0    the address of its OpenFile
 //! ```
 //!
-//! The kernel's descriptors are the truth; this table only says what may be served beside them. An entry is
-//! taken away *before* the kernel closes or replaces the descriptor and set *after* the kernel has made one,
-//! so it never outlives the descriptor that it was made for. Candidates become open files after a few small
-//! requests, so that files which are opened, read once and closed cost nothing.
+//! The kernel owns the descriptors; the table only notes which of them may be served at user level. An entry
+//! is cleared *before* the kernel closes or replaces the descriptor and set *after* the kernel has made one,
+//! so an entry never outlives its descriptor. Candidates become open files after a few small requests, so
+//! that files which are opened, read once and closed cost nothing.
 //!
-//! In a forked child the table is empty (the kernel wipes it); `reset_child` makes candidates with a
-//! shared position of the descriptors that were known. Before the table is set up, candidates are noted in one word
+//! In a forked child the table is empty (the kernel wipes it); `reset_child` makes candidates with a shared
+//! position of the descriptors that were known. Before the table is set up, candidates are noted in one word
 //! (`noted`).
+//!
+//! The preloaded library calls this module for every file call of the program.
 
 use crate::buffer::Buffer;
 use crate::filesystem;
@@ -34,31 +36,38 @@ mod noted;
 
 pub use here::{Here, KernelPosition, Ours, position, seek, serve_here, sought, with_kernel_position};
 
-/// Descriptors that can have a data path; larger ones are the kernel's.
+/// Number of descriptors that can have a data path; the kernel serves descriptors from this number on.
 pub const DESCRIPTORS_MAX: usize = 1 << 20;
-/// Standard input, output and error are used behind our back by the C library's streams.
+/// Least descriptor that can have a data path. The C library's streams use standard input, output and error
+/// without calls that the preloaded library sees.
 const DESCRIPTOR_MIN: usize = 3;
-/// What small requests add up to before a candidate gets its data path: a read counts [`READ_WEIGHT`], a
-/// write, which may well only make the file longer, one.
+/// Weight of small requests at which a candidate gets its data path: a read adds [`READ_WEIGHT`], and a
+/// write, which may only append to the file, adds one.
 const WEIGHT_BEFORE_PROMOTION: usize = 64;
+/// Weight of one small read; four of them reach [`WEIGHT_BEFORE_PROMOTION`].
 const READ_WEIGHT: usize = 16;
 
+/// Bit of an entry that is a candidate.
 const CANDIDATE: usize = 1;
+/// Bit of a candidate whose position is shared with other descriptors or processes.
 const SHARED: usize = 2;
+/// Position of a candidate's weight, in bits.
 const WEIGHT_SHIFT: u32 = 2;
 const WEIGHT_MASK: usize = 0xff << WEIGHT_SHIFT;
+/// Position of a candidate's running number, in bits.
 const NUMBER_SHIFT: u32 = 16;
 
 pub(crate) static TABLE: Pool<AtomicUsize> = Pool::new(DESCRIPTORS_MAX, InChild::Wiped);
-/// One bit per descriptor that has an entry; a forked child finds it as it was.
+/// One bit per descriptor that has an entry; kept in a forked child.
 pub(crate) static KNOWN: Pool<AtomicU64> = Pool::new(DESCRIPTORS_MAX / 64, InChild::Kept);
+/// Highest descriptor that had an entry, plus one.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
-/// Running number of the last candidate.
+/// Running number of the last candidate that was opened.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
-/// Candidates up to this number had been opened when the process forked last.
+/// Running number at the last fork: candidates up to this number have a shared position.
 static SHARED_UP_TO: AtomicUsize = AtomicUsize::new(0);
 
-/// In a forked child, after the tables were wiped.
+/// Makes candidates of the known descriptors in a forked child, after the kernel has wiped the tables.
 pub(crate) fn reset_child() {
     here::reset_child();
     for fd in known() {
@@ -74,13 +83,13 @@ fn entry(fd: i32) -> Option<&'static AtomicUsize> {
     TABLE.get(fd as u32 as usize)
 }
 
-/// The entry of a descriptor that may be the first one so high.
+/// Returns the entry of a descriptor, and lets the tables grow if it is the highest so far.
 fn entry_to_set(fd: i32) -> Option<&'static AtomicUsize> {
     KNOWN.get_or_grow(fd as usize / 64)?;
     TABLE.get_or_grow(fd as u32 as usize)
 }
 
-/// Sets or clears the bit of a descriptor that has an entry.
+/// Sets or clears the bit of a descriptor in [`KNOWN`].
 fn mark_known(fd: i32, known: bool) {
     let (word, bit) = (fd as usize / 64, 1 << (fd as usize % 64));
     match KNOWN.get(word) {
@@ -97,14 +106,14 @@ fn known() -> impl Iterator<Item = i32> {
     })
 }
 
-/// The kernel has just opened `fd` for reading or reading and writing.
+/// Notes that the kernel has opened `fd` for reading, or for reading and writing.
 pub fn opened(fd: i32) {
     if fd < DESCRIPTOR_MIN as i32 || threads::bypassed() || noted::add(fd) || !process::wake() {
         return;
     }
     let Some(entry) = entry_to_set(fd) else { return };
     if process::wants_files() {
-        // So that it is counted also where nothing else happens.
+        // The thread gets a record now, so that the file is counted even if no other call needs one.
         threads::current();
     }
     let number = NUMBER.fetch_add(1, Relaxed) + 1;
@@ -115,8 +124,8 @@ pub fn opened(fd: i32) {
     process::count(Counter::FilesOpened, 1);
 }
 
-/// The kernel has just made `fd`, which can have no data path: an entry that is still there is left from a
-/// descriptor that was closed past this library.
+/// Notes that the kernel has made `fd`, which can have no data path. An entry that exists belongs to an
+/// earlier descriptor, which was closed without a call of this library.
 #[inline]
 pub fn made(fd: i32) {
     if noted::has(fd) && !threads::bypassed() {
@@ -129,7 +138,8 @@ pub fn made(fd: i32) {
     }
 }
 
-/// Drops an entry whose descriptor is another file's by now: its position does not go there.
+/// Drops an entry whose descriptor now belongs to another file. The position is not given back, because it
+/// would go to that file.
 fn drop_stale(entry: usize) {
     if let Some(file) = file_of(entry) {
         file.position.reset();
@@ -137,8 +147,8 @@ fn drop_stale(entry: usize) {
     }
 }
 
-/// The kernel is about to close or replace `fd`, or somebody else begins to use its position: it is the
-/// kernel's from here on.
+/// Clears the entry of `fd`: the kernel is about to close or replace the descriptor, or another process
+/// begins to use its position.
 #[inline]
 pub fn forget(fd: i32) {
     if noted::has(fd) && !threads::bypassed() {
@@ -153,7 +163,7 @@ pub fn forget(fd: i32) {
     remove(before, fd);
 }
 
-/// As [`forget`] for `first..=last`.
+/// Clears the entries of the descriptors `first..=last`, like [`forget`].
 pub fn forget_range(first: u32, last: u32) {
     if !threads::bypassed() {
         noted::remove_range(first, last);
@@ -165,14 +175,14 @@ pub fn forget_range(first: u32, last: u32) {
     }
 }
 
-/// All descriptors are the kernel's.
+/// Clears the entries of all descriptors.
 pub(crate) fn forget_all() {
     forget_range(0, u32::MAX);
 }
 
 fn remove(entry: usize, fd: i32) {
     if let Some(file) = file_of(entry) {
-        // A copy that this thread left by a jump must not keep the file.
+        // A copy that this thread left by a jump is ended here, so that it does not keep the file.
         let _ = threads::known().is_some_and(Thread::nested);
         file.give_position();
         if !file.remove_reference() {
@@ -191,7 +201,7 @@ fn file_of(entry: usize) -> Option<&'static OpenFile> {
     (entry & CANDIDATE == 0 && entry != 0).then(|| unsafe { &*(entry as *const OpenFile) })
 }
 
-/// `new` leads to the same open file as `old` (dup and the like).
+/// Notes that `new` leads to the same open file as `old`, after dup(2) and similar calls.
 pub fn duplicated(old: i32, new: i32) {
     share(old);
     made(new);
@@ -214,7 +224,8 @@ pub fn duplicated(old: i32, new: i32) {
     HIGHEST.fetch_max(new as usize + 1, Relaxed);
 }
 
-/// `fd` leaves this process or gets a second descriptor: its position is the kernel's for good.
+/// Leaves the position of `fd` to the kernel for good: the descriptor is passed to another process or
+/// duplicated.
 pub fn share(fd: i32) {
     let Some(entry) = entry(fd) else { return };
     let value = entry.load(Ordering::Acquire);
@@ -229,7 +240,7 @@ pub fn share(fd: i32) {
     }
 }
 
-/// Before a fork, vfork, spawn or exec: every position is the kernel's for good.
+/// Leaves every position to the kernel for good, before a fork, vfork, spawn or exec.
 pub fn share_all() {
     if !process::is_ready() || threads::bypassed() {
         return;
@@ -240,7 +251,7 @@ pub fn share_all() {
     }
 }
 
-/// Hands the position of `fd` to the kernel because a call is about to use it.
+/// Gives the position of `fd` back to the kernel, because a system call is about to use it.
 #[inline]
 pub fn give(fd: i32) {
     if let Some(file) = served(fd) {
@@ -248,27 +259,28 @@ pub fn give(fd: i32) {
     }
 }
 
-/// The open file behind `fd`, if it has one. Its windows may go at any time; its memory stays.
+/// Returns the open file of `fd`, if it has one. Its windows may be released at any time; its memory stays.
 #[inline]
 fn served(fd: i32) -> Option<&'static OpenFile> {
     entry(fd).and_then(|entry| file_of(entry.load(Ordering::Acquire))).filter(|_| !threads::bypassed())
 }
 
-/// Counts a call that makes the file behind `fd` durable, if it has a data path.
+/// Counts a call that makes the file of `fd` durable, if `fd` has a data path.
 pub fn count_sync(fd: i32) {
     if is_served(fd) {
         process::count(Counter::KernelSyncs, 1);
     }
 }
 
-/// Runs `what` for the open file behind `fd`, if it has one, while nobody can take it away.
+/// Runs `what` for the open file of `fd`, if it has one, under a hazard that keeps the file and its windows.
 #[inline]
 pub fn with(fd: i32, what: impl FnOnce(&'static OpenFile, &Thread)) {
     let Some(entry) = entry(fd) else { return };
     let value = entry.load(Relaxed);
     let Some(file) = file_of(value) else { return };
     let Some(thread) = threads::current() else { return };
-    // In a signal handler within a copy the hazard is taken: what is noted then is only a hint.
+    // A signal handler that interrupted a copy finds the hazard in use; a note that is lost then was only a
+    // hint.
     if !thread.nested() && thread.protect(entry, value) {
         what(file, thread);
         thread.release();
@@ -276,7 +288,7 @@ pub fn with(fd: i32, what: impl FnOnce(&'static OpenFile, &Thread)) {
     }
 }
 
-/// Which way the bytes go.
+/// Direction in which a call moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the file into the program's buffer.
@@ -285,20 +297,21 @@ pub enum Direction {
     Write,
 }
 
-/// How a read or write at an offset of the caller's choice goes on.
+/// Way in which a read or write at an offset of the caller's choice continues.
 pub enum At {
-    /// It was served: this many bytes.
+    /// The call was served at user level, with this number of bytes.
     Served(usize),
-    /// The kernel serves it; [`Passed::finish`] wants the result.
+    /// The kernel serves the call; the caller passes the result to [`Passed::finish`].
     Passed(Passed),
-    /// The kernel serves it; [`served_at`] wants the result.
+    /// The kernel serves the call; the caller passes the result to [`served_at`].
     Kernel,
 }
 
-/// Begins a read or write at an offset of the caller's choice.
+/// Begins a read or write at an offset of the caller's choice (`pread`, `pwrite`).
 ///
 /// # Safety
-/// Bad buffers are no problem, but good ones must not be in use by anybody else: as for `pread`, `pwrite`.
+/// Invalid addresses in the buffer are allowed and make the kernel serve the call. Valid memory in the buffer
+/// must not be in use by anybody else, as for `pread` and `pwrite`.
 #[inline(always)]
 pub unsafe fn serve_at(fd: i32, direction: Direction, buffer: Buffer<'_>, offset: i64) -> At {
     let Some(target) = target(fd) else { return At::Kernel };
@@ -320,7 +333,7 @@ pub unsafe fn serve_at(fd: i32, direction: Direction, buffer: Buffer<'_>, offset
         Direction::Write if target.file.passes_writes() => return passed(target.file.why_passed(), None),
         _ => {}
     }
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises that valid memory in the buffer is not in use elsewhere.
     match unsafe { serve(target, direction, buffer, length, offset, true) } {
         Ok(done) => At::Served(done),
         Err(Some(thread)) => passed(Why::Warming, Some(thread)),
@@ -328,7 +341,7 @@ pub unsafe fn serve_at(fd: i32, direction: Direction, buffer: Buffer<'_>, offset
     }
 }
 
-/// A descriptor that leads to an open file with a data path.
+/// Descriptor that leads to an open file with a data path.
 #[derive(Clone, Copy)]
 struct Target {
     fd: i32,
@@ -344,11 +357,14 @@ fn target(fd: i32) -> Option<Target> {
     Some(Target { fd, entry, value, file: file_of(value)? })
 }
 
-/// Serves a read or write of `length > 0` bytes. Refuses with the thread whose account times the kernel's read if that is
-/// one of [`Passed`], which happens only if `may_pass`.
+/// Serves a read or write of `length > 0` bytes and returns the number of bytes.
+///
+/// # Errors
+/// The thread whose account times the kernel's read, if the read was refused as [`Refusal::Passed`], which
+/// happens only if `may_pass`; `None` if the kernel must serve the call for another reason, which is counted.
 ///
 /// # Safety
-/// As [`serve_at`].
+/// Same as [`serve_at`].
 #[inline(always)]
 unsafe fn serve(
     target: Target,
@@ -366,7 +382,7 @@ unsafe fn serve(
     if offset as u64 > (i64::MAX as u64) - length as u64 || !thread.protect(target.entry, target.value) {
         return Err(None);
     }
-    // SAFETY: the caller's promise for the buffers.
+    // SAFETY: the caller promises the buffer; the hazard that was just set keeps the file.
     let result = unsafe { transfer(thread, target, direction, buffer, offset as u64, length, may_pass) };
     thread.release();
     target.file.after_release();
@@ -394,8 +410,13 @@ unsafe fn serve(
     }
 }
 
+/// Reads or writes the open file, and returns the number of bytes.
+///
+/// # Errors
+/// The [`Refusal`] of [`OpenFile::read`] or [`OpenFile::write`].
+///
 /// # Safety
-/// As [`serve_at`].
+/// The conditions of [`serve_at`] hold for the buffer, and the thread's hazard names the target's file.
 #[inline(always)]
 unsafe fn transfer(
     thread: &Thread,
@@ -407,7 +428,7 @@ unsafe fn transfer(
     may_pass: bool,
 ) -> Result<usize, Refusal> {
     let Target { fd, file, .. } = target;
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises the buffer and the hazard.
     unsafe {
         match direction {
             Direction::Read => file.read(thread, fd, offset, length, may_pass, buffer),
@@ -416,18 +437,19 @@ unsafe fn transfer(
     }
 }
 
-/// Held while the kernel changes a file, so that mapped writes of the same inode keep out, and mapped reads
-/// that must see each write whole take note.
+/// Guard that is held while the kernel writes or truncates a file: keeps out mapped writes of the same inode,
+/// and makes mapped reads that must see each write whole notice the write.
 pub enum KernelWrite {
-    /// The file has neither.
+    /// The file needs no gate, or has no data path.
     Free,
-    /// The thread is the only one, and says so in its record.
+    /// The thread is the only one that uses the data path, and has noted the write in its record.
     Alone(&'static Thread),
-    /// A gate, whether readers notice who passes it, and the thread that has noted it.
+    /// The gate that was entered, whether readers notice it, and the thread whose record notes the gate.
     Gate(&'static Gate, bool, Option<&'static Thread>),
 }
 
-/// To be called before the kernel serves a write of `fd`, or cuts its file.
+/// Enters the gate of the file of `fd`; must be called before the kernel serves a write of it or truncates
+/// it.
 #[inline]
 pub fn before_kernel_write(fd: i32) -> KernelWrite {
     let Some(entry) = entry(fd) else { return KernelWrite::Free };
@@ -467,19 +489,19 @@ impl Drop for KernelWrite {
     }
 }
 
-/// A call that the kernel serves without further ado (`OpenFile::passes_read`, `passes_cold`, `passes_writes`).
+/// Call that the kernel serves at once (`OpenFile::passes_read`, `passes_cold`, `passes_writes`).
 pub struct Passed {
     file: &'static OpenFile,
     direction: Direction,
     offset: i64,
     why: Why,
-    /// The thread whose account times the read.
+    /// Thread whose account times the read.
     timed: Option<&'static Thread>,
     _alone: KernelWrite,
 }
 
 impl Passed {
-    /// The kernel has served it.
+    /// Notes the kernel's result of the call.
     #[inline(always)]
     pub fn finish(self, result: isize) {
         if let Some(thread) = self.timed
@@ -491,7 +513,7 @@ impl Passed {
     }
 }
 
-/// Notes a passed call that the kernel has served at `offset` with `result`.
+/// Notes that the kernel has served a passed call at `offset` with `result`.
 #[inline(always)]
 fn note_passed(file: &OpenFile, direction: Direction, offset: i64, why: Why, result: isize) {
     if direction == Direction::Write && result > 0 && offset >= 0 {
@@ -500,7 +522,7 @@ fn note_passed(file: &OpenFile, direction: Direction, offset: i64, why: Why, res
     count_passed(file, direction, why, result);
 }
 
-/// Counts a call of which nothing is remembered.
+/// Counts a passed call, if the process has a record.
 #[inline(always)]
 fn count_passed(file: &OpenFile, direction: Direction, why: Why, result: isize) {
     if process::record().is_some()
@@ -512,8 +534,9 @@ fn count_passed(file: &OpenFile, direction: Direction, why: Why, result: isize) 
     }
 }
 
-/// Notes that the kernel has served a read or write of `wanted` bytes at `offset` with `result`. `wanted` is 0
-/// where the bytes asked for are not known (lists of segments that nobody has looked at).
+/// Notes that the kernel has served a read or write of `wanted` bytes at `offset` with `result`. `wanted` is
+/// 0 if the length is not known (lists of segments that were not added up); a negative `offset` is the file's
+/// own position.
 #[inline]
 pub fn served_at(fd: i32, direction: Direction, wanted: usize, offset: i64, result: isize) {
     if noted::has(fd) && !set_up_for(wanted_or(wanted, result), offset) {
@@ -533,7 +556,7 @@ pub fn served_at(fd: i32, direction: Direction, wanted: usize, offset: i64, resu
     count_kernel(direction, result);
     if value & CANDIDATE != 0 {
         if offset < 0 && !process::settings().positions_at_user_level {
-            // A data path would never serve such a call, so it is no reason to make one.
+            // A data path would not serve such a call, so the call adds no weight.
             process::count(Why::Position.counter(), 1);
             return;
         }
@@ -554,19 +577,20 @@ pub fn served_at(fd: i32, direction: Direction, wanted: usize, offset: i64, resu
     }
 }
 
-/// The bytes that a call asked for, or those that it got where that is not known.
+/// Returns `wanted`, or the number of bytes in `result` if `wanted` is 0.
 fn wanted_or(wanted: usize, result: isize) -> usize {
     if wanted == 0 { result.max(0) as usize } else { wanted }
 }
 
-/// Sets up the tables if a call of `used` bytes at `offset` can warm a candidate; whether they are there.
+/// Sets up the tables if a call of `used` bytes at `offset` adds weight to a candidate; returns true if they
+/// are set up.
 #[cold]
 fn set_up_for(used: usize, offset: i64) -> bool {
     let warms = offset >= 0 && used != 0 && used <= process::settings().threshold;
     warms && !threads::bypassed() && process::wake()
 }
 
-/// The tables were set up just now.
+/// Makes entries of the noted candidates, right after the tables were set up.
 pub(crate) fn after_set_up() {
     noted::take_over();
 }
@@ -587,7 +611,7 @@ fn count_kernel(direction: Direction, result: isize) {
     process::count(bytes, result.max(0) as u64);
 }
 
-/// Counts a call of `used` bytes for a candidate, and gives it its data path when that is due.
+/// Adds the weight of a call of `used` bytes to a candidate, and gives it a data path if the weight suffices.
 fn warm(fd: i32, entry: &AtomicUsize, value: usize, direction: Direction, used: usize) {
     if used == 0 || !process::is_ready() || used > process::settings().threshold {
         return;
@@ -595,7 +619,7 @@ fn warm(fd: i32, entry: &AtomicUsize, value: usize, direction: Direction, used: 
     let weight = (value & WEIGHT_MASK) >> WEIGHT_SHIFT;
     if weight < WEIGHT_BEFORE_PROMOTION {
         let more = if direction == Direction::Read { READ_WEIGHT } else { 1 };
-        // Lost when another thread was faster: a hint.
+        // The update is lost if another thread changes the entry first; the weight is a hint.
         let _ = entry.compare_exchange(value, value + (more << WEIGHT_SHIFT), Relaxed, Relaxed);
     } else if let Some(thread) = threads::current()
         && !thread.nested()
@@ -604,7 +628,7 @@ fn warm(fd: i32, entry: &AtomicUsize, value: usize, direction: Direction, used: 
     }
 }
 
-/// Gives a candidate its data path, or leaves it to the kernel for good.
+/// Gives a candidate a data path, or clears its entry so that the kernel serves it for good.
 #[cold]
 fn promote(fd: i32, entry: &AtomicUsize, value: usize) {
     let Some(held) = LOCK.try_hold() else { return };
@@ -658,9 +682,9 @@ fn describe<'a>(fd: i32, shared: bool, path: &'a mut [u8; 4096]) -> Option<Descr
     })
 }
 
-/// The program does something with `fd` that no mapping may stand beside: every open file of the inode is the
-/// kernel's for good. (Two descriptors of one open file can have a data path each, if they were duplicated
-/// before.)
+/// Stops the data paths of all open files of the inode behind `fd` for good, because the program does
+/// something that no mapping may coexist with. (Two descriptors of one open file can have separate data paths
+/// if they were duplicated while they were candidates.)
 pub fn disable(fd: i32) {
     if in_use()
         && let Ok(status) = sys::status(fd)
@@ -672,26 +696,26 @@ pub fn disable(fd: i32) {
     forget(fd);
 }
 
-/// Whether there has been any descriptor that can have a data path.
+/// Returns true if some descriptor was opened that can have a data path.
 #[inline]
 pub fn knows_any() -> bool {
     HIGHEST.load(Relaxed) != 0 && process::is_ready() || noted::has_any()
 }
 
-/// Whether any file has a data path.
+/// Returns true if at least one file has a data path.
 pub fn in_use() -> bool {
     process::is_ready() && open_file::all().next().is_some()
 }
 
-/// Whether `fd` has a data path.
+/// Returns true if `fd` has a data path.
 #[inline]
 pub fn is_served(fd: i32) -> bool {
     served(fd).is_some()
 }
 
-/// This process resized the file behind `fd`, by this descriptor or by any other: all open files of the
-/// inode take note. `rearranged`: pages within its size may have gone. Under the lock, so that no window
-/// goes meanwhile.
+/// Updates the size of every open file of the inode behind `fd`, which this process has resized by any
+/// descriptor. `rearranged`: pages within the size may have been removed. Holds the lock, so that no window
+/// is released meanwhile.
 pub fn resized(fd: i32, rearranged: bool) {
     if !process::is_ready() || threads::bypassed() || !in_use() {
         return;
@@ -706,7 +730,7 @@ pub fn resized(fd: i32, rearranged: bool) {
     }
 }
 
-/// This process resized a file by its name: every open file looks at its size again.
+/// Updates the size of every open file, because this process resized a file by its name.
 pub fn sizes_changed() {
     let _held = LOCK.hold();
     for file in open_file::all() {
@@ -714,7 +738,7 @@ pub fn sizes_changed() {
     }
 }
 
-/// Hands everything that was counted per file to the record: the process ends.
+/// Adds all usage per file to the record, at the end of the process.
 pub fn report_usage() {
     if !threads::bypassed() && !process::is_unnoticed_child() {
         open_file::all().for_each(OpenFile::report_usage);

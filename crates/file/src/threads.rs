@@ -1,14 +1,15 @@
-//! One record for each thread that uses the data path: its hazard, its counters, its signal mask.
+//! Records of the threads that use the data path: hazard, counters, signal state and account of each.
 //!
-//! The record is found through one word of thread-local storage in the initial-exec model (a single load,
-//! no call), which stable Rust reaches only by assembly. The word has three kinds of values: 0, the thread
-//! has no record yet; [`BYPASS`], the code runs in a vfork child on borrowed memory and must not touch any
-//! of our tables; else the record's address.
+//! A thread finds its record through one word of thread-local storage in the initial-exec model (a single
+//! load, no call), which stable Rust reaches only by assembly. The word is 0 if the thread has no record yet,
+//! [`BYPASS`] if the code runs in a vfork child, which borrows the parent's memory and must not touch any
+//! table of this crate, and otherwise the record's address.
 //!
-//! Two more words of thread-local storage say how the program's view of the signal mask differs from the
-//! kernel's ([`blocked`], [`waiting`]). They hold for threads without a record too, and a forked child keeps them.
+//! Two more words of thread-local storage hold the difference between the signal mask that the program
+//! believes in and the kernel's ([`blocked`], [`waiting`]). Threads without a record use them too, and a
+//! forked child keeps them.
 //!
-//! Records live in memory that a forked child finds wiped, and are never unmapped.
+//! Records live in memory that the kernel wipes in a forked child, and are never unmapped.
 
 use crate::account::Account;
 use crate::crowd::Crowd;
@@ -24,12 +25,14 @@ use bywash_sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed
 use core::arch::{asm, global_asm};
 use core::cell::Cell;
 
-/// Threads that can have a record at a time; the others go to the kernel with every call.
+/// Greatest number of threads with a record; the kernel serves every call of further threads.
 pub const THREADS_MAX: usize = 512;
-/// The thread runs in a vfork child.
+/// Value of the thread's word in a vfork child.
 pub const BYPASS: usize = 1;
-/// SIGBUS (7) and SIGSEGV (11): what a copy may raise, so never blocked in the kernel's view.
+/// SIGBUS (7) and SIGSEGV (11), the signals that a copy may raise; the kernel must not block them during a
+/// copy.
 pub const FAULT_SIGNALS: SignalSet = 1 << 6 | 1 << 10;
+/// Number of tallies in a record.
 const TALLIES: usize = 4;
 
 global_asm!(
@@ -59,7 +62,7 @@ macro_rules! thread_local_word {
         #[inline(always)]
         pub fn $get() -> usize {
             let word: usize;
-            // SAFETY: reads the calling thread's own eight bytes, whose offset the linker puts into the GOT.
+            // SAFETY: reads the calling thread's own eight bytes, whose offset the linker stores in the GOT.
             unsafe {
                 asm!(
                     concat!("mov {word}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
@@ -72,7 +75,7 @@ macro_rules! thread_local_word {
 
         $(#[$set_doc])*
         pub fn $set(word: usize) {
-            // SAFETY: writes the calling thread's own eight bytes.
+            // SAFETY: writes the calling thread's own eight bytes, whose offset the linker stores in the GOT.
             unsafe {
                 asm!(
                     concat!("mov {at}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
@@ -85,54 +88,54 @@ macro_rules! thread_local_word {
 }
 
 thread_local_word!(
-    /// The thread's word.
+    /// Returns the thread's word: 0, [`BYPASS`], or the address of its record.
     "bywash_thread", word,
     /// Sets the thread's word.
     set_word
 );
 thread_local_word!(
-    /// [`blocked`] as a word.
+    /// Returns [`blocked`] as a word.
     "bywash_blocked", blocked_word,
     /// Sets [`blocked_word`].
     set_blocked_word
 );
 thread_local_word!(
-    /// [`waiting`] as a word.
+    /// Returns [`waiting`] as a word.
     "bywash_waiting", waiting_word,
     /// Sets [`waiting_word`].
     set_waiting_word
 );
 
-/// Fault signals that the program believes to be blocked in the calling thread.
+/// Returns the fault signals that the program believes to be blocked in the calling thread.
 pub fn blocked() -> SignalSet {
     blocked_word() as SignalSet
 }
 
-/// Sets what [`blocked`] answers.
+/// Sets the value of [`blocked`].
 pub fn set_blocked(signals: SignalSet) {
     set_blocked_word(signals as usize);
 }
 
-/// Fault signals that are blocked indeed in the calling thread, because one sent by somebody waits for the
-/// program to let it through, or because a child is about to inherit the mask. A copy that faulted now would
-/// kill the process.
+/// Returns the fault signals that the kernel really blocks in the calling thread, because a sent one waits
+/// until the program unblocks it, or because a child is about to inherit the mask. A copy that faulted with
+/// such a signal blocked would kill the process.
 #[inline(always)]
 pub fn waiting() -> SignalSet {
     waiting_word() as SignalSet
 }
 
-/// Sets what [`waiting`] answers.
+/// Sets the value of [`waiting`].
 pub fn set_waiting(signals: SignalSet) {
     set_waiting_word(signals as usize);
 }
 
-/// Whether the code runs in a vfork child.
+/// Returns true if the code runs in a vfork child.
 #[inline]
 pub fn bypassed() -> bool {
     word() == BYPASS
 }
 
-/// What a thread counted for one file and has not handed on yet.
+/// Calls and bytes that a thread has counted for one file and not added to the file yet.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) file: AtomicUsize,
@@ -140,30 +143,33 @@ pub(crate) struct Tally {
     pub(crate) usage: [AtomicU64; 4],
 }
 
-/// One thread's record. Only `hazard` and `busy` are read by others.
+/// Record of one thread. Other threads read only `hazard`, `busy` and `in_use`.
 #[repr(C, align(128))]
 pub struct Thread {
-    /// The open file whose memory the thread uses just now; 0: none.
+    /// Address of the open file whose memory the thread uses; 0: none; 1: the thread runs a handler of the
+    /// program.
     pub hazard: AtomicUsize,
-    /// Stack pointer in a write through the kernel for which the thread passed no gate; 0: none.
+    /// Stack pointer in a write through the kernel that passed no gate because the thread was alone; 0: none.
     pub busy: AtomicUsize,
     /// Stack pointer of the function that set the hazard, or [`SUSPENDED`].
     frame: Cell<usize>,
     /// Gate that the thread is inside of.
     gate: Cell<Option<&'static Gate>>,
     inside: Cell<Inside>,
-    /// Stack pointer of the function that passed the gate.
+    /// Stack pointer of the function that entered the gate.
     gate_frame: Cell<usize>,
+    /// 1 if the record belongs to a thread, 0 if it is free.
     in_use: AtomicU32,
     shard: Cell<Option<Shard>>,
     pub(crate) tallies: [Tally; TALLIES],
-    /// What warming may cost.
+    /// Budget of the thread for warming.
     pub account: Account,
+    /// State of the generator of random numbers ([`Thread::draw_lot`]).
     lots: Cell<u32>,
 }
 
 impl Thread {
-    /// Draws a lot that wins once in `times` draws, on average.
+    /// Returns true at random, once in `times` calls on average.
     #[inline]
     pub(crate) fn draw_lot(&self, times: u32) -> bool {
         const MULTIPLIER: u32 = 747_796_405;
@@ -173,7 +179,7 @@ impl Thread {
         (u64::from(drawn) * u64::from(times)) >> 32 == 0
     }
 
-    /// Adds to a counter.
+    /// Adds `more` to a counter of the thread, if the process has a record to count into.
     #[inline(always)]
     pub fn count(&self, counter: Counter, more: u64) {
         if let Some(shard) = self.shard.get() {
@@ -181,20 +187,21 @@ impl Thread {
         }
     }
 
-    /// Counts a call that goes to the kernel.
+    /// Counts a call that the kernel serves for this reason.
     #[inline]
     pub fn count_fallback(&self, reason: FallbackReason) {
         self.count(reason.counter(), 1);
     }
 
-    /// Whether a copy must not begin: one of this thread was interrupted and this code runs in a signal
-    /// handler, or a fault signal is blocked indeed. A copy that the thread has left by a jump is forgotten.
+    /// Returns true if a copy must not begin: this code runs in a signal handler that interrupted a copy of
+    /// the thread, or the kernel blocks a fault signal. A copy that the thread has left by a jump is ended.
     #[inline(always)]
     pub fn nested(&self) -> bool {
         (self.hazard.load(Relaxed) != 0 && !self.has_left_copy()) || waiting() != 0
     }
 
-    /// Whether the thread is in a write through the kernel, interrupted by this code.
+    /// Returns true if this code runs in a signal handler that interrupted a write of the thread through the
+    /// kernel.
     pub(crate) fn is_busy(&self) -> bool {
         if self.busy.load(Relaxed) != 0 || self.gate.get().is_some() {
             self.ends_writes_left_for(stack::pointer());
@@ -202,26 +209,28 @@ impl Thread {
         self.busy.load(Relaxed) != 0
     }
 
-    /// Publishes that the thread uses what `source` names, if it still names `wanted`; until [`Self::release`].
+    /// Sets the hazard to `wanted` and returns true if `source` still holds `wanted`; [`Self::release`] ends
+    /// the use.
     #[inline(always)]
     pub(crate) fn protect(&self, source: &AtomicUsize, wanted: usize) -> bool {
         self.frame.set(stack::pointer());
         let protected = reclaim::protect(&self.hazard, source, wanted);
         if !protected {
-            // Closed meanwhile, perhaps by a handler of this thread, which found the hazard in its way.
+            // The file was closed meanwhile, perhaps by a handler of this thread that could not release it
+            // because of the hazard.
             open_file::after_release(wanted);
         }
         protected
     }
 
-    /// The thread no longer uses what it protected.
+    /// Clears the hazard: the thread no longer uses the file that it protected.
     #[inline(always)]
     pub(crate) fn release(&self) {
         reclaim::release(&self.hazard);
     }
 
-    /// Runs `handler`, the program's for a fault signal, without copies: it may fault in one of its own while
-    /// the signal is blocked.
+    /// Runs `handler`, the program's handler of a fault signal, during which no copy may begin: the signal is
+    /// blocked, so a fault in a copy would kill the process.
     pub fn without_copies(&self, handler: impl FnOnce()) {
         let (hazard, frame) = (self.hazard.load(Relaxed), self.frame.get());
         if hazard == 0 {
@@ -233,7 +242,7 @@ impl Thread {
         self.hazard.store(hazard, Ordering::Release);
     }
 
-    /// Whether the thread has left what protected something, which is then forgotten.
+    /// Returns true if the thread has left the function that set the hazard; the copy is then ended.
     #[cold]
     fn has_left_copy(&self) -> bool {
         let left = stack::is_left(self.frame.get(), stack::pointer());
@@ -243,7 +252,7 @@ impl Thread {
         left
     }
 
-    /// Forgets a copy that does not go on.
+    /// Ends a copy that does not continue: clears the hazard and releases leftovers of its file.
     fn abandon_copy(&self) {
         let hazard = self.hazard.swap(0, Ordering::AcqRel);
         if hazard > HANDLING {
@@ -251,7 +260,8 @@ impl Thread {
         }
     }
 
-    /// The thread jumps to a function whose stack pointer is `target`.
+    /// Ends the copies and writes that the thread leaves by a jump to a function whose stack pointer is
+    /// `target`.
     #[cold]
     pub fn jumps_to(&self, target: usize) {
         if self.hazard.load(Relaxed) != 0 && stack::is_left(self.frame.get(), target) {
@@ -260,7 +270,7 @@ impl Thread {
         self.ends_writes_left_for(target);
     }
 
-    /// Forgets a write, and leaves the gate, that a thread with this stack pointer does not come back to.
+    /// Ends the write and leaves the gate that a thread with this stack pointer does not return to.
     fn ends_writes_left_for(&self, stack_pointer: usize) {
         let frame = self.busy.load(Relaxed);
         if frame != 0 && stack::is_left(frame, stack_pointer) {
@@ -271,7 +281,7 @@ impl Thread {
         }
     }
 
-    /// Leaves the gate that the thread is inside of.
+    /// Leaves the gate that the record notes.
     fn abandon_gate(&self) {
         if let Some(gate) = self.gate.take() {
             match self.inside.get() {
@@ -282,8 +292,8 @@ impl Thread {
         }
     }
 
-    /// Notes that the thread has passed `gate`, so that it can leave it should it jump out; false: it is
-    /// inside another, and this one is not noted.
+    /// Notes that the thread enters `gate`, so that the gate is left if the thread jumps out. Returns false
+    /// if another gate is noted already, which then stays.
     pub(crate) fn enters(&self, gate: &'static Gate, how: Inside) -> bool {
         if self.gate.get().is_some() {
             return false;
@@ -294,25 +304,25 @@ impl Thread {
         true
     }
 
-    /// A number that no other thread of the process has, and not zero.
+    /// Returns a number, not zero, that no other thread of the process has.
     #[inline(always)]
     pub(crate) fn token(&self) -> u32 {
         (core::ptr::from_ref(self) as usize / align_of::<Thread>()) as u32 | 1 << 31
     }
 
-    /// The thread has left the gate that was noted.
+    /// Removes the note of the gate, which the thread has left.
     pub(crate) fn leaves(&self) {
         self.gate.set(None);
     }
 
-    /// Whether a jump of this thread may leave something behind.
+    /// Returns true if a jump of this thread may leave a copy or a write unfinished.
     #[inline]
     pub fn is_in_the_middle(&self) -> bool {
         self.hazard.load(Relaxed) != 0 || self.busy.load(Relaxed) != 0 || self.gate.get().is_some()
     }
 
-    /// The thread saves a context to which it may come back from anywhere: a copy that is interrupted now may
-    /// go on later, and nothing but its end ends it.
+    /// Notes that the thread saves a context to which it may return from anywhere: a copy that is interrupted
+    /// now may continue later, so only its own end releases it.
     pub fn saves_context(&self) {
         if self.hazard.load(Relaxed) != 0 {
             self.frame.set(SUSPENDED);
@@ -320,59 +330,61 @@ impl Thread {
     }
 }
 
-/// How a thread is inside a gate.
+/// Kind of presence of a thread in a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Inside {
-    /// It copies into a mapping.
+    /// The thread copies into a mapping.
     Mapped,
-    /// It makes a system call, of which readers must know.
+    /// The thread makes a system call that readers of the file must notice.
     KernelNoticed,
-    /// It makes a system call.
+    /// The thread makes a system call that readers need not notice.
     Kernel,
 }
 
-/// A hazard that names no file: the thread runs the program's handler of a fault signal.
+/// Value of a hazard that names no file: the thread runs the program's handler of a fault signal.
 const HANDLING: usize = 1;
-/// Frame of a copy that may go on although the thread is elsewhere on its stacks.
+/// Value of `frame` for a copy that may continue although the thread runs elsewhere on its stacks.
 const SUSPENDED: usize = usize::MAX;
 
-// SAFETY: zeroes are valid in every field, and the cells are used by the record's thread alone.
+// SAFETY: all-zero bytes are valid in every field, and only the record's own thread uses the cells.
 unsafe impl Zeroed for Thread {}
 pub(crate) static RECORDS: Pool<Thread> = Pool::new(THREADS_MAX, InChild::Wiped);
-/// Whether more than one thread has a record.
+/// Flag that more than one thread has had a record.
 pub static CROWD: Crowd = Crowd::new();
+/// Number of records that have been used.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
-/// In a forked child: this thread is the only one and starts afresh.
+/// Makes a forked child a process of one thread, which has no record yet.
 pub(crate) fn reset_child() {
     put_back!(HIGHEST, 0);
     CROWD.reset_child();
     set_word(0);
 }
 
-/// The calling thread's record, made on first use.
+/// Returns the calling thread's record, and registers the thread on first use; `None` if it cannot have one.
 #[inline(always)]
 pub fn current() -> Option<&'static Thread> {
     let word = word();
     if word > BYPASS {
-        // SAFETY: a word above BYPASS is the address of this thread's record, which stays mapped.
+        // SAFETY: a word above BYPASS is the address of this thread's record, which is never unmapped.
         return Some(unsafe { &*(word as *const Thread) });
     }
     register(word)
 }
 
-/// The calling thread's record if it has one.
+/// Returns the calling thread's record, if it has one.
 #[inline]
 pub fn known() -> Option<&'static Thread> {
     let word = word();
-    // SAFETY: as in `current`.
+    // SAFETY: a word above BYPASS is the address of this thread's record, which is never unmapped.
     (word > BYPASS).then(|| unsafe { &*(word as *const Thread) })
 }
 
 #[cold]
 fn register(word: usize) -> Option<&'static Thread> {
-    // A fault signal that somebody sent and the program blocks must go on waiting: no record, no copies.
+    // A record would unblock the fault signals in the kernel, but a signal that was sent while the program
+    // blocks it must stay pending. So such a thread gets no record.
     if word == BYPASS || !process::is_ready() || sys::pending_signals() & FAULT_SIGNALS != 0 {
         return None;
     }
@@ -401,7 +413,7 @@ fn register(word: usize) -> Option<&'static Thread> {
     None
 }
 
-/// The thread ends: its record is free for another.
+/// Frees the record of the calling thread, which ends.
 pub fn unregister(thread: &'static Thread) {
     crate::usage::hand_on(thread);
     if let (Some(record), Some(shard)) = (process::record(), thread.shard.take()) {
@@ -414,28 +426,28 @@ pub fn unregister(thread: &'static Thread) {
     thread.in_use.store(0, Ordering::Release);
 }
 
-/// Whether no thread but this one has had a record so far. A thread that gets one later passes a full fence
-/// before it looks at any table.
+/// Returns true if no other thread has had a record so far. A thread that gets a record later passes a full
+/// fence before it reads any table.
 pub fn alone() -> bool {
     HIGHEST.load(Ordering::SeqCst) <= usize::from(known().is_some())
 }
 
-/// All records that have been used.
+/// Returns every record that has been used, also those that are free again.
 fn records() -> impl Iterator<Item = &'static Thread> {
     (0..HIGHEST.load(Ordering::Acquire)).filter_map(|index| RECORDS.get(index))
 }
 
-/// The records of threads.
+/// Returns every record that belongs to a thread.
 fn in_use() -> impl Iterator<Item = &'static Thread> {
     records().filter(|thread| thread.in_use.load(Ordering::Acquire) != 0)
 }
 
-/// The hazards of all threads.
+/// Returns the hazards of all threads.
 pub fn hazards() -> impl Iterator<Item = &'static AtomicUsize> {
     records().map(|thread| &thread.hazard)
 }
 
-/// The hazards of all threads but this one.
+/// Returns the hazards of all threads but the calling one.
 pub fn other_hazards() -> impl Iterator<Item = &'static AtomicUsize> {
     let mine = known().map(|thread| &raw const thread.hazard);
     hazards().filter(move |hazard| Some(&raw const **hazard) != mine)

@@ -1,18 +1,18 @@
-//! What each file contributed, collected without threads getting in each other's way.
+//! Usage per file, counted without contention between threads.
 //!
-//! A thread counts into one of a few tallies of its own, hands a tally on to the open file when it is full
-//! or wanted for another file, and the file hands its sums to the process's record when it is closed and at
-//! the end of the process. Nothing of this happens unless a session asked for it.
+//! A thread counts into one of a few tallies of its own. It adds a tally to the open file when the tally is
+//! full or is needed for another file. The file adds its sums to the process's record when it is closed and
+//! at the end of the process. Nothing is counted unless a session asked for usage per file.
 
 use crate::open_file::OpenFile;
 use crate::process;
 use crate::threads::{Tally, Thread};
 use bywash_sync::Ordering::Relaxed;
 
-/// Calls that a tally holds before it is handed on.
+/// Number of calls after which a tally is added to its open file.
 const TALLY_CALLS: u64 = 256;
 
-/// Who served a call.
+/// Server of a call; the value is the index of its calls in a tally, followed by its bytes.
 #[derive(Clone, Copy)]
 #[repr(usize)]
 pub(crate) enum By {
@@ -20,7 +20,7 @@ pub(crate) enum By {
     Kernel = 2,
 }
 
-/// Counts one call for `file`.
+/// Counts one call of `bytes` bytes for `file`, if usage is counted per file.
 #[inline]
 pub(crate) fn count(thread: &Thread, file: &OpenFile, by: By, bytes: u64) {
     if process::wants_files() {
@@ -46,7 +46,7 @@ fn tally(thread: &Thread, file: &OpenFile, by: By, bytes: u64) {
     }
 }
 
-/// Hands on all that a thread still holds.
+/// Adds all tallies of a thread to their open files.
 pub(crate) fn hand_on(thread: &Thread) {
     for tally in &thread.tallies {
         empty(tally);
@@ -60,8 +60,8 @@ fn empty(tally: &Tally) {
         return;
     }
     let usage = [0, 1, 2, 3].map(|index: usize| tally.usage[index].swap(0, Relaxed));
-    // SAFETY: tallies hold addresses of the pool of open files, which is never unmapped; the serial tells
-    // whether it is still the same file.
+    // SAFETY: tallies hold addresses of the pool of open files, which is never unmapped; the comparison of
+    // the serials detects an entry that was reused.
     let file = unsafe { &*(address as *const OpenFile) };
     if file.serial() == tally.serial.load(Relaxed) {
         file.add_usage(usage);

@@ -1,24 +1,25 @@
 //! Calls at the kernel's position that began while their descriptor was still a candidate.
 //!
-//! Once a candidate has its data path, such calls are counted in the open file's
-//! [`Position`](crate::offset::Position). One that began before uses the kernel's position all the same, so
-//! nobody may take the position over until it has ended.
+//! Once a candidate has a data path, calls at the kernel's position are counted in the open file's
+//! [`Position`](crate::offset::Position). A call that began earlier is not counted there but uses the
+//! kernel's position all the same, so the position must not be taken until that call has ended.
 //!
 //! ```text
-//!   the call                          who takes the position over
+//!   the call                          the thread that takes the position
 //!   count itself                      (the entry is an open file)
 //!   full fence                        full fence
 //!   look at the entry again           look at the count
 //! ```
 //!
-//! Invariant: either the call sees the open file, or the taker sees the call.
+//! Invariant: either the call sees the open file, or the thread that takes the position sees the call.
+//! [`crate::table`] calls this module.
 
 use bywash_sync::{AtomicU32, AtomicUsize, Ordering, full_fence};
 
-/// How many such calls are under way.
+/// Number of calls in flight that began on a candidate.
 pub struct Warming(AtomicU32);
 
-/// One of them.
+/// Call in flight that began on a candidate; dropping it ends the call.
 #[must_use]
 pub struct WarmCall<'a>(&'a Warming);
 
@@ -29,20 +30,20 @@ impl Default for Warming {
 }
 
 impl Warming {
-    /// None.
+    /// Creates a counter without calls.
     #[cfg(not(loom))]
     pub const fn new() -> Warming {
         Warming(AtomicU32::new(0))
     }
 
-    /// None.
+    /// Creates a counter without calls.
     #[cfg(loom)]
     pub fn new() -> Warming {
         Warming(AtomicU32::new(0))
     }
 
-    /// Begins a call on a descriptor that was a candidate a moment ago. None: `entry` is none any more, by
-    /// `is_candidate`.
+    /// Notes that a call begins on a descriptor that was a candidate a moment ago. Returns `None` if the
+    /// entry is no candidate any more, according to `is_candidate`.
     pub fn begin(
         &self,
         entry: &AtomicUsize,
@@ -54,14 +55,15 @@ impl Warming {
         is_candidate(entry.load(Ordering::Relaxed)).then_some(call)
     }
 
-    /// Whether the position of a descriptor whose entry was seen to be an open file may be taken over.
+    /// Returns true if no such call is in flight, so that the position may be taken. The caller has seen that
+    /// the descriptor's entry is an open file.
     pub fn is_over(&self) -> bool {
         full_fence();
         // SYNC: warm-call (acquire).
         self.0.load(Ordering::Acquire) == 0
     }
 
-    /// In a forked child: the other threads' calls are not here.
+    /// Clears the count in a forked child, which does not have the threads that made the calls.
     #[cfg(not(loom))]
     pub fn reset_child(&self) {
         put_back!(self.0, 0);
@@ -99,8 +101,8 @@ mod loom_tests {
             };
             entry.store(FILE, Ordering::Release);
             if warming.is_over() {
-                // loom reports a race if the call can still be under way.
-                // SAFETY: as above.
+                // loom reports a race if the call can still be in flight here.
+                // SAFETY: loom's cell, whose pointer is valid here and whose races loom reports.
                 position.with_mut(|position| unsafe { *position += 1 });
             }
             call.join().unwrap();

@@ -1,12 +1,15 @@
-//! Windows: parts of files that are mapped, and what is remembered of their pages.
+//! Windows: parts of files that are mapped, with the states of their groups and pages.
 //!
-//! A window covers one aligned stretch of an open file. It begins as memory for page states alone and is
-//! mapped when enough requests could have used the mapping. Windows are bounded in number and in total
-//! mapped bytes; one that nobody has used for a while makes room, also for another of the same file. A window belongs to one open file and goes with
-//! it: a mapping keeps the kernel's open file alive, and with it locks, leases and "text file busy".
+//! A window covers one aligned extent of an open file. It begins with states alone and is mapped when enough
+//! requests could have used the mapping. The number of windows and the total of mapped bytes are limited; a
+//! window that was not used for a while is released for another one, of the same or of another file. A window
+//! belongs to one open file and is released with it: a mapping keeps the kernel's open file alive, and with
+//! it locks, leases and "text file busy".
 //!
-//! Invariants: everything here is changed only under [`process::LOCK`]. A mapping is taken away only after
-//! it became unreachable (`mapped` is 0) and no other thread's hazard names its file.
+//! Invariants: windows are created, mapped and destroyed only under [`process::LOCK`]. A mapping is removed
+//! only after it became unreachable (`mapped` is 0) and no other thread's hazard names its file.
+//!
+//! [`crate::open_file`] calls this module.
 
 use crate::groups::{self, GROUP_PAGES};
 use crate::open_file::OpenFile;
@@ -19,83 +22,89 @@ use crate::threads;
 use bywash_session::Counter;
 use bywash_sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
 
-/// Windows of a process.
+/// Greatest number of windows of a process.
 pub const WINDOWS_MAX: usize = 16_384;
-/// Least bytes that one mapping covers.
+/// Least size of a mapping, in bytes.
 pub const MAPPING_BYTES_MIN: u64 = 256 * 1024;
-/// log2 of the bytes that the smallest window covers (1 MiB).
+/// Base-2 logarithm of the size of the smallest window, in bytes (1 MiB).
 pub const SHIFT_MIN: u32 = 20;
-/// log2 of the bytes of the largest window whose groups have their states in the window itself.
+/// Base-2 logarithm of the size in bytes of the largest window whose group states lie in the window itself.
 pub const SHIFT_WITHIN: u32 = (STATES_WITHIN * GROUP_PAGES * PAGE_BYTES).ilog2();
-/// log2 of the bytes of a window up to which it is chosen before the bound on all mappings is known.
+/// Base-2 logarithm of the largest window size, in bytes, that is chosen before the limit on all mappings is
+/// known.
 const SHIFT_WITHOUT_BOUND: u32 = 25;
-/// Pages whose states lie in the window itself, behind those of their groups, so that a small file costs no memory of
-/// its own.
+/// Greatest number of pages whose states lie in the window itself, behind the states of their groups, so that
+/// a small file needs no further memory.
 const PAGES_WITHIN: usize = 256;
-/// Bytes for states in the window itself. In a larger window they are for groups, as far as they suffice.
+/// Size of the memory for states in the window itself, in bytes. Larger windows use it for group states, if
+/// it suffices.
 const STATES_WITHIN: usize = PAGES_WITHIN / GROUP_PAGES + PAGES_WITHIN;
-/// Requests that could have used a window before it is mapped.
+/// Number of requests that could have used a window before the window is mapped.
 pub const WARM_UP: u32 = 4;
-/// Looks at the hazards before a window is left for later.
+/// Number of checks of the hazards before a window is left for later.
 const TURNS: u32 = 20_000;
 
-/// Wishes for room of which one is granted: those between two that are granted are what "for a while" is.
+/// Number of attempts to make room of which one is carried out. A window counts as unused for a while if it
+/// was not used between two that are carried out.
 const WISHES_PER_EVICTION: u32 = 64;
 static WISHES: AtomicU32 = AtomicU32::new(0);
-/// States of a window used again that are zeroed one by one; more are handed back to the kernel.
+/// Greatest number of states that are zeroed one by one when a window is reused; more are dropped by
+/// madvise(2).
 const FORGOTTEN_BY_HAND: usize = 4096;
 
-/// One window.
+/// One window. All zeroes are a valid window, of no file.
 #[repr(C, align(64))]
 pub struct Window {
-    /// Which stretch of the file: [`key`] of its index and the shift.
+    /// [`key`] of the window's extent.
     key: AtomicU64,
-    /// Where it is mapped.
+    /// Address of the mapping; valid while `mapped` is not 0.
     pub base: AtomicPtr<u8>,
-    /// Bytes that are mapped; 0: none.
+    /// Number of bytes that are mapped, from the beginning of the extent; 0: none.
     pub mapped: AtomicUsize,
-    /// One byte for each group of pages of the whole stretch ([`crate::groups`]).
+    /// States of the groups of the whole extent, one byte each ([`crate::groups`]).
     groups: AtomicPtr<AtomicU8>,
     mapped_groups: Memory,
-    /// One byte for each page of the whole stretch ([`crate::pages`]), from when the first is needed on; null
-    /// before.
+    /// States of the pages of the whole extent, one byte each ([`crate::pages`]); null until the first is
+    /// needed.
     states: AtomicPtr<AtomicU8>,
     mapped_states: Memory,
-    /// Pages up to this one may have a state that is not zero.
+    /// Number of pages, from the first, that may have a state that is not zero.
     marked: AtomicU32,
-    /// Requests that could have used the mapping.
+    /// Number of requests that could have used the mapping while there was none.
     pub wanted: AtomicU32,
-    /// Requests for another stretch that found this one in their place.
+    /// Number of requests for another extent that found this window in their slot.
     pub displaced: AtomicU32,
-    /// Reading of the windows' clock when the window was used last.
+    /// Value of the windows' clock when the window was last used.
     last_used: AtomicU32,
-    /// Next free window, as index + 1.
+    /// Index of the next free window, plus one; 0: none. Valid while the window is free.
     next_free: AtomicU32,
+    /// Open file that the window belongs to; null while the window is free.
     owner: AtomicPtr<OpenFile>,
+    /// Memory for states, of [`STATES_WITHIN`] bytes.
     within: [AtomicU8; STATES_WITHIN],
 }
 
-/// What names a stretch of a file: where it lies in units of its size, and log2 of its size.
+/// Returns the key of an extent, from its index in units of its size and the base-2 logarithm of that size.
 #[inline(always)]
 pub fn key(index: u64, shift: u32) -> u64 {
     index << 6 | u64::from(shift)
 }
 
-/// Memory for states that a window keeps from use to use, so that files which come and go do not cost a mapping
-/// each time. Zeroes: it has none yet.
+/// Memory for states that a window keeps while it is free, so that files which are opened and closed do not
+/// cost a mapping each time. All zeroes: no memory is allocated yet.
 struct Memory {
     at: AtomicPtr<AtomicU8>,
     bytes: AtomicUsize,
 }
 
 impl Memory {
-    /// Returns memory of `bytes` bytes, all zero but for those that were not zeroed after use, or `None` if the kernel
-    /// gives none. The caller holds the lock, and nobody uses that memory.
+    /// Returns memory of `bytes` bytes, or `None` if the kernel refuses it. The bytes are zero except those
+    /// that an earlier use did not zero. The caller holds the lock, and no thread uses the memory.
     fn of(&self, bytes: usize) -> Option<*mut AtomicU8> {
         let before = self.bytes.load(Relaxed);
         if before != bytes {
             if before != 0 {
-                // SAFETY: promised by the caller.
+                // SAFETY: the caller promises that no thread uses the memory, which this value mapped itself.
                 unsafe { sys::unmap(self.at.load(Relaxed).cast(), before) };
             }
             self.bytes.store(0, Relaxed);
@@ -107,7 +116,7 @@ impl Memory {
         Some(self.at.load(Relaxed))
     }
 
-    /// Makes all of it zeroes.
+    /// Makes all bytes of the memory zero.
     fn wipe(&self) {
         if self.bytes.load(Relaxed) != 0 {
             sys::advise(self.at.load(Relaxed).cast(), self.bytes.load(Relaxed), Advice::DontNeed);
@@ -115,16 +124,16 @@ impl Memory {
     }
 }
 
-// SAFETY: atomics, for which zeroes are valid.
+// SAFETY: every field is an atomic or consists of atomics, for which all-zero bytes are valid.
 unsafe impl Zeroed for Window {}
 pub(crate) static POOL: Pool<Window> = Pool::new(WINDOWS_MAX, InChild::Wiped);
 static USED: AtomicUsize = AtomicUsize::new(0);
 static FREE: AtomicU32 = AtomicU32::new(0);
 static MAPPED_TOTAL: AtomicU64 = AtomicU64::new(0);
-/// The highest value of `MAPPED_TOTAL` so far.
+/// Highest value of `MAPPED_TOTAL` so far.
 static MAPPED_MOST: AtomicU64 = AtomicU64::new(0);
-/// Moves on when a window would have to make room for another: the hand of a clock, by which it is known which
-/// windows nobody has used for a while.
+/// Clock of the windows: advances when a window would have to be released for another one, and tells which
+/// windows were not used for a while.
 static CLOCK: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) fn reset_child() {
@@ -134,8 +143,8 @@ pub(crate) fn reset_child() {
     put_back!(MAPPED_MOST, 0);
 }
 
-/// What log2 of the window's bytes suits a file: all of a file of today's size in its eight windows, as far
-/// as the bound on all mappings lets it.
+/// Returns the base-2 logarithm of the window size for a file of `size` bytes: eight windows cover the whole
+/// file, as far as the limit on all mappings allows.
 pub(crate) fn shift_for(size: u64) -> u32 {
     let wanted = wanted_shift(size);
     if wanted == SHIFT_MIN {
@@ -145,8 +154,9 @@ pub(crate) fn shift_for(size: u64) -> u32 {
     wanted.min(most.max(SHIFT_MIN))
 }
 
-/// As [`shift_for`], for a file that has no mapping yet and may never have one: of a smaller file the bound, which
-/// takes some system calls to know, is asked for when the first window is mapped.
+/// Like [`shift_for`], but for a file that has no mapping yet and may never have one. The limit, which takes
+/// some system calls to determine, is applied only to large files; for others it is applied when the first
+/// window is mapped.
 pub(crate) fn first_shift_for(size: u64) -> u32 {
     let wanted = wanted_shift(size);
     if wanted > SHIFT_WITHOUT_BOUND { shift_for(size) } else { wanted }
@@ -157,60 +167,63 @@ fn wanted_shift(size: u64) -> u32 {
 }
 
 impl Window {
-    /// Whether it is the window of this stretch.
+    /// Returns true if this window covers the extent with this key.
     #[inline(always)]
     pub fn is(&self, key: u64) -> bool {
         self.key.load(Relaxed) == key
     }
 
-    /// Whether its first `bytes` are mapped.
+    /// Returns true if the first `bytes` bytes of the extent are mapped.
     #[inline(always)]
     pub fn is_mapped(&self, bytes: usize) -> bool {
         // SYNC: window-mapped (acquire).
         bytes <= self.mapped.load(Ordering::Acquire)
     }
 
-    /// log2 of the bytes of its stretch.
+    /// Returns the base-2 logarithm of the size of the extent, in bytes.
     pub fn shift(&self) -> u32 {
         (self.key.load(Relaxed) & 63) as u32
     }
 
-    /// Where its stretch begins in the file.
+    /// Returns the offset of the extent in the file, in bytes.
     pub fn start(&self) -> u64 {
         self.key.load(Relaxed) >> 6 << self.shift()
     }
 
-    /// Pages of its stretch.
+    /// Returns the number of pages of the extent.
     pub fn pages(&self) -> usize {
         (1 << self.shift()) / PAGE_BYTES
     }
 
-    /// The state of page `page` of the window; none if no page has one.
+    /// Returns the state of page `page` of the window; `None` if the pages have no states yet.
     #[inline(always)]
     pub fn page(&self, page: usize) -> Option<&AtomicU8> {
         debug_assert!(page < self.pages());
         // SYNC: window-states (acquire).
         let states = self.states.load(Ordering::Acquire);
-        // SAFETY: the states cover every page of the stretch, and callers pass pages within it; they stay
+        // SAFETY: the states cover every page of the extent and callers pass pages within it; the states stay
         // mapped while the window is reachable.
         (!states.is_null()).then(|| unsafe { &*states.add(page) })
     }
 
-    /// The state of group `group` of the window.
+    /// Returns the state of group `group` of the window.
     #[inline(always)]
     pub fn group(&self, group: usize) -> &AtomicU8 {
         debug_assert!(group < self.pages() / GROUP_PAGES);
-        // SAFETY: as of pages.
+        // SAFETY: the states cover every group of the extent and callers pass groups within it; the states
+        // stay mapped while the window is reachable.
         unsafe { &*self.groups.load(Relaxed).add(group) }
     }
 
-    /// Address of the state of group `group`, which is memory only while the window is reachable.
+    /// Returns the address of the state of group `group`, which is valid memory only while the window is
+    /// reachable.
     #[inline(always)]
     pub fn group_address(&self, group: usize) -> *const u8 {
         self.groups.load(Relaxed).wrapping_add(group).cast()
     }
 
-    /// The state of page `page`, to be changed; none if there is no memory for it, or the lock is taken.
+    /// Returns the state of page `page`, to be changed; `None` if there is no memory for the states, or
+    /// another thread holds the lock.
     #[inline]
     pub fn page_to_mark(&self, page: usize) -> Option<&AtomicU8> {
         self.marks(page);
@@ -235,7 +248,7 @@ impl Window {
         drop(held);
     }
 
-    /// The state of group `group`, to be changed.
+    /// Returns the state of group `group`, to be changed.
     #[inline(always)]
     pub fn group_to_mark(&self, group: usize) -> &AtomicU8 {
         self.marks(group * GROUP_PAGES);
@@ -249,7 +262,7 @@ impl Window {
         }
     }
 
-    /// Notes that the window was used just now.
+    /// Notes the time of the windows' clock as the time of last use.
     #[inline(always)]
     pub fn used(&self) {
         let now = CLOCK.load(Relaxed);
@@ -258,7 +271,8 @@ impl Window {
         }
     }
 
-    /// Moves the clock on; answers whether nobody has used the window's mapping since it moved on the time before.
+    /// Advances the clock; returns true if the window is not mapped, or its mapping was not used since the
+    /// tick before.
     pub(crate) fn is_idle_at_next_tick(&self) -> bool {
         let now = CLOCK.fetch_add(1, Relaxed) + 1;
         self.mapped.load(Relaxed) == 0 || self.is_idle(now)
@@ -268,21 +282,21 @@ impl Window {
         now.wrapping_sub(self.last_used.load(Relaxed)) >= 2
     }
 
-    /// Forgets the pages from `first` on, and the groups that they are in.
+    /// Clears the states of the pages from `first` on, and of the groups that they lie in.
     pub(crate) fn forget_from(&self, first: usize) {
         let marked = self.marked.load(Relaxed) as usize;
         (first..marked).filter_map(|page| self.page(page)).for_each(pages::forget);
         (first / GROUP_PAGES..marked / GROUP_PAGES).for_each(|group| pages::forget(self.group(group)));
     }
 
-    /// Notes that no page is in the page tables.
+    /// Notes that no page of the window is in the page tables.
     fn note_unmapped(&self) {
         let marked = self.marked.load(Relaxed) as usize;
         (0..marked).filter_map(|page| self.page(page)).for_each(pages::set_unmapped);
         (0..marked / GROUP_PAGES).for_each(|group| groups::set_unmapped(self.group(group)));
     }
 
-    /// Forgets all pages and lets go of what the page tables hold, so that the kernel can drop the pages.
+    /// Clears all states and the page-table entries of the mapping, so that the kernel can drop the pages.
     pub(crate) fn forget_pages(&self) {
         self.forget_from(0);
         let mapped = self.mapped.load(Relaxed);
@@ -292,7 +306,8 @@ impl Window {
     }
 }
 
-/// A new window of `owner` without a mapping. Under the lock.
+/// Creates a window of `owner` without a mapping; `None` if no window or no memory is free. The caller holds
+/// the lock.
 pub(crate) fn create(owner: &OpenFile, index: u64, shift: u32) -> Option<&'static Window> {
     let window = take_free().or_else(|| {
         evict_one(owner, wish()?, |_| true)?;
@@ -311,10 +326,10 @@ pub(crate) fn create(owner: &OpenFile, index: u64, shift: u32) -> Option<&'stati
     Some(window)
 }
 
-/// Gives a window zeroed states for the groups of `pages` pages: its own, or memory that it may have from an
-/// earlier use.
+/// Gives a window zeroed states for the groups of `pages` pages, in the window itself or in memory of its
+/// own, which it may have from an earlier use. Returns false if the kernel refuses memory.
 fn prepare_states(window: &Window, pages: usize) -> bool {
-    // What the earlier use left is zeroed while its states are still in place.
+    // States of the earlier use are zeroed now, while the window still knows where they lie.
     if window.marked.load(Relaxed) as usize > FORGOTTEN_BY_HAND {
         window.mapped_states.wipe();
         window.mapped_groups.wipe();
@@ -331,9 +346,9 @@ fn prepare_states(window: &Window, pages: usize) -> bool {
     true
 }
 
-/// Maps a window so that the file's byte `end` (exclusive, within its size) is covered, anew and larger if
-/// it was mapped before. Under the lock; the caller's hazard names the window's file. False: it cannot be had
-/// now.
+/// Maps a window so that the bytes of the file up to `end` (exclusive, within its size) are covered; a window
+/// that is mapped already is mapped anew and larger. Returns false if that is not possible now. The caller
+/// holds the lock, and its hazard names the window's file.
 pub(crate) fn map(window: &Window, fd: i32, file: &OpenFile, end: u64) -> bool {
     let start = window.start();
     let size = file.size();
@@ -354,19 +369,19 @@ pub(crate) fn map(window: &Window, fd: i32, file: &OpenFile, end: u64) -> bool {
     process::count(Counter::MappedBytesMost, total.saturating_sub(most));
     window.base.store(base, Relaxed);
     window.last_used.store(CLOCK.load(Relaxed), Relaxed);
-    // SYNC: window-mapped (release; open_file's look-up acquires): the base is there before its length.
+    // SYNC: window-mapped (release; open_file's look-up acquires): the base is stored before the length.
     window.mapped.store(length, Ordering::Release);
     process::count(Counter::WindowsMapped, 1);
     true
 }
 
-/// Gives a window and its states up for good; the file no longer names it. Under the lock. False: another
-/// thread is still in it.
+/// Destroys a window that its file no longer names. Returns false if a thread still uses it. The caller holds
+/// the lock.
 pub(crate) fn destroy(window: &'static Window) -> bool {
     retract(window, threads::hazards, turns(window.owner.load(Relaxed))) && discard(window)
 }
 
-/// As [`destroy`], for a caller whose own hazard names the window's file.
+/// Like [`destroy`], for a caller whose own hazard names the window's file.
 pub(crate) fn destroy_held(window: &'static Window) -> bool {
     retract(window, threads::other_hazards, TURNS) && discard(window)
 }
@@ -377,8 +392,8 @@ fn discard(window: &'static Window) -> bool {
     true
 }
 
-/// Gives up those windows of `file` that it no longer names and that could not be given up before. Under the
-/// lock. False: one of them is still in use.
+/// Destroys the windows of `file` that the file no longer names and that could not be destroyed earlier.
+/// Returns false if one of them is still in use. The caller holds the lock.
 pub(crate) fn sweep(file: &OpenFile) -> bool {
     let owner = core::ptr::from_ref(file).cast_mut();
     (0..USED.load(Relaxed))
@@ -389,14 +404,14 @@ pub(crate) fn sweep(file: &OpenFile) -> bool {
         == 0
 }
 
-/// Looks at the hazards that are worth it before a window of `file` is left for later: a copy of the calling
-/// thread's own, which it interrupted, does not end meanwhile.
+/// Returns the number of checks of the hazards before a window of `file` is left for later: one if the
+/// calling thread interrupted a copy of the file itself, because that copy cannot end meanwhile.
 pub(crate) fn turns(file: *const OpenFile) -> u32 {
     let interrupted = threads::known().is_some_and(|thread| thread.hazard.load(Relaxed) == file as usize);
     if interrupted { 1 } else { TURNS }
 }
 
-/// Takes the mapping away once no thread among `hazards` can be using the window.
+/// Unmaps the window once no hazard names its file; returns false if one still does after `turns` checks.
 fn retract<I>(window: &Window, hazards: impl Fn() -> I, turns: u32) -> bool
 where
     I: Iterator<Item = &'static AtomicUsize>,
@@ -404,12 +419,14 @@ where
     let length = window.mapped.swap(0, Ordering::AcqRel);
     let owner = window.owner.load(Relaxed) as usize;
     if !reclaim::wait_until_unused(hazards, owner, turns, threads::alone) {
-        // Somebody was stopped in the middle of a copy. Leave it mapped; it is tried again later.
+        // A thread was stopped in the middle of a copy. The mapping stays, and its removal is tried again
+        // later.
         window.mapped.store(length, Ordering::Release);
         return false;
     }
     if length != 0 {
-        // SAFETY: no thread uses it and none can reach it any more.
+        // SAFETY: no thread uses the mapping and none can reach it, because `mapped` was 0 before the hazards
+        // were checked.
         unsafe { sys::unmap(window.base.load(Relaxed), length) };
         MAPPED_TOTAL.fetch_sub(length as u64, Relaxed);
     }
@@ -431,16 +448,17 @@ fn make_room(length: u64, caller: &OpenFile) -> bool {
     true
 }
 
-/// Returns the reading of the clock if a wish for room is granted. To find a window that can go costs a look at all of
-/// them, and one that is needed again soon costs more: most of the time the answer is no, and the request goes to the
-/// kernel.
+/// Advances the clock and returns its value if this attempt to make room is to be carried out. Finding a
+/// window to release means a look at all of them, and a window that is released too early is mapped again, so
+/// most attempts are refused and the kernel serves the request.
 fn wish() -> Option<u32> {
     let granted = WISHES.fetch_add(1, Relaxed).is_multiple_of(WISHES_PER_EVICTION);
     granted.then(|| CLOCK.fetch_add(1, Relaxed) + 1)
 }
 
-/// Gives up the window that was used least recently of those that `would_do`, of any file; the caller's hazard names
-/// the file `caller`. One that was used since the wish before the last stays: it would be wanted back at once.
+/// Releases the least recently used window, of any file, among those that `would_do` accepts. A window that
+/// was used since the tick before this one is kept, because it would be needed again at once. The caller's
+/// hazard names the file `caller`.
 fn evict_one(caller: &OpenFile, now: u32, would_do: fn(&Window) -> bool) -> Option<()> {
     let idlest = (0..USED.load(Relaxed))
         .filter_map(at)
@@ -452,7 +470,7 @@ fn evict_one(caller: &OpenFile, now: u32, would_do: fn(&Window) -> bool) -> Opti
     owner.drop_window(idlest, destroy).then(|| process::count(Counter::WindowsEvicted, 1))
 }
 
-/// Window `index` of those that have been used.
+/// Returns window `index`, if the pool has grown that far.
 fn at(index: usize) -> Option<&'static Window> {
     POOL.get(index)
 }

@@ -1,9 +1,9 @@
-//! Calls at a file's own position: `read`, `write`, `lseek`, and what else moves it.
+//! Calls at a file's own position: `read`, `write`, `lseek`, and other calls that move the position.
 //!
-//! Positions stay with the kernel, which then serves these calls, unless
-//! [`process::Settings::positions_at_user_level`] is set. Whose the position is at a time is then
-//! [`crate::offset::Position`]'s to say: a call takes it over or finds it the kernel's, and what the kernel has
-//! served is told here afterwards.
+//! The kernel keeps positions and serves these calls, unless [`process::Settings::positions_at_user_level`]
+//! is set. With that setting, [`crate::offset::Position`] decides who keeps a position: a call takes the
+//! position to user level or leaves it with the kernel, and reports here afterwards what the kernel has
+//! served.
 
 use super::{CANDIDATE, Direction, entry, file_of, note_passed, serve, served, served_at, target};
 use crate::buffer::Buffer;
@@ -15,61 +15,66 @@ use crate::warming::{WarmCall, Warming};
 use bywash_session::{Counter, FallbackReason as Why};
 use bywash_sync::Ordering::Relaxed;
 
-/// How a call at the file's own position goes on.
+/// Way in which a call at the file's own position continues.
 pub enum Here {
-    /// It was served: this many bytes.
+    /// The call was served at user level, with this number of bytes.
     Served(usize),
-    /// The kernel serves it at this offset; [`Ours::finish`] wants the result.
+    /// The kernel serves the call at this offset; the caller passes the result to [`Ours::finish`].
     Ours(Ours),
-    /// The kernel serves it at its own position; [`KernelPosition::finish`] wants the result.
+    /// The kernel serves the call at its own position; the caller passes the result to
+    /// [`KernelPosition::finish`].
     Kernel(KernelPosition),
 }
 
-/// A call at our position that the kernel serves.
+/// Call at a user-level position that the kernel serves, with an explicit offset.
 pub struct Ours {
-    /// Where.
+    /// Offset of the call, in bytes.
     pub offset: i64,
     fd: i32,
-    /// The kernel serves it without further ado (`OpenFile::passes_read`, `passes_writes`).
+    /// True if the kernel serves the call at once (`OpenFile::passes_read`, `passes_writes`).
     passed: bool,
 }
 
-/// A call at the kernel's position.
+/// Call at the kernel's position.
 pub struct KernelPosition {
     call: KernelCall,
     fd: i32,
 }
 
-/// What keeps the position with the kernel until a call that uses it has ended.
+/// Note that keeps the position with the kernel until a call that uses it has ended.
 enum KernelCall {
-    /// Nothing: the descriptor has no data path, and gets none meanwhile.
+    /// No note is needed: the descriptor is no candidate and has no data path, or positions stay with the
+    /// kernel.
     Free,
-    /// It was a candidate when the call began.
+    /// The descriptor was a candidate when the call began.
     Warm(#[expect(dead_code, reason = "held until it is dropped")] WarmCall<'static>),
-    /// It has a data path.
+    /// The descriptor has a data path, whose position counts the call.
     Counted(#[expect(dead_code, reason = "held until it is dropped")] UnderWay),
 }
 
-/// Calls that began on a candidate, by descriptors; those that fall together only take their positions later.
+/// Calls in flight that began on a candidate, by descriptor; descriptors that share an element only have
+/// their positions taken later.
 static WARMING: [Warming; 64] = [const { Warming::new() }; 64];
 
 fn warming(fd: i32) -> &'static Warming {
     &WARMING[fd as usize % WARMING.len()]
 }
 
-/// In a forked child.
+/// Clears the counts in a forked child.
 pub(super) fn reset_child() {
     WARMING.iter().for_each(Warming::reset_child);
 }
 
-/// A call at the kernel's position of a file, which may be closed, and its place used anew, meanwhile.
+/// Call in flight at the kernel's position of a file. The file may be closed, and its entry reused,
+/// meanwhile.
 struct UnderWay {
     file: &'static OpenFile,
     serial: u32,
 }
 
 impl UnderWay {
-    /// Says that such a call begins; gives the position back first if it is ours and `give` asks for it.
+    /// Notes that such a call begins. If the position is kept at user level, gives it back first if `give` is
+    /// true, and returns `None` otherwise.
     fn begin(file: &'static OpenFile, give: bool) -> Option<UnderWay> {
         let serial = file.serial();
         while file.position.begin_kernel_call().is_err() {
@@ -91,7 +96,10 @@ impl Drop for UnderWay {
     }
 }
 
-/// The open file that `fd` leads to; else how a call of the kernel at its position begins.
+/// Returns the open file that `fd` leads to.
+///
+/// # Errors
+/// The note with which a call at the kernel's position begins, if `fd` leads to no open file.
 #[inline(always)]
 fn led_to(fd: i32) -> Result<&'static OpenFile, KernelCall> {
     let Some(entry) = entry(fd) else { return Err(KernelCall::Free) };
@@ -112,7 +120,7 @@ fn led_to(fd: i32) -> Result<&'static OpenFile, KernelCall> {
 /// Begins a read or write at the file's own position.
 ///
 /// # Safety
-/// As [`super::serve_at`].
+/// Same as [`super::serve_at`].
 #[inline(always)]
 pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> Here {
     let kernel = |call| Here::Kernel(KernelPosition { call, fd });
@@ -124,7 +132,7 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> H
         Err(call) => return kernel(call),
     };
     let serve_at = |at: u64, length| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that valid memory in the buffer is not in use elsewhere.
         target(fd)
             .and_then(|target| unsafe { serve(target, direction, buffer, length, at as i64, false) }.ok())
     };
@@ -152,7 +160,8 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> H
                 return Here::Ours(Ours { offset: at as i64, fd, passed: true });
             }
             Direction::Read => {
-                // Near the end: as much as there is; a longer file shows at the next call.
+                // A read across the end returns the bytes that exist; if the file has grown, the next call
+                // sees it.
                 if let Some(done) = serve_at(at, length) {
                     if !file.position.advance(at, at + done as u64) {
                         continue;
@@ -161,7 +170,7 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> H
                 }
             }
             Direction::Write => {
-                // Claimed first, so that no other thread writes to the same place.
+                // The range is claimed before it is written, so that no other thread writes to it.
                 if !file.position.advance(at, at + length as u64) {
                     continue;
                 }
@@ -178,8 +187,8 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> H
 }
 
 impl Ours {
-    /// The kernel has served the call; true when it must be made again at [`Ours::offset`], because another
-    /// thread got these bytes.
+    /// Notes the kernel's result of the call. Returns true if the call must be made again at
+    /// [`Ours::offset`], because another thread has read these bytes.
     pub fn finish(&mut self, direction: Direction, wanted: usize, result: isize) -> bool {
         if !self.passed {
             served_at(self.fd, direction, wanted, self.offset, result);
@@ -198,7 +207,8 @@ impl Ours {
                     self.offset = now as i64;
                     true
                 }
-                // Given back meanwhile: the kernel's position is where this read began or later; move it on.
+                // The position was given back meanwhile: the kernel's position is where this read began or
+                // later, so it is moved by the number of bytes read.
                 None => {
                     sys::seek(self.fd, result as i64, 1);
                     false
@@ -215,15 +225,15 @@ impl Ours {
 }
 
 impl KernelPosition {
-    /// The kernel has served the call.
+    /// Notes the kernel's result of the call.
     #[inline]
     pub fn finish(self, direction: Direction, wanted: usize, result: isize) {
         drop(self.call);
         if !process::settings().positions_at_user_level && process::record().is_none() {
-            // Nothing to count into, and nothing that a data path could make of it.
+            // Nothing is counted, and no data path could serve such a call later.
             return;
         }
-        // Where it was is not known; that the file was used is.
+        // The offset of the call is not known, but the use of the file is counted.
         if let Some(file) = served(self.fd) {
             let passes = direction == Direction::Write && file.passes_writes();
             let why = if passes { file.why_passed() } else { Why::Position };
@@ -233,8 +243,11 @@ impl KernelPosition {
     }
 }
 
-/// Answers `lseek` at user level. `Err(true)`: the kernel moves, and if it does, the position is ours to
-/// [`sought`]; `Err(false)`: the kernel's alone.
+/// Serves `lseek` at user level and returns the new position.
+///
+/// # Errors
+/// - `true` if the kernel must move the position and [`sought`] is to be called with the result.
+/// - `false` if the kernel keeps the position.
 #[inline]
 pub fn seek(fd: i32, offset: i64, whence: i32) -> Result<i64, bool> {
     let file = entry(fd).and_then(|entry| file_of(entry.load(Relaxed))).ok_or(false)?;
@@ -245,7 +258,7 @@ pub fn seek(fd: i32, offset: i64, whence: i32) -> Result<i64, bool> {
     let base = match whence {
         0 => 0,
         1 => at as i64,
-        // A relative move by the kernel would start from a position that is not ours.
+        // SEEK_END, SEEK_DATA and SEEK_HOLE depend on the size and the holes, which the kernel knows.
         _ => return Err(true),
     };
     let to = base.checked_add(offset).ok_or(true)?;
@@ -256,20 +269,21 @@ pub fn seek(fd: i32, offset: i64, whence: i32) -> Result<i64, bool> {
     Ok(to)
 }
 
-/// Our position, if it is ours.
+/// Returns the position of `fd` in bytes, if it is kept at user level.
 pub fn position(fd: i32) -> Option<u64> {
     entry(fd).and_then(|entry| file_of(entry.load(Relaxed)))?.position.ours()
 }
 
-/// The kernel has moved its position to `to`, and ours follows.
+/// Sets the user-level position to `to`, after the kernel has moved its own; does nothing if the kernel keeps
+/// the position.
 pub fn sought(fd: i32, to: i64) {
     if let Some(file) = entry(fd).and_then(|entry| file_of(entry.load(Relaxed))) {
         file.position.put(to as u64);
     }
 }
 
-/// Runs a call of the kernel that uses its position, which may be ours: it is given first, and not taken
-/// while the call runs.
+/// Runs a system call that uses the kernel's position. A position that is kept at user level is given back
+/// first, and is not taken while the call runs.
 #[inline]
 pub fn with_kernel_position<T>(fd: i32, call: impl FnOnce() -> T) -> T {
     let _call = process::settings()
