@@ -18,7 +18,7 @@ fn main() {
         println!("cargo:rerun-if-changed={}", page.display());
         println!("cargo:rustc-env=BYWASH_PAGE={}", page.display());
     }
-    // The launcher is a program of its own, which has no library and no loader.
+    // The launcher is a static program of its own, without a C library and a dynamic loader.
     for argument in ["-static", "-nostdlib", "-nostartfiles", "-Wl,--build-id=none", "-Wl,-z,noseparate-code"]
     {
         println!("cargo:rustc-link-arg-bin=bywash={argument}");
@@ -28,14 +28,15 @@ fn main() {
     }
 }
 
-/// The page in the target folder, which the folder for this script's output is in.
+/// Finds the planner's page in the target folder, which is an ancestor of this script's output folder.
 fn page() -> Option<PathBuf> {
     let out = PathBuf::from(env::var_os("OUT_DIR")?);
     let mut pages = out.ancestors().map(|folder: &Path| folder.join("page/index.html"));
     pages.find(|page| page.is_file())
 }
 
-/// Whether this machine's glibc is new enough, as getconf(1) says: `glibc 2.36`.
+/// Returns true if this machine's glibc is 2.36 or newer and so reads packed relocations; getconf(1) prints
+/// its version as `glibc 2.36`.
 fn loader_unpacks() -> bool {
     let told = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
     let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();

@@ -13,11 +13,11 @@ use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// bywash itself failed, or its command line was wrong.
+/// Exit status of a failure of bywash itself, or of a wrong command line.
 pub const EXIT_OWN_FAILURE: i32 = 125;
-/// The program is there but could not be started.
+/// Exit status of a program that was found but could not be started.
 pub const EXIT_NOT_EXECUTABLE: i32 = 126;
-/// The program was not found.
+/// Exit status of a program that was not found.
 pub const EXIT_NOT_FOUND: i32 = 127;
 
 /// User-level, copy-free I/O for unmodified programs.
@@ -31,11 +31,11 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads the command line of this process. A `run` is read by its own options alone, since to describe every
-    /// subcommand takes as long as to start a program.
+    /// Parses the command line of this process. A `run` is parsed with its own options alone, since
+    /// describing every subcommand takes as long as starting a program.
     ///
     /// # Errors
-    /// The message of clap: an error in the command line, or the help or version that it asks for.
+    /// The error of clap: a wrong command line, or the requested help or version.
     pub fn read() -> Result<Cli, clap::Error> {
         match read_run(std::env::args_os()) {
             Some(arguments) => Ok(Cli { command: Command::Run(arguments) }),
@@ -44,8 +44,8 @@ impl Cli {
     }
 }
 
-/// The options of a `bywash run` in which nothing is wrong. Anything else is for all of the command to read, so
-/// that messages and help come from there.
+/// Parses a correct `bywash run`; `None` for anything else, which the full parser then reads, so that
+/// messages and help come from the full parser.
 fn read_run(words: impl IntoIterator<Item = OsString>) -> Option<RunArgs> {
     let mut words = words.into_iter().skip(1);
     if words.next()? != "run" {
@@ -160,12 +160,12 @@ pub struct FigureArgs {
     pub out: PathBuf,
 }
 
-/// Which of the figures.
+/// Figures that `bywash plan figure` draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FigureChoice {
-    /// That one.
+    /// The figure with this number.
     One(u32),
-    /// All of them.
+    /// All figures.
     All,
 }
 
@@ -429,7 +429,7 @@ pub enum Positions {
 }
 
 impl Positions {
-    /// Value of `BYWASH_POSITIONS`.
+    /// Returns the value of `BYWASH_POSITIONS` that selects this keeper.
     pub fn name(self) -> &'static str {
         match self {
             Positions::Kernel => "kernel",
@@ -558,12 +558,12 @@ pub struct FlowArgs {
     pub words: Vec<OsString>,
 }
 
-/// How fast.
+/// Rate of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// So many bytes a second.
+    /// At most this many bytes a second.
     Bytes(u64),
-    /// As fast as goes without loss.
+    /// The highest rate at which no datagram is lost.
     Auto,
 }
 
@@ -696,7 +696,7 @@ mod tests {
     use clap::CommandFactory;
     use std::os::unix::ffi::OsStrExt;
 
-    /// Every line of up to four words out of those that matter to the launcher.
+    /// Returns every line of up to four words from those that matter to the launcher.
     fn lines() -> impl Iterator<Item = Vec<OsString>> {
         const WORDS: [&str; 11] =
             ["run", "--", "--off", "--writes", "--stats", "--off=1", "-", "-x", "", "true", "help"];

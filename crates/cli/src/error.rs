@@ -1,5 +1,5 @@
-//! Why bywash itself could not do what it was asked. Each message names the thing, the reason and the
-//! remedy; [`Failure::status`] is the exit status that goes with it.
+//! Failures of bywash itself. Each message names the object, the reason and the remedy; [`Failure::status`]
+//! returns the exit status.
 
 use crate::cli::{EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_OWN_FAILURE};
 use std::io;
@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 /// A failure of bywash, not of the program that it runs.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The preloaded library is in none of the places.
+    /// The preloaded library is in none of its places.
     #[error(
         "the library {name} was not found; looked for{}\n\
          bywash: remedy: keep it beside the bywash program, or install both with `make install`",
         .tried.iter().map(|path| format!("\n  {}", path.display())).collect::<String>()
     )]
     LibraryMissing {
-        /// Its file name.
+        /// File name of the library.
         name: &'static str,
-        /// Where it was looked for.
+        /// Paths where the library was looked for.
         tried: Vec<PathBuf>,
     },
 
-    /// The dynamic loader would cut the path in two.
+    /// The library's path contains a space or a colon, at which the dynamic loader would split it.
     #[error(
         "the library's path '{}' has a space or a colon in it, where LD_PRELOAD ends a path; \
          move bywash and its library to a path without them", .0.display()
@@ -32,52 +32,52 @@ pub enum Failure {
     #[error("cannot tell where bywash itself lies ({0}), to find its library beside it; is /proc mounted?")]
     OwnPath(io::Error),
 
-    /// A prefix that cannot be handed on.
+    /// A prefix of `--only` or `--except` that cannot be passed to the library.
     #[error("{flag} '{prefix}': {reason}")]
     Prefix {
-        /// The flag it came with.
+        /// The flag, with its dashes.
         flag: &'static str,
-        /// As it was given.
+        /// The prefix as given.
         prefix: String,
-        /// What is wrong and what to do.
+        /// Reason and remedy.
         reason: String,
     },
 
     /// The report's file cannot be opened or written.
     #[error("--report '{}': cannot write it: {source}; name a file that can be made or overwritten", .path.display())]
     Report {
-        /// The file.
+        /// The report's file.
         path: PathBuf,
         /// The kernel's reason.
         source: io::Error,
     },
 
-    /// No memory to count in.
+    /// The shared memory of a session cannot be created.
     #[error("cannot make the memory to count in: {0}; run without --stats and --report")]
     Session(io::Error),
 
-    /// The program is not there.
+    /// The program was not found.
     #[error("cannot run '{program}': {source}; give its path, or a name that is found in PATH")]
     NotFound {
-        /// As it was given.
+        /// The program as given.
         program: String,
         /// The kernel's reason.
         source: io::Error,
     },
 
-    /// The program is there, and the kernel refused it.
+    /// The program was found, and the kernel refused to execute it.
     #[error("cannot run '{program}': {source}; is it a program of this machine with permission to execute?")]
     NotExecutable {
-        /// As it was given.
+        /// The program as given.
         program: String,
         /// The kernel's reason.
         source: io::Error,
     },
 
-    /// Starting or waiting failed for a reason that is not the program's.
+    /// Starting the program or waiting for it failed for a reason other than the program itself.
     #[error("cannot {what}: {source}")]
     Supervise {
-        /// The step.
+        /// The step that failed, as a verb with its object.
         what: &'static str,
         /// The kernel's reason.
         source: io::Error,
@@ -92,7 +92,7 @@ pub enum Failure {
         source: io::Error,
     },
 
-    /// A file that is named cannot be read.
+    /// A file that was named cannot be read.
     #[error("cannot read '{}': {source}", .path.display())]
     Read {
         /// The file.
@@ -101,114 +101,114 @@ pub enum Failure {
         source: io::Error,
     },
 
-    /// It can be read, and says what cannot be.
+    /// A file can be read, but its contents are invalid.
     #[error("'{}': {reason}", .path.display())]
     Description {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// Reason, with the position in the file.
         reason: String,
     },
 
-    /// There is no file to measure on.
+    /// The file to measure on cannot be created.
     #[error(
         "cannot measure on a file in '{}': {source}; name by --dir a folder that you may write to, with {needed} free",
         .folder.display()
     )]
     Scratch {
-        /// The folder.
+        /// The folder of the file.
         folder: PathBuf,
-        /// What is made there.
+        /// Size of the file, as text.
         needed: String,
         /// The kernel's reason.
         source: io::Error,
     },
 
-    /// The machine does not do what is to be measured.
+    /// The machine refuses an operation that was to be measured.
     #[error("cannot measure {what}: {source}")]
     Measure {
-        /// What.
+        /// The operation.
         what: &'static str,
         /// The kernel's reason.
         source: io::Error,
     },
 
-    /// None of that name comes along.
+    /// No built-in description has this name; the text says so.
     #[error("{0}")]
     Preset(String),
 
-    /// The planner's page is not in this command.
+    /// This command was built without the planner's page.
     #[error(
         "this bywash was built without the planner's page; build it with `make`, or `make page` and the feature 'page'"
     )]
     PageMissing,
 
-    /// The port cannot be had.
+    /// The port cannot be bound.
     #[error("cannot serve on 127.0.0.1:{port}: {source}; name another --port, or 0 for any that is free")]
     Port {
-        /// As it was given.
+        /// The port as given.
         port: u16,
         /// The kernel's reason.
         source: io::Error,
     },
 
-    /// There is no server.
+    /// The device server cannot start.
     #[error(transparent)]
     Server(#[from] bywash_server::Error),
 
-    /// A thread of the server has ended that never should.
+    /// A thread of the device server ended unexpectedly.
     #[error("something of the server has broken, and what it said is above; start it again")]
     Broken,
 
-    /// A volume cannot be offered to virtual machines.
+    /// A volume cannot be exported to virtual machines.
     #[error("cannot offer volume '{volume}' to virtual machines: {what}")]
     Export {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
-        /// Why not.
+        /// Reason, as text.
         what: String,
     },
 
-    /// Metrics cannot be told.
+    /// The metrics cannot be served.
     #[error("cannot tell metrics at {place}: {source}; name another --metrics")]
     Metrics {
-        /// As it was given.
+        /// Socket or address of the metrics.
         place: String,
         /// The kernel's reason.
         source: io::Error,
     },
 
-    /// No server lets this command in.
+    /// No server accepts a connection of this command.
     #[error("{error}; is a server there? `bywash serve --socket {}` starts one", .socket.display())]
     NoServer {
-        /// Where it was looked for.
+        /// Path of the server's socket.
         socket: PathBuf,
-        /// Why not.
+        /// Reason that the client gives.
         error: bywash_client::Error,
     },
 
-    /// A server did not do what it was asked.
+    /// A server refused or failed a request.
     #[error(transparent)]
     Client(#[from] bywash_client::Error),
 
-    /// The store of volumes did not.
+    /// The store of volumes refused or failed an operation.
     #[error(transparent)]
     Volumes(#[from] bywash_volume::Error),
 
-    /// There is no such user or group.
+    /// No user or group of this name exists.
     #[error("there is no {what} '{name}'; give a name or a number")]
     NoSuch {
-        /// User or group.
+        /// `"user"` or `"group"`.
         what: &'static str,
-        /// As it was given.
+        /// The name as given.
         name: String,
     },
 
-    /// That takes a server.
+    /// The command needs a running server, and `--policy` was given.
     #[error("{0} takes a server that runs; leave --policy out")]
     NeedsServer(&'static str),
 
-    /// A store is in use by a server, and the command needs one that is not.
+    /// The command needs a store that no server has open, and no `--policy` was given.
     #[error("{0} takes the store, while no server has it; stop the server, and give --policy FILE")]
     NeedsStore(&'static str),
 
@@ -218,7 +218,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The exit status that says so, as env(1) and nohup(1) have it.
+    /// Returns the exit status of this failure, by the conventions of env(1) and nohup(1).
     pub fn status(&self) -> i32 {
         match self {
             Failure::NotFound { .. } => EXIT_NOT_FOUND,
@@ -227,7 +227,8 @@ impl Failure {
         }
     }
 
-    /// The failure to start `program`.
+    /// Returns the failure to start `program`: [`Failure::NotFound`] for ENOENT, [`Failure::NotExecutable`]
+    /// otherwise.
     pub fn start(program: &Path, source: io::Error) -> Failure {
         let program = program.display().to_string();
         if source.kind() == io::ErrorKind::NotFound {

@@ -1,9 +1,10 @@
-//! What can be read at a few paths, over HTTP/1.1 (RFC 9112): the planner's page, a server's metrics.
+//! A small HTTP/1.1 server (RFC 9112) for a few paths: the planner's page, a server's metrics.
 //!
-//! Each connection has a thread, one request and an answer, and is closed. Nothing of a request is used but its first
-//! line and its bearer token (RFC 6750). What a slow or hostile program can take is bounded: so many connections at a
-//! time, so many bytes of a request, so long for it and for its answer. When all connections are taken, the oldest is
-//! closed for the next one, so that programs which hold connections half open keep nobody else out.
+//! Each connection has a thread, one request and one response, and is then closed. Only the request's first
+//! line and its bearer token (RFC 6750) are used. The resources that a slow or hostile client can take are
+//! bounded: number of connections, bytes of a request, time for a request and for its response. When the
+//! number of connections reaches its limit, a new one closes the oldest, so that clients with half-open
+//! connections lock nobody out.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::borrow::Cow;
@@ -16,73 +17,74 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time that a turn waits for a connection.
+/// Greatest time that [`turn`] waits for a connection.
 const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Most connections at a time. Browsers open some ahead that they may not use.
+/// Greatest number of connections. Browsers open some in advance that they may not use.
 const CONNECTIONS_MAX: usize = 32;
 const REQUEST_BYTES_MAX: usize = 16 << 10;
-/// Longest time for a whole request, and for its answer.
+/// Timeout for a whole request, and again for its response.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is at a path.
+/// Content at a path.
 pub struct Content {
-    /// Its type, as in `text/html; charset=utf-8`.
+    /// Media type, as in `text/html; charset=utf-8`.
     pub kind: &'static str,
-    /// It.
+    /// The bytes.
     pub bytes: Cow<'static, [u8]>,
 }
 
-/// What is to be had: answers what is at a path, or where something is, for those who asked elsewhere.
+/// Function that returns the content at a path, or a text about valid paths for any other path.
 pub type Site = dyn Fn(&str) -> Result<Content, &'static str> + Send + Sync;
 
-/// A socket at which requests come.
+/// Listening socket of an HTTP server.
 pub enum Listener {
-    /// Listener at an address of the network.
+    /// TCP listener at an address of the network.
     Tcp(TcpListener),
-    /// Listener at a socket of the file system, whose mode decides who may ask.
+    /// Unix socket in the file system, whose mode decides who may connect.
     Unix(UnixListener),
 }
 
-/// A site, those who may read it, and those who are reading it.
+/// A site with its access token and its open connections.
 pub struct Service {
     site: Box<Site>,
-    /// Token that a request has to bear.
+    /// Token that a request must bear; `None` lets everybody read.
     token: Option<String>,
     connections: Mutex<Connections>,
 }
 
-/// Connections that are open, the oldest first.
+/// Open connections with their numbers, oldest first.
 #[derive(Default)]
 struct Connections {
     next: u64,
     open: VecDeque<(u64, Stream)>,
 }
 
-/// A connection, over either kind of socket.
+/// A connection over TCP or a Unix socket.
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Service {
-    /// A site for everybody who can connect, or with a token for those who bear it.
+    /// Makes a service for `site`. With a token, only requests that bear it are served.
     pub fn new(site: Box<Site>, token: Option<String>) -> Arc<Service> {
         Arc::new(Service { site, token, connections: Mutex::default() })
     }
 
     fn connections(&self) -> MutexGuard<'_, Connections> {
-        // Each change is one step, so that whoever panicked has left nothing half done.
+        // Each change is one step, so a thread that panicked has left a consistent state.
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Connections {
-    /// Adds a connection. Where there are too many the oldest is closed, whose thread ends by that.
+    /// Adds a connection and returns its number. At the limit, it shuts down the oldest connection, whose
+    /// thread then ends.
     fn enter(&mut self, stream: Stream) -> u64 {
         if self.open.len() >= CONNECTIONS_MAX
             && let Some((_, oldest)) = self.open.pop_front()
         {
-            // It may be closed already.
+            // The oldest connection may be closed already.
             let _ = oldest.shutdown(Shutdown::Both);
         }
         self.next += 1;
@@ -95,10 +97,10 @@ impl Connections {
     }
 }
 
-/// Waits some time for a connection, and answers it with what the service has.
+/// Waits at most [`TURN`] for a connection, and serves it in a thread of its own.
 ///
 /// # Errors
-/// That nobody can be listened for any more.
+/// The error of poll(2), if it fails.
 pub fn turn(listener: &Listener, service: &Arc<Service>) -> io::Result<()> {
     match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&TURN)) {
         Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
@@ -108,7 +110,7 @@ pub fn turn(listener: &Listener, service: &Arc<Service>) -> io::Result<()> {
     let accepted = listener.accept().and_then(|stream| Ok((stream.try_clone()?, stream)));
     let (stream, kept) = match accepted {
         Ok(both) => both,
-        // One that has gone meanwhile, and no descriptor left for now: both pass.
+        // The client has gone meanwhile, or no descriptor is free for now; both pass.
         Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
         Err(_) => {
             thread::sleep(Duration::from_millis(50));
@@ -118,7 +120,7 @@ pub fn turn(listener: &Listener, service: &Arc<Service>) -> io::Result<()> {
     let number = service.connections().enter(kept);
     let its = Arc::clone(service);
     let served = thread::Builder::new().spawn(move || {
-        // What goes wrong with a connection is that connection's.
+        // An error of a connection affects this connection only.
         let _ = answer(stream, &its);
         its.connections().leave(number);
     });
@@ -165,7 +167,7 @@ fn plain(text: &'static str) -> Content {
     Content { kind: "text/plain; charset=utf-8", bytes: Cow::Borrowed(text.as_bytes()) }
 }
 
-/// Chooses the answer to a request.
+/// Returns the status and content for a request.
 fn chosen(request: &str, site: &Site, token: Option<&str>) -> (&'static str, Content) {
     let mut lines = request.split("\r\n");
     let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
@@ -186,7 +188,7 @@ fn chosen(request: &str, site: &Site, token: Option<&str>) -> (&'static str, Con
     }
 }
 
-/// Answers true for a header line that bears the token (RFC 6750, section 2.1).
+/// Returns true for a header line that bears the token (RFC 6750, section 2.1).
 fn bears(line: &str, token: &str) -> bool {
     let Some((name, value)) = line.split_once(':') else { return false };
     let Some((scheme, given)) = value.trim().split_once(' ') else { return false };
@@ -195,12 +197,12 @@ fn bears(line: &str, token: &str) -> bool {
         && is_same(given.trim().as_bytes(), token.as_bytes())
 }
 
-/// Compares so that the time it takes tells nothing but the length.
+/// Compares in a time that depends on the length only.
 fn is_same(given: &[u8], token: &[u8]) -> bool {
     given.len() == token.len() && given.iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 
-/// Reads a request; answers its lines, or none if they are too long.
+/// Reads a request up to the empty line and returns it; `None` if it is longer than [`REQUEST_BYTES_MAX`].
 fn request(stream: &mut Stream) -> io::Result<Option<String>> {
     let deadline = Instant::now() + PATIENCE;
     let mut read = Vec::new();
@@ -264,7 +266,7 @@ impl Stream {
         }
     }
 
-    /// Lets calls wait, as long as their time limits say.
+    /// Makes the socket blocking, so that its timeouts apply.
     fn wait(&self) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.set_nonblocking(false),
@@ -360,7 +362,7 @@ mod tests {
         }
     }
 
-    /// Programs that hold connections without a whole request, many times as many as there may be.
+    /// Clients that hold connections without a complete request, eight times as many as the limit.
     #[test]
     fn half_sent_requests_keep_nobody_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

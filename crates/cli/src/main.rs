@@ -1,11 +1,12 @@
-//! The `bywash` command: everything but the start of a program by a plain `bywash run`, which the [launcher](../launcher)
-//! does. The launcher is the program `bywash`, and executes this one, `bywash-command`, for all else.
+//! The `bywash` command: all of `bywash` except the start of a program by a plain `bywash run`, which the
+//! [launcher](../launcher) does. The launcher is the program `bywash`, and executes this program,
+//! `bywash-command`, for everything else.
 //!
-//! `bywash run` starts an unmodified program with the preloaded library and can say afterwards what
-//! happened; `bywash doctor` says what this machine offers. Everything that a program under `bywash run`
-//! inherits (signal mask, ignored signals, open and closed descriptors, working directory) is what this
-//! command itself inherited: that is why the process starts at C's `main` and not in Rust's runtime,
-//! which would ignore SIGPIPE and open the standard descriptors that were closed.
+//! `bywash run` starts an unmodified program with the preloaded library and can report afterwards what
+//! happened; `bywash doctor` reports what this machine offers. A program under `bywash run` inherits what
+//! this command inherited: signal mask, ignored signals, open and closed descriptors, working directory. For
+//! this reason the process starts at C's `main` and not in Rust's runtime, which would ignore SIGPIPE and
+//! open closed standard descriptors.
 //!
 //! - [`cli`]: flags, help texts, exit codes
 //! - [`run`]: finding the library, the program's environment, starting, supervising
@@ -13,17 +14,17 @@
 //! - [`flow`]: a flow from the command line: its progress, its report, its signals
 //! - [`plan`]: the model of servers: its figures, its answers, its acceptance table
 //! - [`serve`]: a device server; [`volume`]: its volumes
-//! - [`http`]: what can be read over HTTP
+//! - [`http`]: a small HTTP server for the planner's page and the metrics
 //! - [`doctor`]: probes and costs
-//! - [`standard`]: standard error that may be closed or full; [`signals`]: the first ends in good order
-//! - [`error`]: why bywash could not do what it was asked
+//! - [`standard`]: standard error that may be closed or full; [`signals`]: orderly end at the first signal
+//! - [`error`]: failures of bywash itself
 //! - [`manual`]: man pages and shell completions, generated from [`cli`]
 //!
 //! Architecture invariant: unsafe code is confined to this file's entry point, `run/process.rs` and
 //! `doctor/kernel.rs`.
 
 #![deny(unsafe_code)]
-// They panic where nobody reads; see `standard`.
+// These macros panic where nobody reads; see `standard`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 #![cfg_attr(not(test), no_main)]
 
@@ -48,37 +49,37 @@ mod volume;
 use cli::{Cli, Command, EXIT_OWN_FAILURE};
 use std::process::ExitCode;
 
-// GCC's archive of the unwinder, which only backtraces use: linked in, so that libgcc_s need not be loaded.
+// Links GCC's unwinder statically, so that the dynamic loader need not load libgcc_s. Only backtraces use it.
 #[allow(unsafe_code)]
 #[link(name = "libgcc_eh.a", kind = "static", modifiers = "+whole-archive,+verbatim")]
 unsafe extern "C" {}
 
-/// C's entry point. Standard output is flushed by `exit`.
+/// C's entry point. `exit` flushes standard output.
 #[cfg(not(test))]
 #[allow(unsafe_code)]
-// SAFETY: the one definition of `main` in this program, with the signature that C gives it.
+// SAFETY: this is the only definition of `main` in this program, with the signature that C requires.
 #[unsafe(no_mangle)]
 extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
     let status = bywash();
     std::process::exit(status)
 }
 
-/// Reads the command line, does what it says, answers the exit status.
+/// Parses the command line, carries the command out, and returns the exit status.
 #[cfg_attr(test, allow(dead_code))]
 fn bywash() -> i32 {
-    // What ps(1) and pgrep(1) show is the name by which people started it.
+    // ps(1) and pgrep(1) show this name; it is the name by which people start the command.
     let _ = rustix::thread::set_name(c"bywash");
     let arguments = match Cli::read() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version come this way too, as errors that are none.
+            // Clap returns help and version as errors too, which do not go to standard error.
             let status = if error.use_stderr() { EXIT_OWN_FAILURE } else { 0 };
             // Nothing sensible is left to do if the terminal is gone.
             let _ = error.print();
             return status;
         }
     };
-    // What a program under `bywash run` finds is what this command found.
+    // A program under `bywash run` inherits the closed descriptors of this command.
     if !matches!(arguments.command, Command::Run(_)) {
         standard::take_closed_descriptors();
     }
@@ -102,7 +103,7 @@ fn bywash() -> i32 {
         }
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Bench(arguments) => {
-            // Like every program that Rust's runtime starts.
+            // SIGPIPE is ignored, as in every program that Rust's runtime starts.
             run::survive_broken_pipes();
             Ok(number(bywash_bench::command::main(arguments)))
         }
@@ -115,7 +116,7 @@ fn bywash() -> i32 {
     })
 }
 
-/// The number in an exit code, which the standard library keeps to itself.
+/// Returns the number in an exit code, which the standard library does not expose.
 #[cfg_attr(test, allow(dead_code))]
 fn number(code: ExitCode) -> i32 {
     (0..=u8::MAX).find(|number| ExitCode::from(*number) == code).map_or(EXIT_OWN_FAILURE, i32::from)

@@ -7,7 +7,7 @@ use crate::error::Failure;
 use clap::CommandFactory;
 use std::io::{self, Write};
 
-/// Writes one page for the command and one for each of its parts: `bywash.1`, `bywash-run.1`, ...
+/// Writes one page for the command and one for each subcommand: `bywash.1`, `bywash-run.1`, ...
 pub fn write_pages(arguments: &ManArgs) -> Result<i32, Failure> {
     let out = &arguments.out;
     std::fs::create_dir_all(out)

@@ -1,7 +1,8 @@
-//! The first signal that asks for an end ends what is under way in good order; one that comes more than
+//! Signals that ask for an end. The first one ends the work in good order; one that arrives more than
 //! [`SAME_WISH`] later ends the process at once.
 //!
-//! What comes sooner is the same wish: timeout(1) and shells send a signal to the process and to its group.
+//! Signals within that time count as one: timeout(1) and shells send a signal to the process and also to its
+//! group.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
@@ -9,22 +10,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-/// Signals within this time after the first one was seen ask for the same as that one.
+/// Time after the first signal was seen in which further signals count as the same request.
 const SAME_WISH: Duration = Duration::from_secs(1);
 
-/// What has come.
+/// Record of the signals that have arrived.
 pub struct Signals {
-    /// The number of the last one; 0: none.
+    /// Number of the last signal; 0 if none has arrived.
     last: Arc<AtomicUsize>,
-    /// Whether the next one ends the process.
+    /// True if the next signal ends the process.
     is_final: Arc<AtomicBool>,
-    /// Whether one has been answered by [`Signals::seen`].
+    /// True if [`Signals::seen`] has returned a signal.
     was_seen: AtomicBool,
 }
 
 impl Signals {
-    /// From here on signals are taken note of. One that was ignored when this program began stays ignored, as
-    /// nohup(1) and shells have it.
+    /// Starts to record SIGINT, SIGTERM and SIGHUP. A signal that was ignored when this program began stays
+    /// ignored, as nohup(1) and shells expect.
     pub fn listen() -> Signals {
         let signals =
             Signals { last: Arc::default(), is_final: Arc::default(), was_seen: AtomicBool::new(false) };
@@ -32,14 +33,15 @@ impl Signals {
             if crate::run::ignored(signal) {
                 continue;
             }
-            // These fail only for signals that cannot be caught, which these are not.
+            // Registering fails only for signals that cannot be caught; these three can be.
             let _ = signal_hook::flag::register_conditional_default(signal, Arc::clone(&signals.is_final));
             let _ = signal_hook::flag::register_usize(signal, Arc::clone(&signals.last), signal as usize);
         }
         signals
     }
 
-    /// The number of one that has come. A little after the first answer the next signal ends the process.
+    /// Returns the number of a signal that has arrived. The first call that returns one also starts a thread
+    /// that makes the next signal final after [`SAME_WISH`].
     pub fn seen(&self) -> Option<i32> {
         let signal = Some(self.last.load(Relaxed) as i32).filter(|signal| *signal != 0)?;
         if !self.was_seen.swap(true, Relaxed) {

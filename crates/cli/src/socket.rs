@@ -1,10 +1,11 @@
-//! Unix sockets that are named on the command line: where each lies, and who may connect.
+//! Unix sockets that are named on the command line, with their mode and group.
 //!
 //! ```text
 //!   PATH[,mode=MODE][,group=GROUP]        /run/bywash/metrics,mode=660,group=prometheus
 //! ```
 //!
-//! A comma in a path is written `\,`, and a backslash `\\`. Invariant: nobody can connect before mode and group are set.
+//! A comma in a path is written `\,`, and a backslash `\\`. Invariant: no process can connect before mode and
+//! group are set.
 
 use bywash_link::{SocketFile, listen_at};
 use rustix::fs::{AtFlags, Mode, chmod, chownat};
@@ -13,36 +14,37 @@ use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// Mode of a socket if nothing is said: for whoever runs the server, and root.
+/// Default mode of a socket: only the user of the server, and root, may connect.
 const MODE: u16 = 0o600;
-/// Connections that may wait to be accepted.
+/// Greatest number of connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 
-/// A socket as it is named on the command line.
+/// A socket as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketArg {
     /// Name in the file system.
     pub path: PathBuf,
-    /// Who may connect, as chmod(1) has it.
+    /// Mode of the socket, which decides who may connect (chmod(1)).
     pub mode: u16,
-    /// Its group; none: that of the process.
+    /// Group of the socket; `None` for the group of the process.
     pub group: Option<String>,
 }
 
-/// Reads a mode in octal.
+/// Parses a mode in octal, 0 to 777.
 ///
 /// # Errors
-/// What to write instead.
+/// The correct form, as text, if `text` is not an octal number of at most nine bits.
 pub fn mode(text: &str) -> Result<u16, String> {
     let bits = u16::from_str_radix(text, 8).ok().filter(|bits| bits & !0o777 == 0);
     bits.ok_or_else(|| "give three octal digits, as in 640".to_owned())
 }
 
 impl SocketArg {
-    /// Reads a socket.
+    /// Parses a socket from the command line.
     ///
     /// # Errors
-    /// What is wrong with it, and what to write instead.
+    /// Reason and correct form, as text, if the path is missing, an option is unknown, or the mode is
+    /// invalid.
     pub fn read(text: &str) -> Result<SocketArg, String> {
         let mut words = pieces(text).into_iter();
         let path = words.next().filter(|path| !path.is_empty()).ok_or("the socket's path is missing")?;
@@ -57,11 +59,12 @@ impl SocketArg {
         Ok(socket)
     }
 
-    /// Listens there. A socket that somebody has left behind is taken over. The name goes with what is answered beside the
-    /// listener, which has to be dropped first.
+    /// Binds the socket and listens. A socket at which no process listens any more is replaced. Returns the
+    /// listener and the name in the file system; drop the listener first, since dropping the name removes it.
     ///
     /// # Errors
-    /// What the kernel says, that somebody listens there already, or that there is no such group.
+    /// The kernel's error if a system call fails; an error with a text if a process listens there already, or
+    /// if no such group exists.
     pub fn listen(&self) -> io::Result<(UnixListener, SocketFile)> {
         let group = self.group.as_deref().map(group).transpose()?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -83,13 +86,13 @@ fn group(name: &str) -> io::Result<u32> {
     number.ok_or_else(|| io::Error::other(format!("there is no group '{name}'; give a name or a number")))
 }
 
-/// Splits a text at its commas, and takes the backslashes away.
+/// Splits a text at its commas and removes the backslashes that escape.
 pub fn pieces(text: &str) -> Vec<String> {
     let (mut pieces, mut piece, mut letters) = (Vec::new(), String::new(), text.chars());
     while let Some(letter) = letters.next() {
         match letter {
             ',' => pieces.push(std::mem::take(&mut piece)),
-            // A backslash at the end is one.
+            // A backslash at the end of the text stands for itself.
             '\\' => piece.push(letters.next().unwrap_or('\\')),
             letter => piece.push(letter),
         }
@@ -128,7 +131,7 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         let refused = socket.listen().unwrap_err().to_string();
         assert!(refused.contains("a program that listens there; end"), "{refused}");
-        // As if it had been killed.
+        // Leaves the name behind, as a killed process does.
         let (listener, name) = alive;
         name.keep();
         drop(listener);

@@ -1,21 +1,21 @@
 //! Standard input, output and error as this command uses them.
 //!
-//! Invariant: nobody who reads what is told there can make the command fail: a standard error that is closed, full or
-//! gone loses the words and nothing else. The macros that print panic there, and are denied in this crate. Called by
-//! everything that tells something.
+//! Invariant: no reader of standard error can make the command fail. A standard error that is closed, full or
+//! gone loses the text and has no other effect. The macros that print panic in this case, and are denied in
+//! this crate. All code that prints messages calls this module.
 
 use rustix::fs::{Mode, OFlags};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
 
-/// Tells a line on standard error.
+/// Prints a line to standard error and ignores failures.
 pub fn say(line: impl Display) {
-    // In one write, so that lines of several processes do not mix.
+    // One write for the whole line, so that lines of several processes do not mix.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// Standard error as a writer that does not fail.
+/// Standard error as a writer that never fails.
 pub struct Unfailing;
 
 impl Write for Unfailing {
@@ -29,12 +29,13 @@ impl Write for Unfailing {
     }
 }
 
-/// Takes the numbers of standard descriptors that are closed, so that no file of this command's gets one of them and
-/// is written what is meant for people. Each is opened the wrong way round, as gnulib's stdopen does it: whoever uses it
-/// is told that it is no such descriptor, and not that all is well. Programs that are started find them closed.
+/// Opens /dev/null at the numbers of standard descriptors that are closed, so that no file of this command
+/// gets one of these numbers and receives messages for people. Standard input is opened for writing and the
+/// others for reading, as gnulib's stdopen does: using them fails instead of succeeding silently. Programs
+/// that this command starts find the descriptors closed.
 pub fn take_closed_descriptors() {
     const NULL: &str = "/dev/null";
-    // At most the three of them, and one more that tells that all are taken.
+    // Opens at most the three standard descriptors, and one more whose number shows that all three are taken.
     while let Ok(lowest) = rustix::fs::open(NULL, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
         let number = lowest.as_raw_fd();
         if number > 2 {
@@ -42,13 +43,13 @@ pub fn take_closed_descriptors() {
         }
         let taken = if number == 0 {
             drop(lowest);
-            // The lowest number that is free is this one again: there is one thread.
+            // The lowest free number is 0 again, because this process has only one thread.
             rustix::fs::open(NULL, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
         } else {
             Ok(lowest)
         };
         match taken {
-            // It stays open as long as the process lives.
+            // The descriptor stays open for the life of the process.
             Ok(descriptor) => _ = descriptor.into_raw_fd(),
             Err(_) => return,
         }

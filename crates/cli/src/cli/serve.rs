@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where a server listens, if it is not said.
+/// Default path of a server's socket.
 pub const SOCKET: &str = "/run/bywash/socket";
 
 /// `bywash serve`.
@@ -76,18 +76,18 @@ pub struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// How to wait.
+    /// Returns the server's timeouts.
     pub fn patience(&self) -> Patience {
         Patience { poll: self.poll_us.0, request: Duration::from_millis(self.timeout_ms.into()) }
     }
 }
 
-/// A volume, and the socket at which virtual machines have it.
+/// A volume, and the socket at which virtual machines reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportArg {
-    /// The volume's name.
+    /// Name of the volume.
     pub volume: String,
-    /// The socket.
+    /// The socket of the export.
     pub socket: SocketArg,
 }
 
@@ -100,16 +100,16 @@ fn export(text: &str) -> Result<ExportArg, String> {
     }
 }
 
-/// The place at which metrics are told, and to whom.
+/// Socket or address at which metrics are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricsArg {
-    /// A Unix socket: to those who may connect.
+    /// A Unix socket, whose mode decides who may read.
     Unix(SocketArg),
-    /// An address of the network.
+    /// A TCP address.
     Tcp {
-        /// It.
+        /// Address and port to listen at.
         address: SocketAddr,
-        /// File with the token that requests bear; none: to everybody who can connect.
+        /// File with the token that requests must bear; `None` lets everybody read who can connect.
         token: Option<PathBuf>,
     },
 }
@@ -132,7 +132,8 @@ fn metrics(text: &str) -> Result<MetricsArg, String> {
     }
 }
 
-/// How long to look; none: for ever.
+/// Time that a server spins on a client's queue after its last request, before the client has to wake it;
+/// `None` for no end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poll(Option<Duration>);
 
@@ -308,7 +309,7 @@ pub struct SizeArgs {
 }
 
 impl SizeArgs {
-    /// Bytes; one of the two is there.
+    /// Returns the size in bytes, from the one of the two options that was given.
     pub fn bytes(&self) -> u64 {
         self.size.or(self.size_option).unwrap_or_default()
     }

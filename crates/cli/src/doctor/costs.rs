@@ -1,7 +1,7 @@
-//! What things cost here, measured in about a second.
+//! Costs of basic operations on this machine, measured in about a second.
 //!
-//! Each cost is the best of many short batches, since other work on the machine only ever adds; wake-ups are
-//! the batch in the middle. Waiting is bounded by [`PATIENCE`]; who waits in vain reports that instead of a
+//! Each cost is the best of many short batches, since other work on the machine only adds time; for wake-ups
+//! it is the median batch. Each wait is bounded by [`PATIENCE`]; a wait that expires is reported instead of a
 //! number.
 
 use super::kernel::Mapping;
@@ -20,42 +20,44 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
-/// One cost.
+/// A measured cost.
 #[derive(Serialize)]
 pub struct Cost {
-    /// What it is, for programs.
+    /// Name of the cost, for programs.
     pub name: &'static str,
-    /// What it is, in words.
+    /// Description of the cost, in words.
     pub what: &'static str,
-    /// How long, or null where it could not be measured.
+    /// Time in nanoseconds, or null if it could not be measured.
     pub ns: Option<f64>,
-    /// Why it could not.
+    /// Reason that the cost could not be measured.
     pub why_not: Option<String>,
 }
 
-/// Reads of one size, random over a file that is in memory.
+/// Times of reads of one size, at random offsets of a file in the page cache.
 #[derive(Serialize)]
 pub struct Copying {
-    /// The directory.
+    /// Directory of the file.
     pub place: PathBuf,
-    /// Its file system.
+    /// File system of the directory.
     pub file_system: String,
-    /// Bytes of one read.
+    /// Size of a read, in bytes.
     pub bytes: usize,
-    /// By pread(2).
+    /// Time of pread(2), in nanoseconds.
     pub pread_ns: f64,
-    /// By a copy from a mapping of the file.
+    /// Time of a copy from a mapping of the file, in nanoseconds.
     pub mapped_ns: f64,
 }
 
-/// How long one cost is measured.
+/// Duration of the measurement of one cost.
 const MEASURE: Duration = Duration::from_millis(60);
-/// How long one thread waits for the other before it gives up.
+/// Greatest time that one thread waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The file that is read: more than the nearer caches hold, little enough to write in a moment.
+/// Size of the file that is read, in bytes: larger than the nearer caches, small enough to be written
+/// quickly.
 const FILE_BYTES: usize = 16 << 20;
 const SIZES: [usize; 6] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
-/// A mapping also costs faults and windows, so a copy has to be this much cheaper than the call.
+/// Greatest ratio of a copy's time to the call's time that counts as clearly cheaper. A mapping also costs
+/// faults and windows.
 const CLEARLY_CHEAPER: f64 = 0.8;
 
 /// Measures all costs that need no file.
@@ -75,7 +77,8 @@ fn cost(name: &'static str, what: &'static str, measured: io::Result<f64>) -> Co
     }
 }
 
-/// Runs batches of calls of `once` for `time`; answers what one call took in each, in ns, least first.
+/// Runs batches of `batch` calls of `once` for `time`. Returns the time of one call in each batch, in
+/// nanoseconds, sorted.
 fn batches(batch: u32, time: Duration, mut once: impl FnMut()) -> Vec<f64> {
     let (start, mut taken) = (Instant::now(), Vec::new());
     while taken.is_empty() || start.elapsed() < time {
@@ -89,12 +92,12 @@ fn batches(batch: u32, time: Duration, mut once: impl FnMut()) -> Vec<f64> {
     taken
 }
 
-/// The best batch: for what only other work on the machine makes slower.
+/// Returns the time of the best batch, for operations that other work on the machine can only slow down.
 fn best(batch: u32, time: Duration, once: impl FnMut()) -> f64 {
     batches(batch, time, once)[0]
 }
 
-/// The batch in the middle: for wake-ups, whose cost depends on how deep a core sleeps.
+/// Returns the time of the median batch, for wake-ups, whose cost depends on the sleep state of a core.
 fn median(batch: u32, time: Duration, once: impl FnMut()) -> f64 {
     let taken = batches(batch, time, once);
     taken[taken.len() / 2]
@@ -106,12 +109,12 @@ fn system_call() -> f64 {
     })
 }
 
-/// A word that two threads write in turns: odd numbers by one, even ones by the other.
+/// A word that two threads write in turns: one writes odd numbers, the other even ones.
 #[derive(Default)]
 #[repr(align(128))]
 struct Word(AtomicU32);
 
-/// Spins until `word` is `value`.
+/// Spins until `word` is `value`. Returns false if `ended` is set or [`PATIENCE`] expires first.
 fn spin_until(word: &AtomicU32, value: u32, ended: &AtomicBool) -> bool {
     let mut begin = None;
     loop {
@@ -128,10 +131,11 @@ fn spin_until(word: &AtomicU32, value: u32, ended: &AtomicBool) -> bool {
     }
 }
 
-/// Nanoseconds for a word to another core and back; also `bywash plan calibrate` asks.
+/// Returns the round-trip time of a word to another core and back, in nanoseconds. Also called by `bywash
+/// plan calibrate`.
 ///
 /// # Errors
-/// That there is one core only, or that the other one does not answer.
+/// If this process may use one core only, or the other thread does not respond in time.
 pub fn cache_line() -> io::Result<f64> {
     let (word, ended) = (Word::default(), AtomicBool::new(false));
     ask_and_answer(
@@ -202,7 +206,7 @@ fn sleep_while(word: &AtomicU32, value: u32) -> io::Result<()> {
     // SYNC: doctor-turn (acquire).
     while word.load(Acquire) == value {
         match futex::wait(word, futex::Flags::PRIVATE, value, Some(&patience)) {
-            // Somebody changed the word before or while this thread slept.
+            // Another thread changed the word, before or during this sleep, or a signal ended the sleep.
             Ok(()) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::TIMEDOUT) => return Err(no_answer()),
             Err(error) => return Err(error.into()),
@@ -224,7 +228,7 @@ fn pipe_wake_up() -> io::Result<f64> {
             });
             outcome.map(|()| ns)
         },
-        // Ends when the asker has dropped its end.
+        // Ends when the asking thread has dropped its end of the pipe.
         move || {
             while question.read(&mut [0])? == 1 {
                 answering.write_all(b"!")?;
@@ -234,7 +238,7 @@ fn pipe_wake_up() -> io::Result<f64> {
     )
 }
 
-/// Runs both sides, each on a core of its own, until both are done; answers what the asker measured.
+/// Runs both functions, each on a core of its own, until both return. Returns the result of `ask`.
 fn ask_and_answer(
     ask: impl FnOnce() -> io::Result<f64> + Send,
     answer: impl FnOnce() -> io::Result<()> + Send,
@@ -257,8 +261,7 @@ fn no_answer() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the other thread did not answer in time; is the machine busy?")
 }
 
-/// Measures reads in all places; a place that cannot be measured is missing here and has a finding that
-/// says why.
+/// Measures reads in all places. A place that cannot be measured is left out; a finding gives the reason.
 pub fn copying() -> Vec<Copying> {
     places().iter().filter_map(|place| copying_in(place).ok()).flatten().collect()
 }
@@ -278,7 +281,7 @@ fn copying_of(place: &Path, file: &File, mapping: &Mapping, bytes: usize) -> io:
     let (mut pread_ns, mut mapped_ns) = (f64::INFINITY, f64::INFINITY);
     let batch = (256 * 1024 / bytes).clamp(1, 64) as u32;
     let mut offsets = Offsets { state: 0x9e37_79b9_7f4a_7c15, bytes };
-    // In turns, so that both meet the same neighbours on the machine.
+    // The two alternate, so that other work on the machine affects both.
     for _ in 0..4 {
         let mut outcome = Ok(());
         let ns = best(batch, MEASURE / 16, || {
@@ -296,7 +299,7 @@ fn copying_of(place: &Path, file: &File, mapping: &Mapping, bytes: usize) -> io:
     Ok(Copying { place: place.into(), file_system: file_system(place), bytes, pread_ns, mapped_ns })
 }
 
-/// Random multiples of the size (xorshift64).
+/// Random multiples of the size `bytes` within the file (xorshift64).
 struct Offsets {
     state: u64,
     bytes: usize,
@@ -311,7 +314,8 @@ impl Offsets {
     }
 }
 
-/// The largest size up to which a copy from a mapping is clearly cheaper than the call, in every place.
+/// Returns the largest size up to which a copy from a mapping is clearly cheaper than the call, in every
+/// place.
 pub fn threshold(copying: &[Copying]) -> Option<u64> {
     let cheaper = |size: usize| {
         let mut measured = copying.iter().filter(|cost| cost.bytes == size).peekable();

@@ -1,25 +1,25 @@
-//! The machine in a few numbers: uname(2), the cores this process may use, memory.
+//! Properties of the machine: uname(2), the cores that this process may use, memory.
 
 use serde::Serialize;
 use std::io;
 
-/// What the head of the table says.
+/// Properties in the head of the table.
 #[derive(Serialize)]
 pub struct Machine {
-    /// The kernel's release.
+    /// Release of the kernel.
     pub kernel: String,
-    /// The processor's architecture.
+    /// Architecture of the processor.
     pub architecture: String,
-    /// Cores that this process may run on.
+    /// Number of cores that this process may run on.
     pub cores: u32,
-    /// Bytes of a page.
+    /// Size of a page, in bytes.
     pub page_bytes: u64,
-    /// Bytes of memory.
+    /// Size of the memory, in bytes.
     pub memory_bytes: u64,
 }
 
 impl Machine {
-    /// Asks the kernel.
+    /// Asks the kernel for the properties.
     pub fn look() -> Machine {
         let name = rustix::system::uname();
         let memory = rustix::system::sysinfo();
@@ -33,7 +33,7 @@ impl Machine {
     }
 }
 
-/// The numbers of the cores that this process may run on; empty only if the kernel does not say.
+/// Returns the numbers of the cores that this process may run on; empty only if sched_getaffinity(2) fails.
 pub fn cores() -> Vec<usize> {
     match rustix::thread::sched_getaffinity(None) {
         Ok(set) => (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect(),
@@ -41,10 +41,10 @@ pub fn cores() -> Vec<usize> {
     }
 }
 
-/// Ties the calling thread to one core.
+/// Binds the calling thread to one core.
 ///
 /// # Errors
-/// That this process may not use it.
+/// The error of sched_setaffinity(2), if this process may not use the core.
 pub fn pin(core: usize) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     set.set(core);

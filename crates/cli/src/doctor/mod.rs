@@ -1,12 +1,12 @@
-//! `bywash doctor`: what this machine offers, what it costs, and why a path cannot be used.
+//! `bywash doctor`: features of this machine, their costs, and reasons why a path cannot be used.
 //!
-//! Every probe tries the thing itself, as the calling user, and leaves nothing behind. A probe that fails is
-//! a finding, not an error: it becomes a line with the reason and what to do. Costs are for
-//! comparing with one another on this machine, not with other machines.
+//! Every probe tries the feature itself, as the calling user, and leaves nothing behind. A probe that fails
+//! is a finding, not an error: it becomes a line with the reason and the remedy. Costs are meant to be
+//! compared with one another on this machine, not with other machines.
 //!
 //! - [`machine`]: kernel, cores, memory
-//! - [`paths`]: what can be used
-//! - [`costs`]: what it costs, and the threshold that follows
+//! - [`paths`]: features that can be used
+//! - [`costs`]: their costs, and the threshold that follows
 //! - [`kernel`]: system calls and mappings: the unsafe part
 //! - [`table`]: the findings for people
 
@@ -24,22 +24,23 @@ use paths::Finding;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Everything found: `--json` prints it as it stands here.
+/// All findings, with the members that `--json` prints.
 #[derive(Serialize)]
 struct Findings {
-    /// Rises when a member changes its meaning or goes; new ones may come.
+    /// Version of the format: rises when a member changes its meaning or is removed; new members may be
+    /// added.
     version: u32,
     bywash: &'static str,
     machine: Machine,
     paths: Vec<Finding>,
     costs: Vec<Cost>,
     copying: Vec<Copying>,
-    /// The largest request for which a copy from a mapping clearly beats a system call everywhere that was
-    /// measured; null if there is none.
+    /// Largest request in bytes for which a copy from a mapping is clearly cheaper than a system call in
+    /// every place measured; null if there is none.
     threshold_bytes: Option<u64>,
 }
 
-/// Probes, measures, prints.
+/// Probes, measures and prints, and returns the exit status.
 pub fn main(arguments: &DoctorArgs) -> Result<i32, Failure> {
     let paths = paths::probe();
     let copying = costs::copying();
@@ -53,7 +54,7 @@ pub fn main(arguments: &DoctorArgs) -> Result<i32, Failure> {
         copying,
     };
     let text = if arguments.json {
-        // Numbers and strings always have a JSON form.
+        // Numbers and strings always have a JSON form, so serialisation cannot fail.
         serde_json::to_string_pretty(&findings).unwrap_or_default() + "\n"
     } else {
         table::render(&findings)

@@ -1,4 +1,4 @@
-//! What can be used here: one finding a path, by trying it.
+//! Features that can be used on this machine: one finding for each, by trying the feature.
 
 use super::kernel::{self, Mapping, Ring};
 use crate::run;
@@ -12,20 +12,20 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// One line of the doctor's list.
+/// A line of the doctor's list.
 #[derive(Serialize)]
 pub struct Finding {
-    /// What it is about.
+    /// Name of the feature.
     pub name: String,
-    /// Whether it can be used.
+    /// True if the feature can be used.
     pub usable: bool,
-    /// What was found, or why it cannot be used.
+    /// Details of the feature, or the reason that it cannot be used.
     pub detail: String,
-    /// What would make it usable, where anything would.
+    /// Remedy that would make the feature usable, if there is one.
     pub remedy: Option<String>,
 }
 
-/// Tries everything. What `bywash run` cannot do without comes first.
+/// Tries all features, those that `bywash run` requires first.
 pub fn probe() -> Vec<Finding> {
     let mut findings = vec![library(), session()];
     findings.extend(places().iter().map(|place| mapped_files(place)));
@@ -41,14 +41,14 @@ pub fn probe() -> Vec<Finding> {
     findings
 }
 
-/// The directories whose file systems are tried and measured: the one for temporary files, and tmpfs.
+/// Returns the directories whose file systems are tried and measured: the one for temporary files, and tmpfs.
 pub fn places() -> Vec<PathBuf> {
     let temporary = std::env::temp_dir();
     let shared = PathBuf::from("/dev/shm");
     if temporary == shared || !shared.is_dir() { vec![temporary] } else { vec![temporary, shared] }
 }
 
-/// The name of the file system that `path` is on, by statfs(2)'s magic number.
+/// Returns the name of the file system that `path` is on, by statfs(2)'s magic number.
 pub fn file_system(path: &Path) -> String {
     let Ok(statistics) = rustix::fs::statfs(path) else { return "unknown".into() };
     match statistics.f_type as u64 & 0xffff_ffff {
@@ -99,7 +99,7 @@ fn session() -> Finding {
     }
 }
 
-/// Whether a shared mapping and reads of the same file agree, which is all that the data path builds on.
+/// Checks that a shared mapping and reads of the same file agree, which is all that the data path relies on.
 fn mapped_files(place: &Path) -> Finding {
     const BYTES: usize = 64 * 1024;
     let name = format!("mapped files in {}", place.display());
@@ -199,7 +199,7 @@ fn list(names: &[&str]) -> String {
     if names.is_empty() { "none".into() } else { names.join(" ") }
 }
 
-/// IORING_FEAT_* by bit (io_uring_setup(2)).
+/// Names of the IORING_FEAT_* bits, by bit (io_uring_setup(2)).
 const FEATURES: [&str; 18] = [
     "single-mmap",
     "nodrop",
@@ -221,7 +221,7 @@ const FEATURES: [&str; 18] = [
     "no-iowait",
 ];
 
-/// Ways to set a ring up, with their IORING_SETUP_* bits.
+/// Setup modes of io_uring, with their IORING_SETUP_* bits.
 const MODES: [(&str, u32); 3] =
     [("sqpoll", 1 << 1), ("single-issuer", 1 << 12), ("defer-taskrun", 1 << 12 | 1 << 13)];
 
@@ -267,7 +267,7 @@ fn huge_pages() -> Finding {
     }
 }
 
-/// A value of /proc/meminfo; 0 where the kernel has none.
+/// Returns a value of /proc/meminfo; 0 if the kernel has none of this name.
 fn meminfo(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     text.lines()
@@ -293,7 +293,7 @@ fn tmpfs_huge_pages() -> Finding {
     )
 }
 
-/// A file of words, the chosen one in brackets.
+/// Probes a file of words in which the chosen word is in brackets.
 fn switch(name: &str, file: &str, remedy: &str) -> Finding {
     let Ok(text) = fs::read_to_string(file) else {
         return unusable(name, "this kernel has none", "a kernel with CONFIG_TRANSPARENT_HUGEPAGE");

@@ -6,12 +6,12 @@ use bywash_flow::size::Bytes;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Columns of a line, of a finding's name and of its state.
+/// Width of a line, of a finding's name and of its state, in columns.
 const COLUMNS: usize = 100;
 const NAME_COLUMNS: usize = 27;
 const STATE_COLUMNS: usize = 12;
 
-/// The whole table. Writing to a string cannot fail, so no result of `write!` is looked at here.
+/// Returns the whole table. Writing to a string cannot fail, so results of `write!` are ignored.
 pub fn render(findings: &Findings) -> String {
     let mut out = String::new();
     let machine = &findings.machine;
@@ -48,7 +48,7 @@ fn paths(out: &mut String, findings: &Findings) {
     }
 }
 
-/// `text` in lines of at most `columns`, where its words allow that.
+/// Wraps `text` into lines of at most `columns`; a longer word gets a line of its own.
 fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -108,7 +108,7 @@ fn threshold(out: &mut String, bytes: Option<u64>) {
     };
 }
 
-/// As `--threshold` takes it.
+/// Returns a size in the form that `--threshold` takes.
 fn flag(bytes: u64) -> String {
     match bytes {
         bytes if bytes % (1 << 20) == 0 => format!("{}M", bytes >> 20),

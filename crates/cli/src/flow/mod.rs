@@ -1,9 +1,9 @@
 //! `bywash flow`: a flow from the command line.
 //!
-//! The library moves; here is what a person sees of it: the plan, the progress, the report, and what Ctrl-C does.
+//! The library moves the data; this module shows the plan, the progress and the report, and handles Ctrl-C.
 //!
 //! - [`progress`]: a bar, or lines
-//! - [`sources`]: several sources, which a flow does not have
+//! - [`sources`]: the error for several sources, which a flow cannot have
 //! - [`tell`]: the report for people
 
 mod progress;
@@ -21,24 +21,24 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// The flow has failed.
+/// Exit status of a flow that has failed.
 const EXIT_FAILED: i32 = 1;
-/// Of an exit status after a signal.
+/// Added to the signal's number for the exit status after a signal.
 const EXIT_SIGNAL: i32 = 128;
-/// So often signals are looked for, and the bar moves.
+/// Interval at which signals are checked and the bar is updated.
 const TURN: Duration = Duration::from_millis(50);
 
-/// Runs the command.
+/// Runs the command and returns the exit status.
 pub fn main(arguments: &FlowArgs) -> Result<i32, Failure> {
     let outcome = flow_of(arguments).and_then(|flow| match arguments.explain {
         true => explain(&flow, arguments),
         false => run(&flow, arguments),
     });
-    // Nothing has begun.
+    // The flow failed before it started.
     Ok(outcome.unwrap_or_else(|error| conclude(Err(error.into()), arguments, None)))
 }
 
-/// The flow that the command line describes.
+/// Makes the flow that the command line describes.
 fn flow_of(arguments: &FlowArgs) -> Result<Flow, Error> {
     let [source, stages @ .., sink] = arguments.words.as_slice() else {
         return Err(Error::Usage("name where from and where to".into()));
@@ -90,7 +90,7 @@ fn explain(flow: &Flow, arguments: &FlowArgs) -> Result<i32, Error> {
         true => json(&plans),
         false => plans.iter().map(ToString::to_string).collect(),
     };
-    // A reader that went away (`| head`) is no error.
+    // An error is ignored: a reader that went away (`| head`) is no failure.
     let _ = io::stdout().write_all(text.as_bytes());
     Ok(0)
 }
@@ -117,7 +117,7 @@ fn run(flow: &Flow, arguments: &FlowArgs) -> Result<i32, Error> {
     Ok(conclude(running.wait(), arguments, signals.seen()))
 }
 
-/// Tells what became of it; answers the exit status.
+/// Prints the report and the error, and returns the exit status.
 fn conclude(outcome: Result<Report, Failed>, arguments: &FlowArgs, signal: Option<i32>) -> i32 {
     let told = arguments.json.then(|| json(&Told::of(&outcome)));
     let (report, error) = match outcome {
@@ -145,7 +145,7 @@ fn conclude(outcome: Result<Report, Failed>, arguments: &FlowArgs, signal: Optio
     }
 }
 
-/// Writes to standard output, or to standard error where the data has gone to standard output.
+/// Writes `text` to standard output, or to standard error if the flow's data went to standard output.
 fn tell_json(text: &str, arguments: &FlowArgs) {
     let to_stderr = arguments.words.last().is_some_and(|sink| sink == "-");
     let written = match to_stderr {
@@ -153,12 +153,12 @@ fn tell_json(text: &str, arguments: &FlowArgs) {
         false => io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()),
     };
     if let Err(error) = written {
-        // The data is where it should be, and the exit status says so.
+        // The data has arrived, so the exit status stays 0.
         say(format_args!("bywash flow: cannot write the report to standard output: {error}"));
     }
 }
 
 fn json(value: &impl Serialize) -> String {
-    // Numbers and strings always have a JSON form.
+    // Numbers and strings always have a JSON form, so serialisation cannot fail.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }

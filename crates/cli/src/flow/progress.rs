@@ -1,4 +1,4 @@
-//! How far a flow is: a bar on a terminal, lines elsewhere.
+//! Progress of a flow: a bar on a terminal, lines elsewhere.
 
 use crate::cli::FlowArgs;
 use crate::standard::say;
@@ -8,19 +8,19 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// What is shown.
+/// Form in which the progress is shown.
 pub enum Progress {
-    /// Nothing.
+    /// The progress is not shown.
     Nothing,
-    /// A bar, or a spinner where the size is not known. It appears when the flow takes longer than a moment.
+    /// A bar, or a spinner if the size is unknown. It appears when the flow takes longer than [`MOMENT`].
     Bar { bar: ProgressBar, begin: Instant },
-    /// A line a second.
+    /// A line a second; `last` is the time of the last line and the bytes moved by then.
     Lines { last: (Instant, u64) },
 }
 
 const WITH_SIZE: &str = "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
 const WITHOUT_SIZE: &str = "{spinner} {bytes}  {bytes_per_sec}  {elapsed}";
-/// What is over by then needs no bar.
+/// Duration of a flow up to which no bar appears.
 const MOMENT: Duration = Duration::from_millis(300);
 const LINE: Duration = Duration::from_secs(1);
 
@@ -36,7 +36,7 @@ impl Progress {
         }
     }
 
-    /// Shows how far it is.
+    /// Shows the current progress.
     pub fn show(&mut self, watch: &Watch) {
         match self {
             Progress::Nothing => {}
@@ -66,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// Tells something above it.
+    /// Prints a line above the bar.
     pub fn line(&self, text: &str) {
         match self {
             Progress::Bar { bar, .. } => bar.suspend(|| say(format_args!("bywash flow: {text}"))),
@@ -74,7 +74,7 @@ impl Progress {
         }
     }
 
-    /// Takes it away.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let Progress::Bar { bar, .. } = self {
             bar.finish_and_clear();

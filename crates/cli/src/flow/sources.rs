@@ -1,14 +1,15 @@
 //! Several sources: refused, with the commands that do what was meant.
 //!
-//! `bywash flow a b c FOLDER/` is what cp(1) would take. Between the source and the sink of a flow there are only stages,
-//! so that a word there that is no stage, but the name of something, was meant as one more source.
+//! `bywash flow a b c FOLDER/` is a line that cp(1) would take. Between the source and the sink of a flow
+//! only stages are allowed, so a word there that is no stage, but the name of a file, was meant as one more
+//! source.
 
 use bywash_flow::spec::{quoted, quoted_path};
 use bywash_flow::{Error, Stage};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// The refusal of several sources; none: no word in place of a stage is the name of anything.
+/// Returns the error for several sources; `None` if no word in place of a stage is the name of a file.
 pub fn refused(source: &OsStr, between: &[OsString], sink: &OsStr) -> Option<Error> {
     let (stages, others): (Vec<&OsString>, Vec<&OsString>) =
         between.iter().partition(|word| Stage::try_from(word.as_os_str()).is_ok());

@@ -1,15 +1,15 @@
-//! The report for people.
+//! The report of a flow for people.
 
 use bywash_flow::plan::Prefer;
 use bywash_flow::size::{Bytes, Count};
 use bywash_flow::{Accounting, Piece, Report, Share};
 use std::fmt::Write;
 
-/// A line of what was moved, and a line for each thing beyond that.
+/// Returns a line about the whole flow, and further lines for pieces, hashes and notes.
 pub fn render(report: &Report) -> String {
     let mut text =
         format!("{} in {:.2} s, {}/s", Bytes(report.bytes), report.seconds, Bytes(report.rate() as u64));
-    // Writing to a string cannot fail.
+    // Writing to a string cannot fail, so results are ignored.
     if let Some(cpu) = report.cpu_seconds_per_gb() {
         let _ = write!(text, "; CPU {:.2} s, {cpu:.2} s/GB", report.cpu_seconds);
     }
@@ -61,7 +61,7 @@ fn line(text: &mut String, piece: &Piece, named: bool) {
     }
 }
 
-/// Words for the share of a mover that took turns with others: its bytes, and the cost of its better turn.
+/// Describes the share of a mover that took turns with others: its bytes, and the cost of its better turn.
 fn share(share: &Share) -> String {
     let cost = match (share.seconds_per_gb, share.of) {
         (None, _) => "too little to tell".to_owned(),
@@ -76,7 +76,7 @@ fn share(share: &Share) -> String {
     )
 }
 
-/// What became of datagrams at one end, as far as that end knows.
+/// Describes the datagrams at one end, as far as that end knows.
 fn datagrams(account: &Accounting) -> String {
     let mut words = Vec::new();
     let mut count = |number: u64, what: &str| {
@@ -99,7 +99,7 @@ fn datagrams(account: &Accounting) -> String {
     count(account.foreign, "of others");
     count(account.kernel_drops, "dropped by the kernel");
     let mut text = format!("datagrams: {}", if words.is_empty() { "none".into() } else { words.join(", ") });
-    // Writing to a string cannot fail.
+    // Writing to a string cannot fail, so results are ignored.
     if let Some(probing) = &account.probing {
         let _ =
             write!(text, "; rate found in {} steps: {}/s", probing.steps.len(), Bytes(probing.rate_chosen));
@@ -113,7 +113,7 @@ fn datagrams(account: &Accounting) -> String {
     text
 }
 
-/// What is left of a file that is not whole, to be put behind an error.
+/// Names the partial file or the bytes moved, as a suffix of an error message.
 pub fn kept(report: &Report) -> String {
     match &report.partial {
         Some(path) => format!("; what there is of it is kept as {}", path.display()),

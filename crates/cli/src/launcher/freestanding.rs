@@ -1,13 +1,13 @@
-//! Runtime of a program without a C library: its entry point, access to arguments and environment, the functions that
-//! compiled code calls for memory, and its end.
+//! Runtime of a program without a C library: entry point, access to arguments and environment, memory
+//! functions that compiled code calls, and exit.
 
 use crate::{OWN_FAILURE, launch};
 use bywash_syscall::call;
 use core::arch::{global_asm, naked_asm};
 use core::ffi::{CStr, c_char};
 
-/// The kernel's entry into the program (System V ABI for x86-64, 3.4.1): the stack holds the arguments, the environment
-/// and the auxiliary vector, each with a zero at its end.
+/// Entry point of the program (System V ABI for x86-64, 3.4.1): the stack holds the arguments, the
+/// environment and the auxiliary vector, each terminated by a zero.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn _start() -> ! {
@@ -18,21 +18,21 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
     launch(&Inherited(stack))
 }
 
-/// Initial stack of a process: the number of arguments, the arguments, the environment and the auxiliary vector.
+/// Initial stack of a process: number of arguments, arguments, environment, auxiliary vector.
 pub struct Inherited(*const usize);
 
-/// A variable of the environment, `NAME=VALUE`.
+/// An environment variable, `NAME=VALUE`.
 #[derive(Clone, Copy)]
 pub struct Variable(&'static CStr);
 
 impl Variable {
-    /// Its name; all of it where there is no value.
+    /// Returns the name; the whole text if it has no `=`.
     pub fn name(&self) -> &'static [u8] {
         let text = self.0.to_bytes();
         text.split(|byte| *byte == b'=').next().unwrap_or(text)
     }
 
-    /// Returns the address of its text.
+    /// Returns the address of the text.
     pub fn pointer(&self) -> *const c_char {
         self.0.as_ptr()
     }
@@ -40,55 +40,58 @@ impl Variable {
 
 impl Inherited {
     fn count(&self) -> usize {
-        // SAFETY: the kernel put the number of arguments first.
+        // SAFETY: the kernel puts the number of arguments at the start of the initial stack.
         unsafe { *self.0 }
     }
 
-    /// The arguments, the program's own name first.
+    /// Returns the array of arguments, the program's own name first.
     pub fn arguments(&self) -> *const *const c_char {
-        // SAFETY: they follow their number.
+        // SAFETY: the array of arguments follows their number on the initial stack.
         unsafe { self.0.add(1).cast() }
     }
 
-    /// The arguments from the one with this index on, if there is one.
+    /// Returns the array of arguments from `index` on; `None` if there are not as many.
     pub fn arguments_from(&self, index: usize) -> Option<*const *const c_char> {
-        // SAFETY: fewer than there are.
+        // SAFETY: `index` is less than the number of arguments, so the address is inside the array.
         (index < self.count()).then(|| unsafe { self.arguments().add(index) })
     }
 
-    /// The words behind the program's own name.
+    /// Returns the words after the program's own name.
     pub fn words(&self) -> impl Iterator<Item = &'static [u8]> {
         let list = (1..self.count()).filter_map(|index| self.arguments_from(index));
-        // SAFETY: each is a C string that lives as long as the process.
+        // SAFETY: each argument is a C string that lives as long as the process.
         list.map(|at| unsafe { CStr::from_ptr(*at) }.to_bytes())
     }
 
-    /// The environment.
+    /// Returns the array of environment strings.
     pub fn environment(&self) -> *const *const c_char {
-        // SAFETY: it follows the arguments and the zero at their end.
+        // SAFETY: the environment follows the arguments and their terminating null on the initial stack.
         unsafe { self.arguments().add(self.count() + 1) }
     }
 
-    /// The environment's strings.
+    /// Returns the environment variables.
     pub fn variables(&self) -> impl Iterator<Item = Variable> {
         let list = self.environment();
-        // SAFETY: a null is at the end, and no string behind it is looked at.
+        // SAFETY: the array ends with a null, at which `map_while` stops, and each string lives as long as
+        // the process.
         (0..).map_while(move |index| unsafe {
             let text = *list.add(index);
             (!text.is_null()).then(|| Variable(CStr::from_ptr(text)))
         })
     }
 
-    /// Value of the first variable of that name.
+    /// Returns the value of the first variable of this name.
     pub fn variable(&self, name: &[u8]) -> Option<&'static [u8]> {
         self.variables().find_map(|variable| variable.0.to_bytes().strip_prefix(name)?.strip_prefix(b"="))
     }
 
-    /// The path by which this program was executed, as the kernel notes it (AT_EXECFN in getauxval(3)).
+    /// Returns the path by which this program was executed, from AT_EXECFN of the auxiliary vector
+    /// (getauxval(3)).
     pub fn executed_path(&self) -> Option<&'static [u8]> {
         const AT_NULL: usize = 0;
         const AT_EXECFN: usize = 31;
-        // SAFETY: the auxiliary vector follows the environment and its null: pairs of words, the last one AT_NULL.
+        // SAFETY: the auxiliary vector follows the environment and its null: pairs of words, the last pair of
+        // type AT_NULL.
         unsafe {
             let mut pair = self.environment().add(self.variables().count() + 1).cast::<usize>();
             while *pair != AT_NULL {
@@ -102,7 +105,7 @@ impl Inherited {
     }
 }
 
-/// Tells people something on standard error, in one write.
+/// Prints a message to standard error by one write. `parts` may have at most seven elements.
 pub fn say(parts: &[&[u8]]) {
     const WRITEV: usize = 20;
     let mut list = [(core::ptr::null::<u8>(), 0); 8];
@@ -110,15 +113,15 @@ pub fn say(parts: &[&[u8]]) {
     for (place, part) in list.iter_mut().zip(all) {
         *place = (part.as_ptr(), part.len());
     }
-    // SAFETY: a list of pointers with their lengths, as struct iovec has them.
+    // SAFETY: `list` holds valid pointers with their lengths, in the layout of struct iovec.
     unsafe { call(WRITEV, [2, list.as_ptr() as usize, parts.len() + 1, 0, 0, 0]) };
 }
 
-/// Ends the process.
+/// Ends the process with `status`.
 pub fn exit(status: i32) -> ! {
     const EXIT_GROUP: usize = 231;
     loop {
-        // SAFETY: an integer only; it does not come back.
+        // SAFETY: the call takes an integer only, and does not return.
         unsafe { call(EXIT_GROUP, [status as usize, 0, 0, 0, 0, 0]) };
     }
 }
@@ -129,7 +132,7 @@ fn broken(_: &core::panic::PanicInfo) -> ! {
     exit(OWN_FAILURE)
 }
 
-// What compiled code calls for memory, with the meaning that C gives it. The direction flag is clear at every call.
+// Memory functions that compiled code calls, with C's semantics. The direction flag is clear at every call.
 global_asm!(
     ".globl memcpy, memmove, memset, memcmp, bcmp, strlen",
     "memmove:",
@@ -137,7 +140,7 @@ global_asm!(
     "sub rax, rsi",
     "cmp rax, rdx",
     "jae memcpy",
-    // The target begins within the source: from the end on.
+    // The target begins within the source, so the copy runs from the end.
     "mov rax, rdi",
     "lea rsi, [rsi + rdx - 1]",
     "lea rdi, [rdi + rdx - 1]",
@@ -162,7 +165,7 @@ global_asm!(
     "memcmp:",
     "xor eax, eax",
     "mov rcx, rdx",
-    // Of no bytes the flags say that they are the same.
+    // Sets the flags to "equal", which holds for zero bytes.
     "cmp rcx, rcx",
     "repe cmpsb",
     "je 2f",
@@ -183,7 +186,8 @@ global_asm!(
     "ret",
 );
 
-/// The compiled parts of `core` name these for unwinding, which a program that aborts never does.
+/// Compiled parts of `core` refer to these functions for unwinding, which never happens in a program that
+/// aborts.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 

@@ -1,19 +1,20 @@
-//! The program `bywash`: starts a program of the plain form of `bywash run`, and hands everything else to
+//! The program `bywash`: starts a program of the plain form of `bywash run`, and passes everything else to
 //! `bywash-command`.
 //!
-//! A script under `bywash run` pays for this program before anything is won, so it has no C library, no runtime and no
-//! allocator: the kernel maps two pages or three of it, and what it needs to know it reads with a dozen system calls.
-//! Whatever it does not do itself, it leaves to the command, which gets the same arguments and the same environment:
-//! other subcommands and options, help, and everything that fails, so that every message comes from there.
+//! A script under `bywash run` pays for this program before anything is won, so it has no C library, no
+//! runtime and no allocator: the kernel maps two or three pages of it, and a dozen system calls give it all
+//! information. Everything else is left to the command, which gets the same arguments and the same
+//! environment: other subcommands and options, help, and all failures, so that every message comes from the
+//! command.
 //!
-//! - [`options`]: the command lines that are read here
-//! - [`places`]: where the library and the command lie
-//! - [`program`]: the program's environment, and how it is found and executed
-//! - [`text`]: paths and variables put together in fixed memory
-//! - [`freestanding`]: what a program without a C library has to bring along
+//! - [`options`]: command lines that the launcher parses
+//! - [`places`]: paths of the library and of the command
+//! - [`program`]: the program's environment, search and execution
+//! - [`text`]: paths and variables in fixed memory
+//! - [`freestanding`]: runtime of a program without a C library
 //!
-//! Architecture invariant: nothing that the program inherits is changed here: no descriptor is left open, and signals,
-//! limits and the working directory stay as they were.
+//! Architecture invariant: nothing that the program inherits is changed here: no descriptor is left open, and
+//! signals, limits and the working directory stay as they were.
 
 #![no_std]
 #![no_main]
@@ -29,22 +30,22 @@ use freestanding::{Inherited, exit, say};
 use places::Place;
 use program::{Room, execute};
 
-/// Exit status for a failure of bywash itself, as the command has it.
+/// Exit status for a failure of bywash itself; the same as the command's.
 const OWN_FAILURE: i32 = 125;
 
-/// Memory that costs nothing where it is not touched.
+/// Static memory, whose untouched pages are never allocated.
 struct Once(UnsafeCell<Room>);
-// SAFETY: `launch` alone uses it, once, in a process with one thread.
+// SAFETY: only `launch` uses it, once, in a process with one thread.
 unsafe impl Sync for Once {}
 static ROOM: Once = Once(UnsafeCell::new(Room::new()));
 
-/// Becomes another program.
+/// Becomes the program or the command.
 fn launch(inherited: &Inherited) -> ! {
-    // SAFETY: called once, by the entry point.
+    // SAFETY: `launch` is called once, by the entry point, so no other reference exists.
     let room = unsafe { &mut *ROOM.0.get() };
     let own = Place::own(inherited);
     if let (Some(own), Some(options)) = (&own, options::read(inherited.words())) {
-        // What comes back has not happened: the command does it again, and says why it cannot be done.
+        // A start that returns has had no effect: the command tries again, and reports why it fails.
         let _ = program::start(inherited, &options, own, room);
     }
     let Some(own) = own else {
@@ -55,7 +56,7 @@ fn launch(inherited: &Inherited) -> ! {
     };
     for place in places::COMMAND {
         if let Some(path) = own.find(place) {
-            // What is there and cannot be executed is named below.
+            // A failure is ignored: the message below names the paths.
             let _ = execute(path.as_c_str(), inherited.arguments(), inherited.environment());
         }
     }

@@ -1,20 +1,20 @@
-//! Command lines that the launcher reads: `run` with options that need no look at their values.
+//! Command lines that the launcher parses: `run` with options whose values need no check.
 //!
-//! Invariant: what is read here means what it means to the command (`cli::tests`); anything else, also what is wrong, is
-//! the command's.
+//! Invariant: a line that is parsed here has the same meaning as for the command (`cli::tests` checks this);
+//! any other line, including a wrong one, is left to the command.
 
-/// A `bywash run` of the plain form.
+/// Options of a `bywash run` in the plain form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// `--off` was given.
+    /// True if `--off` was given.
     pub off: bool,
-    /// `--writes` was given.
+    /// True if `--writes` was given.
     pub writes: bool,
-    /// Index of the program among the words behind `bywash`.
+    /// Index of the program among the words after `bywash`.
     pub program: usize,
 }
 
-/// Reads the words behind `bywash`; `None` when the command has to.
+/// Parses the words after `bywash`; `None` leaves the line to the command.
 pub fn read<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Option<Options> {
     if words.next()? != b"run" {
         return None;
@@ -30,7 +30,7 @@ pub fn read<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Option<Options> {
             }
             b"--off" if !is_ended => &mut options.off,
             b"--writes" if !is_ended => &mut options.writes,
-            // A dash can be the beginning of an option that is not known here.
+            // A word that begins with a dash may be an option that only the command knows.
             _ => return (!word.is_empty() && !word.starts_with(b"-")).then_some(options),
         };
         if core::mem::replace(flag, true) {

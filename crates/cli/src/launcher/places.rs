@@ -1,42 +1,42 @@
 //! Finds the library and the command, which lie beside this program or where `make install` puts them.
 //!
-//! The command looks for the library in the same places (`run::library`), and says what is wrong with them.
+//! The command looks for the library in the same places (`run::library`), and reports errors.
 
 use crate::freestanding::Inherited;
 use crate::text::Text;
 use bywash_syscall::{is_file, read_link};
 
-/// Longest path that is followed (PATH_MAX), and room for a name behind it.
+/// Greatest size of a path, in bytes: PATH_MAX and room for a name after it.
 pub const PATH_BYTES: usize = 4096 + 64;
 
-/// A path.
+/// A path in fixed memory.
 pub type Path = Text<PATH_BYTES>;
 
-/// A file's place from a folder on: from this program's own, or from the one above.
+/// Path of a file relative to this program's own folder.
 #[derive(Clone, Copy)]
 pub enum Beside {
-    /// In the folder.
+    /// Path from the program's folder on, with a leading slash.
     Here(&'static str),
-    /// In the folder above.
+    /// Path from the folder above on, with a leading slash.
     Above(&'static str),
 }
 
-/// Places of the preloaded library.
+/// Paths where the preloaded library may lie.
 pub const LIBRARY: [Beside; 3] = [
     Beside::Here("/libbywash_shim.so"),
     Beside::Above("/lib/bywash/libbywash_shim.so"),
     Beside::Above("/lib/libbywash_shim.so"),
 ];
 
-/// Places of the command.
+/// Paths where the command may lie.
 pub const COMMAND: [Beside; 2] =
     [Beside::Here("/bywash-command"), Beside::Above("/lib/bywash/bywash-command")];
 
-/// The folder that this program lies in; empty for the root.
+/// Folder that this program lies in; empty for the root.
 pub struct Place(Path);
 
 impl Place {
-    /// This program's own. Without /proc it is where it was executed by its path.
+    /// Returns this program's own folder. Without /proc, the path by which it was executed gives the folder.
     pub fn own(inherited: &Inherited) -> Option<Place> {
         let mut buffer = [0; 4096];
         let linked = read_link(c"/proc/self/exe", &mut buffer).ok().filter(|length| *length < 4096);
@@ -47,7 +47,7 @@ impl Place {
         Some(Place(Path::of(&[folder_of(path)?])?))
     }
 
-    /// The path of a place.
+    /// Returns the path of a file beside this program; empty if it is too long.
     pub fn beside(&self, place: Beside) -> Path {
         let folder = self.0.as_bytes();
         let (folder, name) = match place {
@@ -57,7 +57,7 @@ impl Place {
         Path::of(&[folder, name.as_bytes()]).unwrap_or(Path::new())
     }
 
-    /// The path of a place where there is a file.
+    /// Returns the path of a file beside this program, if the file exists.
     pub fn find(&self, place: Beside) -> Option<Path> {
         let path = self.beside(place);
         is_file(path.as_c_str()).then_some(path)

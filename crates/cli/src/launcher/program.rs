@@ -1,7 +1,8 @@
-//! A program's environment with the library in it, and how the program is found and executed.
+//! Builds a program's environment with the library in it, and finds and executes the program.
 //!
-//! Invariant: the program finds what the command would have given it (`run::environment`, `run::process`), in the same
-//! order. Whatever does not fit in the memory that is set aside is the command's.
+//! Invariant: the program gets the environment that the command would give it (`run::environment`,
+//! `run::process`), in the same order. An environment that does not fit into the memory set aside is left to
+//! the command.
 
 use crate::freestanding::Inherited;
 use crate::options::Options;
@@ -13,12 +14,12 @@ use core::ffi::{CStr, c_char};
 use core::ptr;
 
 const PRELOAD: &[u8] = b"LD_PRELOAD";
-/// Variables of an environment that is changed here; a longer one is the command's.
+/// Greatest number of variables in an environment that is changed here; a larger one is left to the command.
 const VARIABLES_MAX: usize = 8192;
-/// Bytes of a file's name (NAME_MAX).
+/// Greatest length of a file name, in bytes (NAME_MAX).
 const NAME_BYTES_MAX: usize = 255;
 
-/// Memory for what a program is given.
+/// Memory for a program's environment and path.
 pub struct Room {
     variables: [*const c_char; VARIABLES_MAX],
     count: usize,
@@ -27,12 +28,12 @@ pub struct Room {
 }
 
 impl Room {
-    /// Untouched memory.
+    /// Returns empty room, which touches no page as a static.
     pub const fn new() -> Room {
         Room { variables: [ptr::null(); VARIABLES_MAX], count: 0, preload: Text::new(), path: Path::new() }
     }
 
-    /// Appends a variable; `None` when there is no room for it and the null at the end.
+    /// Appends a variable; `None` if the variable and a terminating null do not fit.
     fn push(&mut self, variable: *const c_char) -> Option<()> {
         *self.variables.get_mut(self.count)? = variable;
         self.count += 1;
@@ -40,9 +41,10 @@ impl Room {
     }
 }
 
-/// Becomes the program that `options` name, with the library. Comes back if that fails, or is not as plain as it looked.
+/// Becomes the program that `options` names, with the library. Returns if that fails, or if the case is not
+/// plain enough.
 pub fn start(inherited: &Inherited, options: &Options, own: &Place, room: &mut Room) -> Option<()> {
-    // One more for the word `bywash`.
+    // `inherited` counts the word `bywash` as well, `options` does not.
     let arguments = inherited.arguments_from(options.program + 1)?;
     let program = inherited.words().nth(options.program)?;
     let library = LIBRARY.into_iter().find_map(|place| own.find(place))?;
@@ -51,7 +53,7 @@ pub fn start(inherited: &Inherited, options: &Options, own: &Place, room: &mut R
     }
     let searched = inherited.variable(b"PATH");
     let preloaded = inherited.variable(PRELOAD).unwrap_or_default();
-    // SAFETY: the words are C strings.
+    // SAFETY: each argument is a C string of the initial stack.
     let name = unsafe { CStr::from_ptr(*arguments) };
     let unserved = examine(&Target::Name(name, searched), preloaded);
     let library = match unserved {
@@ -66,7 +68,7 @@ pub fn start(inherited: &Inherited, options: &Options, own: &Place, room: &mut R
     search(program, searched?, arguments, room)
 }
 
-/// Puts the program's environment into `room`: the inherited variables, and those that are set.
+/// Fills `room` with the program's environment: the inherited variables, and those that are set.
 fn fill(
     inherited: &Inherited,
     options: &Options,
@@ -95,7 +97,8 @@ fn fill(
     Some(())
 }
 
-/// The variable: the library, then what was there but the library (of a run within a run).
+/// Writes the variable LD_PRELOAD: the library, then the inherited entries without other copies of the
+/// library (of a run within a run).
 fn set_preload(text: &mut Text<16_384>, library: &[u8], before: &[u8]) -> Option<()> {
     text.set(&[PRELOAD, b"=", library])?;
     let mut is_first = library.is_empty();
@@ -107,8 +110,8 @@ fn set_preload(text: &mut Text<16_384>, library: &[u8], before: &[u8]) -> Option
     Some(())
 }
 
-/// Executes the first program of this name in the folders of `folders`, as execvp(3) does it. Comes back when there is
-/// none, or none that the kernel executes.
+/// Executes the first program of this name in `folders`, as execvp(3) does. Returns if no folder has one that
+/// the kernel executes.
 fn search(name: &[u8], folders: &[u8], arguments: *const *const c_char, room: &mut Room) -> Option<()> {
     if name.len() > NAME_BYTES_MAX {
         return None;
@@ -129,10 +132,11 @@ fn search(name: &[u8], folders: &[u8], arguments: *const *const c_char, room: &m
     None
 }
 
-/// Executes a program. Comes back only if that fails, with the reason.
+/// Executes a program. Returns only if that fails, with the reason.
 pub fn execute(path: &CStr, arguments: *const *const c_char, variables: *const *const c_char) -> Error {
     const EXECVE: usize = 59;
-    // SAFETY: a C string, and lists of C strings that end with a null: the kernel's, or what `fill` made of it.
+    // SAFETY: `path` is a C string, and both arrays hold C strings and end with a null: they are the kernel's
+    // own, or `fill` built them.
     let answer =
         unsafe { call(EXECVE, [path.as_ptr() as usize, arguments as usize, variables as usize, 0, 0, 0]) };
     Error(-answer as i32)

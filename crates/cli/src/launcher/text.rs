@@ -1,33 +1,33 @@
-//! Text in fixed memory, for paths and variables.
+//! Strings in fixed memory, for paths and variables.
 
 use core::ffi::CStr;
 
-/// At most `N - 1` bytes, with a zero byte behind them.
+/// A string of at most `N - 1` bytes, followed by a zero byte.
 pub struct Text<const N: usize> {
     bytes: [u8; N],
     length: usize,
 }
 
 impl<const N: usize> Text<N> {
-    /// Nothing.
+    /// Returns an empty string.
     pub const fn new() -> Text<N> {
         Text { bytes: [0; N], length: 0 }
     }
 
-    /// The parts one behind the other; `None` when they are too long.
+    /// Joins the parts; `None` if they are too long or contain a zero byte.
     pub fn of(parts: &[&[u8]]) -> Option<Text<N>> {
         let mut text = Text::new();
         text.set(parts)?;
         Some(text)
     }
 
-    /// Replaces the text by the parts, one behind the other; `None` when they are too long.
+    /// Replaces the string by the joined parts; `None` if they are too long or contain a zero byte.
     pub fn set(&mut self, parts: &[&[u8]]) -> Option<()> {
         self.length = 0;
         parts.iter().try_for_each(|part| self.push(part))
     }
 
-    /// Appends a part; `None` when it does not fit, or has a zero byte in it.
+    /// Appends a part; `None` if it does not fit or contains a zero byte.
     pub fn push(&mut self, part: &[u8]) -> Option<()> {
         let end = self.length.checked_add(part.len()).filter(|end| *end < N)?;
         if part.contains(&0) {
@@ -39,14 +39,14 @@ impl<const N: usize> Text<N> {
         Some(())
     }
 
-    /// The text.
+    /// Returns the bytes of the string.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 
-    /// The text as C has it.
+    /// Returns the string as a C string.
     pub fn as_c_str(&self) -> &CStr {
-        // The first zero byte is the one behind the text.
+        // `push` refuses zero bytes, so the first one is the terminator.
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
     }
 }

@@ -1,6 +1,6 @@
-//! Why a program did not load the preloaded library, as far as its file tells (ld.so(8)).
+//! Reason that a program did not load the preloaded library, as far as its file shows it (ld.so(8)).
 //!
-//! Called only when the library did not report from the program.
+//! Called only if the program itself has no record of the library.
 
 use bywash_executable::Reason;
 use std::ffi::OsStr;
@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The reason, in a few words, given whether the library was switched `off` and why it cannot serve the
-/// program, if its file tells.
+/// Returns the reason in a few words. `off` says that the library was switched off; `unserved` is the reason
+/// from the program's file why the library cannot serve it.
 pub fn explain(program: &OsStr, off: bool, unserved: Option<Reason>) -> String {
     if off {
         return "switched off".into();
@@ -19,7 +19,7 @@ pub fn explain(program: &OsStr, off: bool, unserved: Option<Reason>) -> String {
     privileged.or(unserved.map(Reason::words)).unwrap_or("its file does not tell why").into()
 }
 
-/// The file that execvp(3) runs for `program`.
+/// Returns the file that execvp(3) runs for `program`.
 fn resolve(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
@@ -30,7 +30,8 @@ fn resolve(program: &OsStr) -> Option<PathBuf> {
     })
 }
 
-/// Why the dynamic loader ignores LD_PRELOAD for a program that has more rights than who starts it.
+/// Returns the reason that the dynamic loader ignores LD_PRELOAD for a program with more privileges than its
+/// caller.
 fn privileges(program: &Path) -> Option<&'static str> {
     let file = File::open(program).ok()?;
     let mode = file.metadata().ok()?.permissions().mode();

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! {
-//!   "version": 1,                   rises when a member changes its meaning or goes; new ones may come
+//!   "version": 1,                   rises when a member changes its meaning or is removed
 //!   "program": ["sqlite3", "x.db"], as given on the command line
 //!   "exit": {"status": 0},          or {"signal": 9}
 //!   "wall_seconds": 1.5,
 //!   "loaded": true,                 false: the program itself did not load the library,
 //!   "not_loaded_because": null,     and why
-//!   "processes_uncounted": false,   true: there were more processes than one session counts apart
+//!   "processes_uncounted": false,   true: more processes than a session can count separately
 //!   "still_running": 0,             processes that outlived the program; counted up to now
 //!   "total": {
 //!     "user_reads": 10, ...         every counter by its name, over all processes
@@ -34,7 +34,7 @@ use bywash_session::{Counter, FileUse, RecordView};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The whole file's text.
+/// Returns the whole text of the file.
 pub fn render(report: &Report) -> String {
     let document = Document {
         version: 1,
@@ -55,7 +55,7 @@ pub fn render(report: &Report) -> String {
         not_served: report.unserved.iter().map(Without::from).collect(),
         processes: report.records.iter().map(Process::from).collect(),
     };
-    // Maps with string keys, numbers and strings always have a JSON form.
+    // Maps with string keys, numbers and strings always have a JSON form, so serialisation cannot fail.
     serde_json::to_string_pretty(&document).unwrap_or_default()
 }
 

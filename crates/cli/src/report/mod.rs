@@ -1,9 +1,9 @@
-//! What happened in a run: the records of its session, added up.
+//! Report of a run: the records of its session, added up.
 //!
-//! Invariant: numbers come from the records alone; nothing is estimated. Called by `bywash run` when the
+//! Invariant: all numbers come from the records; nothing is estimated. Called by `bywash run` when the
 //! program has ended.
 //!
-//! - [`absent`]: why a program did not load the library
+//! - [`absent`]: reason that a program did not load the library
 //! - [`json`]: the report as JSON, for programs
 //! - [`table`]: the report as a table, for people
 //! - [`words`]: the reasons in words
@@ -22,53 +22,53 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-/// Everything that a report tells.
+/// Contents of a report.
 pub struct Report {
     /// The program and its arguments.
     pub program: Vec<String>,
-    /// How it ended.
+    /// Exit status or signal of the program.
     pub end: End,
-    /// From its start to its end.
+    /// Wall-clock time from the program's start to its end.
     pub wall: Duration,
-    /// The records, in the order of their claims.
+    /// Records of the processes, in the order of their claims.
     pub records: Vec<RecordView>,
-    /// Why the program itself has no record, if it has none.
+    /// Reason that the program itself has no record, if it has none.
     pub absent: Option<String>,
-    /// More processes were started than can be counted apart.
+    /// True if more processes were started than a session can count separately.
     pub overflowed: bool,
     /// Programs that were executed without the library, the most frequent first.
     pub unserved: Vec<NotServed>,
-    /// Processes that outlived the program and still count.
+    /// Number of processes that outlived the program and still count.
     pub still_running: usize,
 }
 
 /// A program that was executed without the library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotServed {
-    /// Its path, or that of a script's interpreter.
+    /// Path of the program, or of a script's interpreter.
     pub program: String,
-    /// The reason, in words.
+    /// Reason, in words.
     pub reason: &'static str,
-    /// How often it was executed.
+    /// Number of times that it was executed.
     pub times: usize,
 }
 
-/// How the program itself ran.
+/// Run of the program itself.
 pub struct Ran {
     /// Process id.
     pub pid: u32,
-    /// How it ended.
+    /// Exit status or signal.
     pub end: End,
-    /// From its start to its end.
+    /// Wall-clock time from start to end.
     pub wall: Duration,
-    /// Whether the library was switched off.
+    /// True if the library was switched off.
     pub off: bool,
-    /// Why the library cannot serve it, if its file told.
+    /// Reason from the program's file that the library cannot serve it, if any.
     pub unserved: Option<Finding>,
 }
 
 impl Report {
-    /// Reads `session` for `program`, which `ran`.
+    /// Makes the report of `program` from the records of `session`.
     pub fn new(program: &[OsString], ran: Ran, session: &Session) -> Report {
         let records = session.records();
         let loaded = records.iter().any(|record| record.pid() == ran.pid);
@@ -85,12 +85,12 @@ impl Report {
         }
     }
 
-    /// One counter over all processes.
+    /// Returns a counter's sum over all processes.
     pub fn total(&self, counter: Counter) -> u64 {
         self.records.iter().map(|record| record.counter(counter)).sum()
     }
 
-    /// The files over all processes, those with the most calls first.
+    /// Returns the files, added up over all processes, those with the most calls first.
     pub fn files(&self) -> Vec<FileUse> {
         let mut by_path: HashMap<&str, FileUse> = HashMap::new();
         for file in self.records.iter().flat_map(RecordView::files) {
@@ -110,12 +110,13 @@ impl Report {
     }
 }
 
-/// The program itself, if it was `first`, and those that the session has noted, by path and reason.
+/// Returns the programs without the library: the program itself if `first` says so, and those that the
+/// session has noted, counted by path and reason.
 fn not_served(first: Option<&Finding>, session: &Session) -> Vec<NotServed> {
     let first =
         first.map(|finding| (String::from_utf8_lossy(finding.program()).into_owned(), finding.reason));
     let noted = session.unserved().into_iter().filter_map(|note| {
-        // A number that no reason has was written by somebody else.
+        // A number that stands for no reason was written by another program.
         Some((note.program, Reason::from_number(note.reason)?))
     });
     let mut times: BTreeMap<(String, u32), usize> = BTreeMap::new();
@@ -132,13 +133,13 @@ fn not_served(first: Option<&Finding>, session: &Session) -> Vec<NotServed> {
     all
 }
 
-/// All calls on a file.
+/// Returns the number of all calls on a file.
 fn calls(file: &FileUse) -> u64 {
     file.user_calls.saturating_add(file.kernel_calls)
 }
 
-/// How many of the recorded processes live and have the session's memory mapped: a process id alone could
-/// belong to another process by now.
+/// Counts the recorded processes that live and map the session's memory. A process id alone could belong to
+/// another process by now.
 fn still_running(records: &[RecordView], session: &Session) -> usize {
     let path = session.path();
     let Ok(memory) = std::fs::metadata(std::ffi::OsStr::from_bytes(path.as_bytes())) else {
@@ -148,7 +149,7 @@ fn still_running(records: &[RecordView], session: &Session) -> usize {
     pids.into_iter().filter(|pid| maps(*pid, memory.ino())).count()
 }
 
-/// Whether process `pid` maps the session's memory, whose inode is the fifth word of its line
+/// Returns true if process `pid` maps the session's memory. Its inode is the fifth word of the mapping's line
 /// (proc_pid_maps(5)).
 fn maps(pid: u32, inode: u64) -> bool {
     let inode = inode.to_string();
@@ -204,7 +205,7 @@ mod tests {
     fn a_process_that_maps_the_session_is_seen() {
         let session = Session::create().unwrap();
         let inode = std::fs::metadata(std::ffi::OsStr::from_bytes(session.path().as_bytes())).unwrap().ino();
-        // This process has the header mapped, but is bywash itself.
+        // This process maps the session's header, but is bywash itself.
         assert!(!maps(std::process::id(), inode));
         let maps_of_self = std::fs::read_to_string("/proc/self/maps").unwrap();
         let line = maps_of_self.lines().find(|line| line.contains(&format!(" {inode} "))).unwrap();

@@ -1,7 +1,7 @@
-//! The report as a table: what `--stats` prints.
+//! The report as a table, as `--stats` prints it.
 //!
-//! Totals first, then why the kernel was asked, faults, the files and the processes that mattered most.
-//! Lines fit 100 columns: what is too long loses its beginning, since the end of a path says more.
+//! Totals first, then the reasons for calls to the kernel, faults, and the files and processes with the most
+//! calls. Lines fit into 100 columns: a path that is too long loses its beginning, since its end says more.
 
 use super::{Report, words};
 use crate::run::End;
@@ -9,12 +9,12 @@ use bywash_flow::size::{Bytes, Count};
 use bywash_session::{Counter, RecordView};
 use std::fmt::Write;
 
-/// Processes and files named one by one; the rest is one line.
+/// Number of processes and files in a list; the others share one line.
 const NAMED: usize = 12;
-/// Columns of a path.
+/// Width of a path, in columns.
 const PATH_COLUMNS: usize = 52;
 
-/// The whole table. Writing to a string cannot fail, so no result of `write!` is looked at here.
+/// Returns the whole table. Writing to a string cannot fail, so results of `write!` are ignored.
 pub fn render(report: &Report) -> String {
     let mut out = String::new();
     head(&mut out, report);
@@ -56,7 +56,7 @@ fn head(out: &mut String, report: &Report) {
     }
 }
 
-/// A line of the first table: name, calls and bytes at user level, calls and bytes by the kernel.
+/// A row of the first table: name, calls and bytes at user level, calls and bytes by the kernel.
 type Kind = (&'static str, Counter, Option<Counter>, Counter, Option<Counter>);
 
 const KINDS: [Kind; 3] = [
@@ -110,11 +110,11 @@ fn calls(out: &mut String, report: &Report) {
     }
 }
 
-/// How much was served at user level.
+/// Returns the share of calls served at user level, in percent.
 fn share(user: u64, kernel: u64) -> String {
     match user + kernel {
         0 => "-".into(),
-        // Never '100.0 %' with a call by the kernel beside it.
+        // Rounds down, so that it is never '100.0 %' beside a call by the kernel.
         all => format!("{:.1} %", (user as f64 / all as f64 * 1000.0).floor() / 10.0),
     }
 }
@@ -215,7 +215,7 @@ fn not_served(out: &mut String, report: &Report) {
     }
 }
 
-/// One line for all that were not named.
+/// Writes one line for all entries that were not listed.
 fn rest(out: &mut String, all: usize, unnamed: impl Iterator<Item = (u64, u64)>) {
     if all > NAMED {
         let (user, kernel) = unnamed.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
@@ -224,8 +224,8 @@ fn rest(out: &mut String, all: usize, unnamed: impl Iterator<Item = (u64, u64)>)
     }
 }
 
-/// The last `columns` characters of `text`, with a mark where it was cut. Control characters, which a file
-/// name may have, would change the terminal.
+/// Returns the last `columns` characters of `text`, with a mark if it was cut. Replaces control characters,
+/// which a file name may contain, since they would change the terminal.
 fn tail(text: &str, columns: usize) -> String {
     let clean: Vec<char> = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     match clean.len().checked_sub(columns) {

@@ -1,8 +1,8 @@
-//! The reasons for going to the kernel, in words that need no knowledge of how the library works.
+//! Reasons for calls to the kernel, in words that require no knowledge of the library.
 
 use bywash_session::Counter;
 
-/// What a `Fallback*` counter counts; `None` for the other counters.
+/// Describes the event that a `Fallback*` counter counts; `None` for other counters.
 pub fn reason(counter: Counter) -> Option<&'static str> {
     Some(match counter {
         Counter::FallbackUntracked => "not a file that can be mapped, or opened before the program started",

@@ -1,7 +1,7 @@
-//! What the library is told: the flags of `bywash run` as environment variables.
+//! Environment of the program: the flags of `bywash run` as variables for the library.
 //!
-//! Invariant: a variable is set only where its flag was given, so that what the caller's environment says
-//! holds otherwise; LD_PRELOAD keeps what was in it. Called once per run, before anything is started.
+//! Invariant: a variable is set only if its flag was given, so that the caller's environment holds otherwise;
+//! LD_PRELOAD keeps its other entries. Called once per run, before the program starts.
 
 use crate::cli::RunArgs;
 use crate::error::Failure;
@@ -10,13 +10,14 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A variable's name and its value; without one the variable is taken away.
+/// Name and value of a variable; without a value, the variable is removed.
 pub type Variable = (&'static str, Option<OsString>);
 
-/// The variables to set for a program with `library` preloaded, or, where it cannot be, with none of ours.
+/// Returns the variables to set for a program. `library` is the library to preload, or `None` if the program
+/// cannot load it.
 ///
 /// # Errors
-/// [`Failure::Prefix`] when a prefix of `--only` or `--except` cannot be passed on.
+/// [`Failure::Prefix`] if a prefix of `--only` or `--except` cannot be passed on.
 pub fn variables(arguments: &RunArgs, library: Option<&Path>) -> Result<Vec<Variable>, Failure> {
     let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     let preload = preload(library.map(Path::as_os_str), &before);
@@ -46,15 +47,16 @@ pub fn variables(arguments: &RunArgs, library: Option<&Path>) -> Result<Vec<Vari
     Ok(variables)
 }
 
-/// The library, then what was there but the library (of a run within a run).
+/// Joins the library and the entries of `before`, without other copies of the library (of a run within a
+/// run).
 fn preload(library: Option<&OsStr>, before: &OsStr) -> OsString {
     let others = preload::entries(before.as_bytes()).filter(|entry| !preload::is_library(entry));
     let all: Vec<&[u8]> = library.map(OsStr::as_bytes).into_iter().chain(others).collect();
     OsString::from_vec(all.join(&b':'))
 }
 
-/// The prefixes, absolute and colon-separated. Where a prefix leads through symbolic links, the path that
-/// it stands for follows it: a program may open the file by either name.
+/// Joins the prefixes, made absolute, with colons. If a prefix contains symbolic links, the path that it
+/// resolves to follows it, since a program may open the file by either name.
 fn prefixes(flag: &'static str, given: &[PathBuf]) -> Result<OsString, Failure> {
     let mut value: Vec<u8> = Vec::new();
     for prefix in given {
@@ -79,7 +81,7 @@ fn prefixes(flag: &'static str, given: &[PathBuf]) -> Result<OsString, Failure> 
     Ok(OsString::from_vec(value))
 }
 
-/// What `path` stands for. What is not there yet has no links: only the part that is there is looked at.
+/// Resolves the symbolic links in the part of `path` that exists, and appends the rest.
 fn without_links(path: &Path) -> Option<PathBuf> {
     path.ancestors().find_map(|there| {
         let real = there.canonicalize().ok()?;

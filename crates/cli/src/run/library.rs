@@ -1,7 +1,7 @@
-//! Where the preloaded library lies: beside the command, or where `make install` puts it.
+//! Finds the preloaded library: beside the command, or where `make install` puts it.
 //!
-//! Invariant: the path that comes back is absolute, exists, and survives the dynamic loader, which splits
-//! LD_PRELOAD at spaces and colons (ld.so(8)). Called by `bywash run` and by the doctor.
+//! Invariant: the returned path is absolute, exists, and has no space or colon, at which the dynamic loader
+//! splits LD_PRELOAD (ld.so(8)). Called by `bywash run` and by the doctor.
 
 use crate::error::Failure;
 use std::os::unix::ffi::OsStrExt;
@@ -9,21 +9,22 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "libbywash_shim.so";
 
-/// The library of this command.
+/// Finds the library of this command.
 pub fn find() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().map_err(Failure::OwnPath)?;
     find_from(&folder_of_bywash(own.parent().unwrap_or(Path::new("/"))))
 }
 
-/// The folder of the program `bywash`, which starts this one: it lies beside this one or, installed, in `bin` beside the
-/// `lib/bywash` that this one lies in. The program looks for the library itself, from its own folder on.
+/// Returns the folder of the program `bywash`, which starts this command. The two lie side by side, or are
+/// installed in `bin` and `lib/bywash` under one prefix. The launcher looks for the library from its own
+/// folder, so this command does the same.
 fn folder_of_bywash(own: &Path) -> PathBuf {
     let prefix = own.ends_with("lib/bywash").then(|| own.ancestors().nth(2)).flatten();
     let installed = prefix.map(|prefix| prefix.join("bin")).filter(|bin| bin.join("bywash").is_file());
     installed.unwrap_or_else(|| own.into())
 }
 
-/// The library of a command that lies in `folder`.
+/// Finds the library of a `bywash` program that lies in `folder`.
 fn find_from(folder: &Path) -> Result<PathBuf, Failure> {
     let above = folder.parent().unwrap_or(folder);
     let places = [folder.join(NAME), above.join("lib/bywash").join(NAME), above.join("lib").join(NAME)];

@@ -1,11 +1,10 @@
-//! `bywash run`: a program with the preloaded library.
+//! `bywash run`: starts a program with the preloaded library.
 //!
-//! Without `--stats` and `--report` this process becomes the program: nothing is left of bywash but
-//! environment variables. With them it stays as the program's parent, passes signals on, and ends as the
-//! program ended.
+//! Without `--stats` and `--report` this process becomes the program, and only environment variables remain
+//! of bywash. With them it stays as the program's parent, passes signals on, and ends as the program ended.
 //!
-//! - [`library`]: where the preloaded library lies
-//! - [`environment`]: what the library is told, in variables
+//! - [`library`]: finds the preloaded library
+//! - [`environment`]: passes the flags to the library, in variables
 //! - [`process`]: starting, signals, dying: the unsafe part
 //! - [`supervisor`]: waiting for the program, job control
 
@@ -32,8 +31,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Does what the command line says. Answers the exit status; does not come back at all where the process
-/// becomes the program or dies of its signal.
+/// Carries out `bywash run` and returns the exit status. Does not return if the process becomes the program
+/// or dies of the program's signal.
 pub fn main(arguments: &RunArgs) -> Result<i32, Failure> {
     let library = library::find()?;
     let unserved = examine(&arguments.program[0]);
@@ -74,7 +73,7 @@ pub fn main(arguments: &RunArgs) -> Result<i32, Failure> {
     })
 }
 
-/// Looks at the program that is to be started, as far as its file can be found and read.
+/// Examines the program that is to be started, if its file can be found and read.
 fn examine(program: &OsStr) -> Option<Finding> {
     let name = CString::new(program.as_bytes()).ok()?;
     let path = std::env::var_os("PATH");
@@ -83,10 +82,11 @@ fn examine(program: &OsStr) -> Option<Finding> {
     bywash_executable::examine(&target, preloaded.as_bytes())
 }
 
-/// Writes what was asked for. The program's exit status stays what it was even if that fails.
+/// Writes the table and the report file, if requested. A failure is printed and does not change the exit
+/// status.
 fn publish(arguments: &RunArgs, file: Option<ReportFile>, report: &Report) {
     if arguments.stats {
-        // If standard error is gone there is nobody to tell.
+        // A failure is ignored: standard error is gone, and with it the reader.
         let _ = io::stderr().write_all(report::table::render(report).as_bytes());
     }
     if let Some(Err(failure)) = file.map(|file| file.write(report)) {
@@ -94,12 +94,12 @@ fn publish(arguments: &RunArgs, file: Option<ReportFile>, report: &Report) {
     }
 }
 
-/// The file of `--report`: opened before the program starts, so that a file that cannot be written is found
-/// while nothing is lost yet; emptied and written after it has ended.
+/// File of `--report`. It is opened before the program starts, so that a file that cannot be written is found
+/// in time, and emptied and written after the program has ended.
 struct ReportFile {
     path: PathBuf,
     file: File,
-    /// The file was not there before.
+    /// True if `open` created the file.
     made: bool,
 }
 
@@ -119,7 +119,7 @@ impl ReportFile {
     fn write(mut self, report: &Report) -> Result<(), Failure> {
         let mut text = report::json::render(report);
         text.push('\n');
-        // A terminal or a pipe has no length.
+        // Only a regular file has a length to cut; a terminal or a pipe has none.
         let emptied = match self.file.metadata() {
             Ok(metadata) if metadata.is_file() => self.file.set_len(0),
             other => other.map(|_| ()),

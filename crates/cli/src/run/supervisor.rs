@@ -1,33 +1,33 @@
-//! Waiting for the program: signals, job control, the end.
+//! Waits for the program: signals, job control, the end.
 //!
-//! The program is in this process's group, as it would be without bywash, so what the terminal sends
-//! (Ctrl-C, Ctrl-Z, a resize) reaches it without our doing. What another process sends to *us* is meant for
-//! the program and is passed on. The two are told apart by who sent them: the kernel or a process. What a
+//! The program is in this process's group, as it would be without bywash, so signals of the terminal (Ctrl-C,
+//! Ctrl-Z, a resize) reach it directly. Signals that another process sends to *this* process are meant for
+//! the program and are passed on. The sender tells the two apart: the kernel or a process. A signal that a
 //! process sends to the whole group with kill(2) looks like the latter and reaches the program twice, except
-//! SIGCONT and what the program itself sent.
+//! SIGCONT and signals that the program itself sent.
 //!
-//! When the program is stopped by the terminal, this process stops too, so that the shell sees a stopped
-//! job; continued, it continues the program unless the shell already has. A program stopped in another way
-//! (SIGSTOP, or no terminal) is just waited for: whoever stopped it may continue it alone.
+//! When the terminal stops the program, this process stops too, so that the shell sees a stopped job. When it
+//! is continued, it continues the program unless the shell already has. A program that was stopped in another
+//! way (SIGSTOP, or no terminal) is just waited for: whoever stopped it may continue it alone.
 //!
-//! Orphans of the program go to init as always: this process is no subreaper, since a daemon may look at
-//! its parent. The report says how many processes were left running.
+//! Orphans of the program are adopted by init as always: this process is no subreaper, since a daemon may
+//! check its parent. The report gives the number of processes left running.
 
 use super::process::{self, Arrival, Failed, Image, Watch};
 use crate::error::Failure;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use std::path::Path;
 
-/// How a program ended.
+/// End of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It exited with this status.
+    /// The program exited with this status.
     Exit(i32),
-    /// This signal killed it.
+    /// The program was killed by this signal.
     Signal(i32),
 }
 
-/// Runs `image` to its end. Answers the program's process id and how it ended.
+/// Runs `image` to its end. Returns the program's process id and its end.
 pub fn run(image: &Image, program: &Path) -> Result<(u32, End), Failure> {
     let watch =
         Watch::begin(&passed_on()).map_err(|source| Failure::Supervise { what: "block signals", source })?;
@@ -40,23 +40,23 @@ pub fn run(image: &Image, program: &Path) -> Result<(u32, End), Failure> {
         if let Some(end) = look(child)? {
             return Ok((child.as_raw_nonzero().get().unsigned_abs(), end));
         }
-        // SIGCHLD is blocked, so a change since the look above is waiting here.
+        // SIGCHLD is blocked, so a change since `look` is pending and wakes this wait.
         let arrival =
             watch.next().map_err(|source| Failure::Supervise { what: "wait for signals", source })?;
         handle(child, &arrival);
     }
 }
 
-/// Signals that are passed on when a process sends them: all that a program can have a handler for, but for
-/// SIGCHLD, which says how the child is, and SIGTTIN and SIGTTOU, which the terminal sends to whoever uses it.
-/// SIGALRM and the other timers' are among them for a timer that was set before exec.
+/// Signals that are passed on when a process sends them: all that a program can handle, except SIGCHLD, which
+/// reports the child's state, and SIGTTIN and SIGTTOU, which the terminal sends to its users. SIGALRM and the
+/// other timers' signals are included because of timers that were set before exec.
 fn passed_on() -> Vec<i32> {
     const OWN: [i32; 5] = [libc::SIGKILL, libc::SIGSTOP, libc::SIGCHLD, libc::SIGTTIN, libc::SIGTTOU];
     let standard = (1..=libc::SIGSYS).filter(|signal| !OWN.contains(signal));
     standard.chain(libc::SIGRTMIN()..=libc::SIGRTMAX()).collect()
 }
 
-/// Looks whether the child has ended, without waiting; follows it into a stop.
+/// Checks without waiting if the child has ended, and follows it into a stop.
 fn look(child: Pid) -> Result<Option<End>, Failure> {
     loop {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
@@ -87,7 +87,7 @@ fn follow_stop(child: Pid, status: WaitStatus) {
     }
 }
 
-/// Whether this process has a controlling terminal (tty(4)).
+/// Returns true if this process has a controlling terminal (tty(4)).
 fn has_terminal() -> bool {
     std::fs::File::open("/dev/tty").is_ok()
 }
@@ -98,9 +98,9 @@ fn handle(child: Pid, arrival: &Arrival) {
     match arrival.signal {
         libc::SIGCHLD => {}
         libc::SIGCONT => continue_if_stopped(child),
-        // Timers stay with the process that called exec; the program is another.
+        // A timer stays with the process that called exec, so its signal arrives here and not at the program.
         signal @ (libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF) => process::send(child, signal),
-        // A hang-up goes to the session's leader alone.
+        // The terminal sends a hang-up to the session's leader alone.
         libc::SIGHUP if arrival.sender.is_none() && leads_session() => process::send(child, libc::SIGHUP),
         signal if arrival.sender.is_some() && !by_program && !own => process::send(child, signal),
         _ => {}
@@ -111,7 +111,8 @@ fn leads_session() -> bool {
     rustix::process::getsid(None) == Ok(rustix::process::getpid())
 }
 
-/// The shell continues the whole group; anybody else may have continued us alone.
+/// Continues the child if it is stopped. A shell continues the whole group, but another process may have
+/// continued only this process.
 fn continue_if_stopped(child: Pid) {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.as_raw_nonzero())).unwrap_or_default();
     // The state follows the program's name, which is in parentheses (proc_pid_stat(5)).

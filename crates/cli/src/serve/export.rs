@@ -1,7 +1,7 @@
 //! `--vhost-user`: volumes for virtual machines, each at a socket of its own.
 //!
-//! An export is a client of the server like any other, in this process; whoever may connect to its socket has the volume.
-//! That is whoever runs the server, and root, if nothing else is said.
+//! An export is a client of the server like any other, in this process. Whoever may connect to its socket can
+//! use the volume: by default the user who runs the server, and root.
 
 use crate::cli::serve::ExportArg;
 use crate::error::Failure;
@@ -11,18 +11,18 @@ use bywash_protocol::report;
 use bywash_vhost::{Event, Export, OnVolume, Stats, Watch};
 use std::path::Path;
 
-/// Bytes of an export's arena: requests of virtual machines are large.
+/// Size of an export's arena, in bytes: requests of virtual machines are large.
 const ARENA: usize = 32 << 20;
 
-/// A volume that virtual machines can have, as long as this is there.
+/// A volume exported to virtual machines; the export ends when this is dropped.
 pub struct Exported {
-    /// Goes before the socket that is bound to it.
+    /// Name of the socket, which is dropped, and so removed, before the socket itself.
     _name: SocketFile,
     volume: String,
     export: Export,
 }
 
-/// What the status tells of some volumes.
+/// Returns a function that reports the state of the exports to the server's status.
 pub fn telling(exports: &[Exported]) -> impl Fn() -> Vec<report::Export> + Send + Sync + use<> {
     let all: Vec<_> = exports.iter().map(|one| (one.volume.clone(), one.export.watch())).collect();
     let tell = |(volume, watch): &(String, Watch)| {
@@ -35,7 +35,7 @@ pub fn telling(exports: &[Exported]) -> impl Fn() -> Vec<report::Export> + Send 
 /// Exports a volume of the server at `socket`.
 ///
 /// # Errors
-/// That there is no such volume, or no such socket can be made.
+/// [`Failure::Export`] if the server or the volume cannot be opened, or the socket cannot be made.
 pub fn start(socket: &Path, argument: &ExportArg) -> Result<Exported, Failure> {
     let ExportArg { volume, socket: at } = argument;
     let path = &at.path;
@@ -44,7 +44,7 @@ pub fn start(socket: &Path, argument: &ExportArg) -> Result<Exported, Failure> {
         let options = Options::new().name(format!("vhost-user {volume}")).arena_bytes(ARENA);
         Queue::connect(socket, options).map_err(|error| failed(error.to_string()))
     };
-    // One that is marked read-only, or lies on a device that is, is a disk that is only read.
+    // A volume that is marked read-only, or lies on a read-only device, is exported as a read-only disk.
     let access = match queue()?.open(volume, Access::ReadWrite) {
         Err(error) if error.code() == Some(Code::Denied) => Access::Read,
         _ => Access::ReadWrite,

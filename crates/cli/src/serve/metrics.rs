@@ -1,7 +1,8 @@
-//! `--metrics`: to whom a server tells what it does, and where.
+//! `--metrics`: the HTTP endpoint at which a server publishes its metrics.
 //!
-//! What is told names users and volumes, which `bywash serve status` shows to administrators only. So it is told at a
-//! Unix socket for its owner, or at an address of the network to those who bear a token, unless more was asked for.
+//! The metrics name users and volumes, which `bywash serve status` shows to administrators only. So by
+//! default they are served at a Unix socket of the server's user, or at a network address to clients that
+//! bear a token.
 
 use crate::cli::serve::MetricsArg;
 use crate::error::Failure;
@@ -16,14 +17,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Fewest bytes of a token: what can be guessed is none.
+/// Least size of a token, in bytes: a shorter one could be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
 
-/// Metrics that are told as long as this is there.
+/// Endpoint of the metrics, open until this is dropped.
 pub struct Told {
-    /// Name in the file system, which goes before the socket that is bound to it.
+    /// Name of the socket, which is dropped, and so removed, before the socket itself.
     _name: Option<SocketFile>,
-    /// The place, in words.
+    /// Socket or address, as text for people.
     pub place: String,
     pub listener: Listener,
     pub service: Arc<Service>,
@@ -35,10 +36,11 @@ impl Told {
     }
 }
 
-/// Listens for those who ask.
+/// Opens the endpoint.
 ///
 /// # Errors
-/// That the place cannot be had, or the token not be used.
+/// [`Failure::Metrics`] if the socket or address cannot be bound, [`Failure::Read`] if the token's file
+/// cannot be read, [`Failure::Description`] if other users can reach the token or it is unfit.
 pub fn start(argument: &MetricsArg, watch: Watch) -> Result<Told, Failure> {
     let site = move |path: &str| match path {
         "/metrics" => {

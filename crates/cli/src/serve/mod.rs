@@ -1,4 +1,4 @@
-//! `bywash serve`: a device server, its metrics, its status.
+//! `bywash serve`: a device server, its exports, its metrics, its status.
 
 mod export;
 mod metrics;
@@ -19,13 +19,14 @@ use std::thread;
 use std::time::Duration;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Between two looks whether somebody wants an end.
+/// Interval between checks for a signal.
 const TURN: Duration = Duration::from_millis(50);
 
-/// Does what the command line says; answers the exit status.
+/// Carries out the command line and returns the exit status.
 ///
 /// # Errors
-/// That the server cannot begin, or has broken.
+/// Any [`Failure`] of starting the server, its exports or its metrics, or of printing; [`Failure::Broken`] if
+/// a thread of the server ended unexpectedly. For `status`, same as [`status::main`].
 pub fn main(arguments: &ServeArgs) -> Result<i32, Failure> {
     match &arguments.command {
         Some(ServeCommand::Status(arguments)) => status::main(arguments),
@@ -34,7 +35,7 @@ pub fn main(arguments: &ServeArgs) -> Result<i32, Failure> {
 }
 
 fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
-    // It is set once, here.
+    // A failure is ignored: the subscriber is set only once, here.
     let _ = tracing_subscriber::fmt()
         .with_writer(|| Unfailing)
         .with_target(false)
@@ -59,7 +60,7 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
     server.tell_of_exports(export::telling(&exports));
     let told = arguments.metrics.as_ref().map(|place| metrics::start(place, server.watch())).transpose()?;
     tell(&server, arguments, told.as_ref())?;
-    // Who has started this as a service waits for it; nobody else hears it.
+    // A service manager waits for this notification; without one it has no effect.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     while signals.seen().is_none() {
         if !server.is_running() {
@@ -79,13 +80,13 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
 /// Connects to a server.
 ///
 /// # Errors
-/// That there is none, or it lets nobody in.
+/// [`Failure::NoServer`] if no server listens there, or if it refuses the connection.
 pub fn connect(socket: &Path, name: &str) -> Result<Client, Failure> {
     Client::connect(socket, bywash_client::Options::new().name(name))
         .map_err(|error| Failure::NoServer { socket: socket.to_owned(), error })
 }
 
-/// Says what is served and where.
+/// Prints the devices and the sockets of the server.
 fn tell(server: &Server, arguments: &ServerArgs, metrics: Option<&Told>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     for device in server.status()?.devices {
@@ -102,8 +103,8 @@ fn tell(server: &Server, arguments: &ServerArgs, metrics: Option<&Told>) -> Resu
     out.flush().map_err(Failure::Output)
 }
 
-/// What would let clients do by way of this server what they could not do themselves is laid down: to keep the set-user-ID
-/// bits of a file that is written, and to go past quotas and into the reserve of a file system.
+/// Drops the capabilities that would let clients do through the server what they could not do themselves:
+/// keep the set-user-ID bits of a file that is written, exceed quotas, and use the reserve of a file system.
 fn lay_down_capabilities() {
     let more = CapabilitySet::FSETID | CapabilitySet::SYS_RESOURCE;
     let laid_down = capabilities(None).and_then(|mut sets| {

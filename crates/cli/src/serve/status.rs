@@ -1,4 +1,4 @@
-//! `bywash serve status`: what a server does, as a table or as JSON.
+//! `bywash serve status`: state of a server, as a table or as JSON.
 
 use crate::cli::serve::StatusArgs;
 use crate::error::Failure;
@@ -11,15 +11,16 @@ use std::io::{self, IsTerminal, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks whether somebody wants an end.
+/// Interval between checks for a signal.
 const TURN: Duration = Duration::from_millis(20);
-/// Goes to the first column of the first line, and clears what is there.
+/// Escape sequence that moves to the top left of the terminal and clears it.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Does what the command line says; answers the exit status.
+/// Carries out the command line and returns the exit status.
 ///
 /// # Errors
-/// That there is no server, or that it does not answer.
+/// [`Failure::NoServer`] if no server accepts a connection, [`Failure::Client`] if it does not complete the
+/// request, [`Failure::Output`] if standard output cannot be written.
 pub fn main(arguments: &StatusArgs) -> Result<i32, Failure> {
     let client = super::connect(&arguments.socket, "bywash serve status")?;
     let mut out = io::stdout();
@@ -50,10 +51,11 @@ pub fn main(arguments: &StatusArgs) -> Result<i32, Failure> {
     }
 }
 
-/// The table; with what was before, and how many seconds before, it tells rates, else sums.
+/// Returns the table. `before` is an earlier status and its age in seconds: with it the table shows rates,
+/// without it sums.
 fn table(status: &Status, before: Option<(&Status, f64)>) -> String {
     let mut out = String::new();
-    // Into a string nothing fails.
+    // Writing to a string cannot fail.
     let _ = write_table(&mut out, status, before);
     out
 }
@@ -117,7 +119,7 @@ fn write_table(out: &mut String, status: &Status, before: Option<(&Status, f64)>
     write_stuck(out, status)
 }
 
-/// Volumes that virtual machines can have.
+/// Writes the table of volumes exported to virtual machines.
 fn write_exports(out: &mut String, status: &Status) -> std::fmt::Result {
     if !status.exports.is_empty() {
         writeln!(
@@ -132,7 +134,7 @@ fn write_exports(out: &mut String, status: &Status) -> std::fmt::Result {
     Ok(())
 }
 
-/// Users whose threads do not come back.
+/// Writes a line for each user who has threads that do not return from a system call.
 fn write_stuck(out: &mut String, status: &Status) -> std::fmt::Result {
     let stuck = status.users.iter().filter(|user| user.stuck > 0);
     for (number, user) in stuck.enumerate() {
@@ -153,7 +155,8 @@ fn by<'a, K: std::hash::Hash + Eq>(
     earlier.map(counts).unwrap_or_default()
 }
 
-/// Requests, bytes, mean time, refused and failed: since `before`, each second, or of all time.
+/// Returns the columns for requests, bytes, mean time, refused and failed: rates since `before`, or sums over
+/// all time.
 fn rates(now: &Counts, was: Option<&Counts>, before: Option<(&Status, f64)>) -> String {
     let none = Counts::default();
     let was = was.unwrap_or(&none);

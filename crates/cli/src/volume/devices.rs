@@ -1,4 +1,5 @@
-//! `bywash volume devices`, `adopt`, `relabel`, `forget`: the devices of a store, and the labels that they are known by.
+//! `bywash volume devices`, `adopt`, `relabel`, `forget`: devices of a store, and the labels that identify
+//! them.
 
 use super::Place;
 use crate::error::Failure;
@@ -9,13 +10,13 @@ use bywash_volume::{Blocks, Store};
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// A device, as it is told of.
+/// A device in the list.
 #[derive(Serialize)]
 struct Told {
     name: String,
     bytes: u64,
     free: u64,
-    /// Identity on its label, or of the memory that it is.
+    /// Identity from the device's label, or of a memory device.
     id: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! `bywash volume`: volumes of a server that runs, or of a store that no server has.
+//! `bywash volume`: volumes of a running server, or of a store that no server has open.
 
 mod devices;
 
@@ -11,13 +11,15 @@ use bywash_server::describe;
 use bywash_volume::{Mode, Ownership, Store};
 use std::io::{self, Write};
 
-/// Does what the command line says; answers the exit status.
+/// Carries out the command line and returns the exit status.
 ///
 /// # Errors
-/// That there is no server or store, or why it did not do that.
+/// [`Failure::NoServer`] or [`Failure::Read`] if the server or the store is missing, [`Failure::Client`] or
+/// [`Failure::Volumes`] if it refuses or fails, [`Failure::NeedsServer`] or [`Failure::NeedsStore`] if the
+/// command needs the other one, [`Failure::NoSuch`] for an unknown user or group, and [`Failure::Output`].
 pub fn main(arguments: &VolumeArgs) -> Result<i32, Failure> {
     let place = match &arguments.policy {
-        // One that is not there is made for a first device, and not for anything else.
+        // A missing store is created only to adopt a first device.
         Some(path) if matches!(arguments.command, VolumeCommand::Adopt { .. }) => {
             Place::Store(Store::open(path)?)
         }
@@ -31,7 +33,7 @@ pub fn main(arguments: &VolumeArgs) -> Result<i32, Failure> {
     Ok(0)
 }
 
-/// Where volumes are changed.
+/// Server or store whose volumes are changed.
 enum Place {
     Server(Client),
     Store(Store),
@@ -116,9 +118,9 @@ impl Place {
     }
 }
 
-/// Says how large a volume has become where that is not what was asked for.
+/// Prints the size of a volume if it was rounded up from the requested size.
 fn tell_rounded(place: &Place, name: &str, asked: u64) -> Result<(), Failure> {
-    // Somebody may have removed it meanwhile.
+    // The volume may have been removed meanwhile.
     let Some(volume) = volumes(place)?.into_iter().find(|volume| volume.name == name) else { return Ok(()) };
     if volume.bytes != asked {
         let (device, bytes) = (&volume.device, volume.bytes);
@@ -153,7 +155,7 @@ fn list(volumes: &[report::Volume], json: bool) -> Result<(), Failure> {
         let owner = owner.map_or(volume.owner.to_string(), |user| user.name().to_string_lossy().into());
         let group = uzers::get_group_by_gid(volume.group);
         let group = group.map_or(volume.group.to_string(), |group| group.name().to_string_lossy().into());
-        // Bits that are none of a mode do not come from a server; they are shown as they are.
+        // An invalid mode, which no server sends, is shown in octal.
         let mode = Mode::new(volume.mode).map_or(format!("{:o}", volume.mode), |mode| mode.to_string());
         let mode = if volume.read_only { format!("{mode} read-only") } else { mode };
         let mode = if volume.is_gone { format!("{mode} gone") } else { mode };
