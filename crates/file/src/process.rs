@@ -89,7 +89,7 @@ pub struct Hooks {
     pub memory_bytes: fn() -> u64,
 }
 
-// These statics lie in `.data` and not on pages of their own, because a process writes pages of `.data` at
+// These static variables lie in `.data` and not on pages of their own, because a process writes pages of `.data` at
 // its start anyway.
 
 /// Value that is written only by [`begin`] and [`reset_child`], while no other thread uses this crate.
@@ -191,7 +191,7 @@ pub fn count(counter: Counter, more: u64) {
 /// # Safety
 /// Must be called once, while no other thread of the process calls this crate.
 pub unsafe fn begin(settings: Settings, record: Option<Record>, hooks: Hooks) {
-    // SAFETY: the caller promises that no other thread uses this crate, so nobody reads the statics
+    // SAFETY: the caller promises that no other thread uses this crate, so nobody reads the static variables
     // meanwhile.
     unsafe {
         *SETTINGS.0.get() = settings;
