@@ -1,32 +1,32 @@
-//! Links the library so that loading it costs a process little.
+//! Passes linker options that make loading the library cheap for a process.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-/// The C library, which the standard library would bring along. Before glibc 2.34 two of its parts were libraries of their
-/// own.
+/// C library, which the standard library would otherwise link. Before glibc 2.34 two of its parts were
+/// separate libraries.
 const LIBRARIES: [&str; 3] = ["dl", "pthread", "c"];
 
 /// Arguments for the linker's driver.
 const ARGUMENTS: [&str; 5] = [
-    // Without the functions of C++'s and profilers' start-up, which would run in every process.
+    // Leaves out the start-up functions of C++ and of profilers, which would run in every process.
     "-nostartfiles",
-    // Calls from one exported function to another are not looked up by name.
+    // Calls from one exported function to another need no look-up by name.
     "-Wl,-Bsymbolic-functions",
-    // One segment that is written, and no change of its protection: the addresses of the C library's functions are among
-    // what is written later anyway.
+    // Makes one segment writable throughout, without a later change of its protection. The addresses of the C
+    // library's functions lie among data that is written later anyway.
     "-Wl,-z,norelro",
-    // GNU ld puts constants and code into one segment by this, ld.lld by `ONE_SEGMENT`.
+    // Makes GNU ld put constants and code into one segment; ld.lld does so by `ONE_SEGMENT`.
     "-Wl,-z,noseparate-code",
-    // Segments begin with a page, so that what is written at the start lies on one. A linker that does not know this
-    // says so, and links.
+    // Makes segments begin at a page boundary, so that data which is written at the start lies on one page. A
+    // linker that does not know this option prints a warning and links.
     "-Wl,-z,separate-loadable-segments",
 ];
 
-/// Puts constants and code into one segment: each segment is a mapping that every process makes, every fork copies and
-/// every exit removes. Linkers that do not know it refuse to link.
+/// Puts constants and code into one segment, because every process maps each segment, every fork copies the
+/// mapping and every exit removes it. Linkers that do not know this option refuse to link.
 const ONE_SEGMENT: &str = "-Wl,--no-rosegment";
 
 fn main() {
@@ -42,7 +42,7 @@ fn main() {
     }
 }
 
-/// Returns true if the compiler and linker of this build can link an empty library with `argument`.
+/// Returns true if an empty library can be linked with `argument`, by the compiler and linker of this crate.
 fn links_with(argument: &str) -> bool {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     let (Some(compiler), Some(folder), Some(target)) = (set("RUSTC"), set("OUT_DIR"), set("TARGET")) else {
@@ -67,7 +67,7 @@ fn links_with(argument: &str) -> bool {
     linked.is_ok_and(|status| status.success())
 }
 
-/// An option of the compiler's whose value is a path.
+/// Returns an option of the compiler with a path as its value.
 fn named(option: &str, path: &Path) -> OsString {
     let mut text = OsString::from(option);
     text.push(path);

@@ -1,5 +1,5 @@
-//! The other names of the C library's functions that this library stands before: glibc exports many of them a
-//! second time, with underscores or with 64. `tests/exports.rs` finds those that are missing.
+//! Further names of the C library's functions that this library replaces: glibc exports many of them a second
+//! time, with underscores or with 64. `tests/exports.rs` finds names that are missing here.
 
 use core::ffi::{c_char, c_int, c_void};
 use libc::{mode_t, off_t, pid_t, size_t, ssize_t};
@@ -9,7 +9,7 @@ macro_rules! aliases {
         $(
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $kind),*) -> $answer {
-                // SAFETY: the same function.
+                // SAFETY: the same function under another name, with the same contract.
                 unsafe { crate::$module::$same($($argument),*) }
             }
         )*
@@ -44,7 +44,8 @@ aliases! {
         limit: *const libc::timespec) -> c_int;
 }
 
-/// `vfork` by its other name: the child returns first, so this is a jump and no call.
+/// `vfork` under its other name. A jump and not a call, because the child returns first, on the parent's
+/// stack.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn __vfork() {

@@ -8,7 +8,7 @@ use libc::{off_t, size_t, ssize_t};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-    // SAFETY: as the program promised for this function; the same throughout this file.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let kernel = |offset, whence| unsafe { real::lseek(fd, offset, whence) };
     match table::seek(fd, offset, whence) {
         Ok(position) => position,
@@ -20,7 +20,7 @@ pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t
         }
         Err(true) => {
             bywash_file::process::count(Counter::KernelSeeks, 1);
-            // Our position is the base of a relative move.
+            // A relative move starts at the user-level position, of which the kernel does not know.
             let (offset, whence) = match (whence, table::position(fd)) {
                 (libc::SEEK_CUR, Some(at)) => match (at as off_t).checked_add(offset) {
                     Some(sum) => (sum, libc::SEEK_SET),
@@ -39,11 +39,11 @@ pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-    // SAFETY: the same function.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { lseek(fd, offset, whence) }
 }
 
-/// After the kernel changed the size.
+/// Tells the table about a changed size, after the kernel's call succeeded.
 fn resized(fd: c_int, result: c_int) -> c_int {
     if result == 0 {
         table::resized(fd, false);
@@ -54,20 +54,20 @@ fn resized(fd: c_int, result: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ftruncate(fd: c_int, length: off_t) -> c_int {
     let _alone = table::before_kernel_write(fd);
-    // SAFETY: as `lseek`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     resized(fd, unsafe { real::ftruncate(fd, length) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ftruncate64(fd: c_int, length: off_t) -> c_int {
-    // SAFETY: as `lseek`.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { ftruncate(fd, length) }
 }
 
-/// As `ftruncate`; the file may be open here under any descriptor.
+/// Like `ftruncate`, but the file has a path instead of a descriptor and may be open under any descriptor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn truncate(path: *const c_char, length: off_t) -> c_int {
-    // SAFETY: as `lseek`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let result = unsafe { real::truncate(path, length) };
     if result == 0 && table::in_use() {
         table::sizes_changed();
@@ -77,14 +77,14 @@ pub unsafe extern "C" fn truncate(path: *const c_char, length: off_t) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn truncate64(path: *const c_char, length: off_t) -> c_int {
-    // SAFETY: as `lseek`.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { truncate(path, length) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fallocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
     let _alone = table::before_kernel_write(fd);
-    // SAFETY: as `lseek`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let result = unsafe { real::fallocate(fd, mode, offset, length) };
     if result == 0 {
         table::resized(fd, mode & !libc::FALLOC_FL_KEEP_SIZE != 0);
@@ -94,19 +94,19 @@ pub unsafe extern "C" fn fallocate(fd: c_int, mode: c_int, offset: off_t, length
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fallocate64(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
-    // SAFETY: as `lseek`.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { fallocate(fd, mode, offset, length) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fallocate(fd: c_int, offset: off_t, length: off_t) -> c_int {
-    // SAFETY: as `lseek`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     resized(fd, unsafe { real::posix_fallocate(fd, offset, length) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int {
-    // SAFETY: as `lseek`.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { posix_fallocate(fd, offset, length) }
 }
 
@@ -115,45 +115,45 @@ pub unsafe extern "C" fn posix_fadvise(fd: c_int, offset: off_t, length: off_t, 
     if advice == libc::POSIX_FADV_DONTNEED {
         table::with(fd, |file, _| file.note_dropped_pages());
     }
-    // SAFETY: as `lseek`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::posix_fadvise(fd, offset, length, advice) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int {
-    // SAFETY: as `lseek`.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { posix_fadvise(fd, offset, length, advice) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
     table::count_sync(fd);
-    // SAFETY: as `lseek`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::fsync(fd) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
     table::count_sync(fd);
-    // SAFETY: as `lseek`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::fdatasync(fd) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sync_file_range(fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int {
     table::count_sync(fd);
-    // SAFETY: as `lseek`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::sync_file_range(fd, offset, length, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncfs(fd: c_int) -> c_int {
     table::count_sync(fd);
-    // SAFETY: as `lseek`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::syncfs(fd) }
 }
 
-/// A transfer by the kernel from one descriptor to another, at either's own position.
+/// Makes the kernel transfer bytes from one descriptor to another, each at its own position or at an offset.
 fn transfer(from: c_int, to: c_int, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
     table::with_kernel_position(from, || {
         if from == to {
@@ -168,13 +168,13 @@ fn transfer(from: c_int, to: c_int, kernel: impl FnOnce() -> ssize_t) -> ssize_t
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t {
-    // SAFETY: as `lseek`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     transfer(from, to, || unsafe { real::sendfile(to, from, offset, length) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendfile64(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t {
-    // SAFETY: as `lseek`.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { sendfile(to, from, offset, length) }
 }
 
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn copy_file_range(
     flags: c_uint,
 ) -> ssize_t {
     transfer(from, to, || {
-        // SAFETY: as `lseek`.
+        // SAFETY: the program keeps the contract of the C library's function that it called.
         unsafe { real::copy_file_range(from, from_offset, to, to_offset, length, flags) }
     })
 }
@@ -203,19 +203,19 @@ pub unsafe extern "C" fn splice(
     flags: c_uint,
 ) -> ssize_t {
     transfer(from, to, || {
-        // SAFETY: as `lseek`.
+        // SAFETY: the program keeps the contract of the C library's function that it called.
         unsafe { real::splice(from, from_offset, to, to_offset, length, flags) }
     })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lockf(fd: c_int, command: c_int, length: off_t) -> c_int {
-    // SAFETY: as `lseek`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     table::with_kernel_position(fd, || unsafe { real::lockf(fd, command, length) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lockf64(fd: c_int, command: c_int, length: off_t) -> c_int {
-    // SAFETY: as `lseek`.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { lockf(fd, command, length) }
 }

@@ -1,4 +1,4 @@
-//! `read`, `write` and their kin.
+//! `read`, `write` and similar calls.
 
 use crate::{real, signals};
 use bywash_file::buffer::{Buffer, Segment};
@@ -10,20 +10,22 @@ use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use libc::{iovec, off_t, size_t, ssize_t};
 
-/// Segments of a `readv` or `writev` that we look at.
+/// Greatest number of segments of a `readv` or `writev` that the library serves.
 const SEGMENTS_MAX: usize = 64;
 
-/// True once the program has cancelled a thread.
+/// True if the program has ever cancelled a thread.
 static CANCELS: AtomicBool = AtomicBool::new(false);
 
-/// The calls of this file are cancellation points, also where the kernel is not asked.
+/// Tests for cancellation: the calls of this module are cancellation points, also if the kernel is not
+/// called.
 #[inline(always)]
 fn cancellation_point() {
     unsafe extern "C" {
         fn pthread_testcancel();
     }
     if CANCELS.load(Relaxed) {
-        // SAFETY: no arguments; it may end the thread, which holds nothing here.
+        // SAFETY: the call has no arguments; it may end the thread, which holds no resource of the library
+        // here.
         unsafe { pthread_testcancel() };
     }
 }
@@ -31,11 +33,14 @@ fn cancellation_point() {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
     CANCELS.store(true, Relaxed);
-    // SAFETY: as the program promised.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::pthread_cancel(thread) }
 }
 
-/// A call at an offset: at user level, or by `kernel`.
+/// Serves a call at an offset, at user level or by `kernel`.
+///
+/// # Safety
+/// The buffer is the one that the program passed for this call.
 #[inline(always)]
 unsafe fn at_offset(
     fd: c_int,
@@ -46,7 +51,7 @@ unsafe fn at_offset(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     cancellation_point();
-    // SAFETY: the program's buffers, as it passed them.
+    // SAFETY: the caller passes the program's own buffer, as the contract of the call requires.
     match unsafe { table::serve_at(fd, direction, buffer, offset) } {
         At::Served(done) => done as ssize_t,
         At::Passed(passed) => {
@@ -62,7 +67,10 @@ unsafe fn at_offset(
     }
 }
 
-/// A call at the file's own position: at user level, by `kernel_at` an offset, or by `kernel`.
+/// Serves a call at the file's own position: at user level, by `kernel_at` with an offset, or by `kernel`.
+///
+/// # Safety
+/// The buffer is the one that the program passed for this call.
 #[inline(always)]
 unsafe fn here(
     fd: c_int,
@@ -73,7 +81,7 @@ unsafe fn here(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     cancellation_point();
-    // SAFETY: the program's buffers, as it passed them.
+    // SAFETY: the caller passes the program's own buffer, as the contract of the call requires.
     match unsafe { table::serve_here(fd, direction, buffer) } {
         Here::Served(done) => done as ssize_t,
         Here::Ours(mut call) => loop {
@@ -90,11 +98,14 @@ unsafe fn here(
     }
 }
 
-/// A call that the kernel serves: made here where that makes no difference, else by the C library. Behind a system
-/// call each return is mispredicted on processors that must not trust what they remember, and one less saves
-/// more than all that this library does for the call. What the C library adds is only that a cancelled thread
-/// ends within the call: on a file with a data path it never waits long, and a thread that is alone is not
-/// cancelled.
+/// Lets the kernel serve a call, by a system call made here where that makes no difference, otherwise by the
+/// C library. On processors that do not trust their return predictions after a system call, each return
+/// behind it is mispredicted, and one return less saves more than this library's whole work for the call
+/// costs. The C library would only add that a cancelled thread ends within the call: on a file with a data
+/// path the call never waits long, and a thread that is alone cannot be cancelled by another.
+///
+/// # Safety
+/// The arguments are those that the program passed for the call of this number.
 #[inline(always)]
 unsafe fn direct_or(
     number: c_long,
@@ -105,37 +116,37 @@ unsafe fn direct_or(
     by_library: impl Fn() -> ssize_t,
 ) -> ssize_t {
     unsafe extern "C" {
-        /// The C library's: whether the process has one thread only.
+        /// The C library's flag that the process has one thread only.
         safe static __libc_single_threaded: AtomicBool;
     }
     if CANCELS.load(Relaxed) || !(table::is_served(fd) || __libc_single_threaded.load(Relaxed)) {
         return by_library();
     }
-    // SAFETY: as the program promised.
+    // SAFETY: the caller passes the program's arguments for the call of this number.
     unsafe { real::direct(number, [fd as usize, buffer as usize, length, offset as usize, 0, 0]) }
 }
 
 #[inline(always)]
 unsafe fn kernel_read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
-    // SAFETY: as the program promised.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { direct_or(libc::SYS_read, fd, to, length, 0, || real::read(fd, to, length)) }
 }
 
 #[inline(always)]
 unsafe fn kernel_write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
-    // SAFETY: as the program promised.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { direct_or(libc::SYS_write, fd, from, length, 0, || real::write(fd, from, length)) }
 }
 
 #[inline(always)]
 unsafe fn kernel_pread(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t {
-    // SAFETY: as the program promised.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { direct_or(libc::SYS_pread64, fd, to, length, offset, || real::pread(fd, to, length, offset)) }
 }
 
 #[inline(always)]
 unsafe fn kernel_pwrite(fd: c_int, from: *const c_void, length: size_t, offset: off_t) -> ssize_t {
-    // SAFETY: as the program promised.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         direct_or(libc::SYS_pwrite64, fd, from, length, offset, || real::pwrite(fd, from, length, offset))
     }
@@ -147,13 +158,14 @@ fn by_kernel(fd: c_int, direction: Direction, kernel: &impl Fn() -> ssize_t) -> 
     kernel()
 }
 
-/// A copy of the program's list of segments: none where the kernel must see it first.
+/// Copy of the program's list of segments; empty if the kernel must serve the call.
 struct Segments {
     pieces: [Segment; SEGMENTS_MAX],
     count: usize,
 }
 
 impl Segments {
+    /// Copies the list of a call, if `fd` has a data path and the list is short and readable.
     #[inline]
     unsafe fn copy(fd: c_int, list: *const iovec, count: c_int) -> Segments {
         let mut segments =
@@ -163,7 +175,8 @@ impl Segments {
             return segments;
         }
         let bytes = count * size_of::<Segment>();
-        // SAFETY: the target is ours and large enough; a bad list is caught, and the kernel will say so.
+        // SAFETY: the target is a local array of sufficient size; a bad list faults, which is caught, and the
+        // kernel then reports it.
         if unsafe { guarded_copy(segments.pieces.as_mut_ptr().cast(), list.cast(), bytes) }.is_ok() {
             segments.count = count;
         }
@@ -182,7 +195,7 @@ impl Segments {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
     let buffer = Buffer::Whole(Segment { at: to.cast(), length });
-    // SAFETY: as the program promised for `read`; the same in every function of this file.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         here(
             fd,
@@ -198,7 +211,7 @@ pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssi
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
     let buffer = Buffer::Whole(Segment { at: from.cast_mut().cast(), length });
-    // SAFETY: as `read`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         here(
             fd,
@@ -214,14 +227,14 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: size_t) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pread(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t {
     let buffer = Buffer::Whole(Segment { at: to.cast(), length });
-    // SAFETY: as `read`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { at_offset(fd, Direction::Read, buffer, length, offset, || kernel_pread(fd, to, length, offset)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwrite(fd: c_int, from: *const c_void, length: size_t, offset: off_t) -> ssize_t {
     let buffer = Buffer::Whole(Segment { at: from.cast_mut().cast(), length });
-    // SAFETY: as `read`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         at_offset(fd, Direction::Write, buffer, length, offset, || kernel_pwrite(fd, from, length, offset))
     }
@@ -229,7 +242,7 @@ pub unsafe extern "C" fn pwrite(fd: c_int, from: *const c_void, length: size_t, 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: as `read`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         let segments = Segments::copy(fd, to, count);
         here(
@@ -245,7 +258,7 @@ pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssi
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: as `read`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         let segments = Segments::copy(fd, from, count);
         here(
@@ -261,7 +274,7 @@ pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn preadv(fd: c_int, to: *const iovec, count: c_int, offset: off_t) -> ssize_t {
-    // SAFETY: as `read`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         let segments = Segments::copy(fd, to, count);
         at_offset(fd, Direction::Read, segments.buffer(), segments.bytes(), offset, || {
@@ -272,7 +285,7 @@ pub unsafe extern "C" fn preadv(fd: c_int, to: *const iovec, count: c_int, offse
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwritev(fd: c_int, from: *const iovec, count: c_int, offset: off_t) -> ssize_t {
-    // SAFETY: as `read`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         let segments = Segments::copy(fd, from, count);
         at_offset(fd, Direction::Write, segments.buffer(), segments.bytes(), offset, || {
@@ -289,7 +302,7 @@ pub unsafe extern "C" fn preadv2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: as `read`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         match (flags, offset) {
             (0, -1) => readv(fd, to, count),
@@ -310,7 +323,7 @@ pub unsafe extern "C" fn pwritev2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: as `read`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         match (flags, offset) {
             (0, -1) => writev(fd, from, count),
@@ -323,7 +336,7 @@ pub unsafe extern "C" fn pwritev2(
     }
 }
 
-/// A call with flags is the kernel's.
+/// Counts a call with flags, which the kernel serves.
 fn count_flags(fd: c_int) {
     if table::is_served(fd) {
         process::count(Counter::FallbackFlags, 1);
@@ -335,7 +348,7 @@ macro_rules! same {
         $(
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $kind),*) -> ssize_t {
-                // SAFETY: the same function under another name (off64_t is off_t here).
+                // SAFETY: the same function under another name, with the same contract.
                 unsafe { $same($($argument),*) }
             }
         )*
@@ -354,7 +367,8 @@ same! {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __read_chk(fd: c_int, to: *mut c_void, length: size_t, room: size_t) -> ssize_t {
-    // SAFETY: as `read`; the C library's function ends a program whose buffer is too small.
+    // SAFETY: the program keeps the contract; the C library's function ends a program whose buffer is too
+    // small.
     unsafe { if length > room { real::__read_chk(fd, to, length, room) } else { read(fd, to, length) } }
 }
 
@@ -366,7 +380,8 @@ pub unsafe extern "C" fn __pread_chk(
     offset: off_t,
     room: size_t,
 ) -> ssize_t {
-    // SAFETY: as `__read_chk`.
+    // SAFETY: the program keeps the contract; the C library's function ends a program whose buffer is too
+    // small.
     unsafe {
         if length > room {
             real::__pread_chk(fd, to, length, offset, room)

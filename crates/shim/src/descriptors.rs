@@ -1,4 +1,4 @@
-//! Interposed functions that open, duplicate and close descriptors.
+//! Calls that make, duplicate, pass on and close descriptors.
 
 use crate::processes::notice_child;
 use crate::{real, signals};
@@ -21,75 +21,75 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: as the program promised for this function; the same throughout this file. `mode` is whatever
-    // the register holds where the program passed none, and then nobody looks at it.
+    // SAFETY: the program keeps the contract of the C library's function that it called. If the program
+    // passed no `mode`, the register holds any value, which the C library does not use.
     opened(unsafe { real::open(path, flags, mode) }, flags)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { open(path, flags | libc::O_LARGEFILE, mode) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     opened(unsafe { real::openat(at, path, flags, mode) }, flags)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { openat(at, path, flags | libc::O_LARGEFILE, mode) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     opened(unsafe { real::creat(path, mode) }, libc::O_TRUNC)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { creat(path, mode) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     opened(unsafe { real::__open_2(path, flags) }, flags)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { __open_2(path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     opened(unsafe { real::__openat_2(at, path, flags) }, flags)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { __openat_2(at, path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     opened(unsafe { real::memfd_create(name, flags) }, 0)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     table::forget(fd);
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::close(fd) }
 }
 
@@ -101,15 +101,15 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
         table::forget_range(first, last);
     }
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::close_range(first, last, flags) }
 }
 
-/// The calling thread begins a table of descriptors of its own. The library has one for the process: what it
-/// knows would be right for the other threads only.
+/// Stops the data paths, because the calling thread gets a table of descriptors of its own. The library has
+/// one table for the process, which would be right only for the other threads.
 pub fn leave_table() {
     unsafe extern "C" {
-        /// The C library's: whether the process has one thread only.
+        /// The C library's flag that the process has one thread only.
         safe static __libc_single_threaded: AtomicBool;
     }
     if !__libc_single_threaded.load(Relaxed) {
@@ -120,14 +120,14 @@ pub fn leave_table() {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     table::forget_range(first.max(0) as c_uint, c_uint::MAX);
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::closefrom(first) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     table::share(fd);
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let new = unsafe { real::dup(fd) };
     if new >= 0 {
         table::duplicated(fd, new);
@@ -137,17 +137,17 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { replace(from, to, || real::dup2(from, to)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { replace(from, to, || real::dup3(from, to, flags)) }
 }
 
-/// `to` is closed, and leads to what `from` leads to.
+/// Closes `to` and makes it lead to the open file of `from`, by `kernel`.
 unsafe fn replace(from: c_int, to: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     if from == to {
         return kernel();
@@ -165,11 +165,11 @@ unsafe fn replace(from: c_int, to: c_int, kernel: impl FnOnce() -> c_int) -> c_i
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     const F_OFD_GETLK: c_int = 36;
     const F_OFD_SETLKW: c_int = 38;
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let kernel = || unsafe { real::fcntl(fd, command, argument) };
     match command {
         libc::F_GETLK..=libc::F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => {
-            // A lock may be relative to the position.
+            // The range of a lock may be relative to the position.
             if table::position(fd).is_some() {
                 table::give(fd);
             }
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_
             table::disable(fd);
             kernel()
         }
-        // Seals against writing and leases do not go with a mapping.
+        // Seals against writing and leases are incompatible with a mapping.
         libc::F_ADD_SEALS | libc::F_SETLEASE => {
             table::disable(fd);
             kernel()
@@ -198,18 +198,18 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
-    // SAFETY: as `fcntl`.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { fcntl(fd, command, argument) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: libc::c_ulong, argument: usize) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let kernel = || unsafe { real::ioctl(fd, request, argument) };
     if !table::is_served(fd) {
         return kernel();
     }
-    // FIONREAD depends on the position; FICLONE and its kin exchange contents.
+    // FIONREAD depends on the position, and FICLONE and similar requests exchange contents.
     let result = table::with_kernel_position(fd, kernel);
     if request != libc::FIONREAD {
         table::resized(fd, true);
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     if process::is_ready() && table::knows_any() && may_carry_descriptors(message) {
         table::share_all();
     }
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::sendmsg(fd, message, flags) }
 }
 
@@ -230,20 +230,22 @@ fn may_carry_descriptors(message: *const msghdr) -> bool {
     if !signals::ready() {
         return true;
     }
-    // SAFETY: a message header is plain data; zeroes are a valid one.
+    // SAFETY: a message header consists of integers and pointers, for which all zeroes are valid.
     let mut header: msghdr = unsafe { core::mem::zeroed() };
     let bytes = size_of::<msghdr>();
-    // SAFETY: the target is ours; a bad message is caught, and the kernel will say so.
+    // SAFETY: the target is a local variable of this size; a bad message faults, which is caught, and the
+    // kernel then reports it.
     let copied = unsafe { guarded_copy((&raw mut header).cast(), message.cast(), bytes) };
     copied.is_ok() && header.msg_controllen != 0
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let result = unsafe { real::recvmsg(fd, message, flags) };
     if result >= 0 && table::knows_any() {
-        // SAFETY: the kernel has just filled the message in, so it and its control data are readable.
+        // SAFETY: the kernel has just filled in the message, so the message and its control data are
+        // readable.
         unsafe { note_received(&*message) };
     }
     result
@@ -257,20 +259,24 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     limit: *mut libc::timespec,
 ) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let received = unsafe { real::recvmmsg(fd, messages, count, flags, limit) };
     if received > 0 && table::knows_any() {
         for place in 0..received as usize {
-            // SAFETY: the kernel has just filled this many in.
+            // SAFETY: the kernel has just filled in this number of messages, which are therefore readable.
             unsafe { note_received(&(*messages.add(place)).msg_hdr) };
         }
     }
     received
 }
 
-/// Descriptors that came with a message: an entry under their numbers is left from earlier ones.
+/// Clears the entries of descriptors that arrived with a message, because entries under their numbers belong
+/// to earlier descriptors.
+///
+/// # Safety
+/// The kernel has filled in the message and its control data.
 unsafe fn note_received(message: &msghdr) {
-    // SAFETY: the control data was written by the kernel, whose lengths these macros follow.
+    // SAFETY: the kernel wrote the control data with the lengths that these macros follow.
     unsafe {
         let mut part = libc::CMSG_FIRSTHDR(message);
         while !part.is_null() {
@@ -296,15 +302,15 @@ pub unsafe extern "C" fn sendmmsg(
     if process::is_ready() {
         table::share_all();
     }
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::sendmmsg(fd, messages, count, flags) }
 }
 
-/// Copies a descriptor of another process, which may be this one: the position is shared from then on.
+/// Copies a descriptor of another process, or of this one, with which its position is shared from then on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pidfd_getfd(process: c_int, fd: c_int, flags: c_uint) -> c_int {
     table::share_all();
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let new = unsafe { real::pidfd_getfd(process, fd, flags) };
     table::made(new);
     new
@@ -316,7 +322,7 @@ macro_rules! makes {
             /// Makes a descriptor that can have no data path.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
-                // SAFETY: as `open`.
+                // SAFETY: the program keeps the contract of the C library's function that it called.
                 let fd = unsafe { real::$name($($argument),*) };
                 table::made(fd);
                 fd
@@ -344,11 +350,14 @@ makes! {
     posix_openpt(flags: c_int);
 }
 
-/// Two descriptors at once.
+/// Tells the table about two new descriptors, if the call succeeded.
+///
+/// # Safety
+/// `pair` holds two descriptors if `result` is 0.
 pub unsafe fn made_pair(pair: *const c_int, result: c_int) -> c_int {
     if result == 0 {
         for place in 0..2 {
-            // SAFETY: the kernel has just written both.
+            // SAFETY: the call succeeded, so the kernel has written both descriptors.
             table::made(unsafe { *pair.add(place) });
         }
     }
@@ -357,18 +366,18 @@ pub unsafe fn made_pair(pair: *const c_int, result: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pipe(pair: *mut c_int) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { made_pair(pair, real::pipe(pair)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pipe2(pair: *mut c_int, flags: c_int) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { made_pair(pair, real::pipe2(pair, flags)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int {
-    // SAFETY: as `open`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { made_pair(pair, real::socketpair(domain, kind, protocol, pair)) }
 }

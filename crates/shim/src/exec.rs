@@ -1,12 +1,12 @@
-//! Programs that are executed: in the place of this one, or as a child.
+//! Execution of programs, in place of this one or as a child.
 //!
-//! Before the program is replaced, whatever this process leaves behind must be as the kernel would have it.
-//! Then the file is looked at ([`bywash_executable`]): a program that cannot start with this library in front
-//! of it gets an environment whose `LD_PRELOAD` is without it. The file is looked at only where the
-//! environment names the library, so a process that took it out pays nothing.
+//! Before the program is replaced, the kernel must have all state that outlives it: positions, usage counts
+//! and ignored signals. Then the program's file is examined ([`bywash_executable`]): a program that cannot
+//! start with this library preloaded gets an environment whose `LD_PRELOAD` does not name the library. The
+//! file is examined only if the environment names the library, so a process that has removed it pays nothing.
 //!
-//! All of this happens in children of vfork too, on the parent's memory: nothing is allocated, nothing but
-//! the stack is written, and no descriptor or mapping is left behind.
+//! All this also runs in children of vfork, on the parent's memory. So the code allocates nothing, writes
+//! only to the stack, and leaves no descriptor or mapping behind.
 
 use crate::{masks, real, signals, start};
 use bywash_executable::{Finding, Target, examine, preload};
@@ -16,11 +16,12 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 use libc::pid_t;
 
-/// An argument list or an environment, ending with a null.
+/// Argument list or environment, which ends with a null.
 type List = *const *const c_char;
 
+/// Beginning of the variable that names preloaded libraries.
 const VARIABLE: &[u8] = b"LD_PRELOAD=";
-/// Room for `LD_PRELOAD` without this library; a longer one is passed on as it is.
+/// Size of the buffer for `LD_PRELOAD` without this library, in bytes; a longer value is passed on unchanged.
 const PRELOAD_BYTES: usize = 4096;
 
 unsafe extern "C" {
@@ -28,20 +29,21 @@ unsafe extern "C" {
     static environ: List;
 }
 
-/// Before the program is replaced: what it leaves behind must be as the kernel would have it.
+/// Gives positions, usage counts and signal state to the kernel and the session, before the program is
+/// replaced.
 fn before_exec() {
     table::share_all();
     table::report_usage();
     signals::before_exec();
 }
 
-/// The calling process's environment.
+/// Returns the calling process's environment.
 fn own_environment() -> List {
-    // SAFETY: a word of the C library's, which it and the program set.
+    // SAFETY: the C library defines this word; the program changes it only as environ(7) allows.
     unsafe { environ }
 }
 
-/// Value of a variable in `environment`.
+/// Returns the index and the value of the variable in `environment` that begins with `name` (including `=`).
 ///
 /// # Safety
 /// `environment` is a list of C strings that ends with a null, or null itself.
@@ -49,23 +51,23 @@ unsafe fn find(environment: List, name: &[u8]) -> Option<(usize, &'static [u8])>
     if environment.is_null() {
         return None;
     }
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises a list of C strings; `length` counts those before its null.
     unsafe {
         (0..length(environment)).map(|index| (index, CStr::from_ptr(*environment.add(index)).to_bytes()))
     }
     .find_map(|(index, text)| Some((index, text.strip_prefix(name)?)))
 }
 
-/// Number of strings in a list.
+/// Returns the number of strings in a list.
 ///
 /// # Safety
 /// The list ends with a null.
 unsafe fn length(list: List) -> usize {
-    // SAFETY: promised by the caller; the null is the last one that is read.
+    // SAFETY: the caller promises a null at the end, which is the last word that is read.
     unsafe { (0..).take_while(|index| !(*list.add(*index)).is_null()).count() }
 }
 
-/// Calls `then` with `count` words on the stack, or with `None` when they are more than [`WORDS_MAX`].
+/// Calls `then` with `count` words on the stack, or with `None` if `count` exceeds [`WORDS_MAX`].
 fn with_words<R>(count: usize, then: impl FnOnce(Option<&mut [*const c_char]>) -> R) -> R {
     #[inline(never)]
     fn of<const N: usize, R>(count: usize, then: impl FnOnce(Option<&mut [*const c_char]>) -> R) -> R {
@@ -79,21 +81,21 @@ fn with_words<R>(count: usize, then: impl FnOnce(Option<&mut [*const c_char]>) -
     }
 }
 
-/// Longest environment that is changed, and longest list of arguments written out in a call, in words.
+/// Greatest number of words of an environment that is changed, and of an argument list written out in a call.
 const WORDS_MAX: usize = 16_384;
 
-/// Executes by `execute`, which gets the environment for the program and answers -1 when there is no such
-/// program, or else (of a spawned one) its process id. `replaces`: the calling process becomes the program.
+/// Executes a program by `execute`, which gets the environment for the program and returns -1 if it fails, or
+/// for a spawned program its process id. `replaces`: the calling process becomes the program.
 ///
 /// # Safety
-/// As the C library's function that `execute` calls.
+/// `environment` is null or a list of C strings that ends with a null.
 unsafe fn execute(
     target: &Target<'_>,
     environment: List,
     execute: impl FnOnce(List) -> pid_t,
     replaces: bool,
 ) -> pid_t {
-    // SAFETY: the program's promise for its environment.
+    // SAFETY: the caller promises that the environment is null or a valid list.
     let Some((place, preloaded)) = (unsafe { find(environment, VARIABLE) }) else {
         return execute(environment);
     };
@@ -101,11 +103,11 @@ unsafe fn execute(
         return execute(environment);
     }
     let Some(finding) = examine(target, preloaded) else { return execute(environment) };
-    // An exec that succeeds does not come back, so its note is made before it.
-    // SAFETY: no arguments, no errors.
+    // The note is made before the call, because an exec that succeeds does not return.
+    // SAFETY: the call has no arguments and cannot fail.
     let noted = replaces.then(|| note(&finding, unsafe { libc::getpid() })).flatten();
     let result = if finding.reason.forbids_preloading() {
-        // SAFETY: the list that was looked through above.
+        // SAFETY: `find` returned `place` as an index into this list, which the caller promises to be valid.
         unsafe { without_library(environment, place, preloaded, execute) }
     } else {
         execute(environment)
@@ -118,7 +120,8 @@ unsafe fn execute(
     result
 }
 
-/// Calls `then` with `environment`, in which the value `preloaded` at `place` is without this library.
+/// Calls `then` with a copy of `environment` in which this library is removed from the value `preloaded` of
+/// the string at `place`; a variable that becomes empty is removed.
 ///
 /// # Safety
 /// `environment` is a list of C strings that ends with a null, with a string at `place`.
@@ -132,11 +135,11 @@ unsafe fn without_library<R>(
     text[..VARIABLE.len()].copy_from_slice(VARIABLE);
     let room = VARIABLE.len()..VARIABLE.len() + PRELOAD_BYTES - 1;
     let Some(kept) = preload::without_library(preloaded, &mut text[room]) else { return then(environment) };
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises a list that ends with a null.
     let count = unsafe { length(environment) } + 1;
     with_words(count, |words| {
         let Some(words) = words else { return then(environment) };
-        // SAFETY: `count` words were counted, the null among them.
+        // SAFETY: the list has `count` words, including its null.
         words.copy_from_slice(unsafe { core::slice::from_raw_parts(environment, count) });
         if kept == 0 {
             words.copy_within(place + 1.., place);
@@ -147,10 +150,11 @@ unsafe fn without_library<R>(
     })
 }
 
-/// Notes in the session, if there is one, that a program is executed without the library.
+/// Notes in the session that a program is executed without the library; returns the index of the note, or
+/// `None` if there is no session.
 fn note(finding: &Finding, pid: pid_t) -> Option<u32> {
     let path = start::session_path()?;
-    // SAFETY: no arguments, no errors.
+    // SAFETY: the call has no arguments and cannot fail.
     let (own, parent) = unsafe { (libc::getpid(), libc::getppid()) };
     let parent = if pid == own { parent } else { own };
     keeping_errno(|| {
@@ -164,43 +168,49 @@ fn retract(index: u32) {
     }
 }
 
-/// Leaves the program's `errno` as it was before `work`.
+/// Runs `work` and restores the program's `errno` afterwards.
 fn keeping_errno<R>(work: impl FnOnce() -> R) -> R {
-    // SAFETY: the C library's own errno of this thread.
+    // SAFETY: the location is the C library's `errno` of this thread, which is always valid.
     let kept = unsafe { *libc::__errno_location() };
     let result = work();
-    // SAFETY: as above.
+    // SAFETY: the location is the C library's `errno` of this thread, which is always valid.
     unsafe { *libc::__errno_location() = kept };
     result
 }
 
-/// The calling process replaces its program.
+/// Replaces the calling process's program by `exec`, and restores the signal state if that fails.
 ///
 /// # Safety
-/// As [`execute`].
+/// Same as [`execute`].
 unsafe fn replace(target: &Target<'_>, environment: List, exec: impl FnOnce(List) -> c_int) -> c_int {
     before_exec();
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller keeps the contract of `execute`.
     let result = unsafe { execute(target, environment, exec, true) };
     signals::exec_failed();
     result
 }
 
-/// A path or name of the program's; a null pointer is the kernel's to refuse.
+/// Returns a path or name of the program as a C string; empty for a null pointer, which the kernel refuses.
+///
+/// # Safety
+/// `pointer` is null or a C string.
 unsafe fn text<'a>(pointer: *const c_char) -> &'a CStr {
-    // SAFETY: the program's promise for this argument.
+    // SAFETY: the caller promises that a pointer which is not null is a C string.
     if pointer.is_null() { c"" } else { unsafe { CStr::from_ptr(pointer) } }
 }
 
-/// A program that is looked for in the folders of `PATH`.
+/// Returns the target for a program that is searched for in the directories of `PATH`.
+///
+/// # Safety
+/// `file` is null or a C string.
 unsafe fn name<'a>(file: *const c_char) -> Target<'a> {
-    // SAFETY: the program's promise for this argument and its environment.
+    // SAFETY: the caller promises the name; the program keeps its environment valid.
     unsafe { Target::Name(text(file), find(environ, b"PATH=").map(|(_, value)| value)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const c_char, arguments: List, environment: List) -> c_int {
-    // SAFETY: as the program promised for this function; the same throughout this file.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         replace(&Target::Path(text(path)), environment, |environment| {
             real::execve(path, arguments, environment)
@@ -210,30 +220,30 @@ pub unsafe extern "C" fn execve(path: *const c_char, arguments: List, environmen
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: *const c_char, arguments: List) -> c_int {
-    // SAFETY: as `execve`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { execve(path, arguments, own_environment()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: *const c_char, arguments: List) -> c_int {
-    // SAFETY: as `execve`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { execvpe(file, arguments, own_environment()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: List, environment: List) -> c_int {
-    // SAFETY: as `execve`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { replace(&name(file), environment, |environment| real::execvpe(file, arguments, environment)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int {
-    // SAFETY: as `execve`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let exec = |environment| unsafe { real::fexecve(fd, arguments, environment) };
     if fd < 0 {
         return exec(environment);
     }
-    // SAFETY: as `execve`; the descriptor is the program's.
+    // SAFETY: the program keeps the contract of `fexecve`; its descriptor is not negative.
     unsafe { replace(&Target::File(fd), environment, exec) }
 }
 
@@ -245,7 +255,7 @@ pub unsafe extern "C" fn execveat(
     environment: List,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: as `execve`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let exec = |environment| unsafe { real::execveat(at, path, arguments, environment, flags) };
     if at < 0 && at != libc::AT_FDCWD {
         before_exec();
@@ -253,7 +263,8 @@ pub unsafe extern "C" fn execveat(
         signals::exec_failed();
         return result;
     }
-    // SAFETY: as `execve`; the descriptor is the program's, or stands for the working directory.
+    // SAFETY: the program keeps the contract of `execveat`; `at` is its descriptor or means the working
+    // directory.
     unsafe {
         let path = text(path);
         let itself = path.is_empty() && flags & libc::AT_EMPTY_PATH != 0;
@@ -271,7 +282,7 @@ pub unsafe extern "C" fn posix_spawn(
     arguments: *const *mut c_char,
     environment: *const *mut c_char,
 ) -> c_int {
-    // SAFETY: as `execve`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         spawn(&Target::Path(text(path)), environment, pid, |pid, environment| {
             real::posix_spawn(pid, path, actions, attributes, arguments, environment)
@@ -288,7 +299,7 @@ pub unsafe extern "C" fn posix_spawnp(
     arguments: *const *mut c_char,
     environment: *const *mut c_char,
 ) -> c_int {
-    // SAFETY: as `execve`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         spawn(&name(file), environment, pid, |pid, environment| {
             real::posix_spawnp(pid, file, actions, attributes, arguments, environment)
@@ -296,11 +307,12 @@ pub unsafe extern "C" fn posix_spawnp(
     }
 }
 
-/// Starts a child with the environment that its program needs. A path that is relative to a folder which the
-/// child changes to first is looked at from this process's folder, and so usually not found.
+/// Starts a child, by `start`, with the environment that its program needs. A relative path is examined from
+/// this process's working directory; if the child first changes to another directory, the program is usually
+/// not found there and is then started with the environment unchanged.
 ///
 /// # Safety
-/// As posix_spawn(3).
+/// Same as posix_spawn(3).
 unsafe fn spawn(
     target: &Target<'_>,
     environment: *const *mut c_char,
@@ -313,16 +325,16 @@ unsafe fn spawn(
         error = masks::shown(|| start(&raw mut child, environment.cast()));
         if error == 0 { child } else { -1 }
     };
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller keeps the contract of posix_spawn, which includes a valid environment.
     unsafe { execute(target, environment.cast(), begin, false) };
     if error == 0 && !pid.is_null() {
-        // SAFETY: the program's own variable for the process id.
+        // SAFETY: the caller passes a variable for the process id, which is not null.
         unsafe { *pid = child };
     }
     error
 }
 
-/// Arguments that stand in a call: five in registers, the others on the stack.
+/// Variable arguments of a call: five in registers, which the stub has stored, the others on the stack.
 #[derive(Clone, Copy)]
 struct Written {
     registers: *const *const c_char,
@@ -332,10 +344,12 @@ struct Written {
 impl Written {
     const IN_REGISTERS: usize = 5;
 
+    /// Returns argument `index`, counted behind the first one.
+    ///
     /// # Safety
     /// The call has at least `index + 1` arguments behind its first one.
     unsafe fn at(self, index: usize) -> *const c_char {
-        // SAFETY: promised by the caller.
+        // SAFETY: the caller promises that the argument exists; the stub has stored both parts.
         unsafe {
             match index.checked_sub(Self::IN_REGISTERS) {
                 None => *self.registers.add(index),
@@ -344,12 +358,13 @@ impl Written {
         }
     }
 
-    /// Calls `exec` with the arguments as a list, and what stands behind their null.
+    /// Calls `exec` with the arguments as a list, and with the environment that follows their null or the
+    /// process's own.
     ///
     /// # Safety
-    /// A null is among the arguments.
+    /// A null is among the arguments, and an environment follows it if `has_environment`.
     unsafe fn with_list(self, exec: impl FnOnce(List, List) -> c_int, has_environment: bool) -> c_int {
-        // SAFETY: the null is the last one that is read, but for the environment that execle has behind it.
+        // SAFETY: the caller promises the null, behind which only an environment that exists is read.
         unsafe {
             let count = (0..).take_while(|index| !self.at(*index).is_null()).count();
             let environment = if has_environment { self.at(count + 1).cast() } else { own_environment() };
@@ -367,7 +382,7 @@ impl Written {
     }
 }
 
-/// `name => body;`: exports `name`, whose arguments behind the first one stand in the call, as
+/// `name => body;` exports `name`, whose arguments behind the first one are written out in the call, as
 /// `body(first, registers, stack)`.
 macro_rules! written_out {
     ($($(#[$doc:meta])* $name:ident => $body:ident;)*) => {
@@ -376,8 +391,8 @@ macro_rules! written_out {
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
             pub unsafe extern "C" fn $name() {
-                // Five pushes put the arguments in registers in a row, below the return address, and leave the
-                // stack aligned for a call.
+                // Five pushes store the arguments in registers as an array below the return address, and
+                // leave the stack aligned for a call.
                 core::arch::naked_asm!(
                     "push r9", "push r8", "push rcx", "push rdx", "push rsi",
                     "mov rsi, rsp",
@@ -402,21 +417,24 @@ written_out! {
 }
 
 unsafe extern "C" fn exec_path(path: *const c_char, registers: List, stack: List) -> c_int {
-    // SAFETY: as `execve`; the stub passes where the call's arguments are.
+    // SAFETY: the program keeps the contract of `execl`; the stub passes the addresses of the call's
+    // arguments.
     unsafe {
         Written { registers, stack }.with_list(|list, environment| execve(path, list, environment), false)
     }
 }
 
 unsafe extern "C" fn exec_name(file: *const c_char, registers: List, stack: List) -> c_int {
-    // SAFETY: as `exec_path`.
+    // SAFETY: the program keeps the contract of `execlp`; the stub passes the addresses of the call's
+    // arguments.
     unsafe {
         Written { registers, stack }.with_list(|list, environment| execvpe(file, list, environment), false)
     }
 }
 
 unsafe extern "C" fn exec_environment(path: *const c_char, registers: List, stack: List) -> c_int {
-    // SAFETY: as `exec_path`.
+    // SAFETY: the program keeps the contract of `execle`; the stub passes the addresses of the call's
+    // arguments.
     unsafe {
         Written { registers, stack }.with_list(|list, environment| execve(path, list, environment), true)
     }

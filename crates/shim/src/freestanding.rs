@@ -1,18 +1,20 @@
-//! A library without Rust's standard library: what a panic does, and the functions that compiled code names.
+//! Parts that a library without Rust's standard library must provide: the panic handler, and functions that
+//! compiled code refers to.
 //!
-//! Every process loads this library. The standard one would be nearly all of it: its text, hundreds of addresses for the
-//! dynamic loader to write, thread-local memory and a function that runs at each start, for what is never called.
+//! Every process loads this library. The standard library would be most of it: its code, hundreds of
+//! addresses for the dynamic loader to write, thread-local memory and a function that runs at each start, all
+//! for code that is never called.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::arch::global_asm;
 use core::fmt::{self, Write};
 
-/// Standard error, written directly.
+/// Standard error, written by system calls without a buffer.
 struct StandardError;
 
 impl Write for StandardError {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // SAFETY: writes bytes of ours.
+        // SAFETY: the kernel reads the bytes of `text`, whose length is passed along.
         unsafe {
             let arguments = [2, text.as_ptr() as usize, text.len(), 0, 0, 0];
             bywash_file::sys::call(libc::SYS_write as usize, arguments);
@@ -23,16 +25,17 @@ impl Write for StandardError {
 
 #[panic_handler]
 fn broken(info: &core::panic::PanicInfo) -> ! {
-    // What cannot be written cannot be told.
+    // A message that cannot be written is lost: nothing else can report it.
     let _ = writeln!(StandardError, "bywash: the library is broken, please report this: {info}");
-    // SAFETY: ends the process.
+    // SAFETY: `abort` has no arguments and ends the process.
     unsafe { libc::abort() }
 }
 
-/// Has no memory: the library never allocates, and what its parts could is left to the command.
+/// Allocator that refuses every request: the library never allocates. Code of its crates that would allocate
+/// runs only in the command.
 struct Nothing;
 
-// SAFETY: no block is ever handed out.
+// SAFETY: the allocator returns null always, so no block is ever handed out.
 unsafe impl GlobalAlloc for Nothing {
     unsafe fn alloc(&self, _: Layout) -> *mut u8 {
         core::ptr::null_mut()
@@ -44,7 +47,8 @@ unsafe impl GlobalAlloc for Nothing {
 #[global_allocator]
 static NOTHING: Nothing = Nothing;
 
-// The compiled parts of `core` name these for unwinding, which a library that aborts never does.
+// The compiled parts of `core` refer to these symbols for unwinding, which never happens in a library that
+// aborts.
 global_asm!(
     ".globl rust_eh_personality, _Unwind_Resume",
     ".hidden rust_eh_personality, _Unwind_Resume",

@@ -1,33 +1,34 @@
-//! The preloaded library `libbywash_shim.so`: one function for each libc call that a file's data path has
-//! to know of.
+//! The preloaded library `libbywash_shim.so`: exports one function for each libc call that affects a file's
+//! data path.
 //!
-//! A call is served at user level if [`bywash_file::table`] can, and otherwise made with the C library's own
-//! function, after whatever the kernel has to know first. Nothing here decides anything about data: this
-//! crate is the list of calls and of what each means for the table.
+//! A call is served at user level if [`bywash_file::table`] can serve it. Otherwise the library tells the
+//! table what the call changes (a position, a size, a descriptor) and calls the C library's own function.
+//! This crate makes no decision about data: it is the list of calls and of the meaning of each for the table.
 //!
-//! - `data`: `read`, `write` and their kin
+//! - `data`: `read`, `write` and similar calls
 //! - `descriptors`: `open`, `close`, `dup`, `fcntl`, ...
 //! - `contents`: `lseek`, `ftruncate`, `fsync`, `sendfile`, ...
 //! - `processes`: `fork`, `vfork`, limits and filters
-//! - `exec`: `execve`, `posix_spawn` and their kin: programs that the library cannot serve go without it
+//! - `exec`: `execve`, `posix_spawn` and similar calls; takes the library out for programs that it cannot
+//!   serve
 //! - `syscalls`: `syscall`
-//! - `signals`: the fault handler, and the program's own handlers beside it
-//! - `masks`: the signal mask as the program sees it
-//! - `jumps`: `longjmp`, contexts, and what they leave in the middle
+//! - `signals`: the fault handler, and the program's own handlers behind it
+//! - `masks`: the signal mask that the program believes in
+//! - `jumps`: `longjmp` and contexts, and the copies and masks that they leave
 //! - `streams`: standard I/O on top of a descriptor
-//! - `memory`: how much the process may use
-//! - `start`: the beginning and end of a process
+//! - `memory`: greatest amount of memory that the process may use
+//! - `start`: start and end of a process
 //! - `lookups`: `dlsym`
-//! - `aliases`: the second names of the C library's functions
+//! - `aliases`: further names of the C library's functions
 //! - `real`: the C library's own functions
-//! - `freestanding`: what a library without the standard library has to bring along
+//! - `freestanding`: parts that the standard library would otherwise provide
 //!
-//! Every exported function has the name, arguments and meaning of the libc function it stands before; its
-//! safety contract is that function's.
+//! Every exported function has the name, arguments and meaning of the libc function that it replaces, and the
+//! same safety contract.
 #![allow(clippy::missing_safety_doc)]
 #![cfg_attr(test, allow(dead_code))]
-// Cargo compiles what it tests for unwinding, which only the standard library can do; that copy is not the one that is
-// preloaded.
+// Cargo compiles tests for unwinding, which needs the standard library; the copy of this crate inside the
+// tests is not the one that is preloaded.
 #![cfg_attr(panic = "abort", no_std)]
 
 mod passing_on;

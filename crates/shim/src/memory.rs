@@ -1,23 +1,26 @@
-//! Memory that this process may use, by its control group and the machine (cgroups(7)).
+//! Greatest amount of memory that this process may use, by its control groups and the machine (cgroups(7)).
 //!
-//! Read once, when the first file is mapped. A file that cannot be read sets no limit.
+//! `bywash_file` asks once, before the limit on all mappings is first applied. A limit that cannot be read
+//! counts as none.
 
 use bywash_file::sys;
 
-/// Folder at which Linux systems mount the control groups.
+/// Directory at which the control groups are mounted.
 const ROOT: &[u8] = b"/sys/fs/cgroup";
+/// Greatest length of a path to a limit, in bytes.
 const PATH_BYTES: usize = 512;
-/// Groups above the process's own that are looked at.
+/// Number of groups that are read, from the process's own upwards.
 const DEPTH_MAX: usize = 16;
 
-/// Bytes of memory that the process may use.
+/// Returns the number of bytes of memory that the process may use.
 pub fn allowance() -> u64 {
     let mut text = [0u8; 2048];
     let groups = read(b"/proc/self/cgroup\0", &mut text);
     groups.split(|byte| *byte == b'\n').filter_map(limit_of).min().unwrap_or(u64::MAX).min(machine())
 }
 
-/// The limit that a line of /proc/self/cgroup leads to: `0::/path` (version 2) or `N:...memory...:/path`.
+/// Returns the limit of a group, in bytes, that a line of /proc/self/cgroup names: `0::/path` (version 2) or
+/// `N:...memory...:/path`.
 fn limit_of(line: &[u8]) -> Option<u64> {
     let mut parts = line.splitn(3, |byte| *byte == b':');
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -27,7 +30,7 @@ fn limit_of(line: &[u8]) -> Option<u64> {
     if number == b"0" && controllers.is_empty() { lowest(b"", path, b"/memory.max\0") } else { None }
 }
 
-/// The lowest limit of a group and of those above it.
+/// Returns the lowest limit of a group and of the groups above it, in bytes.
 fn lowest(hierarchy: &[u8], group: &[u8], file: &[u8]) -> Option<u64> {
     let mut group = group.strip_suffix(b"/").unwrap_or(group);
     let mut least = None;
@@ -49,17 +52,18 @@ fn lowest(hierarchy: &[u8], group: &[u8], file: &[u8]) -> Option<u64> {
     least
 }
 
-/// A limit in bytes; `max` is none.
+/// Parses a limit in bytes; `None` for `max`, which means no limit.
 fn number(text: &[u8]) -> Option<u64> {
     core::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
-/// The beginning of a file, whose path ends with a zero byte; nothing if it cannot be read.
+/// Reads the beginning of a file, whose path ends with a zero byte; returns nothing if that fails.
 fn read<'a>(path: &[u8], to: &'a mut [u8]) -> &'a [u8] {
     const AT_FDCWD: usize = libc::AT_FDCWD as usize;
     const FLAGS: usize = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     debug_assert!(path.ends_with(&[0]));
-    // SAFETY: the path ends with a zero byte, and `to` has the length that is passed; the descriptor is ours.
+    // SAFETY: the path ends with a zero byte, the length of `to` is passed along, and the descriptor is
+    // closed here.
     let length = unsafe {
         let fd = sys::call(libc::SYS_openat as usize, [AT_FDCWD, path.as_ptr() as usize, FLAGS, 0, 0, 0]);
         if fd < 0 {
@@ -74,7 +78,7 @@ fn read<'a>(path: &[u8], to: &'a mut [u8]) -> &'a [u8] {
 }
 
 fn machine() -> u64 {
-    // SAFETY: zeroes are a valid value, which the call overwrites.
+    // SAFETY: all zeroes are a valid `sysinfo`, which the call overwrites.
     unsafe {
         let mut info: libc::sysinfo = core::mem::zeroed();
         libc::sysinfo(&raw mut info);

@@ -1,7 +1,7 @@
-//! Functions with variable arguments: do something first, then go on in the C library's own function with
+//! Functions with variable arguments: run a preparation, then continue in the C library's own function with
 //! every register as it was.
 
-/// `name => before;`: exports `name`, which calls `before(first argument)` and then becomes the next
+/// `name => before;` exports `name`, which calls `before(first argument)` and then jumps to the next
 /// library's function of that name.
 #[macro_export]
 macro_rules! passing_on {
@@ -16,8 +16,8 @@ macro_rules! passing_on {
                     $before(first);
                     SYMBOL.address($crate::c_name!($name))
                 }
-                // All argument registers are kept over the call: six integers, eight vectors, and rax,
-                // which counts the vectors of a call with variable arguments. Seven pushes and 128 bytes
+                // All argument registers are saved over the call: six integers, eight vectors, and rax, which
+                // holds the number of vectors in a call with variable arguments. Seven pushes and 128 bytes
                 // leave the stack aligned for a call.
                 core::arch::naked_asm!(
                     "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",

@@ -1,20 +1,22 @@
-//! The C library's own functions: what stands behind ours in the order of symbol look-up.
+//! The C library's own functions: the next definitions after this library's in the order of symbol look-up.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use libc::{iovec, mode_t, msghdr, off_t, pid_t, rlimit, sigset_t, size_t, ssize_t};
 
-/// Address of a symbol, looked up on first use. Without the name it needs no relocation, so that no process pays for
-/// the functions that it does not call.
+/// Address of a symbol, looked up on first use. Holds no name and so needs no relocation: processes pay
+/// nothing for functions that they do not call.
 pub struct Symbol(AtomicUsize);
 
 impl Symbol {
-    /// A symbol that was not looked up yet.
+    /// Creates a symbol that was not looked up yet.
     pub const fn new() -> Symbol {
         Symbol(AtomicUsize::new(0))
     }
 
-    /// Address of the next definition of `name` after this library's; the same name each time. A function that the program calls by name is there; without it there is no way on.
+    /// Returns the address of the next definition of `name` after this library's; callers pass the same name
+    /// each time. Aborts the process with a message if no library defines the function, because the call has
+    /// no target then.
     #[inline]
     pub fn address(&self, name: &'static CStr) -> usize {
         match self.0.load(Relaxed) {
@@ -25,19 +27,19 @@ impl Symbol {
 
     #[cold]
     fn look_up(&self, name: &CStr) -> usize {
-        // SAFETY: a C string; RTLD_NEXT is valid in a shared library.
+        // SAFETY: the name is a C string, and RTLD_NEXT is valid in a shared library.
         let address = unsafe { crate::lookups::look_up(libc::RTLD_NEXT, name) };
         if address == 0 {
             let text = b"bywash: no library of this program has the function ";
             let end = b"; run it without bywash\n";
             for part in [text, name.to_bytes(), end] {
-                // SAFETY: writes bytes of ours to standard error, directly.
+                // SAFETY: the kernel reads the bytes of `part`, whose length is passed along.
                 unsafe {
                     let arguments = [2, part.as_ptr() as usize, part.len(), 0, 0, 0];
                     bywash_file::sys::call(libc::SYS_write as usize, arguments);
                 }
             }
-            // SAFETY: ends the process; nothing else can be done for a call that has no target.
+            // SAFETY: `abort` ends the process; a call without a target cannot continue.
             unsafe { libc::abort() };
         }
         self.0.store(address, Relaxed);
@@ -45,7 +47,7 @@ impl Symbol {
     }
 }
 
-/// A function's name as C has it.
+/// Name of a function as a C string.
 #[macro_export]
 macro_rules! c_name {
     ($name:ident) => {
@@ -60,7 +62,7 @@ macro_rules! c_name {
 
 macro_rules! real {
     ($(fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $answer:ty)?;)*) => {
-        /// Addresses of the C library's functions, by their names.
+        /// Addresses of the C library's functions, by name.
         #[allow(non_upper_case_globals)]
         mod symbols {
             $(pub static $name: super::Symbol = super::Symbol::new();)*
@@ -71,7 +73,7 @@ macro_rules! real {
             #[inline]
             #[allow(non_snake_case)]
             pub unsafe fn $name($($argument: $kind),*) $(-> $answer)? {
-                // SAFETY: the C library's function of this name has this type.
+                // SAFETY: the C library's function of this name has this type; the caller keeps its contract.
                 unsafe {
                     let function: unsafe extern "C" fn($($kind),*) $(-> $answer)? =
                         core::mem::transmute(symbols::$name.address($crate::c_name!($name)));
@@ -86,22 +88,23 @@ macro_rules! look_up {
     ($($name:ident)*) => { $(symbols::$name.address($crate::c_name!($name));)* };
 }
 
-/// Looks up what a forked child calls before it executes a program or ends. Else each of a shell's children does so
-/// anew, on pages that it has to copy or map first.
+/// Looks up the functions that a forked child calls before it executes a program or ends. Otherwise each
+/// child of a shell would look them up anew, on pages that it must copy or map first.
 pub fn look_up_for_children() {
     look_up!(_exit close dup2 execve fcntl open pthread_sigmask sigaction);
 }
 
-/// A system call made here, with its result as the C library gives it.
+/// Makes a system call by instruction; returns its result in the C library's way: -1 with `errno` set on
+/// failure.
 ///
 /// # Safety
-/// As the call itself.
+/// Same as the system call itself.
 #[inline]
 pub unsafe fn direct(number: c_long, arguments: [usize; 6]) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the contract of the system call.
     let answer = unsafe { bywash_file::sys::call(number as usize, arguments) };
     if answer < 0 {
-        // SAFETY: the C library's own errno of this thread.
+        // SAFETY: the location is the C library's `errno` of this thread, which is always valid.
         unsafe { *libc::__errno_location() = -answer as c_int };
         return -1;
     }

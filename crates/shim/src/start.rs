@@ -1,6 +1,6 @@
-//! The beginning and end of a process: settings from the environment, the record to count into.
+//! Start and end of a process: reads settings from the environment and claims the record to count into.
 //!
-//! Whatever is missing or wrong here, the program runs as it always did: the library then serves nothing.
+//! If a setting is missing or wrong here, the library serves nothing and the program runs as without it.
 
 use crate::{memory, signals};
 use bywash_file::process::{self, Hooks, Settings};
@@ -10,19 +10,22 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The C library calls this before `main`, and before the constructors of the program.
+/// Entry for the dynamic loader, which calls [`begin`] before `main` and before the executable's constructors
+/// (`.init_array`). Constructors of linked libraries and the executable's `.preinit_array` run earlier, and
+/// may already have made file calls, changed the environment or started threads.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) = begin;
 
-/// The C library calls this at `exit`.
+/// Entry for the dynamic loader, which calls [`end`] at exit(3) and when `main` returns.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = end;
 
-/// A path out of the environment, kept because the program may change its environment.
+/// Copy of a path from the environment, because the program may change its environment.
 struct Kept<const N: usize>(UnsafeCell<[u8; N]>);
-// SAFETY: written once, by `begin`.
+// SAFETY: `begin` alone writes the bytes, once. A thread that a linked library's constructor started could
+// read them meanwhile (`session_path`); nothing here excludes that.
 unsafe impl<const N: usize> Sync for Kept<N> {}
 
 static SESSION: Kept<256> = Kept(UnsafeCell::new([0; 256]));
@@ -31,22 +34,28 @@ static EXCEPT: Kept<4096> = Kept(UnsafeCell::new([0; 4096]));
 static THREAD_KEY: AtomicU32 = AtomicU32::new(0);
 
 impl<const N: usize> Kept<N> {
-    /// Keeps `value` and a zero after it; `None` when it is too long.
+    /// Copies `value`, with a zero byte behind it; returns `None` if it is too long.
     fn keep(&'static self, value: &[u8]) -> Option<&'static [u8]> {
         if value.len() >= N {
             return None;
         }
         if value.is_empty() {
-            // It is empty already, and its memory need not be touched.
+            // The bytes are zero already, so their page need not be touched.
             return Some(&[]);
         }
-        // SAFETY: `begin` alone writes, before anybody reads.
+        // SAFETY: `begin` alone calls this, once for each value, and hands out no reference before. As for
+        // `Sync` above, no other thread is excluded.
         let cells = unsafe { &mut *self.0.get() };
         cells[..value.len()].copy_from_slice(value);
         Some(&cells[..value.len()])
     }
 }
 
+/// Reads the settings from the environment, starts the data path, and claims a record if a session counts
+/// calls.
+///
+/// # Safety
+/// The arguments are those that the dynamic loader passes to a constructor.
 unsafe extern "C" fn begin(
     _count: c_int,
     _arguments: *const *const c_char,
@@ -65,15 +74,18 @@ unsafe extern "C" fn begin(
     };
     let is_counted = settings.wants_files;
     let record = is_counted.then(claim_record).flatten();
-    // SAFETY: called once, before main.
+    // SAFETY: the loader calls this once. `process::begin` demands that no other thread calls `bywash_file`
+    // meanwhile, which holds unless the constructor of a linked library started a thread that makes file
+    // calls: nothing here excludes such a thread, which would read the settings while they are written.
     unsafe { process::begin(settings, record, hooks) };
     if is_counted {
-        // Calls are counted from the first one on.
+        // The tables are set up now, so that calls are counted from the first one on.
         process::wake();
     }
 }
 
-/// Looks at limits, and makes what each thread needs. False when no file is to be served.
+/// Checks the limits and creates the key by which the end of a thread is noticed. Returns false if no file is
+/// to be served.
 fn set_up() -> bool {
     if has_address_limit() {
         return false;
@@ -86,21 +98,23 @@ fn set_up() -> bool {
     made
 }
 
-/// The process ends: what it leaves behind must be right.
+/// Reports the usage per file at the end of the process.
 pub extern "C" fn end() {
     if process::is_ready() {
         bywash_file::table::report_usage();
     }
 }
 
-/// The program's environment at its start.
+/// Environment in the form that the loader passes to constructors.
 struct Environment(*const *const c_char);
 
 impl Environment {
     fn get(&self, name: &[u8]) -> Option<&'static [u8]> {
         let mut at = self.0;
-        // SAFETY: `begin` got a list of C strings that ends with a null; they live as long as the process,
-        // unless the program changes them, which it has not yet had a chance to do.
+        // SAFETY: the loader passes a list of C strings that ends with a null. A constructor of a linked
+        // library may have changed the environment before, which leaves such a list. The strings are used
+        // only during `begin`, so they need to stay valid only so long; a thread that changes the environment
+        // meanwhile is not excluded.
         unsafe {
             while !at.is_null() && !(*at).is_null() {
                 if let Some(value) = value_of(*at, name) {
@@ -112,12 +126,13 @@ impl Environment {
         None
     }
 
-    /// Returns true if a variable is set to anything but the empty word and `0`.
+    /// Returns true if a variable is set to a value other than the empty string and `0`.
     fn is_on(&self, name: &[u8]) -> bool {
         self.get(name).is_some_and(|value| value != b"0" && !value.is_empty())
     }
 
-    /// A number of bytes, also with K, M, G or T (powers of 1024) behind it.
+    /// Returns the value of a variable that is a number of bytes, with an optional suffix K, M, G or T
+    /// (powers of 1024).
     fn bytes(&self, name: &[u8]) -> Option<u64> {
         let text = core::str::from_utf8(self.get(name)?).ok()?;
         let shift = match text.bytes().last()?.to_ascii_uppercase() {
@@ -132,13 +147,13 @@ impl Environment {
     }
 }
 
-/// Returns the value in `text`, `NAME=VALUE`, if it has that name. Reads no further than the names differ: every
-/// process does this for each of its variables.
+/// Returns the value in `text`, of the form `NAME=VALUE`, if it has this name. Reads up to the first byte in
+/// which the names differ, because every process compares each of its variables.
 ///
 /// # Safety
-/// `text` is a C string; `name` has no zero byte in it.
+/// `text` is a C string, and `name` contains no zero byte.
 unsafe fn value_of(text: *const c_char, name: &[u8]) -> Option<*const c_char> {
-    // SAFETY: promised by the caller; a byte is read only behind bytes that are not zero.
+    // SAFETY: the caller promises a C string; a byte is read only behind bytes that are not zero.
     unsafe {
         for (index, byte) in name.iter().enumerate() {
             if *text.add(index) as u8 != *byte {
@@ -149,8 +164,8 @@ unsafe fn value_of(text: *const c_char, name: &[u8]) -> Option<*const c_char> {
     }
 }
 
-/// Reads the settings from the environment. A list of paths that is too long switches the library off, rather than
-/// serving files that were to be left alone.
+/// Reads the settings from the environment. Returns `None` if a list of paths is too long to be copied: the
+/// library then serves nothing, instead of serving files that the list excludes.
 fn read_settings(environment: &Environment) -> Option<Settings> {
     let mut settings = Settings::new();
     if let Some(bytes) = environment.bytes(b"BYWASH_THRESHOLD") {
@@ -170,18 +185,18 @@ fn read_settings(environment: &Environment) -> Option<Settings> {
     Some(settings)
 }
 
-/// Path of the session, if there is one.
+/// Returns the path of the session, if the process belongs to one.
 pub fn session_path() -> Option<&'static CStr> {
-    // SAFETY: `begin` has written it, with a zero at the end.
+    // SAFETY: the bytes are zero at first and `begin` leaves a zero behind the path, so they are a C string.
     let path = unsafe { CStr::from_ptr(SESSION.0.get().cast::<c_char>()) };
     (!path.is_empty()).then_some(path)
 }
 
-/// A record for this process, if there is a session and it has one left.
+/// Claims a record for this process; returns `None` if there is no session, or no free record in it.
 pub fn claim_record() -> Option<Record> {
     let record = Session::open(session_path()?).ok()?.claim()?;
     let mut program = [0u8; 448];
-    // SAFETY: plain calls; the buffer has the length that is passed.
+    // SAFETY: the calls write to local variables, and the length of the buffer is passed along.
     let (length, time) = unsafe {
         let length = libc::readlink(c"/proc/self/exe".as_ptr(), program.as_mut_ptr().cast(), program.len());
         let mut time: libc::timespec = core::mem::zeroed();
@@ -189,24 +204,26 @@ pub fn claim_record() -> Option<Record> {
         (length, time)
     };
     let started_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
-    // SAFETY: no arguments, no errors.
+    // SAFETY: the call has no arguments and cannot fail.
     let (pid, parent) = unsafe { (libc::getpid(), libc::getppid()) };
     record.describe(pid as u32, parent as u32, started_ns, &program[..length.max(0) as usize]);
     Some(record)
 }
 
-/// Our mappings would count against the program's limit.
+/// Returns true if the address space is limited, because the library's mappings would count against the
+/// limit.
 fn has_address_limit() -> bool {
-    // SAFETY: the call writes the limit.
+    // SAFETY: the call writes the limit to a local variable.
     unsafe {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY
     }
 }
 
-/// No write of ours may go where the kernel would refuse one.
+/// Stores the limit on the size of files, because the library must not write where the kernel would refuse
+/// it.
 pub fn note_file_size_limit() {
-    // SAFETY: the call writes the limit.
+    // SAFETY: the call writes the limit to a local variable.
     unsafe {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         if libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0 {
@@ -216,13 +233,14 @@ pub fn note_file_size_limit() {
 }
 
 fn thread_begins(thread: &'static Thread) {
-    // SAFETY: the key was created by `begin`; the value is only passed back.
+    // SAFETY: `set_up` created the key before a thread gets a record; the value is only passed back at its
+    // end.
     unsafe { libc::pthread_setspecific(THREAD_KEY.load(Relaxed), core::ptr::from_ref(thread).cast()) };
 }
 
 unsafe extern "C" fn thread_ends(thread: *mut c_void) {
-    // SAFETY: `thread_begins` stored a thread's record, which stays mapped. In a forked child the record is
-    // not this thread's any more.
+    // SAFETY: `thread_begins` stored the address of a thread's record, which is never unmapped. The
+    // comparison below leaves out a forked child, in which the record is not this thread's any more.
     let thread = unsafe { &*thread.cast::<Thread>() };
     if threads::word() == core::ptr::from_ref(thread) as usize {
         threads::unregister(thread);

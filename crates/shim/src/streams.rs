@@ -1,5 +1,6 @@
-//! Standard I/O on top of a descriptor: the C library reads and writes it from inside, past this library,
-//! so the kernel's position must be right, and it closes it from inside, so nothing may be kept.
+//! Standard I/O on top of a descriptor. The C library reads, writes and closes the descriptor without calling
+//! this library. So the kernel's position must be right, and the descriptor must have no entry in the table
+//! when it is closed.
 
 use crate::real;
 use bywash_file::table;
@@ -8,22 +9,25 @@ use core::ffi::{c_char, c_int, c_void};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
     table::forget(fd);
-    // SAFETY: as the program promised for this function; the same throughout this file.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::fdopen(fd, mode) }
 }
 
-/// The C library closes the stream's descriptor from inside. The program may have put another file under its
-/// number, by `dup2`.
+/// Clears the entry of the stream's descriptor, which the C library is about to close. The program may have
+/// put another file under its number, by `dup2`.
+///
+/// # Safety
+/// `stream` is null or an open stream.
 unsafe fn closing(stream: *mut libc::FILE) {
     if !stream.is_null() && table::knows_any() {
-        // SAFETY: the program's stream, still open.
+        // SAFETY: the caller promises that the stream is still open.
         table::forget(unsafe { libc::fileno(stream) });
     }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
-    // SAFETY: as `fdopen`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         closing(stream);
         real::fclose(stream)
@@ -32,7 +36,7 @@ pub unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pclose(stream: *mut libc::FILE) -> c_int {
-    // SAFETY: as `fdopen`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         closing(stream);
         real::pclose(stream)
@@ -42,40 +46,44 @@ pub unsafe extern "C" fn pclose(stream: *mut libc::FILE) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closedir(folder: *mut libc::DIR) -> c_int {
     if !folder.is_null() && table::knows_any() {
-        // SAFETY: the program's folder, still open.
+        // SAFETY: the program passes a directory stream that is still open.
         table::forget(unsafe { libc::dirfd(folder) });
     }
-    // SAFETY: as `fdopen`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::closedir(folder) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tmpfile() -> *mut libc::FILE {
-    // SAFETY: as `fdopen`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { opened(real::tmpfile()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tmpfile64() -> *mut libc::FILE {
-    // SAFETY: as `fdopen`; the same function.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { tmpfile() }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
-    // SAFETY: as `fdopen`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let folder = unsafe { real::opendir(path) };
     if !folder.is_null() && table::knows_any() {
-        // SAFETY: the folder was opened just now.
+        // SAFETY: `opendir` has just opened this directory stream.
         table::made(unsafe { libc::dirfd(folder) });
     }
     folder
 }
 
-/// The C library has opened a file for a stream: it may have cut it, and its number may have been ours.
+/// Tells the table about the descriptor of a stream that the C library has opened, which may have truncated
+/// the file.
+///
+/// # Safety
+/// `stream` is null or an open stream.
 unsafe fn opened(stream: *mut libc::FILE) -> *mut libc::FILE {
     if !stream.is_null() && table::knows_any() {
-        // SAFETY: the stream was made just now.
+        // SAFETY: the caller promises that the stream is open.
         let fd = unsafe { libc::fileno(stream) };
         table::made(fd);
         table::resized(fd, false);
@@ -85,13 +93,13 @@ unsafe fn opened(stream: *mut libc::FILE) -> *mut libc::FILE {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
-    // SAFETY: as `fdopen`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { opened(real::fopen(path, mode)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
-    // SAFETY: as `fdopen`; the same function.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { fopen(path, mode) }
 }
 
@@ -101,7 +109,7 @@ pub unsafe extern "C" fn freopen(
     mode: *const c_char,
     stream: *mut libc::FILE,
 ) -> *mut libc::FILE {
-    // SAFETY: as `fdopen`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         closing(stream);
         opened(real::freopen(path, mode, stream))
@@ -114,21 +122,21 @@ pub unsafe extern "C" fn freopen64(
     mode: *const c_char,
     stream: *mut libc::FILE,
 ) -> *mut libc::FILE {
-    // SAFETY: as `fdopen`; the same function.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { freopen(path, mode, stream) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopendir(fd: c_int) -> *mut libc::DIR {
     table::forget(fd);
-    // SAFETY: as `fdopen`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::fdopendir(fd) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
     table::forget(fd);
-    // SAFETY: as `fdopen`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::vdprintf(fd, format, arguments) }
 }
 
@@ -140,18 +148,18 @@ pub unsafe extern "C" fn __vdprintf_chk(
     arguments: *mut c_void,
 ) -> c_int {
     table::forget(fd);
-    // SAFETY: as `fdopen`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::__vdprintf_chk(fd, flag, format, arguments) }
 }
 
 crate::passing_on! {
-    /// `dprintf`, whose arguments only the C library can read.
+    /// `dprintf`, whose variable arguments only the C library can read.
     dprintf => forget_first;
-    /// `__dprintf_chk`, whose arguments only the C library can read.
+    /// `__dprintf_chk`, whose variable arguments only the C library can read.
     __dprintf_chk => forget_first;
 }
 
-/// The first argument is a descriptor that the C library is about to write to.
+/// Clears the entry of the first argument, a descriptor that the C library is about to write to.
 extern "C" fn forget_first(fd: usize) {
     table::forget(fd as c_int);
 }
