@@ -1,8 +1,8 @@
 //! Links the command so that it starts quickly, and finds the planner's page for it (feature `page`).
 //!
-//! The launcher (`src/launcher`) is a static program without a C library. Most of what the dynamic loader does for the
-//! command itself is writing eight thousand addresses. Packed they are a tenth of that work
-//! (DT_RELR), which loaders know since glibc 2.36.
+//! The launcher (`src/launcher`) is a static program without a C library. The dynamic loader loads the command;
+//! most of the loader's work is writing eight thousand addresses. Packed relocations (DT_RELR), which glibc
+//! reads from 2.36 on, reduce this work to a tenth.
 
 use std::env;
 use std::path::{Path, PathBuf};

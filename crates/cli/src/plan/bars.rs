@@ -1,4 +1,4 @@
-//! The papers' simulated figures: bars, with the confidence of each.
+//! The papers' simulated figures: bars, with the confidence interval of each.
 
 use super::drawing::{AXIS, COLOURS, HEIGHT, MARGIN, WIDTH};
 use bywash_sim::paper::servers::{Bar, figure};
@@ -7,19 +7,19 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::fmt::Write;
 
 const MIB: f64 = 1048576.0;
-/// The share of its place that a bar takes.
+/// Width of a bar, as a share of its column.
 const BAR: f64 = 0.7;
-/// Half the width of the ends of an interval, in bars.
+/// Half the width of the end marks of an interval, in columns.
 const END: f64 = 0.08;
 
-/// Drawing and table of a figure of bars; none if it is not one.
+/// Returns the drawing (SVG) and the table (CSV) of a figure of bars; `None` if the figure has no bars.
 pub fn texts(number: u32) -> Option<(String, String)> {
     let bars = figure(number)?;
     let title = if number == 8 { "the Web server" } else { "video on demand" };
     Some((drawing(&format!("Figure {number}: {title} of Table IV, simulated"), &bars), table(&bars)))
 }
 
-/// A line for each bar.
+/// Returns the table, with a line for each bar.
 fn table(bars: &[Bar]) -> String {
     let mut text = String::from(
         "bar,MiB/s,half width of the 95 % interval,against the first,the paper's,bound by,share of the time that it works,processors taken\n",
@@ -27,7 +27,7 @@ fn table(bars: &[Bar]) -> String {
     let first = bars.first().map_or(1.0, |bar| bar.throughput.mean);
     for bar in bars {
         let (mean, half) = (bar.throughput.mean, bar.throughput.half_width);
-        // A string takes everything that is written to it.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "\"{}\",{},{},{},{},{},{},{}",
@@ -47,7 +47,7 @@ fn table(bars: &[Bar]) -> String {
 fn drawing(title: &str, bars: &[Bar]) -> String {
     let mut text = String::new();
     let root = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
-    // Text takes whatever is drawn into it.
+    // Drawing into a string cannot fail.
     let drawn = draw(title, bars, &root).and_then(|()| root.present().map_err(|error| error.to_string()));
     debug_assert_eq!(drawn, Ok(()));
     drop(root);
@@ -86,7 +86,7 @@ fn draw(
     for (number, bar) in bars.iter().enumerate() {
         let (middle, mean) = (number as f64 + 0.5, bar.throughput.mean / MIB);
         let half = bar.throughput.half_width.min(bar.throughput.mean) / MIB;
-        // A colour for each structure: three in each interconnect.
+        // One colour for each structure: each interconnect has three.
         let colour = COLOURS[number % 3];
         chart
             .draw_series([Rectangle::new(
@@ -106,7 +106,7 @@ fn draw(
             let level = says * first / MIB;
             let line = [(middle - BAR / 2.0, level), (middle + BAR / 2.0, level)];
             chart.draw_series(DashedLineSeries::new(line, 6, 4, BLACK.stroke_width(2))).map_err(said)?;
-            // At the foot of the bar, where nothing else is.
+            // At the foot of the bar, where nothing else is drawn.
             let label = Text::new(format!("paper {says:.2}"), (middle, most * 0.05), inside.clone());
             chart.draw_series([label]).map_err(said)?;
         }
@@ -114,7 +114,7 @@ fn draw(
         chart
             .draw_series([Text::new(label, (middle, high + most * 0.015), centred(13, VPos::Bottom))])
             .map_err(said)?;
-        // Below the axis: the interconnect, and who does the work.
+        // Below the axis: the interconnect, and the structure.
         let (joint, structure) = bar.name.split_once(", ").unwrap_or((&bar.name, ""));
         let (x, y) = chart.backend_coord(&(middle, 0.0));
         for (line, words) in [joint, structure].into_iter().enumerate() {

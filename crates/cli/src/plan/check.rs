@@ -12,19 +12,19 @@ use serde::Serialize;
 
 const MIB: f64 = 1048576.0;
 
-/// Everything that the command tells.
+/// All results of the command.
 #[derive(Serialize)]
 struct Checked {
     /// Statements about the model.
     computed: Vec<Line>,
-    /// Statements about what the papers simulated.
+    /// Statements about the papers' simulations.
     simulated: Vec<Target>,
-    /// Bars of the simulated figures: throughput, and what binds.
+    /// Bars of the simulated figures: throughput, and binding resource.
     bars: Vec<OfFigure>,
-    /// Ratios with other values of the parameters that the papers do not give.
+    /// Ratios under other values of the parameters that the papers do not give.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sensitivity: Vec<Sensitivity>,
-    /// Whether every simulation that was asked for came to its end.
+    /// True if every requested simulation ran to its end.
     is_whole: bool,
 }
 
@@ -34,7 +34,7 @@ struct OfFigure {
     figure: u32,
     #[serde(flatten)]
     bar: Bar,
-    /// Throughput against the figure's first bar.
+    /// Ratio of the bar's throughput to that of the figure's first bar.
     ratio: f64,
 }
 
@@ -44,7 +44,7 @@ struct Sensitivity {
     ratios: Ratios,
 }
 
-/// Computes, simulates and tells all of it.
+/// Computes, simulates and prints all results.
 ///
 /// # Errors
 /// [`Failure`] if standard output cannot be written.
@@ -108,7 +108,7 @@ fn in_words(checked: &Checked) -> String {
     text
 }
 
-/// A verdict with what it is about, and its note on a line of its own.
+/// Formats a verdict with its subject, and the note on a line of its own.
 fn entry(verdict: Verdict, about: &str, note: &str) -> String {
     let mut text = format!("{:9}  {about}\n", verdict.name());
     if !note.is_empty() {
@@ -129,7 +129,7 @@ fn statement(target: &Target) -> String {
     }
 }
 
-/// A number with three significant digits, however small.
+/// Formats a number with three significant digits, however small.
 fn significant(number: f64) -> String {
     let whole_digits = if number == 0.0 { 1.0 } else { number.abs().log10().floor() + 1.0 };
     format!("{number:.*}", (3.0 - whole_digits).clamp(0.0, 9.0) as usize)
@@ -155,7 +155,7 @@ fn counted(verdicts: impl Iterator<Item = Verdict>) -> String {
     format!("{} lines: {agree} agree, {differ} differ, {reference} for reference", all.len())
 }
 
-/// The ratios of each variant, as a table in Markdown.
+/// Formats the ratios of each variant, as a table in Markdown.
 fn sensitivity(rows: &[Sensitivity]) -> String {
     let mut text = String::from(
         "| | Web switch / PCI | active 300 MHz | active 1.5 GHz | best / PCI | RapidIO / InfiniBand | video active, PCI \

@@ -1,4 +1,5 @@
-//! The paper's figures: curves over one number of the machine or its work, with what the text says marked on them.
+//! The papers' figures: curves over one number of the machine or its workload, with marks for statements of
+//! the text.
 
 use super::bars;
 use crate::cli::{FigureArgs, FigureChoice};
@@ -15,12 +16,13 @@ pub const WIDTH: u32 = 960;
 pub const HEIGHT: u32 = 540;
 pub const MARGIN: u32 = 16;
 pub const AXIS: u32 = 48;
-/// Where the names of the curves are, right of the chart.
+/// Width of the legend right of the chart, in pixels.
 const LEGEND: u32 = 190;
 const LEGEND_LINE: i32 = 22;
-/// Widths of the first curve and of the last: one that lies on another must leave it to be seen.
+/// Widths of the first and of the last curve: later curves are thinner, so that curves that coincide stay
+/// visible.
 const WIDTHS: (f64, f64) = (7.0, 1.5);
-/// Of the curves, in their order; told apart by those who see few colours (Okabe and Ito).
+/// Colours of the curves, in their order. People with colour blindness can tell them apart (Okabe and Ito).
 pub const COLOURS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -33,10 +35,11 @@ pub const COLOURS: [RGBColor; 9] = [
     RGBColor(120, 120, 120),
 ];
 
-/// Writes `figure-N.svg` and `figure-N.csv` for those that were asked for.
+/// Writes `figure-N.svg` and `figure-N.csv` for the requested figures.
 ///
 /// # Errors
-/// What cannot be written.
+/// [`Failure::Write`] if a file or the folder cannot be written, [`Failure::Output`] if standard output
+/// cannot be.
 pub fn write(arguments: &FigureArgs) -> Result<i32, Failure> {
     let out = &arguments.out;
     let failed = |path: &Path| {
@@ -53,7 +56,7 @@ pub fn write(arguments: &FigureArgs) -> Result<i32, Failure> {
             Some(figure) => Some((drawing(&figure), table(&figure))),
             None => bars::texts(number),
         };
-        // Every number that can be asked for is one of the two.
+        // Every number that the command line accepts is one of the two kinds.
         let Some((drawing, table)) = texts else { continue };
         for (ending, text) in [("svg", drawing), ("csv", table)] {
             let path = out.join(format!("figure-{number}.{ending}"));
@@ -65,12 +68,12 @@ pub fn write(arguments: &FigureArgs) -> Result<i32, Failure> {
     Ok(0)
 }
 
-/// A line for each point of each curve.
+/// Returns the table, with a line for each point of each curve.
 fn table(figure: &Figure) -> String {
     let mut text = format!("curve,{},MiB/s\n", figure.x.replace(',', ";"));
     for curve in &figure.curves {
         for (x, y) in &curve.points {
-            // A string takes everything that is written to it.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "\"{}\",{x},{y}", curve.name);
         }
     }
@@ -80,7 +83,7 @@ fn table(figure: &Figure) -> String {
 fn drawing(figure: &Figure) -> String {
     let mut text = String::new();
     let root = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
-    // Text takes whatever is drawn into it.
+    // Drawing into a string cannot fail.
     let drawn = draw(figure, &root).and_then(|()| root.present().map_err(|error| error.to_string()));
     debug_assert_eq!(drawn, Ok(()));
     drop(root);
@@ -123,7 +126,7 @@ fn draw(figure: &Figure, root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shi
     }
     for mark in &figure.marks {
         chart.draw_series([Circle::new(mark.at, 5, BLACK.stroke_width(2))]).map_err(said)?;
-        // To the side where there is room.
+        // The text is on the side of the mark that has room.
         let is_left = mark.at.0 < (first + last) / 2.0;
         let anchor = if is_left { HPos::Left } else { HPos::Right };
         let style = TextStyle::from(("sans-serif", 13).into_font()).pos(Pos::new(anchor, VPos::Bottom));

@@ -1,4 +1,4 @@
-//! Descriptions, as the command line names them.
+//! Descriptions as named on the command line.
 
 use crate::error::Failure;
 use bywash_model::Description;
@@ -7,13 +7,15 @@ use bywash_sim::preset::{PRESETS, Preset};
 use std::fs;
 use std::path::Path;
 
-/// Before the name of a description that comes along.
+/// Prefix of the name of a built-in description.
 const PRESET: &str = "preset:";
 
-/// The description in `path`, or the one that comes along as `preset:NAME`, with `set` changed.
+/// Reads the description in `path`, or the built-in one named by `preset:NAME`, and applies the changes in
+/// `set`.
 ///
 /// # Errors
-/// That it cannot be read, or what it says cannot be.
+/// [`Failure::Read`] if the file cannot be read, [`Failure::Description`] if the description or a change is
+/// invalid.
 pub fn read(path: &Path, set: &[String]) -> Result<Description, Failure> {
     let refused = |reason: String| Failure::Description { path: path.into(), reason };
     let mut description = match path.to_str().and_then(|text| text.strip_prefix(PRESET)) {
@@ -39,10 +41,10 @@ pub fn read(path: &Path, set: &[String]) -> Result<Description, Failure> {
     description.checked().map_err(|why| refused(why.to_string()))
 }
 
-/// The one of that name.
+/// Returns the built-in description of this name.
 ///
 /// # Errors
-/// Which ones there are.
+/// A text that lists the names, if none matches.
 pub fn named(name: &str) -> Result<Preset, String> {
     let names = || PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ");
     Preset::named(name).ok_or_else(|| format!("there is no preset '{name}'; there are {}", names()))

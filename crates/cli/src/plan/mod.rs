@@ -1,14 +1,16 @@
-//! `bywash plan`: what a server could do, by the model and by the simulator.
+//! `bywash plan`: performance prediction for servers, by the model and by the simulator.
 //!
-//! - [`file`]: descriptions, as the command line names them
-//! - [`tell`]: what the model says of one; [`simulate`]: what the simulator says; [`timeline`]: who had what when
-//! - [`check`]: what the papers say, against what comes out here
+//! - [`file`]: descriptions as named on the command line
+//! - [`tell`]: answers of the model; [`simulate`]: reports of the simulator; [`timeline`]: timeline of a
+//!   simulation
+//! - [`check`]: the papers' statements against the numbers computed here
 //! - [`drawing`]: the papers' curves as SVG and CSV; [`bars`]: their bars
 //! - [`web`]: the planner as a page
-//! - [`calibrate`]: this machine, measured, as a description; [`validate`]: simple runs on it, predicted and made
-//! - [`measure`]: what these two measure with
+//! - [`calibrate`]: measurement of this machine, as a description; [`validate`]: predictions for simple runs,
+//!   against measurements
+//! - [`measure`]: tools for these two
 //! - [`trace`]: recorded calls as a trace
-//! - [`watch`]: how far simulations are; [`words`]: how numbers are told
+//! - [`watch`]: progress of simulations; [`words`]: numbers as text
 
 mod bars;
 mod calibrate;
@@ -30,13 +32,14 @@ use crate::error::Failure;
 use bywash_sim::preset::PRESETS;
 use std::ops::RangeInclusive;
 
-/// The figures that can be drawn: curves of the model, then bars of the simulator.
+/// Numbers of the figures that can be drawn: curves of the model, then bars of the simulator.
 pub const FIGURES: RangeInclusive<u32> = 2..=9;
 
-/// Does what the command line says; answers the exit status.
+/// Carries out the command line and returns the exit status.
 ///
 /// # Errors
-/// What cannot be read or written.
+/// Those of the subcommand's function: invalid input, files that cannot be read or written, failed
+/// measurements.
 pub fn main(arguments: &PlanArgs) -> Result<i32, Failure> {
     match &arguments.command {
         PlanCommand::Figure(figure) => drawing::write(figure),

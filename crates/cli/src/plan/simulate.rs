@@ -1,4 +1,4 @@
-//! `bywash plan simulate` and `compare`: runs in detail, one or side by side.
+//! `bywash plan simulate` and `compare`: simulations of one description, or of several side by side.
 
 use super::file;
 use super::timeline;
@@ -13,10 +13,11 @@ use bywash_sim::trace::Trace;
 use bywash_sim::{Options, Report};
 use std::path::Path;
 
-/// One simulation.
+/// Simulates one description and prints the report.
 ///
 /// # Errors
-/// What is wrong with the description, or cannot be written.
+/// [`Failure::Read`] or [`Failure::Description`] if the description or the trace to replay cannot be used,
+/// [`Failure::Write`] or [`Failure::Output`] if a result cannot be written.
 pub fn simulate(arguments: &SimulateArgs) -> Result<i32, Failure> {
     let description = file::read(&arguments.file, &arguments.runs.set)?;
     let architecture = arguments.architecture.unwrap_or(description.architecture);
@@ -40,10 +41,11 @@ pub fn simulate(arguments: &SimulateArgs) -> Result<i32, Failure> {
     print(&if arguments.runs.json { json(&report) } else { in_words(&report) })
 }
 
-/// Several, side by side.
+/// Simulates several descriptions, or the four architectures of one, and prints the reports side by side.
 ///
 /// # Errors
-/// What is wrong with a description.
+/// [`Failure::Read`] or [`Failure::Description`] if a description or the trace to replay cannot be used,
+/// [`Failure::Output`] if standard output cannot be written.
 pub fn compare(arguments: &CompareArgs) -> Result<i32, Failure> {
     let mut columns: Vec<(String, &Path, Description, Architecture)> = Vec::new();
     for path in &arguments.files {
@@ -82,11 +84,11 @@ fn refused(path: &Path) -> impl Fn(Error) -> Failure {
     move |why| Failure::Description { path: path.into(), reason: why.to_string() }
 }
 
-/// What a described machine is to do.
+/// Workload of a simulation.
 enum Work<'a> {
-    /// What the description says.
+    /// Requests of the description.
     Requests(&'a RunsArgs),
-    /// What was recorded.
+    /// Calls of a recorded trace, their pace, and the seed.
     Trace(Box<Trace>, Pace, u64),
 }
 
@@ -105,7 +107,7 @@ fn options(runs: &RunsArgs) -> Options {
     Options { seed: runs.seed, stop: runs.until }
 }
 
-/// One simulation of `work`, watched.
+/// Simulates `work`, with all its replications, and shows the progress.
 fn run(
     watch: &Watch,
     description: &Description,
@@ -172,7 +174,8 @@ fn in_words(report: &Report) -> String {
     text
 }
 
-/// How much of its time what binds has worked: where that is little, nothing binds.
+/// Returns the share of time that the binding resource worked: if it is small, no resource limits the
+/// throughput.
 fn busiest(report: &Report) -> String {
     let row = report.resources.iter().find(|row| row.name == report.binding);
     row.map_or(String::new(), |row| format!("working {:.0} %", row.working * 100.0))

@@ -1,4 +1,4 @@
-//! What the model says, for people and as JSON.
+//! Answers of the model, for people and as JSON.
 
 use super::file;
 use super::words::{json, print, rate, time};
@@ -11,7 +11,7 @@ use bywash_model::{Architecture, Bound, Resource, bound};
 use bywash_sim::many;
 use serde::Serialize;
 
-/// A description under one architecture.
+/// Answer for a description under one architecture.
 #[derive(Serialize)]
 struct Answer {
     architecture: Architecture,
@@ -19,10 +19,11 @@ struct Answer {
     closed: Closed,
 }
 
-/// Tells what a description comes to, under every architecture.
+/// Evaluates a description, or a sweep of it, under every architecture, and prints the answers.
 ///
 /// # Errors
-/// What is wrong with the description or the sweep.
+/// [`Failure::Read`] or [`Failure::Description`] if the description or the sweep is invalid,
+/// [`Failure::Output`] if standard output cannot be written.
 pub fn model(arguments: &ModelArgs) -> Result<i32, Failure> {
     let description = file::read(&arguments.file, &arguments.set)?;
     let refused = |why: bywash_model::describe::Error| Failure::Description {
@@ -77,14 +78,14 @@ fn in_words(description: &Description, answers: &[Answer]) -> String {
     text
 }
 
-/// One combination of a sweep's values.
+/// Result for one combination of a sweep's values.
 #[derive(Serialize)]
 struct Point {
     /// The values, in base units, in the order of the axes.
     at: Vec<f64>,
-    /// Bytes a second, in the order of [`Architecture::ALL`].
+    /// Throughput in bytes a second, in the order of [`Architecture::ALL`].
     throughput: Vec<f64>,
-    /// What binds.
+    /// Binding resource, in the order of [`Architecture::ALL`].
     binding: Vec<Resource>,
 }
 
@@ -107,7 +108,7 @@ fn swept(axes: &[Axis], tables: &[Table]) -> Vec<Point> {
     (0..count).map(point).collect()
 }
 
-/// As CSV: what varies, then throughput and what binds for each architecture.
+/// Formats a sweep as CSV: the values, then throughput and binding resource for each architecture.
 fn rows(axes: &[Axis], tables: &[Table]) -> String {
     let mut names: Vec<String> = axes.iter().map(|axis| axis.key.name.to_owned()).collect();
     for architecture in Architecture::ALL {

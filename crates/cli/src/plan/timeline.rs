@@ -1,7 +1,7 @@
-//! Who had what when, as a timeline that Perfetto and Chrome open.
+//! Timeline of jobs and stations, in a format that Perfetto and Chrome open.
 //!
-//! The Trace Event Format (JSON): one process for the stations, with a track for each of their servers, and one for the
-//! jobs, with a track for each. Times are in microseconds.
+//! The Trace Event Format (JSON): one process for the stations, with a track for each of their servers, and
+//! one for the jobs, with a track for each. Times are in microseconds.
 
 use crate::error::Failure;
 use bywash_sim::engine::{Span, Timeline};
@@ -10,9 +10,9 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Spans that are kept: some 50 MB.
+/// Greatest number of spans in a timeline: some 50 MB.
 pub const SPANS_MAX: usize = 200_000;
-/// Of the stations, and of the jobs.
+/// Numbers and names of the two processes in the trace.
 const PROCESSES: [(u32, &str); 2] = [(1, "stations"), (2, "jobs")];
 
 #[derive(Serialize)]
@@ -37,7 +37,7 @@ struct Named<'a> {
 /// Writes `timeline` to `path`.
 ///
 /// # Errors
-/// That it cannot be written.
+/// [`Failure::Write`] if the file cannot be written.
 pub fn write(path: &Path, timeline: &Timeline) -> Result<(), Failure> {
     let failed = |source| Failure::Write { path: path.into(), source };
     let mut out = BufWriter::new(File::create(path).map_err(failed)?);
@@ -57,7 +57,7 @@ fn events(out: &mut impl Write, timeline: &Timeline) -> io::Result<()> {
     }
     let mut spans: Vec<&Span> = timeline.spans.iter().collect();
     spans.sort_by_key(|span| (span.from, span.to));
-    // Servers of a station: until when each is taken, and on which track it is.
+    // For each server of each station: the time until which it is taken, and its track.
     let mut servers: Vec<Vec<(u64, u32)>> = vec![Vec::new(); timeline.stations.len()];
     let mut tracks = 0;
     for span in spans {

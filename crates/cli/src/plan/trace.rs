@@ -1,4 +1,4 @@
-//! Recorded calls as a trace, and what became of them in words.
+//! Recorded calls, written as a trace, with a summary in words.
 
 use crate::cli::TraceArgs;
 use crate::error::Failure;
@@ -9,10 +9,12 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes what was recorded as a trace; tells on standard error what it was and what was left out.
+/// Writes a recording as a trace. Prints to standard error a summary of the recording and the parts that were
+/// left out.
 ///
 /// # Errors
-/// That it is no recording, or what is wrong with it; that it cannot be read, or the trace not be written.
+/// [`Failure::Read`] if the recording cannot be read, [`Failure::Description`] if it is no valid recording,
+/// [`Failure::Write`] or [`Failure::Output`] if the trace cannot be written.
 pub fn write(arguments: &TraceArgs) -> Result<i32, Failure> {
     let path = &arguments.file;
     let imported = imported(path)?;
@@ -27,17 +29,17 @@ pub fn write(arguments: &TraceArgs) -> Result<i32, Failure> {
     Ok(0)
 }
 
-/// The calls that were recorded in `path`, in any of the forms.
+/// Reads the calls recorded in `path`, in any of the supported forms.
 ///
 /// # Errors
-/// That it cannot be read, or is no recording.
+/// [`Failure::Read`] if the file cannot be read, [`Failure::Description`] if it is no valid recording.
 pub fn read(path: &Path) -> Result<Trace, Failure> {
     imported(path).map(|imported| imported.trace)
 }
 
 fn imported(path: &Path) -> Result<Imported, Failure> {
     let bytes = fs::read(path).map_err(|source| Failure::Read { path: path.into(), source })?;
-    // What a program prints between strace's lines may be anything.
+    // The output of the traced program between strace's lines may be any bytes.
     let text = String::from_utf8_lossy(&bytes);
     Trace::of(&text).map_err(|why| Failure::Description { path: path.into(), reason: why.to_string() })
 }

@@ -1,11 +1,11 @@
-//! How far simulations are, and whether somebody wants them to end.
+//! Progress of simulations, and signals that end them.
 
 use crate::signals::Signals;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A bar on a terminal, and an ear for signals.
+/// A progress bar on a terminal, and a watch for signals.
 pub struct Watch {
     signals: Signals,
     bar: ProgressBar,
@@ -16,7 +16,7 @@ pub struct Watch {
 const STEPS: u64 = 1000;
 
 impl Watch {
-    /// Of so many runs.
+    /// Starts to watch `runs` simulations.
     pub fn new(runs: u64) -> Watch {
         let all = runs * STEPS;
         let bar = if std::io::stderr().is_terminal() { ProgressBar::new(all) } else { ProgressBar::hidden() };
@@ -26,18 +26,18 @@ impl Watch {
         Watch { signals: Signals::listen(), bar, done: AtomicU64::new(0) }
     }
 
-    /// Hears which share of a run that is under way is done; answers whether to go on.
+    /// Shows the share of the current run that is done, from 0 to 1. Returns false if a signal has arrived.
     pub fn go_on(&self, share: f64) -> bool {
         self.bar.set_position(self.done.load(Relaxed) + (share * STEPS as f64) as u64);
         self.signals.seen().is_none()
     }
 
-    /// So many runs more have ended.
+    /// Counts `runs` more runs as ended.
     pub fn ended(&self, runs: u64) {
         self.done.fetch_add(runs * STEPS, Relaxed);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,7 +1,7 @@
 //! The planner as a page: served, or written to a folder.
 //!
-//! The page is one file, which computes in the browser; see `web/`. It is in this command if that was built with the
-//! feature `page`.
+//! The page is one file, which computes in the browser; see `web/`. This command contains the page if it was
+//! built with the feature `page`.
 
 use crate::cli::WebArgs;
 use crate::error::Failure;
@@ -18,13 +18,14 @@ const PAGE: Option<&[u8]> = Some(include_bytes!(env!("BYWASH_PAGE")));
 #[cfg(not(feature = "page"))]
 const PAGE: Option<&[u8]> = None;
 
-/// Of an exit status after a signal.
+/// Added to the signal's number for the exit status after a signal.
 const EXIT_SIGNAL: i32 = 128;
 
-/// Does what the command line says; answers the exit status.
+/// Carries out the command line and returns the exit status.
 ///
 /// # Errors
-/// That there is no page, no port, or no folder.
+/// [`Failure::PageMissing`] if this command was built without the page, [`Failure::Port`] if the port cannot
+/// be bound, [`Failure::Write`] if the folder cannot be written, and [`Failure::Output`].
 pub fn main(arguments: &WebArgs) -> Result<i32, Failure> {
     let page = PAGE.ok_or(Failure::PageMissing)?;
     match &arguments.export {
@@ -47,7 +48,7 @@ fn export(page: &[u8], folder: &Path) -> Result<i32, Failure> {
 
 fn offer(page: &'static [u8], port: u16) -> Result<i32, Failure> {
     let refused = |source| Failure::Port { port, source };
-    // Before anybody can know the address, and with that the process.
+    // Signals are caught before the address is printed, at which others may send one.
     let signals = Signals::listen();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(refused)?;
     let address = listener.local_addr().map_err(refused)?;

@@ -1,4 +1,4 @@
-//! How numbers are told.
+//! Conversion of numbers to text.
 
 use crate::error::Failure;
 use serde::Serialize;
@@ -6,12 +6,12 @@ use std::io::{self, Write};
 
 const MIB: f64 = 1048576.0;
 
-/// Bytes a second.
+/// Formats a throughput, given in bytes a second, in MiB/s.
 pub fn rate(bytes: f64) -> String {
     format!("{:.1} MiB/s", bytes / MIB)
 }
 
-/// Seconds.
+/// Formats a time, given in seconds.
 pub fn time(seconds: f64) -> String {
     match seconds {
         long if long >= 1.0 => format!("{long:.2} s"),
@@ -20,7 +20,7 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
-/// So many, with what they may be away from it.
+/// Formats the half width of a confidence interval as a percentage of the mean.
 pub fn around(mean: f64, half_width: f64) -> String {
     if half_width.is_finite() {
         format!("± {:.1} %", half_width / mean.max(f64::MIN_POSITIVE) * 100.0)
@@ -29,16 +29,16 @@ pub fn around(mean: f64, half_width: f64) -> String {
     }
 }
 
-/// As JSON.
+/// Formats a value as JSON, with a newline at the end.
 pub fn json(value: &impl Serialize) -> String {
-    // Numbers, names and lists of them: always JSON.
+    // Numbers, names and lists of them always have a JSON form, so serialisation cannot fail.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
-/// To standard output.
+/// Prints to standard output and returns exit status 0.
 ///
 /// # Errors
-/// That it cannot be written.
+/// [`Failure::Output`] if standard output cannot be written.
 pub fn print(text: &str) -> Result<i32, Failure> {
     io::stdout().write_all(text.as_bytes()).map_err(Failure::Output)?;
     Ok(0)

@@ -1,4 +1,4 @@
-//! Files: through the page cache by the call and by the byte, and on the device under them.
+//! Files: cost of calls and of bytes through the page cache, and performance of the device below.
 
 use crate::plan::measure::readers::{Reading, read_anywhere};
 use crate::plan::measure::rounds::{Effort, summary};
@@ -9,38 +9,41 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// Seconds of a call that moves bytes between the page cache and a program, anywhere in a file.
+/// Times of calls that move bytes between the page cache and a program, at random offsets of a file, in
+/// seconds.
 pub struct Cached {
-    /// Reading [`SMALL`] and [`LARGE`] bytes.
+    /// Reads of [`SMALL`] and of [`LARGE`] bytes.
     pub read: [Summary; 2],
-    /// Writing as many where there was something before.
+    /// Overwrites of [`SMALL`] and of [`LARGE`] bytes.
     pub write: [Summary; 2],
 }
 
-/// What the device does.
+/// Performance of the device.
 pub struct Device {
-    /// Whether it was read past the page cache; the file system may know no such thing, or have no device.
+    /// True if the device was read past the page cache. False if the file system does not support this, or
+    /// has no device.
     pub is_direct: bool,
-    /// Seconds that each of many reads of a page took by one thread.
+    /// Times of reads of a page by one thread, in seconds.
     pub latencies: Vec<f64>,
-    /// Seconds of a processor for such a read.
+    /// Processor time of such a read, in seconds.
     pub processor: Summary,
     /// Such reads a second, by the number of threads.
     pub rates: Vec<(usize, Summary)>,
-    /// Bytes a second of large blocks in order.
+    /// Throughput of sequential reads of large blocks, in bytes a second.
     pub in_order: Summary,
-    /// Seconds of a processor to read [`FILE`] bytes that the page cache does not hold into it and out of it.
+    /// Processor time of reading [`FILE`] bytes through the page cache when it does not hold them, in
+    /// seconds.
     pub cold: Summary,
 }
 
-/// Bytes of the small and of the large call.
+/// Sizes of the small and of the large call, in bytes.
 pub const SMALL: usize = PAGE;
 pub const LARGE: usize = 128 * KIB;
-/// Bytes of a file that a server sends, of the paper and of the description that is written.
+/// Size of a file that a server sends, in bytes, in the paper and in the description that is written.
 pub const FILE: usize = 16 * KIB;
-/// Threads that read at a time.
+/// Numbers of threads that read at a time.
 const DEPTHS: [usize; 4] = [1, 4, 16, 32];
-/// Threads that read in order, and bytes of their reads.
+/// Number of threads that read sequentially, and size of their reads in bytes.
 const STREAMS: usize = 4;
 const BLOCK: usize = MIB;
 
@@ -48,13 +51,13 @@ impl Cached {
     /// Measures on a file that the page cache holds.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of a read or write.
     pub fn measure(effort: &Effort, scratch: &Scratch) -> io::Result<Cached> {
         let mut buffer = vec![1; LARGE];
         let mut calls = |bytes: usize, is_write: bool| {
             let mut anywhere = Anywhere::new(bytes, scratch.bytes(), usize::from(is_write));
             let buffer = &mut buffer[..bytes];
-            // Enough calls between two looks at the clock that looking costs nothing.
+            // Enough calls between two checks of the clock to make the check negligible.
             effort.each((LARGE / bytes).max(4), || match is_write {
                 true => scratch.file().write_all_at(buffer, anywhere.next()),
                 false => scratch.file().read_exact_at(buffer, anywhere.next()),
@@ -66,10 +69,10 @@ impl Cached {
 }
 
 impl Device {
-    /// Measures on the device that the file is on; afterwards the page cache does not hold it.
+    /// Measures on the device that the file is on. The page cache does not hold the file afterwards.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of a system call on the file.
     pub fn measure(effort: &Effort, scratch: &Scratch) -> io::Result<Device> {
         scratch.file().sync_all()?;
         let cold = effort.rounds(|| {
@@ -97,7 +100,8 @@ impl Device {
     }
 }
 
-/// Bytes a second of some threads, each of which reads a part of the file in order, over and over.
+/// Returns the throughput in bytes a second of several threads, each of which reads a part of the file
+/// sequentially, over and over.
 fn in_order(scratch: &Scratch, time: Duration) -> io::Result<f64> {
     let part = scratch.bytes() / STREAMS;
     let one = |start: usize| {

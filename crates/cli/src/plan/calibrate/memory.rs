@@ -1,4 +1,4 @@
-//! Memory: what a copy comes to by its size, what all processors copy together, how long one waits for a line.
+//! Memory: throughput of copies by size, throughput of all processors together, latency of a cache line.
 
 use crate::plan::measure::rounds::{Effort, mapped};
 use crate::plan::measure::scratch::Anywhere;
@@ -9,32 +9,34 @@ use std::io;
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// What was found.
+/// Measured properties.
 pub struct Memory {
-    /// Bytes a second that one processor copies, by the bytes of a copy.
+    /// Throughput of copies by one processor, in bytes a second, by the size of a copy in bytes.
     pub copies: Vec<(usize, Summary)>,
-    /// Bytes a second that one copies out of memory into what its second cache holds.
+    /// Throughput of one processor that copies from memory into a range that its second-level cache holds, in
+    /// bytes a second.
     pub inward: Summary,
-    /// Bytes a second that all copy at a time, where no cache holds what they copy.
+    /// Throughput of all processors that copy at the same time, beyond the caches, in bytes a second.
     pub together: Summary,
-    /// Seconds until a line that no cache holds is there, of lines in no order.
+    /// Latency of a line that no cache holds, in seconds, in random order.
     pub latency: Summary,
 }
 
-/// Copies that lie in the first cache, in the second, in a third or in memory.
+/// Sizes of copies that fit into the first-level cache, into the second, and into a third or memory, in
+/// bytes.
 const SIZES: [usize; 3] = [8 * KIB, 256 * KIB, 4096 * KIB];
-/// What is copied at a time into the second cache.
+/// Size of a copy into the second-level cache, in bytes.
 const PIECE: usize = 16 * KIB;
-/// More threads than these fill no bus more.
+/// Greatest number of copying threads: more do not add load to the bus.
 const MOST_THREADS: usize = 16;
-/// What a processor asks memory for.
+/// Size of a cache line, in bytes.
 const LINE: usize = 64;
 
 impl Memory {
-    /// Measures it.
+    /// Measures the properties.
     ///
     /// # Errors
-    /// That a thread cannot be started.
+    /// An error if a measuring thread panics.
     pub fn measure(effort: &Effort) -> io::Result<Memory> {
         let half = effort.memory / 2;
         let (from, mut to) = (vec![1u8; half], vec![2u8; half]);
@@ -58,7 +60,7 @@ impl Memory {
     }
 }
 
-/// Bytes a second of all processors, each with a part of its own.
+/// Returns the throughput in bytes a second of all processors, each with a part of its own.
 fn together(from: &[u8], to: &mut [u8]) -> io::Result<f64> {
     let threads = processors().min(MOST_THREADS);
     let part = from.len().div_ceil(threads);
@@ -84,7 +86,8 @@ fn together(from: &[u8], to: &mut [u8]) -> io::Result<f64> {
     Ok(from.len() as f64 / (end - begin).as_secs_f64().max(1e-9))
 }
 
-/// Follows a chain of lines that lie anywhere: each says where the next one is.
+/// Measures the latency along a chain of lines in random order, each of which holds the index of the next
+/// one.
 fn latency(effort: &Effort) -> io::Result<Summary> {
     const STEPS: usize = 1000;
     let bytes = effort.memory / 4;

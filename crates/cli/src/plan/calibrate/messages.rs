@@ -1,7 +1,8 @@
-//! What it costs that one thread lets another one know: through a pipe, and through TCP over loopback; and TCP's bytes.
+//! Cost of a message between threads: through a pipe, and through TCP over loopback; and throughput of TCP.
 //!
-//! Between two threads on one processor there is nothing but work: calls, the switch from one to the other, the protocol.
-//! Between two threads that run where the kernel has them run there is also waiting: a processor that slept has to wake.
+//! Between two threads on one processor the cost is work only: calls, the switch between the threads, the
+//! protocol. Between two threads that the kernel places freely there is also waiting: a processor that slept
+//! has to wake.
 
 use crate::doctor::machine::{cores, pin};
 use crate::plan::measure::loopback::pair;
@@ -13,34 +14,35 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// What was found. Seconds of one message, which is half of what a question and its answer take.
+/// Measured costs. A message takes half of a round trip; times are in seconds.
 pub struct Messages {
     /// A byte into a pipe and out of it, by one thread: two calls.
     pub alone: Summary,
-    /// Through a pipe to another thread of the same processor.
+    /// A byte through a pipe to another thread of the same processor.
     pub pipe: Summary,
-    /// Through TCP to another thread of the same processor.
+    /// A byte through TCP to another thread of the same processor.
     pub tcp: Summary,
-    /// The same, but a question has [`LARGE`] bytes.
+    /// Half a round trip with a question of [`LARGE`] bytes and an answer of one byte, through TCP on one
+    /// processor.
     pub large: Summary,
-    /// A byte to a thread that runs where the kernel has it run.
+    /// A byte through TCP to a thread that the kernel places freely.
     pub tcp_apart: Summary,
-    /// Bytes a second of one connection that carries as many as go.
+    /// Throughput of one connection at full load, in bytes a second.
     pub rate: Summary,
-    /// Seconds of a processor for a byte of those, of both ends together.
+    /// Processor time for a byte of this connection, of both ends together, in seconds.
     pub byte: Summary,
 }
 
-/// Questions and answers between two looks at the clock.
+/// Number of round trips between two checks of the clock.
 const BATCH: usize = 5;
-/// Bytes of a large question, and of a call that sends or receives many.
+/// Size of a large question, and of a call of a stream, in bytes.
 pub const LARGE: usize = 64 * KIB;
 
 impl Messages {
-    /// Measures them.
+    /// Measures the costs.
     ///
     /// # Errors
-    /// That there is no loopback, or that a thread does not answer.
+    /// The error of a socket or pipe call, and a timeout if a thread does not respond.
     pub fn measure(effort: &Effort) -> io::Result<Messages> {
         let one_core = cores().last().copied();
         let (rate, byte) = stream(effort)?;
@@ -56,7 +58,7 @@ impl Messages {
     }
 }
 
-/// Where a thread reads, and where it writes.
+/// Reading and writing end of one thread.
 type End<R, W> = (R, W);
 
 fn pipes() -> io::Result<[End<io::PipeReader, io::PipeWriter>; 2]> {
@@ -78,7 +80,8 @@ fn alone(effort: &Effort) -> io::Result<Summary> {
     })
 }
 
-/// Half of what a question of `bytes` bytes and an answer of one take between two threads, both on `core` if there is one.
+/// Measures half a round trip of a question of `bytes` bytes and an answer of one byte between two threads,
+/// both on `core` if it is given.
 fn hop<R: Read + Send, W: Write + Send>(
     effort: &Effort,
     ends: [End<R, W>; 2],
@@ -94,7 +97,7 @@ fn hop<R: Read + Send, W: Write + Send>(
             loop {
                 match question.read_exact(&mut asked) {
                     Ok(()) => answering.write_all(b"!")?,
-                    // Who asks has dropped its end.
+                    // The asking thread has dropped its end.
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                     Err(error) => return Err(error),
                 }
@@ -114,7 +117,8 @@ fn hop<R: Read + Send, W: Write + Send>(
     Ok(mapped(both, |seconds| seconds / 2.0))
 }
 
-/// Bytes in one direction as fast as they go: bytes a second, and seconds of a processor for a byte.
+/// Sends bytes in one direction at full speed. Returns bytes a second, and processor time for a byte in
+/// seconds.
 fn stream(effort: &Effort) -> io::Result<(Summary, Summary)> {
     let costs = RefCell::new(Vec::new());
     let rate = effort.rounds(|| {
@@ -122,7 +126,7 @@ fn stream(effort: &Effort) -> io::Result<(Summary, Summary)> {
         costs.borrow_mut().push(cost);
         Ok(rate)
     })?;
-    // The first round warmed up.
+    // The first round only warmed up.
     Ok((rate, summary(&costs.into_inner()[1..])?))
 }
 

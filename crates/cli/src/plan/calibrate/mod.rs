@@ -1,11 +1,11 @@
-//! `bywash plan calibrate`: this machine, measured, as a description for the model and the simulator.
+//! `bywash plan calibrate`: measures this machine and writes a description for the model and the simulator.
 //!
-//! - [`processors`], [`memory`], [`messages`], [`files`]: what is measured
-//! - [`parameters`]: which numbers of a description follow from it
-//! - [`preset`]: the description, with how each number came about
+//! - [`processors`], [`memory`], [`messages`], [`files`]: the measurements
+//! - [`parameters`]: conversion to the numbers of a description
+//! - [`preset`]: the description, with a comment on each number
 //!
-//! Only primitives are measured: calls, copies, messages, single reads. What programs made of these come to is for
-//! [`super::validate`] to predict.
+//! Only primitives are measured: calls, copies, messages, single reads. The performance of programs made of
+//! these is for [`super::validate`] to predict.
 
 pub mod files;
 pub mod memory;
@@ -35,13 +35,13 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Everything that was measured.
+/// All measurements.
 pub struct Measured {
-    /// The kernel and what it runs on.
+    /// Name and release of the kernel, and architecture of the machine.
     pub system: String,
-    /// Rounds of each measurement.
+    /// Number of rounds of each measurement.
     pub rounds: usize,
-    /// The share of the processors that other programs had meanwhile; none where that is not known.
+    /// Share of the processors that other programs used meanwhile, from 0 to 1; `None` if unknown.
     pub others: Option<f64>,
     pub processors: Processors,
     pub memory: Memory,
@@ -50,10 +50,11 @@ pub struct Measured {
     pub device: Device,
 }
 
-/// Measures, and writes the description.
+/// Measures the machine and writes the description.
 ///
 /// # Errors
-/// What cannot be measured or written.
+/// [`Failure::Write`] or [`Failure::Output`] if a result cannot be written; otherwise same as [`measure`] and
+/// [`described`].
 pub fn main(arguments: &CalibrateArgs) -> Result<i32, Failure> {
     let mut out = arguments.out.as_deref().map(Out::open).transpose()?;
     let measured = measure(&Effort::of(arguments.quick), &arguments.dir)?;
@@ -79,9 +80,10 @@ pub fn main(arguments: &CalibrateArgs) -> Result<i32, Failure> {
 /// Measures this machine, with a file in `folder`.
 ///
 /// # Errors
-/// What cannot be measured.
+/// [`Failure::Scratch`] if the file cannot be made or the device fails, [`Failure::Measure`] if another
+/// measurement fails.
 pub fn measure(effort: &Effort, folder: &Path) -> Result<Measured, Failure> {
-    // Drawn only when it is told something, by this thread: nothing runs beside what is measured.
+    // The spinner is drawn only when this thread updates it, so that nothing runs beside a measurement.
     let shown = ProgressBar::new_spinner();
     let others = Others::watch();
     let stage = |name: &'static str| shown.set_message(name);
@@ -114,12 +116,12 @@ pub fn measure(effort: &Effort, folder: &Path) -> Result<Measured, Failure> {
     })
 }
 
-/// The file that the description goes to. Opened before anything is measured, so that nobody waits in vain, and emptied
-/// only when there is something to write.
+/// File that the description is written to. It is opened before the measurements, so that an error shows at
+/// once, and emptied only when there is a description to write.
 struct Out<'a> {
     path: &'a Path,
     file: File,
-    /// Whether it goes again unless something is written.
+    /// True if the file did not exist before and is to be removed unless a description is written.
     is_new: bool,
 }
 
@@ -144,7 +146,7 @@ impl Out<'_> {
 impl Drop for Out<'_> {
     fn drop(&mut self) {
         if self.is_new {
-            // It was not there before and holds nothing whole.
+            // The file did not exist before and holds no complete description.
             let _ = fs::remove_file(self.path);
         }
     }
@@ -209,13 +211,13 @@ fn lines(measured: &Measured) -> Vec<Line> {
     lines
 }
 
-/// A median with its quartiles, in words.
+/// Formats a median with its quartiles.
 pub fn figure(summary: Summary, unit: &str) -> String {
     let shown = |value: f64| quantity(value, unit);
     format!("{} ({} to {})", shown(summary.median), shown(summary.low), shown(summary.high))
 }
 
-/// What was measured, in words.
+/// Formats a value with its unit.
 pub fn quantity(value: f64, unit: &str) -> String {
     match unit {
         "B/s" => preset::rounded(&Rate(value).to_string()),
@@ -226,14 +228,14 @@ pub fn quantity(value: f64, unit: &str) -> String {
     }
 }
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Serialize)]
 struct Answer {
     system: String,
     rounds: usize,
-    /// The share of the processors that other programs had; null where that is not known.
+    /// Share of the processors that other programs used, from 0 to 1; null if unknown.
     others: Option<f64>,
-    /// Whether the device was read past the page cache.
+    /// True if the device was read past the page cache.
     direct: bool,
     measurements: Vec<Line>,
     description: Description,
@@ -252,10 +254,10 @@ impl Answer {
     }
 }
 
-/// The description that `text` is.
+/// Parses the description in `text`.
 ///
 /// # Errors
-/// That a measurement came to what no machine can be.
+/// [`Failure::Measure`] if a measurement gave a number that no machine can have.
 pub fn described(text: &str) -> Result<Description, Failure> {
     Description::from_toml(text)
         .map_err(|why| Failure::Measure { what: "this machine", source: io::Error::other(why.to_string()) })
@@ -269,7 +271,7 @@ pub mod tests {
         Summary { median: value, low: value, high: value }
     }
 
-    /// A machine that nobody has measured, with numbers that are easy to add.
+    /// Returns measurements of an invented machine, with numbers that are easy to add.
     pub fn measured() -> Measured {
         Measured {
             system: "Linux 6.0 x86_64".into(),

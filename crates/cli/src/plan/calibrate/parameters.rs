@@ -1,22 +1,23 @@
-//! From what was measured to the numbers of a description.
+//! Conversion of the measurements to the numbers of a description.
 //!
-//! Each number is chosen so that the model, adding up what it charges for an operation, comes to what that operation took:
+//! Each number is chosen so that the model's charges for an operation add up to the measured time of the
+//! operation:
 //!
 //! ```text
 //!     call + 4 KiB x system                          = reading 4 KiB out of the page cache
 //!     call + 128 KiB x system                        = reading and writing 128 KiB of it, on the average
-//!     switch + a byte into a pipe and out        = a byte to another thread of the same processor by a pipe
-//!     interrupt + switch + 2 call                   = a byte to another thread of the same processor by TCP
+//!     switch + a byte into a pipe and out            = a byte to another thread of the same processor by a pipe
+//!     interrupt + switch + 2 call                    = a byte to another thread of the same processor by TCP
 //!     interconnect.latency                           = how much longer that takes to a thread that runs elsewhere
 //!     64 KiB x 2 tcp + a byte there and back         = 64 KiB by TCP and a byte back, on one processor
 //!     file-system x 16 KiB + 16 KiB x system + call + interrupt + switch
-//!                                                    = processor time to read 16 KiB that the page cache does not hold
+//!                                                    = processor time to read 16 KiB not in the page cache
 //!     flash.latency + what is charged besides        = reading 4 KiB past the page cache
 //!     flash.channels / flash.latency                 = the most such reads a second
 //!     memory.latency + 1 KiB / memory.rate           = a processor copies 1 KiB of much out of memory
 //! ```
 //!
-//! A difference that comes out below nothing is nothing. Pure: called with what was measured.
+//! A negative difference counts as 0. The conversion is a pure function of the measurements.
 
 use super::Measured;
 use super::files::{FILE, LARGE, SMALL};
@@ -24,7 +25,7 @@ use super::messages;
 
 const BLOCK: f64 = bywash_model::machine::Memory::BLOCK;
 
-/// The numbers, in bytes, seconds, cycles and cycles for a byte.
+/// Numbers of a description, in bytes, seconds, cycles and cycles for a byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
     pub count: f64,
@@ -50,22 +51,23 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Those that follow from what was measured.
+    /// Computes the numbers from the measurements.
     pub fn of(measured: &Measured) -> Parameters {
         let Measured { processors, memory, messages, cached, device, .. } = measured;
         let speed = processors.speed;
-        // Seconds, until the last lines.
+        // All values are in seconds up to the last lines, which convert to cycles.
         let large = (cached.read[1].median + cached.write[1].median) / 2.0;
         let system = above_zero(large - cached.read[0].median) / (LARGE - SMALL) as f64;
         let call = (cached.read[0].median - SMALL as f64 * system).max(processors.call.median);
         let switch = above_zero(messages.pipe.median - messages.alone.median);
         let interrupt = above_zero(messages.tcp.median - switch - 2.0 * call);
         let latency = above_zero(messages.tcp_apart.median - messages.tcp.median);
-        // Half a round trip at each of two ends.
+        // The medians are half round trips, and a byte costs time at both ends, so the difference for a byte
+        // is the time at one end.
         let tcp = above_zero(messages.large.median - messages.tcp.median) / messages::LARGE as f64;
         let handling = call + interrupt + switch;
         let file_system = above_zero(device.cold.median - handling - FILE as f64 * system) / FILE as f64;
-        // A byte that is copied is read and written.
+        // A byte that is copied is both read and written.
         let memory_rate = (2.0 * memory.together.median).max(memory.inward.median);
         let memory_latency = above_zero(BLOCK / memory.inward.median - BLOCK / memory_rate);
         let besides = handling
@@ -79,7 +81,8 @@ impl Parameters {
             count: processors.count as f64,
             speed,
             memory_rate,
-            // As many as must be busy at a time, so that the latency does not keep the bus from its rate.
+            // Number of banks that must be busy at a time, so that the latency does not keep the bus from its
+            // rate.
             banks: (1.0 + memory_rate * memory_latency / BLOCK).ceil(),
             memory_latency,
             caches: processors.caches.map(|bytes| bytes as f64),
@@ -105,10 +108,10 @@ fn above_zero(seconds: f64) -> f64 {
     seconds.max(0.0)
 }
 
-/// Median of what the device itself takes, the standard deviation of its logarithm, and the mean of a lognormal
-/// distribution with these, of reads that took `latencies` with what the model charges `besides`.
+/// Fits a lognormal distribution to the device's own part of read times: `latencies` less the model's other
+/// charges `besides`, in seconds. Returns the median, the standard deviation of the logarithm, and the mean.
 fn flash(latencies: &[f64], besides: f64) -> (f64, f64, f64) {
-    // Whatever is charged besides, a read takes a moment.
+    // The device takes at least a small part of each read, whatever is charged besides.
     let mut own: Vec<f64> =
         latencies.iter().map(|latency| (latency - besides).max(latency * LEAST_SHARE)).collect();
     own.sort_by(f64::total_cmp);
@@ -118,7 +121,7 @@ fn flash(latencies: &[f64], besides: f64) -> (f64, f64, f64) {
     (median, spread, median * (spread * spread / 2.0).exp())
 }
 
-/// Of a read, the device has at least this.
+/// Least share of a read's time that is attributed to the device.
 const LEAST_SHARE: f64 = 0.1;
 
 #[cfg(test)]
@@ -151,7 +154,8 @@ mod tests {
 
     #[test]
     fn a_lognormal_device_is_found_again() {
-        // Quantiles of a median of 80 us and a spread of 0.3, by twelve numbers that are even on the average.
+        // Sample with a median of 80 us and a spread of 0.3: sums of twelve uniform numbers are nearly
+        // normal.
         let mut state = 1u64;
         let mut even = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,4 +1,4 @@
-//! The description as TOML: each number with what was measured and how.
+//! The description as TOML: each number with a comment on its measurement.
 
 use super::files::LARGE;
 use super::parameters::Parameters;
@@ -8,7 +8,7 @@ use bywash_flow::size::Bytes;
 use bywash_model::units::{Cycles, CyclesPerByte, Frequency, Rate, Size, Time};
 use std::fmt::{Display, Write};
 
-/// Writes what [`bywash_model::Description::from_toml`] reads.
+/// Returns the description in the form that [`bywash_model::Description::from_toml`] reads.
 pub fn text(measured: &Measured) -> String {
     let found = Parameters::of(measured);
     let mut out = Preset(String::new());
@@ -20,7 +20,7 @@ pub fn text(measured: &Measured) -> String {
     out.0
 }
 
-/// The text so far.
+/// Text written so far.
 struct Preset(String);
 
 impl Preset {
@@ -28,7 +28,7 @@ impl Preset {
         self.0 += &format!("\n[{name}]\n");
     }
 
-    /// A comment, in lines that fit.
+    /// Appends a comment, wrapped into lines of at most [`WIDTH`].
     fn say(&mut self, comment: &str) {
         let mut line = String::from("#");
         for word in comment.split_whitespace() {
@@ -225,7 +225,7 @@ impl Preset {
     }
 }
 
-/// A line of a comment is no longer.
+/// Greatest width of a comment line, in columns.
 const WIDTH: usize = 118;
 
 fn capital(text: &str) -> String {
@@ -240,13 +240,13 @@ fn percentiles(latencies: &[f64]) -> String {
     let mut text = String::new();
     for (name, share) in [("half within", 0.5), ("90 % within", 0.9), ("99 % within", 0.99)] {
         let comma = if text.is_empty() { "" } else { ", " };
-        // A string takes everything that is written to it.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{comma}{name} {}", rounded(&Time(at(share)).to_string()));
     }
     text
 }
 
-/// A number, with its unit or without, to four digits: what was measured has no more.
+/// Rounds a number, with or without a unit, to four significant digits, the precision of the measurements.
 pub fn rounded(text: &str) -> String {
     let (number, unit) = text.split_once(' ').map_or((text, ""), |(number, unit)| (number, unit));
     let Ok(value) = number.parse::<f64>() else { return text.to_owned() };

@@ -1,4 +1,4 @@
-//! Processors: how many, how fast, what a system call and a word from another processor cost.
+//! Processors: their number and speed, and the costs of a system call and of a word from another processor.
 
 use crate::doctor::costs::cache_line;
 use crate::plan::measure::rounds::{Effort, mapped};
@@ -10,26 +10,26 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-/// What was found.
+/// Measured properties.
 pub struct Processors {
-    /// How many this process may use.
+    /// Number of processors that this process may use.
     pub count: usize,
-    /// Cycles a second, and how that is known.
+    /// Speed in cycles a second, and the source of this number.
     pub speed: f64,
     pub known_by: &'static str,
-    /// Seconds of a system call that does nothing (getppid).
+    /// Time of a system call that does nothing (getppid), in seconds.
     pub call: Summary,
-    /// Seconds for a word to another processor and back; none where there is one only.
+    /// Round-trip time of a word to another processor, in seconds; `None` with one processor only.
     pub word: Option<Summary>,
-    /// Bytes of the first and the second cache of data; 0 where the kernel does not say.
+    /// Sizes of the first-level and second-level data caches, in bytes; 0 if the kernel does not report them.
     pub caches: [usize; 2],
 }
 
 impl Processors {
-    /// Measures them.
+    /// Measures the properties.
     ///
     /// # Errors
-    /// That another thread does not answer.
+    /// An error if another thread does not respond.
     pub fn measure(effort: &Effort) -> io::Result<Processors> {
         let (speed, known_by) = speed();
         let call = effort.each(500, || {
@@ -47,7 +47,8 @@ impl Processors {
     }
 }
 
-/// Cycles a second: as the kernel says, or else as a chain of operations has it of which each takes one.
+/// Returns the speed in cycles a second, and its source: the kernel, or else a chain of operations that take
+/// one cycle each.
 fn speed() -> (f64, &'static str) {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     if let Some(speed) = of_cpuinfo(&text) {
@@ -81,7 +82,7 @@ fn of_a_chain() -> f64 {
     2.0 * STEPS as f64 / fastest
 }
 
-/// Bytes of the cache of that level; 0 if the kernel does not say.
+/// Returns the size of the data cache of this level, in bytes; 0 if the kernel does not report it.
 fn cache(level: u32) -> usize {
     let all = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").into_iter().flatten().flatten();
     all.filter_map(|entry| cache_at(&entry.path(), level)).next().unwrap_or(0)

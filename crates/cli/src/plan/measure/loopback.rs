@@ -1,20 +1,21 @@
-//! Two ends of a TCP connection of this machine with itself.
+//! TCP connections of this machine with itself.
 
 use super::PATIENCE;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Instant;
 
-/// Both ends of a connection. They wait for at most [`PATIENCE`] and send small messages at once.
+/// Returns both ends of a connection, with timeouts of [`PATIENCE`] and without delay of small messages
+/// (TCP_NODELAY).
 ///
 /// # Errors
-/// That there is no loopback.
+/// The error of a socket call, and `TimedOut` if only foreign connections arrive for [`PATIENCE`].
 pub fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let one = TcpStream::connect(listener.local_addr()?)?;
     let own = one.local_addr()?;
     let begin = Instant::now();
-    // Anybody of this machine may connect to that port: only the one whom we know is let in.
+    // Any program of this machine may connect to the port, so only the expected peer is accepted.
     let other = loop {
         let (other, from) = listener.accept()?;
         if from == own {

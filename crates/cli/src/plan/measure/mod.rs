@@ -1,13 +1,14 @@
-//! How `bywash plan calibrate` and `bywash plan validate` measure: rounds, a file to measure on, messages over loopback.
+//! Measurement tools of `bywash plan calibrate` and `bywash plan validate`: rounds, a scratch file, messages
+//! over loopback.
 //!
-//! - [`rounds`]: how much is measured, and the median and quartiles of several rounds
-//! - [`scratch`]: a file without a name in the folder that was asked for, read by the page cache or past it
-//! - [`readers`]: threads that read blocks of it, anywhere in it
-//! - [`loopback`]: two ends of a TCP connection, each with a thread
-//! - [`others`]: who else used the processors meanwhile
+//! - [`rounds`]: effort of a measurement, and the median and quartiles of several rounds
+//! - [`scratch`]: a file without a name in the requested folder, read through the page cache or past it
+//! - [`readers`]: threads that read blocks at random offsets of it
+//! - [`loopback`]: the two ends of a TCP connection
+//! - [`others`]: use of the processors by other programs meanwhile
 //!
-//! Invariant: nothing is left behind, whatever happens: the file has no name (or loses it at once), everything else is
-//! this process's own. Whatever waits for another thread does so for at most [`PATIENCE`].
+//! Invariant: nothing is left behind, whatever happens: the file has no name (or loses it at once), and
+//! everything else belongs to this process. Each wait for another thread is bounded by [`PATIENCE`].
 
 pub mod loopback;
 pub mod others;
@@ -22,34 +23,34 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a thread waits for another before it gives up.
+/// Greatest time that a thread waits for another.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 pub const KIB: usize = 1024;
 pub const MIB: usize = 1024 * KIB;
 
-/// The failure to measure `what`.
+/// Makes a [`Failure::Measure`] for `what`.
 pub fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
     move |source| Failure::Measure { what, source }
 }
 
-/// The failure to measure on files of `bytes` bytes in `folder`.
+/// Makes a [`Failure::Scratch`] for files of `bytes` bytes in `folder`.
 pub fn failed_in(folder: &Path, bytes: usize) -> impl FnOnce(io::Error) -> Failure {
     move |source| Failure::Scratch { folder: folder.into(), needed: Bytes(bytes as u64).to_string(), source }
 }
 
-/// Seconds of a processor that the calling thread has used so far.
+/// Returns the processor time that the calling thread has used so far, in seconds.
 pub fn processor_time() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
 }
 
-/// Processors that this process may use.
+/// Returns the number of processors that this process may use, at least 1.
 pub fn processors() -> usize {
     cores().len().max(1)
 }
 
-/// What a thread answered that cannot have panicked but by a defect of ours.
+/// Returns the result of a joined thread; a panic, which would be a defect of this program, becomes an error.
 pub fn joined<T>(answer: std::thread::Result<io::Result<T>>) -> io::Result<T> {
     answer.unwrap_or_else(|_| Err(io::Error::other("a measuring thread panicked")))
 }

@@ -1,16 +1,16 @@
-//! Who else used the processors while something was measured.
+//! Use of the processors by other programs during a measurement.
 
 use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 
-/// Where the counters stood.
+/// State of the counters at the start of a measurement.
 pub struct Others {
     stat: Option<Stat>,
     own: f64,
 }
 
-/// Ticks of all processors since the machine began: those in which somebody ran, and all.
+/// Ticks of all processors since the machine booted: busy ones, and all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Stat {
     busy: f64,
@@ -18,13 +18,13 @@ struct Stat {
 }
 
 impl Others {
-    /// From now on.
+    /// Reads the counters now.
     pub fn watch() -> Others {
         Others { stat: look(), own: own_ticks() }
     }
 
-    /// The share of the processors' time that went to other programs, or to other machines of the host, since then;
-    /// none where the kernel does not say.
+    /// Returns the share of the processors' time since then that went to other programs, or to other machines
+    /// of the host; `None` if the kernel does not report it.
     pub fn share(&self) -> Option<f64> {
         share((self.stat?, look()?), own_ticks() - self.own)
     }
@@ -44,8 +44,8 @@ fn look() -> Option<Stat> {
     of_stat(&fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// The line of all processors: user, nice, system, idle, iowait, irq, softirq, steal (proc_stat(5)); what follows is
-/// counted in those.
+/// Parses the line of all processors: user, nice, system, idle, iowait, irq, softirq, steal (proc_stat(5)).
+/// The fields after these are included in them.
 fn of_stat(text: &str) -> Option<Stat> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<f64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
@@ -54,7 +54,7 @@ fn of_stat(text: &str) -> Option<Stat> {
     Some(Stat { busy, all: busy + idle + wait })
 }
 
-/// The same in words, for who reads what was measured; nothing if nobody to speak of was there.
+/// Describes the share in words; `None` below [`WORTH_SAYING`].
 pub fn in_words(share: Option<f64>) -> Option<String> {
     share.filter(|share| *share >= WORTH_SAYING).map(|share| {
         format!(

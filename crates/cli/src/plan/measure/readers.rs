@@ -1,4 +1,4 @@
-//! Threads that read blocks of a file, anywhere in it.
+//! Threads that read blocks at random offsets of a file.
 
 use super::scratch::{Aligned, Anywhere, Scratch};
 use super::{joined, processor_time};
@@ -7,21 +7,21 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What readers came to.
+/// Result of the readers.
 #[derive(Default)]
 pub struct Reading {
-    /// Reads a second, of all threads.
+    /// Reads a second, of all threads together.
     pub rate: f64,
-    /// Seconds of a processor for each.
+    /// Processor time of a read, in seconds, averaged over the threads.
     pub processor: f64,
-    /// Seconds that each took, of all threads, in no order.
+    /// Time of each read of each thread, in seconds, unordered.
     pub latencies: Vec<f64>,
 }
 
-/// Has `threads` threads read blocks of `block` bytes of `scratch` for `time`.
+/// Lets `threads` threads read blocks of `block` bytes of `scratch` for `time`.
 ///
 /// # Errors
-/// What the kernel says to one of them.
+/// The first error of a read, or of a thread that panicked.
 pub fn read_anywhere(scratch: &Scratch, block: usize, threads: usize, time: Duration) -> io::Result<Reading> {
     let ended = AtomicBool::new(false);
     let ended = &ended;
@@ -41,7 +41,7 @@ pub fn read_anywhere(scratch: &Scratch, block: usize, threads: usize, time: Dura
     Ok(whole)
 }
 
-/// One of the threads.
+/// Reads in one thread until `ended` is set or [`MOST`] reads are done.
 fn one(scratch: &Scratch, block: usize, number: usize, ended: &AtomicBool) -> io::Result<Reading> {
     let mut buffer = Aligned::new(block);
     let mut anywhere = Anywhere::new(block, scratch.bytes(), number);
@@ -59,5 +59,5 @@ fn one(scratch: &Scratch, block: usize, number: usize, ended: &AtomicBool) -> io
     })
 }
 
-/// Reads of a thread after which it has read enough, however fast.
+/// Greatest number of reads of a thread.
 const MOST: usize = 1 << 18;

@@ -1,26 +1,26 @@
-//! How much is measured, and what comes of it: the median of several rounds, with the quartiles.
+//! Effort of a measurement, and its result: the median of several rounds, with the quartiles.
 
 use bywash_bench::statistics::Summary;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How much is measured.
+/// Effort of a measurement.
 #[derive(Clone, Copy)]
 pub struct Effort {
-    /// Rounds of each measurement, after one that does not count.
+    /// Number of rounds that count; one more round warms up.
     pub rounds: usize,
-    /// How long a round of a small thing lasts.
+    /// Duration of a round of a small operation.
     pub slice: Duration,
-    /// How long a round lasts of what needs to get going: transfers, requests, queues.
+    /// Duration of a round of an operation that needs time to get going: transfers, requests, queues.
     pub stretch: Duration,
-    /// Bytes of the file that is read and written.
+    /// Size of the file that is read and written, in bytes.
     pub file: usize,
-    /// Bytes that are copied where memory is to be measured and not a cache.
+    /// Size of the memory that is copied, in bytes: large enough that no cache holds it.
     pub memory: usize,
 }
 
 impl Effort {
-    /// Under 20 seconds.
+    /// Effort for a whole calibration in under 20 seconds.
     pub const FULL: Effort = Effort {
         rounds: 7,
         slice: Duration::from_millis(20),
@@ -28,7 +28,7 @@ impl Effort {
         file: 256 * super::MIB,
         memory: 256 * super::MIB,
     };
-    /// Under 5 seconds.
+    /// Effort for a whole calibration in under 5 seconds.
     pub const QUICK: Effort = Effort {
         rounds: 3,
         slice: Duration::from_millis(5),
@@ -37,12 +37,13 @@ impl Effort {
         memory: 128 * super::MIB,
     };
 
-    /// The one that was asked for.
+    /// Returns the quick or the full effort.
     pub fn of(is_quick: bool) -> Effort {
         if is_quick { Effort::QUICK } else { Effort::FULL }
     }
 
-    /// What `round` answers in as many rounds as there are to be; the first one only warms up.
+    /// Calls `round` once to warm up and then as often as rounds count. Returns the summary of the latter
+    /// results.
     ///
     /// # Errors
     /// The first error of a round.
@@ -52,8 +53,8 @@ impl Effort {
         summary(&values)
     }
 
-    /// Seconds that one call of `once` takes: in each round the batch in the middle, as another program that is let in
-    /// lengthens only some.
+    /// Measures the time of one call of `once`, in seconds. Each round takes its median batch, since another
+    /// program that interrupts lengthens only some batches.
     ///
     /// # Errors
     /// The first error of a call.
@@ -72,15 +73,16 @@ impl Effort {
     }
 }
 
-/// Median and quartiles of values that were measured.
+/// Returns median and quartiles of measured values.
 ///
 /// # Errors
-/// That there are none.
+/// An error if `values` is empty.
 pub fn summary(values: &[f64]) -> io::Result<Summary> {
     Summary::of(values).ok_or_else(|| io::Error::other("there was time for nothing"))
 }
 
-/// The same in another unit, or less something that is known; where that turns it round, so do the quartiles.
+/// Applies `map` to median and quartiles, for a change of units or a subtraction. If `map` decreases, the
+/// quartiles change places.
 pub fn mapped(summary: Summary, map: impl Fn(f64) -> f64) -> Summary {
     let (one, other) = (map(summary.low), map(summary.high));
     Summary { median: map(summary.median), low: one.min(other), high: one.max(other) }

@@ -1,4 +1,4 @@
-//! A file to measure on. It has no name where the file system can do that, and else loses it at once.
+//! A file to measure on. It has no name if the file system supports that, and otherwise loses it at once.
 
 use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl};
 use std::fs::File;
@@ -6,25 +6,26 @@ use std::io::{self, Write};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
-/// What devices and page caches deal in.
+/// Size of a page of devices and page caches, in bytes.
 pub const PAGE: usize = 4096;
 
-/// Bytes of the calls that fill a file.
+/// Size of a write that fills a file, in bytes.
 const PIECE: usize = 128 * super::KIB;
 
-/// A file that is full of bytes and on its device.
+/// A file that is full of data and durable on its device.
 pub struct Scratch {
     file: File,
     bytes: usize,
 }
 
 impl Scratch {
-    /// Makes one of `bytes` bytes in `folder`. They differ from page to page and are on the device before this returns,
-    /// so that no layer has an excuse for not reading them. They are written in pieces as programs do: how large these
-    /// are decides on some file systems how large the pieces of the page cache are, and so what later writes cost.
+    /// Makes a file of `bytes` bytes in `folder`, rounded down to whole pieces of [`PIECE`] bytes. The data
+    /// differs from page to page and is on the device before this returns, so that no layer can avoid reading
+    /// it. It is written in pieces as programs do: on some file systems the size of the writes decides the
+    /// size of the folios in the page cache, and so the cost of later writes.
     ///
     /// # Errors
-    /// That the folder cannot be written, or the disk is full.
+    /// The error of a system call, if the folder cannot be written or the disk is full.
     pub fn new(folder: &Path, bytes: usize) -> io::Result<Scratch> {
         let mut file = tempfile::tempfile_in(folder)?;
         let mut block = vec![0u8; PIECE];
@@ -52,10 +53,11 @@ impl Scratch {
         self.bytes
     }
 
-    /// From now on past the page cache (O_DIRECT), or through it again; answers whether the file system can do that.
+    /// Switches to reads past the page cache (O_DIRECT), or back. Returns false if the file system does not
+    /// support this.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of fcntl(2), other than EINVAL.
     pub fn direct(&self, is_direct: bool) -> io::Result<bool> {
         let mut flags = fcntl_getfl(&self.file)?;
         flags.set(OFlags::DIRECT, is_direct);
@@ -66,17 +68,17 @@ impl Scratch {
         }
     }
 
-    /// Has the page cache forget the file, and read nothing ahead of who reads it anywhere.
+    /// Drops the file from the page cache, and disables read-ahead.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of posix_fadvise(2).
     pub fn forget(&self) -> io::Result<()> {
         fadvise(&self.file, 0, None, Advice::Random)?;
         Ok(fadvise(&self.file, 0, None, Advice::DontNeed)?)
     }
 }
 
-/// Memory that a device can read into: at the start of a page.
+/// Page-aligned memory, which a device can read into.
 pub struct Aligned {
     memory: Vec<u8>,
     start: usize,
@@ -105,10 +107,10 @@ impl DerefMut for Aligned {
     }
 }
 
-/// Blocks anywhere in a file: all of them in no order to speak of, before one comes again.
+/// Offsets of blocks in a file, in pseudo-random order; each block occurs once before any repeats.
 ///
-/// Their numbers are a linear congruence of full period (Hull and Dobell): modulo a power of two, with an odd increment
-/// and a multiplier that leaves 1 when divided by 4.
+/// The numbers of the blocks are a linear congruential sequence of full period (Hull and Dobell): modulo a
+/// power of two, with an odd increment and a multiplier that leaves 1 when divided by 4.
 pub struct Anywhere {
     number: u64,
     increment: u64,
@@ -117,8 +119,8 @@ pub struct Anywhere {
 }
 
 impl Anywhere {
-    /// Blocks of `block` bytes in `bytes` bytes, or in the largest power of two of them; each `reader` has an order of
-    /// its own.
+    /// Makes a sequence over the blocks of `block` bytes in `bytes` bytes, rounded down to a power of two of
+    /// them. Each `reader` gets an order of its own.
     pub fn new(block: usize, bytes: usize, reader: usize) -> Anywhere {
         let mut state = SEED ^ (reader as u64 + 1);
         let blocks = (bytes / block).max(1) as u64;
@@ -127,18 +129,18 @@ impl Anywhere {
         Anywhere { number, increment: next(&mut state) | 1, block: block as u64, blocks }
     }
 
-    /// Where the next one begins.
+    /// Returns the offset of the next block, in bytes.
     pub fn next(&mut self) -> u64 {
         self.number = self.number.wrapping_mul(MULTIPLIER).wrapping_add(self.increment) % self.blocks;
         self.number * self.block
     }
 }
 
-/// Knuth's, of MMIX.
+/// Multiplier of Knuth's MMIX generator.
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Marsaglia's xorshift64.
+/// Returns the next number of Marsaglia's xorshift64.
 fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;

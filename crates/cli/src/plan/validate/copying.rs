@@ -1,4 +1,4 @@
-//! A file is copied into another one that is as large: both are in the page cache, and every byte is there before.
+//! Copies a file into another one of the same size. Both are in the page cache and completely allocated.
 
 use crate::plan::measure::KIB;
 use crate::plan::measure::scratch::Scratch;
@@ -6,13 +6,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// Bytes of a call.
+/// Size of a read and of a write, in bytes.
 pub const BLOCK: usize = 128 * KIB;
 
-/// Copies in order for `time`, from the start again when all is copied; answers blocks a second.
+/// Copies blocks in order for `time`, from the start again after the end. Returns blocks a second.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of a read, a write, or fdatasync(2).
 pub fn copy(source: &Scratch, target: &Scratch, time: Duration) -> io::Result<f64> {
     let mut buffer = vec![0; BLOCK];
     let (mut blocks, begin) = (0u64, Instant::now());
@@ -23,7 +23,7 @@ pub fn copy(source: &Scratch, target: &Scratch, time: Duration) -> io::Result<f6
         blocks += 1;
     }
     let rate = blocks as f64 / begin.elapsed().as_secs_f64();
-    // Or the device has it to do while another run is measured.
+    // Syncs, so that the device does not write while another run is measured.
     target.file().sync_data()?;
     Ok(rate)
 }

@@ -1,11 +1,12 @@
-//! `bywash plan validate`: what a description predicts for simple runs on this machine, and what they come to.
+//! `bywash plan validate`: predictions of a description for simple runs on this machine, against measurements
+//! of the runs.
 //!
-//! - [`runs`]: the runs, and which description each one is
+//! - [`runs`]: the runs, and the description of each one
 //! - [`copying`], [`reading`], [`serving`]: the programs
 //!
-//! Invariant: a prediction follows from the description and from what the program does (its calls, its bytes, who waits for
-//! whom). Nothing is known of how a run came out when it is predicted. The programs share no loop with what
-//! `bywash plan calibrate` measures.
+//! Invariant: a prediction follows from the description and from the program's actions (its calls, its bytes,
+//! its waiting). No result of a run is known when it is predicted. The programs share no loop with the
+//! measurements of `bywash plan calibrate`.
 
 mod copying;
 mod reading;
@@ -30,10 +31,12 @@ use runs::Run;
 use serde::Serialize;
 use std::io;
 
-/// Predicts, measures, tells.
+/// Predicts, measures, and prints the comparison.
 ///
 /// # Errors
-/// What cannot be read, measured or predicted.
+/// [`Failure::Read`] or [`Failure::Description`] if the description cannot be used, [`Failure::Scratch`] or
+/// [`Failure::Measure`] if a measurement or prediction fails, [`Failure::Output`] if standard output cannot
+/// be written.
 pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
     let effort = Effort::of(arguments.quick);
     let description = match &arguments.file {
@@ -64,14 +67,14 @@ pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
     print(&text)
 }
 
-/// The files of the runs.
+/// Files of the runs.
 pub struct Places {
     pub source: Scratch,
     pub target: Scratch,
 }
 
 impl Places {
-    /// Whether the device can be read past the page cache.
+    /// Returns true if the file system can read past the page cache.
     fn is_direct(&self) -> io::Result<bool> {
         let is_direct = self.source.direct(true)?;
         self.source.direct(false)?;
@@ -79,12 +82,12 @@ impl Places {
     }
 }
 
-/// Requests a second, as they are predicted.
+/// Predicted throughput, in requests a second.
 #[derive(Clone, Copy)]
 struct Predicted {
-    /// By mean-value analysis.
+    /// Prediction by mean-value analysis.
     model: f64,
-    /// By the simulator.
+    /// Prediction by the simulator.
     simulated: f64,
 }
 
@@ -103,11 +106,12 @@ impl Predicted {
     }
 }
 
-/// Requests of a simulation: within a percent or two of what more would say.
+/// Number of requests of a simulation: enough for a deviation of a percent or two.
 const REQUESTS: u64 = 5_000;
 const SEED: u64 = 1;
 
-/// Requests a second of each run. They take turns, so that all meet the same neighbours on the machine.
+/// Measures each run in requests a second. The runs take turns, so that other work on the machine affects all
+/// of them.
 fn measure(effort: &Effort, runs: &[Run], places: &Places) -> Result<Vec<Summary>, Failure> {
     let shown = ProgressBar::new((effort.rounds + 1) as u64);
     let mut rates = vec![Vec::with_capacity(effort.rounds); runs.len()];
@@ -125,7 +129,7 @@ fn measure(effort: &Effort, runs: &[Run], places: &Places) -> Result<Vec<Summary
     runs.iter().zip(&rates).map(|(run, rates)| summary(rates).map_err(failed(run.name))).collect()
 }
 
-/// One run: in requests a second, or in bytes a second where it has no requests.
+/// Result of one run: in bytes a second for a transfer, in requests a second otherwise.
 #[derive(Serialize)]
 struct Row {
     run: &'static str,
@@ -135,16 +139,16 @@ struct Row {
     measured: f64,
     low: f64,
     high: f64,
-    /// Predicted against measured, less one.
+    /// Ratio of predicted to measured value, minus 1.
     model_error: f64,
     simulated_error: f64,
 }
 
 #[derive(Serialize)]
 struct Answer {
-    /// Whether the device was read past the page cache.
+    /// True if the device was read past the page cache.
     direct: bool,
-    /// The share of the processors that other programs had; null where that is not known.
+    /// Share of the processors that other programs used, from 0 to 1; null if unknown.
     others: Option<f64>,
     rows: Vec<Row>,
 }

@@ -1,4 +1,4 @@
-//! Threads read blocks anywhere in a file, through the page cache or past it.
+//! Threads that read blocks at random offsets of a file, through the page cache or past it.
 
 use crate::plan::measure::joined;
 use crate::plan::measure::scratch::{Aligned, Anywhere, PAGE, Scratch};
@@ -6,18 +6,18 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// Bytes of a read.
+/// Size of a read, in bytes.
 pub const BLOCK: usize = PAGE;
-/// Reads between two looks at the clock.
+/// Number of reads between two checks of the clock.
 const BATCH: usize = 16;
 
-/// Reads for `time`; answers reads a second, of all threads.
+/// Reads for `time`. Returns reads a second, of all threads together.
 ///
 /// # Errors
-/// What the kernel says.
+/// The first error of a read, or of a thread that panicked.
 pub fn read(scratch: &Scratch, threads: usize, time: Duration) -> io::Result<f64> {
     let one = |number: usize| {
-        // Other blocks than a calibration began with.
+        // The offset differs from those of a calibration, so other blocks are read first.
         let mut anywhere = Anywhere::new(BLOCK, scratch.bytes(), 100 + number);
         let (mut buffer, mut reads, begin) = (Aligned::new(BLOCK), 0, Instant::now());
         while begin.elapsed() < time {

@@ -1,4 +1,4 @@
-//! The runs, and which description each one is: what its program does in the terms of the model.
+//! The runs, and the description of each one: its program in the terms of the model.
 
 use super::{Places, copying, reading, serving};
 use bywash_model::closed::closed;
@@ -8,32 +8,32 @@ use bywash_model::{Architecture, Description};
 use std::io;
 use std::time::Duration;
 
-/// What a program does, over and over, by so many threads.
+/// A run: a program that repeats a request, in one or several threads.
 pub struct Run {
     pub name: &'static str,
-    /// Bytes of a request.
+    /// Size of a request, in bytes.
     pub bytes: usize,
-    /// Whether its bytes are what matters, and not its requests.
+    /// True if the result is given in bytes, not in requests.
     pub is_transfer: bool,
     kind: Kind,
-    /// Threads, or clients.
+    /// Number of threads, or of clients.
     threads: usize,
 }
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// A block out of one file and into another, both in the page cache.
+    /// Copies a block from one file to another, both in the page cache.
     Copy,
-    /// A block anywhere in a file that the page cache holds.
+    /// Reads a block at a random offset of a file in the page cache.
     Cached,
-    /// A block anywhere in a file, past the page cache.
+    /// Reads a block at a random offset of a file, past the page cache.
     Device,
-    /// A file from the page cache to a client that waits for it, over loopback.
+    /// Sends a file from the page cache to a client that waits for it, over loopback.
     Serve,
 }
 
 impl Run {
-    /// All of them.
+    /// Returns all runs.
     pub fn all() -> Vec<Run> {
         let run = |name, bytes, kind, threads| Run { name, bytes, is_transfer: false, kind, threads };
         let copying = run("copying a file, 128 KiB at a time", copying::BLOCK, Kind::Copy, 1);
@@ -48,14 +48,14 @@ impl Run {
         ]
     }
 
-    /// The run on a described machine.
+    /// Returns the description of this run on a described machine.
     pub fn described(&self, machine: &Description) -> Description {
         let mut description = *machine;
         description.architecture = Architecture::Conventional;
         description.load.threads = self.threads as f64;
         description.load.think.0 = 0.0;
         description.load.spin = false;
-        // No program of these looks at a byte.
+        // None of these programs looks at a byte.
         let costs = &mut description.costs;
         costs.server = CyclesPerByte(0.0);
         costs.piece = Size(self.bytes as f64);
@@ -66,8 +66,9 @@ impl Run {
             Kind::Cached => self.in_memory(&mut description.costs, 1.0),
             Kind::Device => Request::Blocks { block, writes: Share(0.0), in_order: false },
             Kind::Serve => {
-                // Besides the server's waking and its sending, which are the request's: the server receives and reads; the
-                // client asks, is woken and receives, on the same processors.
+                // The request includes waking the server and sending. Added here, because it runs on the same
+                // processors: the server receives and reads; the client sends its question, is woken and
+                // receives.
                 let compute = Cycles(4.0 * call.0 + interrupt.0 + switch.0 + bytes * tcp.0);
                 Request::Dynamic { page: block, compute, data: Size(0.0) }
             }
@@ -78,7 +79,8 @@ impl Run {
         description
     }
 
-    /// A request that is nothing but calls, each of which copies a block: a transaction that touches no device.
+    /// Returns a request that consists of calls only, each of which copies a block: a transaction that
+    /// touches no device.
     fn in_memory(&self, costs: &mut Costs, calls: f64) -> Request {
         let bytes = self.bytes as f64;
         let compute = Cycles(calls * (costs.call.0 + bytes * costs.system.0));
@@ -86,10 +88,10 @@ impl Run {
         Request::Database { page: Size(bytes), pages: 1.0, miss: Share(0.0), log: Size(0.0), compute }
     }
 
-    /// Makes it for about `time`; answers its requests a second.
+    /// Runs the program for about `time`. Returns its requests a second.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the program.
     pub fn measure(&self, places: &Places, time: Duration) -> io::Result<f64> {
         match self.kind {
             Kind::Copy => copying::copy(&places.source, &places.target, time),
@@ -105,9 +107,11 @@ impl Run {
     }
 }
 
-/// Question and answer each wake a thread. What that takes longer than work, the interconnect's latency, is the waking of a
-/// processor that sleeps, and passes while neither a processor nor loopback is busy: as thinking does. A busy processor
-/// needs no waking, so it is paid for by the share of the time in which the processors sleep, which follows from it in turn.
+/// Adds the time for waking sleeping processors to `description`. Question and answer each wake a thread.
+/// Waking a processor that sleeps takes the interconnect's latency longer than the work; during it neither
+/// processor nor loopback is busy, so it is modelled as think time. A busy processor needs no waking, so the
+/// latency is scaled by the share of time in which the processors sleep, which itself depends on the think
+/// time: the function iterates.
 fn waking(description: &mut Description) {
     let latency = std::mem::take(&mut description.machine.interconnect.latency.0);
     let mut asleep = 1.0;
@@ -115,12 +119,12 @@ fn waking(description: &mut Description) {
         description.load.think.0 = 2.0 * latency * asleep;
         let busy =
             closed(&description.machine, &description.workload(), description.architecture).utilisation;
-        // Half way, or it would swing: who sleeps less is busier.
+        // Moves half way, since a full step would oscillate: less think time makes the processors busier.
         asleep = (asleep + 1.0 - busy[0]) / 2.0;
     }
 }
 
-/// Enough that the share is known better than anything that was measured.
+/// Number of iterations: enough to make the share more exact than any measurement.
 const HALVINGS: u32 = 30;
 
 #[cfg(test)]
@@ -129,28 +133,29 @@ mod tests {
     use super::*;
     use crate::plan::calibrate::{described, preset, tests::measured};
 
-    /// What is predicted of a machine that nobody has measured, by the numbers that it was made of.
+    /// Predictions for an invented machine agree with the numbers that it was made of.
     #[test]
     fn predictions_add_up_what_was_measured() {
         let machine = described(&preset::text(&measured())).unwrap();
         let predicted: Vec<Predicted> =
             Run::all().iter().map(|run| Predicted::of(run, &machine).unwrap()).collect();
         let near = |one: f64, other: f64, by: f64| assert!((one / other - 1.0).abs() < by, "{one} {other}");
-        // Reading and writing 128 KiB take 8 and 13 us, reading 4 KiB 0.6 us.
+        // Reading and writing 128 KiB take 8 and 13 us, reading 4 KiB takes 0.6 us.
         near(predicted[0].model, 1.0 / 21e-6, 1e-3);
         near(predicted[1].model, 1.0 / 0.6e-6, 1e-3);
         near(predicted[2].model, 2.0 / 0.6e-6, 1e-3);
         // Reading the device takes 70 to 100 us.
         near(predicted[3].model, 1.0 / 85e-6, 0.02);
         near(predicted[4].model, 2.0 / 85e-6, 0.04);
-        // Two messages of 5 us, a file read and copied, sent and received; 15 us twice when both processors sleep.
+        // Two messages of 5 us, a file read and copied, sent and received; 15 us twice when both processors
+        // sleep.
         let byte = 4096.0 * (21e-6 / 2.0 - 0.6e-6) / 126_976.0;
         let work = 2.0 * 5e-6 + 0.6e-6 + 3.0 * byte + 16384.0 * 2.0 * 0.2e-9;
         let passing = 16384.0 * (1.0 / 20e9 + 1.0 / 80e9);
         let each = 1.0 / predicted[5].model;
         let asleep = 1.0 - work / each / 2.0;
         near(each, 2.0 * 15e-6 * asleep + work + passing, 0.02);
-        // Four clients let neither sleep.
+        // With four clients neither processor sleeps.
         near(predicted[6].model, 2.0 / work, 0.2);
         assert!(predicted[6].model > 2.0 * predicted[5].model);
         for Predicted { model, simulated } in predicted {

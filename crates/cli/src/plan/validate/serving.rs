@@ -1,4 +1,4 @@
-//! A file server on loopback: a thread for each client, which reads a file out of the page cache and sends it.
+//! A file server on loopback: a thread for each client reads a file from the page cache and sends it.
 
 use crate::plan::measure::loopback::pair;
 use crate::plan::measure::scratch::{Anywhere, Scratch};
@@ -8,13 +8,13 @@ use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// Bytes of a file: a part of the large one, by whose place it is asked for.
+/// Size of a file, in bytes. A file is a part of the large one; its offset is its name.
 pub const FILE: usize = 16 * KIB;
 
-/// Serves for `time`; answers files a second, of all clients.
+/// Serves for `time`. Returns files a second, of all clients together.
 ///
 /// # Errors
-/// What the kernel says.
+/// The first error of a client or of its server thread.
 pub fn serve(files: &Scratch, clients: usize, time: Duration) -> io::Result<f64> {
     let connections = (0..clients).map(|_| pair()).collect::<io::Result<Vec<_>>>()?;
     std::thread::scope(|scope| {
@@ -37,10 +37,10 @@ pub fn serve(files: &Scratch, clients: usize, time: Duration) -> io::Result<f64>
     })
 }
 
-/// The server's thread: until the client is gone.
+/// Runs the server's thread for one client, until the client closes the connection.
 fn answer(mut client: TcpStream, files: &Scratch) -> io::Result<()> {
     let (mut question, mut file) = ([0; 8], vec![0; FILE]);
-    // A question comes whole: it is sent by one call and is smaller than any packet.
+    // A question arrives in one piece: it is sent by one call and is smaller than any packet.
     while client.read(&mut question)? == question.len() {
         files.file().read_exact_at(&mut file, u64::from_le_bytes(question))?;
         client.write_all(&file)?;
@@ -48,7 +48,7 @@ fn answer(mut client: TcpStream, files: &Scratch) -> io::Result<()> {
     Ok(())
 }
 
-/// The client: files a second.
+/// Runs a client for `time`. Returns its files a second.
 fn ask(mut server: TcpStream, bytes: usize, number: usize, time: Duration) -> io::Result<f64> {
     let (mut anywhere, mut file) = (Anywhere::new(FILE, bytes, number), vec![0; FILE]);
     let (mut answers, begin) = (0u64, Instant::now());
