@@ -1,11 +1,12 @@
-//! The signal mask as the program sees it.
+//! Signal mask that the program believes in.
 //!
 //! A fault in a copy while its signal is blocked kills the process. So from the first time that the program
-//! blocks SIGBUS or SIGSEGV, the kernel never has the two blocked: what the program believes is kept in
-//! [`threads::blocked`] and answered. Every function of the C library that sets a mask is here or in
-//! [`crate::jumps`]; `tests/exports.rs` holds the list against the C library's headers.
+//! blocks SIGBUS or SIGSEGV, the kernel does not block the two: the program's view is kept in
+//! [`threads::blocked`] and reported to the program. Every function of the C library that sets a mask is in
+//! this module or in [`crate::jumps`]; `tests/exports.rs` checks the list against the C library's headers.
 //!
-//! Children inherit what the kernel has, so while one is being made the kernel is told the truth ([`shown`]).
+//! Children inherit the kernel's mask, so the kernel gets the program's view while a child is made
+//! ([`shown`]).
 
 use crate::{lookups, real, signals};
 use bywash_file::copy::{guarded_copy, guarded_word};
@@ -16,32 +17,32 @@ use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use libc::{sigset_t, timespec};
 
-/// The kernel's 64 signals of a C library's set.
+/// Returns the kernel's 64 signals of a C library's set.
 pub fn word_of(set: &sigset_t) -> SignalSet {
-    // SAFETY: a set begins with the kernel's word.
+    // SAFETY: a `sigset_t` begins with the kernel's word and is aligned for it.
     unsafe { *core::ptr::from_ref(set).cast::<SignalSet>() }
 }
 
 /// Replaces the kernel's 64 signals of a C library's set.
 pub fn set_word_of(set: &mut sigset_t, word: SignalSet) {
-    // SAFETY: a set begins with the kernel's word.
+    // SAFETY: a `sigset_t` begins with the kernel's word and is aligned for it.
     unsafe { *core::ptr::from_mut(set).cast::<SignalSet>() = word };
 }
 
 fn set_of(word: SignalSet) -> sigset_t {
-    // SAFETY: zeroes are the empty set.
+    // SAFETY: a `sigset_t` consists of integers; all zeroes are the empty set.
     let mut set: sigset_t = unsafe { core::mem::zeroed() };
     set_word_of(&mut set, word);
     set
 }
 
-/// Returns true if the library leaves the signal mask alone: before it has started, in a vfork child, and when it was told to
-/// do nothing.
+/// Returns true if the kernel's mask is the program's view: before the handlers are installed or the data
+/// path is set up, in a vfork child, and where the library is switched off.
 fn is_plain() -> bool {
     threads::bypassed() || !process::is_ready() && !signals::is_installed()
 }
 
-/// Runs `call` with the mask that the program believes in; no copy begins meanwhile.
+/// Runs `call` while the kernel has the mask that the program believes in; no copy begins meanwhile.
 pub fn shown<T>(call: impl FnOnce() -> T) -> T {
     show();
     let result = call();
@@ -49,7 +50,7 @@ pub fn shown<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Tells the kernel the truth, until [`hide`].
+/// Gives the kernel the mask that the program believes in, until [`hide`].
 pub fn show() {
     let blocked = threads::blocked();
     if blocked != 0 && !threads::bypassed() {
@@ -58,18 +59,19 @@ pub fn show() {
     }
 }
 
-/// Ends what [`show`] began.
+/// Takes the fault signals out of the kernel's mask again, after [`show`].
 pub fn hide() {
     let blocked = threads::blocked();
     if blocked != 0 && !threads::bypassed() {
-        // What was sent goes on waiting.
+        // A signal that was sent meanwhile stays blocked and pending.
         let waiting = sys::pending_signals() & blocked;
         threads::set_waiting(waiting);
         sys::change_mask(MaskChange::Unblock, blocked & !waiting);
     }
 }
 
-/// The program's mask was inherited, or set past us: takes the fault signals out of it, and remembers them.
+/// Moves the fault signals from the kernel's mask to the program's view, after the mask was inherited or set
+/// without this library.
 pub fn take_over() {
     let blocked = sys::change_mask(MaskChange::Block, 0) & FAULT_SIGNALS & !threads::waiting();
     if blocked == 0 || !signals::ready() {
@@ -84,11 +86,11 @@ pub fn take_over() {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
     if is_plain() || !matches!(how, libc::SIG_BLOCK | libc::SIG_UNBLOCK | libc::SIG_SETMASK) {
-        // SAFETY: as the program promised for this function; the same throughout this file.
+        // SAFETY: the program keeps the contract of `pthread_sigmask` for all arguments.
         return unsafe { real::pthread_sigmask(how, set, old) };
     }
     let (believed, waited) = (threads::blocked(), threads::waiting());
-    // SAFETY: the program's set is readable as for the C library's function.
+    // SAFETY: the program passes null or a readable set, as `pthread_sigmask` requires.
     let mut argument = (!set.is_null()).then(|| unsafe { *set });
     if let Some(set) = &mut argument {
         let faults = word_of(set) & FAULT_SIGNALS;
@@ -98,7 +100,7 @@ pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: 
             _ => faults,
         };
         if blocked != 0 && !signals::ready() {
-            // SAFETY: as above; without handlers there are no copies.
+            // SAFETY: the program keeps the contract of `pthread_sigmask`; without handlers no copy can run.
             return unsafe { real::pthread_sigmask(how, set, old) };
         }
         let waiting = waited & blocked;
@@ -107,17 +109,17 @@ pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: 
             _ => word_of(set) & !FAULT_SIGNALS | waiting,
         };
         set_word_of(set, word);
-        // Before the call: what waits is delivered within it.
+        // The view changes before the call, because a pending signal is delivered within it.
         threads::set_blocked(blocked);
         threads::set_waiting(waiting);
     }
     let argument = argument.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: as above.
+    // SAFETY: `argument` is null or a local set; the program passes null or a writable `old`.
     let result = unsafe { real::pthread_sigmask(how, argument, old) };
     if result != 0 {
         threads::set_blocked(believed);
         threads::set_waiting(waited);
-    // SAFETY: the kernel has just written it.
+    // SAFETY: the call succeeded, so the kernel has written `old` if it is not null.
     } else if let Some(old) = unsafe { old.as_mut() } {
         let word = word_of(old) | believed;
         set_word_of(old, word);
@@ -125,38 +127,38 @@ pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: 
     result
 }
 
-/// Gives an error number to the program.
+/// Sets the program's `errno` and returns -1.
 fn failed(error: c_int) -> c_int {
-    // SAFETY: the C library's own errno of this thread.
+    // SAFETY: the location is the C library's `errno` of this thread, which is always valid.
     unsafe { *libc::__errno_location() = error };
     -1
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-    // SAFETY: as above; the two differ only in how they report an error.
+    // SAFETY: `pthread_sigmask` has the same contract and differs only in how it reports an error.
     match unsafe { pthread_sigmask(how, set, old) } {
         0 => 0,
         error => failed(error),
     }
 }
 
-/// Changes the mask by `word`; answers the program's old one.
+/// Changes the mask by `word`; returns the mask that the program believed in before.
 fn change(how: c_int, word: SignalSet) -> SignalSet {
     let set = set_of(word);
     let mut old = set_of(0);
-    // SAFETY: both sets are ours.
+    // SAFETY: both sets are local variables of the right type.
     unsafe { pthread_sigmask(how, &raw const set, &raw mut old) };
     word_of(&old)
 }
 
-/// The bit of a signal number, if it is one.
+/// Returns the bit of a signal number in a set, if the number is valid.
 fn bit(signal: c_int) -> Option<SignalSet> {
     const SIGNALS: c_int = 64;
     (1..=SIGNALS).contains(&signal).then(|| 1 << (signal - 1))
 }
 
-/// The BSD functions' masks have 32 signals.
+/// Blocks the signals of a BSD mask, which has 32 signals.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigblock(mask: c_int) -> c_int {
     change(libc::SIG_BLOCK, mask as u32 as SignalSet) as c_int
@@ -194,8 +196,8 @@ pub unsafe extern "C" fn sigrelse(signal: c_int) -> c_int {
     )
 }
 
-/// As the C library has it: a handler and an unblocked signal, or `SIG_HOLD` for a blocked one; answers the
-/// handler before, or `SIG_HOLD` if the signal was blocked.
+/// Sets a handler and unblocks the signal, or blocks the signal for `SIG_HOLD`. Returns the previous handler,
+/// or `SIG_HOLD` if the signal was blocked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigset(signal: c_int, handler: usize) -> usize {
     const SIG_HOLD: usize = 2;
@@ -203,7 +205,7 @@ pub unsafe extern "C" fn sigset(signal: c_int, handler: usize) -> usize {
         failed(libc::EINVAL);
         return libc::SIG_ERR;
     };
-    // SAFETY: zeroes are a valid action.
+    // SAFETY: a `sigaction` consists of integers and pointers, for which all zeroes are valid.
     let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { core::mem::zeroed() };
     new.sa_sigaction = handler;
     let held = handler == SIG_HOLD;
@@ -212,7 +214,7 @@ pub unsafe extern "C" fn sigset(signal: c_int, handler: usize) -> usize {
         return SIG_HOLD;
     }
     let action = if held { core::ptr::null() } else { &raw const new };
-    // SAFETY: both actions are ours.
+    // SAFETY: `action` is null or local, and `old` is local.
     if unsafe { signals::sigaction(signal, action, &raw mut old) } != 0 {
         return libc::SIG_ERR;
     }
@@ -222,19 +224,22 @@ pub unsafe extern "C" fn sigset(signal: c_int, handler: usize) -> usize {
     old.sa_sigaction
 }
 
-/// Runs `call`, which sets the mask `set` for as long as it waits, with a mask of ours.
+/// Runs `call`, which installs the mask `set` while it waits, with a mask that blocks no fault signal.
+///
+/// # Safety
+/// `set` is null or readable.
 unsafe fn waiting_with<T>(set: *const sigset_t, call: impl FnOnce(*const sigset_t) -> T) -> T {
     if set.is_null() || is_plain() {
         return call(set);
     }
-    // SAFETY: the program's set is readable as for the C library's functions.
+    // SAFETY: the caller promises that a set which is not null is readable.
     waiting_with_word(word_of(unsafe { &*set }), |word| {
         let set = set_of(word);
         call(&raw const set)
     })
 }
 
-/// As [`waiting_with`], for the kernel's mask.
+/// Like [`waiting_with`], but for the kernel's word of a mask.
 fn waiting_with_word<T>(wanted: SignalSet, call: impl FnOnce(SignalSet) -> T) -> T {
     let faults = wanted & FAULT_SIGNALS;
     let (believed, waited) = (threads::blocked(), threads::waiting());
@@ -245,7 +250,7 @@ fn waiting_with_word<T>(wanted: SignalSet, call: impl FnOnce(SignalSet) -> T) ->
     threads::set_blocked(faults);
     threads::set_waiting(waiting);
     let result = call(wanted & !FAULT_SIGNALS | waiting);
-    // The kernel has put the old mask back, in which the signals of `waited` are blocked.
+    // The kernel has restored the previous mask, in which the signals of `waited` are blocked.
     threads::set_blocked(believed);
     threads::set_waiting(threads::waiting() | waited);
     result
@@ -253,16 +258,16 @@ fn waiting_with_word<T>(wanted: SignalSet, call: impl FnOnce(SignalSet) -> T) ->
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigsuspend(set: *const sigset_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { waiting_with(set, |set| real::sigsuspend(set)) }
 }
 
-/// Waits with the program's mask less `signal`.
+/// Waits with the mask that the program believes in, without `signal`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __xpg_sigpause(signal: c_int) -> c_int {
     let Some(bit) = bit(signal) else { return failed(libc::EINVAL) };
     let set = set_of(change(libc::SIG_BLOCK, 0) & !bit);
-    // SAFETY: the set is ours.
+    // SAFETY: the set is a local variable, readable as `sigsuspend` requires.
     unsafe { sigsuspend(&raw const set) }
 }
 
@@ -270,13 +275,13 @@ pub unsafe extern "C" fn __xpg_sigpause(signal: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigpause(mask: c_int) -> c_int {
     let set = set_of(mask as u32 as SignalSet);
-    // SAFETY: the set is ours.
+    // SAFETY: the set is a local variable, readable as `sigsuspend` requires.
     unsafe { sigsuspend(&raw const set) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __sigpause(signal_or_mask: c_int, is_signal: c_int) -> c_int {
-    // SAFETY: as either function.
+    // SAFETY: neither function has a contract beyond its integer argument.
     unsafe { if is_signal != 0 { __xpg_sigpause(signal_or_mask) } else { sigpause(signal_or_mask) } }
 }
 
@@ -287,7 +292,7 @@ pub unsafe extern "C" fn ppoll(
     limit: *const timespec,
     set: *const sigset_t,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { waiting_with(set, |set| real::ppoll(list, count, limit, set)) }
 }
 
@@ -299,7 +304,7 @@ pub unsafe extern "C" fn __ppoll_chk(
     set: *const sigset_t,
     room: usize,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { waiting_with(set, |set| real::__ppoll_chk(list, count, limit, set, room)) }
 }
 
@@ -312,7 +317,7 @@ pub unsafe extern "C" fn pselect(
     limit: *const timespec,
     set: *const sigset_t,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { waiting_with(set, |set| real::pselect(count, readable, writable, exceptional, limit, set)) }
 }
 
@@ -324,7 +329,7 @@ pub unsafe extern "C" fn epoll_pwait(
     limit_ms: c_int,
     set: *const sigset_t,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { waiting_with(set, |set| real::epoll_pwait(fd, events, count, limit_ms, set)) }
 }
 
@@ -336,20 +341,20 @@ pub unsafe extern "C" fn epoll_pwait2(
     limit: *const timespec,
     set: *const sigset_t,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { waiting_with(set, |set| real::epoll_pwait2(fd, events, count, limit, set)) }
 }
 
-/// Waits for signals, which the program keeps blocked and so must be.
+/// Waits for signals of a set, which must be blocked in the kernel, as they are in the program's view.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigwait(set: *const sigset_t, signal: *mut c_int) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     shown(|| unsafe { real::sigwait(set, signal) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigwaitinfo(set: *const sigset_t, info: *mut libc::siginfo_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     shown(|| unsafe { real::sigwaitinfo(set, info) })
 }
 
@@ -359,18 +364,18 @@ pub unsafe extern "C" fn sigtimedwait(
     info: *mut libc::siginfo_t,
     limit: *const timespec,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     shown(|| unsafe { real::sigtimedwait(set, info, limit) })
 }
 
-/// Function and argument of a thread that is to begin with fault signals blocked.
+/// Function and argument of a thread that is to begin with fault signals blocked in its view.
 struct Begin {
     entry: extern "C" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 }
 
 extern "C" fn begin_thread(begin: *mut c_void) -> *mut c_void {
-    // SAFETY: `pthread_create` below allocated and filled it in, for this thread alone.
+    // SAFETY: `pthread_create` below allocated and initialised the value, for this thread alone.
     let Begin { entry, argument } = unsafe {
         let begin = begin.cast::<Begin>();
         let kept = begin.read();
@@ -381,7 +386,10 @@ extern "C" fn begin_thread(begin: *mut c_void) -> *mut c_void {
     entry(argument)
 }
 
-/// Returns true if a thread's attributes hold a signal mask of their own.
+/// Returns true if a thread's attributes contain a signal mask.
+///
+/// # Safety
+/// `attributes` is null or initialised thread attributes.
 unsafe fn has_mask(attributes: *const c_void) -> bool {
     static LOOK_UP: AtomicUsize = AtomicUsize::new(1);
     type Get = unsafe extern "C" fn(*const c_void, *mut sigset_t) -> c_int;
@@ -390,7 +398,7 @@ unsafe fn has_mask(attributes: *const c_void) -> bool {
     }
     let mut address = LOOK_UP.load(Relaxed);
     if address == 1 {
-        // SAFETY: a C string; the function is there since glibc 2.32.
+        // SAFETY: the name is a C string; glibc has the function since version 2.32.
         address = unsafe { lookups::look_up(libc::RTLD_NEXT, c"pthread_attr_getsigmask_np") };
         LOOK_UP.store(address, Relaxed);
     }
@@ -398,11 +406,11 @@ unsafe fn has_mask(attributes: *const c_void) -> bool {
         return false;
     }
     let mut set = set_of(0);
-    // SAFETY: the C library's function of this name has this type; the attributes are the program's.
+    // SAFETY: the C library's function of this name has this type; the caller promises the attributes.
     unsafe { core::mem::transmute::<usize, Get>(address)(attributes, &raw mut set) == 0 }
 }
 
-/// The new thread has its creator's mask, or that of its attributes.
+/// Creates a thread, which gets the view of its creator's mask, or the mask of its attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
     thread: *mut c_void,
@@ -410,7 +418,8 @@ pub unsafe extern "C" fn pthread_create(
     entry: extern "C" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 ) -> c_int {
-    // SAFETY: as above; a `Begin` that malloc gave is large and aligned enough.
+    // SAFETY: the program keeps the contract of `pthread_create`; memory from malloc is large and aligned
+    // enough for a `Begin`.
     unsafe {
         if is_plain() || threads::blocked() == 0 && !has_mask(attributes) {
             return real::pthread_create(thread, attributes, entry, argument);
@@ -434,21 +443,22 @@ pub unsafe extern "C" fn thrd_create(
     entry: *mut c_void,
     argument: *mut c_void,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     shown(|| unsafe { real::thrd_create(thread, entry, argument) })
 }
 
-/// Serves a system call that sets a mask and is made by number. `None`: the kernel's alone, because it sets
-/// none or its arguments are wrong.
+/// Serves a system call made by number that sets a mask. Returns `None` if the kernel must serve the call,
+/// because it sets no mask or its arguments are invalid.
 ///
 /// # Safety
-/// As the system call.
+/// The arguments are those of the system call, as the program passed them.
 pub unsafe fn by_number(number: c_long, a: [usize; 6]) -> Option<c_long> {
     const MASK_BYTES: usize = size_of::<SignalSet>();
     if is_plain() {
         return None;
     }
-    // SAFETY: a bad address is caught, and the kernel says so then; the rest is the program's promise.
+    // SAFETY: loads and stores at the program's addresses catch faults; the caller promises the other
+    // arguments.
     unsafe {
         let word = |at: usize, bytes: usize| {
             let readable = at != 0 && bytes == MASK_BYTES && signals::ready();
@@ -480,7 +490,7 @@ pub unsafe fn by_number(number: c_long, a: [usize; 6]) -> Option<c_long> {
             libc::SYS_ppoll => Some(with(word(a[3], a[4])?, 3)),
             libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => Some(with(word(a[4], a[5])?, 4)),
             libc::SYS_pselect6 | SYS_IO_PGETEVENTS => {
-                // A pointer to the mask, and its size.
+                // The argument is the address of a pair: a pointer to the mask and the mask's size.
                 let pointer = word(a[5], MASK_BYTES)?;
                 let bytes = word(a[5] + MASK_BYTES, MASK_BYTES)?;
                 let mask = word(pointer as usize, bytes as usize)?;
@@ -494,5 +504,5 @@ pub unsafe fn by_number(number: c_long, a: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// io_pgetevents(2), which the libc crate does not name.
+/// Number of io_pgetevents(2), which the libc crate does not define.
 pub const SYS_IO_PGETEVENTS: c_long = 333;

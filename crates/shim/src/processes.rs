@@ -1,7 +1,7 @@
-//! Processes that begin, and what a process may decide that a data path cannot live with.
+//! Calls that make processes, and calls that are incompatible with a data path.
 //!
-//! Before anything that lets another process share an open file, every position goes back to the kernel
-//! (`share_all`). A vfork child runs on its parent's memory: while it does, the calling thread's word is
+//! Before a call that lets another process share an open file, every position is given back to the kernel
+//! (`share_all`). A vfork child runs on its parent's memory: during that time the calling thread's word is
 //! [`threads::BYPASS`], and every function of this library only passes calls on.
 
 use crate::{descriptors, jumps, masks, real, start};
@@ -9,36 +9,40 @@ use bywash_file::{process, table, threads};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{pid_t, rlimit};
 
-/// In a forked child: begin anew.
+/// Gives a forked child a data path of its own, if it does not have one yet.
+///
+/// # Safety
+/// The caller is the only thread of the child that uses the library.
 unsafe fn child() {
     if process::is_unnoticed_child() && !threads::bypassed() {
-        // What opens the session must not notice the child once more.
+        // Opening the session makes file calls, which must not enter this function again.
         threads::set_word(threads::BYPASS);
         let record = start::claim_record();
         threads::set_word(0);
-        // SAFETY: a forked child has one thread.
+        // SAFETY: the caller promises that no other thread of the child uses the library.
         unsafe { process::reset_child(record) };
     }
 }
 
-/// Begins anew if this turns out to be a child of a fork that nobody told us of.
+/// Gives the process a data path of its own, if it is a child of a fork that the library did not see.
 #[inline]
 pub fn notice_child() {
     if process::is_unnoticed_child() {
-        // SAFETY: the first file call of a forked child; if it has made threads by then, none has used a
-        // table, for all are empty.
+        // SAFETY: this is the first file call of a forked child, in which all tables are empty. A child that
+        // has several threads by then must not make its first file calls in two of them at once; nothing here
+        // excludes that.
         unsafe { child() };
     }
 }
 
-/// Makes a fork. The child keeps the signal mask that the parent believes in, which is thread-local.
+/// Makes a fork. The child keeps the program's view of the signal mask, which is thread-local.
 fn forked(fork: impl FnOnce() -> pid_t) -> pid_t {
     table::share_all();
     real::look_up_for_children();
     jumps::look_up_for_children();
     let pid = fork();
     if pid == 0 && !threads::bypassed() {
-        // SAFETY: the child has just begun.
+        // SAFETY: the child has just begun and has only this thread.
         unsafe { child() };
     }
     pid
@@ -46,13 +50,13 @@ fn forked(fork: impl FnOnce() -> pid_t) -> pid_t {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fork() -> pid_t {
-    // SAFETY: as the program promised for this function; the same throughout this file.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     forked(|| unsafe { real::fork() })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> pid_t {
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     forked(|| unsafe { real::_Fork() })
 }
 
@@ -63,21 +67,21 @@ pub unsafe extern "C" fn forkpty(
     terminal: *const c_void,
     size: *const c_void,
 ) -> pid_t {
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     forked(|| unsafe { real::forkpty(master, name, terminal, size) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn daemon(keep_folder: c_int, keep_streams: c_int) -> c_int {
     table::share_all();
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let result = unsafe { real::daemon(keep_folder, keep_streams) };
     notice_child();
     result
 }
 
-/// The child returns first, on the parent's stack; so the return address waits in a register, which each
-/// of the two has for itself.
+/// Makes a child that runs on the parent's stack and returns first. So the return address is kept in a
+/// register, of which parent and child have separate values.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn vfork() -> pid_t {
@@ -112,25 +116,26 @@ extern "C" fn before_vfork() -> usize {
     word
 }
 
-/// In the parent, after the child has gone its way.
+/// Restores the thread's word and mask in the parent, after the child has executed a program or ended.
 extern "C" fn after_vfork(word: usize, result: isize) -> pid_t {
     threads::set_word(word);
     masks::hide();
     if result < 0 {
-        // SAFETY: the C library's own errno of this thread.
+        // SAFETY: the location is the C library's `errno` of this thread, which is always valid.
         unsafe { *libc::__errno_location() = -result as c_int };
         return -1;
     }
     result as pid_t
 }
 
-/// A thread leaves what it shares with others.
+/// Stops sharing parts of the process with other threads; a separate table of descriptors ends the data
+/// paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     if flags & libc::CLONE_FILES != 0 {
         descriptors::leave_table();
     }
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::unshare(flags) }
 }
 
@@ -144,19 +149,19 @@ pub unsafe extern "C" fn clone(
     tls: *mut c_void,
     child_id: *mut c_void,
 ) -> c_int {
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let kernel = || unsafe { real::clone(entry, stack, flags, argument, parent, tls, child_id) };
     if flags & libc::CLONE_THREAD != 0 {
         const SHARED: c_int = libc::CLONE_FILES | libc::CLONE_SETTLS;
         if flags & SHARED != SHARED {
-            // A thread with descriptors of its own, or on the thread-local storage of another.
+            // The new thread has descriptors of its own, or the thread-local storage of another thread.
             process::step_aside();
         }
         return kernel();
     }
     table::share_all();
     if flags & libc::CLONE_FILES != 0 || flags & libc::CLONE_VM != 0 && flags & libc::CLONE_VFORK == 0 {
-        // Another process on our descriptors or our memory, for as long as it likes.
+        // Another process shares the descriptors or the memory for an unlimited time.
         process::step_aside();
         return kernel();
     }
@@ -175,40 +180,41 @@ pub unsafe extern "C" fn clone(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     table::share_all();
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     masks::shown(|| unsafe { real::system(command) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, kind: *const c_char) -> *mut libc::FILE {
     table::share_all();
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     masks::shown(|| unsafe { real::popen(command, kind) })
 }
 
 unsafe extern "C" {
-    /// Addresses of this library's first byte and of the byte behind its last, set by the linker.
+    /// First byte of this library, and the byte behind its last, as the linker defines them.
     static __ehdr_start: u8;
     static _end: u8;
 }
 
-/// The program locks its memory. Mappings of files would be read whole, holes of files on tmpfs be filled, and
-/// all of it count against RLIMIT_MEMLOCK; so the library steps aside, and unlocks what is left of it.
+/// Locks the program's memory. Locking would read mapped files completely, allocate the holes of files on
+/// tmpfs, and charge all that to RLIMIT_MEMLOCK. So the library stops all data paths first, and unlocks its
+/// remaining memory afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     if threads::bypassed() {
-        // SAFETY: as `fork`.
+        // SAFETY: the program keeps the contract of the C library's function that it called.
         return unsafe { real::mlockall(flags) };
     }
     let left = process::step_aside_and_shrink();
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     let result = unsafe { real::mlockall(flags) };
     if result == 0 {
         let library = &raw const __ehdr_start;
         let bytes = &raw const _end as usize - library as usize;
         for (at, bytes) in left.into_iter().chain([(library.cast_mut(), bytes)]) {
             if bytes > 0 {
-                // SAFETY: unlocks memory of this library's; contents stay.
+                // SAFETY: munlock changes no contents; the ranges are this library's tables and segments.
                 unsafe {
                     bywash_file::sys::call(libc::SYS_munlock as usize, [at as usize, bytes, 0, 0, 0, 0])
                 };
@@ -218,7 +224,7 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     result
 }
 
-/// A limit on the address space would count our mappings against the program.
+/// Stops all data paths before the address space is limited, because mappings would count against the limit.
 fn before_limit(resource: c_uint, limit: *const rlimit) {
     if resource == libc::RLIMIT_AS && !limit.is_null() {
         process::step_aside();
@@ -232,31 +238,31 @@ fn after_limit(resource: c_uint, result: c_int) -> c_int {
     result
 }
 
-/// Ends the process past the C library's list of what to do at its end.
+/// Ends the process without the functions registered by atexit(3), so the usage is reported here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     start::end();
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::_exit(status) };
     unreachable!("_exit came back");
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
-    // SAFETY: the same function.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { _exit(status) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setrlimit(resource: c_uint, limit: *const rlimit) -> c_int {
     before_limit(resource, limit);
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     after_limit(resource, unsafe { real::setrlimit(resource, limit) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setrlimit64(resource: c_uint, limit: *const rlimit) -> c_int {
-    // SAFETY: the same function.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { setrlimit(resource, limit) }
 }
 
@@ -268,7 +274,7 @@ pub unsafe extern "C" fn prlimit(
     old: *mut rlimit,
 ) -> c_int {
     before_limit(resource, new);
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     after_limit(resource, unsafe { real::prlimit(pid, resource, new, old) })
 }
 
@@ -279,25 +285,26 @@ pub unsafe extern "C" fn prlimit64(
     new: *const rlimit,
     old: *mut rlimit,
 ) -> c_int {
-    // SAFETY: the same function.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { prlimit(pid, resource, new, old) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     if option == libc::PR_SET_SECCOMP || option == libc::PR_SET_TSC {
-        // A filter allows the program's calls, not the library's, which also reads the time-stamp counter.
+        // A filter is made for the program's calls and may forbid the library's; the library also reads the
+        // time-stamp counter.
         process::step_aside();
     }
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::prctl(option, a, b, c, d) }
 }
 
-/// A ring of the program's own can close and open descriptors past this library.
+/// Sets up an io_uring of the program's own, which can open and close descriptors without this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int {
     process::step_aside();
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::io_uring_queue_init(entries, ring, flags) }
 }
 
@@ -308,7 +315,7 @@ pub unsafe extern "C" fn io_uring_queue_init_params(
     parameters: *mut c_void,
 ) -> c_int {
     process::step_aside();
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::io_uring_queue_init_params(entries, ring, parameters) }
 }
 
@@ -321,6 +328,6 @@ pub unsafe extern "C" fn io_uring_queue_init_mem(
     size: libc::size_t,
 ) -> c_int {
     process::step_aside();
-    // SAFETY: as `fork`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::io_uring_queue_init_mem(entries, ring, parameters, memory, size) }
 }

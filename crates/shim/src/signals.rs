@@ -1,13 +1,16 @@
-//! The fault handler, and the program's own handlers beside it.
+//! The fault handler, and the program's own actions behind it.
 //!
 //! A copy from or to a mapping can raise SIGBUS or SIGSEGV. From the first window on, both signals reach
-//! [`on_fault`], which sends a fault of the guarded copy back into the copy and hands everything else to
-//! the program's own action, kept here: for the program `sigaction` and `signal` work as always.
+//! [`on_fault`], which returns a fault of the guarded copy to the copy as an error. All other signals are
+//! passed to the program's own action, which is stored here: `sigaction` and `signal` work for the program as
+//! usual.
 //!
-//! A blocked fault signal would kill the process, so the kernel never sees the two in the mask of any handler;
-//! what the program believes is remembered and answered ([`crate::masks`] does the same for the mask itself).
+//! A blocked fault signal would kill the process. So the kernel never gets the two signals in the mask of a
+//! handler; the program's masks are stored and reported to it ([`crate::masks`] does the same for the
+//! thread's mask).
 //!
-//! Invariant: `ACTIONS` changes only under [`LOCK`], which keeps signals out.
+//! Invariant: calls of the program change `ACTIONS` only under [`LOCK`], which blocks signals. A handler
+//! changes its own action without the lock, if the program asked for SA_RESETHAND.
 
 use crate::masks::{self, set_word_of, word_of};
 use crate::real;
@@ -25,14 +28,15 @@ use libc::{SIG_DFL, SIG_IGN, SIGBUS, SIGSEGV, siginfo_t, ucontext_t};
 static LOCK: Lock = Lock::new();
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Actions that the program has set for SIGBUS and SIGSEGV.
+/// Actions of the program for SIGBUS and for SIGSEGV.
 struct Actions(UnsafeCell<[libc::sigaction; 2]>);
-// SAFETY: written under LOCK only; a handler reads it while it may be written, and then acts on the old or
-// the new action, as it would if the kernel kept it. Each action is read once, by copy.
+// SAFETY: calls of the program write an action under LOCK only. Not excluded: the handler reads, and with
+// SA_RESETHAND writes, an action without the lock, so in another thread it may copy an action that is just
+// being written.
 unsafe impl Sync for Actions {}
-// SAFETY: all zeroes is the default action.
+// SAFETY: a `sigaction` consists of integers and pointers; all zeroes are the default action.
 static ACTIONS: Actions = Actions(UnsafeCell::new(unsafe { core::mem::zeroed() }));
-/// Which signals' handlers the program wants to run with SIGBUS, or SIGSEGV, blocked (bit per signal).
+/// Signals whose handlers the program wants to run with SIGBUS, or with SIGSEGV, blocked; one bit per signal.
 static WANTED_BLOCKED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 fn place(signal: c_int) -> usize {
@@ -40,12 +44,12 @@ fn place(signal: c_int) -> usize {
 }
 
 fn action(signal: c_int) -> libc::sigaction {
-    // SAFETY: see `Actions`.
+    // SAFETY: the array is valid for ever; `Actions` says which writes are not excluded.
     unsafe { (*ACTIONS.0.get())[place(signal)] }
 }
 
 fn set_action(signal: c_int, action: libc::sigaction) {
-    // SAFETY: see `Actions`; callers hold LOCK or are the handler itself.
+    // SAFETY: the array is valid for ever, and callers hold LOCK; the handler, for SA_RESETHAND, does not.
     unsafe { (*ACTIONS.0.get())[place(signal)] = action };
 }
 
@@ -53,7 +57,7 @@ fn is_fault_signal(signal: c_int) -> bool {
     signal == SIGBUS || signal == SIGSEGV
 }
 
-/// Installs the handlers if they are not; whether they are in place now.
+/// Installs the handlers unless they are installed; returns true if they are installed now.
 pub fn ready() -> bool {
     if INSTALLED.load(Ordering::Acquire) {
         return true;
@@ -62,9 +66,10 @@ pub fn ready() -> bool {
     let mut good = true;
     if !INSTALLED.load(Ordering::Relaxed) {
         for signal in [SIGBUS, SIGSEGV] {
-            // SAFETY: an all-zero action is valid and is overwritten.
+            // SAFETY: an all-zero `sigaction` is valid, and the call overwrites it.
             let mut old: libc::sigaction = unsafe { core::mem::zeroed() };
-            // SAFETY: asks for the program's action, then puts ours before it.
+            // SAFETY: the first call writes to a local variable, and the second installs `on_fault`, which
+            // has the type of a handler with SA_SIGINFO.
             unsafe {
                 good &= real::sigaction(signal, core::ptr::null(), &raw mut old) == 0;
                 set_action(signal, old);
@@ -77,49 +82,49 @@ pub fn ready() -> bool {
     good
 }
 
-/// Returns true if the library's handlers are installed.
+/// Returns true if the handlers were installed.
 pub fn is_installed() -> bool {
     INSTALLED.load(Ordering::Acquire)
 }
 
-/// Returns true if the library's handlers are still those of the kernel. Called before each mapping, since a program can
-/// bypass the C library.
+/// Returns true if both signals still reach [`on_fault`]. Called before each mapping, because a program can
+/// set handlers without the C library.
 pub fn still_ready() -> bool {
     ready()
         && [SIGBUS, SIGSEGV].into_iter().all(|signal| {
             // The kernel's struct sigaction begins with the handler.
             let mut now = [0usize; 4];
             let arguments = [signal as usize, 0, now.as_mut_ptr() as usize, 8, 0, 0];
-            // SAFETY: the kernel writes 32 bytes.
+            // SAFETY: the kernel writes 32 bytes, which is the size of the array.
             let answer = unsafe { sys::call(sys::nr::RT_SIGACTION, arguments) };
             answer == 0 && now[0] == on_fault as *const () as usize
         })
 }
 
-/// Returns true if a raw rt_sigaction would replace the library's handler of a fault signal.
+/// Returns true if a raw rt_sigaction with these arguments would replace the handler of a fault signal.
 pub fn concerns(signal: c_int, new: usize) -> bool {
     is_installed() && new != 0 && is_fault_signal(signal)
 }
 
-/// Gives the program's actions back to the kernel.
+/// Removes the handlers and gives the program's actions to the kernel.
 pub fn withdraw() {
     let held = LOCK.hold();
     if INSTALLED.swap(false, Ordering::AcqRel) {
         for signal in [SIGBUS, SIGSEGV] {
-            // SAFETY: the program's own action.
+            // SAFETY: the action is the one that the program set for this signal.
             unsafe { real::sigaction(signal, &action(signal), core::ptr::null_mut()) };
         }
     }
     drop(held);
 }
 
-/// A signal that is ignored stays so over exec, and one with a handler does not; a blocked one stays blocked.
+/// Gives the kernel the ignored and the blocked fault signals, which stay so over exec.
 pub fn before_exec() {
     show_ignored();
     masks::show();
 }
 
-/// The program was not replaced, and goes on.
+/// Restores the mask after an exec that failed, so that the program continues.
 pub fn exec_failed() {
     masks::hide();
 }
@@ -130,13 +135,14 @@ fn show_ignored() {
     }
     for signal in [SIGBUS, SIGSEGV] {
         if action(signal).sa_sigaction == SIG_IGN {
-            // SAFETY: the program's own action; should exec fail, the next mapping finds it out.
+            // SAFETY: the action is the program's own. Should exec fail, the next mapping finds the handler
+            // missing.
             unsafe { real::sigaction(signal, &action(signal), core::ptr::null_mut()) };
         }
     }
 }
 
-/// Our action in the place of the program's: on the same stack, with the same mask, restarting alike.
+/// Returns the action to install in place of the program's, with the same stack, mask and restart behaviour.
 fn ours(program: &libc::sigaction) -> libc::sigaction {
     let mut action = *program;
     action.sa_sigaction = on_fault as *const () as usize;
@@ -159,26 +165,30 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut
         process::count(counter, 1);
         return;
     }
-    // SAFETY: the arguments of this handler.
+    // SAFETY: the arguments are those that the kernel passed to this handler.
     unsafe { hand_on(signal, info, context) };
 }
 
-/// Does what the program wanted to happen.
+/// Carries out the program's action for a signal that no guarded copy raised.
+///
+/// # Safety
+/// The arguments are those of a handler with SA_SIGINFO.
 unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let wanted = action(signal);
-    // SAFETY: the kernel passes the information.
+    // SAFETY: the caller promises the information that the kernel passed to the handler.
     let by_fault = unsafe { (*info).si_code } > 0;
     let bit = 1 << (signal - 1);
     let blocked = threads::blocked() & bit != 0;
     if blocked && !by_fault {
-        // Somebody sent it: it goes on waiting, in the kernel, and the thread does without copies.
+        // The signal was sent by a process and stays pending in the kernel; the thread makes no copies
+        // meanwhile.
         threads::set_waiting(threads::waiting() | bit);
-        // SAFETY: the kernel passes a machine context to a handler with SA_SIGINFO, and takes the mask from
-        // it when the handler returns.
+        // SAFETY: the kernel passes a machine context to a handler with SA_SIGINFO, and restores the mask
+        // from it when the handler returns.
         let mask = unsafe { &mut (*context.cast::<ucontext_t>()).uc_sigmask };
         let word = word_of(mask) | bit;
         set_word_of(mask, word);
-        // SAFETY: the kernel passed the information.
+        // SAFETY: the information is the kernel's, as the caller promises.
         unsafe { send_again(signal, info) };
         return;
     }
@@ -188,7 +198,7 @@ unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
         _ if blocked => die_of(signal, by_fault),
         handler => {
             if wanted.sa_flags & libc::SA_RESETHAND != 0 {
-                // SAFETY: all zeroes is the default action.
+                // SAFETY: a `sigaction` consists of integers and pointers; all zeroes are the default action.
                 set_action(signal, unsafe { core::mem::zeroed() });
             }
             // SAFETY: the program installed a function of this type for this signal.
@@ -210,9 +220,10 @@ unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     }
 }
 
-/// The default action: when the faulting instruction runs again it kills the process, as it would have.
+/// Sets the default action, so that the process dies when the faulting instruction runs again, or at once of
+/// a signal that was sent.
 fn die_of(signal: c_int, by_fault: bool) {
-    // SAFETY: zeroes are the default action.
+    // SAFETY: an all-zero `sigaction` is valid and means the default action.
     unsafe {
         let default: libc::sigaction = core::mem::zeroed();
         real::sigaction(signal, &raw const default, core::ptr::null_mut());
@@ -223,7 +234,7 @@ fn die_of(signal: c_int, by_fault: bool) {
 }
 
 fn send_to_this_thread(signal: c_int) {
-    // SAFETY: a signal to ourselves.
+    // SAFETY: the calls have integer arguments; the signal goes to the calling thread.
     unsafe {
         let thread = sys::call(libc::SYS_gettid as usize, [0; 6]);
         let process = sys::call(libc::SYS_getpid as usize, [0; 6]);
@@ -232,14 +243,17 @@ fn send_to_this_thread(signal: c_int) {
     }
 }
 
-/// Sends a signal once more, with what came with it, to whom it was sent: to this thread by `tgkill` and
-/// alike, else to the process, where another thread may be waiting for it.
+/// Sends a signal again, with its information, to its original target: to this thread if `tgkill` or a
+/// similar call sent it, otherwise to the process, in which another thread may wait for it.
+///
+/// # Safety
+/// `info` is the information that the kernel passed to the handler.
 unsafe fn send_again(signal: c_int, info: *mut siginfo_t) {
-    // SAFETY: the information is the kernel's; a signal to ourselves may say who sent it.
+    // SAFETY: the caller promises the kernel's information, which a process may send to itself unchanged.
     unsafe {
         let process = sys::call(libc::SYS_getpid as usize, [0; 6]) as usize;
         let [signal_word, info_word] = [signal as usize, info as usize];
-        // So that it does not come back to this thread at once.
+        // The signal is blocked first, so that it is not delivered to this thread at once.
         sys::change_mask(sys::MaskChange::Block, 1 << (signal - 1));
         if (*info).si_code == libc::SI_TKILL {
             let thread = sys::call(libc::SYS_gettid as usize, [0; 6]) as usize;
@@ -248,7 +262,7 @@ unsafe fn send_again(signal: c_int, info: *mut siginfo_t) {
         } else {
             let arguments = [process, signal_word, info_word, 0, 0, 0];
             if sys::call(libc::SYS_rt_sigqueueinfo as usize, arguments) < 0 {
-                // Only the first thread may say that it is somebody else's kill(2).
+                // Only the first thread of a process may send information of another sender's kill(2).
                 (*info).si_code = libc::SI_QUEUE;
                 sys::call(libc::SYS_rt_sigqueueinfo as usize, arguments);
             }
@@ -263,12 +277,12 @@ pub unsafe extern "C" fn sigaction(
     old: *mut libc::sigaction,
 ) -> c_int {
     if threads::bypassed() || process::is_aside() && !INSTALLED.load(Ordering::Acquire) {
-        // SAFETY: as the program promised for this function; the same throughout.
+        // SAFETY: the program keeps the contract of `sigaction` for all arguments.
         return unsafe { real::sigaction(signal, new, old) };
     }
-    // SAFETY: the program's action is readable as for the C library's function.
+    // SAFETY: the program passes null or a readable action, as `sigaction` requires.
     let wanted = (!new.is_null()).then(|| unsafe { *new });
-    // The lock masks signals, by two system calls; where nothing changes here they are saved.
+    // The lock blocks signals by two system calls, which are saved if nothing stored here changes.
     let blocks = |action: &libc::sigaction| word_of(&action.sa_mask) & FAULT_SIGNALS;
     let changes =
         is_fault_signal(signal) || wanted.is_some_and(|action| blocks(&action) != wanted_blocked(signal));
@@ -285,10 +299,10 @@ pub unsafe extern "C" fn sigaction(
     let before = action(signal);
     let wanted_blocked = wanted_blocked(signal);
     let argument = stripped.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: as above.
+    // SAFETY: `argument` is null or a local action; the program passes null or a writable `old`.
     let result = unsafe { real::sigaction(signal, argument, old) };
     if result == 0 {
-        // SAFETY: the kernel has just written it.
+        // SAFETY: the call succeeded, so the kernel has written `old` if it is not null.
         if let Some(old) = unsafe { old.as_mut() } {
             if ours_installed {
                 *old = before;
@@ -326,13 +340,17 @@ fn want_blocked(signal: c_int, mask: SignalSet) {
     }
 }
 
-/// `signal` with these flags, for a fault signal whose handler is ours.
+/// Sets a handler with these flags, for a fault signal whose installed handler is `on_fault`; returns the
+/// previous handler.
+///
+/// # Safety
+/// `handler` is a handler for this signal, SIG_DFL or SIG_IGN.
 unsafe fn signal_by_sigaction(signal: c_int, handler: usize, flags: c_int) -> usize {
-    // SAFETY: zeroes are a valid action.
+    // SAFETY: a `sigaction` consists of integers and pointers, for which all zeroes are valid.
     let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { core::mem::zeroed() };
     new.sa_sigaction = handler;
     new.sa_flags = flags;
-    // SAFETY: both actions are ours.
+    // SAFETY: both actions are local variables; the caller promises the handler.
     if unsafe { sigaction(signal, &raw const new, &raw mut old) } == 0 {
         old.sa_sigaction
     } else {
@@ -342,7 +360,7 @@ unsafe fn signal_by_sigaction(signal: c_int, handler: usize, flags: c_int) -> us
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
-    // SAFETY: as `sigaction`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         if is_fault_signal(signal) && INSTALLED.load(Ordering::Acquire) {
             signal_by_sigaction(signal, handler, libc::SA_RESTART)
@@ -354,13 +372,13 @@ pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bsd_signal(number: c_int, handler: usize) -> usize {
-    // SAFETY: the same function.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { signal(number, handler) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: usize) -> usize {
-    // SAFETY: as `sigaction`.
+    // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         if is_fault_signal(signal) && INSTALLED.load(Ordering::Acquire) {
             signal_by_sigaction(signal, handler, libc::SA_RESETHAND | libc::SA_NODEFER)
@@ -372,13 +390,13 @@ pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: usize) -> usize {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: usize) -> usize {
-    // SAFETY: the same function.
+    // SAFETY: the same function under another name, with the same contract.
     unsafe { __sysv_signal(signal, handler) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigignore(number: c_int) -> c_int {
-    // SAFETY: zeroes are a valid action, which is ours.
+    // SAFETY: an all-zero `sigaction` is valid, and the action is a local variable.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = SIG_IGN;
@@ -386,11 +404,11 @@ pub unsafe extern "C" fn sigignore(number: c_int) -> c_int {
     }
 }
 
-/// Interposed siginterrupt(3): sets whether a handler interrupts system calls.
+/// Sets whether the handler of a signal interrupts system calls or lets them continue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siginterrupt(number: c_int, interrupts: c_int) -> c_int {
     if !is_fault_signal(number) || !is_installed() {
-        // SAFETY: as `sigaction`.
+        // SAFETY: the program keeps the contract of the C library's function that it called.
         return unsafe { real::siginterrupt(number, interrupts) };
     }
     let mut action = action(number);
@@ -398,6 +416,6 @@ pub unsafe extern "C" fn siginterrupt(number: c_int, interrupts: c_int) -> c_int
     if interrupts == 0 {
         action.sa_flags |= libc::SA_RESTART;
     }
-    // SAFETY: the action is ours.
+    // SAFETY: the action is a local variable, copied from a valid action.
     unsafe { sigaction(number, &raw const action, core::ptr::null_mut()) }
 }

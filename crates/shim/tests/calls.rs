@@ -1,4 +1,4 @@
-//! The table of system calls against the kernel's own list: a call that is new must be looked at.
+//! Compares the table of system calls with the kernel's own list, so that a new call must be classified.
 
 #![allow(clippy::unwrap_used)] // helpers of the tests
 
@@ -8,10 +8,10 @@ mod calls;
 use calls::{CALLS, Effect, effect};
 use std::collections::BTreeMap;
 
-/// Files in which distributions install the kernel's list of system calls for x86-64.
+/// Paths at which distributions install the kernel's list for x86-64.
 const HEADERS: [&str; 2] = ["/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"];
 
-/// Name of each number in the kernel's list.
+/// Returns the name of each number in the kernel's list.
 fn kernels() -> BTreeMap<u16, String> {
     let text = HEADERS.iter().find_map(|path| std::fs::read_to_string(path).ok());
     let text = text.expect("no asm/unistd_64.h: install it (Debian: apt-get install linux-libc-dev)");
@@ -47,8 +47,8 @@ fn what_is_not_in_the_table_may_share_descriptors() {
     assert_eq!(effect(libc::SYS_getpid), Effect::Nothing);
 }
 
-/// Calls whose first argument is a descriptor and that the manual says use the file's position, move it or
-/// depend on it: none of them may pass unseen.
+/// Checks that no call is classified as [`Effect::Nothing`] if the manual says that it uses, moves or depends
+/// on the position of a descriptor, or passes descriptors on.
 #[test]
 fn calls_that_use_a_position_are_not_nothing() {
     for name in [

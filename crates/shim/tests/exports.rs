@@ -1,5 +1,5 @@
-//! The library's exported functions against the C library: every other name of a function that the library
-//! stands before, and every function that sets a signal mask, must be the library's too.
+//! Compares the library's exported functions with the C library: the library must export every other name of
+//! a function that it replaces, and every function that sets a signal mask.
 
 #![allow(clippy::unwrap_used)] // helpers of the tests
 
@@ -9,11 +9,11 @@ use built::{library, output};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// Names that a program cannot be linked with, or that only the C library itself calls.
+/// Version of names that a program cannot be linked with, or that only the C library itself calls.
 const PRIVATE: &str = "GLIBC_PRIVATE";
 
-/// Functions of the C library with a set of signals, a jump buffer or a context in their declaration that change
-/// no thread's mask, and why.
+/// Functions of the C library that change no thread's mask although a set of signals, a jump buffer or a
+/// context is part of their declaration, each with the reason.
 const HARMLESS: [(&str, &str); 33] = [
     ("sigemptyset", "changes a set in memory"),
     ("sigfillset", "changes a set in memory"),
@@ -50,7 +50,7 @@ const HARMLESS: [(&str, &str); 33] = [
     ("psiginfo", "prints"),
 ];
 
-/// Addresses and names, with their versions, of the functions that a library exports.
+/// Returns the address and the name with its version of each function that a library exports.
 fn functions(library: &str) -> Vec<(String, String)> {
     output(Command::new("nm").args(["-D", "--defined-only", library]))
         .lines()
@@ -69,7 +69,7 @@ fn exported() -> BTreeSet<String> {
     functions(library().to_str().unwrap()).iter().map(|(_, name)| plain(name)).collect()
 }
 
-/// The C library that this test runs with.
+/// Returns the path of the C library that this test runs with.
 fn c_library() -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| line.ends_with("/libc.so.6")).unwrap();
@@ -81,7 +81,8 @@ fn every_other_name_of_a_function_is_the_librarys_too() {
     let ours = exported();
     let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (address, name) in functions(&c_library()) {
-        // One @: an old version, which no program is linked with any more, but llseek, which is still called.
+        // A single @ marks an old version, which no program is linked with any more. The exception is llseek,
+        // which is still called.
         if !name.contains(PRIVATE) {
             names.entry(address).or_default().insert(plain(&name));
         }
@@ -93,7 +94,7 @@ fn every_other_name_of_a_function_is_the_librarys_too() {
     assert!(missing.is_empty(), "enter these names in aliases.rs: {missing:?}");
 }
 
-/// Declarations of the C library's headers in which one of these types stands.
+/// Checks every declaration in the C library's headers that contains one of these types.
 #[test]
 fn every_function_that_sets_a_mask_is_the_librarys() {
     const HEADERS: &str = "#include <signal.h>\n#include <poll.h>\n#include <sys/select.h>\n\

@@ -1,31 +1,31 @@
-//! Every system call of Linux on x86-64, and what it means for data paths.
+//! Every system call of Linux on x86-64, with its effect on data paths.
 //!
-//! [`crate::syscalls`] derives from it what `syscall` must watch; `tests/calls.rs` holds it against the kernel's own
-//! list (asm/unistd_64.h), so that a new call has to be looked at before it passes. A number that is not here
-//! counts as [`Effect::Shares`].
+//! [`crate::syscalls`] looks up here what `syscall` must do. `tests/calls.rs` compares the table with the
+//! kernel's own list (asm/unistd_64.h), so that a new call must be classified before the test passes. A
+//! number that is missing here counts as [`Effect::Shares`].
 
-/// Effect on data paths of a system call that is made by number.
+/// Effect on data paths of a system call made by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The library has the function of the C library with the same meaning, which knows all of it: what the
-    /// call does to descriptors, positions, sizes and contents.
+    /// The library has a function of this name with the same meaning, which handles all effects on
+    /// descriptors, positions, sizes and contents.
     ByName,
-    /// The call answers a new descriptor, which can have no data path.
+    /// The call returns a new descriptor, which can have no data path.
     Descriptor,
     /// The call writes two new descriptors to an address among its arguments.
     Pair,
-    /// Another process may get descriptors, and with them their positions.
+    /// The call may give descriptors, and so their positions, to another process.
     Shares,
-    /// The call begins something that data paths cannot live beside.
+    /// The call begins something that is incompatible with data paths.
     StepsAside,
-    /// The call sets the signal mask, or one for as long as it waits.
+    /// The call sets the signal mask, for good or while it waits.
     Mask,
     /// The call uses neither a position nor the data of a regular file, and makes and closes no descriptor
     /// that a program sees.
     Nothing,
 }
 
-/// Numbers and names of the system calls of each effect.
+/// Effects, each with the numbers and names of its system calls.
 pub const CALLS: [(Effect, &[(u16, &str)]); 7] = [
     (
         Effect::ByName,
@@ -425,7 +425,7 @@ pub const CALLS: [(Effect, &[(u16, &str)]); 7] = [
     ),
 ];
 
-/// Numbers that the table covers: larger than each in it.
+/// Size of the table by number; greater than each number in it.
 const NUMBERS: usize = 512;
 
 static EFFECTS: [Effect; NUMBERS] = by_number();
@@ -445,7 +445,7 @@ const fn by_number() -> [Effect; NUMBERS] {
     effects
 }
 
-/// Effect of the system call of this number.
+/// Returns the effect of the system call with this number.
 pub fn effect(number: i64) -> Effect {
     usize::try_from(number).ok().and_then(|number| EFFECTS.get(number)).copied().unwrap_or(Effect::Shares)
 }

@@ -1,6 +1,6 @@
-//! `syscall`: calls that a program makes by number mean the same as by name.
+//! `syscall`: a call that a program makes by number has the same effect as the call by name.
 //!
-//! What a call means is said by one table ([`calls`]).
+//! One table ([`calls`]) holds the effect of each call.
 
 mod calls;
 
@@ -20,11 +20,11 @@ pub unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
-    // SAFETY: as the program promised for the call of this number; the same throughout this file.
+    // SAFETY: the program keeps the contract of the system call of this number.
     let kernel = || unsafe { real::syscall(number, a, b, c, d, e, f) };
     match calls::effect(number) {
         Effect::Nothing => kernel(),
-        // SAFETY: as above.
+        // SAFETY: the program keeps the contract of the system call, which is that of the function.
         Effect::ByName => unsafe { by_name(number, [a, b, c, d, e, f]) }.unwrap_or_else(kernel),
         Effect::Descriptor => {
             let made = kernel();
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn syscall(
         Effect::Pair => {
             let pair = if number == libc::SYS_socketpair { d } else { a };
             let result = kernel();
-            // SAFETY: the kernel has just written both.
+            // SAFETY: the kernel has written both descriptors if the call succeeded.
             unsafe { descriptors::made_pair(pair as *const c_int, result as c_int) };
             result
         }
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn syscall(
             }
             let result = kernel();
             if result == 0 {
-                // For those that fork.
+                // A call that forks returns 0 in the child.
                 notice_child();
             } else if number == libc::SYS_pidfd_getfd {
                 table::made(result as c_int);
@@ -62,17 +62,22 @@ pub unsafe extern "C" fn syscall(
             result
         }
         Effect::Mask if number == libc::SYS_rt_sigtimedwait => masks::shown(kernel),
-        // SAFETY: as above.
+        // SAFETY: the program keeps the contract of the system call of this number.
         Effect::Mask => unsafe { masks::by_number(number, [a, b, c, d, e, f]) }.unwrap_or_else(kernel),
     }
 }
 
-/// Makes a call by the function of its name; `None` where that function would not be the same.
+/// Makes a call by the library's function of its name; returns `None` if the kernel must serve the call by
+/// number.
+///
+/// # Safety
+/// The arguments are those of the call of this number.
 unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
     let fd = a as c_int;
-    // The library's functions take a count as an int; the kernel refuses one that is none.
+    // The library's functions take a count as an int. A count that is no int becomes the largest, which the
+    // kernel refuses.
     let count = c_int::try_from(c).unwrap_or(c_int::MAX);
-    // SAFETY: the arguments are those of the call of this number.
+    // SAFETY: the caller promises the arguments of the call of this number.
     let answer = unsafe {
         match number {
             libc::SYS_read => data::read(fd, b as *mut c_void, c) as c_long,
@@ -105,7 +110,7 @@ unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
             libc::SYS_truncate => contents::truncate(a as _, b as i64).into(),
             libc::SYS_fallocate => contents::fallocate(fd, b as c_int, c as i64, d as i64).into(),
             libc::SYS_fadvise64 => {
-                // The function answers the error itself.
+                // The function returns the error, where the system call sets `errno`.
                 match contents::posix_fadvise(fd, b as i64, c as i64, d as c_int) {
                     0 => 0,
                     error => {
@@ -132,13 +137,13 @@ unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
             }
             libc::SYS_rt_sigaction => {
                 if signals::concerns(a as c_int, b) {
-                    // The program goes below the C library for its fault signals.
+                    // The program sets the handler of a fault signal below the C library.
                     process::step_aside();
                     signals::withdraw();
                 }
                 return None;
             }
-            // Those that only make a file durable: the functions add nothing to the call.
+            // The other calls only make a file durable, and the functions would add nothing to them.
             _ => return None,
         }
     };

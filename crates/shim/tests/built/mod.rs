@@ -1,9 +1,9 @@
-//! The library that the tests look at, and the tools with which they do.
+//! Library under test, and the tools with which the tests inspect it.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The library, as Cargo builds it for the tests.
+/// Builds the library with the profile of the tests and returns its path.
 pub fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap().parent().unwrap();
@@ -16,7 +16,7 @@ pub fn library() -> PathBuf {
     folder.join("libbywash_shim.so")
 }
 
-/// Standard output of a command that succeeds.
+/// Runs a command that must succeed; returns its standard output.
 pub fn output(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
