@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::interrupt;
 use crate::row::Row;
 use crate::statistics::Summary;
-use bywash_device::{Command, Device, File, FileOptions, Kind, Pinned, Region, RegionId, Span};
+use bywash_device::{Command, Device, File, FileKind, FileOptions, PinnedRegion, Region, RegionId, Segment};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
@@ -46,7 +46,7 @@ struct Bench {
     took_us: f64,
     /// Number of the next command.
     next: usize,
-    _pinned: Arc<Pinned>,
+    _pinned: Arc<PinnedRegion>,
 }
 
 fn measure(house: &House<'_>) -> Result<Vec<Row>, Error> {
@@ -65,13 +65,13 @@ fn measure(house: &House<'_>) -> Result<Vec<Row>, Error> {
 impl Bench {
     fn open(file: &Path) -> Result<Bench, Error> {
         let unavailable = |error: bywash_device::Error| Error::Unavailable(error.to_string());
-        let mut device = File::open(&FileOptions::new(Kind::File, file)).map_err(unavailable)?;
+        let mut device = File::open(&FileOptions::new(FileKind::File, file)).map_err(unavailable)?;
         let memory = Arc::new(memory(ARENA)?);
         let pinned = Arc::new(pin(&memory).map_err(unavailable)?);
         let begin = Instant::now();
         let region = device.register(&pinned).map_err(unavailable)?;
         let took_us = begin.elapsed().as_secs_f64() * 1e6;
-        let region = region.ok_or_else(|| Error::Unavailable(device.explain()))?;
+        let region = region.ok_or_else(|| Error::Unavailable(device.description()))?;
         Ok(Bench { device, memory, region, took_us, next: 0, _pinned: pinned })
     }
 
@@ -113,7 +113,7 @@ impl Bench {
                 sent += 1;
             }
             let mut failure = None;
-            let given_out = self.device.poll(&mut |one| failure = failure.or(one.result.err()));
+            let given_out = self.device.reap(&mut |one| failure = failure.or(one.result.err()));
             if let Some(failure) = failure {
                 return Err(Error::failed("a command", failure.to_string()));
             }
@@ -132,7 +132,7 @@ impl Bench {
         let places = self.device.geometry().bytes as usize / bytes;
         let (at, from) = (self.next % places * bytes, self.next % (ARENA / bytes) * bytes);
         // SAFETY: within the mapping, which goes along as the owner, and to which no reference is made.
-        let span = [unsafe { Span::new(self.memory.as_ptr().wrapping_add(from), bytes) }];
+        let span = [unsafe { Segment::new(self.memory.as_ptr().wrapping_add(from), bytes) }];
         let command = match is_read {
             true => Command::read(0, at as u64, &span),
             false => Command::write(0, at as u64, &span),
@@ -154,7 +154,7 @@ impl Bench {
 }
 
 #[expect(unsafe_code, reason = "the kernel is told where memory is")]
-fn pin(memory: &Arc<MmapRegion>) -> Result<Pinned, bywash_device::Error> {
+fn pin(memory: &Arc<MmapRegion>) -> Result<PinnedRegion, bywash_device::Error> {
     // SAFETY: the mapping is as long as it says and lives as long as its owner, and no reference to it is made.
     unsafe { Region::new(memory.as_ptr(), memory.size(), memory.clone()) }.pin()
 }

@@ -5,11 +5,11 @@
 //! that the device could still use after it was freed. Called before a device is served, to read or write its
 //! label.
 
-use crate::command::{Command, Failure};
+use crate::command::{Command, CommandError};
 use crate::device::Device;
 use crate::error::Error;
 use crate::pages::Pages;
-use crate::span::Span;
+use crate::segment::Segment;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,15 +26,15 @@ const PIECE: usize = 1 << 20;
 /// # Errors
 /// [`Error::Command`] if the device has commands in flight already, a command fails, or it takes longer than
 /// 30 s.
-pub fn read_alone(device: &mut dyn Device, offset: u64, bytes: usize) -> Result<Vec<u8>, Error> {
+pub fn read_exclusive(device: &mut dyn Device, offset: u64, bytes: usize) -> Result<Vec<u8>, Error> {
     let mut read = vec![0; bytes];
     for (number, piece) in read.chunks_mut(PIECE).enumerate() {
         let memory = Arc::new(Pages::new(piece.len()));
         // SAFETY: the command owns the memory and keeps it alive; nobody reads it before the command has
         // completed.
-        let span = unsafe { Span::new(memory.base(), piece.len()) };
+        let segment = unsafe { Segment::new(memory.base(), piece.len()) };
         let at = offset + (number * PIECE) as u64;
-        wait_for(device, Command::read(0, at, &[span]).owner(memory.clone()), "read")?;
+        wait_for(device, Command::read(0, at, &[segment]).owner(memory.clone()), "read")?;
         // SAFETY: both sides have `piece.len()` bytes; the command has completed, and nobody else knows the
         // new memory.
         unsafe { std::ptr::copy_nonoverlapping(memory.base(), piece.as_mut_ptr(), piece.len()) };
@@ -48,15 +48,15 @@ pub fn read_alone(device: &mut dyn Device, offset: u64, bytes: usize) -> Result<
 /// # Errors
 /// [`Error::Command`] if the device has commands in flight already, a command fails, or it takes longer than
 /// 30 s. Some of the bytes may have been written then.
-pub fn write_alone(device: &mut dyn Device, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+pub fn write_exclusive(device: &mut dyn Device, offset: u64, bytes: &[u8]) -> Result<(), Error> {
     for (number, piece) in bytes.chunks(PIECE).enumerate() {
         let memory = Arc::new(Pages::new(piece.len()));
         // SAFETY: the new memory has `piece.len()` bytes, and nobody else knows it yet.
         unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), memory.base(), piece.len()) };
         // SAFETY: the command owns the memory and keeps it alive; nobody writes to it any more.
-        let span = unsafe { Span::new(memory.base(), piece.len()) };
+        let segment = unsafe { Segment::new(memory.base(), piece.len()) };
         let at = offset + (number * PIECE) as u64;
-        wait_for(device, Command::write_durable(0, at, &[span]).owner(memory), "write")?;
+        wait_for(device, Command::write_durable(0, at, &[segment]).owner(memory), "write")?;
     }
     Ok(())
 }
@@ -67,9 +67,9 @@ fn wait_for(device: &mut dyn Device, command: Command<'_>, what: &'static str) -
         return Err(failed("other commands are under way".into()));
     }
     let end = Instant::now() + LIMIT;
-    let mut outcome: Option<Result<(), Failure>> = None;
+    let mut outcome: Option<Result<(), CommandError>> = None;
     loop {
-        device.poll(&mut |done| outcome = Some(done.result));
+        device.reap(&mut |done| outcome = Some(done.result));
         match outcome {
             Some(result) => return result.map_err(|failure| failed(failure.to_string())),
             None if Instant::now() > end => {
@@ -89,11 +89,11 @@ mod tests {
     fn what_was_written_is_read() {
         let mut device = Memory::new(MemoryOptions::new(8 << 20)).unwrap();
         let bytes: Vec<u8> = (0..PIECE + 4096).map(|at| (at / 512 % 251) as u8).collect();
-        write_alone(&mut device, 4096, &bytes).unwrap();
-        assert_eq!(read_alone(&mut device, 4096, bytes.len()).unwrap(), bytes);
-        assert_eq!(read_alone(&mut device, 0, 4096).unwrap(), [0; 4096]);
+        write_exclusive(&mut device, 4096, &bytes).unwrap();
+        assert_eq!(read_exclusive(&mut device, 4096, bytes.len()).unwrap(), bytes);
+        assert_eq!(read_exclusive(&mut device, 0, 4096).unwrap(), [0; 4096]);
         for wrong in [1, 8 << 20] {
-            let error = read_alone(&mut device, wrong, 512).unwrap_err();
+            let error = read_exclusive(&mut device, wrong, 512).unwrap_err();
             assert!(matches!(error, Error::Command { what: "read", .. }), "{error}");
         }
     }

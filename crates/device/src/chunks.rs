@@ -16,7 +16,7 @@
 //! memory.
 
 use crate::error::Error;
-use crate::spare::{Retired, Shape, Spare, check_available, file};
+use crate::spare::{ChunkLayout, RetiredChunk, SpareChunk, check_available, file};
 use bywash_link::{File, HUGE_PAGE, HugePages, Mapping};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
@@ -35,11 +35,11 @@ const CHUNKS_MAX: u64 = 1 << 14;
 
 /// Fate of the contents of a chunk that is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum ReplacedContents {
     /// The contents are copied into the new chunk.
-    Contents,
+    Copied,
     /// The new chunk is all zeros.
-    Nothing,
+    Zeroed,
 }
 
 /// Memory of a device in chunks, each of which other processes can map.
@@ -145,18 +145,18 @@ impl Chunks {
     ///
     /// # Panics
     /// If `number` is not less than [`Chunks::count`].
-    pub fn to_read(&self, number: usize) -> Result<OwnedFd, Error> {
+    pub fn open_read_only(&self, number: usize) -> Result<OwnedFd, Error> {
         self.open(number, OFlags::RDONLY)
     }
 
     /// Opens chunk `number` as a file that can be mapped for reading and writing.
     ///
     /// # Errors
-    /// Same as [`Chunks::to_read`].
+    /// Same as [`Chunks::open_read_only`].
     ///
     /// # Panics
     /// If `number` is not less than [`Chunks::count`].
-    pub fn to_write(&self, number: usize) -> Result<OwnedFd, Error> {
+    pub fn open_read_write(&self, number: usize) -> Result<OwnedFd, Error> {
         self.open(number, OFlags::RDWR)
     }
 
@@ -172,12 +172,12 @@ impl Chunks {
     /// a millisecond per MiB, during which commands wait.
     ///
     /// # Errors
-    /// Same as [`Spare::new`] and [`Chunks::replace`]. The chunk is unchanged then.
+    /// Same as [`SpareChunk::new`] and [`Chunks::replace`]. The chunk is unchanged then.
     ///
     /// # Panics
     /// Same as [`Chunks::replace`].
-    pub fn renew(&mut self, number: usize, keep: Keep) -> Result<(), Error> {
-        let spare = Spare::new(self.shape(number))?;
+    pub fn reallocate(&mut self, number: usize, keep: ReplacedContents) -> Result<(), Error> {
+        let spare = SpareChunk::new(self.shape(number))?;
         self.replace(number, keep, spare).map(drop)
     }
 
@@ -185,15 +185,15 @@ impl Chunks {
     ///
     /// # Panics
     /// If `number` is not less than [`Chunks::count`].
-    pub fn shape(&self, number: usize) -> Shape {
-        Shape { bytes: self.length(number), pages: self.pages }
+    pub fn shape(&self, number: usize) -> ChunkLayout {
+        ChunkLayout { bytes: self.length(number), pages: self.pages }
     }
 
     /// Replaces chunk `number` by `spare`. Processes that have the old chunk mapped share nothing with the
-    /// device afterwards. With [`Keep::Contents`], everything that they wrote before the call is kept; writes
-    /// during the call may be lost. When the returned [`Retired`] is dropped, they see zeros.
+    /// device afterwards. With [`ReplacedContents::Copied`], everything that they wrote before the call is kept; writes
+    /// during the call may be lost. When the returned [`RetiredChunk`] is dropped, they see zeros.
     ///
-    /// Commands wait while the contents are copied, 50 us per MiB; with [`Keep::Nothing`] they hardly wait.
+    /// Commands wait while the contents are copied, 50 us per MiB; with [`ReplacedContents::Zeroed`] they hardly wait.
     ///
     /// # Errors
     /// [`Error::Memory`] if the spare memory cannot be mapped. The chunk is unchanged then.
@@ -201,11 +201,16 @@ impl Chunks {
     /// # Panics
     /// If `number` is not less than [`Chunks::count`], if `spare` was made for another shape, or if neither
     /// the spare memory nor the old chunk can be mapped.
-    pub fn replace(&mut self, number: usize, keep: Keep, spare: Spare) -> Result<Retired, Error> {
+    pub fn replace(
+        &mut self,
+        number: usize,
+        keep: ReplacedContents,
+        spare: SpareChunk,
+    ) -> Result<RetiredChunk, Error> {
         let (shape, offset) = (self.shape(number), number * self.chunk_bytes);
         assert_eq!(spare.shape, shape, "the spare memory was made for another chunk");
-        let Spare { file, mapping, .. } = spare;
-        if keep == Keep::Contents {
+        let SpareChunk { file, mapping, .. } = spare;
+        if keep == ReplacedContents::Copied {
             let from = self.base().wrapping_add(offset).cast_const();
             // SAFETY: both are mapped with `shape.bytes` bytes and do not overlap. Others may write to the
             // old chunk meanwhile, which only affects the copied bytes; nobody else has the new memory.
@@ -219,7 +224,7 @@ impl Chunks {
         }
         let old = std::mem::replace(&mut self.files[number], file);
         self.huge_bytes[number] = self.collapse(number);
-        Ok(Retired(old))
+        Ok(RetiredChunk(old))
     }
 
     /// Moves a chunk onto huge pages and returns the number of bytes on them. All its pages are allocated,
@@ -315,9 +320,9 @@ mod tests {
         let old = chunks.files[0].descriptor().try_clone_to_owned().unwrap();
         let blocks = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_blocks * 512;
         assert_eq!(blocks(&old), 2 << 20);
-        chunks.renew(0, Keep::Contents).unwrap();
+        chunks.reallocate(0, ReplacedContents::Copied).unwrap();
         assert_eq!(blocks(&old), 0);
         // The pages of the new chunk are allocated already.
-        assert_eq!(blocks(&chunks.to_read(0).unwrap()), 2 << 20);
+        assert_eq!(blocks(&chunks.open_read_only(0).unwrap()), 2 << 20);
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::device::{Access, Geometry};
 use crate::region::RegionId;
-use crate::span::{Owner, SPANS_MAX, Span};
+use crate::segment::{MemoryOwner, SEGMENTS_MAX, Segment};
 
 /// Operation that a command carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ pub enum Operation {
 impl Operation {
     /// Returns true if the operation changes contents of the device.
     #[inline]
-    pub fn changes(self) -> bool {
+    pub fn is_write(self) -> bool {
         !matches!(self, Operation::Read | Operation::Flush)
     }
 
@@ -41,7 +41,7 @@ impl Operation {
 
     /// Returns true if the operation's result reveals contents of the device.
     #[inline]
-    pub fn tells(self) -> bool {
+    pub fn is_read(self) -> bool {
         matches!(self, Operation::Read | Operation::CompareAndWrite)
     }
 }
@@ -53,35 +53,41 @@ pub struct Command<'a> {
     pub(crate) token: u64,
     pub(crate) operation: Operation,
     pub(crate) offset: u64,
-    /// Bytes of the device, for operations that move no data; otherwise ignored, since the spans' lengths
+    /// Bytes of the device, for operations that move no data; otherwise ignored, since the segments' lengths
     /// count.
     pub(crate) length: u64,
-    pub(crate) spans: &'a [Span],
+    pub(crate) segments: &'a [Segment],
     pub(crate) region: Option<RegionId>,
-    pub(crate) owner: Option<Owner>,
+    pub(crate) owner: Option<MemoryOwner>,
 }
 
 impl<'a> Command<'a> {
     /// Makes a command of any operation. The command's range has `length` bytes if the operation moves no
-    /// data, otherwise as many bytes as `spans` have together.
+    /// data, otherwise as many bytes as `segments` have together.
     #[inline]
-    pub fn new(token: u64, operation: Operation, offset: u64, length: u64, spans: &'a [Span]) -> Command<'a> {
-        Command { token, operation, offset, length, spans, region: None, owner: None }
+    pub fn new(
+        token: u64,
+        operation: Operation,
+        offset: u64,
+        length: u64,
+        segments: &'a [Segment],
+    ) -> Command<'a> {
+        Command { token, operation, offset, length, segments, region: None, owner: None }
     }
 
-    /// Makes a command that reads as many bytes as `spans` have, beginning at `offset`.
-    pub fn read(token: u64, offset: u64, spans: &'a [Span]) -> Command<'a> {
-        Command::new(token, Operation::Read, offset, 0, spans)
+    /// Makes a command that reads as many bytes as `segments` have, beginning at `offset`.
+    pub fn read(token: u64, offset: u64, segments: &'a [Segment]) -> Command<'a> {
+        Command::new(token, Operation::Read, offset, 0, segments)
     }
 
-    /// Makes a command that writes the bytes of `spans`, beginning at `offset`.
-    pub fn write(token: u64, offset: u64, spans: &'a [Span]) -> Command<'a> {
-        Command::new(token, Operation::Write, offset, 0, spans)
+    /// Makes a command that writes the bytes of `segments`, beginning at `offset`.
+    pub fn write(token: u64, offset: u64, segments: &'a [Segment]) -> Command<'a> {
+        Command::new(token, Operation::Write, offset, 0, segments)
     }
 
     /// Like [`Command::write`], but the bytes are durable when the command completes (FUA).
-    pub fn write_durable(token: u64, offset: u64, spans: &'a [Span]) -> Command<'a> {
-        Command::new(token, Operation::WriteDurable, offset, 0, spans)
+    pub fn write_durable(token: u64, offset: u64, segments: &'a [Segment]) -> Command<'a> {
+        Command::new(token, Operation::WriteDurable, offset, 0, segments)
     }
 
     /// Makes a command that makes durable every command that has completed before the flush is submitted.
@@ -99,19 +105,19 @@ impl<'a> Command<'a> {
         Command::new(token, Operation::WriteZeroes, offset, length, &[])
     }
 
-    /// Makes a command that writes the block at `offset` if it has the expected contents. `spans` have two
+    /// Makes a command that writes the block at `offset` if it has the expected contents. `segments` have two
     /// blocks together: first the expected contents, then the new ones.
-    pub fn compare_and_write(token: u64, offset: u64, spans: &'a [Span]) -> Command<'a> {
-        Command::new(token, Operation::CompareAndWrite, offset, 0, spans)
+    pub fn compare_and_write(token: u64, offset: u64, segments: &'a [Segment]) -> Command<'a> {
+        Command::new(token, Operation::CompareAndWrite, offset, 0, segments)
     }
 
-    /// Sets the owner that keeps the spans' memory mapped. [`Done`] returns the owner to the submitter.
-    pub fn owner(mut self, owner: Owner) -> Command<'a> {
+    /// Sets the owner that keeps the segments' memory mapped. [`Completion`] returns the owner to the submitter.
+    pub fn owner(mut self, owner: MemoryOwner) -> Command<'a> {
         self.owner = Some(owner);
         self
     }
 
-    /// Names the registered region that contains the spans' memory. If a span is outside the region, or the
+    /// Names the registered region that contains the segments' memory. If a segment is outside the region, or the
     /// region is no longer registered, the command loses the speed of registered memory but works all the
     /// same.
     pub fn region(mut self, region: Option<RegionId>) -> Command<'a> {
@@ -122,68 +128,70 @@ impl<'a> Command<'a> {
     /// Returns the number of bytes of the device that the command affects, or the reason why it cannot be
     /// carried out.
     #[inline]
-    pub(crate) fn check(&self, geometry: &Geometry) -> Result<u64, Failure> {
+    pub(crate) fn check(&self, geometry: &Geometry) -> Result<u64, CommandError> {
         if self.operation == Operation::Flush {
             return Ok(0);
         }
         match geometry.access {
-            Access::Read if self.operation.changes() => return Err(Failure::ReadOnly),
-            Access::Write if self.operation.tells() => return Err(Failure::WriteOnly),
+            Access::Read if self.operation.is_write() => return Err(CommandError::ReadOnly),
+            Access::Write if self.operation.is_read() => return Err(CommandError::WriteOnly),
             _ => {}
         }
-        if self.spans.len() > SPANS_MAX {
-            return Err(Failure::TooManySpans);
+        if self.segments.len() > SEGMENTS_MAX {
+            return Err(CommandError::TooManySegment);
         }
         let block = u64::from(geometry.block);
         let bytes = match self.operation {
             Operation::Discard | Operation::WriteZeroes => self.length,
             Operation::CompareAndWrite if self.memory() == Some(2 * block) => block,
-            Operation::CompareAndWrite => return Err(Failure::Unaligned),
-            _ => self.memory().ok_or(Failure::TooLong)?,
+            Operation::CompareAndWrite => return Err(CommandError::Unaligned),
+            _ => self.memory().ok_or(CommandError::TooLong)?,
         };
         if !self.offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
-            return Err(Failure::Unaligned);
+            return Err(CommandError::Unaligned);
         }
         if self.offset > geometry.bytes || bytes > geometry.bytes - self.offset {
-            return Err(Failure::OutOfRange);
+            return Err(CommandError::OutOfRange);
         }
         if bytes > geometry.transfer_max {
-            return Err(Failure::TooLong);
+            return Err(CommandError::TooLong);
         }
         Ok(bytes)
     }
 
-    /// Returns the number of bytes of all spans together, or `None` if the sum overflows.
+    /// Returns the number of bytes of all segments together, or `None` if the sum overflows.
     #[inline]
     fn memory(&self) -> Option<u64> {
-        match self.spans {
-            [span] => Some(span.bytes() as u64),
-            spans => spans.iter().try_fold(0u64, |sum, span| sum.checked_add(span.bytes() as u64)),
+        match self.segments {
+            [segment] => Some(segment.bytes() as u64),
+            segments => {
+                segments.iter().try_fold(0u64, |sum, segment| sum.checked_add(segment.bytes() as u64))
+            }
         }
     }
 
     /// Turns the command into its completion.
     #[inline]
-    pub(crate) fn done(self, result: Result<(), Failure>) -> Done {
-        Done { token: self.token, owner: self.owner, result }
+    pub(crate) fn done(self, result: Result<(), CommandError>) -> Completion {
+        Completion { token: self.token, owner: self.owner, result }
     }
 }
 
 /// Completion of a command.
 #[derive(Debug)]
-pub struct Done {
+pub struct Completion {
     /// Token that the submitter chose to identify the command.
     pub token: u64,
     /// Owner that kept the command's memory mapped, as given to [`Command::owner`].
-    pub owner: Option<Owner>,
+    pub owner: Option<MemoryOwner>,
     /// `Ok` if the command was carried out, otherwise the reason for its failure.
-    pub result: Result<(), Failure>,
+    pub result: Result<(), CommandError>,
 }
 
 /// Reason why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum CommandError {
     /// The command's range extends beyond the end of the device. Nothing was changed.
     #[error("the command goes past the end of the device")]
     OutOfRange,
@@ -194,9 +202,9 @@ pub enum Failure {
     /// The command is longer than [`Geometry::transfer_max`]. Nothing was changed.
     #[error("the command is longer than the device takes in one; submit it in parts")]
     TooLong,
-    /// The command has more than [`SPANS_MAX`] spans. Nothing was changed.
-    #[error("the command has more than {SPANS_MAX} spans; submit it in parts")]
-    TooManySpans,
+    /// The command has more than [`SEGMENTS_MAX`] segments. Nothing was changed.
+    #[error("the command has more than {SEGMENTS_MAX} segments; submit it in parts")]
+    TooManySegment,
     /// The command would change a device that may only be read. Nothing was changed.
     #[error("the device may only be read")]
     ReadOnly,
@@ -215,7 +223,7 @@ pub enum Failure {
 /// The device already has as many commands in flight as its depth. The rejected command is returned
 /// unchanged.
 #[derive(Debug)]
-pub struct Full<'a>(pub Command<'a>);
+pub struct QueueFull<'a>(pub Command<'a>);
 
 #[cfg(test)]
 mod tests {
@@ -224,9 +232,9 @@ mod tests {
     const GEOMETRY: Geometry =
         Geometry { bytes: 8 << 10, block: 512, optimal: 4096, transfer_max: 4096, access: Access::ReadWrite };
 
-    fn span(bytes: usize) -> Span {
+    fn segment(bytes: usize) -> Segment {
         // SAFETY: nobody reads or writes this memory, since the tests only check commands.
-        unsafe { Span::new(std::ptr::dangling_mut(), bytes) }
+        unsafe { Segment::new(std::ptr::dangling_mut(), bytes) }
     }
 
     #[test]
@@ -235,16 +243,20 @@ mod tests {
             (0, 512, Ok(512)),
             (8192 - 512, 512, Ok(512)),
             (8192, 0, Ok(0)),
-            (8192 - 512, 1024, Err(Failure::OutOfRange)),
-            (8192, 512, Err(Failure::OutOfRange)),
-            (8192 + 512, 0, Err(Failure::OutOfRange)),
-            (u64::MAX - 511, 512, Err(Failure::OutOfRange)),
-            (u64::MAX, 512, Err(Failure::Unaligned)),
-            (256, 512, Err(Failure::Unaligned)),
-            (0, 100, Err(Failure::Unaligned)),
-            (0, 8192, Err(Failure::TooLong)),
+            (8192 - 512, 1024, Err(CommandError::OutOfRange)),
+            (8192, 512, Err(CommandError::OutOfRange)),
+            (8192 + 512, 0, Err(CommandError::OutOfRange)),
+            (u64::MAX - 511, 512, Err(CommandError::OutOfRange)),
+            (u64::MAX, 512, Err(CommandError::Unaligned)),
+            (256, 512, Err(CommandError::Unaligned)),
+            (0, 100, Err(CommandError::Unaligned)),
+            (0, 8192, Err(CommandError::TooLong)),
         ] {
-            assert_eq!(Command::read(0, offset, &[span(bytes)]).check(&GEOMETRY), result, "{offset} {bytes}");
+            assert_eq!(
+                Command::read(0, offset, &[segment(bytes)]).check(&GEOMETRY),
+                result,
+                "{offset} {bytes}"
+            );
             assert_eq!(
                 Command::write_zeroes(0, offset, bytes as u64).check(&GEOMETRY),
                 result,
@@ -255,26 +267,26 @@ mod tests {
 
     #[test]
     fn a_sum_that_overflows_is_refused() {
-        let spans = [span(usize::MAX), span(512)];
-        assert_eq!(Command::write(0, 0, &spans).check(&GEOMETRY), Err(Failure::TooLong));
-        assert_eq!(Command::discard(0, 512, u64::MAX - 511).check(&GEOMETRY), Err(Failure::OutOfRange));
+        let segments = [segment(usize::MAX), segment(512)];
+        assert_eq!(Command::write(0, 0, &segments).check(&GEOMETRY), Err(CommandError::TooLong));
+        assert_eq!(Command::discard(0, 512, u64::MAX - 511).check(&GEOMETRY), Err(CommandError::OutOfRange));
     }
 
     #[test]
     fn who_may_only_read_or_write_does_nothing_else() {
-        let spans = [span(1024)];
+        let segments = [segment(1024)];
         let commands = [
-            Command::read(0, 0, &spans),
-            Command::write(0, 0, &spans),
-            Command::write_durable(0, 0, &spans),
+            Command::read(0, 0, &segments),
+            Command::write(0, 0, &segments),
+            Command::write_durable(0, 0, &segments),
             Command::discard(0, 0, 512),
             Command::write_zeroes(0, 0, 512),
-            Command::compare_and_write(0, 0, &spans),
+            Command::compare_and_write(0, 0, &segments),
             Command::flush(0),
         ];
         for (access, refused, allowed) in [
-            (Access::Read, Failure::ReadOnly, [0, 6].as_slice()),
-            (Access::Write, Failure::WriteOnly, &[1, 2, 3, 4, 6]),
+            (Access::Read, CommandError::ReadOnly, [0, 6].as_slice()),
+            (Access::Write, CommandError::WriteOnly, &[1, 2, 3, 4, 6]),
         ] {
             let geometry = Geometry { access, ..GEOMETRY };
             for (number, command) in commands.iter().enumerate() {
@@ -286,17 +298,17 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_counted() {
-        let check = |count| Command::read(0, 0, &[span(0); SPANS_MAX + 1][..count]).check(&GEOMETRY);
-        assert_eq!(check(SPANS_MAX), Ok(0));
-        assert_eq!(check(SPANS_MAX + 1), Err(Failure::TooManySpans));
+    fn segments_are_counted() {
+        let check = |count| Command::read(0, 0, &[segment(0); SEGMENTS_MAX + 1][..count]).check(&GEOMETRY);
+        assert_eq!(check(SEGMENTS_MAX), Ok(0));
+        assert_eq!(check(SEGMENTS_MAX + 1), Err(CommandError::TooManySegment));
     }
 
     #[test]
     fn two_blocks_are_compared_and_written() {
-        let check = |bytes| Command::compare_and_write(0, 512, &[span(bytes)]).check(&GEOMETRY);
+        let check = |bytes| Command::compare_and_write(0, 512, &[segment(bytes)]).check(&GEOMETRY);
         assert_eq!(check(1024), Ok(512));
-        assert_eq!(check(512), Err(Failure::Unaligned));
-        assert_eq!(check(2048), Err(Failure::Unaligned));
+        assert_eq!(check(512), Err(CommandError::Unaligned));
+        assert_eq!(check(2048), Err(CommandError::Unaligned));
     }
 }

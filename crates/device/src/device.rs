@@ -2,9 +2,9 @@
 //! label.
 
 use crate::chunks::Chunks;
-use crate::command::{Command, Done, Failure, Full};
+use crate::command::{Command, CommandError, Completion, QueueFull};
 use crate::error::Error;
-use crate::region::{Pinned, RegionId};
+use crate::region::{PinnedRegion, RegionId};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -38,29 +38,29 @@ pub enum Access {
 /// A block device that carries out many commands at a time. [The crate's rules](crate#rules) say what users
 /// may rely on.
 ///
-/// A device is used by one thread at a time. No call blocks except dropping the device; `submit`, `poll` and
+/// A device is used by one thread at a time. No call blocks except dropping the device; `submit`, `reap` and
 /// `arm` allocate nothing.
 pub trait Device: Send {
     /// Returns the device's size, limits and access mode, which never change.
     fn geometry(&self) -> Geometry;
 
-    /// Submits a command. The device begins it now or during the next [`Device::poll`] or [`Device::arm`]. An
+    /// Submits a command. The device begins it now or during the next [`Device::reap`] or [`Device::arm`]. An
     /// invalid command is accepted as well; its completion reports the failure.
     ///
     /// # Errors
-    /// [`Full`] with the command if as many commands are in flight as [`Device::depth`].
-    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>>;
+    /// [`QueueFull`] with the command if as many commands are in flight as [`Device::depth`].
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>>;
 
     /// Carries out a command synchronously, if the device can do so at once. The effect is the same as
     /// submitting the command and reaping its completion. The command needs no owner, since its memory is not
     /// used after the call. Returns `None` if nothing was done; the command is then to be submitted.
-    fn carry_out(&mut self, _: &Command<'_>) -> Option<Result<(), Failure>> {
+    fn carry_out(&mut self, _: &Command<'_>) -> Option<Result<(), CommandError>> {
         None
     }
 
     /// Passes the completions of all commands that have completed to `done`, in any order, and returns their
     /// number.
-    fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize;
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize;
 
     /// Prepares the [`Device::descriptor`] for sleeping. After `false` the descriptor becomes readable as
     /// soon as a command completes. `true` means that the user has to poll instead of sleeping: a completion
@@ -76,7 +76,7 @@ pub trait Device: Send {
     fn depth(&self) -> usize;
 
     /// Returns the number of commands in flight: submitted, and their completions not yet reaped.
-    fn under_way(&self) -> usize;
+    fn in_flight(&self) -> usize;
 
     /// Returns the device's memory if other processes can map it. `None` if the medium is not memory, or must
     /// not be mapped, for example because that would bypass the latency and bandwidth that the device
@@ -91,17 +91,17 @@ pub trait Device: Send {
     }
 
     /// Returns true if commands take less time when their memory was registered.
-    fn registers(&self) -> bool {
+    fn supports_registration(&self) -> bool {
         false
     }
 
-    /// Registers `memory`, so that commands with spans in it take less time. Registering takes microseconds,
+    /// Registers `memory`, so that commands with segments in it take less time. Registering takes microseconds,
     /// whatever the size. Returns `None` if the device gains nothing from registered memory.
     ///
     /// # Errors
     /// [`Error::Io`] if the kernel refuses (Linux before 6.13), [`Error::Regions`] if too many regions are
     /// registered. Commands can use the memory in both cases.
-    fn register(&mut self, _memory: &Arc<Pinned>) -> Result<Option<RegionId>, Error> {
+    fn register(&mut self, _memory: &Arc<PinnedRegion>) -> Result<Option<RegionId>, Error> {
         Ok(None)
     }
 
@@ -110,7 +110,7 @@ pub trait Device: Send {
     fn unregister(&mut self, _region: RegionId) {}
 
     /// Describes in words how commands are carried out, and why not in a faster way.
-    fn explain(&self) -> String;
+    fn description(&self) -> String;
 }
 
 impl<D: Device + ?Sized> Device for Box<D> {
@@ -118,16 +118,16 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).geometry()
     }
 
-    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>> {
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
         (**self).submit(command)
     }
 
-    fn carry_out(&mut self, command: &Command<'_>) -> Option<Result<(), Failure>> {
+    fn carry_out(&mut self, command: &Command<'_>) -> Option<Result<(), CommandError>> {
         (**self).carry_out(command)
     }
 
-    fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize {
-        (**self).poll(done)
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        (**self).reap(done)
     }
 
     fn arm(&mut self) -> bool {
@@ -142,8 +142,8 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).depth()
     }
 
-    fn under_way(&self) -> usize {
-        (**self).under_way()
+    fn in_flight(&self) -> usize {
+        (**self).in_flight()
     }
 
     fn chunks(&self) -> Option<&Chunks> {
@@ -154,11 +154,11 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).chunks_mut()
     }
 
-    fn registers(&self) -> bool {
-        (**self).registers()
+    fn supports_registration(&self) -> bool {
+        (**self).supports_registration()
     }
 
-    fn register(&mut self, memory: &Arc<Pinned>) -> Result<Option<RegionId>, Error> {
+    fn register(&mut self, memory: &Arc<PinnedRegion>) -> Result<Option<RegionId>, Error> {
         (**self).register(memory)
     }
 
@@ -166,7 +166,7 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).unregister(region);
     }
 
-    fn explain(&self) -> String {
-        (**self).explain()
+    fn description(&self) -> String {
+        (**self).description()
     }
 }

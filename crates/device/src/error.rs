@@ -1,5 +1,5 @@
 //! Errors of opening a device and of registering memory. A command that fails reports a
-//! [`Failure`](crate::Failure).
+//! [`CommandError`](crate::Failure).
 
 use std::io;
 
@@ -31,8 +31,8 @@ pub enum Error {
         /// Error that the system call returned.
         source: io::Error,
     },
-    /// A command could not be submitted, failed or timed out in [`read_alone`](crate::read_alone) or
-    /// [`write_alone`](crate::write_alone).
+    /// A command could not be submitted, failed or timed out in [`read_exclusive`](crate::read_exclusive) or
+    /// [`write_exclusive`](crate::write_exclusive).
     #[error("the device cannot {what}: {why}")]
     Command {
         /// Action: "read" or "write".

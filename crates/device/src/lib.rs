@@ -6,17 +6,17 @@
 //! before.
 //!
 //! ```
-//! use bywash_device::{Command, Device, Memory, MemoryOptions, Span};
+//! use bywash_device::{Command, Device, Memory, MemoryOptions, Segment};
 //! use std::sync::Arc;
 //!
 //! let mut device = Memory::new(MemoryOptions::new(1 << 20))?;
 //! let mut memory = *b"hello";
 //! let mut block = vec![0; 507];
-//! // SAFETY: both pieces are there until the command is done, below, and nobody looks at them before.
-//! let spans = unsafe { [Span::new(memory.as_mut_ptr(), 5), Span::new(block.as_mut_ptr(), 507)] };
-//! device.submit(Command::write(7, 4096, &spans)).expect("nothing else is under way");
-//! while device.under_way() > 0 {
-//!     device.poll(&mut |done| assert_eq!((done.token, done.result), (7, Ok(()))));
+//! // SAFETY: both pieces live until the command has completed, below, and nothing else accesses them before.
+//! let segments = unsafe { [Segment::new(memory.as_mut_ptr(), 5), Segment::new(block.as_mut_ptr(), 507)] };
+//! device.submit(Command::write(7, 4096, &segments)).expect("nothing else is in flight");
+//! while device.in_flight() > 0 {
+//!     device.reap(&mut |completion| assert_eq!((completion.token, completion.result), (7, Ok(()))));
 //! }
 //! # Ok::<_, bywash_device::Error>(())
 //! ```
@@ -42,7 +42,7 @@
 //! **Durability.** A completed write may still be in a volatile cache. After a crash each of its blocks has
 //! the contents of the last durable write to the block, or of any later write. A completed flush has made
 //! durable every command that had *completed* before the flush was submitted, which means that
-//! [`Device::poll`] had reported it or that [`Device::carry_out`] had carried it out. Commands that were in
+//! [`Device::reap`] had reported it or that [`Device::carry_out`] had carried it out. Commands that were in
 //! flight then may or may not be durable. A durable write ([`Command::write_durable`], FUA) is durable when
 //! it has completed, and has no effect on other writes. Durable means on the medium, as far as the kernel and
 //! the device tell (fdatasync(2)). The medium of a `mem:` device is memory, which lasts as long as any
@@ -51,7 +51,7 @@
 //! **Discard** is a hint. Until a discarded block is written again, it reads as its old contents, as zeros,
 //! or as anything else that the medium returns. **Write zeroes** is a write.
 //!
-//! **Failures.** A command that cannot be carried out fails with a [`Failure`], and affects no other command.
+//! **Failures.** A command that cannot be carried out fails with a [`CommandError`], and affects no other command.
 //! If another process truncates a file ([`File::passed`]), reads beyond its new end fail; writes there extend
 //! the file again.
 //!
@@ -66,7 +66,7 @@
 //!
 //! **Memory.** A command's memory belongs to the command until it completes or the device has been dropped;
 //! dropping waits until the kernel no longer uses the memory. Others may write to the memory meanwhile; see
-//! [`Span`].
+//! [`Segment`].
 //!
 //! **Mapped memory.** If a device has [`Chunks`], other processes can map them: these processes see the
 //! effects of commands byte by byte. Replacing a chunk, which happens between two commands, ends the access
@@ -75,15 +75,15 @@
 //! # What is here
 //!
 //! - [`Device`], [`Geometry`], [`Access`]: the interface
-//! - [`Command`], [`Operation`], [`Done`], [`Failure`], [`Full`]: commands and their completions
-//! - [`Span`], [`SPANS_MAX`], [`Owner`], [`Region`], [`Pinned`], [`REGION_MAX`], [`RegionId`]: the memory
+//! - [`Command`], [`Operation`], [`Completion`], [`CommandError`], [`QueueFull`]: commands and their completions
+//! - [`Segment`], [`SEGMENTS_MAX`], [`MemoryOwner`], [`Region`], [`PinnedRegion`], [`REGION_MAX`], [`RegionId`]: the memory
 //!   that commands read into and write from
 //! - [`Spec`], [`Medium`], [`read_size`]: the description of a device as text
 //! - [`Memory`], [`MemoryOptions`]: a device of memory; [`Chunks`]: its memory, which others can map;
-//!   [`Keep`], [`Shape`], [`Spare`], [`Retired`]: replacing a chunk, which revokes access to it
-//! - [`File`], [`FileOptions`], [`Kind`], [`Using`]: a device of a file or a block device; [`PassedOptions`],
-//!   [`Holder`]: a device of a file that another process has opened
-//! - [`read_alone`], [`write_alone`]: synchronous reads and writes of a device that nobody else uses yet
+//!   [`ReplacedContents`], [`ChunkLayout`], [`SpareChunk`], [`RetiredChunk`]: replacing a chunk, which revokes access to it
+//! - [`File`], [`FileOptions`], [`FileKind`], [`EngineKind`]: a device of a file or a block device; [`PassedOptions`],
+//!   [`FileUser`]: a device of a file that another process has opened
+//! - [`read_exclusive`], [`write_exclusive`]: synchronous reads and writes of a device that nobody else uses yet
 //! - [`Error`]: errors of opening a device and of registering memory
 //! - `testing`, with the feature of that name: a device that fails and crashes on demand, for tests
 
@@ -96,20 +96,20 @@ mod file;
 mod memory;
 mod pages;
 mod region;
-mod span;
+mod segment;
 mod spare;
 mod spec;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use alone::{read_alone, write_alone};
-pub use chunks::{Chunks, Keep};
-pub use command::{Command, Done, Failure, Full, Operation};
+pub use alone::{read_exclusive, write_exclusive};
+pub use chunks::{Chunks, ReplacedContents};
+pub use command::{Command, CommandError, Completion, Operation, QueueFull};
 pub use device::{Access, Device, Geometry};
 pub use error::Error;
-pub use file::{File, FileOptions, Holder, Kind, PassedOptions, Using};
+pub use file::{EngineKind, File, FileKind, FileOptions, FileUser, PassedOptions};
 pub use memory::{Memory, MemoryOptions};
-pub use region::{Pinned, REGION_MAX, Region, RegionId};
-pub use span::{Owner, SPANS_MAX, Span};
-pub use spare::{Retired, Shape, Spare};
+pub use region::{PinnedRegion, REGION_MAX, Region, RegionId};
+pub use segment::{MemoryOwner, SEGMENTS_MAX, Segment};
+pub use spare::{ChunkLayout, RetiredChunk, SpareChunk};
 pub use spec::{Medium, Spec, read_size};

@@ -11,10 +11,10 @@
 //! reference points into it. Discarding frees no memory.
 
 use crate::chunks::Chunks;
-use crate::command::{Command, Done, Failure, Full, Operation};
+use crate::command::{Command, CommandError, Completion, Operation, QueueFull};
 use crate::device::{Access, Device, Geometry};
 use crate::error::Error;
-use crate::span::{gather, gather_past_caches, scatter};
+use crate::segment::{gather, gather_past_caches, scatter};
 use bywash_link::HugePages;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -77,7 +77,7 @@ pub struct Memory {
     pipe: Option<Pipe>,
     /// Completions, each with the earliest time of its report, in nanoseconds since `pipe` was made (0
     /// without a pipe).
-    done: VecDeque<(u64, Done)>,
+    done: VecDeque<(u64, Completion)>,
 }
 
 impl Memory {
@@ -115,23 +115,23 @@ impl Memory {
 
     /// Carries out a command and returns the number of bytes of the device that it affected.
     #[inline]
-    fn perform(&self, command: &Command<'_>) -> Result<u64, Failure> {
+    fn perform(&self, command: &Command<'_>) -> Result<u64, CommandError> {
         let bytes = command.check(&self.geometry())?;
-        let (at, spans, length) = (self.at(command.offset), command.spans, bytes as usize);
+        let (at, segments, length) = (self.at(command.offset), command.segments, bytes as usize);
         match command.operation {
-            // SAFETY: `check` found the range within the device, and as many bytes in the spans, which are
-            // mapped as `Span::new` requires. A client's memory never overlaps the device's mapping in this
+            // SAFETY: `check` found the range within the device, and as many bytes in the segments, which are
+            // mapped as `Segment::new` requires. A client's memory never overlaps the device's mapping in this
             // process.
-            Operation::Read => unsafe { scatter(spans, 0, at, length) },
+            Operation::Read => unsafe { scatter(segments, 0, at, length) },
             Operation::Write | Operation::WriteDurable
                 if length >= PAST_CACHES && self.options.bytes >= LARGE =>
             {
-                // SAFETY: the range is within the device and the spans have `length` mapped bytes, as for
+                // SAFETY: the range is within the device and the segments have `length` mapped bytes, as for
                 // `Read`.
-                unsafe { gather_past_caches(spans, at, length) }
+                unsafe { gather_past_caches(segments, at, length) }
             }
-            // SAFETY: the range is within the device and the spans have `length` mapped bytes, as for `Read`.
-            Operation::Write | Operation::WriteDurable => unsafe { gather(spans, 0, at, length) },
+            // SAFETY: the range is within the device and the segments have `length` mapped bytes, as for `Read`.
+            Operation::Write | Operation::WriteDurable => unsafe { gather(segments, 0, at, length) },
             // SAFETY: `check` found the range within the device's memory.
             Operation::WriteZeroes => unsafe { ptr::write_bytes(at, 0, length) },
             Operation::CompareAndWrite => self.compare_and_write(command)?,
@@ -143,18 +143,18 @@ impl Memory {
 
     // Not inlined: its buffers would enlarge the stack frame of all other commands.
     #[inline(never)]
-    fn compare_and_write(&self, command: &Command<'_>) -> Result<(), Failure> {
+    fn compare_and_write(&self, command: &Command<'_>) -> Result<(), CommandError> {
         let at = self.at(command.offset);
         let (mut given, mut there) = ([0u8; 2 * BLOCK], [0u8; BLOCK]);
         // The given blocks and the device's block are copied before the comparison, since others may write to
         // both.
-        // SAFETY: `check` found two blocks in the spans, and one block of the device at the offset.
+        // SAFETY: `check` found two blocks in the segments, and one block of the device at the offset.
         unsafe {
-            gather(command.spans, 0, given.as_mut_ptr(), 2 * BLOCK);
+            gather(command.segments, 0, given.as_mut_ptr(), 2 * BLOCK);
             ptr::copy_nonoverlapping(at.cast_const(), there.as_mut_ptr(), BLOCK);
         }
         if given[..BLOCK] != there {
-            return Err(Failure::Mismatch);
+            return Err(CommandError::Mismatch);
         }
         // SAFETY: the device has a whole block at the offset, as `check` found; `given` is a local array.
         unsafe { ptr::copy_nonoverlapping(given[BLOCK..].as_ptr(), at, BLOCK) };
@@ -175,9 +175,9 @@ impl Device for Memory {
     }
 
     #[inline]
-    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>> {
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
         if self.done.len() >= self.options.depth {
-            return Err(Full(command));
+            return Err(QueueFull(command));
         }
         let outcome = self.perform(&command);
         let due = self.pipe.as_mut().map_or(0, |pipe| pipe.due_after(outcome.unwrap_or(0)));
@@ -186,7 +186,7 @@ impl Device for Memory {
     }
 
     /// Carries out a command at once, unless a speed is simulated.
-    fn carry_out(&mut self, command: &Command<'_>) -> Option<Result<(), Failure>> {
+    fn carry_out(&mut self, command: &Command<'_>) -> Option<Result<(), CommandError>> {
         match self.pipe {
             None => Some(self.perform(command).map(|_| ())),
             Some(_) => None,
@@ -194,7 +194,7 @@ impl Device for Memory {
     }
 
     #[inline]
-    fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize {
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         if self.done.is_empty() {
             return 0;
         }
@@ -222,7 +222,7 @@ impl Device for Memory {
     }
 
     #[inline]
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.done.len()
     }
 
@@ -234,7 +234,7 @@ impl Device for Memory {
         self.can_be_mapped().then_some(&mut self.chunks)
     }
 
-    fn explain(&self) -> String {
+    fn description(&self) -> String {
         let kind = match self.pipe {
             None => "as fast as it is".to_owned(),
             Some(Pipe { latency_ns, bandwidth: None, .. }) => format!("{latency_ns} ns a command"),
@@ -288,7 +288,7 @@ impl Pipe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::span::Span;
+    use crate::segment::Segment;
     use bywash_link::File;
 
     #[test]
@@ -311,16 +311,16 @@ mod tests {
     fn what_takes_no_longer_than_a_copy_is_carried_out_at_once() {
         let mut block = [7u8; BLOCK];
         // SAFETY: the block outlives all commands, and is read only when none is in flight.
-        let spans = [unsafe { Span::new(block.as_mut_ptr(), BLOCK) }];
+        let segments = [unsafe { Segment::new(block.as_mut_ptr(), BLOCK) }];
         let mut memory = Memory::new(MemoryOptions::new(4096)).unwrap();
-        assert_eq!(memory.carry_out(&Command::write(0, 512, &spans)), Some(Ok(())));
-        assert_eq!(memory.carry_out(&Command::read(0, 1024, &spans)), Some(Ok(())));
-        assert_eq!((block, memory.under_way()), ([0; BLOCK], 0));
-        assert_eq!(memory.carry_out(&Command::read(0, 512, &spans)), Some(Ok(())));
+        assert_eq!(memory.carry_out(&Command::write(0, 512, &segments)), Some(Ok(())));
+        assert_eq!(memory.carry_out(&Command::read(0, 1024, &segments)), Some(Ok(())));
+        assert_eq!((block, memory.in_flight()), ([0; BLOCK], 0));
+        assert_eq!(memory.carry_out(&Command::read(0, 512, &segments)), Some(Ok(())));
         assert_eq!(block, [7; BLOCK]);
-        assert_eq!(memory.carry_out(&Command::read(0, 4096, &spans)), Some(Err(Failure::OutOfRange)));
+        assert_eq!(memory.carry_out(&Command::read(0, 4096, &segments)), Some(Err(CommandError::OutOfRange)));
         let slow = MemoryOptions { latency_ns: 1, ..MemoryOptions::new(4096) };
-        assert_eq!(Memory::new(slow).unwrap().carry_out(&Command::read(0, 0, &spans)), None);
+        assert_eq!(Memory::new(slow).unwrap().carry_out(&Command::read(0, 0, &segments)), None);
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
         unsafe { mapping.base().write_bytes(1, 2 << 20) };
         let possible = mapping.collapse() > 0;
         let memory = Memory::new(MemoryOptions::new(4 << 20)).unwrap();
-        assert_eq!(memory.chunks.huge_bytes() > 0, possible, "{}", memory.explain());
+        assert_eq!(memory.chunks.huge_bytes() > 0, possible, "{}", memory.description());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Memory that can be registered with devices: a client's arena, which the spans of many commands lie in.
+//! Memory that can be registered with devices: a client's arena, which the segments of many commands lie in.
 //!
 //! The kernel looks up and pins the pages of a command's memory while it uses them. Pages of *registered*
 //! memory are already pinned. Registration takes time for each page, under the lock of a ring of io_uring, so
@@ -7,7 +7,7 @@
 //! takes a few microseconds whatever the size.
 
 use crate::error::Error;
-use crate::span::Owner;
+use crate::segment::MemoryOwner;
 use io_uring::IoUring;
 use std::fmt;
 use std::os::fd::{AsRawFd, RawFd};
@@ -20,7 +20,7 @@ pub const REGION_MAX: usize = 1 << 30;
 pub struct Region {
     base: *mut u8,
     bytes: usize,
-    owner: Owner,
+    owner: MemoryOwner,
 }
 
 // SAFETY: an address range that `owner` keeps mapped; see `Region::new`. Moving it to a thread accesses no
@@ -33,7 +33,7 @@ impl Region {
     /// # Safety
     /// The memory is mapped for reading and writing as long as `owner` lives, and no Rust reference points
     /// into it.
-    pub unsafe fn new(base: *mut u8, bytes: usize, owner: Owner) -> Region {
+    pub unsafe fn new(base: *mut u8, bytes: usize, owner: MemoryOwner) -> Region {
         Region { base, bytes, owner }
     }
 
@@ -43,30 +43,30 @@ impl Region {
     /// # Errors
     /// [`Error::Io`] if the process cannot use io_uring, or if the kernel refuses to register the memory, for
     /// example because it is empty or larger than [`REGION_MAX`].
-    pub fn pin(self) -> Result<Pinned, Error> {
+    pub fn pin(self) -> Result<PinnedRegion, Error> {
         let Region { base, bytes, owner } = self;
         let failed = |error| Error::io(format!("register {bytes} bytes of memory with io_uring"), error);
         let ring = IoUring::new(1).map_err(failed)?;
         let vector = libc::iovec { iov_base: base.cast(), iov_len: bytes };
-        // SAFETY: the owner keeps the memory mapped, and `Pinned` drops the ring before the owner.
+        // SAFETY: the owner keeps the memory mapped, and `PinnedRegion` drops the ring before the owner.
         unsafe { ring.submitter().register_buffers(&[vector]) }.map_err(failed)?;
-        Ok(Pinned { ring, base: base as usize, bytes, _owner: owner })
+        Ok(PinnedRegion { ring, base: base as usize, bytes, _owner: owner })
     }
 }
 
 /// Memory that the kernel has pinned, for devices to register. Dropping the last reference takes time for
 /// each page.
-pub struct Pinned {
+pub struct PinnedRegion {
     ring: IoUring,
     base: usize,
     bytes: usize,
     // Declared after `ring`, so dropped after it: the addresses stay mapped while the kernel has the pages
     // pinned.
-    _owner: Owner,
+    _owner: MemoryOwner,
 }
 
-impl Pinned {
-    /// Returns the offset of a span in the region, or `None` if the span is empty or not wholly in the
+impl PinnedRegion {
+    /// Returns the offset of a segment in the region, or `None` if the segment is empty or not wholly in the
     /// region.
     pub(crate) fn place_of(&self, base: *const u8, bytes: usize) -> Option<usize> {
         let from = (base as usize).checked_sub(self.base)?;
@@ -79,7 +79,7 @@ impl Pinned {
     }
 }
 
-impl fmt::Debug for Pinned {
+impl fmt::Debug for PinnedRegion {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} bytes of memory that are registered", self.bytes)
     }
@@ -90,5 +90,5 @@ impl fmt::Debug for Pinned {
 pub struct RegionId {
     pub(crate) index: u32,
     /// Generation of the table entry: an identifier of an unregistered region never matches a later region.
-    pub(crate) turn: u32,
+    pub(crate) generation: u32,
 }

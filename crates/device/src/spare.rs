@@ -10,43 +10,43 @@ use rustix::fs::{FallocateFlags, Mode, fallocate, fchmod};
 
 /// Size and page size that spare memory needs in order to replace a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct ChunkLayout {
     pub(crate) bytes: usize,
     pub(crate) pages: HugePages,
 }
 
 /// Memory that can replace a chunk: all pages are allocated and zeroed.
 #[derive(Debug)]
-pub struct Spare {
-    pub(crate) shape: Shape,
+pub struct SpareChunk {
+    pub(crate) shape: ChunkLayout,
     pub(crate) file: File,
     /// Mapping through which the old chunk's contents are copied into the spare memory.
     pub(crate) mapping: Mapping,
 }
 
-impl Spare {
+impl SpareChunk {
     /// Allocates spare memory. This takes half a millisecond per MiB, and more on a busy machine.
     ///
     /// # Errors
     /// [`Error::Unfit`] if the machine has too little memory left; [`Error::Memory`] if the memory cannot be
     /// created, populated or mapped; [`Error::Io`] if its access mode cannot be set.
-    pub fn new(shape: Shape) -> Result<Spare, Error> {
+    pub fn new(shape: ChunkLayout) -> Result<SpareChunk, Error> {
         check_available(shape.bytes as u64, shape.pages)?;
         let file = file(shape)?;
         let mapping = file.map(true)?;
         if shape.pages == HugePages::Collapse {
             mapping.collapse();
         }
-        Ok(Spare { shape, file, mapping })
+        Ok(SpareChunk { shape, file, mapping })
     }
 }
 
 /// Memory of a chunk that was replaced. Dropping it frees the pages, even if another process still has them
 /// mapped. A page that such a process touches afterwards is allocated anew.
 #[derive(Debug)]
-pub struct Retired(pub(crate) File);
+pub struct RetiredChunk(pub(crate) File);
 
-impl Drop for Retired {
+impl Drop for RetiredChunk {
     fn drop(&mut self) {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let given_back = fallocate(self.0.descriptor(), hole, 0, self.0.bytes() as u64);
@@ -56,7 +56,7 @@ impl Drop for Retired {
 }
 
 /// Creates the memfd of a chunk, with all pages allocated.
-pub(crate) fn file(shape: Shape) -> Result<File, Error> {
+pub(crate) fn file(shape: ChunkLayout) -> Result<File, Error> {
     let file = File::create("bywash-device", shape.bytes, shape.pages)?;
     file.fix_size()?;
     // A new memfd has mode 0777. A process that was given a descriptor for reading could use that to open the

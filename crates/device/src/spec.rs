@@ -12,7 +12,7 @@
 use crate::chunks::check_chunk;
 use crate::device::Device;
 use crate::error::Error;
-use crate::file::{DEPTH_MAX, File, FileOptions, Kind, THREADS_MAX, Using};
+use crate::file::{DEPTH_MAX, EngineKind, File, FileKind, FileOptions, THREADS_MAX};
 use crate::memory::{BLOCK, Memory, MemoryOptions};
 use bywash_link::HugePages;
 use std::fmt;
@@ -86,8 +86,8 @@ fn read(text: &str) -> Result<Spec, String> {
     let mut options = Options(words.map(Some).collect());
     let medium = match kind {
         "mem" => Medium::Memory(read_memory(&first, &mut options)?),
-        "file" => Medium::File(read_file(Kind::File, &first, &mut options)?),
-        "block" => Medium::File(read_file(Kind::Block, &first, &mut options)?),
+        "file" => Medium::File(read_file(FileKind::File, &first, &mut options)?),
+        "block" => Medium::File(read_file(FileKind::Block, &first, &mut options)?),
         _ => return Err(format!("there is no kind '{kind}'; {KINDS}")),
     };
     Ok(Spec { name: name.to_owned(), medium })
@@ -124,14 +124,14 @@ fn read_memory(size: &str, options: &mut Options) -> Result<MemoryOptions, Strin
     Ok(memory)
 }
 
-fn read_file(kind: Kind, path: &str, options: &mut Options) -> Result<FileOptions, String> {
+fn read_file(kind: FileKind, path: &str, options: &mut Options) -> Result<FileOptions, String> {
     if path.is_empty() {
         return Err("the path is missing".into());
     }
     let mut file = FileOptions::new(kind, Path::new(path));
     file.read_only = options.flag("read-only")?;
     file.cached = options.flag("cached")?;
-    if kind == Kind::File {
+    if kind == FileKind::File {
         file.bytes = options.take("size", read_size)?;
         file.sparse = options.flag("sparse")?;
     }
@@ -141,14 +141,16 @@ fn read_file(kind: Kind, path: &str, options: &mut Options) -> Result<FileOption
     if let Some(threads) = options.take("threads", |text| read_count(text, THREADS_MAX))? {
         file.threads = threads;
     }
-    file.using = options.take("engine", |text| match text {
-        "io_uring" => Ok(Using::Ring),
-        "threads" => Ok(Using::Threads),
+    file.engine = options.take("engine", |text| match text {
+        "io_uring" => Ok(EngineKind::Ring),
+        "threads" => Ok(EngineKind::Threads),
         _ => Err(format!("there are io_uring and threads, and no '{text}'")),
     })?;
     options.nothing_more(match kind {
-        Kind::File => "size=BYTES, sparse, read-only, cached, depth=N, engine=io_uring|threads, threads=N",
-        Kind::Block => "read-only, cached, depth=N, engine=io_uring|threads, threads=N",
+        FileKind::File => {
+            "size=BYTES, sparse, read-only, cached, depth=N, engine=io_uring|threads, threads=N"
+        }
+        FileKind::Block => "read-only, cached, depth=N, engine=io_uring|threads, threads=N",
     })?;
     Ok(file)
 }
@@ -262,7 +264,7 @@ fn write_memory(options: &MemoryOptions, out: &mut fmt::Formatter<'_>) -> fmt::R
 fn write_file(options: &FileOptions, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let usual = FileOptions::new(options.kind, &options.path);
     let path = options.path.display().to_string().replace('\\', "\\\\").replace(',', "\\,");
-    write!(out, "{}:{path}", if options.kind == Kind::File { "file" } else { "block" })?;
+    write!(out, "{}:{path}", if options.kind == FileKind::File { "file" } else { "block" })?;
     if let Some(bytes) = options.bytes {
         write!(out, ",size={bytes}")?;
     }
@@ -276,10 +278,10 @@ fn write_file(options: &FileOptions, out: &mut fmt::Formatter<'_>) -> fmt::Resul
     if options.depth != usual.depth {
         write!(out, ",depth={}", options.depth)?;
     }
-    match options.using {
+    match options.engine {
         None => {}
-        Some(Using::Ring) => write!(out, ",engine=io_uring")?,
-        Some(Using::Threads) => write!(out, ",engine=threads")?,
+        Some(EngineKind::Ring) => write!(out, ",engine=io_uring")?,
+        Some(EngineKind::Threads) => write!(out, ",engine=threads")?,
     }
     if options.threads == usual.threads { Ok(()) } else { write!(out, ",threads={}", options.threads) }
 }

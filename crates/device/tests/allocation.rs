@@ -1,6 +1,6 @@
 //! Commands of all devices allocate nothing: a counting allocator checks all threads.
 
-use bywash_device::{Command, Device, Owner, Region, Span, Spec};
+use bywash_device::{Command, Device, MemoryOwner, Region, Segment, Spec};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -32,11 +32,11 @@ struct Memory([AtomicU8; 64 << 10]);
 fn work(device: &mut dyn Device, memory: &Arc<Memory>, region: Option<bywash_device::RegionId>) {
     let base: *mut u8 = memory.0.as_ptr().cast_mut().cast();
     // SAFETY: atomics, which may be written at any time; every command owns them.
-    let span = |at: usize, bytes| unsafe { Span::new(base.wrapping_add(at), bytes) };
-    let aligned = [span(0, 4096)];
+    let segment = |at: usize, bytes| unsafe { Segment::new(base.wrapping_add(at), bytes) };
+    let aligned = [segment(0, 4096)];
     // Unaligned memory, which needs bounce pieces.
-    let pieces = [span(4097, 3), span(5000, 4093)];
-    let two = [span(8192, 1024)];
+    let pieces = [segment(4097, 3), segment(5000, 4093)];
+    let two = [segment(8192, 1024)];
     for round in 0..200u64 {
         let offset = round % 16 * 4096;
         for command in [
@@ -49,11 +49,11 @@ fn work(device: &mut dyn Device, memory: &Arc<Memory>, region: Option<bywash_dev
             Command::flush(7),
             Command::read(8, 1, &aligned),
         ] {
-            let owner: Owner = memory.clone();
+            let owner: MemoryOwner = memory.clone();
             assert!(device.submit(command.owner(owner).region(region)).is_ok());
         }
-        while device.under_way() > 0 {
-            device.poll(&mut |_| {});
+        while device.in_flight() > 0 {
+            device.reap(&mut |_| {});
             device.arm();
         }
     }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bywash_device::{Command, Device, Keep, Memory, MemoryOptions, Span, Spare, Spec};
+use bywash_device::{Command, Device, Memory, MemoryOptions, ReplacedContents, Segment, SpareChunk, Spec};
 use rustix::fs::{Mode, OFlags, fstat, ftruncate, open};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
@@ -60,11 +60,14 @@ fn device(bytes: u64) -> Memory {
 fn run(device: &mut Memory, write: bool, offset: usize, bytes: Vec<u8>) -> Vec<u8> {
     let memory: Arc<Vec<AtomicU8>> = Arc::new(bytes.into_iter().map(AtomicU8::new).collect());
     // SAFETY: atomics, which may be written at any time; the command owns them.
-    let span = [unsafe { Span::new(memory.as_ptr().cast_mut().cast(), memory.len()) }];
-    let command =
-        if write { Command::write(1, offset as u64, &span) } else { Command::read(1, offset as u64, &span) };
+    let segment = [unsafe { Segment::new(memory.as_ptr().cast_mut().cast(), memory.len()) }];
+    let command = if write {
+        Command::write(1, offset as u64, &segment)
+    } else {
+        Command::read(1, offset as u64, &segment)
+    };
     device.submit(command.owner(memory.clone())).unwrap();
-    device.poll(&mut |done| assert_eq!(done.result, Ok(())));
+    device.reap(&mut |done| assert_eq!(done.result, Ok(())));
     memory.iter().map(|byte| byte.load(Ordering::SeqCst)).collect()
 }
 
@@ -82,7 +85,7 @@ fn a_chunk_is_the_devices_own_memory() {
     let maps: Vec<_> = {
         let chunks = device.chunks().unwrap();
         (0..chunks.count())
-            .map(|number| Mapped::of(chunks.to_write(number).unwrap().as_fd(), both()).unwrap())
+            .map(|number| Mapped::of(chunks.open_read_write(number).unwrap().as_fd(), both()).unwrap())
             .collect()
     };
     assert_eq!(maps.iter().map(|map| map.bytes).collect::<Vec<_>>(), [CHUNK, CHUNK, 1024]);
@@ -113,7 +116,7 @@ fn a_chunk_is_the_devices_own_memory() {
 #[test]
 fn the_size_of_a_chunk_stays() {
     let device = device(CHUNK as u64);
-    let file = device.chunks().unwrap().to_write(0).unwrap();
+    let file = device.chunks().unwrap().open_read_write(0).unwrap();
     assert_eq!(fstat(&file).unwrap().st_size as usize, CHUNK);
     assert_eq!(ftruncate(&file, 0), Err(Errno::PERM));
     assert_eq!(ftruncate(&file, 2 * CHUNK as u64), Err(Errno::PERM));
@@ -122,7 +125,7 @@ fn the_size_of_a_chunk_stays() {
 #[test]
 fn who_may_read_cannot_write() {
     let device = device(CHUNK as u64);
-    let file = device.chunks().unwrap().to_read(0).unwrap();
+    let file = device.chunks().unwrap().open_read_only(0).unwrap();
     assert_eq!(Mapped::of(file.as_fd(), both()).err(), Some(Errno::ACCESS));
     assert_eq!(rustix::io::write(&file, b"x"), Err(Errno::BADF));
     let map = Mapped::of(file.as_fd(), ProtFlags::READ).unwrap();
@@ -137,7 +140,7 @@ fn another_user_cannot_open_it_for_writing() {
         return println!("left out: only root can be another user");
     }
     let device = device(CHUNK as u64);
-    let file = device.chunks().unwrap().to_read(0).unwrap();
+    let file = device.chunks().unwrap().open_read_only(0).unwrap();
     let everybodys = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let other_user = std::thread::spawn(move || {
         const NOBODY: libc::c_long = 65534;
@@ -159,14 +162,14 @@ fn another_user_cannot_open_it_for_writing() {
 
 #[test]
 fn who_had_a_chunk_that_was_renewed_shares_nothing_with_the_device() {
-    for (keep, first, second) in [(Keep::Contents, 1, 2), (Keep::Nothing, 0, 0)] {
+    for (keep, first, second) in [(ReplacedContents::Copied, 1, 2), (ReplacedContents::Zeroed, 0, 0)] {
         let mut device = device(3 * CHUNK as u64);
-        let file = device.chunks().unwrap().to_write(1).unwrap();
+        let file = device.chunks().unwrap().open_read_write(1).unwrap();
         let old = Mapped::of(file.as_fd(), both()).unwrap();
         write(&mut device, CHUNK - 512, vec![1; 1024]);
         old.put(CHUNK - 1, 2);
         write(&mut device, 2 * CHUNK, vec![3; 512]);
-        device.chunks_mut().unwrap().renew(1, keep).unwrap();
+        device.chunks_mut().unwrap().reallocate(1, keep).unwrap();
         // The holder of the old chunk keeps memory of zeros that nobody else uses.
         assert_eq!((old.get(0), old.get(CHUNK - 1)), (0, 0));
         old.put(1, 9);
@@ -179,7 +182,7 @@ fn who_had_a_chunk_that_was_renewed_shares_nothing_with_the_device() {
         let border = read(&mut device, 2 * CHUNK - 512, 1024);
         assert!(border == [vec![0; 511], vec![second], vec![3; 512]].concat(), "{keep:?}");
         // A process that maps the new chunk shares it with the device.
-        let new = device.chunks().unwrap().to_write(1).unwrap();
+        let new = device.chunks().unwrap().open_read_write(1).unwrap();
         let new = Mapped::of(new.as_fd(), both()).unwrap();
         assert_eq!((new.get(0), new.get(512), new.get(CHUNK - 1)), (first, 5, second));
         new.put(0, 6);
@@ -191,10 +194,10 @@ fn who_had_a_chunk_that_was_renewed_shares_nothing_with_the_device() {
 fn memory_is_made_and_given_back_elsewhere() {
     let mut device = device(2 * CHUNK as u64);
     write(&mut device, CHUNK, vec![4; 4096]);
-    let old = Mapped::of(device.chunks().unwrap().to_write(1).unwrap().as_fd(), both()).unwrap();
+    let old = Mapped::of(device.chunks().unwrap().open_read_write(1).unwrap().as_fd(), both()).unwrap();
     let shape = device.chunks().unwrap().shape(1);
-    let spare = std::thread::spawn(move || Spare::new(shape).unwrap()).join().unwrap();
-    let retired = device.chunks_mut().unwrap().replace(1, Keep::Contents, spare).unwrap();
+    let spare = std::thread::spawn(move || SpareChunk::new(shape).unwrap()).join().unwrap();
+    let retired = device.chunks_mut().unwrap().replace(1, ReplacedContents::Copied, spare).unwrap();
     old.put(0, 9);
     assert!(read(&mut device, CHUNK, 4096) == vec![4; 4096]);
     assert_eq!((old.get(0), old.get(1)), (9, 4));
@@ -207,8 +210,8 @@ fn memory_is_made_and_given_back_elsewhere() {
 fn memory_of_another_shape_takes_no_chunks_place() {
     let mut device = device(CHUNK as u64 + 512);
     let chunks = device.chunks_mut().unwrap();
-    let spare = Spare::new(chunks.shape(1)).unwrap();
-    let _ = chunks.replace(0, Keep::Nothing, spare);
+    let spare = SpareChunk::new(chunks.shape(1)).unwrap();
+    let _ = chunks.replace(0, ReplacedContents::Zeroed, spare);
 }
 
 #[test]
@@ -217,13 +220,13 @@ fn chunks_are_renewed_as_often_as_it_takes() {
     write(&mut device, 0, vec![7; 4096]);
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let before = descriptors();
-    let huge = device.explain();
+    let huge = device.description();
     for _ in 0..50 {
-        device.chunks_mut().unwrap().renew(0, Keep::Contents).unwrap();
-        device.chunks_mut().unwrap().renew(1, Keep::Nothing).unwrap();
+        device.chunks_mut().unwrap().reallocate(0, ReplacedContents::Copied).unwrap();
+        device.chunks_mut().unwrap().reallocate(1, ReplacedContents::Zeroed).unwrap();
     }
     assert!(descriptors() < before + 20, "descriptors are kept");
-    assert_eq!(device.explain(), huge, "it lost its huge pages");
+    assert_eq!(device.description(), huge, "it lost its huge pages");
     assert!(read(&mut device, 0, 4096) == vec![7; 4096]);
 }
 

@@ -24,7 +24,7 @@ macro_rules! conforms {
             use super::*;
             cases!($device:
                 commands::what_is_written_is_read
-                commands::spans_are_filled_one_after_another
+                commands::segments_are_filled_one_after_another
                 commands::memory_need_not_be_aligned
                 commands::zeroes_are_written_and_nothing_beside_them
                 commands::what_is_discarded_reads_as_before_or_as_zeros

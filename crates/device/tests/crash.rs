@@ -7,8 +7,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bywash_device::testing::{Crash, Fault, Faulty, What};
-use bywash_device::{Command, Device, Failure, Memory, MemoryOptions, Operation, Span, Spec};
+use bywash_device::testing::{Crash, Fault, FaultEffect, Faulty};
+use bywash_device::{Command, CommandError, Device, Memory, MemoryOptions, Operation, Segment, Spec};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -31,9 +31,9 @@ impl Blocks {
         Arc::new(Blocks(words.map(Into::into).collect()))
     }
 
-    fn span(self: &Arc<Blocks>) -> Span {
+    fn segment(self: &Arc<Blocks>) -> Segment {
         // SAFETY: atomics, which may be written at any time; every command here owns its blocks.
-        unsafe { Span::new(self.0.as_ptr().cast_mut().cast(), self.0.len() * 8) }
+        unsafe { Segment::new(self.0.as_ptr().cast_mut().cast(), self.0.len() * 8) }
     }
 
     /// Returns the number of each block. Panics if a block is torn.
@@ -48,10 +48,10 @@ impl Blocks {
     }
 }
 
-fn finish(device: &mut impl Device) -> Vec<(u64, Result<(), Failure>)> {
+fn finish(device: &mut impl Device) -> Vec<(u64, Result<(), CommandError>)> {
     let (mut all, end) = (Vec::new(), Instant::now() + Duration::from_secs(60));
-    while device.under_way() > 0 {
-        device.poll(&mut |done| all.push((done.token, done.result)));
+    while device.in_flight() > 0 {
+        device.reap(&mut |done| all.push((done.token, done.result)));
         assert!(Instant::now() < end, "stuck");
     }
     all
@@ -59,13 +59,13 @@ fn finish(device: &mut impl Device) -> Vec<(u64, Result<(), Failure>)> {
 
 fn write(device: &mut impl Device, token: u64, block: u64, numbers: &[u64]) {
     let blocks = Blocks::of(numbers);
-    let (offset, span) = (block * BLOCK as u64, [blocks.span()]);
-    assert!(device.submit(Command::write(token, offset, &span).owner(blocks.clone())).is_ok());
+    let (offset, segment) = (block * BLOCK as u64, [blocks.segment()]);
+    assert!(device.submit(Command::write(token, offset, &segment).owner(blocks.clone())).is_ok());
 }
 
 fn read(device: &mut impl Device) -> Vec<u64> {
     let blocks = Blocks::of(&[7; BLOCKS as usize]);
-    assert!(device.submit(Command::read(0, 0, &[blocks.span()]).owner(blocks.clone())).is_ok());
+    assert!(device.submit(Command::read(0, 0, &[blocks.segment()]).owner(blocks.clone())).is_ok());
     assert_eq!(finish(device), [(0, Ok(()))]);
     blocks.numbers()
 }
@@ -139,22 +139,22 @@ fn run_and_crash<D: Device>(inner: D, seed: u64, crash: Crash) {
             let count = 1 + below(LONGEST);
             let (block, durable) = (below(BLOCKS - count + 1), below(6) == 0);
             let blocks = Blocks::of(&vec![token; count as usize]);
-            let (offset, span) = (block * BLOCK as u64, [blocks.span()]);
+            let (offset, segment) = (block * BLOCK as u64, [blocks.segment()]);
             let command = if durable { Command::write_durable } else { Command::write };
-            assert!(device.submit(command(token, offset, &span).owner(blocks.clone())).is_ok());
+            assert!(device.submit(command(token, offset, &segment).owner(blocks.clone())).is_ok());
             (block..block + count).for_each(|at| model.blocks[at as usize].since.push((token, None)));
             Submitted::Write { block, count, durable }
         };
         model.submitted.insert(token, submitted);
         let mut polls = below(3) == 0;
         while polls {
-            device.poll(&mut |done| {
+            device.reap(&mut |done| {
                 assert_eq!(done.result, Ok(()));
                 model.done(done.token);
             });
-            polls = device.under_way() == device.depth();
+            polls = device.in_flight() == device.depth();
         }
-        if device.under_way() == device.depth() {
+        if device.in_flight() == device.depth() {
             break;
         }
     }
@@ -253,12 +253,12 @@ fn a_flush_covers_what_was_done_before_it_and_nothing_else() {
 #[test]
 fn a_flush_that_fails_covers_nothing() {
     let mut device = Faulty::over(memory(), 1);
-    let what = What::Fail(libc_eio());
+    let what = FaultEffect::Fail(libc_eio());
     device.inject(Fault { operation: Some(Operation::Flush), range: 0..0, skip: 0, times: 1, what });
     write(&mut device, 1, 0, &[1]);
     finish(&mut device);
     assert!(device.submit(Command::flush(2)).is_ok());
-    assert_eq!(finish(&mut device), [(2, Err(Failure::Io(libc_eio())))]);
+    assert_eq!(finish(&mut device), [(2, Err(CommandError::Io(libc_eio())))]);
     assert_eq!(read(&mut device.crash(Crash::Lose))[0], 0);
 }
 
@@ -272,14 +272,14 @@ fn commands_fail_where_they_are_told_to_and_nowhere_else() {
     for seed in 0..50 {
         let mut device = Faulty::over(memory(), seed);
         let range = 4 * BLOCK as u64..5 * BLOCK as u64;
-        let what = What::Fail(libc_eio());
+        let what = FaultEffect::Fail(libc_eio());
         device.inject(Fault { operation: Some(Operation::Write), range, skip: 1, times: 1, what });
         for (token, block) in [(1, 2), (2, 5), (3, 1), (4, 3)] {
             write(&mut device, token, block, &[token; 4]);
         }
         let mut done = finish(&mut device);
         done.sort_by_key(|(token, _)| *token);
-        let failed = Err(Failure::Io(libc_eio()));
+        let failed = Err(CommandError::Io(libc_eio()));
         assert_eq!(done, [(1, Ok(())), (2, Ok(())), (3, failed), (4, Ok(()))]);
         // The third write has written `written` of its blocks, from the first on.
         let after = read(&mut device);
@@ -295,7 +295,7 @@ fn commands_fail_where_they_are_told_to_and_nowhere_else() {
 fn what_is_delayed_or_held_comes_later() {
     let mut device = Faulty::over(memory(), 1);
     let delay = Duration::from_millis(30);
-    for (block, what) in [(0, What::Delay(delay)), (1, What::Hold)] {
+    for (block, what) in [(0, FaultEffect::Delay(delay)), (1, FaultEffect::Hold)] {
         let range = block * BLOCK as u64..(block + 1) * BLOCK as u64;
         device.inject(Fault { operation: None, range, skip: 0, times: 1, what });
     }
@@ -306,12 +306,12 @@ fn what_is_delayed_or_held_comes_later() {
     let mut done = Vec::new();
     while done.len() < 2 {
         assert!(device.arm() || done.is_empty());
-        device.poll(&mut |command| done.push((command.token, begun.elapsed())));
+        device.reap(&mut |command| done.push((command.token, begun.elapsed())));
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
     assert_eq!((done[0].0, done[1].0), (2, 0));
     assert!(done[1].1 >= delay);
-    assert_eq!((device.poll(&mut |_| {}), device.under_way()), (0, 1));
+    assert_eq!((device.reap(&mut |_| {}), device.in_flight()), (0, 1));
     device.release();
     assert_eq!(finish(&mut device), [(1, Ok(()))]);
     assert_eq!(read(&mut device)[..3], [9, 9, 9]);

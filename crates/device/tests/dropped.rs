@@ -4,7 +4,7 @@
 //! (userfaultfd(2)). The test needs root and a kernel that has userfaultfd; without them it prints so and
 //! passes.
 
-use bywash_device::{Command, Device, Owner, Span, Spec};
+use bywash_device::{Command, Device, MemoryOwner, Segment, Spec};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,12 +88,12 @@ fn the_kernel_is_waited_for() {
         };
         let spec = format!("a=file:{}/device,size=1M{options}", folder.path().display());
         let mut device = spec.parse::<Spec>().unwrap().open().unwrap();
-        println!("{}", device.explain());
+        println!("{}", device.description());
         // SAFETY: the command owns the page, and no reference points into it.
-        let span = [unsafe { Span::new(page.base, PAGE) }];
-        let owner: Owner = page.clone();
-        assert!(device.submit(Command::read(1, 0, &span).owner(owner)).is_ok());
-        device.poll(&mut |_| panic!("the page is not there"));
+        let segment = [unsafe { Segment::new(page.base, PAGE) }];
+        let owner: MemoryOwner = page.clone();
+        assert!(device.submit(Command::read(1, 0, &segment).owner(owner)).is_ok());
+        device.reap(&mut |_| panic!("the page is not there"));
         page.wait();
         // The command's owner alone keeps the page mapped now; the descriptor remains for filling it.
         let (faults, base) = (page.faults.try_clone().unwrap(), page.base as u64);

@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bywash_device::{Access, Command, Device, Failure, Span, Spec};
+use bywash_device::{Access, Command, CommandError, Device, Segment, Spec};
 use bywash_disks::LoopDevice;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -21,9 +21,9 @@ impl Page {
         Arc::new(Page(std::array::from_fn(|_| AtomicU8::new(byte))))
     }
 
-    fn span(self: &Arc<Page>) -> Span {
+    fn segment(self: &Arc<Page>) -> Segment {
         // SAFETY: atomics, which may be written at any time; every command here owns its page.
-        unsafe { Span::new(self.0.as_ptr().cast_mut().cast(), self.0.len()) }
+        unsafe { Segment::new(self.0.as_ptr().cast_mut().cast(), self.0.len()) }
     }
 
     fn is_all(&self, byte: u8) -> bool {
@@ -37,22 +37,22 @@ fn open(spec: &str) -> Box<dyn Device> {
 
 fn refused(spec: &str) -> String {
     match spec.parse::<Spec>().unwrap().open() {
-        Ok(device) => panic!("{spec} is {}", device.explain()),
+        Ok(device) => panic!("{spec} is {}", device.description()),
         Err(error) => error.to_string(),
     }
 }
 
-fn finish(device: &mut dyn Device) -> Vec<(u64, Result<(), Failure>)> {
+fn finish(device: &mut dyn Device) -> Vec<(u64, Result<(), CommandError>)> {
     let (mut all, end) = (Vec::new(), Instant::now() + Duration::from_secs(60));
-    while device.under_way() > 0 {
-        device.poll(&mut |done| all.push((done.token, done.result)));
+    while device.in_flight() > 0 {
+        device.reap(&mut |done| all.push((done.token, done.result)));
         assert!(Instant::now() < end, "stuck");
     }
     all.sort_by_key(|(token, _)| *token);
     all
 }
 
-fn run(device: &mut dyn Device, command: Command<'_>, page: &Arc<Page>) -> Result<(), Failure> {
+fn run(device: &mut dyn Device, command: Command<'_>, page: &Arc<Page>) -> Result<(), CommandError> {
     assert!(device.submit(command.owner(page.clone())).is_ok());
     finish(device)[0].1
 }
@@ -132,18 +132,18 @@ fn what_may_only_be_read_is_not_written() {
         let mut device = open(&format!("a=file:{},read-only{engine}", path.display()));
         let (device, page) = (&mut *device, Page::of(1));
         assert_eq!(device.geometry().access, Access::Read);
-        let span = [page.span()];
+        let segment = [page.segment()];
         for command in [
-            Command::write(1, 0, &span),
-            Command::write_durable(1, 0, &span),
+            Command::write(1, 0, &segment),
+            Command::write_durable(1, 0, &segment),
             Command::write_zeroes(1, 0, 4096),
             Command::discard(1, 0, 4096),
-            Command::compare_and_write(1, 0, &span),
+            Command::compare_and_write(1, 0, &segment),
         ] {
-            assert_eq!(run(device, command, &page), Err(Failure::ReadOnly));
+            assert_eq!(run(device, command, &page), Err(CommandError::ReadOnly));
         }
         assert_eq!(run(device, Command::flush(1), &page), Ok(()));
-        assert_eq!(run(device, Command::read(1, 4096, &span), &page), Ok(()));
+        assert_eq!(run(device, Command::read(1, 4096, &segment), &page), Ok(()));
         assert!(page.is_all(7));
     }
     assert_eq!(fs::read(&path).unwrap(), [7; 8192]);
@@ -159,11 +159,11 @@ fn of_a_file_that_was_cut_short_the_rest_can_be_read() {
         fs::File::options().write(true).open(&path).unwrap().set_len(512 << 10).unwrap();
         for (token, page) in (0..).zip(&pages) {
             let offset = if token % 2 == 0 { token << 12 } else { (1 << 20) - (token << 12) };
-            let span = [page.span()];
-            assert!(device.submit(Command::read(token, offset, &span).owner(page.clone())).is_ok());
+            let segment = [page.segment()];
+            assert!(device.submit(Command::read(token, offset, &segment).owner(page.clone())).is_ok());
         }
         for (token, result) in finish(&mut *device) {
-            let failed = Err(Failure::Io(rustix::io::Errno::IO.raw_os_error()));
+            let failed = Err(CommandError::Io(rustix::io::Errno::IO.raw_os_error()));
             assert_eq!(result, if token % 2 == 0 { Ok(()) } else { failed }, "{engine}");
         }
         assert!(pages[2].is_all(0));
@@ -200,10 +200,10 @@ fn without_io_uring_there_are_threads_and_the_reason() {
     let test = move || {
         forbid_io_uring();
         let mut device = open(&spec);
-        let text = device.explain();
+        let text = device.description();
         assert!(text.contains("by 2 threads (there is no io_uring") && text.contains("seccomp"), "{text}");
         let page = Page::of(3);
-        assert_eq!(run(&mut *device, Command::write(1, 0, &[page.span()]), &page), Ok(()));
+        assert_eq!(run(&mut *device, Command::write(1, 0, &[page.segment()]), &page), Ok(()));
         drop(device);
         let error = refused(&format!("{spec},engine=io_uring"));
         assert!(error.contains("there is no io_uring") && error.contains("leave the engine out"), "{error}");
@@ -230,14 +230,14 @@ fn check_flushes(name: &str) {
         let mut device = open(&format!("a=block:{name}{engine}"));
         assert!(refused(&format!("a=block:{name}")).contains("somebody has it open"));
         let (device, page) = (&mut *device, Page::of(5));
-        let span = [page.span()];
+        let segment = [page.segment()];
         let before = flushes();
-        assert_eq!(run(device, Command::write(1, 0, &span), &page), Ok(()));
+        assert_eq!(run(device, Command::write(1, 0, &segment), &page), Ok(()));
         assert_eq!(flushes(), before, "a write is no flush");
         assert_eq!(run(device, Command::flush(2), &page), Ok(()));
         let flushed = flushes();
         assert!(flushed > before, "the flush did not come");
-        assert_eq!(run(device, Command::write_durable(3, 0, &span), &page), Ok(()));
+        assert_eq!(run(device, Command::write_durable(3, 0, &segment), &page), Ok(()));
         assert!(flushes() > flushed, "the durable write did not come through");
     }
 }
@@ -249,10 +249,10 @@ fn a_pipe_takes_its_time() {
     let begun = Instant::now();
     // Each command takes 3.9 ms of the pipe, one after the other; the latency adds 2 ms.
     for token in 0..4 {
-        let span = [page.span()];
-        assert!(device.submit(Command::write(token, 0, &span).owner(page.clone())).is_ok());
+        let segment = [page.segment()];
+        assert!(device.submit(Command::write(token, 0, &segment).owner(page.clone())).is_ok());
     }
-    assert_eq!(device.poll(&mut |_| {}), 0);
+    assert_eq!(device.reap(&mut |_| {}), 0);
     assert_eq!(finish(&mut *device).len(), 4);
     assert!(begun.elapsed() >= Duration::from_micros(4 * 3906 + 2000), "{:?}", begun.elapsed());
 }

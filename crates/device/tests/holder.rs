@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bywash_device::{Command, Device, Failure, File, Holder, PassedOptions, Span, Using};
+use bywash_device::{Command, CommandError, Device, EngineKind, File, FileUser, PassedOptions, Segment};
 use bywash_disks::FileSystem;
 use rustix::fs::{Gid, Uid, fchown, fstatvfs};
 use std::fs;
@@ -37,27 +37,27 @@ enum Written {
     Zeroes,
 }
 
-fn holder(groups: Vec<u32>) -> Holder {
-    Holder { uid: USER, gid: USER, groups }
+fn holder(groups: Vec<u32>) -> FileUser {
+    FileUser { uid: USER, gid: USER, groups }
 }
 
 /// Returns options for each engine, with and without the page cache, with the rights of `holder`.
-fn ways(holder: &Option<Holder>) -> [PassedOptions; 4] {
+fn ways(holder: &Option<FileUser>) -> [PassedOptions; 4] {
     let usual = PassedOptions { holder: holder.clone(), ..PassedOptions::default() };
-    let threads = PassedOptions { using: Some(Using::Threads), ..usual.clone() };
+    let threads = PassedOptions { engine: Some(EngineKind::Threads), ..usual.clone() };
     [
         PassedOptions { cached: true, ..usual.clone() },
-        PassedOptions { using: Some(Using::Ring), ..usual },
+        PassedOptions { engine: Some(EngineKind::Ring), ..usual },
         PassedOptions { cached: true, ..threads.clone() },
         threads,
     ]
 }
 
-fn run(device: &mut File, command: Command<'_>) -> Result<(), Failure> {
+fn run(device: &mut File, command: Command<'_>) -> Result<(), CommandError> {
     device.submit(command).unwrap();
     let (mut result, end) = (None, Instant::now() + Duration::from_secs(60));
     while result.is_none() {
-        device.poll(&mut |done| result = Some(done.result));
+        device.reap(&mut |done| result = Some(done.result));
         assert!(Instant::now() < end, "stuck");
     }
     result.unwrap()
@@ -65,7 +65,7 @@ fn run(device: &mut File, command: Command<'_>) -> Result<(), Failure> {
 
 /// Writes to the user's sparse file, which is as large as its file system, until a write fails. Returns the
 /// free bytes of the file system, reserve included, and the failure.
-fn fill(place: &FileSystem, options: &PassedOptions, how: Written) -> (u64, Option<Failure>) {
+fn fill(place: &FileSystem, options: &PassedOptions, how: Written) -> (u64, Option<CommandError>) {
     let path = place.path().join("file");
     let file = fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     fchown(&file, Some(Uid::from_raw(USER)), Some(Gid::from_raw(USER))).unwrap();
@@ -76,10 +76,10 @@ fn fill(place: &FileSystem, options: &PassedOptions, how: Written) -> (u64, Opti
     for at in (0..BYTES).step_by(PIECE) {
         let from = if let Written::From(from) = how { from } else { 0 };
         // SAFETY: within atomics, which may be written at any time; the command owns them.
-        let span = [unsafe { Span::new(memory.0.as_ptr().cast_mut().cast::<u8>().add(from), PIECE) }];
+        let segment = [unsafe { Segment::new(memory.0.as_ptr().cast_mut().cast::<u8>().add(from), PIECE) }];
         let command = match how {
-            Written::From(_) => Command::write(1, at, &span),
-            Written::Durably => Command::write_durable(1, at, &span),
+            Written::From(_) => Command::write(1, at, &segment),
+            Written::Durably => Command::write_durable(1, at, &segment),
             Written::Zeroes => Command::write_zeroes(1, at, PIECE as u64),
         };
         if let Err(failure) = run(&mut device, command.owner(memory.clone())) {
@@ -112,12 +112,12 @@ fn the_reserve_of_a_file_system_is_not_the_holders() {
         for how in ALL {
             let (free, failure) = fill(&place, &options, how);
             let what = format!("{how:?}, {options:?}: {free} bytes left of {reserve}");
-            assert_eq!(failure, Some(Failure::Io(libc::ENOSPC)), "{what}");
+            assert_eq!(failure, Some(CommandError::Io(libc::ENOSPC)), "{what}");
             assert!(free + MAPS >= reserve, "{what}");
         }
     }
     // A holder whom the reserve is for may use it: root, unless the mount names another user.
-    let root = Some(Holder { uid: 0, gid: 0, groups: Vec::new() });
+    let root = Some(FileUser { uid: 0, gid: 0, groups: Vec::new() });
     for options in ways(&root) {
         let (free, _) = fill(&place, &options, Written::From(0));
         assert!(free < reserve / 2, "{options:?}: {free} bytes left of {reserve}");
@@ -187,7 +187,7 @@ fn quotas_hold() {
         for options in ways(&Some(holder(Vec::new()))) {
             for how in ALL {
                 let (_, failure) = fill(&place, &options, how);
-                let refused = matches!(failure, Some(Failure::Io(libc::EDQUOT | libc::ENOSPC)));
+                let refused = matches!(failure, Some(CommandError::Io(libc::EDQUOT | libc::ENOSPC)));
                 assert!(refused, "{kind}, {how:?}, {options:?}: {failure:?}");
             }
         }

@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bywash_device::{Access, Command, Device, Failure, File, PassedOptions, Span, Using};
+use bywash_device::{Access, Command, CommandError, Device, EngineKind, File, PassedOptions, Segment};
 use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -25,10 +25,10 @@ impl Pages {
     }
 
     /// Returns 4096 bytes from `from` on, which are page-aligned if `from` is 0.
-    fn span(self: &Arc<Pages>, from: usize) -> Span {
+    fn segment(self: &Arc<Pages>, from: usize) -> Segment {
         assert!(from <= 4096);
         // SAFETY: atomics, which may be written at any time; every command here owns its pages.
-        unsafe { Span::new(self.0.as_ptr().cast_mut().cast::<u8>().wrapping_add(from), 4096) }
+        unsafe { Segment::new(self.0.as_ptr().cast_mut().cast::<u8>().wrapping_add(from), 4096) }
     }
 
     fn is_all(&self, byte: u8) -> bool {
@@ -41,16 +41,16 @@ fn ways() -> [PassedOptions; 3] {
     let usual = PassedOptions::default();
     [
         usual.clone(),
-        PassedOptions { using: Some(Using::Threads), ..usual.clone() },
+        PassedOptions { engine: Some(EngineKind::Threads), ..usual.clone() },
         PassedOptions { cached: true, ..usual },
     ]
 }
 
-fn run(device: &mut File, command: Command<'_>, pages: &Arc<Pages>) -> Result<(), Failure> {
+fn run(device: &mut File, command: Command<'_>, pages: &Arc<Pages>) -> Result<(), CommandError> {
     device.submit(command.owner(pages.clone())).unwrap();
     let (mut result, end) = (None, Instant::now() + Duration::from_secs(60));
     while result.is_none() {
-        device.poll(&mut |done| result = Some(done.result));
+        device.reap(&mut |done| result = Some(done.result));
         assert!(Instant::now() < end, "stuck");
     }
     result.unwrap()
@@ -90,28 +90,28 @@ fn the_right_is_how_it_was_opened() {
             // With aligned memory, which O_DIRECT accepts, and with unaligned memory.
             for from in [0, 1] {
                 let page = Pages::of(8);
-                let span = [page.span(from)];
-                let written = allowed(write, Failure::ReadOnly);
-                assert_eq!(run(&mut device, Command::write(1, 4096, &span), &page), written);
-                assert_eq!(run(&mut device, Command::write_durable(1, 4096, &span), &page), written);
+                let segment = [page.segment(from)];
+                let written = allowed(write, CommandError::ReadOnly);
+                assert_eq!(run(&mut device, Command::write(1, 4096, &segment), &page), written);
+                assert_eq!(run(&mut device, Command::write_durable(1, 4096, &segment), &page), written);
                 assert_eq!(run(&mut device, Command::write_zeroes(1, 8192, 4096), &page), written);
                 assert_eq!(run(&mut device, Command::discard(1, 8192, 4096), &page), written);
                 assert_eq!(run(&mut device, Command::flush(1), &page), Ok(()));
                 let page = Pages::of(9);
-                let result = run(&mut device, Command::read(1, 0, &[page.span(from)]), &page);
-                assert_eq!(result, allowed(read, Failure::WriteOnly));
+                let result = run(&mut device, Command::read(1, 0, &[page.segment(from)]), &page);
+                assert_eq!(result, allowed(read, CommandError::WriteOnly));
                 assert_eq!(page.is_all(9), !read, "something was told");
             }
             let block = device.geometry().block as usize;
             let page = Pages::of(7);
             // SAFETY: atomics, which may be written at any time; the command owns its pages.
-            let two = [unsafe { Span::new(page.span(0).base(), 2 * block) }];
+            let two = [unsafe { Segment::new(page.segment(0).base(), 2 * block) }];
             let compared = run(&mut device, Command::compare_and_write(1, 0, &two), &page);
             assert_eq!(
                 compared,
                 match access {
-                    Access::Read => Err(Failure::ReadOnly),
-                    Access::Write => Err(Failure::WriteOnly),
+                    Access::Read => Err(CommandError::ReadOnly),
+                    Access::Write => Err(CommandError::WriteOnly),
                     Access::ReadWrite => Ok(()),
                 }
             );
@@ -136,7 +136,7 @@ fn its_holder_cannot_change_how_it_works() {
             let _ = fcntl_setfl(&holder, (flags - OFlags::APPEND) | more);
             let page = Pages::of(1);
             for from in [0, 3] {
-                assert_eq!(run(&mut device, Command::write(1, 4096, &[page.span(from)]), &page), Ok(()));
+                assert_eq!(run(&mut device, Command::write(1, 4096, &[page.segment(from)]), &page), Ok(()));
             }
         }
         let expected = [vec![7; 4096], vec![1; 4096], vec![7; 8192]].concat();
@@ -155,12 +155,12 @@ fn it_stays_its_holders_file() {
     let pass = || File::passed(opened(&path, true, true).into(), &PassedOptions::default()).unwrap();
     let (mut first, mut second) = (pass(), pass());
     let page = Pages::of(1);
-    assert_eq!(run(&mut first, Command::write(1, 0, &[page.span(0)]), &page), Ok(()));
+    assert_eq!(run(&mut first, Command::write(1, 0, &[page.segment(0)]), &page), Ok(()));
     holder.write_all_at(&[2; 4096], 4096).unwrap();
     let page = Pages::of(0);
-    assert_eq!(run(&mut second, Command::read(1, 0, &[page.span(0)]), &page), Ok(()));
+    assert_eq!(run(&mut second, Command::read(1, 0, &[page.segment(0)]), &page), Ok(()));
     assert!(page.is_all(1));
-    assert_eq!(run(&mut second, Command::read(1, 4096, &[page.span(0)]), &page), Ok(()));
+    assert_eq!(run(&mut second, Command::read(1, 4096, &[page.segment(0)]), &page), Ok(()));
     assert!(page.is_all(2));
     drop((first, second));
     // The holder's lock is still held.
@@ -199,25 +199,25 @@ fn of_a_file_that_becomes_shorter_the_rest_is_there() {
         let mut check = |holder: &fs::File, longer: Command<'_>, page: &Arc<Pages>, then: u8| {
             holder.set_len(4 * 4096).unwrap();
             let read = Pages::of(1);
-            assert_eq!(run(&mut device, Command::read(1, 0, &[read.span(0)]), &read), Ok(()), "{what}");
+            assert_eq!(run(&mut device, Command::read(1, 0, &[read.segment(0)]), &read), Ok(()), "{what}");
             assert!(read.is_all(7));
             for at in [4, 8, 15] {
-                let result = run(&mut device, Command::read(1, at * 4096, &[read.span(0)]), &read);
-                assert_eq!(result, Err(Failure::Io(EIO)), "{what}");
+                let result = run(&mut device, Command::read(1, at * 4096, &[read.segment(0)]), &read);
+                assert_eq!(result, Err(CommandError::Io(EIO)), "{what}");
             }
             assert_eq!(run(&mut device, Command::flush(1), &read), Ok(()), "{what}");
             // Writing extends the file as far as necessary.
             assert_eq!(run(&mut device, longer, page), Ok(()), "{what}");
             assert_eq!(holder.metadata().unwrap().len(), 9 * 4096, "{what}");
             for (at, byte) in [(3, 7), (5, 0), (8, then)] {
-                let result = run(&mut device, Command::read(1, at * 4096, &[read.span(0)]), &read);
+                let result = run(&mut device, Command::read(1, at * 4096, &[read.segment(0)]), &read);
                 assert_eq!(result, Ok(()), "{what}");
                 assert!(read.is_all(byte), "{what}");
             }
         };
         let page = Pages::of(3);
-        check(&holder, Command::write(1, 8 * 4096, &[page.span(0)]), &page, 3);
-        check(&holder, Command::write(1, 8 * 4096, &[page.span(9)]), &page, 3);
+        check(&holder, Command::write(1, 8 * 4096, &[page.segment(0)]), &page, 3);
+        check(&holder, Command::write(1, 8 * 4096, &[page.segment(9)]), &page, 3);
         check(&holder, Command::write_zeroes(1, 8 * 4096, 4096), &page, 0);
         fs::remove_file(&path).unwrap();
     }
@@ -247,7 +247,7 @@ fn what_is_no_file_or_no_right_is_refused() {
     }
     for options in [
         PassedOptions { depth: 0, ..PassedOptions::default() },
-        PassedOptions { pieces: 0, ..PassedOptions::default() },
+        PassedOptions { bounce_buffers: 0, ..PassedOptions::default() },
         PassedOptions { threads: 65, ..PassedOptions::default() },
     ] {
         let error = File::passed(opened(&path, true, true).into(), &options).unwrap_err().to_string();

@@ -6,7 +6,7 @@
 //! Called by slots.
 
 use crate::pages::Pages;
-use crate::span::Span;
+use crate::segment::Segment;
 use std::collections::VecDeque;
 
 /// Least size of a piece, in blocks; a compare-and-write needs three.
@@ -14,19 +14,19 @@ const BLOCKS: usize = 4;
 
 /// Bounce pieces, and the slots that wait for one.
 #[derive(Debug)]
-pub(super) struct Bounce {
+pub(super) struct BounceBuffers {
     pages: Pages,
     piece_bytes: usize,
     free: Vec<u16>,
     waiting: VecDeque<u16>,
 }
 
-impl Bounce {
+impl BounceBuffers {
     /// Allocates `pieces` pieces (at most `depth`) of `piece_bytes` bytes, or of `BLOCKS` blocks if that is
     /// more.
-    pub(super) fn new(pieces: usize, piece_bytes: usize, depth: usize, block: usize) -> Bounce {
+    pub(super) fn new(pieces: usize, piece_bytes: usize, depth: usize, block: usize) -> BounceBuffers {
         let (piece_bytes, pieces) = (piece_bytes.max(BLOCKS * block), depth.min(pieces));
-        Bounce {
+        BounceBuffers {
             pages: Pages::new(pieces * piece_bytes),
             piece_bytes,
             free: (0..pieces as u16).collect(),
@@ -39,7 +39,7 @@ impl Bounce {
         self.piece_bytes
     }
 
-    /// Takes a free piece. If there is none, queues `slot` until [`Bounce::give`] returns it.
+    /// Takes a free piece. If there is none, queues `slot` until [`BounceBuffers::give`] returns it.
     pub(super) fn take(&mut self, slot: u16) -> Option<u16> {
         let piece = self.free.pop();
         if piece.is_none() {
@@ -48,7 +48,7 @@ impl Bounce {
         piece
     }
 
-    /// Frees a piece. Returns the slot that has waited longest, which should call [`Bounce::take`] now.
+    /// Frees a piece. Returns the slot that has waited longest, which should call [`BounceBuffers::take`] now.
     pub(super) fn give(&mut self, piece: u16) -> Option<u16> {
         self.free.push(piece);
         self.waiting.pop_front()
@@ -65,10 +65,10 @@ impl Bounce {
     }
 
     /// Returns the `bytes` bytes of a piece from byte `from` on.
-    pub(super) fn span(&self, piece: u16, from: usize, bytes: usize) -> Span {
+    pub(super) fn segment(&self, piece: u16, from: usize, bytes: usize) -> Segment {
         assert!(from + bytes <= self.piece_bytes);
         // SAFETY: a range of the pages, which `File::drop` frees only when no request uses them any more.
-        unsafe { Span::new(self.at(piece).wrapping_add(from), bytes) }
+        unsafe { Segment::new(self.at(piece).wrapping_add(from), bytes) }
     }
 }
 
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_told_in_turn() {
-        let mut bounce = Bounce::new(2, 4096, 8, 512);
+        let mut bounce = BounceBuffers::new(2, 4096, 8, 512);
         let (first, second) = (bounce.take(7).unwrap(), bounce.take(8).unwrap());
         assert_ne!(bounce.at(first), bounce.at(second));
         assert_eq!((bounce.take(5), bounce.take(6)), (None, None));
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_piece_has_room_for_large_blocks() {
-        let bounce = Bounce::new(2, 64 << 10, 1, 64 << 10);
+        let bounce = BounceBuffers::new(2, 64 << 10, 1, 64 << 10);
         assert_eq!((bounce.piece_bytes(), bounce.all().1), (256 << 10, 256 << 10));
     }
 }

@@ -5,13 +5,13 @@
 //! a block device are ioctl(2)s, which io_uring does not have, so a block device has a thread beside
 //! io_uring; an epoll(7) descriptor combines their descriptors.
 
-use super::job::Job;
+use super::job::IoRequest;
 use super::pool::Pool;
 use super::ring::Ring;
-use super::{Manner, Using};
+use super::{CommonOptions, EngineKind};
 use crate::error::Error;
-use crate::region::{Pinned, RegionId};
-use crate::span::Span;
+use crate::region::{PinnedRegion, RegionId};
+use crate::segment::Segment;
 use rustix::event::epoll;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -30,14 +30,14 @@ impl Engine {
     /// device's bounce memory.
     pub(super) fn new(
         name: &str,
-        manner: &Manner<'_>,
+        manner: &CommonOptions<'_>,
         file: RawFd,
         is_block: bool,
         bounce: (*mut u8, usize),
     ) -> Result<Engine, Error> {
-        let Manner { depth, threads, using, holder, .. } = *manner;
+        let CommonOptions { depth, threads, engine: using, holder, .. } = *manner;
         let ring = match using {
-            Some(Using::Threads) => Err("as asked".to_owned()),
+            Some(EngineKind::Threads) => Err("as asked".to_owned()),
             _ => Ring::new(file, depth, bounce, holder),
         };
         match ring {
@@ -48,7 +48,7 @@ impl Engine {
                 let explained = format!("by io_uring{registers}");
                 Ok(Engine { ring: Some(ring), pool, both, explained })
             }
-            Err(reason) if using == Some(Using::Ring) => {
+            Err(reason) if using == Some(EngineKind::Ring) => {
                 let reason = format!("{reason}; leave the engine out, and threads do it");
                 Err(Error::Unfit { what: name.to_owned(), reason })
             }
@@ -68,7 +68,7 @@ impl Engine {
 
     /// Starts a request for a slot.
     #[inline]
-    pub(super) fn start(&mut self, slot: u16, job: Job) {
+    pub(super) fn start(&mut self, slot: u16, job: IoRequest) {
         match (&mut self.ring, &mut self.pool) {
             (Some(ring), None) => ring.start(slot, job),
             (Some(ring), Some(_)) if !job.is_ioctl() => ring.start(slot, job),
@@ -109,15 +109,15 @@ impl Engine {
         }
     }
 
-    pub(super) fn buffer_of(&self, region: RegionId, span: &Span) -> Option<u16> {
-        self.ring.as_ref()?.buffer_of(region, span)
+    pub(super) fn buffer_of(&self, region: RegionId, segment: &Segment) -> Option<u16> {
+        self.ring.as_ref()?.buffer_of(region, segment)
     }
 
     pub(super) fn registers(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| ring.registers().is_ok())
     }
 
-    pub(super) fn register(&mut self, memory: &Arc<Pinned>) -> Result<Option<RegionId>, Error> {
+    pub(super) fn register(&mut self, memory: &Arc<PinnedRegion>) -> Result<Option<RegionId>, Error> {
         self.ring.as_mut().map(|ring| ring.register(memory)).transpose()
     }
 

@@ -12,7 +12,7 @@ use std::thread;
 
 /// User, group and supplementary groups whose rights count when a file is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct FileUser {
     /// User ID.
     pub uid: u32,
     /// Group ID.
@@ -26,14 +26,14 @@ const CHANGE_USER: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SE
 /// Argument with which setfsuid(2) and setfsgid(2) change nothing and return the current value.
 const UNCHANGED: u32 = u32::MAX;
 
-impl Holder {
+impl FileUser {
     /// Gives the calling thread the holder's file system identity, and drops all its capabilities. If the
     /// process may not change users, the thread keeps the process's user, and only loses its capabilities.
     ///
     /// # Errors
     /// [`Error::Io`] if a system call fails, or if the kernel did not change the identity although the thread
     /// has the capabilities.
-    pub(super) fn take_over_thread(&self) -> Result<(), Error> {
+    pub(super) fn assume(&self) -> Result<(), Error> {
         let failed = |error: Errno| Error::io(format!("write as user {}", self.uid), error);
         let has = capabilities(None).map_err(failed)?.effective;
         if has.contains(CHANGE_USER) {
@@ -60,12 +60,12 @@ impl Holder {
     /// Calls a function on a new thread that has the holder's identity.
     ///
     /// # Errors
-    /// Same as [`Holder::take_over_thread`]; also [`Error::Io`] if the thread cannot be started.
+    /// Same as [`FileUser::assume`]; also [`Error::Io`] if the thread cannot be started.
     pub(super) fn call<T: Send>(&self, call: impl FnOnce() -> T + Send) -> Result<T, Error> {
         thread::scope(|scope| {
             let thread = thread::Builder::new()
                 .name("holder".into())
-                .spawn_scoped(scope, || self.take_over_thread().map(|()| call()))
+                .spawn_scoped(scope, || self.assume().map(|()| call()))
                 .map_err(|error| Error::io("start a thread", error))?;
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_thread_has_the_holders_rights_and_no_others_change() {
-        let holder = Holder { uid: 4711, gid: 4712, groups: vec![4713, 4714] };
+        let holder = FileUser { uid: 4711, gid: 4712, groups: vec![4713, 4714] };
         let before = ["Uid:", "Gid:", "Groups:", "CapEff:"].map(of_thread);
         let there = holder.call(|| ["Uid:", "Gid:", "Groups:", "CapEff:", "CapPrm:"].map(of_thread)).unwrap();
         let [user, group, groups, effective, permitted] = there;

@@ -1,6 +1,6 @@
 //! One request to the kernel, and how a thread carries it out. Made by slots, carried out by an engine.
 
-use crate::span::Span;
+use crate::segment::Segment;
 use rustix::fs::FallocateFlags;
 use std::os::fd::RawFd;
 
@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
     /// Segments of the slot that made the request; they stay valid and unchanged until it completes.
-    pub(super) spans: *const Span,
+    pub(super) segments: *const Segment,
     pub(super) count: u32,
     pub(super) offset: u64,
     /// Index of the registered buffer that contains the memory, if that is one segment of one buffer.
@@ -17,7 +17,7 @@ pub(super) struct Transfer {
 
 /// One request to the kernel.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Job {
+pub(super) enum IoRequest {
     Read(Transfer),
     Write {
         transfer: Transfer,
@@ -41,17 +41,17 @@ pub(super) enum Job {
     },
 }
 
-// SAFETY: `spans` points into a slot, which neither moves nor changes until the request completes.
-unsafe impl Send for Job {}
+// SAFETY: `segments` points into a slot, which neither moves nor changes until the request completes.
+unsafe impl Send for IoRequest {}
 
 /// ioctl(2) requests of block devices, from linux/fs.h.
 const BLKDISCARD: libc::Ioctl = 0x1277;
 const BLKZEROOUT: libc::Ioctl = 0x127f;
 
-impl Job {
+impl IoRequest {
     /// Returns true if the request is an ioctl(2), which io_uring does not have.
     pub(super) fn is_ioctl(&self) -> bool {
-        matches!(self, Job::Discard { .. } | Job::ZeroOut { .. })
+        matches!(self, IoRequest::Discard { .. } | IoRequest::ZeroOut { .. })
     }
 
     /// Carries the request out synchronously. Returns the number of bytes or a negative errno(3), as io_uring
@@ -60,22 +60,24 @@ impl Job {
         // The casts are lossless: offsets are within the device, and the kernel keeps its size as a signed
         // number.
         let done = match *self {
-            // SAFETY: the segments' memory stays mapped until the request completes, as `Span::new` requires.
-            Job::Read(t) => unsafe { libc::preadv(file, t.spans.cast(), t.count as i32, t.offset as i64) },
-            Job::Write { transfer: t, durable } => {
+            // SAFETY: the segments' memory stays mapped until the request completes, as `Segment::new` requires.
+            IoRequest::Read(t) => unsafe {
+                libc::preadv(file, t.segments.cast(), t.count as i32, t.offset as i64)
+            },
+            IoRequest::Write { transfer: t, durable } => {
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                // SAFETY: the segments' memory stays mapped until the request completes, as `Span::new`
+                // SAFETY: the segments' memory stays mapped until the request completes, as `Segment::new`
                 // requires.
-                unsafe { libc::pwritev2(file, t.spans.cast(), t.count as i32, t.offset as i64, flags) }
+                unsafe { libc::pwritev2(file, t.segments.cast(), t.count as i32, t.offset as i64, flags) }
             }
             // SAFETY: the system call takes a descriptor and accesses no memory.
-            Job::Sync => unsafe { libc::fdatasync(file) as isize },
-            Job::Allocate { how, offset, bytes } => {
+            IoRequest::Sync => unsafe { libc::fdatasync(file) as isize },
+            IoRequest::Allocate { how, offset, bytes } => {
                 // SAFETY: the system call takes numbers only and accesses no memory.
                 unsafe { libc::fallocate(file, how.bits() as i32, offset as i64, bytes as i64) as isize }
             }
-            Job::Discard { offset, bytes } => range_ioctl(file, BLKDISCARD, offset, bytes),
-            Job::ZeroOut { offset, bytes } => range_ioctl(file, BLKZEROOUT, offset, bytes),
+            IoRequest::Discard { offset, bytes } => range_ioctl(file, BLKDISCARD, offset, bytes),
+            IoRequest::ZeroOut { offset, bytes } => range_ioctl(file, BLKZEROOUT, offset, bytes),
         };
         match done {
             -1 => -std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),

@@ -3,11 +3,11 @@
 //! Support for discards and for methods of writing zeros is found out by trying once, and remembered here.
 //! Called by [`super::File`] and its slots.
 
-use super::{FileOptions, Kind};
+use super::{FileKind, FileOptions};
 use crate::device::{Access, Geometry};
 use crate::error::Error;
 use crate::pages::Pages;
-use crate::span::Span;
+use crate::segment::Segment;
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags, fallocate,
     fcntl_getfl, fcntl_setfl, flock, fstat, fstatfs, fsync, ftruncate, ioctl_blkpbszget, ioctl_blksszget,
@@ -24,11 +24,11 @@ pub(super) const TRANSFER_MAX: u64 = 1 << 30;
 /// Size of a logical block, in bytes, unless the medium has larger ones.
 const BLOCK: u32 = 512;
 /// Alignment for O_DIRECT, in bytes, if the kernel does not tell the file's own (Linux before 6.1).
-const CAUTIOUS: u32 = 4096;
+const DIRECT_ALIGNMENT_DEFAULT: u32 = 4096;
 /// Size of the shared memory of zeros, in bytes.
 const ZEROES: usize = 64 << 10;
 /// Greatest time to wait until another user has given up the file or device.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// File system type of tmpfs in statfs(2); tmpfs keeps its data in the page cache alone.
 pub(super) const TMPFS: i64 = 0x0102_1994;
 
@@ -73,8 +73,8 @@ impl Medium {
     /// Opens a file or block device by its path, and locks it against use by others.
     pub(super) fn open(options: &FileOptions) -> Result<Medium, Error> {
         match options.kind {
-            Kind::File => open_file(options),
-            Kind::Block => open_block(options),
+            FileKind::File => open_file(options),
+            FileKind::Block => open_block(options),
         }
     }
 
@@ -111,20 +111,21 @@ impl Medium {
         Ok(Medium { file, geometry, is_block, direct, discards: true, zeroes, holes: false, zero_pages })
     }
 
-    /// Returns true if the medium accepts the memory of `spans`, without copying it through a bounce piece.
-    pub(super) fn takes(&self, spans: &[Span]) -> bool {
+    /// Returns true if the medium accepts the memory of `segments`, without copying it through a bounce piece.
+    pub(super) fn takes(&self, segments: &[Segment]) -> bool {
         let Ok(alignment) = self.direct else { return true };
         let block = self.geometry.block as usize;
-        spans.iter().all(|span| {
-            (span.base() as usize).is_multiple_of(alignment as usize) && span.bytes().is_multiple_of(block)
+        segments.iter().all(|segment| {
+            (segment.base() as usize).is_multiple_of(alignment as usize)
+                && segment.bytes().is_multiple_of(block)
         })
     }
 
     /// Returns a segment of zeros, of at most `most` bytes.
-    pub(super) fn zeroes_span(&self, most: u64) -> Span {
+    pub(super) fn zeroes_segment(&self, most: u64) -> Segment {
         let bytes = most.min(self.zero_pages.bytes() as u64) as usize;
         // SAFETY: part of the zero pages, which `File::drop` frees only when no request uses them any more.
-        unsafe { Span::new(self.zero_pages.base(), bytes) }
+        unsafe { Segment::new(self.zero_pages.base(), bytes) }
     }
 }
 
@@ -153,14 +154,14 @@ fn access(options: &FileOptions) -> Access {
     if options.read_only { Access::Read } else { Access::ReadWrite }
 }
 
-/// Repeats an attempt while another user has the file, for up to `PATIENCE`. After a server was killed, the
+/// Repeats an attempt while another user has the file, for up to `LOCK_TIMEOUT`. After a server was killed, the
 /// kernel needs some time to free its io_uring, which holds the file.
-fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    let end = Instant::now() + PATIENCE;
+fn retry_while_busy<T>(mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    let end = Instant::now() + LOCK_TIMEOUT;
     loop {
         match attempt() {
             Err(Errno::BUSY | Errno::WOULDBLOCK) if Instant::now() < end => {
-                std::thread::sleep(PATIENCE / 100)
+                std::thread::sleep(LOCK_TIMEOUT / 100)
             }
             outcome => return outcome,
         }
@@ -200,10 +201,12 @@ fn whole_file(options: &FileOptions, file: OwnedFd, is_made: bool) -> Result<Med
         }
         _ => return Err(unfit(name, "it is no file")),
     }
-    patiently(|| flock(&file, FlockOperation::NonBlockingLockExclusive)).map_err(|error| match error {
-        Errno::WOULDBLOCK => unfit(name, "somebody else has locked it; end the server that uses it"),
-        error => failed("lock", name, error),
-    })?;
+    retry_while_busy(|| flock(&file, FlockOperation::NonBlockingLockExclusive)).map_err(
+        |error| match error {
+            Errno::WOULDBLOCK => unfit(name, "somebody else has locked it; end the server that uses it"),
+            error => failed("lock", name, error),
+        },
+    )?;
     wait_again(&file, name)?;
     let (direct, block) = past_the_cache(name, options.cached, &file)?;
     let bytes = sized(options, &file, status.st_size as u64, block)?;
@@ -249,7 +252,7 @@ pub(super) fn past_the_cache(
             return Ok((Err("the file system does not let this file past it".into()), BLOCK));
         }
         Some(wish) => (wish.stx_dio_mem_align, wish.stx_dio_offset_align.max(BLOCK)),
-        None => (CAUTIOUS, CAUTIOUS),
+        None => (DIRECT_ALIGNMENT_DEFAULT, DIRECT_ALIGNMENT_DEFAULT),
     };
     let flags = fcntl_getfl(file).map_err(|error| failed("look at", name, error))?;
     match fcntl_setfl(file, flags | OFlags::DIRECT) {
@@ -308,7 +311,7 @@ fn open_block(options: &FileOptions) -> Result<Medium, Error> {
     // O_EXCL without O_CREAT: the kernel refuses a block device that is mounted, part of another device, or
     // open with O_EXCL elsewhere.
     let open = || open(path, flags(options) | direct | OFlags::EXCL, Mode::empty());
-    let file = patiently(open).map_err(|error| match error {
+    let file = retry_while_busy(open).map_err(|error| match error {
         Errno::BUSY => unfit(name, "it is mounted, or part of another device, or somebody has it open"),
         error => failed("open", name, error),
     })?;

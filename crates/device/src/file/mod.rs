@@ -1,7 +1,7 @@
 //! `file:` and `block:`: a device of a file or a block device, using io_uring or threads.
 //!
 //! ```text
-//!            submit                                         poll
+//!            submit                                         reap
 //!              │                                              ▲
 //!              ▼         free to go                           │
 //!   slot ──► order ─────────────────► next job ──► engine ──► completed ──► finished
@@ -26,11 +26,11 @@ mod pool;
 mod ring;
 mod slot;
 
-use crate::command::{Command, Done, Failure, Full};
+use crate::command::{Command, CommandError, Completion, QueueFull};
 use crate::device::{Device, Geometry};
 use crate::error::Error;
-use crate::region::{Pinned, RegionId};
-use bounce::Bounce;
+use crate::region::{PinnedRegion, RegionId};
+use bounce::BounceBuffers;
 use engine::Engine;
 use medium::Medium;
 use order::Order;
@@ -42,7 +42,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use holder::Holder;
+pub use holder::FileUser;
 
 /// Greatest depth of a device.
 pub(crate) const DEPTH_MAX: usize = 4096;
@@ -51,7 +51,7 @@ pub(crate) const THREADS_MAX: usize = 64;
 
 /// Kind of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A block device.
@@ -60,7 +60,7 @@ pub enum Kind {
 
 /// Engine that carries commands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Using {
+pub enum EngineKind {
     /// io_uring; a block device also gets one thread, for requests that io_uring does not have.
     Ring,
     /// Threads that make blocking system calls.
@@ -71,7 +71,7 @@ pub enum Using {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOptions {
     /// Kind of the file at `path`.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Path of the file or block device.
     pub path: PathBuf,
     /// Size of a regular file, in bytes: a missing file is created, a shorter one extended. `None` uses the
@@ -87,14 +87,14 @@ pub struct FileOptions {
     /// Greatest number of commands in flight, 1 to 4096.
     pub depth: usize,
     /// Engine that carries commands out; `None` chooses io_uring if it is available, otherwise threads.
-    pub using: Option<Using>,
+    pub engine: Option<EngineKind>,
     /// Number of threads if the engine is threads, 1 to 64.
     pub threads: usize,
 }
 
 impl FileOptions {
     /// Default options: depth 128, O_DIRECT if possible, and io_uring or else four threads.
-    pub fn new(kind: Kind, path: &Path) -> FileOptions {
+    pub fn new(kind: FileKind, path: &Path) -> FileOptions {
         FileOptions {
             kind,
             path: path.to_owned(),
@@ -103,7 +103,7 @@ impl FileOptions {
             read_only: false,
             cached: false,
             depth: 128,
-            using: None,
+            engine: None,
             threads: 4,
         }
     }
@@ -112,22 +112,29 @@ impl FileOptions {
         self.path.display().to_string()
     }
 
-    fn manner(&self) -> Manner<'static> {
-        let FileOptions { depth, using, threads, .. } = *self;
-        Manner { depth, using, threads, pieces: PIECES, piece_bytes: PIECE, holder: None }
+    fn manner(&self) -> CommonOptions<'static> {
+        let FileOptions { depth, engine: using, threads, .. } = *self;
+        CommonOptions {
+            depth,
+            engine: using,
+            threads,
+            bounce_buffers: PIECES,
+            piece_bytes: PIECE,
+            holder: None,
+        }
     }
 }
 
 /// Options that opened and passed files have in common.
-struct Manner<'a> {
+struct CommonOptions<'a> {
     depth: usize,
-    using: Option<Using>,
+    engine: Option<EngineKind>,
     threads: usize,
     /// Number of bounce pieces.
-    pieces: usize,
+    bounce_buffers: usize,
     piece_bytes: usize,
     /// User whose rights count for file accesses; `None` for the process's own.
-    holder: Option<&'a Holder>,
+    holder: Option<&'a FileUser>,
 }
 
 /// Number of bounce pieces of a device that the server opened by its path.
@@ -143,19 +150,19 @@ pub struct PassedOptions {
     pub cached: bool,
     /// If true, files on a FUSE file system are accepted. The program behind it decides how long every
     /// operation takes, including dropping the device.
-    pub user_level: bool,
+    pub allow_fuse: bool,
     /// Greatest number of commands in flight, 1 to 4096.
     pub depth: usize,
     /// Number of bounce pieces of 16 KiB: as many commands whose memory the file does not accept can be in
     /// flight at once.
-    pub pieces: usize,
+    pub bounce_buffers: usize,
     /// Engine that carries commands out; `None` chooses io_uring if it is available, otherwise threads.
-    pub using: Option<Using>,
+    pub engine: Option<EngineKind>,
     /// Number of threads if the engine is threads, 1 to 64.
     pub threads: usize,
     /// User whose rights count when the file is written, if the process may change its threads' users. `None`
     /// for the process's own rights, which may be greater than those of the peer that passed the file.
-    pub holder: Option<Holder>,
+    pub holder: Option<FileUser>,
 }
 
 impl Default for PassedOptions {
@@ -164,10 +171,10 @@ impl Default for PassedOptions {
     fn default() -> PassedOptions {
         PassedOptions {
             cached: false,
-            user_level: false,
+            allow_fuse: false,
             depth: 32,
-            pieces: 4,
-            using: None,
+            bounce_buffers: 4,
+            engine: None,
             threads: 1,
             holder: None,
         }
@@ -182,12 +189,12 @@ pub struct File {
     // The kernel may use these while a command is in flight; `drop` frees them when none is.
     medium: ManuallyDrop<Medium>,
     slots: ManuallyDrop<Box<[Slot]>>,
-    bounce: ManuallyDrop<Bounce>,
+    bounce: ManuallyDrop<BounceBuffers>,
     free: Vec<u16>,
     order: Order,
     /// Slots whose next request is to be started.
     runnable: Vec<u16>,
-    finished: VecDeque<Done>,
+    finished: VecDeque<Completion>,
 }
 
 impl File {
@@ -203,10 +210,10 @@ impl File {
 
     fn over(
         name: &str,
-        manner: &Manner<'_>,
+        manner: &CommonOptions<'_>,
         open: impl FnOnce() -> Result<Medium, Error>,
     ) -> Result<File, Error> {
-        let Manner { depth, threads, pieces, piece_bytes, .. } = *manner;
+        let CommonOptions { depth, threads, bounce_buffers: pieces, piece_bytes, .. } = *manner;
         for (what, value, most) in
             [("depth", depth, DEPTH_MAX), ("threads", threads, THREADS_MAX), ("pieces", pieces, DEPTH_MAX)]
         {
@@ -216,7 +223,7 @@ impl File {
             }
         }
         let medium = open()?;
-        let bounce = Bounce::new(pieces, piece_bytes, depth, medium.geometry.block as usize);
+        let bounce = BounceBuffers::new(pieces, piece_bytes, depth, medium.geometry.block as usize);
         let engine = Engine::new(name, manner, medium.file.as_raw_fd(), medium.is_block, bounce.all())?;
         Ok(File {
             engine,
@@ -254,7 +261,7 @@ impl File {
     /// otherwise with its own. In the former case a thread of the process changes its file system user, after
     /// which the kernel writes no core dumps of the process any more (`PR_SET_DUMPABLE` in prctl(2)).
     ///
-    /// The call and commands may block on the file system. With [`PassedOptions::user_level`] that can be
+    /// The call and commands may block on the file system. With [`PassedOptions::allow_fuse`] that can be
     /// another user's program.
     ///
     /// # Errors
@@ -262,9 +269,10 @@ impl File {
     /// has a lease, or may not be opened by this process, or if the engine that was asked for is not
     /// available; [`Error::Io`] if a system call fails.
     pub fn passed(descriptor: OwnedFd, options: &PassedOptions) -> Result<File, Error> {
-        let PassedOptions { depth, using, threads, pieces, .. } = *options;
+        let PassedOptions { depth, engine: using, threads, bounce_buffers: pieces, .. } = *options;
         let (piece_bytes, holder) = (passed::PIECE, options.holder.as_ref());
-        let manner = Manner { depth, using, threads, pieces, piece_bytes, holder };
+        let manner =
+            CommonOptions { depth, engine: using, threads, bounce_buffers: pieces, piece_bytes, holder };
         File::over(passed::NAME, &manner, || passed::open(descriptor, options))
     }
 
@@ -273,7 +281,7 @@ impl File {
         while let Some(number) = self.runnable.pop() {
             let File { engine, medium, slots, bounce, .. } = self;
             let slot = &mut slots[usize::from(number)];
-            match slot.next(number, medium, bounce, |region, span| engine.buffer_of(region, span)) {
+            match slot.next(number, medium, bounce, |region, segment| engine.buffer_of(region, segment)) {
                 Next::Job(job) => engine.start(number, job),
                 Next::Wait => {}
                 Next::Done(result) => self.finish(number, result),
@@ -289,9 +297,9 @@ impl File {
         }
     }
 
-    fn finish(&mut self, number: u16, result: Result<(), Failure>) {
+    fn finish(&mut self, number: u16, result: Result<(), CommandError>) {
         let slot = &mut self.slots[usize::from(number)];
-        self.finished.push_back(Done { token: slot.token, owner: slot.owner.take(), result });
+        self.finished.push_back(Completion { token: slot.token, owner: slot.owner.take(), result });
         if let Some(waiting) = slot.release().and_then(|piece| self.bounce.give(piece)) {
             self.runnable.push(waiting);
         }
@@ -300,7 +308,7 @@ impl File {
         self.free.push(number);
     }
 
-    fn give_out(&mut self, done: &mut dyn FnMut(Done)) -> usize {
+    fn give_out(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         let mut count = 0;
         while let Some(next) = self.finished.pop_front() {
             done(next);
@@ -316,9 +324,9 @@ impl Device for File {
         self.medium.geometry
     }
 
-    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>> {
-        if self.under_way() >= self.slots.len() {
-            return Err(Full(command));
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
+        if self.in_flight() >= self.slots.len() {
+            return Err(QueueFull(command));
         }
         let bytes = match command.check(&self.medium.geometry) {
             Ok(bytes) => bytes,
@@ -328,8 +336,8 @@ impl Device for File {
             }
         };
         // Not reached: there are as many slots as the depth, and fewer commands are in flight.
-        let Some(number) = self.free.pop() else { return Err(Full(command)) };
-        let (range, changes) = (command.offset..command.offset + bytes, command.operation.changes());
+        let Some(number) = self.free.pop() else { return Err(QueueFull(command)) };
+        let (range, changes) = (command.offset..command.offset + bytes, command.operation.is_write());
         self.slots[usize::from(number)].fill(command, bytes, &self.medium);
         if bytes == 0 || self.order.enter(number, range, changes) {
             self.runnable.push(number);
@@ -338,7 +346,7 @@ impl Device for File {
         Ok(())
     }
 
-    fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize {
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         let mut count = self.give_out(done);
         self.engine.kick();
         while let Some((number, result)) = self.engine.next() {
@@ -363,24 +371,24 @@ impl Device for File {
     }
 
     #[inline]
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len() + self.finished.len()
     }
 
-    fn registers(&self) -> bool {
+    fn supports_registration(&self) -> bool {
         // Through the page cache the kernel copies all data anyway, so registered memory gains nothing.
         self.medium.direct.is_ok() && self.engine.registers()
     }
 
-    fn register(&mut self, memory: &Arc<Pinned>) -> Result<Option<RegionId>, Error> {
-        if self.registers() { self.engine.register(memory) } else { Ok(None) }
+    fn register(&mut self, memory: &Arc<PinnedRegion>) -> Result<Option<RegionId>, Error> {
+        if self.supports_registration() { self.engine.register(memory) } else { Ok(None) }
     }
 
     fn unregister(&mut self, region: RegionId) {
         self.engine.unregister(region);
     }
 
-    fn explain(&self) -> String {
+    fn description(&self) -> String {
         let way = match &self.medium.direct {
             Ok(_) => "past the page cache".to_owned(),
             Err(reason) => format!("through the page cache ({reason})"),
@@ -410,6 +418,6 @@ impl Drop for File {
 
 impl fmt::Debug for File {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "a device of {}, {} commands under way", self.explain(), self.under_way())
+        write!(out, "a device of {}, {} commands under way", self.description(), self.in_flight())
     }
 }

@@ -88,7 +88,7 @@ fn access_of(descriptor: &OwnedFd) -> Result<Access, Error> {
 fn check_file_system(descriptor: &OwnedFd, options: &PassedOptions) -> Result<(), Error> {
     let status = fstatfs(descriptor).map_err(|error| failed("look at the file system of", NAME, error))?;
     match status.f_type {
-        FUSE if !options.user_level => {
+        FUSE if !options.allow_fuse => {
             Err(unfit(NAME, "its file system is a program (FUSE), which others would have to wait for"))
         }
         // A tmpfs without a size limit, such as that of memfds, reports a capacity of 0 although it stores

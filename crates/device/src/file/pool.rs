@@ -4,8 +4,8 @@
 //! Requests and results are two lists under locks. A user who wants to sleep sets `armed` under the lock of
 //! the results; the thread that adds the next result then writes to the eventfd(2).
 
-use super::holder::Holder;
-use super::job::Job;
+use super::holder::FileUser;
+use super::job::IoRequest;
 use crate::error::Error;
 use bywash_sync::{AtomicUsize, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 
 #[derive(Debug)]
 struct Jobs {
-    waiting: VecDeque<(u16, Job)>,
+    waiting: VecDeque<(u16, IoRequest)>,
     ended: bool,
 }
 
@@ -58,7 +58,7 @@ impl Pool {
         file: RawFd,
         threads: usize,
         depth: usize,
-        holder: Option<&Holder>,
+        holder: Option<&FileUser>,
     ) -> Result<Pool, Error> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::io("make a descriptor to wait for", error))?;
@@ -76,7 +76,7 @@ impl Pool {
             let thread = std::thread::Builder::new()
                 .name(format!("device-{number}"))
                 .spawn(move || {
-                    let outcome = holder.map_or(Ok(()), |holder| holder.take_over_thread());
+                    let outcome = holder.map_or(Ok(()), |holder| holder.assume());
                     let is_ready = outcome.is_ok();
                     // Fails only if the maker of the pool no longer receives.
                     let _ = began.send(outcome);
@@ -94,7 +94,7 @@ impl Pool {
     }
 
     /// Queues a request for a slot; no more than `depth` are in flight.
-    pub(super) fn start(&mut self, slot: u16, job: Job) {
+    pub(super) fn start(&mut self, slot: u16, job: IoRequest) {
         lock(&self.shared.jobs).waiting.push_back((slot, job));
         self.shared.more.notify_one();
     }
@@ -160,7 +160,7 @@ impl Shared {
         }
     }
 
-    fn next_job(&self) -> Option<(u16, Job)> {
+    fn next_job(&self) -> Option<(u16, IoRequest)> {
         let mut jobs = lock(&self.jobs);
         loop {
             if jobs.ended {

@@ -8,11 +8,11 @@
 //! Requests of a passed file carry the number of the holder's credentials, which are registered with the
 //! ring. The worker threads of io_uring use these credentials, and not those of the submitting thread.
 
-use super::holder::Holder;
-use super::job::{Job, Transfer};
+use super::holder::FileUser;
+use super::job::{IoRequest, Transfer};
 use crate::error::Error;
-use crate::region::{Pinned, RegionId};
-use crate::span::Span;
+use crate::region::{PinnedRegion, RegionId};
+use crate::segment::Segment;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -46,19 +46,19 @@ struct Buffers {
     /// Error for which the kernel refused registered buffers, if it did.
     unavailable: Option<std::io::Error>,
     free: Vec<u16>,
-    regions: Vec<Place>,
+    regions: Vec<RegionEntry>,
 }
 
 /// Entry of the table of regions, used or unused.
 #[derive(Default)]
-struct Place {
+struct RegionEntry {
     turn: u32,
     region: Option<Registered>,
 }
 
 struct Registered {
     buffer: u16,
-    memory: Arc<Pinned>,
+    memory: Arc<PinnedRegion>,
 }
 
 impl Ring {
@@ -72,7 +72,7 @@ impl Ring {
         file: RawFd,
         depth: usize,
         bounce: (*mut u8, usize),
-        holder: Option<&Holder>,
+        holder: Option<&FileUser>,
     ) -> Result<Ring, String> {
         let ring = IoUring::new(depth.next_power_of_two() as u32).map_err(why_none)?;
         let mut probe = Probe::new();
@@ -98,13 +98,13 @@ impl Ring {
     }
 
     /// Pushes a request, which the next [`Ring::kick`] submits.
-    pub(super) fn start(&mut self, slot: u16, job: Job) {
+    pub(super) fn start(&mut self, slot: u16, job: IoRequest) {
         if let Some(error) = self.dead {
             return self.failed.push_back((slot, -error));
         }
         let entry =
             entry_of(self.buffers.offer(job)).personality(self.personality).user_data(u64::from(slot));
-        // SAFETY: the request's memory stays mapped until it completes: `Span::new` requires that, and
+        // SAFETY: the request's memory stays mapped until it completes: `Segment::new` requires that, and
         // `File::drop` waits.
         match unsafe { self.ring.submission().push(&entry) } {
             Ok(()) => self.queued.push_back(slot),
@@ -196,11 +196,11 @@ impl Ring {
         }
     }
 
-    /// Returns the registered buffer of `region`, if the region is registered and contains the whole span.
-    pub(super) fn buffer_of(&self, region: RegionId, span: &Span) -> Option<u16> {
+    /// Returns the registered buffer of `region`, if the region is registered and contains the whole segment.
+    pub(super) fn buffer_of(&self, region: RegionId, segment: &Segment) -> Option<u16> {
         let place = self.buffers.regions.get(region.index as usize)?;
-        let known = place.region.as_ref().filter(|_| place.turn == region.turn)?;
-        known.memory.place_of(span.base(), span.bytes()).map(|_| known.buffer)
+        let known = place.region.as_ref().filter(|_| place.turn == region.generation)?;
+        known.memory.place_of(segment.base(), segment.bytes()).map(|_| known.buffer)
     }
 
     /// Registers memory that another ring has registered. The kernel only counts a reference to that
@@ -208,7 +208,7 @@ impl Ring {
     ///
     /// # Errors
     /// [`Error::Io`] if the kernel refuses, [`Error::Regions`] if the table is full.
-    pub(super) fn register(&mut self, memory: &Arc<Pinned>) -> Result<RegionId, Error> {
+    pub(super) fn register(&mut self, memory: &Arc<PinnedRegion>) -> Result<RegionId, Error> {
         let buffers = &mut self.buffers;
         if let Some(error) = &buffers.unavailable {
             let source = error.raw_os_error().map_or(error.kind().into(), std::io::Error::from_raw_os_error);
@@ -225,12 +225,12 @@ impl Ring {
         let free = buffers.regions.iter().position(|place| place.region.is_none());
         let index = free.unwrap_or_else(|| {
             // The table stays bounded: there is at most one entry for each buffer.
-            buffers.regions.push(Place::default());
+            buffers.regions.push(RegionEntry::default());
             buffers.regions.len() - 1
         });
         let place = &mut buffers.regions[index];
         place.region = Some(Registered { buffer, memory: memory.clone() });
-        Ok(RegionId { index: index as u32, turn: place.turn })
+        Ok(RegionId { index: index as u32, generation: place.turn })
     }
 
     /// Unregisters a region. Requests with its buffer that the kernel does not have yet may fail with EFAULT;
@@ -238,7 +238,7 @@ impl Ring {
     pub(super) fn unregister(&mut self, region: RegionId) {
         self.kick();
         let Some(place) = self.buffers.regions.get_mut(region.index as usize) else { return };
-        if place.turn != region.turn {
+        if place.turn != region.generation {
             return;
         }
         if let Some(known) = place.region.take() {
@@ -257,8 +257,10 @@ impl Buffers {
 
     /// Returns the request, without its registered buffer if there are none.
     #[inline]
-    fn offer(&self, mut job: Job) -> Job {
-        if let (Some(_), Job::Read(transfer) | Job::Write { transfer, .. }) = (&self.unavailable, &mut job) {
+    fn offer(&self, mut job: IoRequest) -> IoRequest {
+        if let (Some(_), IoRequest::Read(transfer) | IoRequest::Write { transfer, .. }) =
+            (&self.unavailable, &mut job)
+        {
             transfer.buffer = None;
         }
         job
@@ -276,51 +278,53 @@ impl Buffers {
 /// Registers memory as entry `buffer` of the table; no bytes make the entry empty.
 fn set(ring: &IoUring, buffer: u16, base: *mut u8, bytes: usize) -> std::io::Result<()> {
     let vector = libc::iovec { iov_base: base.cast(), iov_len: bytes };
-    // SAFETY: registered memory stays mapped: `Pinned` keeps a region's owner, and `File::drop` frees the
+    // SAFETY: registered memory stays mapped: `PinnedRegion` keeps a region's owner, and `File::drop` frees the
     // bounce memory only after `end` has waited for all requests.
     unsafe { ring.submitter().register_buffers_update(buffer.into(), &[vector], None) }
 }
 
 /// Registers a holder's credentials with a ring and returns their number.
-fn personality_of(holder: &Holder, ring: &IoUring) -> Result<u16, String> {
+fn personality_of(holder: &FileUser, ring: &IoUring) -> Result<u16, String> {
     let registered = holder.call(|| ring.submitter().register_personality());
     registered
         .map_err(|error| error.to_string())?
         .map_err(|error| format!("io_uring does not take credentials: {error}"))
 }
 
-fn entry_of(job: Job) -> squeue::Entry {
+fn entry_of(job: IoRequest) -> squeue::Entry {
     match job {
-        Job::Read(transfer) => read(transfer),
-        Job::Write { transfer, durable } => write(transfer, if durable { libc::RWF_DSYNC } else { 0 }),
-        Job::Sync => opcode::Fsync::new(FILE).flags(types::FsyncFlags::DATASYNC).build(),
-        Job::Allocate { how, offset, bytes } => {
+        IoRequest::Read(transfer) => read(transfer),
+        IoRequest::Write { transfer, durable } => write(transfer, if durable { libc::RWF_DSYNC } else { 0 }),
+        IoRequest::Sync => opcode::Fsync::new(FILE).flags(types::FsyncFlags::DATASYNC).build(),
+        IoRequest::Allocate { how, offset, bytes } => {
             opcode::Fallocate::new(FILE, bytes).offset(offset).mode(how.bits() as i32).build()
         }
-        Job::Discard { .. } | Job::ZeroOut { .. } => unreachable!("an ioctl is carried out by a thread"),
+        IoRequest::Discard { .. } | IoRequest::ZeroOut { .. } => {
+            unreachable!("an ioctl is carried out by a thread")
+        }
     }
 }
 
-fn read(Transfer { spans, count, offset, buffer }: Transfer) -> squeue::Entry {
+fn read(Transfer { segments, count, offset, buffer }: Transfer) -> squeue::Entry {
     if count > 1 {
-        return opcode::Readv::new(FILE, spans.cast(), count).offset(offset).build();
+        return opcode::Readv::new(FILE, segments.cast(), count).offset(offset).build();
     }
-    // SAFETY: a transfer has at least one span, in a slot that stays unchanged until the request completes.
-    let span = unsafe { *spans };
-    let bytes = span.bytes() as u32;
+    // SAFETY: a transfer has at least one segment, in a slot that stays unchanged until the request completes.
+    let segment = unsafe { *segments };
+    let bytes = segment.bytes() as u32;
     match buffer {
-        Some(buffer) => opcode::ReadFixed::new(FILE, span.base(), bytes, buffer).offset(offset).build(),
-        None => opcode::Read::new(FILE, span.base(), bytes).offset(offset).build(),
+        Some(buffer) => opcode::ReadFixed::new(FILE, segment.base(), bytes, buffer).offset(offset).build(),
+        None => opcode::Read::new(FILE, segment.base(), bytes).offset(offset).build(),
     }
 }
 
-fn write(Transfer { spans, count, offset, buffer }: Transfer, flags: i32) -> squeue::Entry {
+fn write(Transfer { segments, count, offset, buffer }: Transfer, flags: i32) -> squeue::Entry {
     if count > 1 {
-        return opcode::Writev::new(FILE, spans.cast(), count).offset(offset).rw_flags(flags).build();
+        return opcode::Writev::new(FILE, segments.cast(), count).offset(offset).rw_flags(flags).build();
     }
-    // SAFETY: a transfer has at least one span, in a slot that stays unchanged until the request completes.
-    let span = unsafe { *spans };
-    let (base, bytes) = (span.base().cast_const(), span.bytes() as u32);
+    // SAFETY: a transfer has at least one segment, in a slot that stays unchanged until the request completes.
+    let segment = unsafe { *segments };
+    let (base, bytes) = (segment.base().cast_const(), segment.bytes() as u32);
     match buffer {
         Some(buffer) => {
             opcode::WriteFixed::new(FILE, base, bytes, buffer).offset(offset).rw_flags(flags).build()

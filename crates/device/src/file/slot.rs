@@ -10,13 +10,13 @@
 //! Invariant: nothing that a request refers to changes between [`Slot::next`] and [`Slot::completed`]. Called
 //! by [`super::File`], which starts the requests.
 
-use super::bounce::Bounce;
-use super::job::{Job, Transfer};
+use super::bounce::BounceBuffers;
+use super::job::{IoRequest, Transfer};
 use super::medium::{Medium, Zeroes};
 use super::ring::BOUNCE;
-use crate::command::{Command, Failure, Operation};
+use crate::command::{Command, CommandError, Operation};
 use crate::region::RegionId;
-use crate::span::{Owner, SPANS_MAX, Span, gather, scatter};
+use crate::segment::{MemoryOwner, SEGMENTS_MAX, Segment, gather, scatter};
 use rustix::fs::FallocateFlags;
 
 /// Greatest number of consecutive attempts that may end with EAGAIN, EINTR or less than a block, before the
@@ -27,7 +27,7 @@ const RETRIES_MAX: u16 = 1000;
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) token: u64,
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<MemoryOwner>,
     operation: Operation,
     offset: u64,
     bytes: u64,
@@ -36,15 +36,15 @@ pub(super) struct Slot {
     region: Option<RegionId>,
     /// Segments of memory: the command's own, or the device's zero pages for a write of zeros. The first
     /// `first` of `count` segments are done.
-    spans: [Span; SPANS_MAX],
+    segments: [Segment; SEGMENTS_MAX],
     first: usize,
     count: usize,
     /// True if the medium does not accept the command's memory, so that its data passes through a bounce
     /// piece.
     bounces: bool,
     bounce: Option<u16>,
-    /// Segment that the request in flight uses, if the request does not use `spans`.
-    piece: Span,
+    /// Segment that the request in flight uses, if the request does not use `segments`.
+    piece: Segment,
     /// True if a compare-and-write has read its block and is to write.
     compared: bool,
     /// Method of writing zeros in the request in flight. `Medium::zeroes` may change meanwhile, when a
@@ -59,11 +59,11 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) enum Next {
     /// Start this request.
-    Job(Job),
+    Job(IoRequest),
     /// Wait for a free bounce piece.
     Wait,
     /// Complete the command with this result.
-    Done(Result<(), Failure>),
+    Done(Result<(), CommandError>),
 }
 
 impl Slot {
@@ -76,12 +76,12 @@ impl Slot {
             bytes: 0,
             done: 0,
             region: None,
-            spans: [Span::EMPTY; SPANS_MAX],
+            segments: [Segment::EMPTY; SEGMENTS_MAX],
             first: 0,
             count: 0,
             bounces: false,
             bounce: None,
-            piece: Span::EMPTY,
+            piece: Segment::EMPTY,
             compared: false,
             zeroes: Zeroes::Written,
             complete: false,
@@ -91,16 +91,16 @@ impl Slot {
 
     /// Sets up the slot for a checked command that affects `bytes` bytes of the device.
     pub(super) fn fill(&mut self, command: Command<'_>, bytes: u64, medium: &Medium) {
-        let Command { token, operation, offset, length: _, spans, region, owner } = command;
+        let Command { token, operation, offset, length: _, segments, region, owner } = command;
         (self.token, self.owner, self.operation) = (token, owner, operation);
         (self.offset, self.bytes, self.done, self.region) = (offset, bytes, 0, region);
         (self.first, self.count) = (0, 0);
-        // Empty spans are dropped, since they would only cost segments.
-        for span in spans.iter().filter(|span| span.bytes() > 0) {
-            self.spans[self.count] = *span;
+        // Empty segments are dropped, since they would only cost segments.
+        for segment in segments.iter().filter(|segment| segment.bytes() > 0) {
+            self.segments[self.count] = *segment;
             self.count += 1;
         }
-        self.bounces = !medium.takes(&self.spans[..self.count]);
+        self.bounces = !medium.takes(&self.segments[..self.count]);
         (self.compared, self.retries) = (false, 0);
         self.complete = bytes == 0 && operation != Operation::Flush;
         debug_assert!(self.bounce.is_none());
@@ -111,33 +111,33 @@ impl Slot {
         self.bounce.take()
     }
 
-    /// Returns the next step. `buffer_of` returns the registered buffer that contains a span.
+    /// Returns the next step. `buffer_of` returns the registered buffer that contains a segment.
     pub(super) fn next(
         &mut self,
         number: u16,
         medium: &Medium,
-        bounce: &mut Bounce,
-        buffer_of: impl FnOnce(RegionId, &Span) -> Option<u16>,
+        bounce: &mut BounceBuffers,
+        buffer_of: impl FnOnce(RegionId, &Segment) -> Option<u16>,
     ) -> Next {
         let (offset, bytes) = (self.offset, self.bytes);
         match self.operation {
             _ if self.complete => Next::Done(Ok(())),
-            Operation::Flush => Next::Job(Job::Sync),
+            Operation::Flush => Next::Job(IoRequest::Sync),
             Operation::Discard if !medium.discards => Next::Done(Ok(())),
-            Operation::Discard if medium.is_block => Next::Job(Job::Discard { offset, bytes }),
-            Operation::Discard => Next::Job(Job::Allocate { how: HOLE, offset, bytes }),
+            Operation::Discard if medium.is_block => Next::Job(IoRequest::Discard { offset, bytes }),
+            Operation::Discard => Next::Job(IoRequest::Allocate { how: HOLE, offset, bytes }),
             Operation::WriteZeroes => Next::Job(self.write_zeroes(medium)),
             Operation::CompareAndWrite => self.compare_and_write(number, medium, bounce),
             Operation::Read | Operation::Write | Operation::WriteDurable if self.bounces => {
                 self.go_by_bounce(number, bounce)
             }
             Operation::Read | Operation::Write | Operation::WriteDurable => {
-                let spans = &self.spans[self.first..self.count];
-                let buffer = match (spans, self.region) {
-                    ([span], Some(region)) => buffer_of(region, span),
+                let segments = &self.segments[self.first..self.count];
+                let buffer = match (segments, self.region) {
+                    ([segment], Some(region)) => buffer_of(region, segment),
                     _ => None,
                 };
-                Next::Job(self.transfer(spans, self.offset + self.done, buffer))
+                Next::Job(self.transfer(segments, self.offset + self.done, buffer))
             }
         }
     }
@@ -150,8 +150,8 @@ impl Slot {
         &mut self,
         result: i32,
         medium: &mut Medium,
-        bounce: &Bounce,
-    ) -> Result<(), Failure> {
+        bounce: &BounceBuffers,
+    ) -> Result<(), CommandError> {
         match u64::try_from(result) {
             Ok(bytes) => self.succeeded(bytes, medium, bounce),
             Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => self.retry(-result),
@@ -159,12 +159,12 @@ impl Slot {
         }
     }
 
-    fn succeeded(&mut self, bytes: u64, medium: &Medium, bounce: &Bounce) -> Result<(), Failure> {
+    fn succeeded(&mut self, bytes: u64, medium: &Medium, bounce: &BounceBuffers) -> Result<(), CommandError> {
         match self.operation {
             Operation::Flush | Operation::Discard => self.complete = true,
             Operation::WriteZeroes if self.zeroes != Zeroes::Written => self.complete = true,
             // End of file: the file has been truncated.
-            Operation::Read if bytes == 0 => return Err(Failure::Io(libc::EIO)),
+            Operation::Read if bytes == 0 => return Err(CommandError::Io(libc::EIO)),
             _ => {
                 // A block that was transferred partly is transferred again.
                 let whole = bytes - bytes % u64::from(medium.geometry.block);
@@ -179,7 +179,7 @@ impl Slot {
     }
 
     /// Accounts for `bytes` bytes that the last request has transferred.
-    fn moved(&mut self, bytes: usize, bounce: &Bounce) -> Result<(), Failure> {
+    fn moved(&mut self, bytes: usize, bounce: &BounceBuffers) -> Result<(), CommandError> {
         match self.operation {
             Operation::CompareAndWrite if !self.compared => {
                 self.compared = true;
@@ -187,9 +187,9 @@ impl Slot {
             }
             Operation::Read if self.bounces => {
                 let from = self.piece.base().cast_const();
-                // SAFETY: the request has read `bytes` bytes into the piece, which are no more than the spans
+                // SAFETY: the request has read `bytes` bytes into the piece, which are no more than the segments
                 // have left.
-                unsafe { scatter(&self.spans[..self.count], self.done as usize, from, bytes) };
+                unsafe { scatter(&self.segments[..self.count], self.done as usize, from, bytes) };
             }
             Operation::Read | Operation::Write | Operation::WriteDurable if !self.bounces => {
                 self.advance(bytes);
@@ -201,7 +201,7 @@ impl Slot {
         Ok(())
     }
 
-    fn failed(&mut self, error: i32, medium: &mut Medium) -> Result<(), Failure> {
+    fn failed(&mut self, error: i32, medium: &mut Medium) -> Result<(), CommandError> {
         let is_unsupported = matches!(error, libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY);
         match self.operation {
             // The medium does not discard. A discard is a hint, so the command succeeds all the same.
@@ -213,74 +213,74 @@ impl Slot {
             }
             // The region may have been unregistered after the request started: try again without it.
             _ if error == libc::EFAULT && self.region.is_some() => self.region = None,
-            _ => return Err(Failure::Io(error)),
+            _ => return Err(CommandError::Io(error)),
         }
         Ok(())
     }
 
-    fn retry(&mut self, error: i32) -> Result<(), Failure> {
+    fn retry(&mut self, error: i32) -> Result<(), CommandError> {
         self.retries += 1;
-        if self.retries > RETRIES_MAX { Err(Failure::Io(error)) } else { Ok(()) }
+        if self.retries > RETRIES_MAX { Err(CommandError::Io(error)) } else { Ok(()) }
     }
 
     /// Removes the next `bytes` bytes from the segments that are left.
     fn advance(&mut self, mut bytes: usize) {
         while bytes > 0 {
-            let span = &mut self.spans[self.first];
-            if bytes < span.bytes() {
-                *span = span.without(bytes);
+            let segment = &mut self.segments[self.first];
+            if bytes < segment.bytes() {
+                *segment = segment.without(bytes);
                 return;
             }
-            bytes -= span.bytes();
+            bytes -= segment.bytes();
             self.first += 1;
         }
     }
 
-    fn transfer(&self, spans: &[Span], offset: u64, buffer: Option<u16>) -> Job {
-        let transfer = Transfer { spans: spans.as_ptr(), count: spans.len() as u32, offset, buffer };
+    fn transfer(&self, segments: &[Segment], offset: u64, buffer: Option<u16>) -> IoRequest {
+        let transfer = Transfer { segments: segments.as_ptr(), count: segments.len() as u32, offset, buffer };
         match self.operation {
-            Operation::Read => Job::Read(transfer),
-            Operation::CompareAndWrite if !self.compared => Job::Read(transfer),
-            operation => Job::Write { transfer, durable: operation == Operation::WriteDurable },
+            Operation::Read => IoRequest::Read(transfer),
+            Operation::CompareAndWrite if !self.compared => IoRequest::Read(transfer),
+            operation => IoRequest::Write { transfer, durable: operation == Operation::WriteDurable },
         }
     }
 
     /// Returns the slot's bounce piece, taking one if necessary. `None` if the slot has to wait for one.
-    fn bounce_piece(&mut self, number: u16, bounce: &mut Bounce) -> Option<u16> {
+    fn bounce_piece(&mut self, number: u16, bounce: &mut BounceBuffers) -> Option<u16> {
         if self.bounce.is_none() {
             self.bounce = bounce.take(number);
         }
         self.bounce
     }
 
-    fn go_by_bounce(&mut self, number: u16, bounce: &mut Bounce) -> Next {
+    fn go_by_bounce(&mut self, number: u16, bounce: &mut BounceBuffers) -> Next {
         let Some(piece) = self.bounce_piece(number, bounce) else { return Next::Wait };
         let bytes = (self.bytes - self.done).min(bounce.piece_bytes() as u64) as usize;
-        self.piece = bounce.span(piece, 0, bytes);
+        self.piece = bounce.segment(piece, 0, bytes);
         if self.operation != Operation::Read {
-            let spans = &self.spans[..self.count];
-            // SAFETY: the spans have `bytes` bytes left, and only this slot uses the piece.
-            unsafe { gather(spans, self.done as usize, self.piece.base(), bytes) };
+            let segments = &self.segments[..self.count];
+            // SAFETY: the segments have `bytes` bytes left, and only this slot uses the piece.
+            unsafe { gather(segments, self.done as usize, self.piece.base(), bytes) };
         }
         Next::Job(self.transfer(std::slice::from_ref(&self.piece), self.offset + self.done, Some(BOUNCE)))
     }
 
-    fn compare_and_write(&mut self, number: u16, medium: &Medium, bounce: &mut Bounce) -> Next {
+    fn compare_and_write(&mut self, number: u16, medium: &Medium, bounce: &mut BounceBuffers) -> Next {
         let Some(piece) = self.bounce_piece(number, bounce) else { return Next::Wait };
         let block = medium.geometry.block as usize;
         // The piece holds three blocks: the expected contents, the new contents, and the contents read.
         if self.compared {
-            self.piece = bounce.span(piece, block, block);
+            self.piece = bounce.segment(piece, block, block);
         } else {
-            // SAFETY: `check` found two blocks in the spans, and only this slot uses the piece.
-            unsafe { gather(&self.spans[..self.count], 0, bounce.at(piece), 2 * block) };
-            self.piece = bounce.span(piece, 2 * block, block);
+            // SAFETY: `check` found two blocks in the segments, and only this slot uses the piece.
+            unsafe { gather(&self.segments[..self.count], 0, bounce.at(piece), 2 * block) };
+            self.piece = bounce.segment(piece, 2 * block, block);
         }
         Next::Job(self.transfer(std::slice::from_ref(&self.piece), self.offset, Some(BOUNCE)))
     }
 
-    fn compare(&self, bounce: &Bounce) -> Result<(), Failure> {
-        let Some(piece) = self.bounce else { return Err(Failure::Io(libc::EIO)) };
+    fn compare(&self, bounce: &BounceBuffers) -> Result<(), CommandError> {
+        let Some(piece) = self.bounce else { return Err(CommandError::Io(libc::EIO)) };
         let block = self.piece.bytes();
         // SAFETY: only this slot uses the piece, and no request on it is in flight, so nobody writes to it.
         let (expected, there) = unsafe {
@@ -288,29 +288,29 @@ impl Slot {
             let there = std::slice::from_raw_parts(base.add(2 * block), block);
             (std::slice::from_raw_parts(base, block), there)
         };
-        if expected == there { Ok(()) } else { Err(Failure::Mismatch) }
+        if expected == there { Ok(()) } else { Err(CommandError::Mismatch) }
     }
 
-    fn write_zeroes(&mut self, medium: &Medium) -> Job {
+    fn write_zeroes(&mut self, medium: &Medium) -> IoRequest {
         let (offset, bytes) = (self.offset, self.bytes);
         self.zeroes = medium.zeroes;
         match self.zeroes {
-            Zeroes::Ioctl => Job::ZeroOut { offset, bytes },
-            Zeroes::Range => Job::Allocate { how: ZERO_RANGE, offset, bytes },
-            Zeroes::Hole => Job::Allocate { how: HOLE, offset, bytes },
+            Zeroes::Ioctl => IoRequest::ZeroOut { offset, bytes },
+            Zeroes::Range => IoRequest::Allocate { how: ZERO_RANGE, offset, bytes },
+            Zeroes::Hole => IoRequest::Allocate { how: HOLE, offset, bytes },
             Zeroes::Written => self.write_zero_pages(medium),
         }
     }
 
-    fn write_zero_pages(&mut self, medium: &Medium) -> Job {
+    fn write_zero_pages(&mut self, medium: &Medium) -> IoRequest {
         let mut left = self.bytes - self.done;
         self.count = 0;
-        while left > 0 && self.count < SPANS_MAX {
-            self.spans[self.count] = medium.zeroes_span(left);
-            left -= self.spans[self.count].bytes() as u64;
+        while left > 0 && self.count < SEGMENTS_MAX {
+            self.segments[self.count] = medium.zeroes_segment(left);
+            left -= self.segments[self.count].bytes() as u64;
             self.count += 1;
         }
-        self.transfer(&self.spans[..self.count], self.offset + self.done, None)
+        self.transfer(&self.segments[..self.count], self.offset + self.done, None)
     }
 }
 

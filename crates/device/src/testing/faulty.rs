@@ -6,10 +6,10 @@
 //! allow every choice. The behaviour is determined by the seed and the injected faults.
 
 use super::cache::Cache;
-use crate::command::{Command, Done, Failure, Full, Operation};
+use crate::command::{Command, CommandError, Completion, Operation, QueueFull};
 use crate::device::{Device, Geometry};
 use crate::pages::Pages;
-use crate::span::{Owner, Span, gather};
+use crate::segment::{MemoryOwner, Segment, gather};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{HashMap, VecDeque};
@@ -33,12 +33,12 @@ pub struct Fault {
     /// Greatest number of commands that the fault affects.
     pub times: u32,
     /// Effect on the command.
-    pub what: What,
+    pub what: FaultEffect,
 }
 
 /// Effect of a fault on a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum FaultEffect {
     /// The command fails with this errno(3). If it is a write, a random number of its blocks, from the first
     /// on, was written.
     Fail(i32),
@@ -64,24 +64,24 @@ pub enum Crash {
 
 /// Command that the inner device has, or whose completion has not been reported yet.
 #[derive(Debug)]
-struct UnderWay {
+struct InFlight {
     token: u64,
     operation: Operation,
-    owner: Option<Owner>,
+    owner: Option<MemoryOwner>,
     blocks: Range<u64>,
     /// Data of a compare-and-write: expected and new contents.
     new: Option<Arc<Pages>>,
     /// Value of `Faulty::now` at its submission.
     submitted: u64,
-    what: Option<What>,
+    what: Option<FaultEffect>,
 }
 
 /// Completion that has not been reported yet.
 #[derive(Debug)]
-struct Ready {
+struct PendingCompletion {
     command: u64,
-    under_way: UnderWay,
-    result: Result<(), Failure>,
+    under_way: InFlight,
+    result: Result<(), CommandError>,
 }
 
 /// Device that passes commands to `D`, and fails, delays and crashes on demand.
@@ -91,10 +91,10 @@ pub struct Faulty<D> {
     chance: ChaCha8Rng,
     faults: Vec<Fault>,
     cache: Cache,
-    under_way: HashMap<u64, UnderWay>,
-    ready: VecDeque<Ready>,
+    under_way: HashMap<u64, InFlight>,
+    ready: VecDeque<PendingCompletion>,
     /// Delayed completions with the times of their reports; `None` until [`Faulty::release`].
-    late: Vec<(Option<Instant>, Ready)>,
+    late: Vec<(Option<Instant>, PendingCompletion)>,
     /// Number of the inner device's next command.
     next: u64,
     /// Number of completions reported so far, which serves as the clock.
@@ -122,7 +122,7 @@ impl<D: Device> Faulty<D> {
         self.faults.push(fault);
     }
 
-    /// Lets the next [`Device::poll`] report the completions that were held back.
+    /// Lets the next [`Device::reap`] report the completions that were held back.
     pub fn release(&mut self) {
         let (held, late): (Vec<_>, _) = self.late.drain(..).partition(|(until, _)| until.is_none());
         self.late = late;
@@ -135,7 +135,7 @@ impl<D: Device> Faulty<D> {
     /// # Panics
     /// If the inner device fails, or takes longer than 60 s.
     pub fn crash(mut self, crash: Crash) -> D {
-        self.wait(|faulty| faulty.inner.under_way() == 0);
+        self.wait(|faulty| faulty.inner.in_flight() == 0);
         let commands = self.cache.commands();
         let mut chance = self.chance.clone();
         let mut below = move |most: usize| (chance.next_u64() % most as u64) as usize;
@@ -155,8 +155,8 @@ impl<D: Device> Faulty<D> {
         let size = u64::from(self.inner.geometry().block);
         for (block, bytes) in blocks {
             let pages = pages_of(&bytes);
-            let span = [all_of(&pages)];
-            self.carry_out(Command::write_durable(0, block * size, &span).owner(pages.clone()));
+            let segment = [all_of(&pages)];
+            self.carry_out(Command::write_durable(0, block * size, &segment).owner(pages.clone()));
         }
         self.inner
     }
@@ -189,9 +189,9 @@ impl<D: Device> Faulty<D> {
         assert_eq!(result, Some(Ok(())), "the inner device fails by itself");
     }
 
-    fn polled(&mut self) -> Vec<Done> {
+    fn polled(&mut self) -> Vec<Completion> {
         let mut all = Vec::new();
-        self.inner.poll(&mut |done| all.push(done));
+        self.inner.reap(&mut |done| all.push(done));
         all
     }
 
@@ -202,31 +202,31 @@ impl<D: Device> Faulty<D> {
     }
 
     /// Takes a completion of the inner device.
-    fn came(&mut self, done: Done) {
+    fn came(&mut self, done: Completion) {
         let Some(under_way) = self.under_way.remove(&done.token) else { return };
         if let (Some(new), Ok(())) = (&under_way.new, done.result) {
             let block = self.inner.geometry().block as usize;
             self.cache.write(under_way.blocks.start, done.token, &bytes_of(new)[block..]);
         }
         let result = match under_way.what {
-            Some(What::Fail(error)) => Err(Failure::Io(error)),
+            Some(FaultEffect::Fail(error)) => Err(CommandError::Io(error)),
             _ => done.result,
         };
-        self.put(Ready { command: done.token, under_way, result });
+        self.put(PendingCompletion { command: done.token, under_way, result });
     }
 
     /// Queues a completion for its report, now or later.
-    fn put(&mut self, ready: Ready) {
+    fn put(&mut self, ready: PendingCompletion) {
         match ready.under_way.what {
-            Some(What::Delay(time)) => self.late.push((Some(Instant::now() + time), ready)),
-            Some(What::Hold) => self.late.push((None, ready)),
+            Some(FaultEffect::Delay(time)) => self.late.push((Some(Instant::now() + time), ready)),
+            Some(FaultEffect::Hold) => self.late.push((None, ready)),
             _ => self.ready.push_back(ready),
         }
     }
 
     /// Updates the cache and the clock for a completion that is reported now.
-    fn give_out(&mut self, ready: Ready) -> Done {
-        let Ready { command, under_way, result } = ready;
+    fn give_out(&mut self, ready: PendingCompletion) -> Completion {
+        let PendingCompletion { command, under_way, result } = ready;
         self.now += 1;
         if result.is_ok() {
             match under_way.operation {
@@ -235,11 +235,11 @@ impl<D: Device> Faulty<D> {
                 _ => self.cache.done(under_way.blocks, command, self.now),
             }
         }
-        Done { token: under_way.token, owner: under_way.owner, result }
+        Completion { token: under_way.token, owner: under_way.owner, result }
     }
 
     /// Returns the effect of the first matching fault on a command, and counts the match.
-    fn fault(&mut self, operation: Operation, range: Range<u64>) -> Option<What> {
+    fn fault(&mut self, operation: Operation, range: Range<u64>) -> Option<FaultEffect> {
         let concerns = |fault: &&mut Fault| {
             let overlaps = fault.range.start < range.end && range.start < fault.range.end;
             fault.times > 0
@@ -261,24 +261,28 @@ impl<D: Device> Faulty<D> {
         for number in blocks {
             if !self.cache.knows(number) {
                 let pages = Arc::new(Pages::new(block));
-                let span = [all_of(&pages)];
-                self.carry_out(Command::read(0, number * block as u64, &span).owner(pages.clone()));
+                let segment = [all_of(&pages)];
+                self.carry_out(Command::read(0, number * block as u64, &segment).owner(pages.clone()));
                 self.cache.learn(number, &bytes_of(&pages));
             }
         }
     }
 
     /// Submits a command that changes the device to the inner one, with a copy of its data.
-    fn hand_on(&mut self, command: u64, offset: u64, mut under_way: UnderWay, data: Vec<u8>) {
+    fn hand_on(&mut self, command: u64, offset: u64, mut under_way: InFlight, data: Vec<u8>) {
         let block = u64::from(self.inner.geometry().block);
-        if let (Some(What::Fail(error)), operation) = (under_way.what, under_way.operation) {
+        if let (Some(FaultEffect::Fail(error)), operation) = (under_way.what, under_way.operation) {
             // A failing write is torn after a random number of blocks; a failing compare-and-write changes
             // nothing.
             let some =
                 if operation == Operation::CompareAndWrite { 1 } else { data.len() as u64 / block + 1 };
             under_way.blocks.end = under_way.blocks.start + self.chance.next_u64() % some;
             if under_way.blocks.is_empty() {
-                return self.put(Ready { command, under_way, result: Err(Failure::Io(error)) });
+                return self.put(PendingCompletion {
+                    command,
+                    under_way,
+                    result: Err(CommandError::Io(error)),
+                });
             }
         }
         self.learn(under_way.blocks.clone());
@@ -287,20 +291,20 @@ impl<D: Device> Faulty<D> {
         let bytes = if is_swap { 2 * block } else { (under_way.blocks.end - under_way.blocks.start) * block };
         // SAFETY: the command owns the pages, which have at least `bytes` bytes; no reference points into
         // them.
-        let span = [unsafe { Span::new(pages.base(), bytes as usize) }];
+        let segment = [unsafe { Segment::new(pages.base(), bytes as usize) }];
         let inner = if is_swap {
             under_way.new = Some(pages.clone());
-            Command::compare_and_write(command, offset, &span)
+            Command::compare_and_write(command, offset, &segment)
         } else {
             for (number, bytes) in under_way.blocks.clone().zip(data.chunks(block as usize)) {
                 self.cache.write(number, command, bytes);
             }
-            Command::write(command, offset, &span)
+            Command::write(command, offset, &segment)
         };
         self.start(inner.owner(pages), command, under_way);
     }
 
-    fn start(&mut self, inner: Command<'_>, command: u64, under_way: UnderWay) {
+    fn start(&mut self, inner: Command<'_>, command: u64, under_way: InFlight) {
         let Ok(()) = self.inner.submit(inner) else { panic!("the inner device is not as deep as it says") };
         self.under_way.insert(command, under_way);
     }
@@ -311,13 +315,13 @@ impl<D: Device> Device for Faulty<D> {
         self.inner.geometry()
     }
 
-    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>> {
-        if self.under_way() >= self.depth() {
-            return Err(Full(command));
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
+        if self.in_flight() >= self.depth() {
+            return Err(QueueFull(command));
         }
         let geometry = self.inner.geometry();
         let checked = command.check(&geometry);
-        let Command { token, operation, offset, length: _, spans, region: _, owner } = command;
+        let Command { token, operation, offset, length: _, segments, region: _, owner } = command;
         let bytes = checked.unwrap_or(0);
         let block = u64::from(geometry.block);
         let range = offset..offset.saturating_add(bytes);
@@ -325,19 +329,25 @@ impl<D: Device> Device for Faulty<D> {
         let what = if checked.is_ok() { self.fault(operation, range) } else { None };
         let (number, submitted) = (self.next, self.now);
         self.next += 1;
-        let under_way = UnderWay { token, operation, owner, blocks, new: None, submitted, what };
+        let under_way = InFlight { token, operation, owner, blocks, new: None, submitted, what };
         match (operation, what) {
             _ if checked.is_err() || (bytes == 0 && operation != Operation::Flush) => {
-                self.put(Ready { command: number, under_way, result: checked.map(|_| ()) });
+                self.put(PendingCompletion { command: number, under_way, result: checked.map(|_| ()) });
             }
-            (Operation::Read | Operation::Flush | Operation::Discard, Some(What::Fail(error))) => {
-                self.put(Ready { command: number, under_way, result: Err(Failure::Io(error)) });
+            (Operation::Read | Operation::Flush | Operation::Discard, Some(FaultEffect::Fail(error))) => {
+                self.put(PendingCompletion {
+                    command: number,
+                    under_way,
+                    result: Err(CommandError::Io(error)),
+                });
             }
             // A discard is a hint, which this device ignores.
-            (Operation::Discard, _) => self.put(Ready { command: number, under_way, result: Ok(()) }),
+            (Operation::Discard, _) => {
+                self.put(PendingCompletion { command: number, under_way, result: Ok(()) })
+            }
             (Operation::Flush, _) => self.start(Command::flush(number), number, under_way),
             (Operation::Read, _) => {
-                let inner = Command::read(number, offset, spans);
+                let inner = Command::read(number, offset, segments);
                 let owner = under_way.owner.clone();
                 self.start(Command { owner, ..inner }, number, under_way);
             }
@@ -345,19 +355,20 @@ impl<D: Device> Device for Faulty<D> {
             _ => {
                 let length = if operation == Operation::CompareAndWrite { 2 * bytes } else { bytes };
                 let mut data = vec![0; length as usize];
-                // SAFETY: `check` found `data.len()` bytes in the spans, whose memory is mapped as
-                // `Span::new` requires.
-                unsafe { gather(spans, 0, data.as_mut_ptr(), data.len()) };
+                // SAFETY: `check` found `data.len()` bytes in the segments, whose memory is mapped as
+                // `Segment::new` requires.
+                unsafe { gather(segments, 0, data.as_mut_ptr(), data.len()) };
                 self.hand_on(number, offset, under_way, data);
             }
         }
         Ok(())
     }
 
-    fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize {
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         self.poll_inner();
         let now = Instant::now();
-        let is_due = |(until, _): &(Option<Instant>, Ready)| until.is_some_and(|until| until <= now);
+        let is_due =
+            |(until, _): &(Option<Instant>, PendingCompletion)| until.is_some_and(|until| until <= now);
         let (due, late): (Vec<_>, _) = self.late.drain(..).partition(is_due);
         self.late = late;
         self.ready.extend(due.into_iter().map(|(_, ready)| ready));
@@ -383,18 +394,18 @@ impl<D: Device> Device for Faulty<D> {
         self.inner.depth()
     }
 
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.under_way.len() + self.ready.len() + self.late.len()
     }
 
-    fn explain(&self) -> String {
-        format!("with faults over {}", self.inner.explain())
+    fn description(&self) -> String {
+        format!("with faults over {}", self.inner.description())
     }
 }
 
-fn all_of(pages: &Arc<Pages>) -> Span {
-    // SAFETY: every command here owns the pages of its span; no reference points into them.
-    unsafe { Span::new(pages.base(), pages.bytes()) }
+fn all_of(pages: &Arc<Pages>) -> Segment {
+    // SAFETY: every command here owns the pages of its segment; no reference points into them.
+    unsafe { Segment::new(pages.base(), pages.bytes()) }
 }
 
 fn pages_of(bytes: &[u8]) -> Arc<Pages> {

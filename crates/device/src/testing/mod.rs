@@ -5,4 +5,4 @@
 mod cache;
 mod faulty;
 
-pub use faulty::{Crash, Fault, Faulty, What};
+pub use faulty::{Crash, Fault, FaultEffect, Faulty};

@@ -1,7 +1,7 @@
 //! Cases of single commands.
 
 use super::subject::{Area, Subject, pattern};
-use bywash_device::{Command, Failure, Region};
+use bywash_device::{Command, CommandError, Region};
 use std::sync::Arc;
 
 pub fn what_is_written_is_read(mut subject: Subject) {
@@ -17,33 +17,33 @@ pub fn what_is_written_is_read(mut subject: Subject) {
     assert_eq!(subject.read(block as u64, 2 * block), vec![0; 2 * block]);
 }
 
-pub fn spans_are_filled_one_after_another(mut subject: Subject) {
+pub fn segments_are_filled_one_after_another(mut subject: Subject) {
     let block = subject.block();
     let bytes = pattern(4, 3 * block);
     let area = Area::new(16 * block);
-    // Spans out of order, with an empty one, and with lengths that are no multiples of a block.
+    // Segment out of order, with an empty one, and with lengths that are no multiples of a block.
     for cuts in [
         vec![(8 * block, block), (0, block), (4 * block, block)],
         vec![(8 * block, block), (block, 0), (2 * block, 2 * block)],
         vec![(7, block + 5), (4 * block + 1, 2 * block - 12), (9 * block + 3, 7)],
     ] {
-        let spans: Vec<_> = cuts.iter().map(|(at, length)| area.span(*at, *length)).collect();
+        let segments: Vec<_> = cuts.iter().map(|(at, length)| area.segment(*at, *length)).collect();
         let mut from = 0;
         for (at, length) in &cuts {
             area.put(*at, &bytes[from..from + length]);
             from += length;
         }
         let offset = 5 * block as u64;
-        assert_eq!(subject.run(Command::write(1, offset, &spans), &area), Ok(()));
+        assert_eq!(subject.run(Command::write(1, offset, &segments), &area), Ok(()));
         assert_eq!(subject.read(offset, 3 * block), bytes);
         area.put(0, &vec![0xee; 16 * block]);
-        assert_eq!(subject.run(Command::read(1, offset, &spans), &area), Ok(()));
+        assert_eq!(subject.run(Command::read(1, offset, &segments), &area), Ok(()));
         let mut read = Vec::new();
         for (at, length) in &cuts {
             read.extend(area.get(*at, *length));
         }
         assert_eq!(read, bytes);
-        // Bytes beside the spans are unchanged.
+        // Bytes beside the segments are unchanged.
         let others: usize = area.get(0, 16 * block).iter().filter(|byte| **byte == 0xee).count();
         let in_pattern = bytes.iter().filter(|byte| **byte == 0xee).count();
         assert_eq!(others, 13 * block + in_pattern);
@@ -58,11 +58,11 @@ pub fn memory_need_not_be_aligned(mut subject: Subject) {
     let area = Area::new(bytes.len() + 4096);
     for shift in [1, 64, 511] {
         area.put(shift, &bytes);
-        let span = [area.span(shift, bytes.len())];
-        assert_eq!(subject.run(Command::write_durable(1, block as u64, &span), &area), Ok(()));
+        let segment = [area.segment(shift, bytes.len())];
+        assert_eq!(subject.run(Command::write_durable(1, block as u64, &segment), &area), Ok(()));
         assert_eq!(subject.read(block as u64, bytes.len()), bytes);
         area.put(0, &vec![0; bytes.len() + 4096]);
-        assert_eq!(subject.run(Command::read(1, block as u64, &span), &area), Ok(()));
+        assert_eq!(subject.run(Command::read(1, block as u64, &segment), &area), Ok(()));
         assert_eq!(area.get(shift, bytes.len()), bytes);
         assert_eq!(subject.run(Command::write_zeroes(1, block as u64, bytes.len() as u64), &area), Ok(()));
     }
@@ -107,19 +107,19 @@ pub fn a_block_is_compared_and_written(mut subject: Subject) {
     subject.write(offset, &old);
     let mut swap = |expected: &[u8], written: &[u8], cut: usize| {
         let area = Area::of(&[expected, written].concat());
-        let spans = [area.span(0, cut), area.span(cut, 2 * block - cut)];
-        let result = subject.run(Command::compare_and_write(1, offset, &spans), &area);
+        let segments = [area.segment(0, cut), area.segment(cut, 2 * block - cut)];
+        let result = subject.run(Command::compare_and_write(1, offset, &segments), &area);
         (result, subject.read(offset, block))
     };
-    assert_eq!(swap(&other, &new, block), (Err(Failure::Mismatch), old.clone()));
+    assert_eq!(swap(&other, &new, block), (Err(CommandError::Mismatch), old.clone()));
     let mut nearly = old.clone();
     nearly[block - 1] ^= 1;
-    assert_eq!(swap(&nearly, &new, 5), (Err(Failure::Mismatch), old.clone()));
+    assert_eq!(swap(&nearly, &new, 5), (Err(CommandError::Mismatch), old.clone()));
     nearly = old.clone();
     nearly[0] ^= 128;
-    assert_eq!(swap(&nearly, &new, block), (Err(Failure::Mismatch), old.clone()));
+    assert_eq!(swap(&nearly, &new, block), (Err(CommandError::Mismatch), old.clone()));
     assert_eq!(swap(&old, &new, block + 3), (Ok(()), new.clone()));
-    assert_eq!(swap(&old, &other, block), (Err(Failure::Mismatch), new.clone()));
+    assert_eq!(swap(&old, &other, block), (Err(CommandError::Mismatch), new.clone()));
     assert_eq!(swap(&new, &new, 0), (Ok(()), new.clone()));
     assert_eq!(subject.read(offset + block as u64, block), vec![0; block]);
     assert_eq!(subject.read(offset - block as u64, block), vec![0; block]);
@@ -129,12 +129,12 @@ pub fn durable_writes_and_flushes_are_done(mut subject: Subject) {
     let block = subject.block();
     let bytes = pattern(11, 4 * block);
     let area = Area::of(&bytes);
-    let spans = [area.span(0, block), area.span(block, 3 * block)];
-    assert_eq!(subject.run(Command::write_durable(1, 0, &spans), &area), Ok(()));
+    let segments = [area.segment(0, block), area.segment(block, 3 * block)];
+    assert_eq!(subject.run(Command::write_durable(1, 0, &segments), &area), Ok(()));
     assert_eq!(subject.run(Command::flush(1), &area), Ok(()));
     // Flushes beside other commands and other flushes in flight.
     for token in 0..8 {
-        subject.submit(Command::write(token, token * 4 * block as u64, &spans), &area);
+        subject.submit(Command::write(token, token * 4 * block as u64, &segments), &area);
         subject.submit(Command::flush(token), &area);
     }
     assert!(subject.finish().iter().all(|done| done.result == Ok(())));
@@ -156,22 +156,22 @@ pub fn registered_memory_is_used_and_forgotten(mut subject: Subject) {
     };
     let outside = Area::of(&pattern(13, block));
     for (memory, at, number) in [(&area, 0, 0), (&area, 63 * block, 1), (&outside, 0, 2)] {
-        let span = [memory.span(at, block)];
+        let segment = [memory.segment(at, block)];
         let offset = number * block as u64;
-        assert_eq!(subject.run(Command::write(1, offset, &span).region(id), memory), Ok(()));
+        assert_eq!(subject.run(Command::write(1, offset, &segment).region(id), memory), Ok(()));
         assert_eq!(subject.read(offset, block), memory.get(at, block));
         memory.put(at, &vec![0; block]);
-        assert_eq!(subject.run(Command::read(1, offset, &span).region(id), memory), Ok(()));
+        assert_eq!(subject.run(Command::read(1, offset, &segment).region(id), memory), Ok(()));
         assert_eq!(subject.read(offset, block), memory.get(at, block));
     }
     if let Some(id) = id {
         // Unregister while a command that uses the region is in flight, and unregister twice.
-        let span = [area.span(0, 8 * block)];
-        subject.submit(Command::write(1, 0, &span).region(Some(id)), &area);
+        let segment = [area.segment(0, 8 * block)];
+        subject.submit(Command::write(1, 0, &segment).region(Some(id)), &area);
         subject.device.unregister(id);
         subject.device.unregister(id);
         assert_eq!(subject.finish()[0].result, Ok(()));
-        assert_eq!(subject.run(Command::write(1, 0, &span).region(Some(id)), &area), Ok(()));
+        assert_eq!(subject.run(Command::write(1, 0, &segment).region(Some(id)), &area), Ok(()));
         // The new region's identifier differs, and the old identifier stays unknown.
         let other = subject.device.register(&memory).unwrap().unwrap();
         assert_ne!(id, other);

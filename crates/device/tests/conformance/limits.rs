@@ -1,7 +1,7 @@
 //! Cases of invalid commands: each fails by itself and changes nothing.
 
 use super::subject::{Area, Subject, pattern};
-use bywash_device::{Command, Failure, SPANS_MAX};
+use bywash_device::{Command, CommandError, SEGMENTS_MAX};
 
 pub fn what_is_outside_is_refused(mut subject: Subject) {
     let block = subject.block();
@@ -14,26 +14,26 @@ pub fn what_is_outside_is_refused(mut subject: Subject) {
         [(last, 2), (subject.bytes(), 1), (subject.bytes() + 4096, 1), (1 << 63, 1), (far, 1), (far, 4)]
     {
         let length = (blocks * block) as u64;
-        let spans = [area.span(0, block), area.span(block, (blocks - 1) * block)];
-        let two = [area.span(0, 2 * block)];
+        let segments = [area.segment(0, block), area.segment(block, (blocks - 1) * block)];
+        let two = [area.segment(0, 2 * block)];
         for command in [
-            Command::read(1, offset, &spans),
-            Command::write(1, offset, &spans),
-            Command::write_durable(1, offset, &spans),
+            Command::read(1, offset, &segments),
+            Command::write(1, offset, &segments),
+            Command::write_durable(1, offset, &segments),
             Command::discard(1, offset, length),
             Command::write_zeroes(1, offset, length),
         ] {
             let text = format!("{command:?}");
-            assert_eq!(subject.run(command, &area), Err(Failure::OutOfRange), "{text}");
+            assert_eq!(subject.run(command, &area), Err(CommandError::OutOfRange), "{text}");
         }
         if offset != last {
             let command = Command::compare_and_write(1, offset, &two);
-            assert_eq!(subject.run(command, &area), Err(Failure::OutOfRange));
+            assert_eq!(subject.run(command, &area), Err(CommandError::OutOfRange));
         }
     }
     for (offset, length) in [(block as u64, u64::MAX - (block as u64 - 1)), (0, far), (0, 1 << 63)] {
         let command = Command::write_zeroes(1, offset, length);
-        assert_eq!(subject.run(command, &area), Err(Failure::OutOfRange));
+        assert_eq!(subject.run(command, &area), Err(CommandError::OutOfRange));
     }
     assert!(subject.read(0, subject.bytes() as usize) == bytes, "something was written");
 }
@@ -44,21 +44,21 @@ pub fn what_is_uneven_is_refused(mut subject: Subject) {
     for (offset, bytes) in
         [(1, block), (0, 1), (0, block - 1), (block as u64 / 2, block / 2), (u64::MAX, block)]
     {
-        let spans = [area.span(0, bytes)];
+        let segments = [area.segment(0, bytes)];
         for command in [
-            Command::read(1, offset, &spans),
-            Command::write(1, offset, &spans),
+            Command::read(1, offset, &segments),
+            Command::write(1, offset, &segments),
             Command::discard(1, offset, bytes as u64),
             Command::write_zeroes(1, offset, bytes as u64),
         ] {
             let text = format!("{command:?}");
-            assert_eq!(subject.run(command, &area), Err(Failure::Unaligned), "{text}");
+            assert_eq!(subject.run(command, &area), Err(CommandError::Unaligned), "{text}");
         }
     }
     for bytes in [0, block, 2 * block - 1, 3 * block] {
-        let spans = [area.span(0, bytes)];
-        let command = Command::compare_and_write(1, 0, &spans);
-        assert_eq!(subject.run(command, &area), Err(Failure::Unaligned));
+        let segments = [area.segment(0, bytes)];
+        let command = Command::compare_and_write(1, 0, &segments);
+        assert_eq!(subject.run(command, &area), Err(CommandError::Unaligned));
     }
     assert!(subject.read(0, subject.bytes() as usize).iter().all(|byte| *byte == 0), "something was written");
 }
@@ -69,7 +69,7 @@ pub fn nothing_is_read_and_written_as_well(mut subject: Subject) {
         for command in [
             Command::read(1, offset, &[]),
             Command::write(1, offset, &[]),
-            Command::write_durable(1, offset, &[area.span(0, 0)]),
+            Command::write_durable(1, offset, &[area.segment(0, 0)]),
             Command::discard(1, offset, 0),
             Command::write_zeroes(1, offset, 0),
         ] {
@@ -81,32 +81,32 @@ pub fn nothing_is_read_and_written_as_well(mut subject: Subject) {
 pub fn what_is_too_long_or_in_too_many_pieces_is_refused(mut subject: Subject) {
     let block = subject.block();
     let area = Area::new(32 * block);
-    let spans: Vec<_> = (0..=SPANS_MAX).map(|number| area.span(number * block, block)).collect();
-    let most = &spans[..SPANS_MAX];
-    assert_eq!(subject.run(Command::read(1, 0, &spans), &area), Err(Failure::TooManySpans));
+    let segments: Vec<_> = (0..=SEGMENTS_MAX).map(|number| area.segment(number * block, block)).collect();
+    let most = &segments[..SEGMENTS_MAX];
+    assert_eq!(subject.run(Command::read(1, 0, &segments), &area), Err(CommandError::TooManySegment));
     area.put(0, &pattern(4, 32 * block));
     assert_eq!(subject.run(Command::write(1, 0, most), &area), Ok(()));
-    assert_eq!(subject.read(0, SPANS_MAX * block), area.get(0, SPANS_MAX * block));
-    // Spans whose sum of lengths overflows 64 bits.
-    // SAFETY: the device refuses the command, so it never accesses the spans' memory.
-    let endless = [unsafe { bywash_device::Span::new(area.base(), usize::MAX & !4095) }; 4];
-    assert_eq!(subject.run(Command::read(1, 0, &endless), &area), Err(Failure::TooLong));
+    assert_eq!(subject.read(0, SEGMENTS_MAX * block), area.get(0, SEGMENTS_MAX * block));
+    // Segment whose sum of lengths overflows 64 bits.
+    // SAFETY: the device refuses the command, so it never accesses the segments' memory.
+    let endless = [unsafe { bywash_device::Segment::new(area.base(), usize::MAX & !4095) }; 4];
+    assert_eq!(subject.run(Command::read(1, 0, &endless), &area), Err(CommandError::TooLong));
 }
 
 pub fn a_full_device_gives_the_command_back(mut subject: Subject) {
     let block = subject.block();
     let depth = subject.device.depth();
     let area = Area::new(block);
-    let span = [area.span(0, block)];
+    let segment = [area.segment(0, block)];
     // Twice, to check that the depth is the same afterwards.
     for _ in 0..2 {
         for token in 0..depth as u64 {
             // Every third command fails at once, and still counts as in flight.
             let offset = if token % 3 == 0 { subject.bytes() } else { 0 };
-            subject.submit(Command::read(token, offset, &span), &area);
+            subject.submit(Command::read(token, offset, &segment), &area);
         }
-        assert_eq!(subject.device.under_way(), depth);
-        for operation in [Command::read(7, 0, &span), Command::flush(7), Command::read(7, 1, &span)] {
+        assert_eq!(subject.device.in_flight(), depth);
+        for operation in [Command::read(7, 0, &segment), Command::flush(7), Command::read(7, 1, &segment)] {
             let back = subject.device.submit(operation.owner(area.clone()));
             assert!(back.is_err());
         }

@@ -2,7 +2,7 @@
 //! is submitted.
 
 use super::subject::{Area, Subject};
-use bywash_device::{Command, Failure, SPANS_MAX, Span};
+use bywash_device::{Command, CommandError, SEGMENTS_MAX, Segment};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ impl Chance {
 
 /// Expected result of a command in flight.
 struct Expected {
-    result: Result<(), Failure>,
+    result: Result<(), CommandError>,
     read: Option<Read>,
     area: Arc<Area>,
 }
@@ -62,15 +62,15 @@ fn run(mut subject: Subject, mut chance: Chance) {
         let first = from + chance.below(places as u64) as usize;
         let (offset, bytes) = ((first * block) as u64, count * block);
         let range = first * block..first * block + bytes;
-        let area = Area::new(bytes + 2 * block + 1024 * SPANS_MAX);
+        let area = Area::new(bytes + 2 * block + 1024 * SEGMENTS_MAX);
         let pieces = cut(&mut chance, bytes);
-        let spans: Vec<Span> = pieces.iter().map(|(at, length)| area.span(*at, *length)).collect();
+        let segments: Vec<Segment> = pieces.iter().map(|(at, length)| area.segment(*at, *length)).collect();
         let mut expected = Expected { result: Ok(()), read: None, area: area.clone() };
         let command = match chance.below(20) {
             0..7 => {
                 let discarded = model.discarded[first..first + count].to_vec();
                 expected.read = Some(Read { pieces, bytes: model.bytes[range].to_vec(), discarded });
-                Command::read(token, offset, &spans)
+                Command::read(token, offset, &segments)
             }
             kind @ 7..14 => {
                 let mut new = vec![0; bytes];
@@ -83,9 +83,9 @@ fn run(mut subject: Subject, mut chance: Chance) {
                 model.bytes[range].copy_from_slice(&new);
                 model.discarded[first..first + count].fill(false);
                 if kind == 7 {
-                    Command::write_durable(token, offset, &spans)
+                    Command::write_durable(token, offset, &segments)
                 } else {
-                    Command::write(token, offset, &spans)
+                    Command::write(token, offset, &segments)
                 }
             }
             14 => Command::flush(token),
@@ -100,15 +100,15 @@ fn run(mut subject: Subject, mut chance: Chance) {
             }
             18 if !model.discarded[first] => {
                 compare_and_write(&mut chance, &mut model, first * block, block, &mut expected);
-                let spans = [expected.area.span(64, 2 * block)];
+                let segments = [expected.area.segment(64, 2 * block)];
                 under_way.insert(token, expected);
-                subject.submit(Command::compare_and_write(token, offset, &spans), &area);
+                subject.submit(Command::compare_and_write(token, offset, &segments), &area);
                 settle(&mut subject, &mut under_way, &mut chance, block);
                 continue;
             }
             _ => {
-                expected.result = Err(Failure::OutOfRange);
-                Command::write(token, subject.bytes() - bytes as u64 + block as u64, &spans)
+                expected.result = Err(CommandError::OutOfRange);
+                Command::write(token, subject.bytes() - bytes as u64 + block as u64, &segments)
             }
         };
         under_way.insert(token, expected);
@@ -123,12 +123,12 @@ fn run(mut subject: Subject, mut chance: Chance) {
     assert_same(&read, &model.bytes, &model.discarded, block, "at the end");
 }
 
-/// Cuts `bytes` bytes into at most `SPANS_MAX` pieces of memory (offset and length), most of them aligned.
+/// Cuts `bytes` bytes into at most `SEGMENTS_MAX` pieces of memory (offset and length), most of them aligned.
 fn cut(chance: &mut Chance, bytes: usize) -> Vec<(usize, usize)> {
     let shift = if chance.below(3) == 0 { chance.below(64) as usize } else { 0 };
     let unit = if chance.below(3) == 0 { 1 } else { 512 };
     let (mut pieces, mut at, mut left) = (Vec::new(), shift, bytes);
-    while left > 0 && pieces.len() < SPANS_MAX - 1 && chance.below(3) > 0 {
+    while left > 0 && pieces.len() < SEGMENTS_MAX - 1 && chance.below(3) > 0 {
         let length = chance.below((left / unit) as u64 + 1) as usize * unit;
         pieces.push((at, length));
         (at, left) = (at + length + chance.below(2) as usize * unit, left - length);
@@ -148,7 +148,7 @@ fn compare_and_write(
     chance.0.fill_bytes(&mut new);
     if chance.below(2) == 0 {
         old[chance.below(block as u64) as usize] ^= 1;
-        expected.result = Err(Failure::Mismatch);
+        expected.result = Err(CommandError::Mismatch);
     } else {
         model.bytes[at..at + block].copy_from_slice(&new);
     }
@@ -159,16 +159,16 @@ fn compare_and_write(
 fn settle(subject: &mut Subject, under_way: &mut HashMap<u64, Expected>, chance: &mut Chance, block: usize) {
     let depth = subject.device.depth();
     let keep = if chance.below(20) == 0 { 0 } else { chance.below(depth as u64) as usize };
-    let full = subject.device.under_way() == depth;
-    while subject.device.under_way() > keep && (full || chance.below(4) == 0) {
-        subject.device.poll(&mut |done| check(done.token, done.result, under_way, block));
-        if full && subject.device.under_way() < depth {
+    let full = subject.device.in_flight() == depth;
+    while subject.device.in_flight() > keep && (full || chance.below(4) == 0) {
+        subject.device.reap(&mut |done| check(done.token, done.result, under_way, block));
+        if full && subject.device.in_flight() < depth {
             break;
         }
     }
 }
 
-fn check(token: u64, result: Result<(), Failure>, under_way: &mut HashMap<u64, Expected>, block: usize) {
+fn check(token: u64, result: Result<(), CommandError>, under_way: &mut HashMap<u64, Expected>, block: usize) {
     let expected = under_way.remove(&token).expect("done once");
     assert_eq!(result, expected.result, "command {token}");
     if let Some(Read { pieces, bytes, discarded }) = expected.read {

@@ -1,6 +1,8 @@
 //! The devices under test, and how a test uses one.
 
-use bywash_device::{Command, Device, Done, Failure, File, Owner, PassedOptions, Span, Spec, Using};
+use bywash_device::{
+    Command, CommandError, Completion, Device, EngineKind, File, MemoryOwner, PassedOptions, Segment, Spec,
+};
 use bywash_disks::LoopDevice;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::os::fd::OwnedFd;
@@ -51,10 +53,10 @@ impl Area {
     }
 
     /// Returns a part of the area. All commands of this suite own the area that they use.
-    pub fn span(&self, at: usize, bytes: usize) -> Span {
+    pub fn segment(&self, at: usize, bytes: usize) -> Segment {
         assert!(at + bytes <= self.layout.size());
         // SAFETY: within this area, which every command here owns.
-        unsafe { Span::new(self.base.add(at), bytes) }
+        unsafe { Segment::new(self.base.add(at), bytes) }
     }
 
     pub fn put(&self, at: usize, bytes: &[u8]) {
@@ -82,7 +84,7 @@ impl Drop for Area {
 impl Subject {
     fn open(spec: &str, made_of: Vec<Box<dyn Send>>) -> Subject {
         let device = spec.parse::<Spec>().and_then(|spec| spec.open()).unwrap();
-        println!("{spec}: {}", device.explain());
+        println!("{spec}: {}", device.description());
         Subject { device, seam: 0, _made_of: made_of }
     }
 
@@ -96,22 +98,22 @@ impl Subject {
 
     /// Submits a command to a device that has room for it.
     pub fn submit(&mut self, command: Command<'_>, owner: &Arc<Area>) {
-        let owner: Owner = owner.clone();
+        let owner: MemoryOwner = owner.clone();
         self.device.submit(command.owner(owner)).expect("not so many are under way");
     }
 
     /// Polls until no command is in flight, and returns all completions.
-    pub fn finish(&mut self) -> Vec<Done> {
+    pub fn finish(&mut self) -> Vec<Completion> {
         let (mut all, end) = (Vec::new(), Instant::now() + LIMIT);
-        while self.device.under_way() > 0 {
-            self.device.poll(&mut |done| all.push(done));
-            assert!(Instant::now() < end, "{} commands are stuck", self.device.under_way());
+        while self.device.in_flight() > 0 {
+            self.device.reap(&mut |done| all.push(done));
+            assert!(Instant::now() < end, "{} commands are stuck", self.device.in_flight());
         }
         all
     }
 
     /// Carries out one command and returns its result.
-    pub fn run(&mut self, command: Command<'_>, owner: &Arc<Area>) -> Result<(), Failure> {
+    pub fn run(&mut self, command: Command<'_>, owner: &Arc<Area>) -> Result<(), CommandError> {
         self.submit(command, owner);
         let done = self.finish();
         assert_eq!(done.len(), 1);
@@ -120,12 +122,12 @@ impl Subject {
 
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         let area = Area::of(bytes);
-        assert_eq!(self.run(Command::write(1, offset, &[area.span(0, bytes.len())]), &area), Ok(()));
+        assert_eq!(self.run(Command::write(1, offset, &[area.segment(0, bytes.len())]), &area), Ok(()));
     }
 
     pub fn read(&mut self, offset: u64, bytes: usize) -> Vec<u8> {
         let area = Area::new(bytes);
-        assert_eq!(self.run(Command::read(2, offset, &[area.span(0, bytes)]), &area), Ok(()));
+        assert_eq!(self.run(Command::read(2, offset, &[area.segment(0, bytes)]), &area), Ok(()));
         area.get(0, bytes)
     }
 }
@@ -222,11 +224,16 @@ pub fn block_by_threads() -> Option<Subject> {
 }
 
 /// Makes a device of a passed file, with few bounce pieces, so that commands wait for one another.
-fn passed(file: impl Into<OwnedFd>, using: Using, made_of: Vec<Box<dyn Send>>) -> Option<Subject> {
-    let options =
-        PassedOptions { depth: 64, pieces: 2, using: Some(using), threads: 3, ..PassedOptions::default() };
+fn passed(file: impl Into<OwnedFd>, using: EngineKind, made_of: Vec<Box<dyn Send>>) -> Option<Subject> {
+    let options = PassedOptions {
+        depth: 64,
+        bounce_buffers: 2,
+        engine: Some(using),
+        threads: 3,
+        ..PassedOptions::default()
+    };
     let device = File::passed(file.into(), &options).unwrap();
-    println!("what was passed: {}", device.explain());
+    println!("what was passed: {}", device.description());
     assert_eq!(device.geometry().bytes, BYTES);
     Some(Subject { device: Box::new(device), seam: 0, _made_of: made_of })
 }
@@ -238,23 +245,23 @@ fn file_of_somebody() -> std::fs::File {
 }
 
 pub fn passed_file_by_ring() -> Option<Subject> {
-    if has_ring() { passed(file_of_somebody(), Using::Ring, vec![]) } else { None }
+    if has_ring() { passed(file_of_somebody(), EngineKind::Ring, vec![]) } else { None }
 }
 
 pub fn passed_file_by_threads() -> Option<Subject> {
-    passed(file_of_somebody(), Using::Threads, vec![])
+    passed(file_of_somebody(), EngineKind::Threads, vec![])
 }
 
 pub fn passed_memory() -> Option<Subject> {
     let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, BYTES).unwrap();
-    passed(file, Using::Threads, vec![])
+    passed(file, EngineKind::Threads, vec![])
 }
 
 pub fn passed_block() -> Option<Subject> {
     let made = loop_device()?;
     let file = std::fs::File::options().read(true).write(true).open(made.path()).unwrap();
-    let using = if has_ring() { Using::Ring } else { Using::Threads };
+    let using = if has_ring() { EngineKind::Ring } else { EngineKind::Threads };
     passed(file, using, vec![Box::new(made)])
 }
 

@@ -11,7 +11,7 @@ use crate::control::notices::Notices;
 use crate::control::thread::{Event, Post};
 use crate::control::{DeviceFacts, House};
 use crate::core::order::{Chunk, Order, Reply, Stopped};
-use bywash_device::{Keep, Spare};
+use bywash_device::{ReplacedContents, SpareChunk};
 use bywash_protocol::layout::Status;
 use bywash_protocol::{Answer, Ask, Code, Refused};
 use bywash_volume::{Bytes, Error, Extent, Mode, Ownership, Volume};
@@ -201,7 +201,7 @@ fn take_back(
     drop(everybody);
     let mut given = given.into_iter();
     while let Some(chunk) = given.next() {
-        if let Err(refused) = renew(house, chunk, Keep::Contents) {
+        if let Err(refused) = renew(house, chunk, ReplacedContents::Copied) {
             // A client that has one of the remaining chunks mapped still shares it: they must be replaced
             // later, too.
             let mut everybody = house.registry.lock();
@@ -234,10 +234,10 @@ fn wait_for<T>(house: &House, drained: &Receiver<T>, count: usize, name: &str) -
 
 /// Replaces a chunk's memory by memory that no client has mapped. This thread allocates the memory; the core
 /// only exchanges it.
-fn renew(house: &House, chunk: Chunk, keep: Keep) -> Result<(), Refused> {
+fn renew(house: &House, chunk: Chunk, keep: ReplacedContents) -> Result<(), Refused> {
     let replace = || {
         let shape = house.orders.ask(|reply| Order::Shape { chunk, reply })?;
-        let spare = Spare::new(shape).map_err(|error| Refused::new(Code::Failed, error))?;
+        let spare = SpareChunk::new(shape).map_err(|error| Refused::new(Code::Failed, error))?;
         let replaced = house.orders.ask(|reply| Order::Replace { chunk, keep, spare, reply })?;
         replaced.map(drop).map_err(|error| Refused::new(Code::Failed, error))
     };
@@ -277,7 +277,7 @@ fn clear_some(house: &House, device: &str, facts: &DeviceFacts) -> Result<(), Re
             Some(chunk_bytes) if block.size() == Bytes(chunk_bytes) => {
                 for number in extent.start.0..extent.start.0 + extent.length.0 {
                     let chunk = Chunk { device: facts.number, number: number as usize };
-                    renew(house, chunk, Keep::Nothing)?;
+                    renew(house, chunk, ReplacedContents::Zeroed)?;
                 }
             }
             _ => {

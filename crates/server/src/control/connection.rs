@@ -4,7 +4,7 @@ use crate::control::descriptors;
 use crate::core::order::ClientKey;
 use crate::helpers::{Foreign, Helpers};
 use crate::limits::Limits;
-use bywash_device::Holder;
+use bywash_device::FileUser;
 use bywash_link::{Credentials, Error, Front, Messages};
 use bywash_protocol::{Answer, Code, Refused};
 use bywash_volume::{DeviceNumber, Person};
@@ -93,9 +93,9 @@ impl Connection {
     }
 
     /// Returns the identity whose rights apply when a file that the client has passed is written.
-    pub(crate) fn holder(&self) -> Holder {
+    pub(crate) fn holder(&self) -> FileUser {
         let (Credentials { uid, gid, .. }, groups) = (self.credentials, self.groups.clone());
-        Holder { uid, gid, groups }
+        FileUser { uid, gid, groups }
     }
 
     /// Returns the greatest number of descriptors of this process that the connection can occupy.

@@ -21,7 +21,7 @@ use crate::core::disk::Disk;
 use crate::core::order::{ClientKey, Order, Orders};
 use crate::helpers::{CLOSING_LIMIT, Foreign, Helpers};
 use bywash_channel::Memories;
-use bywash_device::{Error, Pinned, Region, RegionId};
+use bywash_device::{Error, PinnedRegion, Region, RegionId};
 use slab::Slab;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) enum Arena {
     Moved(u64),
     /// A helper is pinning the arena, or it cannot be pinned.
     Left,
-    Pinned(Arc<Pinned>),
+    Pinned(Arc<PinnedRegion>),
 }
 
 /// State of a client's arena at one device.
@@ -101,7 +101,7 @@ impl Client {
 impl Core {
     /// Carries out [`Order::Pinned`]: keeps the arena that a helper has pinned.
     #[cold]
-    pub(super) fn pinned(&mut self, key: ClientKey, mut memory: Foreign<Arc<Pinned>>) {
+    pub(super) fn pinned(&mut self, key: ClientKey, mut memory: Foreign<Arc<PinnedRegion>>) {
         let client = self.clients.get_mut(key.slot).filter(|client| client.number == key.number);
         // If the client has left meanwhile, dropping `memory` has a helper unpin it.
         if let Some(Channel { arena, .. }) = client.and_then(|client| client.channel.as_mut())
@@ -133,7 +133,7 @@ pub(super) fn have_pinned(
 }
 
 #[expect(unsafe_code, reason = "the kernel is told where a client's arena is")]
-fn pin(arena: Arc<Memories>) -> Result<Pinned, Error> {
+fn pin(arena: Arc<Memories>) -> Result<PinnedRegion, Error> {
     // Only the part that is known to be backed by pages: pinning a hole would allocate memory at the server's
     // expense.
     let (base, bytes) = arena.used().map_or((std::ptr::null_mut(), 0), |used| (used.as_ptr(), used.len()));

@@ -7,7 +7,7 @@ use crate::core::order::Reply;
 use crate::core::work::{Origin, Works};
 use crate::schedule::{self, Limits};
 use bywash_channel::{self as channel, Memories, Ticket};
-use bywash_device::Owner;
+use bywash_device::MemoryOwner;
 use bywash_protocol::layout::Status;
 use bywash_protocol::notices;
 use bywash_protocol::report::Counts;
@@ -52,7 +52,7 @@ pub(crate) struct Channel {
     pub(crate) server: channel::Server,
     /// Handles that keep the client's memory mapped while a device may use it.
     pub(crate) memories: Arc<Memories>,
-    pub(crate) owner: Owner,
+    pub(crate) owner: MemoryOwner,
     pub(crate) arena: Arena,
     pub(crate) depth: u32,
 }

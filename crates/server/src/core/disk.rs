@@ -6,7 +6,7 @@ use crate::core::client::{Client, Member};
 use crate::core::order::{DeviceBox, DeviceReport, Reply};
 use crate::core::work::{Origin, Slice, Work, slice_of};
 use crate::schedule::{self, ByUser};
-use bywash_device::{Command, Device, Done, Geometry, Operation, Pinned, RegionId, Span};
+use bywash_device::{Command, Completion, Device, Geometry, Operation, PinnedRegion, RegionId, Segment};
 use bywash_protocol::report::Counts;
 use bywash_volume::DeviceNumber;
 use slab::Slab;
@@ -67,7 +67,7 @@ impl Disk {
         Disk {
             name,
             geometry,
-            registers: device.registers(),
+            registers: device.supports_registration(),
             slice: slice_of(&geometry),
             in_flight: Slab::with_capacity(device.depth()),
             device,
@@ -131,7 +131,7 @@ impl Disk {
         // has checked, and the slice within the buffer, as `Work::take` has checked. The command's owner
         // keeps the arena mapped; for a command that ends before `carry_out` returns, the borrowed client
         // does.
-        let span = [unsafe { Span::new(memory, bytes) }];
+        let span = [unsafe { Segment::new(memory, bytes) }];
         let spans = if slice.operation.moves_data() { span.as_slice() } else { &[] };
         let token = self.in_flight.vacant_key();
         let command = Command::new(token as u64, slice.operation, slice.place, slice.length, spans);
@@ -150,7 +150,7 @@ impl Disk {
 
     /// Registers a client's pinned arena with the device.
     #[cold]
-    pub(crate) fn register(&mut self, arena: &Arc<Pinned>) -> AtDevice {
+    pub(crate) fn register(&mut self, arena: &Arc<PinnedRegion>) -> AtDevice {
         match self.device.register(arena) {
             Ok(region) => region.map_or(AtDevice::Refused, AtDevice::Registered),
             Err(error) => {
@@ -173,7 +173,7 @@ impl Disk {
             Some(channel) => command.owner(channel.owner.clone()).region(by.region),
             None => command,
         };
-        if self.device.under_way() == 0 {
+        if self.device.in_flight() == 0 {
             self.progress_ns = now;
         }
         if self.device.submit(command).is_err() {
@@ -190,11 +190,11 @@ impl Disk {
     /// Reaps the device's completed commands.
     #[inline]
     pub(crate) fn poll(&mut self, now: u64, finished: &mut Vec<Finished>) {
-        if self.device.under_way() == 0 {
+        if self.device.in_flight() == 0 {
             return;
         }
         let Disk { device, in_flight, schedule, .. } = self;
-        let count = device.poll(&mut |Done { token, result, .. }| {
+        let count = device.reap(&mut |Completion { token, result, .. }| {
             let Some(Issued { work, user }) = in_flight.try_remove(token as usize) else { return };
             if let Some((user, bytes)) = user {
                 schedule.completed(user, bytes, now);
@@ -223,8 +223,8 @@ impl Disk {
             name: self.name.clone(),
             bytes: self.geometry.bytes,
             block: self.geometry.block,
-            how: self.device.explain(),
-            under_way: self.device.under_way(),
+            how: self.device.description(),
+            under_way: self.device.in_flight(),
             is_stuck: self.is_stuck,
             counts: self.counts.clone(),
         }

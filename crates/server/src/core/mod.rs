@@ -46,7 +46,7 @@ use crate::core::sleep::Sleeper;
 use crate::core::work::{Origin, Works};
 use crate::helpers::Helpers;
 use crate::schedule;
-use bywash_device::Failure;
+use bywash_device::CommandError;
 use bywash_protocol::layout::Status;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -132,7 +132,7 @@ fn note_active(active: &mut Vec<usize>, disk: &mut Disk, number: usize) {
 /// A command that a device has completed.
 pub(crate) struct Finished {
     pub(crate) work: usize,
-    pub(crate) result: Result<(), Failure>,
+    pub(crate) result: Result<(), CommandError>,
 }
 
 /// Result of looking at a client's ring.

@@ -10,7 +10,7 @@ use crate::bell::Bell;
 use crate::core::client::Joining;
 use crate::helpers::Foreign;
 use bywash_channel as channel;
-use bywash_device::{Device, Keep, Pinned, Retired, Shape, Spare};
+use bywash_device::{ChunkLayout, Device, PinnedRegion, ReplacedContents, RetiredChunk, SpareChunk};
 use bywash_protocol::layout::Status;
 use bywash_protocol::report::Counts;
 use bywash_volume::{DeviceNumber, Grant, GrantNumber, Refusal, Span};
@@ -72,7 +72,7 @@ pub(crate) enum Order {
     /// Revokes a grant. The reply is sent when no request by it is in flight.
     Revoke { client: ClientKey, grant: GrantNumber, reply: Reply<Result<(), Refusal>> },
     /// Lets devices register a client's arena, which a helper has pinned.
-    Pinned { client: ClientKey, memory: Foreign<Arc<Pinned>> },
+    Pinned { client: ClientKey, memory: Foreign<Arc<PinnedRegion>> },
     /// Polls a client's ring, after a helper has read the doorbells in its socket. `is_over` is true if the
     /// connection has ended or the client has sent something invalid.
     Heard { client: ClientKey, is_over: bool },
@@ -88,9 +88,14 @@ pub(crate) enum Order {
         reply: Reply<Result<Vec<OwnedFd>, bywash_device::Error>>,
     },
     /// Returns the shape of memory that can replace a chunk.
-    Shape { chunk: Chunk, reply: Reply<Shape> },
+    Shape { chunk: Chunk, reply: Reply<ChunkLayout> },
     /// Replaces a chunk's memory. The reply returns the old memory; dropping it may block.
-    Replace { chunk: Chunk, keep: Keep, spare: Spare, reply: Reply<Result<Retired, bywash_device::Error>> },
+    Replace {
+        chunk: Chunk,
+        keep: ReplacedContents,
+        spare: SpareChunk,
+        reply: Reply<Result<RetiredChunk, bywash_device::Error>>,
+    },
     /// Returns the state and counters of the core's devices and clients.
     Report { reply: Reply<CoreReport> },
     /// Stops the core, which flushes the devices before it ends.

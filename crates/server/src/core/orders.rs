@@ -109,7 +109,7 @@ impl Core {
 
     /// Removes a device that is to be removed, if no command is in flight on it, and sends it with the reply.
     pub(super) fn give_back(&mut self, number: usize) {
-        if self.disks[number].device.under_way() > 0 || self.disks[number].leaving.is_none() {
+        if self.disks[number].device.in_flight() > 0 || self.disks[number].leaving.is_none() {
             return;
         }
         let disk = self.disks.remove(number);
@@ -180,7 +180,11 @@ impl Core {
         let memory = self.disks.get(first.device.0 as usize).and_then(|disk| disk.device.chunks());
         let Some(memory) = memory else { return Ok(Vec::new()) };
         (first.number..first.number.saturating_add(count).min(memory.count()))
-            .map(|number| if writable { memory.to_write(number) } else { memory.to_read(number) })
+            .map(
+                |number| {
+                    if writable { memory.open_read_write(number) } else { memory.open_read_only(number) }
+                },
+            )
             .collect()
     }
 
@@ -202,9 +206,9 @@ impl Core {
             // A full device takes no flush: it has had its time to complete commands.
             let _ = disk.device.submit(Command::flush(LAST_FLUSH));
         }
-        while self.disks.iter().any(|(_, disk)| disk.device.under_way() > 0) && self.clock.read() < end {
+        while self.disks.iter().any(|(_, disk)| disk.device.in_flight() > 0) && self.clock.read() < end {
             for (_, disk) in &mut self.disks {
-                disk.device.poll(&mut |_| {});
+                disk.device.reap(&mut |_| {});
             }
             std::thread::yield_now();
         }
@@ -228,7 +232,7 @@ impl Core {
 
     /// Waits until no command is in flight, at most until `end`.
     fn settle(&mut self, end: u64) {
-        while self.disks.iter().any(|(_, disk)| disk.device.under_way() > 0) && self.clock.read() < end {
+        while self.disks.iter().any(|(_, disk)| disk.device.in_flight() > 0) && self.clock.read() < end {
             if !self.collect() {
                 std::thread::yield_now();
             }

@@ -120,7 +120,7 @@ impl Core {
         let mut waits_for_device = false;
         for device in &self.active {
             let disk = &mut self.disks[*device];
-            if disk.device.under_way() > 0 {
+            if disk.device.in_flight() > 0 {
                 if disk.device.arm() {
                     bywash_sync::pause();
                     return false;
@@ -249,7 +249,7 @@ impl Core {
     fn forget_idle(&mut self) {
         self.active.retain(|device| {
             let disk = &mut self.disks[*device];
-            disk.is_active = disk.device.under_way() > 0 || disk.schedule.ready_at().is_some();
+            disk.is_active = disk.device.in_flight() > 0 || disk.schedule.ready_at().is_some();
             disk.is_active
         });
     }
@@ -261,7 +261,7 @@ impl Core {
         self.forget_idle();
         let patience_ns = self.patience.request.as_nanos() as u64;
         for (_, disk) in &mut self.disks {
-            if disk.device.under_way() == 0 {
+            if disk.device.in_flight() == 0 {
                 disk.note_progress(now);
             } else if now.saturating_sub(disk.progress_ns) > patience_ns && !disk.is_stuck {
                 disk.is_stuck = true;
@@ -269,7 +269,7 @@ impl Core {
                     "device '{}' has done nothing for {:?} of {} commands; requests to it fail until it does",
                     disk.name,
                     self.patience.request,
-                    disk.device.under_way()
+                    disk.device.in_flight()
                 );
             }
         }

@@ -12,7 +12,7 @@ use crate::core::client::Client;
 use crate::core::disk::Disk;
 use crate::core::order::Reply;
 use bywash_channel::{Request, Ticket};
-use bywash_device::{Failure, Operation};
+use bywash_device::{CommandError, Operation};
 use bywash_protocol::layout::{self, Opcode, PIECE_BYTES, Piece, Status};
 use bywash_protocol::report::Counts;
 use bywash_volume::{Access, Bytes, GrantNumber, Pieces, Refusal, Span};
@@ -360,7 +360,7 @@ impl Work {
 
     /// Notes that a command has completed.
     #[inline]
-    pub(crate) fn note_done(&mut self, result: Result<(), Failure>, now: u64) {
+    pub(crate) fn note_done(&mut self, result: Result<(), CommandError>, now: u64) {
         self.moved_ns = now;
         self.commands -= 1;
         if let Err(failure) = result
@@ -458,12 +458,12 @@ fn bytes_of(stretches: &[Stretch]) -> u64 {
     stretches.iter().map(|stretch| stretch.length).sum()
 }
 
-fn status_of(failure: Failure) -> Status {
+fn status_of(failure: CommandError) -> Status {
     match failure {
-        Failure::Mismatch => Status::Differs,
-        Failure::ReadOnly => Status::Denied,
-        Failure::Io(libc::ENOSPC | libc::EDQUOT) => Status::NoSpace,
-        Failure::Io(libc::EOPNOTSUPP) => Status::NotSupported,
+        CommandError::Mismatch => Status::Differs,
+        CommandError::ReadOnly => Status::Denied,
+        CommandError::Io(libc::ENOSPC | libc::EDQUOT) => Status::NoSpace,
+        CommandError::Io(libc::EOPNOTSUPP) => Status::NotSupported,
         _ => Status::Failed,
     }
 }

@@ -4,7 +4,7 @@
 use super::labels::{Found, look, write_first, write_next};
 use super::{IdentityError, check_room, volume_block};
 use crate::error::Error;
-use bywash_device::{Device, Medium, Spec, read_alone, write_alone};
+use bywash_device::{Device, Medium, Spec, read_exclusive, write_exclusive};
 use bywash_volume::{BlockSize, Bytes, Contents, DeviceId, Identity, Label, Store};
 
 /// Adopts a device into a store and writes a label on it. Returns the identity on the label.
@@ -158,8 +158,8 @@ fn copy(device: &mut dyn Device, block: BlockSize, moves: &[bywash_volume::Move]
     for moved in moves {
         // Both ranges are on the device: the store has checked them.
         let (Some(from), Some(to)) = (block.span(moved.from), block.span(moved.to)) else { continue };
-        let bytes = read_alone(device, from.start.0, from.length.0 as usize)?;
-        write_alone(device, to.start.0, &bytes)?;
+        let bytes = read_exclusive(device, from.start.0, from.length.0 as usize)?;
+        write_exclusive(device, to.start.0, &bytes)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::contents;
 use crate::error::Error;
-use bywash_device::{Device, read_alone, write_alone};
+use bywash_device::{Device, read_exclusive, write_exclusive};
 use bywash_volume::{Bytes, DeviceId, LABEL_BYTES, LABEL_PLACES, Label, LabelError, RESERVED_BYTES};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -36,7 +36,7 @@ impl Found {
 /// [`Error::Device`] if the device cannot be read, [`Error::Label`] if a later version wrote its label.
 pub(super) fn look(device: &mut dyn Device) -> Result<Found, Error> {
     let bytes = device.geometry().bytes;
-    let head = read_alone(device, 0, RESERVED_BYTES as usize)?;
+    let head = read_exclusive(device, 0, RESERVED_BYTES as usize)?;
     let places = LABEL_PLACES.map(|at| {
         let mut label = [0; LABEL_BYTES];
         label.copy_from_slice(&head[at as usize..at as usize + LABEL_BYTES]);
@@ -50,7 +50,7 @@ pub(super) fn look(device: &mut dyn Device) -> Result<Found, Error> {
     }
     let tail_at = bytes.saturating_sub(contents::TAIL_BYTES).max(RESERVED_BYTES);
     let tail_at = tail_at - tail_at % u64::from(device.geometry().block);
-    let tail = read_alone(device, tail_at, (bytes - tail_at) as usize)?;
+    let tail = read_exclusive(device, tail_at, (bytes - tail_at) as usize)?;
     Ok(match contents::name(&head, &tail) {
         Some(what) => Found::Contents(what),
         None => Found::Blank,
@@ -76,13 +76,13 @@ pub(super) fn write_first(
     let mut head = vec![0; RESERVED_BYTES as usize];
     if before.is_none() {
         // Tools that look for the former contents by their first bytes find nothing any more.
-        write_alone(device, 0, &head)?;
+        write_exclusive(device, 0, &head)?;
     }
     put(device, &label)?;
     if before.is_some() {
         // Clears the label with the former identity.
         head.truncate(device.geometry().block.max(LABEL_BYTES as u32) as usize);
-        write_alone(device, LABEL_PLACES[1 - label.place()], &head)?;
+        write_exclusive(device, LABEL_PLACES[1 - label.place()], &head)?;
     }
     Ok(())
 }
@@ -99,5 +99,5 @@ pub(super) fn write_next(device: &mut dyn Device, label: &Label) -> Result<(), E
 fn put(device: &mut dyn Device, label: &Label) -> Result<(), Error> {
     let mut block = vec![0; (device.geometry().block as usize).max(LABEL_BYTES)];
     block[..LABEL_BYTES].copy_from_slice(&label.to_bytes());
-    Ok(write_alone(device, LABEL_PLACES[label.place()], &block)?)
+    Ok(write_exclusive(device, LABEL_PLACES[label.place()], &block)?)
 }

@@ -5,8 +5,8 @@ use super::adopt::{adopt_open, relabel_open};
 use super::labels::{Found, look, write_first};
 use super::{Identities, IdentityError};
 use crate::error::Error;
-use bywash_device::testing::{Crash, Fault, Faulty, What};
-use bywash_device::{Device, Memory, MemoryOptions, Operation, Spec, read_alone, write_alone};
+use bywash_device::testing::{Crash, Fault, FaultEffect, Faulty};
+use bywash_device::{Device, Memory, MemoryOptions, Operation, Spec, read_exclusive, write_exclusive};
 use bywash_volume::{
     BlockSize, Bytes, Contents, DeviceId, Error as StoreError, Identity, Label, Mode, Ownership, Store,
 };
@@ -88,13 +88,13 @@ fn a_device_that_is_another_one_is_refused() {
     let twice = refusal(both.identify(&spec("x"), &mut a));
     assert!(matches!(twice, IdentityError::Twice { .. }), "{twice}");
     let mut holds = blank(SIZE);
-    write_alone(&mut holds, 0, &[b"XFSB".to_vec(), vec![0; 508]].concat()).unwrap();
+    write_exclusive(&mut holds, 0, &[b"XFSB".to_vec(), vec![0; 508]].concat()).unwrap();
     let held = refusal(serve(&store, "d", &mut holds));
     assert!(matches!(&held, IdentityError::Holds { what, .. } if what == "XFS"), "{held}");
     let mut small = blank(SIZE / 2);
     let mut copy = label(&mut a);
     copy.sequence = 0;
-    write_alone(&mut small, 0, &copy.to_bytes()).unwrap();
+    write_exclusive(&mut small, 0, &copy.to_bytes()).unwrap();
     let shrunk = refusal(serve(&store, "a", &mut small));
     assert!(matches!(shrunk, IdentityError::Shrunk { .. }), "{shrunk}");
     // None of the refusals has changed what the store knows.
@@ -130,7 +130,7 @@ fn what_is_adopted_has_to_be_named() {
     let mut other = blank(SIZE);
     serve(&Store::in_memory().unwrap(), "elsewhere", &mut other).unwrap();
     let id = label(&mut other).id.to_string();
-    write_alone(&mut device, 1536, &[7; 512]).unwrap();
+    write_exclusive(&mut device, 1536, &[7; 512]).unwrap();
     for (device, what) in [(&mut device, "data"), (&mut other, id.as_str())] {
         for lose in [None, Some("ext4"), Some("")] {
             let refused = adopt_open(&store, what, device, lose).unwrap_err().to_string();
@@ -146,7 +146,7 @@ fn what_is_adopted_has_to_be_named() {
         let again = adopt_open(&store, "new", device, Some(&adopted.to_string())).unwrap_err();
         assert!(matches!(again, Error::Identity(IdentityError::Known { .. })), "{again}");
     }
-    assert_eq!(read_alone(&mut device, 1536, 512).unwrap(), [0; 512]);
+    assert_eq!(read_exclusive(&mut device, 1536, 512).unwrap(), [0; 512]);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_label_is_written_again() {
     assert_eq!((second.id, second.name.as_str(), second.sequence), (first.id, "archive", 1));
     serve(&store, "archive", &mut device).unwrap();
     // Another program has overwritten the beginning.
-    write_alone(&mut device, 0, &vec![1; 1 << 20]).unwrap();
+    write_exclusive(&mut device, 0, &vec![1; 1 << 20]).unwrap();
     let refused = refusal(serve(&store, "archive", &mut device));
     assert!(matches!(refused, IdentityError::NoLabel { .. }), "{refused}");
     let unvouched = relabel_open(&store, "archive", &mut device, None, false).unwrap_err();
@@ -185,7 +185,7 @@ fn until_power_fails(
     run: impl FnOnce(&mut dyn Device) -> Result<(), Error>,
 ) -> (Memory, bool) {
     let range = 0..u64::MAX;
-    let (operation, what) = (Some(Operation::WriteDurable), What::Fail(5));
+    let (operation, what) = (Some(Operation::WriteDurable), FaultEffect::Fail(5));
     device.inject(Fault { operation, range, skip, times: u32::MAX, what });
     let is_over = run(&mut device).is_ok();
     (device.crash(how), is_over)
@@ -245,8 +245,8 @@ fn power_fails_while_a_label_is_written_again() {
             serve(&store, "disk", &mut small).unwrap();
             let id = label(&mut small).id;
             let mut large = blank(2 * SIZE);
-            let head = read_alone(&mut small, 0, 1 << 20).unwrap();
-            write_alone(&mut large, 0, &head).unwrap();
+            let head = read_exclusive(&mut small, 0, 1 << 20).unwrap();
+            write_exclusive(&mut large, 0, &head).unwrap();
             let run = |device: &mut dyn Device| {
                 serve(&store, "disk", device)?;
                 relabel_open(&store, "disk", device, Some("archive"), false).map(drop)
@@ -286,7 +286,7 @@ fn fill(store: &Store, name: &str, device: &mut dyn Device) {
     let mut number = 0u32;
     for span in volume.spans(&extents).collect::<Vec<_>>() {
         for at in (0..span.length.0).step_by(BLOCK as usize) {
-            write_alone(device, span.start.0 + at, &contents(name, number)).unwrap();
+            write_exclusive(device, span.start.0 + at, &contents(name, number)).unwrap();
             number += 1;
         }
     }
@@ -304,7 +304,7 @@ fn hold(store: &Store, name: &str, device: &mut dyn Device) {
         .spans(&extents)
         .flat_map(|span| (0..span.length.0).step_by(BLOCK as usize).map(move |at| span.start.0 + at));
     for (number, at) in spans.collect::<Vec<_>>().into_iter().enumerate() {
-        let found = read_alone(device, at, BLOCK as usize).unwrap();
+        let found = read_exclusive(device, at, BLOCK as usize).unwrap();
         assert_eq!(found, contents(name, number as u32), "block {number} of {name}");
     }
 }
@@ -324,7 +324,7 @@ fn hold_free(store: &Store, device: &mut dyn Device) {
         }
     }
     for (block, _) in is_other.iter().enumerate().filter(|(_, is_other)| !**is_other) {
-        let found = read_alone(device, block as u64 * BLOCK, BLOCK as usize).unwrap();
+        let found = read_exclusive(device, block as u64 * BLOCK, BLOCK as usize).unwrap();
         assert!(found.iter().all(|byte| *byte == 0), "block {block} is free and has data");
     }
 }

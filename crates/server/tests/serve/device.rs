@@ -1,8 +1,8 @@
 //! A device that fails, holds commands or loses power when the test says so; test and server share it.
 
 use crate::peer::Served;
-use bywash_device::testing::{Crash, Fault, Faulty, What};
-use bywash_device::{Command, Device, Done, Full, Geometry, Memory, MemoryOptions, Operation};
+use bywash_device::testing::{Crash, Fault, FaultEffect, Faulty};
+use bywash_device::{Command, Completion, Device, Geometry, Memory, MemoryOptions, Operation, QueueFull};
 use bywash_link::HugePages;
 use bywash_server::{Contents, Opened, Options, Patience, Server};
 use std::os::fd::BorrowedFd;
@@ -32,7 +32,7 @@ impl Both {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn inject(&self, operation: Operation, what: What) {
+    pub fn inject(&self, operation: Operation, what: FaultEffect) {
         let fault = Fault { operation: Some(operation), range: 0..u64::MAX, skip: 0, times: 1, what };
         self.with(|device| device.inject(fault));
     }
@@ -53,15 +53,15 @@ impl Device for Both {
         self.with(|device| device.geometry())
     }
 
-    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), Full<'a>> {
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
         match self.lock().as_mut() {
-            Some(device) if device.under_way() < DEPTH => device.submit(command),
-            _ => Err(Full(command)),
+            Some(device) if device.in_flight() < DEPTH => device.submit(command),
+            _ => Err(QueueFull(command)),
         }
     }
 
-    fn poll(&mut self, done: &mut dyn FnMut(Done)) -> usize {
-        self.lock().as_mut().map_or(0, |device| device.poll(done))
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        self.lock().as_mut().map_or(0, |device| device.reap(done))
     }
 
     fn arm(&mut self) -> bool {
@@ -76,11 +76,11 @@ impl Device for Both {
         DEPTH
     }
 
-    fn under_way(&self) -> usize {
-        self.lock().as_ref().map_or(0, Faulty::under_way)
+    fn in_flight(&self) -> usize {
+        self.lock().as_ref().map_or(0, Faulty::in_flight)
     }
 
-    fn explain(&self) -> String {
+    fn description(&self) -> String {
         "a device of a test".into()
     }
 }

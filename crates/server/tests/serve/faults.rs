@@ -4,7 +4,7 @@ use crate::device::{BYTES, Both, memory, over};
 use crate::peer::{LIMIT, Peer, Served, pattern};
 use bywash_channel::Submission;
 use bywash_device::Operation;
-use bywash_device::testing::{Crash, Faulty, What};
+use bywash_device::testing::{Crash, FaultEffect, Faulty};
 use bywash_peers::{Child, Random, role, rounds};
 use bywash_protocol::Access;
 use bywash_protocol::layout::{FUA, Opcode, Status};
@@ -32,7 +32,7 @@ fn what_the_device_fails_fails_alone() {
         (Operation::Discard, libc::EOPNOTSUPP, Status::NotSupported),
         (Operation::Flush, libc::EIO, Status::Failed),
     ] {
-        device.inject(operation, What::Fail(code));
+        device.inject(operation, FaultEffect::Fail(code));
         let outcome = match operation {
             Operation::Read => peer.read(grant, 0, 512).map(drop),
             Operation::Write => peer.write(grant, 8192, &[1; 512]),
@@ -45,7 +45,7 @@ fn what_the_device_fails_fails_alone() {
         peer.plain(Opcode::Flush, grant, 0, 0).unwrap();
     }
     // A request of several slices fails as a whole, when none of its commands is in flight.
-    device.inject(Operation::Write, What::Fail(libc::EIO));
+    device.inject(Operation::Write, FaultEffect::Fail(libc::EIO));
     assert_eq!(peer.write(grant, 0, &pattern(3, 2 << 20)), Err(Status::Failed));
     peer.write(grant, 0, &pattern(3, 2 << 20)).unwrap();
     assert_eq!(peer.read(grant, 0, 2 << 20).unwrap(), pattern(3, 2 << 20));
@@ -56,7 +56,7 @@ fn a_command_that_does_not_come_back_is_given_up() {
     let device = Both::over(memory(), 2);
     let served = over(&device, Duration::from_millis(300));
     let (mut peer, grant) = opened(&served);
-    device.inject(Operation::Write, What::Hold);
+    device.inject(Operation::Write, FaultEffect::Hold);
     let began = Instant::now();
     assert_eq!(peer.write(grant, 0, &[1; 4096]), Err(Status::TimedOut));
     assert!(began.elapsed() < LIMIT / 2);
@@ -77,7 +77,7 @@ fn a_slow_command_holds_up_no_other() {
     let (mut slow, grant) = opened(&served);
     let mut quick = served.peer().with_channel();
     let same = quick.open("log", Access::ReadWrite).unwrap().grant;
-    device.inject(Operation::Write, What::Delay(Duration::from_secs(3)));
+    device.inject(Operation::Write, FaultEffect::Delay(Duration::from_secs(3)));
     let channel = slow.channel.as_mut().unwrap();
     let buffer = channel.alloc(512).unwrap();
     let at = [grant, 0, 512, 0, 0, 0];
@@ -99,7 +99,7 @@ fn what_is_under_way_is_drained() {
     let served = over(&device, LIMIT);
     let (mut peer, grant) = opened(&served);
     let admin = served.peer();
-    device.inject(Operation::Write, What::Delay(Duration::from_millis(400)));
+    device.inject(Operation::Write, FaultEffect::Delay(Duration::from_millis(400)));
     let channel = peer.channel.as_mut().unwrap();
     let mut buffer = channel.alloc(512).unwrap();
     buffer.write(0, &[7; 512]);

@@ -5,7 +5,7 @@ use crate::device::{BYTES, Both, memory, over, over_all};
 use crate::peer::{LIMIT, Peer, Served, pattern};
 use bywash_channel::Submission;
 use bywash_device::Operation;
-use bywash_device::testing::{Fault, Faulty, What};
+use bywash_device::testing::{Fault, FaultEffect, Faulty};
 use bywash_link::{Messages, connect};
 use bywash_protocol::layout::{FUA, Opcode, Status};
 use bywash_protocol::{Access, Answer, Ask, Code, MESSAGE_BYTES_MAX, VERSION};
@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 const WHILE: Duration = Duration::from_millis(300);
 
 fn hold(device: &Both, operation: Operation, times: u32) {
-    let fault = Fault { operation: Some(operation), range: 0..u64::MAX, skip: 0, times, what: What::Hold };
+    let fault =
+        Fault { operation: Some(operation), range: 0..u64::MAX, skip: 0, times, what: FaultEffect::Hold };
     device.with(|device| device.inject(fault));
 }
 
@@ -74,7 +75,7 @@ fn clearing_that_fails_leaves_nothing_behind() {
         peers[0].create("old", "disk", BYTES - (1 << 20));
         peers[0].ask(Ask::Remove { volume: "old".into() }).unwrap();
         let operation = Some(Operation::WriteZeroes);
-        let what = What::Fail(libc::EIO);
+        let what = FaultEffect::Fail(libc::EIO);
         device.with(|device| device.inject(Fault { operation, range: 0..u64::MAX, skip, times: 1, what }));
         let refused = peers[0].create_as("new", "disk", 2 << 20, 0, 0o600).unwrap_err();
         assert_eq!(refused.code, Code::Failed);

@@ -1,6 +1,6 @@
 //! A device of `bywash_device` as a medium, which is asynchronous and keeps many requests in flight.
 
-use bywash_device::{Access, Command, Device, Full as DeviceFull, SPANS_MAX, Span, Spec};
+use bywash_device::{Access, Command, Device, QueueFull as DeviceFull, SEGMENTS_MAX, Segment, Spec};
 use bywash_vhost::{Done, Failure, Full, Geometry, Medium, Operation, Request};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -24,7 +24,7 @@ impl Medium for OnDevice {
             optimal,
             transfer_max,
             range_max: transfer_max,
-            pieces_max: SPANS_MAX,
+            pieces_max: SEGMENTS_MAX,
             read_only: access == Access::Read,
         }
     }
@@ -33,8 +33,8 @@ impl Medium for OnDevice {
         let Request { token, operation, offset, length, pieces, memory } = request;
         // SAFETY: `memory` keeps the pieces mapped and goes with the command, and no reference points into
         // guest memory.
-        let span = |piece: &bywash_vhost::Piece| unsafe { Span::new(piece.base(), piece.bytes()) };
-        let spans: Vec<Span> = pieces.iter().map(span).collect();
+        let span = |piece: &bywash_vhost::Piece| unsafe { Segment::new(piece.base(), piece.bytes()) };
+        let spans: Vec<Segment> = pieces.iter().map(span).collect();
         let command = match operation {
             Operation::Read => Command::read(token, offset, &spans),
             Operation::Write => Command::write(token, offset, &spans),
@@ -47,7 +47,7 @@ impl Medium for OnDevice {
     }
 
     fn reap(&mut self, done: &mut dyn FnMut(Done)) {
-        self.0.poll(&mut |command| {
+        self.0.reap(&mut |command| {
             done(Done { token: command.token, result: command.result.map_err(|_| Failure) });
         });
     }
@@ -61,7 +61,7 @@ impl Medium for OnDevice {
     }
 
     fn under_way(&self) -> usize {
-        self.0.under_way()
+        self.0.in_flight()
     }
 }
 

@@ -8,12 +8,12 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-/// Greatest number of spans in a command.
-pub const SPANS_MAX: usize = 16;
+/// Greatest number of segments in a command.
+pub const SEGMENTS_MAX: usize = 16;
 
 /// Reference-counted value that keeps a command's memory mapped. The command holds it; the completion returns
 /// it.
-pub type Owner = Arc<dyn Any + Send + Sync>;
+pub type MemoryOwner = Arc<dyn Any + Send + Sync>;
 
 /// Contiguous piece of memory that a command reads into or writes from.
 ///
@@ -21,29 +21,29 @@ pub type Owner = Arc<dyn Any + Send + Sync>;
 /// bytes, each as it was at some moment; nothing worse happens.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Span(libc::iovec);
+pub struct Segment(libc::iovec);
 
-// SAFETY: an address and a length; the maker of a span promises that the memory stays mapped. See
-// `Span::new`.
-unsafe impl Send for Span {}
+// SAFETY: an address and a length; the maker of a segment promises that the memory stays mapped. See
+// `Segment::new`.
+unsafe impl Send for Segment {}
 // SAFETY: a shared reference gives out only the address and length, which never change.
-unsafe impl Sync for Span {}
+unsafe impl Sync for Segment {}
 
-impl Span {
+impl Segment {
     /// Describes the `bytes` bytes of memory from `base` on.
     ///
     /// # Safety
-    /// From the submission of a command with this span until its completion, that is, until its
-    /// [`Done`](crate::Done) was reported or its device has been dropped, the memory is mapped for reading
+    /// From the submission of a command with this segment until its completion, that is, until its
+    /// [`Completion`](crate::Completion) was reported or its device has been dropped, the memory is mapped for reading
     /// (and for writing, if the command is a read), and no Rust reference points into it. The device keeps
-    /// the command's [`Owner`] alive for the same time, so memory that the owner keeps mapped needs nothing
+    /// the command's [`MemoryOwner`] alive for the same time, so memory that the owner keeps mapped needs nothing
     /// else.
-    pub const unsafe fn new(base: *mut u8, bytes: usize) -> Span {
-        Span(libc::iovec { iov_base: base.cast(), iov_len: bytes })
+    pub const unsafe fn new(base: *mut u8, bytes: usize) -> Segment {
+        Segment(libc::iovec { iov_base: base.cast(), iov_len: bytes })
     }
 
-    /// Span of no bytes.
-    pub(crate) const EMPTY: Span = Span(libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 });
+    /// Segment of no bytes.
+    pub(crate) const EMPTY: Segment = Segment(libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 });
 
     /// Returns the address of the first byte.
     #[inline]
@@ -57,30 +57,33 @@ impl Span {
         self.0.iov_len
     }
 
-    /// Returns the span without its first `bytes` bytes; `bytes` is at most its length.
-    pub(crate) fn without(&self, bytes: usize) -> Span {
+    /// Returns the segment without its first `bytes` bytes; `bytes` is at most its length.
+    pub(crate) fn without(&self, bytes: usize) -> Segment {
         debug_assert!(bytes <= self.bytes());
-        Span(libc::iovec { iov_base: self.base().wrapping_add(bytes).cast(), iov_len: self.bytes() - bytes })
+        Segment(libc::iovec {
+            iov_base: self.base().wrapping_add(bytes).cast(),
+            iov_len: self.bytes() - bytes,
+        })
     }
 }
 
-impl fmt::Debug for Span {
+impl fmt::Debug for Segment {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} bytes at {:p}", self.bytes(), self.base())
     }
 }
 
-/// Copies `bytes` bytes from the memory of `spans` to `to`, after skipping the first `skip` bytes of the
-/// spans.
+/// Copies `bytes` bytes from the memory of `segments` to `to`, after skipping the first `skip` bytes of the
+/// segments.
 ///
 /// # Safety
-/// The spans have `skip + bytes` bytes that are mapped as [`Span::new`] requires. `to` has room for `bytes`
-/// bytes, and does not overlap the spans.
+/// The segments have `skip + bytes` bytes that are mapped as [`Segment::new`] requires. `to` has room for `bytes`
+/// bytes, and does not overlap the segments.
 #[inline]
-pub(crate) unsafe fn gather(spans: &[Span], skip: usize, to: *mut u8, bytes: usize) {
-    // SAFETY: `pieces` stays within each span and within `bytes`; the caller promises that the memory is
+pub(crate) unsafe fn gather(segments: &[Segment], skip: usize, to: *mut u8, bytes: usize) {
+    // SAFETY: `pieces` stays within each segment and within `bytes`; the caller promises that the memory is
     // mapped.
-    pieces(spans, skip, bytes, |at, done, length| unsafe {
+    pieces(segments, skip, bytes, |at, done, length| unsafe {
         ptr::copy_nonoverlapping(at.cast_const(), to.add(done), length);
     });
 }
@@ -90,10 +93,10 @@ pub(crate) unsafe fn gather(spans: &[Span], skip: usize, to: *mut u8, bytes: usi
 /// # Safety
 /// Same as [`gather`], with `skip` 0.
 #[inline(never)]
-pub(crate) unsafe fn gather_past_caches(spans: &[Span], to: *mut u8, bytes: usize) {
-    // SAFETY: `pieces` stays within each span and within `bytes`; the caller promises that the memory is
+pub(crate) unsafe fn gather_past_caches(segments: &[Segment], to: *mut u8, bytes: usize) {
+    // SAFETY: `pieces` stays within each segment and within `bytes`; the caller promises that the memory is
     // mapped.
-    pieces(spans, 0, bytes, |at, done, length| unsafe { stream(at.cast_const(), to.add(done), length) });
+    pieces(segments, 0, bytes, |at, done, length| unsafe { stream(at.cast_const(), to.add(done), length) });
 }
 
 /// Copies bytes with non-temporal stores, which bypass the caches, as far as they are whole cache lines of an
@@ -130,43 +133,43 @@ unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
 }
 
-/// Copies `bytes` bytes from `from` to the memory of `spans`, after skipping the first `skip` bytes of the
-/// spans.
+/// Copies `bytes` bytes from `from` to the memory of `segments`, after skipping the first `skip` bytes of the
+/// segments.
 ///
 /// # Safety
-/// The spans have `skip + bytes` bytes that are mapped for writing, as [`Span::new`] requires. `from` has
-/// `bytes` bytes, and does not overlap the spans.
+/// The segments have `skip + bytes` bytes that are mapped for writing, as [`Segment::new`] requires. `from` has
+/// `bytes` bytes, and does not overlap the segments.
 #[inline]
-pub(crate) unsafe fn scatter(spans: &[Span], skip: usize, from: *const u8, bytes: usize) {
-    // SAFETY: `pieces` stays within each span and within `bytes`; the caller promises that the memory is
+pub(crate) unsafe fn scatter(segments: &[Segment], skip: usize, from: *const u8, bytes: usize) {
+    // SAFETY: `pieces` stays within each segment and within `bytes`; the caller promises that the memory is
     // mapped.
-    pieces(spans, skip, bytes, |at, done, length| unsafe {
+    pieces(segments, skip, bytes, |at, done, length| unsafe {
         ptr::copy_nonoverlapping(from.add(done), at, length);
     });
 }
 
-/// Splits the `bytes` bytes after the first `skip` bytes of `spans` at the spans' boundaries. Calls `piece`
+/// Splits the `bytes` bytes after the first `skip` bytes of `segments` at the segments' boundaries. Calls `piece`
 /// with each part's address, the number of bytes before the part, and its length.
 #[inline]
-fn pieces(spans: &[Span], mut skip: usize, bytes: usize, mut piece: impl FnMut(*mut u8, usize, usize)) {
-    if let ([span], 0) = (spans, skip) {
-        debug_assert!(bytes <= span.bytes(), "the span has less memory than the command says");
-        return piece(span.base(), 0, bytes);
+fn pieces(segments: &[Segment], mut skip: usize, bytes: usize, mut piece: impl FnMut(*mut u8, usize, usize)) {
+    if let ([segment], 0) = (segments, skip) {
+        debug_assert!(bytes <= segment.bytes(), "the segment has less memory than the command says");
+        return piece(segment.base(), 0, bytes);
     }
     let mut done = 0;
-    for span in spans {
+    for segment in segments {
         if done == bytes {
             return;
         }
-        let passed = skip.min(span.bytes());
+        let passed = skip.min(segment.bytes());
         skip -= passed;
-        let length = (span.bytes() - passed).min(bytes - done);
+        let length = (segment.bytes() - passed).min(bytes - done);
         if length > 0 {
-            piece(span.base().wrapping_add(passed), done, length);
+            piece(segment.base().wrapping_add(passed), done, length);
             done += length;
         }
     }
-    debug_assert_eq!(done, bytes, "the spans have less memory than the command says");
+    debug_assert_eq!(done, bytes, "the segments have less memory than the command says");
 }
 
 #[cfg(test)]
@@ -180,30 +183,31 @@ mod tests {
         {
             let mut to = vec![0u8; 8192];
             let start = to.as_ptr().align_offset(64) + skip;
-            // SAFETY: parts of `from`, which outlives the spans and has no other reference meanwhile.
-            let spans = unsafe {
+            // SAFETY: parts of `from`, which outlives the segments and has no other reference meanwhile.
+            let segments = unsafe {
                 let base = from.as_mut_ptr();
-                [Span::new(base, first), Span::new(base.add(first), 4096 - first)]
+                [Segment::new(base, first), Segment::new(base.add(first), 4096 - first)]
             };
-            // SAFETY: the spans have `bytes` bytes; `to` does not overlap them and has room.
-            unsafe { gather_past_caches(&spans, to.as_mut_ptr().add(start), bytes) };
+            // SAFETY: the segments have `bytes` bytes; `to` does not overlap them and has room.
+            unsafe { gather_past_caches(&segments, to.as_mut_ptr().add(start), bytes) };
             assert_eq!(to[start..start + bytes], from[..bytes]);
             assert!(to[..start].iter().chain(&to[start + bytes..]).all(|byte| *byte == 0));
         }
     }
 
     #[test]
-    fn bytes_go_across_spans() {
+    fn bytes_go_across_segments() {
         let mut memory = *b"abcdefghij";
         let base = memory.as_mut_ptr();
-        // SAFETY: parts of `memory`, which outlives the spans and has no other reference meanwhile.
-        let spans = unsafe { [Span::new(base.add(6), 3), Span::new(base, 0), Span::new(base.add(1), 4)] };
+        // SAFETY: parts of `memory`, which outlives the segments and has no other reference meanwhile.
+        let segments =
+            unsafe { [Segment::new(base.add(6), 3), Segment::new(base, 0), Segment::new(base.add(1), 4)] };
         let mut out = [0; 4];
-        // SAFETY: the spans have seven bytes; `out` does not overlap them and has room for four.
-        unsafe { gather(&spans, 2, out.as_mut_ptr(), 4) };
+        // SAFETY: the segments have seven bytes; `out` does not overlap them and has room for four.
+        unsafe { gather(&segments, 2, out.as_mut_ptr(), 4) };
         assert_eq!(&out, b"ibcd");
-        // SAFETY: the spans have seven bytes, and the literal has three and does not overlap them.
-        unsafe { scatter(&spans, 1, b"XYZ".as_ptr(), 3) };
+        // SAFETY: the segments have seven bytes, and the literal has three and does not overlap them.
+        unsafe { scatter(&segments, 1, b"XYZ".as_ptr(), 3) };
         assert_eq!(&memory, b"aZcdefgXYj");
     }
 }
