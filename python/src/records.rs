@@ -1,7 +1,7 @@
 //! Conversion of plain values to named tuples of `bywash.records` and `bywash.plan.records`.
 
 use bywash_container::{Credentials, Stats};
-use bywash_flow::plan::{Choice, Plan};
+use bywash_flow::plan::{Plan, RankedMover};
 use bywash_flow::{Piece, Report};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -43,7 +43,7 @@ pub(crate) fn stats<'py>(py: Python<'py>, known: Stats) -> PyResult<Bound<'py, P
     }
 }
 
-fn choice<'py>(py: Python<'py>, known: &Choice) -> PyResult<Bound<'py, PyAny>> {
+fn choice<'py>(py: Python<'py>, known: &RankedMover) -> PyResult<Bound<'py, PyAny>> {
     record!(py, MODULE, "Choice", { mover: known.mover.to_string(), why: &known.why })
 }
 

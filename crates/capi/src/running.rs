@@ -8,7 +8,7 @@ use crate::handles::{Table, consume, handles, put, put_sized};
 use crate::path::{check_place, limit};
 use crate::text::{NULL_TEXT, bywash_text, hand_out};
 use ::bywash_container::Error;
-use ::bywash_flow::report::Told;
+use ::bywash_flow::report::JsonReport;
 use ::bywash_flow::{Flow, Report, Running, Watch};
 use std::ffi::{CStr, c_int};
 use std::os::fd::{AsFd, AsRawFd};
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn bywash_running_report(running: bywash_running, report: 
         let started = started(running)?;
         let outcome = started.running.outcome(Some(Duration::ZERO))?.ok_or(Failure::NOT_NOW)?;
         // Numbers and strings always have a JSON form.
-        let json = serde_json::to_string_pretty(&Told::of(outcome)).unwrap_or_default();
+        let json = serde_json::to_string_pretty(&JsonReport::new(outcome)).unwrap_or_default();
         // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
         unsafe { hand_out(c_text(json), report) }
     }))

@@ -1,7 +1,7 @@
 //! Host name resolution for TCP, UDP and QUIC.
 //!
 //! Invariant: a numeric address is parsed without a lookup. A name is looked up in a thread of its own,
-//! because the resolver of the C library cannot be interrupted, and for at most [`LOOK_UP_LIMIT`]. Called by
+//! because the resolver of the C library cannot be interrupted, and for at most [`LOOKUP_TIMEOUT`]. Called by
 //! the ends of a flow when they are opened.
 
 use crate::control::Control;
@@ -14,14 +14,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Timeout of a name lookup.
-const LOOK_UP_LIMIT: Duration = Duration::from_secs(20);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the addresses of `host` in the order in which the caller should try them (RFC 6724, as the C
 /// library sorts them). An empty host means all addresses of this machine: first the unspecified address of
 /// IPv6, then that of IPv4. `name` is the endpoint's text, for messages.
 ///
 /// # Errors
-/// [`Error::Io`] if the name has no address, the lookup fails, it takes longer than [`LOOK_UP_LIMIT`], or no
+/// [`Error::Io`] if the name has no address, the lookup fails, it takes longer than [`LOOKUP_TIMEOUT`], or no
 /// thread can be started; [`Error::Cancelled`] if the flow is cancelled.
 pub(crate) fn addresses(
     host: &str,
@@ -63,12 +63,12 @@ fn look_up(host: &str, port: u16, control: &Control) -> Result<io::Result<Vec<So
         .spawn(move || {
             // Only this thread sets the result, so that `set` cannot fail.
             let _ = place.set((host.as_str(), port).to_socket_addrs().map(Iterator::collect));
-            theirs.end();
+            theirs.set_ended();
         })
         .map_err(|error| Error::io("start a thread", error))?;
-    let until = Instant::now() + LOOK_UP_LIMIT;
+    let until = Instant::now() + LOOKUP_TIMEOUT;
     if !control.wait(asked.over().as_fd(), PollFlags::IN, Some(until))? {
-        let reason = format!("nobody who knows names answered for {} s", LOOK_UP_LIMIT.as_secs());
+        let reason = format!("nobody who knows names answered for {} s", LOOKUP_TIMEOUT.as_secs());
         return Ok(Err(io::Error::new(io::ErrorKind::TimedOut, reason)));
     }
     Ok(match answer.get() {

@@ -1,20 +1,22 @@
-//! Opens the ends, programs and stages of a flow, and connects them to lines that move the data.
+//! Opens the ends, programs and stages of a flow, and connects them by transfers.
 //!
 //! Called by [`crate::run`].
 
 use crate::control::Control;
 use crate::datagram::Rate;
-use crate::end::storage::{self, Manner};
-use crate::end::{self, Connected, Opened, Opening, Role, Sink, Source};
+use crate::end::storage::{self, SinkSettings};
+use crate::end::{self, Connected, Opened, PendingEnd, Role, Sink, Source};
 use crate::error::Error;
 use crate::facts::Kind;
 use crate::flow::Flow;
-use crate::line::Line;
-use crate::pace::Pace;
-use crate::part::{Part, Place};
+use crate::part::{Part, PartEnd};
 use crate::plan::Plan;
+use crate::rate_limiter::RateLimiter;
 use crate::spec::{Endpoint, File, Stage};
-use crate::stage::{Chain, Compressing, Decompressing, Filter, Hashing, Limiting, Pacing, Program, Teeing};
+use crate::stage::{
+    Chain, CompressStage, DecompressStage, Filter, HashStage, LimitStage, Program, RateStage, TeeStage,
+};
+use crate::transfer::Transfer;
 use std::os::fd::OwnedFd;
 
 /// Bytes that data from a source without a size may leave in the page cache of the sink, before older pages
@@ -22,7 +24,7 @@ use std::os::fd::OwnedFd;
 const STREAM_CACHE_BYTES: u64 = 256 << 20;
 
 /// Derives from the flow and its plans how its sinks are opened and written.
-pub(crate) fn manner(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> Manner {
+pub(crate) fn sink_settings(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> SinkSettings {
     let source = match &flow.source {
         Endpoint::File(File { path, .. }) | Endpoint::Raw { path, .. } => rustix::fs::stat(path).ok(),
         _ => None,
@@ -33,14 +35,14 @@ pub(crate) fn manner(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> Manner 
         && parts[0].stages.iter().all(|stage| !matches!(stage, Stage::Compress { .. } | Stage::Decompress));
     let has_holes = plans[0].keeps_holes;
     let fixed = parts.last().and_then(|part| part.rate).map_or(Rate::Unlimited, Rate::Fixed);
-    Manner {
+    SinkSettings {
         bytes: bytes_to_come(flow, plans).filter(|_| unchanged),
-        via: flow.wishes.via,
-        rate: if flow.wishes.finds_rate { Rate::Auto } else { fixed },
+        via: flow.options.via,
+        rate: if flow.options.finds_rate { Rate::Auto } else { fixed },
         source_mode: source.filter(|_| is_file && unchanged).map(|stat| stat.st_mode),
-        sync: flow.wishes.sync,
+        sync: flow.options.sync,
         skips_zeros: has_holes && unchanged && !parts[0].stages.is_empty(),
-        behind_after: (!has_size).then_some(STREAM_CACHE_BYTES),
+        write_behind_after: (!has_size).then_some(STREAM_CACHE_BYTES),
     }
 }
 
@@ -66,22 +68,22 @@ fn roles(flow: &Flow) -> (Role, Role) {
 pub(crate) fn both_ends(
     flow: &Flow,
     accepted: Option<Connected>,
-    manner: &Manner,
+    settings: &SinkSettings,
     control: &Control,
 ) -> Result<(Opened<Source>, Opened<Sink>), Error> {
     let (here, there) = roles(flow);
     if let Some(connected) = accepted {
-        let stream = end::greeted(connected, here, &flow.source.to_string(), control)?;
-        let sink = Opening::new(&flow.sink, control)?;
-        return Ok((Opened::BothWays(stream), end::sink(sink, manner, there, control)?));
+        let stream = end::handshaken(connected, here, &flow.source.to_string(), control)?;
+        let sink = PendingEnd::new(&flow.sink, control)?;
+        return Ok((Opened::BothWays(stream), end::sink(sink, settings, there, control)?));
     }
-    let (source, sink) = (Opening::new(&flow.source, control)?, Opening::new(&flow.sink, control)?);
-    if sink.waits() && !source.waits() {
-        let sink = end::sink(sink, manner, there, control)?;
-        return Ok((end::source(source, flow.wishes.via, here, control)?, sink));
+    let (source, sink) = (PendingEnd::new(&flow.source, control)?, PendingEnd::new(&flow.sink, control)?);
+    if sink.waits_for_peer() && !source.waits_for_peer() {
+        let sink = end::sink(sink, settings, there, control)?;
+        return Ok((end::source(source, flow.options.via, here, control)?, sink));
     }
-    let mut source = end::source(source, flow.wishes.via, here, control)?;
-    let mut sink = end::sink(sink, manner, there, control)?;
+    let mut source = end::source(source, flow.options.via, here, control)?;
+    let mut sink = end::sink(sink, settings, there, control)?;
     if let (true, Opened::OneWay(Source::Descriptor(from)), Opened::OneWay(Sink::Descriptor(to))) =
         (flow.resume, &mut source, &mut sink)
     {
@@ -96,88 +98,92 @@ pub(crate) fn both_ends(
     Ok((source, sink))
 }
 
-/// Inputs from which the lines of a flow are built.
+/// Inputs from which the transfers of a flow are built.
 pub(crate) struct Assembly<'a> {
     pub(crate) flow: &'a Flow,
     pub(crate) parts: &'a [Part<'a>],
     pub(crate) plans: &'a [Plan],
-    pub(crate) manner: &'a Manner,
+    pub(crate) settings: &'a SinkSettings,
     pub(crate) control: &'a Control,
 }
 
 impl<'a> Assembly<'a> {
-    /// Starts the programs and builds one line for each part, plus one for the reverse direction between two
-    /// sockets.
-    pub(crate) fn lines(
+    /// Starts the programs and builds one transfer for each part, plus one for the reverse direction between
+    /// two sockets.
+    pub(crate) fn transfers(
         &self,
         (source, sink): (Opened<Source>, Opened<Sink>),
-    ) -> Result<(Vec<Line<'a>>, Vec<Program>), Error> {
-        let back = self.way_back(&source, &sink)?;
+    ) -> Result<(Vec<Transfer<'a>>, Vec<Program>), Error> {
+        let back = self.reverse_transfer(&source, &sink)?;
         let (first, last) = (&self.plans[0].source, &self.plans[self.plans.len() - 1].sink);
         let mut source = match source {
             Opened::OneWay(source) => source,
             Opened::BothWays(stream) => stream.source(first),
         };
-        let (mut lines, mut programs) = (Vec::new(), Vec::new());
+        let (mut transfers, mut programs) = (Vec::new(), Vec::new());
         for (part, plan) in self.parts.iter().zip(self.plans) {
-            let Place::Program(command) = part.sink else { break };
+            let PartEnd::Program(command) = part.sink else { break };
             let (program, feed, result) = Program::start(command)?;
             programs.push(program);
             let next = self.read(result, Kind::Pipe, &plan.sink);
             let from = std::mem::replace(&mut source, next);
-            lines.push(self.line(
+            transfers.push(self.transfer(
                 part,
                 plan,
                 from,
                 self.write(feed, Kind::Pipe, &plan.sink),
-                lines.is_empty(),
+                transfers.is_empty(),
             )?);
         }
         let sink = match sink {
             Opened::OneWay(sink) => sink,
-            Opened::BothWays(stream) => stream.sink(last, self.manner),
+            Opened::BothWays(stream) => stream.sink(last, self.settings),
         };
-        let at = lines.len();
-        let last = self.line(&self.parts[at], &self.plans[at], source, sink, at == 0)?;
-        lines.push(Line { sees_off: back.is_some(), ..last });
-        lines.extend(back);
-        Ok((lines, programs))
+        let at = transfers.len();
+        let last = self.transfer(&self.parts[at], &self.plans[at], source, sink, at == 0)?;
+        transfers.push(Transfer { ends_early: back.is_some(), ..last });
+        transfers.extend(back);
+        Ok((transfers, programs))
     }
 
-    fn line(
+    fn transfer(
         &self,
         part: &'a Part<'a>,
         plan: &'a Plan,
         source: Source,
         sink: Sink,
         is_progress: bool,
-    ) -> Result<Line<'a>, Error> {
+    ) -> Result<Transfer<'a>, Error> {
         let chain = self.chain(part)?;
-        Ok(Line {
+        Ok(Transfer {
             part,
             plan,
             source,
             sink,
             chain,
             is_progress,
-            is_back: false,
-            heard: None,
-            sees_off: false,
-            prefer: self.flow.wishes.prefer,
+            is_reverse: false,
+            closed_ledger: None,
+            ends_early: false,
+            compared_by: self.flow.options.prefer,
         })
     }
 
     fn read(&self, descriptor: OwnedFd, kind: Kind, name: &str) -> Source {
-        Source::Descriptor(end::reading(descriptor, kind, name))
+        Source::Descriptor(end::source_from_descriptor(descriptor, kind, name))
     }
 
     fn write(&self, descriptor: OwnedFd, kind: Kind, name: &str) -> Sink {
-        Sink::Descriptor(end::writing(descriptor, kind, name, self.manner))
+        Sink::Descriptor(end::sink_from_descriptor(descriptor, kind, name, self.settings))
     }
 
-    /// Builds the line for the reverse direction between two sockets; `None` if data moves one way only, as
-    /// with stages that cannot be undone.
-    fn way_back(&self, source: &Opened<Source>, sink: &Opened<Sink>) -> Result<Option<Line<'a>>, Error> {
+    /// Builds the transfer in the reverse direction between two sockets; `None` if data moves one way only,
+    /// as with stages that cannot be undone.
+    fn reverse_transfer(
+        &self,
+        source: &Opened<Source>,
+        sink: &Opened<Sink>,
+    ) -> Result<Option<Transfer<'a>>, Error> {
         let (Opened::BothWays(here), Opened::BothWays(there), [part], [plan]) =
             (source, sink, self.parts, self.plans)
         else {
@@ -186,17 +192,17 @@ impl<'a> Assembly<'a> {
         if !self.flow.moves_both_ways() {
             return Ok(None);
         }
-        Ok(Some(Line {
+        Ok(Some(Transfer {
             part,
             plan,
-            source: there.twice()?.source(&plan.sink),
-            sink: here.twice()?.sink(&plan.source, self.manner),
+            source: there.try_clone()?.source(&plan.sink),
+            sink: here.try_clone()?.sink(&plan.source, self.settings),
             chain: Chain::default(),
             is_progress: false,
-            is_back: true,
-            heard: None,
-            sees_off: true,
-            prefer: self.flow.wishes.prefer,
+            is_reverse: true,
+            closed_ledger: None,
+            ends_early: true,
+            compared_by: self.flow.options.prefer,
         }))
     }
 
@@ -205,12 +211,12 @@ impl<'a> Assembly<'a> {
         let mut chain = Chain::default();
         for stage in &part.stages {
             let filter: Box<dyn Filter> = match stage {
-                Stage::Hash { algorithm, expect } => Box::new(Hashing::new(*algorithm, expect.clone())),
-                Stage::Tee(endpoint) => Box::new(Teeing(self.tee(endpoint)?)),
-                Stage::Limit(bytes) => Box::new(Limiting(*bytes)),
-                Stage::Rate(rate) => Box::new(Pacing(Pace::new(Some(*rate)))),
-                Stage::Compress { level } => Box::new(Compressing::new(*level)?),
-                Stage::Decompress => Box::new(Decompressing::new()?),
+                Stage::Hash { algorithm, expect } => Box::new(HashStage::new(*algorithm, expect.clone())),
+                Stage::Tee(endpoint) => Box::new(TeeStage(self.tee(endpoint)?)),
+                Stage::Limit(bytes) => Box::new(LimitStage(*bytes)),
+                Stage::Rate(rate) => Box::new(RateStage(RateLimiter::new(Some(*rate)))),
+                Stage::Compress { level } => Box::new(CompressStage::new(*level)?),
+                Stage::Decompress => Box::new(DecompressStage::new()?),
                 // The flow was already split at this stage.
                 Stage::Exec(_) => continue,
             };
@@ -220,11 +226,11 @@ impl<'a> Assembly<'a> {
     }
 
     fn tee(&self, endpoint: &Endpoint) -> Result<Sink, Error> {
-        let opening = Opening::new(endpoint, self.control)?;
+        let opening = PendingEnd::new(endpoint, self.control)?;
         let role = Role { sends: true, receives: false };
-        Ok(match end::sink(opening, self.manner, role, self.control)? {
+        Ok(match end::sink(opening, self.settings, role, self.control)? {
             Opened::OneWay(sink) => sink,
-            Opened::BothWays(stream) => stream.sink(&endpoint.to_string(), self.manner),
+            Opened::BothWays(stream) => stream.sink(&endpoint.to_string(), self.settings),
         })
     }
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Value of `total` while the size is unknown.
 const UNKNOWN: u64 = u64::MAX;
 /// Longest time that a call which cannot be cancelled may wait.
-pub(crate) const TURN: Duration = Duration::from_millis(100);
+pub(crate) const UNCANCELLABLE_WAIT_MAX: Duration = Duration::from_millis(100);
 /// Greatest number of notices that are kept until a watcher takes them.
 const NOTICES_MAX: usize = 64;
 
@@ -28,7 +28,7 @@ pub(crate) struct Control {
     total: AtomicU64,
     cancelled: AtomicBool,
     wake: OwnedFd,
-    over: OwnedFd,
+    end_fd: OwnedFd,
     /// Messages for watchers of the running flow, oldest first; at most [`NOTICES_MAX`].
     notices: Mutex<VecDeque<String>>,
 }
@@ -46,7 +46,7 @@ impl Control {
             total: AtomicU64::new(UNKNOWN),
             cancelled: AtomicBool::new(false),
             wake,
-            over,
+            end_fd: over,
             notices: Mutex::default(),
         })
     }
@@ -62,12 +62,12 @@ impl Control {
     }
 
     /// Adds `bytes` to the number of bytes moved.
-    pub(crate) fn note(&self, bytes: u64) {
+    pub(crate) fn add_moved(&self, bytes: u64) {
         self.moved.fetch_add(bytes, Relaxed);
     }
 
     /// Sets the number of bytes to move in all.
-    pub(crate) fn expect(&self, bytes: u64) {
+    pub(crate) fn set_total(&self, bytes: u64) {
         self.total.store(bytes, Relaxed);
     }
 
@@ -76,7 +76,7 @@ impl Control {
         not(feature = "reliable"),
         allow(dead_code, reason = "only a certificate has something to tell")
     )]
-    pub(crate) fn tell(&self, notice: String) {
+    pub(crate) fn notify(&self, notice: String) {
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         if notices.len() >= NOTICES_MAX {
             notices.pop_front();
@@ -97,19 +97,19 @@ impl Control {
     }
 
     /// Returns the descriptor that is readable once the flow is cancelled.
-    pub(crate) fn woken(&self) -> BorrowedFd<'_> {
+    pub(crate) fn cancel_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
     /// Marks the flow as ended, which wakes all threads in [`Control::wait_for_end`].
-    pub(crate) fn end(&self) {
+    pub(crate) fn set_ended(&self) {
         // The write fails only if the counter is full, and then the descriptor is readable anyway.
-        let _ = rustix::io::write(&self.over, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.end_fd, &1u64.to_ne_bytes());
     }
 
     /// Returns the descriptor that is readable once the flow has ended.
     pub(crate) fn over(&self) -> BorrowedFd<'_> {
-        self.over.as_fd()
+        self.end_fd.as_fd()
     }
 
     /// Waits until the flow has ended or `limit` has passed (`None`: without a timeout). Returns true if the
@@ -122,7 +122,7 @@ impl Control {
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let left = until.and_then(left);
-            match poll(&mut [PollFd::new(&self.over, PollFlags::IN)], left.as_ref()) {
+            match poll(&mut [PollFd::new(&self.end_fd, PollFlags::IN)], left.as_ref()) {
                 Ok(0) if until.is_none_or(|until| Instant::now() < until) => {}
                 Ok(ready) => return Ok(ready > 0),
                 Err(Errno::INTR) => {}
@@ -227,8 +227,8 @@ mod tests {
     fn bytes_are_counted() {
         let control = Control::new().unwrap();
         assert_eq!((control.moved(), control.total()), (0, None));
-        control.note(3);
-        control.expect(10);
+        control.add_moved(3);
+        control.set_total(10);
         assert_eq!((control.moved(), control.total()), (3, Some(10)));
     }
 
@@ -245,7 +245,7 @@ mod tests {
         // Cancelling a flow does not end it.
         control.cancel();
         assert!(!control.wait_for_end(Some(Duration::ZERO)).unwrap());
-        control.end();
+        control.set_ended();
         assert!(waiting.join().unwrap().unwrap());
         assert!(control.wait_for_end(None).unwrap());
     }

@@ -1,6 +1,6 @@
 //! Text form of a [`Plan`] for people, as `--explain` prints it.
 
-use crate::plan::{Choice, Plan, Promises};
+use crate::plan::{Plan, Promises, RankedMover};
 use crate::size::Bytes;
 use std::fmt;
 
@@ -21,7 +21,7 @@ impl fmt::Display for Plan {
     }
 }
 
-fn line(out: &mut fmt::Formatter<'_>, head: &str, choice: &Choice) -> fmt::Result {
+fn line(out: &mut fmt::Formatter<'_>, head: &str, choice: &RankedMover) -> fmt::Result {
     writeln!(out, "  {head:<6} {:<11} {}", choice.mover, choice.why)
 }
 

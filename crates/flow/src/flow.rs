@@ -3,7 +3,7 @@
 use crate::control::Control;
 use crate::error::Error;
 use crate::part;
-use crate::plan::{Mover, Plan, Prefer, Wishes};
+use crate::plan::{FlowOptions, Mover, Plan, Prefer};
 use crate::report::{Failed, Report};
 use crate::run;
 use crate::spec::{Endpoint, File, Listening, Stage, quoted, quoted_path};
@@ -37,7 +37,7 @@ pub struct Flow {
     pub(crate) source: Endpoint,
     pub(crate) stages: Vec<Stage>,
     pub(crate) sink: Endpoint,
-    pub(crate) wishes: Wishes,
+    pub(crate) options: FlowOptions,
     pub(crate) one_way: bool,
     /// Exact number of bytes that the source must give; `None` if any number will do.
     pub(crate) expect_size: Option<u64>,
@@ -52,7 +52,7 @@ impl Flow {
             source,
             stages: Vec::new(),
             sink,
-            wishes: Wishes::default(),
+            options: FlowOptions::default(),
             one_way: false,
             expect_size: None,
             resume: false,
@@ -67,39 +67,39 @@ impl Flow {
 
     /// Forces this mover.
     pub fn via(mut self, mover: Mover) -> Flow {
-        self.wishes.via = Some(mover);
+        self.options.via = Some(mover);
         self
     }
 
     /// Allows pages of the source to be sent by reference: the sink then gets what they hold when they are
     /// sent, not what they held when they were read.
     pub fn by_reference(mut self, by_reference: bool) -> Flow {
-        self.wishes.by_reference = by_reference;
+        self.options.by_reference = by_reference;
         self
     }
 
     /// Sets the block size in bytes, 512 to 4 MiB.
     pub fn block(mut self, bytes: usize) -> Flow {
-        self.wishes.block = Some(bytes);
+        self.options.block = Some(bytes);
         self
     }
 
     /// Makes the data durable on the sink's device before the flow succeeds.
     pub fn sync(mut self, sync: bool) -> Flow {
-        self.wishes.sync = sync;
+        self.options.sync = sync;
         self
     }
 
     /// Sets the kind of cost by which movers that take turns over the first pieces of the flow are compared.
     pub fn prefer(mut self, prefer: Prefer) -> Flow {
-        self.wishes.prefer = prefer;
+        self.options.prefer = prefer;
         self
     }
 
     /// Measures the highest rate without loss first, and sends datagrams at that rate. The sink must be
     /// `sequenced`, and its receiver must be running.
     pub fn finds_rate(mut self, finds_rate: bool) -> Flow {
-        self.wishes.finds_rate = finds_rate;
+        self.options.finds_rate = finds_rate;
         self
     }
 
@@ -135,7 +135,10 @@ impl Flow {
     }
 
     fn plans(&self) -> Result<Vec<Plan>, Error> {
-        part::cut(&self.source, &self.stages, &self.sink).iter().map(|part| part.plan(&self.wishes)).collect()
+        part::cut(&self.source, &self.stages, &self.sink)
+            .iter()
+            .map(|part| part.plan(&self.options))
+            .collect()
     }
 
     /// Starts the flow in a thread of its own.
@@ -167,7 +170,7 @@ struct AtEnd<'a>(&'a Control);
 
 impl Drop for AtEnd<'_> {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.set_ended();
     }
 }
 

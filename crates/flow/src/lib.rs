@@ -22,13 +22,14 @@
 //! - [`size`]: sizes and counts as people write and read them
 //! - [`Error`], [`Failed`]: the reason of a failure, and the report up to it
 //!
-//! The private modules, in the order of a flow's life: `part` splits the flow at its programs, `look`
+//! The private modules, in the order of a flow's life: `part` splits the flow at its programs, `inspect`
 //! collects the facts, `address` resolves host names, `assembly` opens the ends (`end`, `datagram`,
-//! `reliable`), each `line` moves one part (by a `mover`, through `stage`s), and `run` commits the sinks.
+//! `reliable`), each `transfer` moves one part (by a `mover`, through `stage`s), and `run` commits the sinks.
 //! `control` holds the counters and the cancellation of a flow.
 
 mod address;
 mod assembly;
+mod block_buffer;
 mod control;
 mod datagram;
 mod end;
@@ -36,13 +37,11 @@ mod error;
 mod explain;
 pub mod facts;
 mod flow;
-mod line;
-mod look;
-mod memory;
+mod inspect;
 mod mover;
-mod pace;
 mod part;
 pub mod plan;
+mod rate_limiter;
 #[cfg(feature = "reliable")]
 mod reliable;
 pub mod report;
@@ -52,6 +51,7 @@ pub mod size;
 pub mod spec;
 mod stage;
 mod sys;
+mod transfer;
 
 pub use datagram::{Accounting, Engine, Probing, Range, Relayed, Step};
 pub use error::Error;

@@ -2,13 +2,13 @@
 
 use crate::error::Error;
 use crate::facts::{End, Facts, Kind};
-use crate::look;
-use crate::plan::{self, Plan, Wishes};
+use crate::inspect;
+use crate::plan::{self, FlowOptions, Plan};
 use crate::spec::{Endpoint, Stage};
 
 /// One end of a part of a flow.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place<'a> {
+pub(crate) enum PartEnd<'a> {
     /// Endpoint that the user named.
     Named(&'a Endpoint),
     /// Command of an `exec:` program that is connected by a pipe.
@@ -18,8 +18,8 @@ pub(crate) enum Place<'a> {
 /// Section of a flow between two neighbouring ends, without a program inside.
 #[derive(Debug)]
 pub(crate) struct Part<'a> {
-    pub(crate) source: Place<'a>,
-    pub(crate) sink: Place<'a>,
+    pub(crate) source: PartEnd<'a>,
+    pub(crate) sink: PartEnd<'a>,
     /// Greatest number of bytes taken from the source; `u64::MAX` for no limit.
     pub(crate) limit: u64,
     /// Greatest rate, in bytes a second; `None` for no limit.
@@ -31,26 +31,26 @@ pub(crate) struct Part<'a> {
 /// Splits a flow at its `exec:` stages.
 pub(crate) fn cut<'a>(source: &'a Endpoint, stages: &'a [Stage], sink: &'a Endpoint) -> Vec<Part<'a>> {
     let mut parts = Vec::new();
-    let mut begin = Place::Named(source);
+    let mut begin = PartEnd::Named(source);
     let mut between = Vec::new();
     for stage in stages {
         match stage {
             Stage::Exec(command) => {
-                let program = Place::Program(command);
+                let program = PartEnd::Program(command);
                 parts.push(Part::new(begin, std::mem::take(&mut between), program));
                 begin = program;
             }
             other => between.push(other),
         }
     }
-    parts.push(Part::new(begin, between, Place::Named(sink)));
+    parts.push(Part::new(begin, between, PartEnd::Named(sink)));
     parts
 }
 
 impl<'a> Part<'a> {
     /// Creates a part. Limits and rates in front of the other stages become fields, since every mover can
     /// keep them without a stage.
-    fn new(source: Place<'a>, mut stages: Vec<&'a Stage>, sink: Place<'a>) -> Part<'a> {
+    fn new(source: PartEnd<'a>, mut stages: Vec<&'a Stage>, sink: PartEnd<'a>) -> Part<'a> {
         let (mut limit, mut rate) = (u64::MAX, None::<u64>);
         while let Some(first) = stages.first() {
             match first {
@@ -64,29 +64,29 @@ impl<'a> Part<'a> {
     }
 
     /// Inspects the two ends and makes the plan of this part.
-    pub(crate) fn plan(&self, wishes: &Wishes) -> Result<Plan, Error> {
-        plan::plan(&self.facts()?, wishes)
+    pub(crate) fn plan(&self, options: &FlowOptions) -> Result<Plan, Error> {
+        plan::plan(&self.facts()?, options)
     }
 
     fn facts(&self) -> Result<Facts, Error> {
         Ok(Facts {
             source: match self.source {
-                Place::Named(endpoint) => look::source(endpoint)?,
-                Place::Program(command) => pipe(command),
+                PartEnd::Named(endpoint) => inspect::inspect_source(endpoint)?,
+                PartEnd::Program(command) => pipe(command),
             },
             sink: match self.sink {
-                Place::Named(endpoint) => look::sink(endpoint)?,
-                Place::Program(command) => pipe(command),
+                PartEnd::Named(endpoint) => inspect::inspect_sink(endpoint)?,
+                PartEnd::Program(command) => pipe(command),
             },
-            looked_at_by: self.stages.first().map(ToString::to_string),
+            first_stage: self.stages.first().map(ToString::to_string),
             is_limited: self.limit != u64::MAX,
-            machine: look::machine(),
+            machine: inspect::inspect_machine(),
         })
     }
 }
 
 fn pipe(command: &str) -> End {
-    End::of(format!("exec:{command}"), Kind::Pipe)
+    End::new(format!("exec:{command}"), Kind::Pipe)
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!((parts[0].limit, parts[0].rate), (7, Some(5)));
         let between: Vec<String> = parts[0].stages.iter().map(ToString::to_string).collect();
         assert_eq!(between, ["hash:sha256", "limit:3"]);
-        assert!(matches!(parts[1].source, Place::Program("cat")));
+        assert!(matches!(parts[1].source, PartEnd::Program("cat")));
         assert_eq!((parts[1].limit, parts[1].rate, parts[1].stages.len()), (u64::MAX, Some(9), 0));
     }
 }

@@ -104,7 +104,7 @@ impl FromStr for Mover {
 
 /// Options of the user beyond the two ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Wishes {
+pub struct FlowOptions {
     /// Mover that the user forces; `None` if the planner chooses.
     pub via: Option<Mover>,
     /// True if pages of the source may be sent by reference: as they are when they are sent, not as they were
@@ -153,12 +153,12 @@ pub struct Plan {
     /// Number of bytes that the source has; `None` if unknown.
     pub source_bytes: Option<u64>,
     /// Movers that can move this data, best first; never empty.
-    pub movers: Vec<Choice>,
+    pub movers: Vec<RankedMover>,
     /// Movers among [`Plan::movers`] that take turns over the first pieces until the cheapest is known; empty
     /// if the first one that the kernel accepts moves everything.
     pub races: Vec<Mover>,
     /// Movers that cannot or should not move this data, with the reasons.
-    pub others: Vec<Choice>,
+    pub others: Vec<RankedMover>,
     /// Block size of the first mover, in bytes.
     pub block: usize,
     /// True if holes of the source become holes of the sink.
@@ -169,7 +169,7 @@ pub struct Plan {
 
 /// A mover, and the reason for its place in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Choice {
+pub struct RankedMover {
     /// The mover that the reason is about.
     pub mover: Mover,
     /// Advantage of the mover, or the reason why it is not used.
@@ -213,8 +213,8 @@ pub const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 512..=4 * MIB;
 /// # Errors
 /// [`Error::Usage`] if the block size is out of range, a rate is to be found for a sink without datagrams, or
 /// no mover fits the two ends; [`Error::Unfit`] if the forced mover cannot move this data.
-pub fn plan(facts: &Facts, wishes: &Wishes) -> Result<Plan, Error> {
-    if let Some(block) = wishes.block
+pub fn plan(facts: &Facts, options: &FlowOptions) -> Result<Plan, Error> {
+    if let Some(block) = options.block
         && !BLOCK_BYTES.contains(&block)
     {
         return Err(Error::Usage(format!(
@@ -224,31 +224,31 @@ pub fn plan(facts: &Facts, wishes: &Wishes) -> Result<Plan, Error> {
             Bytes(*BLOCK_BYTES.end() as u64)
         )));
     }
-    if wishes.finds_rate && !facts.sink.kind.is_datagrams() {
+    if options.finds_rate && !facts.sink.kind.is_datagrams() {
         return Err(Error::Usage(format!(
             "a rate without loss is found for datagrams, and {} is none of them; give a rate, or none",
             facts.sink.name
         )));
     }
-    let ranked = ranking(facts, wishes);
+    let ranked = ranking(facts, options);
     let choice = |mover: Mover, why: String| {
-        let block = wishes.block.unwrap_or_else(|| block_for(mover, facts));
-        Choice { mover, why, block }
+        let block = options.block.unwrap_or_else(|| block_for(mover, facts));
+        RankedMover { mover, why, block }
     };
     let mut movers = Vec::new();
     let mut others = Vec::new();
     for (mover, why) in &ranked {
-        match obstacle(*mover, facts, wishes) {
+        match obstacle(*mover, facts, options) {
             None => movers.push(choice(*mover, (*why).into())),
             Some(why) => others.push(choice(*mover, why)),
         }
     }
     for mover in Mover::all().filter(|mover| ranked.iter().all(|known| known.0 != *mover)) {
-        let why = obstacle(mover, facts, wishes).unwrap_or_else(|| "never the better one here".into());
+        let why = obstacle(mover, facts, options).unwrap_or_else(|| "never the better one here".into());
         others.push(choice(mover, why));
     }
-    if let Some(via) = wishes.via {
-        movers = vec![choice(via, forced(via, &movers, &others, facts, wishes)?)];
+    if let Some(via) = options.via {
+        movers = vec![choice(via, forced(via, &movers, &others, facts, options)?)];
         others.retain(|other| other.mover != via);
     }
     let Some(first) = movers.first() else {
@@ -258,8 +258,8 @@ pub fn plan(facts: &Facts, wishes: &Wishes) -> Result<Plan, Error> {
         )));
     };
     let block = first.block;
-    let promises = promises(first.mover, facts, wishes);
-    let races = races(&movers, facts, wishes);
+    let promises = promises(first.mover, facts, options);
+    let races = races(&movers, facts, options);
     Ok(Plan {
         source: facts.source.name.clone(),
         sink: facts.sink.name.clone(),
@@ -275,12 +275,12 @@ pub fn plan(facts: &Facts, wishes: &Wishes) -> Result<Plan, Error> {
 
 fn forced(
     via: Mover,
-    movers: &[Choice],
-    others: &[Choice],
+    movers: &[RankedMover],
+    others: &[RankedMover],
     facts: &Facts,
-    wishes: &Wishes,
+    options: &FlowOptions,
 ) -> Result<String, Error> {
-    if movers.iter().any(|choice| choice.mover == via) || obstacle(via, facts, wishes).is_none() {
+    if movers.iter().any(|choice| choice.mover == via) || obstacle(via, facts, options).is_none() {
         return Ok("it was asked for".into());
     }
     let reason = others.iter().find(|choice| choice.mover == via).map(|choice| choice.why.clone());
@@ -288,7 +288,7 @@ fn forced(
 }
 
 /// Returns the movers that are candidates between these two ends, best first, each with its advantage.
-fn ranking(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
+fn ranking(facts: &Facts, options: &FlowOptions) -> Vec<(Mover, &'static str)> {
     use Mover::*;
     let (source, sink) = (&facts.source, &facts.sink);
     if source.kind.is_datagrams() || sink.kind.is_datagrams() {
@@ -304,15 +304,15 @@ fn ranking(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
             (Single, "always possible"),
         ];
     }
-    if facts.looked_at_by.is_some() {
+    if facts.first_stage.is_some() {
         return vec![(Buffer, "a stage sees every byte")];
     }
     if source.kind.is_storage() && sink.kind.is_storage() {
-        return between_files(facts, wishes);
+        return between_files(facts, options);
     }
     let by_ring =
         (Uring, "a block is read while the one before is sent, and the source may change while it travels");
-    if source.kind.is_storage() && wishes.by_reference {
+    if source.kind.is_storage() && options.by_reference {
         let pages = [(Sendfile, "pages go out as they are"), (Splice, "pages go out as they are")];
         let blocks =
             [(by_ring.0, "several blocks under way, which on one machine costs less than pages in pieces")];
@@ -340,7 +340,7 @@ fn ranking(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
     }
 }
 
-fn between_files(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
+fn between_files(facts: &Facts, options: &FlowOptions) -> Vec<(Mover, &'static str)> {
     use Mover::*;
     let sink = &facts.sink;
     let mut ranked = vec![(Reflink, "nothing is copied: the two share their blocks until one is written")];
@@ -359,7 +359,7 @@ fn between_files(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
         ),
         (Dontcache, "the device writes while blocks come, and the page cache stays as it is"),
     ];
-    if wishes.sync && large {
+    if options.sync && large {
         ranked.extend(past_cache);
         ranked.extend(through_cache);
     } else if size >= DONTCACHE_BYTES_MIN && sink.kind == Kind::File && !sink.appends {
@@ -379,11 +379,11 @@ fn between_files(facts: &Facts, wishes: &Wishes) -> Vec<(Mover, &'static str)> {
 /// Returns the movers that take turns, in the plan's order. All of them keep the same promises and leave both
 /// ends where the next mover continues; only their cost on this machine is unknown. For streams, `uring`
 /// takes no part, since the processor time of its kernel threads does not count as that of the flow's thread.
-fn races(movers: &[Choice], facts: &Facts, wishes: &Wishes) -> Vec<Mover> {
+fn races(movers: &[RankedMover], facts: &Facts, options: &FlowOptions) -> Vec<Mover> {
     use Mover::{Buffer, CopyRange, Direct, Dontcache, Splice};
     let (source, sink) = (&facts.source, &facts.sink);
     let size = source.size.unwrap_or(0);
-    let is_stream = source.kind.is_stream() && source.size.is_none() && !wishes.sync;
+    let is_stream = source.kind.is_stream() && source.size.is_none() && !options.sync;
     let have_positions = source.kind.is_storage() && sink.kind.is_storage();
     if sink.appends || !(is_stream || have_positions && size >= RACE_BYTES_MIN) {
         return Vec::new();
@@ -392,10 +392,10 @@ fn races(movers: &[Choice], facts: &Facts, wishes: &Wishes) -> Vec<Mover> {
     let may = |mover: Mover| match mover {
         _ if is_stream => matches!(mover, Splice | Buffer),
         // A durable copy through the page cache pays at its end, in fdatasync(2), which no turn measures.
-        _ if wishes.sync => matches!(mover, Direct | Dontcache) && is_long,
+        _ if options.sync => matches!(mover, Direct | Dontcache) && is_long,
         Splice | CopyRange | Buffer => true,
         Dontcache => size >= DONTCACHE_BYTES_MIN,
-        Direct => is_long && wishes.prefer == Prefer::Cpu,
+        Direct => is_long && options.prefer == Prefer::Cpu,
         _ => false,
     };
     let races: Vec<Mover> = movers.iter().map(|choice| choice.mover).filter(|mover| may(*mover)).collect();
@@ -403,7 +403,7 @@ fn races(movers: &[Choice], facts: &Facts, wishes: &Wishes) -> Vec<Mover> {
 }
 
 /// Returns the reason why `mover` cannot move this data; `None` if it can.
-fn obstacle(mover: Mover, facts: &Facts, wishes: &Wishes) -> Option<String> {
+fn obstacle(mover: Mover, facts: &Facts, options: &FlowOptions) -> Option<String> {
     let (source, sink) = (&facts.source, &facts.sink);
     let files = source.kind == Kind::File && sink.kind == Kind::File;
     let datagrams = source.kind.is_datagrams() || sink.kind.is_datagrams();
@@ -411,7 +411,7 @@ fn obstacle(mover: Mover, facts: &Facts, wishes: &Wishes) -> Option<String> {
     if mover.is_of_datagrams() != datagrams {
         return no(if datagrams { "it moves streams, and this is datagrams" } else { "it moves datagrams" });
     }
-    if let Some(stage) = facts.looked_at_by.as_ref().filter(|_| mover != Mover::Buffer && !datagrams) {
+    if let Some(stage) = facts.first_stage.as_ref().filter(|_| mover != Mover::Buffer && !datagrams) {
         return Some(format!("{stage} sees every byte"));
     }
     match mover {
@@ -432,7 +432,7 @@ fn obstacle(mover: Mover, facts: &Facts, wishes: &Wishes) -> Option<String> {
             no("one of the ends is not a descriptor of the kernel's")
         }
         Mover::Splice | Mover::Sendfile
-            if source.kind.is_storage() && sink.kind.is_stream() && !wishes.by_reference =>
+            if source.kind.is_storage() && sink.kind.is_stream() && !options.by_reference =>
         {
             no(
                 "it sends what the pages hold when they leave, not what they held when they were read (--by reference)",
@@ -459,7 +459,7 @@ fn obstacle(mover: Mover, facts: &Facts, wishes: &Wishes) -> Option<String> {
 }
 
 fn is_descriptor(kind: Kind) -> bool {
-    kind.is_storage() || kind.is_stream() || kind == Kind::Nowhere
+    kind.is_storage() || kind.is_stream() || kind == Kind::Null
 }
 
 fn same_file_system(facts: &Facts) -> bool {
@@ -511,12 +511,12 @@ fn block_for(mover: Mover, facts: &Facts) -> usize {
     }
 }
 
-fn promises(mover: Mover, facts: &Facts, wishes: &Wishes) -> Promises {
+fn promises(mover: Mover, facts: &Facts, options: &FlowOptions) -> Promises {
     let sends_pages = matches!(mover, Mover::Splice | Mover::Sendfile)
         && facts.source.kind.is_storage()
         && facts.sink.kind.is_stream();
     let datagrams = facts.source.kind.is_datagrams() || facts.sink.kind.is_datagrams();
-    Promises { by_value: !sends_pages, ordered: !datagrams, lossless: !datagrams, durable: wishes.sync }
+    Promises { by_value: !sends_pages, ordered: !datagrams, lossless: !datagrams, durable: options.sync }
 }
 
 #[cfg(test)]
@@ -536,12 +536,12 @@ mod tests {
 
     fn end(kind: Kind, on: Option<FileSystem>) -> End {
         let size = kind.is_storage().then_some(1 << 30);
-        End { size, file_system: on, cached: size.map(|_| 1.0), ..End::of(format!("{kind:?}"), kind) }
+        End { size, file_system: on, cached: size.map(|_| 1.0), ..End::new(format!("{kind:?}"), kind) }
     }
 
     fn facts(source: End, sink: End) -> Facts {
         let machine = Machine { io_uring: Ok(()), xdp: Ok(()), pipe_bytes_max: 1 << 20 };
-        Facts { source, sink, looked_at_by: None, is_limited: false, machine }
+        Facts { source, sink, first_stage: None, is_limited: false, machine }
     }
 
     fn file(name: &str, device: u64) -> End {
@@ -552,19 +552,19 @@ mod tests {
         End { size: Some(1 << 20), ..file(name, device) }
     }
 
-    fn chosen(facts: &Facts, wishes: &Wishes) -> Mover {
-        plan(facts, wishes).unwrap_or_else(|error| panic!("{error}")).movers[0].mover
+    fn chosen(facts: &Facts, options: &FlowOptions) -> Mover {
+        plan(facts, options).unwrap_or_else(|error| panic!("{error}")).movers[0].mover
     }
 
     /// Tests the first mover of the plan for pairs of ends and options.
     #[test]
     fn the_table() {
-        let nothing = Wishes::default();
-        let sync = Wishes { sync: true, ..Wishes::default() };
-        let reference = Wishes { by_reference: true, ..Wishes::default() };
+        let nothing = FlowOptions::default();
+        let sync = FlowOptions { sync: true, ..FlowOptions::default() };
+        let reference = FlowOptions { by_reference: true, ..FlowOptions::default() };
         let stream = || end(Kind::Stream, None);
         let pipe = || end(Kind::Pipe, None);
-        for (source, sink, wishes, mover) in [
+        for (source, sink, options, mover) in [
             (file("xfs", 1), file("xfs", 1), &nothing, Mover::Reflink),
             (file("xfs", 1), file("xfs", 1), &sync, Mover::Reflink),
             (file("xfs", 1), file("xfs", 2), &nothing, Mover::Splice),
@@ -589,7 +589,7 @@ mod tests {
             (stream(), stream(), &nothing, Mover::Splice),
             (pipe(), pipe(), &nothing, Mover::Splice),
             (pipe(), stream(), &nothing, Mover::Splice),
-            (end(Kind::Made, None), file("ext4", 1), &nothing, Mover::Buffer),
+            (end(Kind::Generated, None), file("ext4", 1), &nothing, Mover::Buffer),
             (file("ext4", 1), end(Kind::Memory, None), &nothing, Mover::Buffer),
             (end(Kind::Memory, None), stream(), &nothing, Mover::Buffer),
             (end(Kind::Quic, None), file("ext4", 1), &nothing, Mover::Buffer),
@@ -597,8 +597,8 @@ mod tests {
             (end(Kind::Udp, None), end(Kind::Udp, None), &nothing, Mover::Offload),
             (end(Kind::Ethernet, None), end(Kind::Ethernet, None), &nothing, Mover::XdpRedirect),
         ] {
-            let name = format!("{} to {} with {wishes:?}", source.name, sink.name);
-            assert_eq!(chosen(&facts(source, sink), wishes), mover, "{name}");
+            let name = format!("{} to {} with {options:?}", source.name, sink.name);
+            assert_eq!(chosen(&facts(source, sink), options), mover, "{name}");
         }
     }
 
@@ -606,12 +606,12 @@ mod tests {
     #[test]
     fn the_table_of_races() {
         use Mover::{Buffer, CopyRange, Direct, Dontcache, Splice};
-        let nothing = Wishes::default();
-        let sync = Wishes { sync: true, ..Wishes::default() };
-        let cpu = Wishes { prefer: Prefer::Cpu, ..Wishes::default() };
-        let via = Wishes { via: Some(Buffer), ..Wishes::default() };
+        let nothing = FlowOptions::default();
+        let sync = FlowOptions { sync: true, ..FlowOptions::default() };
+        let cpu = FlowOptions { prefer: Prefer::Cpu, ..FlowOptions::default() };
+        let via = FlowOptions { via: Some(Buffer), ..FlowOptions::default() };
         let middle = |name, device| End { size: Some(16 << 20), ..file(name, device) };
-        for (source, sink, wishes, races) in [
+        for (source, sink, options, races) in [
             (middle("ext4", 1), file("ext4", 1), &nothing, vec![CopyRange, Splice, Buffer]),
             (middle("tmpfs", 1), file("ext4", 2), &nothing, vec![Splice, Buffer]),
             (file("ext4", 1), file("ext4", 1), &nothing, vec![CopyRange, Splice, Buffer, Dontcache]),
@@ -628,17 +628,16 @@ mod tests {
             (end(Kind::Stream, None), end(Kind::Stream, None), &nothing, vec![Splice, Buffer]),
             (end(Kind::Pipe, None), file("ext4", 1), &nothing, vec![Splice, Buffer]),
             (end(Kind::Pipe, None), file("ext4", 1), &via, vec![]),
-            (end(Kind::Pipe, None), end(Kind::Nowhere, None), &nothing, vec![]),
+            (end(Kind::Pipe, None), end(Kind::Null, None), &nothing, vec![]),
             (end(Kind::Quic, None), file("ext4", 1), &nothing, vec![]),
         ] {
-            let name = format!("{} to {} with {wishes:?}", source.name, sink.name);
-            assert_eq!(plan(&facts(source, sink), wishes).unwrap().races, races, "{name}");
+            let name = format!("{} to {} with {options:?}", source.name, sink.name);
+            assert_eq!(plan(&facts(source, sink), options).unwrap().races, races, "{name}");
         }
         let mut appends = facts(file("ext4", 1), file("ext4", 1));
         appends.sink.appends = true;
         assert_eq!(plan(&appends, &nothing).unwrap().races, []);
-        let looked_at =
-            Facts { looked_at_by: Some("hash".into()), ..facts(file("ext4", 1), file("ext4", 1)) };
+        let looked_at = Facts { first_stage: Some("hash".into()), ..facts(file("ext4", 1), file("ext4", 1)) };
         assert_eq!(plan(&looked_at, &nothing).unwrap().races, []);
     }
 
@@ -652,11 +651,11 @@ mod tests {
         let small = here(|facts| facts.source.size = Some(1 << 20));
         let no_ring = here(|facts| facts.machine.io_uring = Err("no io_uring".into()));
         let appends = here(|facts| facts.sink.appends = true);
-        let looked_at = here(|facts| facts.looked_at_by = Some("hash:sha256".into()));
-        let sync = Wishes { sync: true, ..Wishes::default() };
+        let looked_at = here(|facts| facts.first_stage = Some("hash:sha256".into()));
+        let sync = FlowOptions { sync: true, ..FlowOptions::default() };
         assert_eq!(chosen(&small, &sync), Mover::CopyRange);
         assert_eq!(chosen(&no_ring, &sync), Mover::Dontcache);
-        assert_eq!(chosen(&appends, &Wishes::default()), Mover::Buffer);
+        assert_eq!(chosen(&appends, &FlowOptions::default()), Mover::Buffer);
         assert_eq!(chosen(&looked_at, &sync), Mover::Buffer);
         let why = |facts: &Facts, mover| {
             let plan = plan(facts, &sync).unwrap();
@@ -674,7 +673,7 @@ mod tests {
     #[test]
     fn every_mover_is_in_every_plan_once() {
         for kinds in [(Kind::File, Kind::File), (Kind::Stream, Kind::Stream), (Kind::Udp, Kind::File)] {
-            let made = plan(&facts(end(kinds.0, None), end(kinds.1, None)), &Wishes::default()).unwrap();
+            let made = plan(&facts(end(kinds.0, None), end(kinds.1, None)), &FlowOptions::default()).unwrap();
             let mut all: Vec<Mover> =
                 made.movers.iter().chain(&made.others).map(|choice| choice.mover).collect();
             all.sort_by_key(|mover| mover.to_string());
@@ -687,7 +686,7 @@ mod tests {
     #[test]
     fn a_mover_that_is_asked_for_is_taken_or_refused() {
         let files = facts(file("ext4", 1), file("ext4", 1));
-        let via = |mover| Wishes { via: Some(mover), ..Wishes::default() };
+        let via = |mover| FlowOptions { via: Some(mover), ..FlowOptions::default() };
         assert_eq!(chosen(&files, &via(Mover::Sendfile)), Mover::Sendfile);
         let refused = plan(&files, &via(Mover::Zerocopy)).unwrap_err().to_string();
         assert!(refused.contains("zerocopy cannot move this flow: it sends into sockets alone"), "{refused}");
@@ -724,7 +723,7 @@ mod tests {
             if !is_allowed {
                 facts.machine.xdp = Err("not allowed".into());
             }
-            let plan = plan(&facts, &Wishes { via, ..Wishes::default() });
+            let plan = plan(&facts, &FlowOptions { via, ..FlowOptions::default() });
             let first = plan.ok().map(|plan| plan.movers[0].mover);
             assert_eq!(first, expected, "{source:?} {sink:?} {is_limited} {is_allowed} {via:?}");
         }

@@ -83,7 +83,8 @@ pub struct Share {
     /// measure.
     pub seconds_per_gb: Option<f64>,
     /// Kind of cost that the movers were compared by.
-    pub of: Prefer,
+    #[serde(rename = "of")]
+    pub compared_by: Prefer,
     /// True if this mover won the comparison and moved the rest.
     pub won: bool,
 }
@@ -108,7 +109,7 @@ pub struct Hash {
 
 /// JSON record of a flow that has ended: the members of its [`Report`], plus a version and the error.
 #[derive(Clone, Debug, Serialize)]
-pub struct Told<'a> {
+pub struct JsonReport<'a> {
     /// Version of the record. It rises when a member is removed or changes its meaning, not when one is
     /// added.
     pub version: u32,
@@ -119,14 +120,14 @@ pub struct Told<'a> {
     pub error: Option<String>,
 }
 
-impl Told<'_> {
+impl JsonReport<'_> {
     /// Builds the record from the result of [`crate::Running::wait`].
-    pub fn of(outcome: &Result<Report, Failed>) -> Told<'_> {
+    pub fn new(outcome: &Result<Report, Failed>) -> JsonReport<'_> {
         let (report, error) = match outcome {
             Ok(report) => (report, None),
             Err(failed) => (&*failed.report, Some(failed.error.to_string())),
         };
-        Told { version: 1, report, error }
+        JsonReport { version: 1, report, error }
     }
 }
 

@@ -6,12 +6,11 @@
 
 use crate::assembly::{self, Assembly};
 use crate::control::Control;
-use crate::datagram::{self, Ledger, Place as DatagramEnd, Rate, RelayOptions};
+use crate::datagram::{self, DatagramEndpoint as DatagramEnd, Ledger, Rate, RelayOptions};
 use crate::end::{Connected, Sink};
 use crate::error::Error;
 use crate::facts::Kind;
 use crate::flow::Flow;
-use crate::line::Done;
 use crate::mover;
 use crate::part::{self, Part};
 use crate::plan::Plan;
@@ -19,6 +18,7 @@ use crate::report::{Failed, Piece, Report};
 use crate::serve;
 use crate::spec::Endpoint;
 use crate::sys;
+use crate::transfer::FinishedTransfer;
 use rustix::io::Errno;
 use std::path::PathBuf;
 use std::thread;
@@ -26,9 +26,9 @@ use std::time::Instant;
 
 /// Runs a flow until it has ended; a source that serves many connections runs until it is cancelled.
 pub(crate) fn run(flow: &Flow, plans: &[Plan], control: &Control) -> Result<Report, Failed> {
-    match serve::gate(flow, control)? {
+    match serve::listen(flow, control)? {
         None => one(flow, plans, None, control),
-        Some(gate) => measured(control, |report| serve::serve(&gate, flow, plans, control, report)),
+        Some(listener) => measured(control, |report| serve::serve(&listener, flow, plans, control, report)),
     }
 }
 
@@ -48,7 +48,7 @@ fn measured(
     control: &Control,
     what: impl FnOnce(&mut Report) -> Result<(), Error>,
 ) -> Result<Report, Failed> {
-    sys::mask_broken_pipe();
+    sys::block_sigpipe();
     let mut report = Report::default();
     let (begin, before) = (Instant::now(), sys::thread_time());
     let outcome = what(&mut report);
@@ -70,25 +70,26 @@ fn whole(
     report: &mut Report,
 ) -> Result<(), Error> {
     let parts = part::cut(&flow.source, &flow.stages, &flow.sink);
-    let manner = assembly::manner(flow, &parts, plans);
+    let settings = assembly::sink_settings(flow, &parts, plans);
     if let [part] = parts.as_slice()
         && part.stages.is_empty()
-        && let Some(from) = datagram::place(&flow.source, true, flow.wishes.via, Rate::Unlimited)?
-        && let Some(to) = datagram::place(&flow.sink, false, flow.wishes.via, manner.rate)?
+        && let Some(from) = datagram::endpoint_of(&flow.source, true, flow.options.via, Rate::Unlimited)?
+        && let Some(to) = datagram::endpoint_of(&flow.sink, false, flow.options.via, settings.rate)?
     {
         return pass_on(part, &plans[0], &from, &to, control, report)
             .and_then(|dropped| nothing_dropped(flow, dropped));
     }
-    let ends = assembly::both_ends(flow, accepted, &manner, control)?;
-    let assembly = Assembly { flow, parts: &parts, plans, manner: &manner, control };
-    let (mut lines, mut programs) = assembly.lines(ends)?;
-    if let Some(total) = flow.expect_size.or(lines[0].total()) {
-        control.expect(total);
+    let ends = assembly::both_ends(flow, accepted, &settings, control)?;
+    let assembly = Assembly { flow, parts: &parts, plans, settings: &settings, control };
+    let (mut transfers, mut programs) = assembly.transfers(ends)?;
+    if let Some(total) = flow.expect_size.or(transfers[0].total()) {
+        control.set_total(total);
     }
-    let first = lines.remove(0);
-    let mut done: Vec<Done<'_>> = thread::scope(|scope| {
-        let others: Vec<_> = lines.into_iter().map(|line| scope.spawn(|| line.go(control))).collect();
-        let first = first.go(control);
+    let first = transfers.remove(0);
+    let mut done: Vec<FinishedTransfer<'_>> = thread::scope(|scope| {
+        let others: Vec<_> =
+            transfers.into_iter().map(|transfer| scope.spawn(|| transfer.run(control))).collect();
+        let first = first.run(control);
         let others = others.into_iter().map(|other| match other.join() {
             Ok(done) => done,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -99,14 +100,14 @@ fn whole(
     // Part `n` feeds program `n`, and part `n + 1` reads its output.
     for (program, behind) in programs.iter_mut().zip(&done[1..]) {
         if outcome.is_ok() {
-            outcome = program.finish(behind.is_cut, control);
+            outcome = program.finish(behind.is_unread, control);
         }
         report.cpu_seconds += program.time().as_secs_f64();
     }
     outcome = outcome
-        .and_then(|()| nothing_dropped(flow, done.iter().map(Done::dropped).sum()))
+        .and_then(|()| nothing_dropped(flow, done.iter().map(FinishedTransfer::dropped).sum()))
         .and_then(|()| expected(flow, control))
-        .and_then(|()| done.iter_mut().try_for_each(|one| one.see_off(control)));
+        .and_then(|()| done.iter_mut().try_for_each(|one| one.finish(control)));
     let plain =
         |endpoint: &&Endpoint| matches!(endpoint, Endpoint::Udp(end) if !end.sequenced && !end.reliable);
     report.notes.extend([&flow.source, &flow.sink].into_iter().filter(plain).map(|endpoint| {
@@ -114,16 +115,16 @@ fn whole(
     }));
     for one in &mut done {
         report.pieces.push(one.piece());
-        let Done { line, time, .. } = one;
-        report.hashes.extend(line.chain.0.iter().filter_map(|stage| stage.hash()));
-        if !line.is_progress {
+        let FinishedTransfer { transfer, time, .. } = one;
+        report.hashes.extend(transfer.chain.0.iter().filter_map(|stage| stage.hash()));
+        if !transfer.is_progress {
             report.cpu_seconds += time.as_secs_f64();
         }
-        line.source.tell_position();
+        transfer.source.restore_offset();
     }
-    let sinks = done.iter_mut().flat_map(|one| one.line.sinks()).collect();
+    let sinks = done.iter_mut().flat_map(|one| one.transfer.sinks()).collect();
     let outcome = conclude(outcome, sinks, control, report);
-    done.iter_mut().for_each(|one| one.let_go(outcome.is_ok()));
+    done.iter_mut().for_each(|one| one.set_linger(outcome.is_ok()));
     outcome
 }
 
@@ -225,7 +226,7 @@ fn is_of_space(error: &Error) -> bool {
 }
 
 /// Returns the result of the whole flow: the first error other than a cancellation, else the cancellation.
-fn verdict(done: &mut [Done<'_>]) -> Result<(), Error> {
+fn verdict(done: &mut [FinishedTransfer<'_>]) -> Result<(), Error> {
     let mut outcome = Ok(());
     for one in done {
         match std::mem::replace(&mut one.outcome, Ok(())) {

@@ -57,7 +57,7 @@ pub(crate) enum WriteBack {
     /// Starts the writeback without waiting for it.
     Begin,
     /// Starts the writeback and waits until it has finished.
-    Finish,
+    Wait,
 }
 
 /// Writes back the dirty pages of a range. The data is not durable by that: neither metadata nor the device's
@@ -70,7 +70,7 @@ pub(crate) fn write_back(
 ) -> Result<(), Errno> {
     let flags = match what {
         WriteBack::Begin => libc::SYNC_FILE_RANGE_WRITE,
-        WriteBack::Finish => {
+        WriteBack::Wait => {
             libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER
         }
     };
@@ -187,7 +187,7 @@ pub(crate) fn thread_time() -> Duration {
 
 /// Makes the program to be started receive SIGPIPE, as programs expect, although the calling thread blocks
 /// that signal.
-pub(crate) fn with_broken_pipes(command: &mut Command) -> &mut Command {
+pub(crate) fn unblock_sigpipe(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec the closure only makes async-signal-safe calls, on a signal set of its
     // own frame.
     unsafe {
@@ -203,7 +203,7 @@ pub(crate) fn with_broken_pipes(command: &mut Command) -> &mut Command {
 
 /// Blocks SIGPIPE in the calling thread, so that a write to a pipe without a reader returns EPIPE instead of
 /// a signal to the process.
-pub(crate) fn mask_broken_pipe() {
+pub(crate) fn block_sigpipe() {
     // SAFETY: all calls access only `set` of this frame, for which all zeros is a valid value, and SIGPIPE is
     // a valid signal.
     unsafe {
@@ -228,7 +228,7 @@ mod tests {
         file.write_all(&[1; 8192]).unwrap();
         assert_eq!(cached_pages(file.as_fd(), 8192).unwrap(), 2);
         write_back(file.as_fd(), 0, 8192, WriteBack::Begin).unwrap();
-        write_back(file.as_fd(), 0, 8192, WriteBack::Finish).unwrap();
+        write_back(file.as_fd(), 0, 8192, WriteBack::Wait).unwrap();
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::cli::{By, EXIT_OWN_FAILURE, FlowArgs, Rate};
 use crate::error::Failure;
 use crate::signals::Signals;
 use crate::standard::{Unfailing, say};
-use bywash_flow::report::Told;
+use bywash_flow::report::JsonReport;
 use bywash_flow::{Error, Failed, Flow, Report, Stage};
 use progress::Progress;
 use serde::Serialize;
@@ -119,7 +119,7 @@ fn run(flow: &Flow, arguments: &FlowArgs) -> Result<i32, Error> {
 
 /// Prints the report and the error, and returns the exit status.
 fn conclude(outcome: Result<Report, Failed>, arguments: &FlowArgs, signal: Option<i32>) -> i32 {
-    let told = arguments.json.then(|| json(&Told::of(&outcome)));
+    let told = arguments.json.then(|| json(&JsonReport::new(&outcome)));
     let (report, error) = match outcome {
         Ok(report) => (report, None),
         Err(failed) => (*failed.report, Some(failed.error)),

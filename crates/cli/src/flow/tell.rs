@@ -63,7 +63,7 @@ fn line(text: &mut String, piece: &Piece, named: bool) {
 
 /// Describes the share of a mover that took turns with others: its bytes, and the cost of its better turn.
 fn share(share: &Share) -> String {
-    let cost = match (share.seconds_per_gb, share.of) {
+    let cost = match (share.seconds_per_gb, share.compared_by) {
         (None, _) => "too little to tell".to_owned(),
         (Some(seconds), Prefer::Time) => format!("{}/s", Bytes((1e9 / seconds.max(1e-9)) as u64)),
         (Some(seconds), Prefer::Cpu) => format!("CPU {seconds:.2} s/GB"),

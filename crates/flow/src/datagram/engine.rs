@@ -1,7 +1,7 @@
 //! The engines: by which calls datagrams come and go.
 //!
-//! Invariant: [`choose`] is pure: facts in, engine out, and it never picks what the facts exclude. Called when a port
-//! is opened.
+//! Invariant: [`choose`] is pure: facts in, engine out, and it never picks what the facts exclude. Called
+//! when a port is opened.
 
 use crate::error::Error;
 use crate::plan::Mover;
@@ -27,7 +27,7 @@ pub enum Engine {
 
 impl Engine {
     /// The one that a mover stands for.
-    pub(crate) fn of(mover: Mover) -> Option<Engine> {
+    pub(crate) fn from_mover(mover: Mover) -> Option<Engine> {
         Some(match mover {
             Mover::Single => Engine::Single,
             Mover::Batch => Engine::Batch,

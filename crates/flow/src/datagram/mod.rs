@@ -9,8 +9,9 @@
 //! - [`udp`], [`ether`]: the two kinds of [`port`]; [`engine`]: by which calls; [`outbox`] and [`inbox`]: those calls,
 //!   for [`run`]s of datagrams
 //!
-//! Invariant: a stream that has a hole is never given out as whole: where packets are numbered the end says what is
-//! missing, where they are not the user has been told that nothing says so. Called by the plan of a flow.
+//! Invariant: a stream that has a hole is never given out as whole: where packets are numbered the end says
+//! what is missing, where they are not the user has been told that nothing says so. Called by the plan of a
+//! flow.
 
 mod accounting;
 mod assembly;
@@ -40,8 +41,8 @@ mod voice;
 use crate::control::Control;
 use crate::end::{Input, Output};
 use crate::error::Error;
-use crate::pace::Pace;
 use crate::plan::Mover;
+use crate::rate_limiter::RateLimiter;
 use crate::spec::Endpoint;
 use ether::{EthPort, Redirect, XdpPort, mac_of};
 use layout::{HEADER_BYTES, PAYLOAD_BYTES_MAX};
@@ -57,7 +58,7 @@ pub(crate) use accounting::Ledger;
 pub use accounting::{Accounting, Probing, Relayed, Step};
 pub use engine::Engine;
 pub use missing::Range;
-pub(crate) use options::{Place, Rate, RelayOptions};
+pub(crate) use options::{DatagramEndpoint, Rate, RelayOptions};
 
 /// Payload of a datagram where the way's MTU is not known.
 const SIZE: usize = 1400;
@@ -66,24 +67,26 @@ const SIZE: usize = 1400;
 ///
 /// # Errors
 /// Those of [`mac_of`], for an endpoint of Ethernet that names a neighbour.
-pub(crate) fn place(
+pub(crate) fn endpoint_of(
     endpoint: &Endpoint,
     listens: bool,
     via: Option<Mover>,
     rate: Rate,
-) -> Result<Option<Place>, Error> {
-    let engine = via.and_then(Engine::of);
+) -> Result<Option<DatagramEndpoint>, Error> {
+    let engine = via.and_then(Engine::from_mover);
     Ok(match endpoint {
-        Endpoint::Udp(end) if !end.reliable && end.listen == listens => Some(Place::Udp(UdpOptions {
-            address: end.address(),
-            sequenced: end.sequenced,
-            size: end.size.map(|size| size as usize),
-            idle: end.idle,
-            engine,
-            receive_buffer: None,
-            rate,
-        })),
-        Endpoint::Ethernet(end) if end.listen == listens => Some(Place::Eth(EthOptions {
+        Endpoint::Udp(end) if !end.reliable && end.listen == listens => {
+            Some(DatagramEndpoint::Udp(UdpOptions {
+                address: end.address(),
+                sequenced: end.sequenced,
+                size: end.size.map(|size| size as usize),
+                idle: end.idle,
+                engine,
+                receive_buffer: None,
+                rate,
+            }))
+        }
+        Endpoint::Ethernet(end) if end.listen == listens => Some(DatagramEndpoint::Eth(EthOptions {
             interface: end.interface.clone(),
             mac: end.peer.map(|peer| mac_of(peer, &end.interface)).transpose()?,
             port: end.port,
@@ -101,10 +104,12 @@ pub(crate) fn place(
 ///
 /// # Errors
 /// That the place makes no sense or cannot be used.
-pub(crate) fn open_input(place: &Place, ledger: Ledger) -> Result<Box<dyn Input>, Error> {
+pub(crate) fn open_input(place: &DatagramEndpoint, ledger: Ledger) -> Result<Box<dyn Input>, Error> {
     let port = listen(place)?;
     Ok(match place {
-        Place::Udp(options) if !options.sequenced => Box::new(PlainInput::new(port, place.idle(), ledger)),
+        DatagramEndpoint::Udp(options) if !options.sequenced => {
+            Box::new(PlainInput::new(port, place.idle(), ledger))
+        }
         place => Box::new(SequencedInput::new(port, place.silence(), ledger)),
     })
 }
@@ -113,10 +118,10 @@ pub(crate) fn open_input(place: &Place, ledger: Ledger) -> Result<Box<dyn Input>
 ///
 /// # Errors
 /// As [`open_input`], and that what was asked for contradicts itself.
-pub(crate) fn open_output(place: &Place, ledger: Ledger) -> Result<Box<dyn Output>, Error> {
+pub(crate) fn open_output(place: &DatagramEndpoint, ledger: Ledger) -> Result<Box<dyn Output>, Error> {
     let (size, rate) = match place {
-        Place::Udp(options) => (options.size, options.rate),
-        Place::Eth(options) => (options.size, options.rate),
+        DatagramEndpoint::Udp(options) => (options.size, options.rate),
+        DatagramEndpoint::Eth(options) => (options.size, options.rate),
     };
     let port = connect(place)?;
     let sequenced = side(place).sequenced;
@@ -126,8 +131,8 @@ pub(crate) fn open_output(place: &Place, ledger: Ledger) -> Result<Box<dyn Outpu
         return Ok(Box::new(SequencedOutput::new(port, size, rate, ledger)));
     }
     let pace = match rate {
-        Rate::Unlimited => Pace::new(None),
-        Rate::Fixed(rate) => Pace::new(Some(rate)),
+        Rate::Unlimited => RateLimiter::new(None),
+        Rate::Fixed(rate) => RateLimiter::new(Some(rate)),
         Rate::Auto => {
             return Err(Error::Usage(format!(
                 "{}: a rate is found with sequenced packets only; add the option sequenced at both ends",
@@ -143,19 +148,19 @@ pub(crate) fn open_output(place: &Place, ledger: Ledger) -> Result<Box<dyn Outpu
 /// # Errors
 /// As [`open_input`].
 pub(crate) fn open_relay(
-    from: &Place,
-    to: &Place,
+    from: &DatagramEndpoint,
+    to: &DatagramEndpoint,
     options: RelayOptions,
     ledger: Ledger,
 ) -> Result<impl FnOnce(&Control) -> Result<(), Error> + Send + use<>, Error> {
     let (redirect, fell_back) = redirect(from, to, options)?;
     let relay = match redirect {
-        Some(redirect) => Way::Kernel(redirect),
-        None => Way::Ports(listen(from)?, connect(to)?, Translation::between(side(from), side(to))),
+        Some(redirect) => OpenRelay::Kernel(redirect),
+        None => OpenRelay::Ports(listen(from)?, connect(to)?, Translation::between(side(from), side(to))),
     };
     Ok(move |control: &Control| match relay {
-        Way::Kernel(redirect) => redirect.run(options, control, &ledger),
-        Way::Ports(mut from, mut to, translation) => {
+        OpenRelay::Kernel(redirect) => redirect.run(options, control, &ledger),
+        OpenRelay::Ports(mut from, mut to, translation) => {
             let result = relay::relay(from.as_mut(), to.as_mut(), translation, options, control, &ledger);
             if let Some(reason) = fell_back {
                 ledger.open().fell_back.get_or_insert(reason);
@@ -166,20 +171,23 @@ pub(crate) fn open_relay(
 }
 
 /// What a relay is made of.
-enum Way {
+enum OpenRelay {
     /// Programs in the kernel.
     Kernel(Redirect),
     /// Two ports, between which datagrams are passed on here.
     Ports(Box<dyn Port>, Box<dyn Port>, Translation),
 }
 
-/// A relay inside of the kernel where it was asked for, or where no engine was and it can be had; else why not.
+/// A relay inside of the kernel where it was asked for, or where no engine was and it can be had; else why
+/// not.
 fn redirect(
-    from: &Place,
-    to: &Place,
+    from: &DatagramEndpoint,
+    to: &DatagramEndpoint,
     options: RelayOptions,
 ) -> Result<(Option<Redirect>, Option<String>), Error> {
-    let (Place::Eth(from), Place::Eth(to)) = (from, to) else { return Ok((None, None)) };
+    let (DatagramEndpoint::Eth(from), DatagramEndpoint::Eth(to)) = (from, to) else {
+        return Ok((None, None));
+    };
     let is_forced = match (from.engine, to.engine) {
         (Some(Engine::XdpRedirect), _) | (_, Some(Engine::XdpRedirect)) => true,
         (None, None) => false,
@@ -192,26 +200,30 @@ fn redirect(
     }
 }
 
-fn listen(place: &Place) -> Result<Box<dyn Port>, Error> {
+fn listen(place: &DatagramEndpoint) -> Result<Box<dyn Port>, Error> {
     Ok(match place {
-        Place::Udp(options) => Box::new(UdpPort::listen(options)?),
-        Place::Eth(options) if options.engine == Some(Engine::Xdp) => Box::new(XdpPort::listen(options)?),
-        Place::Eth(options) => Box::new(EthPort::listen(options)?),
+        DatagramEndpoint::Udp(options) => Box::new(UdpPort::listen(options)?),
+        DatagramEndpoint::Eth(options) if options.engine == Some(Engine::Xdp) => {
+            Box::new(XdpPort::listen(options)?)
+        }
+        DatagramEndpoint::Eth(options) => Box::new(EthPort::listen(options)?),
     })
 }
 
-fn connect(place: &Place) -> Result<Box<dyn Port>, Error> {
+fn connect(place: &DatagramEndpoint) -> Result<Box<dyn Port>, Error> {
     Ok(match place {
-        Place::Udp(options) => Box::new(UdpPort::connect(options)?),
-        Place::Eth(options) if options.engine == Some(Engine::Xdp) => Box::new(XdpPort::connect(options)?),
-        Place::Eth(options) => Box::new(EthPort::connect(options)?),
+        DatagramEndpoint::Udp(options) => Box::new(UdpPort::connect(options)?),
+        DatagramEndpoint::Eth(options) if options.engine == Some(Engine::Xdp) => {
+            Box::new(XdpPort::connect(options)?)
+        }
+        DatagramEndpoint::Eth(options) => Box::new(EthPort::connect(options)?),
     })
 }
 
-fn side(place: &Place) -> Side {
+fn side(place: &DatagramEndpoint) -> Side {
     match place {
-        Place::Udp(options) => Side { sequenced: options.sequenced, port: 0 },
-        Place::Eth(options) => Side { sequenced: true, port: options.port },
+        DatagramEndpoint::Udp(options) => Side { sequenced: options.sequenced, port: 0 },
+        DatagramEndpoint::Eth(options) => Side { sequenced: true, port: options.port },
     }
 }
 

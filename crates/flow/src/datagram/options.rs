@@ -51,18 +51,19 @@ pub(crate) struct EthOptions {
 
 /// A datagram end of either medium.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum DatagramEndpoint {
     Udp(UdpOptions),
     Eth(EthOptions),
 }
 
-impl Place {
+impl DatagramEndpoint {
     /// Silence that the user said ends it; none: nothing was said, or that none does.
     pub(crate) fn idle(&self) -> Option<Duration> {
         self.said().filter(|idle| !idle.is_zero())
     }
 
-    /// Silence in the middle of a sequenced transfer that means that its sender is gone; none: it is waited for.
+    /// Silence in the middle of a sequenced transfer that means that its sender is gone; none: it is waited
+    /// for.
     pub(crate) fn silence(&self) -> Option<Duration> {
         match self.said() {
             None => Some(SILENCE),
@@ -72,8 +73,8 @@ impl Place {
 
     fn said(&self) -> Option<Duration> {
         match self {
-            Place::Udp(options) => options.idle,
-            Place::Eth(options) => options.idle,
+            DatagramEndpoint::Udp(options) => options.idle,
+            DatagramEndpoint::Eth(options) => options.idle,
         }
     }
 }
@@ -86,7 +87,8 @@ pub(crate) enum Rate {
     Unlimited,
     /// So many payload bytes a second.
     Fixed(u64),
-    /// The highest at which nothing is lost, found before the data is sent. Needs a sequenced receiver that answers.
+    /// The highest at which nothing is lost, found before the data is sent. Needs a sequenced receiver that
+    /// answers.
     Auto,
 }
 

@@ -1,8 +1,8 @@
 //! Datagrams without anything of ours in them: their payloads, one behind the other, are the stream.
 //!
-//! Invariant: a block is cut into datagrams of the size that was asked for, and what is left of it goes as a shorter
-//! one, so that nothing is kept back; an empty datagram means nothing. What is lost on the way is not known here, but
-//! for what the kernel counts. Called by the movers.
+//! Invariant: a block is cut into datagrams of the size that was asked for, and what is left of it goes as a
+//! shorter one, so that nothing is kept back; an empty datagram means nothing. What is lost on the way is not
+//! known here, but for what the kernel counts. Called by the movers.
 
 use super::accounting::Ledger;
 use super::outbox::{CUT_BYTES_MAX, SEGMENTS_MAX};
@@ -11,7 +11,7 @@ use super::run::Run;
 use crate::control::Control;
 use crate::end::{Input, Output};
 use crate::error::Error;
-use crate::pace::Pace;
+use crate::rate_limiter::RateLimiter;
 use rustix::event::PollFlags;
 use std::time::{Duration, Instant};
 
@@ -89,13 +89,13 @@ impl Drop for PlainInput {
 pub(crate) struct PlainOutput {
     port: Box<dyn Port>,
     ledger: Ledger,
-    pace: Pace,
+    pace: RateLimiter,
     size: usize,
 }
 
 impl PlainOutput {
     /// Sends `size` bytes a datagram.
-    pub(crate) fn new(port: Box<dyn Port>, size: usize, pace: Pace, ledger: Ledger) -> PlainOutput {
+    pub(crate) fn new(port: Box<dyn Port>, size: usize, pace: RateLimiter, ledger: Ledger) -> PlainOutput {
         PlainOutput { port, ledger, pace, size }
     }
 }

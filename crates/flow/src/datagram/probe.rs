@@ -1,8 +1,9 @@
 //! Finds the rate of `--rate auto` by sending padding and asking what came of it.
 //!
-//! Invariant: no byte of the data is sent here; a step ends when the receiver has answered for it, so that the next
-//! finds the way empty. A step passes if nothing was lost *and* the receiver saw the packets at the rate at which they
-//! were sent: else a queue on the way only hides that the rate is too high. Called by [`super::sender`].
+//! Invariant: no byte of the data is sent here; a step ends when the receiver has answered for it, so that
+//! the next finds the way empty. A step passes if nothing was lost *and* the receiver saw the packets at the
+//! rate at which they were sent: else a queue on the way only hides that the rate is too high. Called by
+//! [`super::sender`].
 
 use super::accounting::{Probing, Step};
 use super::layout::{Kind, Report};
@@ -10,7 +11,7 @@ use super::search::Search;
 use super::voice::Voice;
 use crate::control::Control;
 use crate::error::Error;
-use crate::pace::Pace;
+use crate::rate_limiter::RateLimiter;
 use std::time::{Duration, Instant};
 
 /// How long somebody is waited for who answers at all, and how often he is asked.
@@ -88,7 +89,7 @@ fn step(
     control: &Control,
 ) -> Result<Step, Error> {
     let packets = ((rate * time.as_secs_f64() / size as f64) as u64).max(PACKETS_MIN);
-    let mut pace = Pace::new(Some(rate as u64));
+    let mut pace = RateLimiter::new(Some(rate as u64));
     let at_once = pace.pieces(size, Voice::packets_at_once(size));
     let padding = vec![0; at_once * size];
     let (begin, mut sent) = (Instant::now(), 0);

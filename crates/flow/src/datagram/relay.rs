@@ -5,10 +5,10 @@
 //!             ◄───                     ◄───            to whoever sent last
 //! ```
 //!
-//! Invariant: a datagram stays a datagram, and a row of them that the kernel joined leaves as a row that the kernel cuts.
-//! Nothing is kept: what cannot go onwards at once holds up what comes, in the socket's buffer, and is dropped and
-//! counted there. Called by the flow whose two ends are datagram ends. A row costs one receive and one send a batch, and
-//! no copy at user level unless its headers change.
+//! Invariant: a datagram stays a datagram, and a row of them that the kernel joined leaves as a row that the
+//! kernel cuts. Nothing is kept: what cannot go onwards at once holds up what comes, in the socket's buffer,
+//! and is dropped and counted there. Called by the flow whose two ends are datagram ends. A row costs one
+//! receive and one send a batch, and no copy at user level unless its headers change.
 
 use super::accounting::{Ledger, Relayed};
 use super::name::Name;
@@ -42,10 +42,12 @@ struct Relay<'a> {
     control: &'a Control,
 }
 
-/// Passes on what comes at `from` until the flow is cancelled, nothing came for too long, or the limit is reached.
+/// Passes on what comes at `from` until the flow is cancelled, nothing came for too long, or the limit is
+/// reached.
 ///
 /// # Errors
-/// The kernel's, by the name of the port. That nobody listens at the other side is counted, not an error: it may come.
+/// The kernel's, by the name of the port. That nobody listens at the other side is counted, not an error: it
+/// may come.
 pub(crate) fn relay(
     from: &mut dyn Port,
     to: &mut dyn Port,
@@ -122,7 +124,7 @@ impl Relay<'_> {
             }
         })?;
         *source = last.or(*source);
-        control.note(counts.bytes - before);
+        control.add_moved(counts.bytes - before);
         result.map(|()| came)
     }
 

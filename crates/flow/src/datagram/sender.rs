@@ -1,8 +1,8 @@
 //! The sending end of a sequenced transfer. The conversation is drawn in [`super::receiver`].
 //!
-//! Invariant: packets are numbered without gaps, and positions are those of the stream; the end is only said to be well
-//! when the receiver reported that nothing is missing. At `--rate auto`, no more is under way than a part of the
-//! receiver's buffer, and a report of loss lowers the rate. Called by the movers.
+//! Invariant: packets are numbered without gaps, and positions are those of the stream; the end is only said
+//! to be well when the receiver reported that nothing is missing. At `--rate auto`, no more is under way than
+//! a part of the receiver's buffer, and a report of loss lowers the rate. Called by the movers.
 
 use super::accounting::Ledger;
 use super::layout::{HEADER_BYTES, Kind, PAYLOAD_BYTES_MAX, Report};
@@ -13,15 +13,15 @@ use super::voice::Voice;
 use crate::control::Control;
 use crate::end::Output;
 use crate::error::Error;
-use crate::pace::Pace;
+use crate::rate_limiter::RateLimiter;
 use std::time::{Duration, Instant};
 
-/// How often the end is said, and how long each time is waited for an answer: ten seconds in all, for a receiver that is
-/// still writing.
+/// How often the end is said, and how long each time is waited for an answer: ten seconds in all, for a
+/// receiver that is still writing.
 const END_TRIES_MAX: u32 = 200;
 const END_EVERY: Duration = Duration::from_millis(50);
-/// Most bytes under way at `--rate auto`, and which part of the receiver's buffer that may be. The kernel counts a
-/// packet with everything around it, at worst as more than twice its payload.
+/// Most bytes under way at `--rate auto`, and which part of the receiver's buffer that may be. The kernel
+/// counts a packet with everything around it, at worst as more than twice its payload.
 const WINDOW_BYTES_MAX: u64 = 4 << 20;
 const WINDOW_PART: u64 = 4;
 /// How often a receiver that holds everything up is asked how far it is, and after what time it is given up.
@@ -39,7 +39,7 @@ pub(crate) struct SequencedOutput {
     ledger: Ledger,
     size: usize,
     rate: Rate,
-    pace: Pace,
+    pace: RateLimiter,
     has_begun: bool,
     sequence: u64,
     position: u64,
@@ -64,7 +64,7 @@ impl SequencedOutput {
             ledger,
             size,
             rate,
-            pace: Pace::new(if let Rate::Fixed(rate) = rate { Some(rate) } else { None }),
+            pace: RateLimiter::new(if let Rate::Fixed(rate) = rate { Some(rate) } else { None }),
             has_begun: false,
             sequence: 0,
             position: 0,

@@ -1,7 +1,8 @@
 //! A port of UDP.
 //!
-//! Invariant: a port that sends is connected, so that the errors that come back by ICMP are its own; a port that
-//! listens is not, and answers to whom it is told. Called by [`super::open`] and by the relay.
+//! Invariant: a port that sends is connected, so that the errors that come back by ICMP are its own; a port
+//! that listens is not, and answers to whom it is told. Called by [`super::open_input`],
+//! [`super::open_output`] and the relay.
 
 use super::engine::{Engine, Facts, Medium, choose};
 use super::inbox::Inbox;
@@ -209,7 +210,8 @@ fn payload_bytes_max(socket: &UdpSocket, address: SocketAddr) -> Option<usize> {
     Some(payload.min(PAYLOAD_BYTES_MAX))
 }
 
-/// Setting zero changes nothing, but fails where the kernel does not know the option (before Linux 4.18 and 5.0).
+/// Setting zero changes nothing, but fails where the kernel does not know the option (before Linux 4.18 and
+/// 5.0).
 fn knows_offload(socket: BorrowedFd<'_>) -> bool {
     let knows = |name| socket::set(socket, libc::SOL_UDP, name, &0i32).is_ok();
     knows(libc::UDP_SEGMENT) && knows(libc::UDP_GRO)

@@ -20,7 +20,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of unanswered keepalive probes after which the kernel gives up a silent peer.
 const PROBES: u32 = 3;
 /// Interval between checks of a peer that accepts no data.
-pub(crate) const LOOK: Duration = Duration::from_secs(1);
+pub(crate) const PEER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Settings of a connection that the flow has made itself.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,7 @@ impl Connection {
     /// The errno of shutdown(2), except ENOTCONN: a peer that has gone is found by the next check of the
     /// socket.
     pub(crate) fn end_writing(self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
-        self.let_go(socket, true);
+        self.set_linger(socket, true);
         match rustix::net::shutdown(socket, Shutdown::Write) {
             Ok(()) | Err(Errno::NOTCONN) => Ok(()),
             Err(error) => Err(error),
@@ -80,7 +80,7 @@ impl Connection {
 
     /// Decides whether closing the socket ends a TCP connection in order or by a reset. Does nothing for a
     /// Unix socket.
-    pub(crate) fn let_go(self, socket: BorrowedFd<'_>, in_order: bool) {
+    pub(crate) fn set_linger(self, socket: BorrowedFd<'_>, in_order: bool) {
         if self.timeout.is_some() {
             let linger = if in_order { None } else { Some(Duration::ZERO) };
             // SO_LINGER cannot fail on an open TCP socket.
@@ -117,8 +117,8 @@ impl AsFd for Connected {
 }
 
 /// Closes a connection that is refused; a TCP peer sees a reset.
-pub(crate) fn refuse(connected: Connected) {
-    connected.connection.let_go(connected.as_fd(), false);
+pub(crate) fn reset(connected: Connected) {
+    connected.connection.set_linger(connected.as_fd(), false);
 }
 
 #[cfg(test)]

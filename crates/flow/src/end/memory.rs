@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// Time that one call waits for the path, between checks whether the flow was cancelled.
-const LOOK: Duration = Duration::from_millis(50);
+const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Size of a container, in bytes: half of a usual L2 cache, so that the peer finds the data there.
 const CONTAINER_BYTES: usize = 256 << 10;
 /// Size of the arena, in bytes, which limits the data in flight.
@@ -131,7 +131,7 @@ impl Input for MemoryInput {
                 self.offset = 0;
                 continue;
             }
-            match wait(control, || self.path.receive_within(LOOK))? {
+            match wait(control, || self.path.receive_within(CANCEL_CHECK_INTERVAL))? {
                 Ok(message) => self.pieces.extend(Message::into_pieces(message)),
                 Err(bywash_container::Error::Closed) => return self.closed().map(|()| &[][..]),
                 Err(error) => return Err(failed("read", &self.name, error)),
@@ -155,12 +155,13 @@ impl MemoryOutput {
 
     fn ship(&self, piece: &[u8], control: &Control) -> Result<(), Error> {
         let failed = |error| failed("write", &self.name, error);
-        let mut container = wait(control, || self.path.alloc_within(piece.len(), LOOK))?.map_err(failed)?;
+        let mut container =
+            wait(control, || self.path.alloc_within(piece.len(), CANCEL_CHECK_INTERVAL))?.map_err(failed)?;
         container.copy_from_slice(piece);
         let mut left = Some(Cargo::from(container));
         wait(control, || match left.take() {
             None => Ok(()),
-            Some(cargo) => self.path.ship_within(cargo, LOOK).map_err(|refused| {
+            Some(cargo) => self.path.ship_within(cargo, CANCEL_CHECK_INTERVAL).map_err(|refused| {
                 left = Some(*refused.cargo);
                 refused.error
             }),

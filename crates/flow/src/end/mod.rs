@@ -2,18 +2,18 @@
 //!
 //! Invariant: an end waits only in [`Control::wait`], and an error of an end names it. Called by the movers.
 
-mod behind;
 mod connection;
+mod descriptor_sink;
+mod descriptor_source;
 mod framed;
-mod made;
+mod generated;
 mod memory;
+mod new_file;
 mod open;
-mod reading;
+mod page_cache;
 mod resume;
 mod socket;
 pub(crate) mod storage;
-mod target;
-mod writing;
 
 use crate::control::Control;
 use crate::datagram::Ledger;
@@ -22,20 +22,22 @@ use crate::facts::Kind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::path::PathBuf;
 
-pub(crate) use connection::{Connected, LOOK, refuse};
+pub(crate) use connection::{Connected, PEER_CHECK_INTERVAL, reset};
+pub(crate) use descriptor_sink::DescriptorSink;
+pub(crate) use descriptor_source::DescriptorSource;
 pub(crate) use framed::{FramedInput, FramedOutput, Role};
-pub(crate) use made::Nowhere;
-pub(crate) use open::{Opened, Opening, connect, greeted, reading, sink, source, writing};
-pub(crate) use reading::Reading;
+pub(crate) use generated::Null;
+pub(crate) use new_file::{check as check_target, folder_of, resolved};
+pub(crate) use open::{
+    Opened, PendingEnd, connect, handshaken, sink, sink_from_descriptor, source, source_from_descriptor,
+};
 pub(crate) use resume::resume;
-pub(crate) use socket::Gate;
-pub(crate) use target::{check as check_target, folder_of, resolved};
-pub(crate) use writing::Writing;
+pub(crate) use socket::ListeningSocket;
 
 /// An open source.
 pub(crate) enum Source {
     /// A descriptor of the kernel.
-    Descriptor(Reading),
+    Descriptor(DescriptorSource),
     /// A connection whose data travels in frames.
     Framed(FramedInput),
     /// Datagrams, and their counters.
@@ -47,7 +49,7 @@ pub(crate) enum Source {
 /// An open sink.
 pub(crate) enum Sink {
     /// A descriptor of the kernel.
-    Descriptor(Writing),
+    Descriptor(DescriptorSink),
     /// A connection whose data travels in frames.
     Framed(FramedOutput),
     /// Datagrams, and their counters.
@@ -60,18 +62,18 @@ impl Source {
     /// Returns the kind of the source, as far as movers distinguish kinds.
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            Source::Descriptor(reading) => reading.kind,
+            Source::Descriptor(source) => source.kind,
             Source::Framed(_) => Kind::Framed,
             Source::Datagrams(..) => Kind::Udp,
-            Source::Other(_) => Kind::Made,
+            Source::Other(_) => Kind::Generated,
         }
     }
 
     /// Returns true if a pipe or socket has ended and nothing in it is unread. Sources other than descriptors
     /// count as ended.
     pub(crate) fn is_at_end(&self) -> bool {
-        let Source::Descriptor(reading) = self else { return true };
-        let mut one = [PollFd::new(&reading.descriptor, PollFlags::IN)];
+        let Source::Descriptor(source) = self else { return true };
+        let mut one = [PollFd::new(&source.descriptor, PollFlags::IN)];
         // With a zero timeout the call does not wait, and it cannot fail for one open descriptor.
         let _ = poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
         one[0].revents() == PollFlags::HUP
@@ -79,25 +81,25 @@ impl Source {
 
     /// Moves the offset of a shared descriptor behind the data that was read, for other processes that use
     /// it.
-    pub(crate) fn tell_position(&self) {
-        if let Source::Descriptor(reading) = self {
-            reading.tell_position();
+    pub(crate) fn restore_offset(&self) {
+        if let Source::Descriptor(source) = self {
+            source.restore_offset();
         }
     }
 
     /// Decides how a connection ends when it is closed: in order, or by a reset that the peer sees as an
     /// error.
-    pub(crate) fn let_go(&self, in_order: bool) {
+    pub(crate) fn set_linger(&self, in_order: bool) {
         match self {
-            Source::Descriptor(reading) => reading.let_go(in_order),
-            Source::Framed(input) => input.reading().let_go(in_order),
+            Source::Descriptor(source) => source.set_linger(in_order),
+            Source::Framed(input) => input.source().set_linger(in_order),
             _ => {}
         }
     }
 
     pub(crate) fn input(&mut self) -> &mut dyn Input {
         match self {
-            Source::Descriptor(reading) => reading,
+            Source::Descriptor(source) => source,
             Source::Framed(input) => input,
             Source::Datagrams(input, _) | Source::Other(input) => input.as_mut(),
         }
@@ -108,25 +110,25 @@ impl Sink {
     /// Returns the kind of the sink, as far as movers distinguish kinds.
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            Sink::Descriptor(writing) => writing.kind,
+            Sink::Descriptor(sink) => sink.kind,
             Sink::Framed(_) => Kind::Framed,
             Sink::Datagrams(..) => Kind::Udp,
-            Sink::Other(_) => Kind::Nowhere,
+            Sink::Other(_) => Kind::Null,
         }
     }
 
-    /// Like [`Source::let_go`], but for a sink.
-    pub(crate) fn let_go(&self, in_order: bool) {
+    /// Like [`Source::set_linger`], but for a sink.
+    pub(crate) fn set_linger(&self, in_order: bool) {
         match self {
-            Sink::Descriptor(writing) => writing.let_go(in_order),
-            Sink::Framed(output) => output.writing().let_go(in_order),
+            Sink::Descriptor(sink) => sink.set_linger(in_order),
+            Sink::Framed(output) => output.sink().set_linger(in_order),
             _ => {}
         }
     }
 
     pub(crate) fn output(&mut self) -> &mut dyn Output {
         match self {
-            Sink::Descriptor(writing) => writing,
+            Sink::Descriptor(sink) => sink,
             Sink::Framed(output) => output,
             Sink::Datagrams(output, _) | Sink::Other(output) => output.as_mut(),
         }
@@ -135,10 +137,10 @@ impl Sink {
     /// Gives a new file its name, after the whole flow has succeeded.
     ///
     /// # Errors
-    /// Same as [`Writing::commit`].
+    /// Same as [`DescriptorSink::commit`].
     pub(crate) fn commit(&mut self) -> Result<(), Error> {
         match self {
-            Sink::Descriptor(writing) => writing.commit(),
+            Sink::Descriptor(sink) => sink.commit(),
             _ => Ok(()),
         }
     }
@@ -146,7 +148,7 @@ impl Sink {
     /// Keeps the data of a flow that failed as a partial file, and returns its path.
     pub(crate) fn keep_partial(&mut self) -> Option<PathBuf> {
         match self {
-            Sink::Descriptor(writing) => writing.keep_partial(),
+            Sink::Descriptor(sink) => sink.keep_partial(),
             _ => None,
         }
     }

@@ -1,13 +1,13 @@
 //! Opens the endpoints that the user named. Called by [`crate::assembly`] and [`crate::serve`].
 
 use super::connection::Connected;
+use super::descriptor_sink::DescriptorSink;
+use super::descriptor_source::DescriptorSource;
 use super::framed::{self, FramedInput, FramedOutput, Role};
-use super::made::{Nowhere, Random, Zeros};
+use super::generated::{Null, Random, Zeros};
 use super::memory::{self, MemoryInput, MemoryOutput};
-use super::reading::Reading;
-use super::socket::{self, Gate};
-use super::storage::{self, Manner};
-use super::writing::Writing;
+use super::socket::{self, ListeningSocket};
+use super::storage::{self, SinkSettings};
 use super::{Input, Output, Sink, Source};
 use crate::control::Control;
 use crate::datagram::{self, Ledger, Rate};
@@ -35,44 +35,46 @@ pub(crate) struct Stream {
 
 /// An endpoint that is about to be opened. A socket that listens does so already, so that a peer that
 /// connects early is not refused.
-pub(crate) struct Opening<'a> {
+pub(crate) struct PendingEnd<'a> {
     endpoint: &'a Endpoint,
     name: String,
-    gate: Option<Gate>,
+    listener: Option<ListeningSocket>,
 }
 
-impl<'a> Opening<'a> {
-    pub(crate) fn new(endpoint: &'a Endpoint, control: &Control) -> Result<Opening<'a>, Error> {
+impl<'a> PendingEnd<'a> {
+    pub(crate) fn new(endpoint: &'a Endpoint, control: &Control) -> Result<PendingEnd<'a>, Error> {
         let name = endpoint.to_string();
-        let gate = match endpoint {
+        let listener = match endpoint {
             Endpoint::Tcp(end) if end.listening != Listening::Connects => {
-                Some(Gate::tcp(end, &name, control)?)
+                Some(ListeningSocket::tcp(end, &name, control)?)
             }
-            Endpoint::Unix(end) if end.listening != Listening::Connects => Some(Gate::unix(end, &name)?),
+            Endpoint::Unix(end) if end.listening != Listening::Connects => {
+                Some(ListeningSocket::unix(end, &name)?)
+            }
             _ => None,
         };
-        if let (Some(gate), Endpoint::Tcp(Tcp { port: 0, .. })) = (&gate, endpoint) {
+        if let (Some(listener), Endpoint::Tcp(Tcp { port: 0, .. })) = (&listener, endpoint) {
             // The kernel has chosen the port, and a peer can connect only once the user knows it.
-            control.tell(format!("listening at {}", gate.address()?));
+            control.notify(format!("listening at {}", listener.address()?));
         }
-        Ok(Opening { endpoint, name, gate })
+        Ok(PendingEnd { endpoint, name, listener })
     }
 
     /// Returns true if the end is open only after a peer has acted.
-    pub(crate) fn waits(&self) -> bool {
-        self.gate.is_some()
+    pub(crate) fn waits_for_peer(&self) -> bool {
+        self.listener.is_some()
             || matches!(self.endpoint, Endpoint::Memory(end) if end.listening != Listening::Connects)
             || matches!(self.endpoint, Endpoint::Udp(end) if end.listen && end.reliable)
     }
 
     /// Returns the connected socket of a stream endpoint; `None` for other endpoints.
     fn stream(&self, role: Role, control: &Control) -> Result<Option<Stream>, Error> {
-        let connected = match (&self.gate, self.endpoint) {
-            (Some(gate), _) => gate.accept(control)?,
+        let connected = match (&self.listener, self.endpoint) {
+            (Some(listener), _) => listener.accept(control)?,
             (None, Endpoint::Tcp(_) | Endpoint::Unix(_)) => connect(self.endpoint, control)?,
             _ => return Ok(None),
         };
-        greeted(connected, role, &self.name, control).map(Some)
+        handshaken(connected, role, &self.name, control).map(Some)
     }
 }
 
@@ -93,15 +95,15 @@ pub(crate) fn connect(endpoint: &Endpoint, control: &Control) -> Result<Connecte
 /// Performs the handshake of a connection whose data travels in frames.
 ///
 /// # Errors
-/// Same as [`framed::greet`].
-pub(crate) fn greeted(
+/// Same as [`framed::handshake`].
+pub(crate) fn handshaken(
     connected: Connected,
     role: Role,
     name: &str,
     control: &Control,
 ) -> Result<Stream, Error> {
     let peer = match connected.whole {
-        true => Some(framed::greet(&connected, role, name, control)?),
+        true => Some(framed::handshake(&connected, role, name, control)?),
         false => None,
     };
     Ok(Stream { connected, peer })
@@ -112,7 +114,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::Io`] if the descriptor cannot be duplicated.
-    pub(crate) fn twice(&self) -> Result<Stream, Error> {
+    pub(crate) fn try_clone(&self) -> Result<Stream, Error> {
         let Connected { socket, connection, whole } = &self.connected;
         let socket = socket.try_clone().map_err(|error| Error::io("use a socket both ways", error))?;
         Ok(Stream {
@@ -124,21 +126,27 @@ impl Stream {
     /// Returns the socket as a source. A framed peer that does not send gives an empty source.
     pub(crate) fn source(self, name: &str) -> Source {
         let Connected { socket, connection, whole } = self.connected;
-        let reading = Reading { connection: Some(connection), ..reading(socket, Kind::Stream, name) };
+        let source = DescriptorSource {
+            connection: Some(connection),
+            ..source_from_descriptor(socket, Kind::Stream, name)
+        };
         match (whole, self.peer) {
-            (true, Some(Role { sends: false, .. })) => Source::Other(Box::new(Nowhere)),
-            (true, _) => Source::Framed(FramedInput::new(reading)),
-            (false, _) => Source::Descriptor(reading),
+            (true, Some(Role { sends: false, .. })) => Source::Other(Box::new(Null)),
+            (true, _) => Source::Framed(FramedInput::new(source)),
+            (false, _) => Source::Descriptor(source),
         }
     }
 
     /// Returns the socket as a sink.
-    pub(crate) fn sink(self, name: &str, manner: &Manner) -> Sink {
+    pub(crate) fn sink(self, name: &str, settings: &SinkSettings) -> Sink {
         let Connected { socket, connection, whole } = self.connected;
-        let writing = Writing { connection: Some(connection), ..writing(socket, Kind::Stream, name, manner) };
+        let sink = DescriptorSink {
+            connection: Some(connection),
+            ..sink_from_descriptor(socket, Kind::Stream, name, settings)
+        };
         match whole {
-            true => Sink::Framed(FramedOutput::new(writing)),
-            false => Sink::Descriptor(writing),
+            true => Sink::Framed(FramedOutput::new(sink)),
+            false => Sink::Descriptor(sink),
         }
     }
 }
@@ -149,7 +157,7 @@ impl Stream {
 /// [`Error::Usage`] if the endpoint cannot be a source; [`Error::Io`] if it cannot be opened; [`Error::Data`]
 /// if the handshake of a framed connection fails; [`Error::Cancelled`] if the flow is cancelled.
 pub(crate) fn source(
-    opening: Opening<'_>,
+    opening: PendingEnd<'_>,
     via: Option<Mover>,
     role: Role,
     control: &Control,
@@ -157,12 +165,12 @@ pub(crate) fn source(
     if let Some(stream) = opening.stream(role, control)? {
         return Ok(Opened::BothWays(stream));
     }
-    let Opening { endpoint, name, .. } = opening;
+    let PendingEnd { endpoint, name, .. } = opening;
     Ok(Opened::OneWay(match endpoint {
         Endpoint::File(file) => Source::Descriptor(storage::open_source(file, &name, control)?),
         Endpoint::Raw { path, offset, length } => {
             block_device(path, &name)?;
-            let file = File::of_device(path, *offset, *length);
+            let file = File::from_device_range(path, *offset, *length);
             Source::Descriptor(storage::open_source(&file, &name, control)?)
         }
         Endpoint::Standard => Source::Descriptor(storage::standard_input()?),
@@ -173,10 +181,10 @@ pub(crate) fn source(
         }
         Endpoint::Udp(end) if end.reliable => Source::Other(reliable_input(end, control)?),
         Endpoint::Udp(_) | Endpoint::Ethernet(_) => {
-            let place = datagram::place(endpoint, true, via, Rate::Unlimited)?;
-            let place = place.ok_or_else(|| cannot_be(&name, "a source"))?;
+            let datagrams = datagram::endpoint_of(endpoint, true, via, Rate::Unlimited)?;
+            let datagrams = datagrams.ok_or_else(|| cannot_be(&name, "a source"))?;
             let ledger = Ledger::default();
-            Source::Datagrams(datagram::open_input(&place, ledger.clone())?, ledger)
+            Source::Datagrams(datagram::open_input(&datagrams, ledger.clone())?, ledger)
         }
         Endpoint::Null => return Err(Error::Usage("null: has nothing to give; name it as the sink".into())),
         _ => return Err(cannot_be(&name, "a source")),
@@ -189,30 +197,30 @@ pub(crate) fn source(
 /// [`Error::Usage`] if the endpoint cannot be a sink; [`Error::Io`] if it cannot be opened; [`Error::Data`]
 /// if the handshake of a framed connection fails; [`Error::Cancelled`] if the flow is cancelled.
 pub(crate) fn sink(
-    opening: Opening<'_>,
-    manner: &Manner,
+    opening: PendingEnd<'_>,
+    settings: &SinkSettings,
     role: Role,
     control: &Control,
 ) -> Result<Opened<Sink>, Error> {
     if let Some(stream) = opening.stream(role, control)? {
         return Ok(Opened::BothWays(stream));
     }
-    let Opening { endpoint, name, .. } = opening;
+    let PendingEnd { endpoint, name, .. } = opening;
     Ok(Opened::OneWay(match endpoint {
-        Endpoint::File(file) => Sink::Descriptor(storage::open_sink(file, &name, manner, control)?),
+        Endpoint::File(file) => Sink::Descriptor(storage::open_sink(file, &name, settings, control)?),
         Endpoint::Raw { path, offset, length } => {
             block_device(path, &name)?;
-            let file = File::of_device(path, *offset, *length);
-            Sink::Descriptor(storage::open_sink(&file, &name, manner, control)?)
+            let file = File::from_device_range(path, *offset, *length);
+            Sink::Descriptor(storage::open_sink(&file, &name, settings, control)?)
         }
-        Endpoint::Standard => Sink::Descriptor(storage::standard_output(manner)?),
-        Endpoint::Null => Sink::Other(Box::new(Nowhere)),
+        Endpoint::Standard => Sink::Descriptor(storage::standard_output(settings)?),
+        Endpoint::Null => Sink::Other(Box::new(Null)),
         Endpoint::Udp(end) if end.reliable => Sink::Other(reliable_output(end, control)?),
         Endpoint::Udp(_) | Endpoint::Ethernet(_) => {
-            let place = datagram::place(endpoint, false, manner.via, manner.rate)?;
-            let place = place.ok_or_else(|| cannot_be(&name, "a sink"))?;
+            let datagrams = datagram::endpoint_of(endpoint, false, settings.via, settings.rate)?;
+            let datagrams = datagrams.ok_or_else(|| cannot_be(&name, "a sink"))?;
             let ledger = Ledger::default();
-            Sink::Datagrams(datagram::open_output(&place, ledger.clone())?, ledger)
+            Sink::Datagrams(datagram::open_output(&datagrams, ledger.clone())?, ledger)
         }
         Endpoint::Memory(end) => {
             Sink::Other(Box::new(MemoryOutput::new(end, memory::open(end, &name, control)?, &name)))
@@ -235,7 +243,7 @@ fn cannot_be(name: &str, what: &str) -> Error {
 /// # Errors
 /// [`Error::Usage`] if it is something else; [`Error::Io`] if it does not exist or cannot be inspected.
 fn block_device(path: &Path, name: &str) -> Result<(), Error> {
-    match storage::standing(path, name)? {
+    match storage::stat_endpoint(path, name)? {
         Some(stat) if storage::kind_of(&stat) == Kind::Block => Ok(()),
         Some(_) => Err(Error::Usage(format!("{name} is no block device: write file:{}", path.display()))),
         None => Err(Error::io(format!("open {name}"), rustix::io::Errno::NOENT)),
@@ -245,13 +253,13 @@ fn block_device(path: &Path, name: &str) -> Result<(), Error> {
 #[cfg(feature = "reliable")]
 fn reliable_input(end: &Udp, control: &Control) -> Result<Box<dyn Input>, Error> {
     let options = crate::reliable::ReliableOptions::of(end)?;
-    crate::reliable::open_input(&options, control, &mut |notice| control.tell(notice.to_string()))
+    crate::reliable::open_input(&options, control, &mut |notice| control.notify(notice.to_string()))
 }
 
 #[cfg(feature = "reliable")]
 fn reliable_output(end: &Udp, control: &Control) -> Result<Box<dyn Output>, Error> {
     let options = crate::reliable::ReliableOptions::of(end)?;
-    crate::reliable::open_output(&options, control, &mut |notice| control.tell(notice.to_string()))
+    crate::reliable::open_output(&options, control, &mut |notice| control.notify(notice.to_string()))
 }
 
 #[cfg(not(feature = "reliable"))]
@@ -270,22 +278,27 @@ fn no_quic() -> Error {
 }
 
 /// Creates a source from a socket or from a program's output.
-pub(crate) fn reading(descriptor: OwnedFd, kind: Kind, name: &str) -> Reading {
-    Reading {
+pub(crate) fn source_from_descriptor(descriptor: OwnedFd, kind: Kind, name: &str) -> DescriptorSource {
+    DescriptorSource {
         descriptor,
         name: name.into(),
         kind,
         position: None,
         end: None,
-        trail: None,
+        read_behind: None,
         may_block: false,
-        tells_position: false,
+        updates_offset: false,
         connection: None,
-        taken: 0,
+        bytes_read: 0,
     }
 }
 
 /// Creates a sink from a socket or from a program's input.
-pub(crate) fn writing(descriptor: OwnedFd, kind: Kind, name: &str, manner: &Manner) -> Writing {
-    storage::written(descriptor, name, kind, None, manner)
+pub(crate) fn sink_from_descriptor(
+    descriptor: OwnedFd,
+    kind: Kind,
+    name: &str,
+    settings: &SinkSettings,
+) -> DescriptorSink {
+    storage::sink_from_descriptor(descriptor, name, kind, None, settings)
 }

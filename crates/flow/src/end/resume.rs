@@ -5,10 +5,10 @@
 //! the source; a partial file that another flow continues is not touched. Called when both ends are open,
 //! before anything is moved.
 
-use super::{Reading, Writing};
+use super::{DescriptorSink, DescriptorSource};
+use crate::block_buffer::BlockBuffer;
 use crate::control::Control;
 use crate::error::Error;
-use crate::memory::Memory;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -32,10 +32,14 @@ struct Part {
 /// # Errors
 /// [`Error::Data`] if there are partial files but none begins like the source; [`Error::Io`] if one cannot be
 /// read or another flow continues it; [`Error::Cancelled`] if the flow is cancelled.
-pub(crate) fn resume(from: &mut Reading, to: &mut Writing, control: &Control) -> Result<(), Error> {
-    let Some(target) = to.target.take() else { return Ok(()) };
+pub(crate) fn resume(
+    from: &mut DescriptorSource,
+    to: &mut DescriptorSink,
+    control: &Control,
+) -> Result<(), Error> {
+    let Some(new_file) = to.new_file.take() else { return Ok(()) };
     let (mut best, mut others) = (None::<Part>, Vec::new());
-    for path in target.parts() {
+    for path in new_file.partial_files() {
         match compared(&path, from, control)? {
             part if part.agrees == 0 => others.push(part.path.display().to_string()),
             part if best.as_ref().is_none_or(|best| best.agrees < part.agrees) => best = Some(part),
@@ -44,8 +48,8 @@ pub(crate) fn resume(from: &mut Reading, to: &mut Writing, control: &Control) ->
     }
     let Some(Part { path, file, agrees }) = best else {
         if others.is_empty() {
-            control.tell(format!("there is no part of {} yet: all of it is moved", to.name));
-            to.target = Some(target);
+            control.notify(format!("there is no part of {} yet: all of it is moved", to.name));
+            to.new_file = Some(new_file);
             return Ok(());
         }
         return Err(Error::Data(format!(
@@ -57,11 +61,15 @@ pub(crate) fn resume(from: &mut Reading, to: &mut Writing, control: &Control) ->
     // The bytes behind the equal ones belong to another version of the source, and must not become part of
     // the new file.
     rustix::fs::ftruncate(&file, agrees).map_err(|error| failed(&path, error))?;
-    control.tell(format!("{} agrees with {} for {agrees} bytes: going on there", path.display(), from.name));
+    control.notify(format!(
+        "{} agrees with {} for {agrees} bytes: going on there",
+        path.display(),
+        from.name
+    ));
     from.advance(agrees);
     to.descriptor = file;
     to.advance(agrees);
-    to.target = Some(target.resumed(path));
+    to.new_file = Some(new_file.resumed(path));
     Ok(())
 }
 
@@ -70,7 +78,7 @@ fn failed(path: &Path, error: Errno) -> Error {
 }
 
 /// Opens and locks a partial file and compares it with the source.
-fn compared(path: &Path, from: &Reading, control: &Control) -> Result<Part, Error> {
+fn compared(path: &Path, from: &DescriptorSource, control: &Control) -> Result<Part, Error> {
     let failed = |error| failed(path, error);
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
@@ -80,7 +88,7 @@ fn compared(path: &Path, from: &Reading, control: &Control) -> Result<Part, Erro
     })?;
     let size = rustix::fs::fstat(&file).map_err(failed)?.st_size as u64;
     let (begin, end) = (from.position.unwrap_or(0), size.min(from.left().unwrap_or(0)));
-    let (mut ours, mut theirs) = (Memory::new(COMPARED_BYTES)?, Memory::new(COMPARED_BYTES)?);
+    let (mut ours, mut theirs) = (BlockBuffer::new(COMPARED_BYTES)?, BlockBuffer::new(COMPARED_BYTES)?);
     let mut agrees = 0;
     while agrees < end {
         control.check()?;

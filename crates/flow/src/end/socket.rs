@@ -2,7 +2,7 @@
 
 use super::connection::{Connected, Connection};
 use crate::address::addresses;
-use crate::control::{Control, TURN};
+use crate::control::{Control, UNCANCELLABLE_WAIT_MAX};
 use crate::error::Error;
 use crate::spec::{Tcp, Unix};
 use bywash_link::{SocketFile, listen_at as listen_at_name};
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Greatest time that one address of a host may take to answer, before the next one is tried.
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Greatest number of connections that wait to be accepted; the kernel may have a lower limit
 /// (net.core.somaxconn).
 const BACKLOG: i32 = 4096;
@@ -71,18 +71,19 @@ fn stream(family: AddressFamily, name: &str) -> Result<OwnedFd, Error> {
 fn connected_tcp(socket: OwnedFd, end: &Tcp, name: &str) -> Result<Connected, Error> {
     let connection = Connection::tcp(socket.as_fd(), end.timeout)
         .map_err(|error| Error::io(format!("set up the socket of {name}"), error))?;
-    Ok(Connected { socket: waits_in_turns(socket, name)?, connection, whole: end.whole })
+    Ok(Connected { socket: set_blocking_with_timeout(socket, name)?, connection, whole: end.whole })
 }
 
 fn connected_unix(socket: OwnedFd, end: &Unix, name: &str) -> Result<Connected, Error> {
-    let socket = waits_in_turns(socket, name)?;
+    let socket = set_blocking_with_timeout(socket, name)?;
     Ok(Connected { socket, connection: Connection::unix(), whole: end.whole })
 }
 
-/// Makes the socket blocking, with a timeout short enough for a flow to be cancelled ([`TURN`]). A call that
-/// is served in time needs no poll(2); after the timeout, the caller waits in [`Control::wait`].
-fn waits_in_turns(socket: OwnedFd, name: &str) -> Result<OwnedFd, Error> {
-    let timeout = |which| sockopt::set_socket_timeout(&socket, which, Some(TURN));
+/// Makes the socket blocking, with a timeout short enough for a flow to be cancelled
+/// ([`UNCANCELLABLE_WAIT_MAX`]). A call that is served in time needs no poll(2); after the timeout, the
+/// caller waits in [`Control::wait`].
+fn set_blocking_with_timeout(socket: OwnedFd, name: &str) -> Result<OwnedFd, Error> {
+    let timeout = |which| sockopt::set_socket_timeout(&socket, which, Some(UNCANCELLABLE_WAIT_MAX));
     timeout(Timeout::Recv)
         .and_then(|()| timeout(Timeout::Send))
         .and_then(|()| rustix::io::ioctl_fionbio(&socket, false))
@@ -98,7 +99,7 @@ fn finish_connect(
 ) -> Result<Result<(), Errno>, Error> {
     match begun {
         Err(Errno::INPROGRESS) => {
-            let until = Instant::now() + CONNECT_LIMIT;
+            let until = Instant::now() + CONNECT_TIMEOUT;
             if !control.wait(socket.as_fd(), PollFlags::OUT, Some(until))? {
                 return Ok(Err(Errno::TIMEDOUT));
             }
@@ -109,30 +110,36 @@ fn finish_connect(
 }
 
 /// A listening stream socket.
-pub(crate) struct Gate {
+pub(crate) struct ListeningSocket {
     name: String,
-    kind: Family,
+    kind: ListenerKind,
     socket: OwnedFd,
 }
 
 /// Address family and endpoint of a listening socket.
-enum Family {
+enum ListenerKind {
     Tcp(Tcp),
-    /// The socket file is removed when the gate is dropped, before [`Gate::socket`] is closed.
+    /// The socket file is removed when the listener is dropped, before [`ListeningSocket::socket`] is closed.
     Unix(Unix, #[expect(dead_code, reason = "dropped in the end")] SocketFile),
 }
 
-impl Gate {
+impl ListeningSocket {
     /// Listens at the first address of a TCP endpoint that can be bound.
     ///
     /// # Errors
     /// [`Error::Io`] if the name cannot be resolved or no address can be bound; [`Error::Cancelled`] if the
     /// flow is cancelled.
-    pub(crate) fn tcp(end: &Tcp, name: &str, control: &Control) -> Result<Gate, Error> {
+    pub(crate) fn tcp(end: &Tcp, name: &str, control: &Control) -> Result<ListeningSocket, Error> {
         let mut last = Errno::ADDRNOTAVAIL;
         for address in addresses(&end.host, end.port, name, control)? {
             match listen_at(address, name)? {
-                Ok(socket) => return Ok(Gate { socket, name: name.into(), kind: Family::Tcp(end.clone()) }),
+                Ok(socket) => {
+                    return Ok(ListeningSocket {
+                        socket,
+                        name: name.into(),
+                        kind: ListenerKind::Tcp(end.clone()),
+                    });
+                }
                 Err(error) => last = error,
             }
         }
@@ -143,11 +150,11 @@ impl Gate {
     ///
     /// # Errors
     /// [`Error::Io`] if the path is in use or the socket cannot be bound.
-    pub(crate) fn unix(end: &Unix, name: &str) -> Result<Gate, Error> {
+    pub(crate) fn unix(end: &Unix, name: &str) -> Result<ListeningSocket, Error> {
         let socket = stream(AddressFamily::UNIX, name)?;
         let file = listen_at_name(&end.path, &socket, BACKLOG, |_| Ok(()))
             .map_err(|error| Error::io(format!("listen at {name}"), std::io::Error::other(error)))?;
-        Ok(Gate { socket, name: name.into(), kind: Family::Unix(end.clone(), file) })
+        Ok(ListeningSocket { socket, name: name.into(), kind: ListenerKind::Unix(end.clone(), file) })
     }
 
     /// Returns the address that the socket is bound to, or the endpoint's text for a Unix socket.
@@ -182,21 +189,21 @@ impl Gate {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.socket, flags)?;
         Ok(match &self.kind {
-            Family::Tcp(end) => connected_tcp(socket, end, &self.name),
-            Family::Unix(end, _) => connected_unix(socket, end, &self.name),
+            ListenerKind::Tcp(end) => connected_tcp(socket, end, &self.name),
+            ListenerKind::Unix(end, _) => connected_unix(socket, end, &self.name),
         })
     }
 
     /// Returns the greatest number of connections at a time that the user gave; `None` if the user gave none.
     pub(crate) fn max(&self) -> Option<u32> {
         match &self.kind {
-            Family::Tcp(end) => end.max,
-            Family::Unix(end, _) => end.max,
+            ListenerKind::Tcp(end) => end.max,
+            ListenerKind::Unix(end, _) => end.max,
         }
     }
 }
 
-impl AsFd for Gate {
+impl AsFd for ListeningSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -232,12 +239,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let end = Unix { path: folder.path().join("s"), listening: Listening::Waits, ..Unix::default() };
         drop(std::os::unix::net::UnixListener::bind(&end.path).unwrap());
-        let gate = Gate::unix(&end, "s").unwrap();
-        assert!(Gate::unix(&end, "s").is_err(), "somebody listens");
-        drop(gate);
+        let listener = ListeningSocket::unix(&end, "s").unwrap();
+        assert!(ListeningSocket::unix(&end, "s").is_err(), "somebody listens");
+        drop(listener);
         assert!(!end.path.exists());
         std::fs::write(&end.path, "a file").unwrap();
-        assert!(Gate::unix(&end, "s").is_err(), "a file is not removed");
+        assert!(ListeningSocket::unix(&end, "s").is_err(), "a file is not removed");
     }
 
     #[test]

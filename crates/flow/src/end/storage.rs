@@ -1,9 +1,9 @@
 //! Opens ends that have a name in the file system, and standard input and output.
 
-use super::behind::{Behind, Trail};
-use super::reading::Reading;
-use super::target::Target;
-use super::writing::Writing;
+use super::descriptor_sink::DescriptorSink;
+use super::descriptor_source::DescriptorSource;
+use super::new_file::NewFile;
+use super::page_cache::{ReadBehind, WriteBehind};
 use crate::control::Control;
 use crate::datagram::Rate;
 use crate::error::Error;
@@ -25,11 +25,11 @@ const PERMISSIONS: u32 = 0o777;
 /// Mode bits that a new file takes from the file that it replaces, if it also takes the owner.
 const PERMISSIONS_AND_IDENTITY: u32 = 0o7777;
 /// Interval between attempts to open a FIFO that has no reader yet.
-const READER_LOOK: Duration = Duration::from_millis(10);
+const READER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Properties of the flow that decide how its sinks are opened and written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct SinkSettings {
     /// Number of bytes that will arrive; `None` if unknown.
     pub(crate) bytes: Option<u64>,
     /// Mode of the source; `None` if new files do not take permissions from it.
@@ -44,7 +44,7 @@ pub(crate) struct Manner {
     pub(crate) rate: Rate,
     /// Bytes that stay in the page cache before older pages are written back and dropped; `None` to drop
     /// none.
-    pub(crate) behind_after: Option<u64>,
+    pub(crate) write_behind_after: Option<u64>,
 }
 
 /// Returns the kind of a file or descriptor.
@@ -54,7 +54,7 @@ pub(crate) fn kind_of(stat: &Stat) -> Kind {
         FileType::BlockDevice => Kind::Block,
         FileType::Fifo => Kind::Pipe,
         FileType::Socket => Kind::Stream,
-        FileType::CharacterDevice if is_null(stat) => Kind::Nowhere,
+        FileType::CharacterDevice if is_null(stat) => Kind::Null,
         _ => Kind::Device,
     }
 }
@@ -67,7 +67,7 @@ fn is_null(stat: &Stat) -> bool {
 ///
 /// # Errors
 /// [`Error::Usage`] if it is a folder or a socket; [`Error::Io`] if stat(2) fails.
-pub(crate) fn standing(path: &Path, name: &str) -> Result<Option<Stat>, Error> {
+pub(crate) fn stat_endpoint(path: &Path, name: &str) -> Result<Option<Stat>, Error> {
     match rustix::fs::stat(path) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
             Err(Error::Usage(format!("{name} is a folder: name a file in it")))
@@ -99,9 +99,9 @@ pub(crate) fn size_of(descriptor: BorrowedFd<'_>, stat: &Stat) -> Result<u64, Er
 /// # Errors
 /// [`Error::Io`] if it cannot be opened; [`Error::Usage`] if it is a folder or a socket, the range exceeds
 /// its size, or a stream is given a range; [`Error::Cancelled`] if the flow is cancelled.
-pub(crate) fn open_source(file: &File, name: &str, control: &Control) -> Result<Reading, Error> {
+pub(crate) fn open_source(file: &File, name: &str, control: &Control) -> Result<DescriptorSource, Error> {
     let failed = |error: Errno| Error::io(format!("open {name}"), error);
-    let Some(stat) = standing(&file.path, name)? else { return Err(failed(Errno::NOENT)) };
+    let Some(stat) = stat_endpoint(&file.path, name)? else { return Err(failed(Errno::NOENT)) };
     let kind = kind_of(&stat);
     let waits = if kind == Kind::Pipe { OFlags::NONBLOCK } else { OFlags::empty() };
     let descriptor = rustix::fs::open(
@@ -114,48 +114,48 @@ pub(crate) fn open_source(file: &File, name: &str, control: &Control) -> Result<
         // A FIFO without a writer reads as ended.
         control.wait(descriptor.as_fd(), PollFlags::IN, None)?;
     }
-    let mut reading = of_descriptor(descriptor, name, 0).map_err(failed)?;
-    reading.may_block = kind == Kind::Device;
-    if let Some(end) = reading.end {
+    let mut source = of_descriptor(descriptor, name, 0).map_err(failed)?;
+    source.may_block = kind == Kind::Device;
+    if let Some(end) = source.end {
         let from = file.offset.unwrap_or(0);
         let to = file.length.map_or(end, |length| from.saturating_add(length));
         if from > end || to > end {
             return Err(Error::Usage(format!("{name}: there are only {end} bytes in it")));
         }
-        (reading.position, reading.end) = (Some(from), Some(to));
-        reading.trail = file.nocache.then(|| Trail::new(from));
+        (source.position, source.end) = (Some(from), Some(to));
+        source.read_behind = file.nocache.then(|| ReadBehind::new(from));
     } else if file.offset.is_some() || file.length.is_some() {
         return Err(Error::Usage(format!(
             "{name}: offset and length are for files and block devices; use limit:SIZE"
         )));
     }
-    Ok(reading)
+    Ok(source)
 }
 
 /// Creates a source from a descriptor, to be read from `position` on.
-fn of_descriptor(descriptor: OwnedFd, name: &str, position: u64) -> Result<Reading, Errno> {
+fn of_descriptor(descriptor: OwnedFd, name: &str, position: u64) -> Result<DescriptorSource, Errno> {
     let stat = rustix::fs::fstat(&descriptor)?;
     let kind = kind_of(&stat);
     let end = kind.is_storage().then(|| size_of(descriptor.as_fd(), &stat)).transpose()?;
     // Files of procfs and sysfs have size 0 and are read to their end like streams.
     let has_size = end.is_some_and(|end| end > 0 || kind == Kind::Block);
     let kind = if kind == Kind::File && !has_size { Kind::Device } else { kind };
-    Ok(Reading {
+    Ok(DescriptorSource {
         descriptor,
         name: name.into(),
         kind,
         position: has_size.then_some(position),
         end: end.filter(|_| has_size),
-        trail: None,
+        read_behind: None,
         may_block: false,
-        tells_position: false,
+        updates_offset: false,
         connection: None,
-        taken: 0,
+        bytes_read: 0,
     })
 }
 
 /// Opens standard input, at its current offset.
-pub(crate) fn standard_input() -> Result<Reading, Error> {
+pub(crate) fn standard_input() -> Result<DescriptorSource, Error> {
     let name = "standard input";
     let failed = |error: Errno| Error::io(format!("open {name}"), error);
     let (descriptor, kind, may_block) = standard(0, OFlags::RDONLY).map_err(failed)?;
@@ -164,13 +164,13 @@ pub(crate) fn standard_input() -> Result<Reading, Error> {
     } else {
         0
     };
-    let mut reading = of_descriptor(descriptor, name, position).map_err(failed)?;
-    (reading.may_block, reading.tells_position) = (may_block, reading.position.is_some());
-    Ok(reading)
+    let mut source = of_descriptor(descriptor, name, position).map_err(failed)?;
+    (source.may_block, source.updates_offset) = (may_block, source.position.is_some());
+    Ok(source)
 }
 
 /// Opens standard output, at its current offset.
-pub(crate) fn standard_output(manner: &Manner) -> Result<Writing, Error> {
+pub(crate) fn standard_output(settings: &SinkSettings) -> Result<DescriptorSink, Error> {
     let name = "standard output";
     let failed = |error: Errno| Error::io(format!("open {name}"), error);
     let (descriptor, kind, may_block) = standard(1, OFlags::WRONLY).map_err(failed)?;
@@ -180,9 +180,9 @@ pub(crate) fn standard_output(manner: &Manner) -> Result<Writing, Error> {
         .then(|| rustix::fs::seek(&descriptor, SeekFrom::Current(0)))
         .transpose()
         .map_err(failed)?;
-    let mut writing = written(descriptor, name, kind, position, manner);
-    (writing.may_block, writing.tells_position) = (may_block, positioned);
-    Ok(writing)
+    let mut sink = sink_from_descriptor(descriptor, name, kind, position, settings);
+    (sink.may_block, sink.updates_offset) = (may_block, positioned);
+    Ok(sink)
 }
 
 /// Returns a descriptor of this flow for an inherited one, its kind, and whether calls with it may block.
@@ -213,13 +213,15 @@ fn standard(number: RawFd, access: OFlags) -> Result<(OwnedFd, Kind, bool), Errn
 pub(crate) fn open_sink(
     file: &File,
     name: &str,
-    manner: &Manner,
+    settings: &SinkSettings,
     control: &Control,
-) -> Result<Writing, Error> {
+) -> Result<DescriptorSink, Error> {
     let failed = |error: Errno| Error::io(format!("open {name}"), error);
-    let manner =
-        &Manner { behind_after: if file.nocache { Some(0) } else { manner.behind_after }, ..*manner };
-    let there = standing(&file.path, name)?;
+    let settings = &SinkSettings {
+        write_behind_after: if file.nocache { Some(0) } else { settings.write_behind_after },
+        ..*settings
+    };
+    let there = stat_endpoint(&file.path, name)?;
     let kind = there.as_ref().map_or(Kind::File, kind_of);
     if kind != Kind::File && (file.append || file.exclusive) {
         return Err(Error::Usage(format!("{name} is no file: it cannot be appended to, nor be made")));
@@ -227,42 +229,44 @@ pub(crate) fn open_sink(
     match kind {
         Kind::File if file.append => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC;
-            let descriptor = rustix::fs::open(&file.path, flags, mode(file, manner)).map_err(failed)?;
-            Ok(written(descriptor, name, kind, None, manner))
+            let descriptor = rustix::fs::open(&file.path, flags, mode(file, settings)).map_err(failed)?;
+            Ok(sink_from_descriptor(descriptor, name, kind, None, settings))
         }
         Kind::File if file.in_place || file.offset.is_some() => {
             // Opened readable like a new file, although no mover reads the sink.
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-            let descriptor = rustix::fs::open(&file.path, flags, mode(file, manner)).map_err(failed)?;
-            let mut writing = written(descriptor, name, kind, Some(file.offset.unwrap_or(0)), manner);
-            writing.cuts = file.offset.is_none();
-            writing.dense = file.dense;
-            Ok(writing)
+            let descriptor = rustix::fs::open(&file.path, flags, mode(file, settings)).map_err(failed)?;
+            let mut sink =
+                sink_from_descriptor(descriptor, name, kind, Some(file.offset.unwrap_or(0)), settings);
+            sink.truncates = file.offset.is_none();
+            sink.dense = file.dense;
+            Ok(sink)
         }
-        Kind::File => replace(file, name, there.as_ref(), manner),
+        Kind::File => replace(file, name, there.as_ref(), settings),
         Kind::Block => {
             // O_EXCL refuses a device that is mounted or otherwise in use.
             let flags = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
             let descriptor = rustix::fs::open(&file.path, flags, Mode::empty()).map_err(failed)?;
             let stat = rustix::fs::fstat(&descriptor).map_err(failed)?;
             let end = size_of(descriptor.as_fd(), &stat).map_err(failed)?;
-            let mut writing = written(descriptor, name, kind, Some(file.offset.unwrap_or(0)), manner);
+            let mut sink =
+                sink_from_descriptor(descriptor, name, kind, Some(file.offset.unwrap_or(0)), settings);
             let from = file.offset.unwrap_or(0);
             let end = file.length.map_or(end, |length| end.min(from.saturating_add(length)));
-            has_room(end.saturating_sub(from), name, manner)?;
-            writing.end = Some(end);
-            Ok(writing)
+            has_room(end.saturating_sub(from), name, settings)?;
+            sink.end = Some(end);
+            Ok(sink)
         }
         Kind::Pipe => {
             let descriptor = pipe_with_reader(&file.path, control)?.map_err(failed)?;
-            Ok(written(descriptor, name, kind, None, manner))
+            Ok(sink_from_descriptor(descriptor, name, kind, None, settings))
         }
         _ => {
             let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
             let descriptor = rustix::fs::open(&file.path, flags, Mode::empty()).map_err(failed)?;
-            let mut writing = written(descriptor, name, kind, None, manner);
-            writing.may_block = kind == Kind::Device;
-            Ok(writing)
+            let mut sink = sink_from_descriptor(descriptor, name, kind, None, settings);
+            sink.may_block = kind == Kind::Device;
+            Ok(sink)
         }
     }
 }
@@ -272,8 +276,8 @@ pub(crate) fn open_sink(
 ///
 /// # Errors
 /// [`Error::Io`] with ENOSPC if more bytes are known to arrive.
-fn has_room(room: u64, name: &str, manner: &Manner) -> Result<(), Error> {
-    match manner.bytes {
+fn has_room(room: u64, name: &str, settings: &SinkSettings) -> Result<(), Error> {
+    match settings.bytes {
         Some(bytes) if bytes > room => {
             let what =
                 format!("write {bytes} bytes to {name}, which has room for {room} and was left as it is");
@@ -287,11 +291,16 @@ fn has_room(room: u64, name: &str, manner: &Manner) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Io`] if the file exists and must not, or cannot be created or given its permissions.
-fn replace(file: &File, name: &str, there: Option<&Stat>, manner: &Manner) -> Result<Writing, Error> {
+fn replace(
+    file: &File,
+    name: &str,
+    there: Option<&Stat>,
+    settings: &SinkSettings,
+) -> Result<DescriptorSink, Error> {
     if file.exclusive && there.is_some() {
         return Err(Error::io(format!("make {name}"), Errno::EXIST));
     }
-    let (descriptor, target) = Target::create(&file.path, mode(file, manner), file.exclusive)?;
+    let (descriptor, new_file) = NewFile::create(&file.path, mode(file, settings), file.exclusive)?;
     if let Some(there) = there.filter(|_| file.mode.is_none()) {
         // The new file takes the permissions of the old one, and also its owner if this process may set it.
         let (owner, group) =
@@ -302,14 +311,14 @@ fn replace(file: &File, name: &str, there: Option<&Stat>, manner: &Manner) -> Re
         rustix::fs::fchmod(&descriptor, Mode::from_raw_mode(there.st_mode & kept))
             .map_err(|error| Error::io(format!("set the permissions of {name}"), error))?;
     }
-    let mut writing = written(descriptor, name, Kind::File, Some(0), manner);
-    writing.dense = file.dense;
-    writing.target = Some(target);
-    Ok(writing)
+    let mut sink = sink_from_descriptor(descriptor, name, Kind::File, Some(0), settings);
+    sink.dense = file.dense;
+    sink.new_file = Some(new_file);
+    Ok(sink)
 }
 
-fn mode(file: &File, manner: &Manner) -> Mode {
-    let of_source = manner.source_mode.map(|mode| mode & PERMISSIONS);
+fn mode(file: &File, settings: &SinkSettings) -> Mode {
+    let of_source = settings.source_mode.map(|mode| mode & PERMISSIONS);
     Mode::from_raw_mode(file.mode.or(of_source).unwrap_or(MODE))
 }
 
@@ -318,35 +327,36 @@ fn pipe_with_reader(path: &Path, control: &Control) -> Result<Result<OwnedFd, Er
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     loop {
         match rustix::fs::open(path, flags, Mode::empty()) {
-            Err(Errno::NXIO) => control.sleep_until(Instant::now() + READER_LOOK)?,
+            Err(Errno::NXIO) => control.sleep_until(Instant::now() + READER_CHECK_INTERVAL)?,
             other => return Ok(other),
         }
     }
 }
 
 /// Creates a sink from a descriptor, without the settings that only one kind of sink has.
-pub(crate) fn written(
+pub(crate) fn sink_from_descriptor(
     descriptor: OwnedFd,
     name: &str,
     kind: Kind,
     position: Option<u64>,
-    manner: &Manner,
-) -> Writing {
-    let behind = position.zip(manner.behind_after).map(|(position, grace)| Behind::new(position, grace));
-    Writing {
+    settings: &SinkSettings,
+) -> DescriptorSink {
+    let behind =
+        position.zip(settings.write_behind_after).map(|(position, grace)| WriteBehind::new(position, grace));
+    DescriptorSink {
         descriptor,
         name: name.into(),
         kind,
         position,
         end: None,
         may_block: false,
-        tells_position: false,
+        updates_offset: false,
         dense: false,
-        skips_zeros: manner.skips_zeros,
-        cuts: false,
-        sync: manner.sync,
-        behind,
-        target: None,
+        skips_zeros: settings.skips_zeros,
+        truncates: false,
+        sync: settings.sync,
+        write_behind: behind,
+        new_file: None,
         connection: None,
     }
 }

@@ -2,28 +2,37 @@
 //! ends that are not descriptors.
 
 use super::{Job, Stop};
-use crate::end::{Reading, Sink, Source, Writing};
+use crate::block_buffer::BlockBuffer;
+use crate::end::{DescriptorSink, DescriptorSource, Sink, Source};
 use crate::error::Error;
-use crate::memory::Memory;
-use crate::stage::{Chain, Passed};
+use crate::stage::{Chain, Demand};
 
-pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
-    let mut memory = job.take_memory()?;
+pub(super) fn run(
+    job: &mut Job<'_>,
+    from: &mut DescriptorSource,
+    to: &mut DescriptorSink,
+) -> Result<(), Stop> {
+    let mut memory = job.take_buffer()?;
     let outcome = blocks(job, from, to, &mut memory);
-    job.memory = Some(memory);
+    job.buffer = Some(memory);
     outcome
 }
 
-fn blocks(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing, memory: &mut Memory) -> Result<(), Stop> {
+fn blocks(
+    job: &mut Job<'_>,
+    from: &mut DescriptorSource,
+    to: &mut DescriptorSink,
+    memory: &mut BlockBuffer,
+) -> Result<(), Stop> {
     while let Some(most) = job.next(from, to)? {
         let block = crate::end::Input::next(from, &mut memory[..most], job.control)?;
         let read = block.len();
         if read == 0 {
             return Ok(());
         }
-        job.has_taken(read);
+        job.record_taken(read);
         to.write_all(block, job.control)?;
-        job.has_written(read);
+        job.record_written(read);
     }
     Ok(())
 }
@@ -40,13 +49,13 @@ pub(crate) struct Blocks<'a, 'b> {
 /// Those of the source, the stages and the sink.
 pub(crate) fn through(blocks: &mut Blocks<'_, '_>, from: &mut Source, to: &mut Sink) -> Result<(), Error> {
     let Blocks { job, chain } = blocks;
-    let mut memory = Memory::new(job.block)?;
+    let mut memory = BlockBuffer::new(job.block)?;
     let control = job.control;
     while job.left > 0 {
         control.check()?;
         let mut most = job.left.min(job.block as u64);
-        if let Some(pace) = &mut job.pace {
-            most = pace.take(most, control)?;
+        if let Some(limiter) = &mut job.rate_limiter {
+            most = limiter.take(most, control)?;
         }
         let block = from.input().next(&mut memory[..most as usize], control)?;
         let read = block.len();
@@ -55,8 +64,8 @@ pub(crate) fn through(blocks: &mut Blocks<'_, '_>, from: &mut Source, to: &mut S
         }
         job.left -= read as u64;
         let passed = chain.pass(block, control, to.output())?;
-        job.has_written(read);
-        if passed == Passed::Enough {
+        job.record_written(read);
+        if passed == Demand::Enough {
             break;
         }
     }

@@ -7,9 +7,9 @@
 //! written through the page cache. Called for files and block devices.
 
 use super::{Job, Stop, reason, submitted_later};
-use crate::end::{Reading, Writing};
+use crate::block_buffer::BlockBuffer;
+use crate::end::{DescriptorSink, DescriptorSource};
 use crate::error::Error;
-use crate::memory::Memory;
 use crate::plan;
 use crate::sys;
 use io_uring::{IoUring, opcode, types};
@@ -47,25 +47,29 @@ impl Slot {
 
 struct Engine<'a> {
     ring: IoUring,
-    buffers: Memory,
+    buffers: BlockBuffer,
     /// True if the buffers are registered with io_uring.
     registered: bool,
     slots: Vec<Slot>,
     block: usize,
-    from: &'a mut Reading,
-    to: &'a mut Writing,
-    under_way: usize,
+    from: &'a mut DescriptorSource,
+    to: &'a mut DescriptorSink,
+    in_flight: usize,
 }
 
-pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
+pub(super) fn run(
+    job: &mut Job<'_>,
+    from: &mut DescriptorSource,
+    to: &mut DescriptorSink,
+) -> Result<(), Stop> {
     let block = job.block.next_multiple_of(ALIGNMENT as usize);
     let source = reopened(from.as_fd(), OFlags::RDONLY, reads_direct(from)).map_err(unfit)?;
     let sink = reopened(to.as_fd(), OFlags::WRONLY, true).map_err(unfit)?;
     reserve(job, from, to)?;
     let depth = super::buffers(DEPTH, block);
-    let buffers = Memory::new(depth * block)?;
-    let ring =
-        IoUring::new(DEPTH as u32).map_err(|error| Stop::Unfit(format!("there is no io_uring: {error}")))?;
+    let buffers = BlockBuffer::new(depth * block)?;
+    let ring = IoUring::new(DEPTH as u32)
+        .map_err(|error| Stop::Refused(format!("there is no io_uring: {error}")))?;
     let vectors: Vec<libc::iovec> = buffers
         .chunks(block)
         .map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() })
@@ -77,16 +81,16 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
     let registered = unsafe { ring.submitter().register_buffers(&vectors) }.is_ok();
     ring.submitter()
         .register_files(&[source.as_raw_fd(), sink.as_raw_fd()])
-        .map_err(|error| Stop::Unfit(format!("io_uring does not take files: {error}")))?;
+        .map_err(|error| Stop::Refused(format!("io_uring does not take files: {error}")))?;
     let slots = vec![Slot::default(); depth];
-    let mut engine = Engine { ring, buffers, registered, slots, block, from, to, under_way: 0 };
+    let mut engine = Engine { ring, buffers, registered, slots, block, from, to, in_flight: 0 };
     let outcome = engine.run(job);
     engine.wait_for_all();
     outcome
 }
 
 fn unfit(error: Errno) -> Stop {
-    Stop::Unfit(reason(error))
+    Stop::Refused(reason(error))
 }
 
 /// Opens the file of a descriptor once more, with access flags of its own.
@@ -97,7 +101,7 @@ fn reopened(file: BorrowedFd<'_>, access: OFlags, direct: bool) -> Result<OwnedF
 
 /// Returns true if the source should be read with O_DIRECT: most of it is not cached, and its position is
 /// aligned.
-fn reads_direct(from: &Reading) -> bool {
+fn reads_direct(from: &DescriptorSource) -> bool {
     let size = from.end.unwrap_or(0);
     let pages = crate::sys::cached_pages(from.as_fd(), size).unwrap_or(u64::MAX);
     plan::reads_direct(pages.saturating_mul(sys::page_bytes() as u64), size)
@@ -109,7 +113,7 @@ fn reads_direct(from: &Reading) -> bool {
 ///
 /// # Errors
 /// [`Stop::Failed`] if the file system has no room for the data.
-fn reserve(job: &Job<'_>, from: &Reading, to: &Writing) -> Result<(), Stop> {
+fn reserve(job: &Job<'_>, from: &DescriptorSource, to: &DescriptorSink) -> Result<(), Stop> {
     let (Some(left), Some(position)) = (from.left(), to.position) else { return Ok(()) };
     if job.keeps_holes || to.kind != crate::facts::Kind::File {
         return Ok(());
@@ -128,7 +132,7 @@ impl Engine<'_> {
             while more && let Some(free) = self.slots.iter().position(|slot| !slot.busy) {
                 more = self.begin(free, job)?;
             }
-            if self.under_way == 0 {
+            if self.in_flight == 0 {
                 return Ok(());
             }
             self.turn(job)?;
@@ -146,7 +150,7 @@ impl Engine<'_> {
             writes: false,
             busy: true,
         };
-        job.has_read(self.from, bytes);
+        job.record_read(self.from, bytes);
         self.to.advance(bytes as u64);
         self.submit(number)?;
         Ok(true)
@@ -176,7 +180,7 @@ impl Engine<'_> {
         // for.
         unsafe { self.ring.submission().push(&entry.user_data(number as u64)) }
             .map_err(|error| Error::io("queue a block", std::io::Error::other(error)))?;
-        self.under_way += 1;
+        self.in_flight += 1;
         Ok(())
     }
 
@@ -191,7 +195,7 @@ impl Engine<'_> {
         // Completions are taken one by one: if a block has failed, those behind it stay in the ring for
         // `wait_for_all`.
         while let Some(entry) = self.next_completion() {
-            self.under_way -= 1;
+            self.in_flight -= 1;
             self.completed(entry.user_data() as usize, entry.result(), job)?;
         }
         Ok(())
@@ -243,7 +247,7 @@ impl Engine<'_> {
                 Err(error) => return Err(self.to.failed(error).into()),
             }
         }
-        job.has_written(slot.bytes);
+        job.record_written(slot.bytes);
         slot.busy = false;
         Ok(())
     }
@@ -251,10 +255,10 @@ impl Engine<'_> {
     /// Waits for all requests in flight, since the kernel must not write into buffers that have been
     /// unmapped.
     fn wait_for_all(&mut self) {
-        while self.under_way > 0 {
+        while self.in_flight > 0 {
             // An error here is an interruption by a signal, and the wait is repeated.
             let _ = self.ring.submit_and_wait(1);
-            self.under_way -= self.ring.completion().count();
+            self.in_flight -= self.ring.completion().count();
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A mover gets the number of bytes to move next from the [`Job`], moves them, and reports how many it moved.
 //! The job keeps limits, rates, holes, progress and cancellation. Invariant: whenever a mover stops, the
 //! positions of both ends tell what has been moved, so that another mover can continue if the kernel refuses
-//! this one. Called by [`crate::line`].
+//! this one. Called by [`crate::transfer`].
 
 mod buffer;
 mod copy_range;
@@ -17,13 +17,13 @@ mod turns;
 mod uring;
 mod zerocopy;
 
-use crate::control::{Control, TURN};
-use crate::end::{Reading, Writing};
+use crate::block_buffer::BlockBuffer;
+use crate::control::{Control, UNCANCELLABLE_WAIT_MAX};
+use crate::end::{DescriptorSink, DescriptorSource};
 use crate::error::Error;
 use crate::facts::Kind;
-use crate::memory::Memory;
-use crate::pace::Pace;
 use crate::plan::Mover;
+use crate::rate_limiter::RateLimiter;
 use crate::report::Counts;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -31,12 +31,12 @@ use std::time::Instant;
 
 pub(crate) use buffer::{Blocks, through};
 pub(crate) use splice::Pipe;
-pub(crate) use turns::{Raced, run as take_turns};
+pub(crate) use turns::{RaceResult, run as take_turns};
 
 /// Reason why a mover stopped before the end of the data.
 pub(crate) enum Stop {
     /// The kernel refuses this mover for these ends; another mover may continue.
-    Unfit(String),
+    Refused(String),
     /// The flow has failed with this error.
     Failed(Error),
 }
@@ -57,7 +57,7 @@ pub(crate) struct Job<'a> {
     pub(crate) left: u64,
     /// Bytes that this mover may still take in its current turn; `u64::MAX` without turns.
     pub(crate) turn: u64,
-    pub(crate) pace: Option<Pace>,
+    pub(crate) rate_limiter: Option<RateLimiter>,
     /// True if holes of the source are skipped in the sink.
     pub(crate) keeps_holes: bool,
     /// True if the bytes moved here count as the flow's progress.
@@ -68,7 +68,7 @@ pub(crate) struct Job<'a> {
     /// `keeps_holes`.
     pub(crate) data_until: u64,
     /// Populated buffer of a mover whose turn has ended, for the next mover.
-    pub(crate) memory: Option<Memory>,
+    pub(crate) buffer: Option<BlockBuffer>,
     /// Empty pipe of a mover whose turn has ended, for the next mover.
     pub(crate) pipe: Option<Pipe>,
 }
@@ -80,15 +80,19 @@ impl Job<'_> {
     /// # Errors
     /// [`Error::Io`] with ENOSPC if the sink is full, or if a seek or the punching of a hole fails;
     /// [`Error::Cancelled`] if the flow is cancelled.
-    pub(crate) fn next(&mut self, from: &mut Reading, to: &mut Writing) -> Result<Option<usize>, Error> {
+    pub(crate) fn next(
+        &mut self,
+        from: &mut DescriptorSource,
+        to: &mut DescriptorSink,
+    ) -> Result<Option<usize>, Error> {
         self.next_at_most(from, to, self.block)
     }
 
     /// Like [`Job::next`], but returns at most `most` bytes instead of one block.
     pub(crate) fn next_at_most(
         &mut self,
-        from: &mut Reading,
-        to: &mut Writing,
+        from: &mut DescriptorSource,
+        to: &mut DescriptorSink,
         most: usize,
     ) -> Result<Option<usize>, Error> {
         self.control.check()?;
@@ -110,49 +114,54 @@ impl Job<'_> {
                 room => most = most.min(room),
             }
         }
-        if let Some(pace) = &mut self.pace {
-            most = pace.take(most, self.control)?;
+        if let Some(limiter) = &mut self.rate_limiter {
+            most = limiter.take(most, self.control)?;
         }
         Ok(Some(most as usize))
     }
 
     /// Records that `bytes` bytes have been moved from the source to the sink.
-    pub(crate) fn moved(&mut self, from: &mut Reading, to: &mut Writing, bytes: usize) {
-        self.has_read(from, bytes);
+    pub(crate) fn record_moved(
+        &mut self,
+        from: &mut DescriptorSource,
+        to: &mut DescriptorSink,
+        bytes: usize,
+    ) {
+        self.record_read(from, bytes);
         to.advance(bytes as u64);
-        self.has_written(bytes);
+        self.record_written(bytes);
     }
 
     /// Records that `bytes` bytes have been taken from the source and are on their way.
-    pub(crate) fn has_read(&mut self, from: &mut Reading, bytes: usize) {
+    pub(crate) fn record_read(&mut self, from: &mut DescriptorSource, bytes: usize) {
         from.advance(bytes as u64);
-        self.has_taken(bytes);
+        self.record_taken(bytes);
     }
 
-    /// Like [`Job::has_read`], but for a source that has advanced its own position.
-    fn has_taken(&mut self, bytes: usize) {
+    /// Like [`Job::record_read`], but for a source that has advanced its own position.
+    fn record_taken(&mut self, bytes: usize) {
         self.left -= (bytes as u64).min(self.left);
         self.turn -= (bytes as u64).min(self.turn);
     }
 
-    /// Returns a buffer of at least one block. The mover stores it in [`Job::memory`] when it stops.
-    fn take_memory(&mut self) -> Result<Memory, Error> {
-        match self.memory.take().filter(|memory| memory.len() >= self.block) {
+    /// Returns a buffer of at least one block. The mover stores it in [`Job::buffer`] when it stops.
+    fn take_buffer(&mut self) -> Result<BlockBuffer, Error> {
+        match self.buffer.take().filter(|memory| memory.len() >= self.block) {
             Some(memory) => Ok(memory),
-            None => Memory::new(self.block),
+            None => BlockBuffer::new(self.block),
         }
     }
 
     /// Records that `bytes` bytes have been written to the sink.
-    pub(crate) fn has_written(&mut self, bytes: usize) {
+    pub(crate) fn record_written(&mut self, bytes: usize) {
         self.counts.bytes += bytes as u64;
         if self.is_progress {
-            self.control.note(bytes as u64);
+            self.control.add_moved(bytes as u64);
         }
     }
 
     /// Skips the hole at the source's position, if there is one, and finds the end of the data behind it.
-    fn skip_hole(&mut self, from: &mut Reading, to: &mut Writing) -> Result<(), Error> {
+    fn skip_hole(&mut self, from: &mut DescriptorSource, to: &mut DescriptorSink) -> Result<(), Error> {
         let (Some(position), Some(end)) = (from.position, from.end) else { return Ok(()) };
         if position < self.data_until || position >= end {
             return Ok(());
@@ -173,7 +182,7 @@ impl Job<'_> {
             self.left -= hole;
             self.counts.holes += hole;
             if self.is_progress {
-                self.control.note(hole);
+                self.control.add_moved(hole);
             }
         }
         self.data_until = match data < end {
@@ -184,8 +193,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Decides what an empty read means. Errors are those of [`Reading::has_ended`].
-    fn nothing_came(&self, from: &Reading) -> Result<(), Error> {
+    /// Decides what an empty read means. Errors are those of [`DescriptorSource::has_ended`].
+    fn check_end(&self, from: &DescriptorSource) -> Result<(), Error> {
         from.has_ended()
     }
 }
@@ -194,17 +203,17 @@ impl Job<'_> {
 /// positions.
 fn stepwise(
     job: &mut Job<'_>,
-    from: &mut Reading,
-    to: &mut Writing,
-    mut step: impl FnMut(&Reading, &Writing, usize) -> Result<usize, Errno>,
+    from: &mut DescriptorSource,
+    to: &mut DescriptorSink,
+    mut step: impl FnMut(&DescriptorSource, &DescriptorSink, usize) -> Result<usize, Errno>,
 ) -> Result<(), Stop> {
     while let Some(most) = job.next(from, to)? {
         match step(from, to, most) {
-            Ok(0) => return Ok(job.nothing_came(from)?),
-            Ok(bytes) => job.moved(from, to, bytes),
+            Ok(0) => return Ok(job.check_end(from)?),
+            Ok(bytes) => job.record_moved(from, to, bytes),
             Err(Errno::AGAIN) => wait_for_both(job, from, to)?,
             Err(Errno::INTR) => {}
-            Err(error) if does_not_go_along(error) => return Err(Stop::Unfit(reason(error))),
+            Err(error) if is_refusal(error) => return Err(Stop::Refused(reason(error))),
             Err(error) => return Err(failed(from, to, error).into()),
         }
     }
@@ -212,7 +221,7 @@ fn stepwise(
 }
 
 /// Waits until the source has data and the sink has room, for those of the two that are streams.
-fn wait_for_both(job: &Job<'_>, from: &Reading, to: &Writing) -> Result<(), Error> {
+fn wait_for_both(job: &Job<'_>, from: &DescriptorSource, to: &DescriptorSink) -> Result<(), Error> {
     if from.kind.is_stream() {
         from.wait(job.control)?;
     }
@@ -224,7 +233,7 @@ fn wait_for_both(job: &Job<'_>, from: &Reading, to: &Writing) -> Result<(), Erro
 
 /// Returns true for errors by which the kernel refuses a call for these two descriptors, as opposed to a
 /// failure.
-fn does_not_go_along(error: Errno) -> bool {
+fn is_refusal(error: Errno) -> bool {
     matches!(
         error,
         Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::BADF | Errno::TXTBSY
@@ -236,7 +245,7 @@ fn reason(error: Errno) -> String {
 }
 
 /// Creates the error of a call that involved both ends, and names the sink if the error concerns the sink.
-fn failed(from: &Reading, to: &Writing, error: Errno) -> Error {
+fn failed(from: &DescriptorSource, to: &DescriptorSink, error: Errno) -> Error {
     match error {
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::PIPE | Errno::ROFS => to.failed(error),
         _ => Error::io(format!("move data from {} to {}", from.name, to.name), error),
@@ -246,8 +255,13 @@ fn failed(from: &Reading, to: &Writing, error: Errno) -> Error {
 /// Moves all data of the job by `mover`.
 ///
 /// # Errors
-/// [`Stop::Unfit`] if the kernel refuses the mover, [`Stop::Failed`] if the flow fails.
-pub(crate) fn run(mover: Mover, job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
+/// [`Stop::Refused`] if the kernel refuses the mover, [`Stop::Failed`] if the flow fails.
+pub(crate) fn run(
+    mover: Mover,
+    job: &mut Job<'_>,
+    from: &mut DescriptorSource,
+    to: &mut DescriptorSink,
+) -> Result<(), Stop> {
     match mover {
         Mover::Reflink => reflink::run(job, from, to),
         Mover::CopyRange => copy_range::run(job, from, to),
@@ -259,7 +273,7 @@ pub(crate) fn run(mover: Mover, job: &mut Job<'_>, from: &mut Reading, to: &mut 
         Mover::Uring => uring::run(job, from, to),
         Mover::Zerocopy => zerocopy::run(job, from, to),
         Mover::Single | Mover::Batch | Mover::Offload | Mover::Ring | Mover::Xdp | Mover::XdpRedirect => {
-            Err(Stop::Unfit("it moves datagrams".into()))
+            Err(Stop::Refused("it moves datagrams".into()))
         }
     }
 }
@@ -289,9 +303,9 @@ fn buffers(wanted: usize, block: usize) -> usize {
     (BUFFERS_BYTES_MAX / block.max(1)).clamp(2, wanted)
 }
 
-/// Returns the deadline of a wait that cannot be cancelled, [`TURN`] from now.
+/// Returns the deadline of a wait that cannot be cancelled, [`UNCANCELLABLE_WAIT_MAX`] from now.
 fn soon() -> Instant {
-    Instant::now() + TURN
+    Instant::now() + UNCANCELLABLE_WAIT_MAX
 }
 
 /// Treats an interrupted or refused submission as success: its entries stay queued and are submitted next

@@ -57,7 +57,7 @@ pub(crate) struct Turn {
 
 /// State of one mover in a race.
 #[derive(Clone, Debug)]
-pub(crate) struct Runner {
+pub(crate) struct Candidate {
     pub(crate) mover: Mover,
     /// Bytes that this mover has moved.
     pub(crate) bytes: u64,
@@ -81,7 +81,7 @@ enum Phase {
 /// A race between movers, which are kept in the plan's order.
 #[derive(Debug)]
 pub(crate) struct Race {
-    runners: Vec<Runner>,
+    candidates: Vec<Candidate>,
     phase: Phase,
     /// Index of the mover that leads or has won.
     favourite: usize,
@@ -92,9 +92,9 @@ pub(crate) struct Race {
 impl Race {
     /// Creates a race over a flow of `bytes` bytes (`None`: of unknown length), before its first turn.
     pub(crate) fn new(movers: &[Mover], bytes: Option<u64>) -> Race {
-        let runners: Vec<Runner> =
-            movers.iter().map(|mover| Runner { mover: *mover, bytes: 0, cost: None }).collect();
-        let turns = 2 * runners.len().max(1) as u64;
+        let candidates: Vec<Candidate> =
+            movers.iter().map(|mover| Candidate { mover: *mover, bytes: 0, cost: None }).collect();
+        let turns = 2 * candidates.len().max(1) as u64;
         let turn_bytes = match bytes {
             _ if movers.contains(&Mover::Direct) => TURN_BYTES_QUEUED,
             None => TURN_BYTES_UNKNOWN,
@@ -103,11 +103,11 @@ impl Race {
                 (share - share % TURN_BYTES_MIN).clamp(TURN_BYTES_MIN, TURN_BYTES_MAX)
             }
         };
-        let phase = match runners.len() {
+        let phase = match candidates.len() {
             0 | 1 => Phase::Steady { at_first: None, since: 0 },
             _ => Phase::WarmUp,
         };
-        Race { runners, phase, favourite: 0, turn_bytes, heats: 0 }
+        Race { candidates, phase, favourite: 0, turn_bytes, heats: 0 }
     }
 
     /// Returns the next turn; `None` if no mover is left.
@@ -117,35 +117,37 @@ impl Race {
             Phase::Heat(order) => (*order.last()?, self.turn_bytes),
             Phase::Steady { .. } => (self.favourite, self.turn_bytes * STRETCH_TURNS),
         };
-        self.runners.get(number).map(|runner| Turn { mover: runner.mover, bytes })
+        self.candidates.get(number).map(|candidate| Turn { mover: candidate.mover, bytes })
     }
 
     /// Records that the current turn moved `bytes` bytes at a cost of `seconds`. A turn of less than half its
     /// size is not measured.
-    pub(crate) fn ran(&mut self, bytes: u64, seconds: f64) {
+    pub(crate) fn record_turn(&mut self, bytes: u64, seconds: f64) {
         let cost = (bytes >= self.turn_bytes / 2).then(|| seconds / bytes as f64);
         match &mut self.phase {
             Phase::WarmUp => {
-                self.runners[self.favourite].bytes += bytes;
+                self.candidates[self.favourite].bytes += bytes;
                 self.begin_heat();
             }
             Phase::Heat(order) => {
                 let Some(number) = order.pop() else { return self.decide() };
-                let runner = &mut self.runners[number];
-                runner.bytes += bytes;
+                let candidate = &mut self.candidates[number];
+                candidate.bytes += bytes;
                 if let Some(cost) = cost {
-                    runner.cost = Some(runner.cost.map_or(cost, |best| best.min(cost)));
+                    candidate.cost = Some(candidate.cost.map_or(cost, |best| best.min(cost)));
                 }
                 self.drop_hopeless();
             }
             Phase::Steady { at_first, since } => {
-                self.runners[self.favourite].bytes += bytes;
+                self.candidates[self.favourite].bytes += bytes;
                 *since += bytes;
-                let heat = 2 * self.runners.len() as u64 * self.turn_bytes;
+                let heat = 2 * self.candidates.len() as u64 * self.turn_bytes;
                 match (cost, &at_first) {
                     (Some(cost), None) => *at_first = Some(cost),
                     (Some(cost), Some(first))
-                        if cost > *first * DOUBT && *since >= heat * REST_HEATS && self.runners.len() > 1 =>
+                        if cost > *first * DOUBT
+                            && *since >= heat * REST_HEATS
+                            && self.candidates.len() > 1 =>
                     {
                         self.begin_heat();
                     }
@@ -156,9 +158,11 @@ impl Race {
     }
 
     /// Removes a mover that the kernel has refused.
-    pub(crate) fn is_unfit(&mut self, mover: Mover) {
-        let Some(gone) = self.runners.iter().position(|runner| runner.mover == mover) else { return };
-        self.runners.remove(gone);
+    pub(crate) fn remove(&mut self, mover: Mover) {
+        let Some(gone) = self.candidates.iter().position(|candidate| candidate.mover == mover) else {
+            return;
+        };
+        self.candidates.remove(gone);
         if let Phase::Heat(order) = &mut self.phase {
             order.retain(|number| *number != gone);
             order.iter_mut().filter(|number| **number > gone).for_each(|number| *number -= 1);
@@ -173,8 +177,8 @@ impl Race {
     }
 
     /// Returns the movers that are left, and the favourite among them.
-    pub(crate) fn standing(&self) -> (&[Runner], Option<Mover>) {
-        (&self.runners, self.runners.get(self.favourite).map(|runner| runner.mover))
+    pub(crate) fn candidates(&self) -> (&[Candidate], Option<Mover>) {
+        (&self.candidates, self.candidates.get(self.favourite).map(|candidate| candidate.mover))
     }
 
     /// Returns the number of completed heats.
@@ -183,20 +187,21 @@ impl Race {
     }
 
     fn begin_heat(&mut self) {
-        self.runners.iter_mut().for_each(|runner| runner.cost = None);
+        self.candidates.iter_mut().for_each(|candidate| candidate.cost = None);
         // The favourite runs first and last, so that its two turns are the furthest apart.
-        let others = (0..self.runners.len()).filter(|number| *number != self.favourite);
+        let others = (0..self.candidates.len()).filter(|number| *number != self.favourite);
         let there: Vec<usize> = std::iter::once(self.favourite).chain(others).collect();
         self.phase = Phase::Heat(there.iter().chain(there.iter().rev()).copied().collect());
     }
 
     /// Ends the heat for movers that were far behind in its first half.
     fn drop_hopeless(&mut self) {
-        let best = self.runners.iter().filter_map(|runner| runner.cost).fold(f64::INFINITY, f64::min);
+        let best =
+            self.candidates.iter().filter_map(|candidate| candidate.cost).fold(f64::INFINITY, f64::min);
         if let Phase::Heat(order) = &mut self.phase {
-            if order.len() <= self.runners.len() {
-                let runners = &self.runners;
-                order.retain(|number| runners[*number].cost.is_none_or(|cost| cost <= best * HOPELESS));
+            if order.len() <= self.candidates.len() {
+                let candidates = &self.candidates;
+                order.retain(|number| candidates[*number].cost.is_none_or(|cost| cost <= best * HOPELESS));
             }
             if order.is_empty() {
                 self.decide();
@@ -205,8 +210,8 @@ impl Race {
     }
 
     fn decide(&mut self) {
-        let cost = |number: usize| self.runners.get(number).and_then(|runner| runner.cost);
-        let best = (0..self.runners.len())
+        let cost = |number: usize| self.candidates.get(number).and_then(|candidate| candidate.cost);
+        let best = (0..self.candidates.len())
             .filter_map(|number| cost(number).map(|cost| (number, cost)))
             .min_by(|one, other| one.1.total_cmp(&other.1));
         if let Some((number, best)) = best
@@ -235,7 +240,7 @@ mod tests {
             let turn = race.next().expect("a mover is left");
             let now = turn.bytes.min(bytes - moved);
             let took = cost(turn.mover, moved) * now as f64;
-            race.ran(now, took);
+            race.record_turn(now, took);
             moved += now;
             seconds += took;
         }
@@ -246,7 +251,7 @@ mod tests {
     }
 
     fn goes_on(race: &Race) -> Mover {
-        race.standing().1.unwrap()
+        race.candidates().1.unwrap()
     }
 
     /// Tests the winner and the greatest cost of a race for given costs of the movers.
@@ -291,7 +296,7 @@ mod tests {
         let mut race = Race::new(&[Splice, Buffer], Some(64 * MIB));
         let turn = |race: &mut Race, seconds| {
             let turn = race.next().unwrap();
-            race.ran(turn.bytes, seconds);
+            race.record_turn(turn.bytes, seconds);
             turn.mover
         };
         // The favourite's first turn was slow by a disturbance from outside, but not hopelessly so.
@@ -322,7 +327,7 @@ mod tests {
         let (race, _) = simulate(&[Dontcache, Splice], 8192 * MIB, cost);
         assert_eq!(goes_on(&race), Dontcache);
         assert_eq!(race.heats(), 2);
-        let splice = race.standing().0.iter().find(|runner| runner.mover == Splice).unwrap().bytes;
+        let splice = race.candidates().0.iter().find(|candidate| candidate.mover == Splice).unwrap().bytes;
         assert!((1900 * MIB..2300 * MIB).contains(&splice), "{splice}");
     }
 
@@ -357,19 +362,19 @@ mod tests {
     #[test]
     fn who_cannot_is_left_out() {
         let mut race = Race::new(&[Splice, Buffer, CopyRange], Some(64 * MIB));
-        race.is_unfit(Splice);
+        race.remove(Splice);
         while race.heats() == 0 {
             let turn = race.next().unwrap();
             match turn.mover {
-                CopyRange => race.is_unfit(CopyRange),
+                CopyRange => race.remove(CopyRange),
                 mover => {
                     assert_eq!(mover, Buffer);
-                    race.ran(turn.bytes, 1.0);
+                    race.record_turn(turn.bytes, 1.0);
                 }
             }
         }
         assert_eq!(goes_on(&race), Buffer);
-        race.is_unfit(Buffer);
+        race.remove(Buffer);
         assert!(race.next().is_none());
     }
 
@@ -378,7 +383,7 @@ mod tests {
         // A source with a hole behind every page ends each turn after one page.
         let mut race = Race::new(&[Splice, Buffer], Some(64 * MIB));
         for _ in 0..100 {
-            race.ran(4096, 1.0);
+            race.record_turn(4096, 1.0);
         }
         assert_eq!(goes_on(&race), Splice);
     }

@@ -1,14 +1,18 @@
 //! `reflink`: the sink shares the source's blocks until one of the two is written (FICLONERANGE).
 
-use super::{Job, Stop, does_not_go_along, failed, reason};
-use crate::end::{Reading, Writing};
+use super::{Job, Stop, failed, is_refusal, reason};
+use crate::end::{DescriptorSink, DescriptorSource};
 use crate::sys;
 use std::os::fd::AsFd;
 
 /// Shares all blocks of the job by one call; holes are shared too.
-pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
+pub(super) fn run(
+    job: &mut Job<'_>,
+    from: &mut DescriptorSource,
+    to: &mut DescriptorSink,
+) -> Result<(), Stop> {
     let (Some(read), Some(written), Some(left)) = (from.position, to.position, from.left()) else {
-        return Err(Stop::Unfit("blocks are shared between files alone".into()));
+        return Err(Stop::Refused("blocks are shared between files alone".into()));
     };
     job.control.check()?;
     let length = left.min(job.left);
@@ -20,14 +24,14 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
             // Some file systems have shared fewer blocks than they reported.
             let size = rustix::fs::fstat(&to.descriptor).map_err(|error| to.failed(error))?.st_size as u64;
             if size < written + length {
-                return Err(Stop::Unfit(format!("only {size} bytes were shared")));
+                return Err(Stop::Refused(format!("only {size} bytes were shared")));
             }
-            job.moved(from, to, usize::try_from(length).unwrap_or(usize::MAX));
+            job.record_moved(from, to, usize::try_from(length).unwrap_or(usize::MAX));
             Ok(())
         }
         // A source with dirty pages may be refused, and file systems refuse by different errors.
-        Err(rustix::io::Errno::AGAIN) => Err(Stop::Unfit("the source is being written".into())),
-        Err(error) if does_not_go_along(error) => Err(Stop::Unfit(reason(error))),
+        Err(rustix::io::Errno::AGAIN) => Err(Stop::Refused("the source is being written".into())),
+        Err(error) if is_refusal(error) => Err(Stop::Refused(reason(error))),
         Err(error) => Err(failed(from, to, error).into()),
     }
 }

@@ -4,16 +4,20 @@
 //! own. Pages of a socket are passed on by reference and copied into a file. Pages of a file are sent to a
 //! socket by reference, so that such a flow must allow data by reference.
 
-use super::{Job, Stop, does_not_go_along, reason, stepwise};
-use crate::end::{Reading, Writing};
+use super::{Job, Stop, is_refusal, reason, stepwise};
+use crate::block_buffer::BlockBuffer;
+use crate::end::{DescriptorSink, DescriptorSource};
 use crate::error::Error;
 use crate::facts::Kind;
-use crate::memory::Memory;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, splice};
 use std::os::fd::OwnedFd;
 
-pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
+pub(super) fn run(
+    job: &mut Job<'_>,
+    from: &mut DescriptorSource,
+    to: &mut DescriptorSink,
+) -> Result<(), Stop> {
     if from.kind == Kind::Pipe || to.kind == Kind::Pipe {
         return stepwise(job, from, to, |from, to, most| {
             let (mut read, mut written) = (from.position, to.position);
@@ -29,19 +33,24 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
     outcome
 }
 
-fn through(pipe: &mut Pipe, job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
+fn through(
+    pipe: &mut Pipe,
+    job: &mut Job<'_>,
+    from: &mut DescriptorSource,
+    to: &mut DescriptorSink,
+) -> Result<(), Stop> {
     job.block = job.block.min(pipe.room);
     while let Some(most) = job.next(from, to)? {
         from.wait_if_it_blocks(job.control)?;
         match pipe.fill(from, most) {
-            Ok(0) => return Ok(job.nothing_came(from)?),
+            Ok(0) => return Ok(job.check_end(from)?),
             Ok(bytes) => {
-                job.has_read(from, bytes);
+                job.record_read(from, bytes);
                 pipe.drain(job, to)?;
             }
             Err(Errno::AGAIN) => from.wait(job.control)?,
             Err(Errno::INTR) => {}
-            Err(error) if does_not_go_along(error) => return Err(Stop::Unfit(reason(error))),
+            Err(error) if is_refusal(error) => return Err(Stop::Refused(reason(error))),
             Err(error) => return Err(from.failed(error).into()),
         }
     }
@@ -70,7 +79,7 @@ impl Pipe {
         Ok(Pipe { reader, writer, room, holds: 0 })
     }
 
-    fn fill(&mut self, from: &Reading, most: usize) -> Result<usize, Errno> {
+    fn fill(&mut self, from: &DescriptorSource, most: usize) -> Result<usize, Errno> {
         let mut read = from.position;
         let bytes = splice(from, read.as_mut(), &self.writer, None, most, SpliceFlags::NONBLOCK)?;
         self.holds += bytes;
@@ -78,7 +87,7 @@ impl Pipe {
     }
 
     /// Moves everything in the pipe to the sink.
-    fn drain(&mut self, job: &mut Job<'_>, to: &mut Writing) -> Result<(), Stop> {
+    fn drain(&mut self, job: &mut Job<'_>, to: &mut DescriptorSink) -> Result<(), Stop> {
         while self.holds > 0 {
             job.control.check()?;
             to.wait_if_it_blocks(job.control)?;
@@ -88,9 +97,9 @@ impl Pipe {
                 Ok(bytes) => self.has_drained(job, to, bytes),
                 Err(Errno::AGAIN) => to.wait(job.control)?,
                 Err(Errno::INTR) => {}
-                Err(error) if does_not_go_along(error) => {
+                Err(error) if is_refusal(error) => {
                     self.drain_by_hand(job, to)?;
-                    return Err(Stop::Unfit(reason(error)));
+                    return Err(Stop::Refused(reason(error)));
                 }
                 Err(error) => return Err(to.failed(error).into()),
             }
@@ -98,22 +107,22 @@ impl Pipe {
         Ok(())
     }
 
-    fn has_drained(&mut self, job: &mut Job<'_>, to: &mut Writing, bytes: usize) {
+    fn has_drained(&mut self, job: &mut Job<'_>, to: &mut DescriptorSink, bytes: usize) {
         self.holds -= bytes;
         to.advance(bytes as u64);
-        job.has_written(bytes);
+        job.record_written(bytes);
     }
 
     /// Writes the content of the pipe to the sink by read and write, since these bytes have left the source
     /// and must not be lost when another mover takes over.
-    fn drain_by_hand(&mut self, job: &mut Job<'_>, to: &mut Writing) -> Result<(), Stop> {
-        let mut memory = Memory::new(self.room)?;
+    fn drain_by_hand(&mut self, job: &mut Job<'_>, to: &mut DescriptorSink) -> Result<(), Stop> {
+        let mut memory = BlockBuffer::new(self.room)?;
         while self.holds > 0 {
             let read = rustix::io::read(&self.reader, &mut memory[..])
                 .map_err(|error| Error::io("read a pipe of this flow", error))?;
             to.write_all(&memory[..read], job.control)?;
             self.holds -= read;
-            job.has_written(read);
+            job.record_written(read);
         }
         Ok(())
     }

@@ -10,9 +10,9 @@
 
 use super::race::Race;
 use super::{Job, Stop, run as run_one};
-use crate::end::{Reading, Writing};
+use crate::end::{DescriptorSink, DescriptorSource};
 use crate::error::Error;
-use crate::plan::{Choice, Prefer};
+use crate::plan::{Prefer, RankedMover};
 use crate::report::{Fallback, Share};
 use crate::sys;
 use std::fs::File;
@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 /// Result of a race.
-pub(crate) struct Raced {
+pub(crate) struct RaceResult {
     /// True if all data was moved; false if the kernel refused every mover before the end.
     pub(crate) is_over: bool,
     /// Share of each mover, the winner first.
@@ -31,18 +31,18 @@ pub(crate) struct Raced {
 /// Moves all data by `movers` in turns; the cheapest one continues.
 ///
 /// # Errors
-/// Those of a mover that fails; a mover that the kernel refuses is only noted in [`Raced::fallbacks`].
+/// Those of a mover that fails; a mover that the kernel refuses is only noted in [`RaceResult::fallbacks`].
 pub(crate) fn run(
-    movers: &[&Choice],
+    movers: &[&RankedMover],
     prefer: Prefer,
     job: &mut Job<'_>,
-    from: &mut Reading,
-    to: &mut Writing,
-) -> Result<Raced, Error> {
+    from: &mut DescriptorSource,
+    to: &mut DescriptorSink,
+) -> Result<RaceResult, Error> {
     let names: Vec<_> = movers.iter().map(|choice| choice.mover).collect();
     let mut race = Race::new(&names, Some(bytes_left(job, from)).filter(|left| *left != u64::MAX));
     let mut fallbacks = Vec::new();
-    let waits = job.pace.is_some() || from.position.is_none();
+    let waits = job.rate_limiter.is_some() || from.position.is_none();
     let prefer = if waits { Prefer::Cpu } else { prefer };
     let clock = Clock::new(prefer);
     let outcome = loop {
@@ -58,11 +58,11 @@ pub(crate) fn run(
         let outcome = run_one(turn.mover, job, from, to);
         let is_cut_short = std::mem::replace(&mut job.turn, u64::MAX) > 0;
         match outcome {
-            Ok(()) => race.ran(job.counts.bytes - before.1, clock.seconds() - before.2),
+            Ok(()) => race.record_turn(job.counts.bytes - before.1, clock.seconds() - before.2),
             Err(Stop::Failed(error)) => break Err(error),
-            Err(Stop::Unfit(why)) => {
+            Err(Stop::Refused(why)) => {
                 fallbacks.push(Fallback { mover: turn.mover, why });
-                race.is_unfit(turn.mover);
+                race.remove(turn.mover);
                 continue;
             }
         }
@@ -75,10 +75,10 @@ pub(crate) fn run(
         }
     };
     let shares = shares(&race, prefer);
-    outcome.map(|is_over| Raced { is_over, shares, fallbacks })
+    outcome.map(|is_over| RaceResult { is_over, shares, fallbacks })
 }
 
-fn bytes_left(job: &Job<'_>, from: &Reading) -> u64 {
+fn bytes_left(job: &Job<'_>, from: &DescriptorSource) -> u64 {
     from.left().unwrap_or(u64::MAX).min(job.left)
 }
 
@@ -117,15 +117,15 @@ impl Clock {
 }
 
 fn shares(race: &Race, prefer: Prefer) -> Vec<Share> {
-    let (runners, winner) = race.standing();
-    let mut shares: Vec<Share> = runners
+    let (candidates, winner) = race.candidates();
+    let mut shares: Vec<Share> = candidates
         .iter()
-        .map(|runner| Share {
-            mover: runner.mover,
-            bytes: runner.bytes,
-            seconds_per_gb: runner.cost.map(|cost| cost * 1e9),
-            of: prefer,
-            won: Some(runner.mover) == winner && race.heats() > 0,
+        .map(|candidate| Share {
+            mover: candidate.mover,
+            bytes: candidate.bytes,
+            seconds_per_gb: candidate.cost.map(|cost| cost * 1e9),
+            compared_by: prefer,
+            won: Some(candidate.mover) == winner && race.heats() > 0,
         })
         .collect();
     shares.sort_by_key(|share| !share.won);

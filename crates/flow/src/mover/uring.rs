@@ -4,9 +4,9 @@
 //! blocks ahead as there are buffers.
 
 use super::{Job, Stop, submitted_later};
-use crate::end::{LOOK, Reading, Writing};
+use crate::block_buffer::BlockBuffer;
+use crate::end::{DescriptorSink, DescriptorSource, PEER_CHECK_INTERVAL};
 use crate::error::Error;
-use crate::memory::Memory;
 use io_uring::{IoUring, opcode, types};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -21,10 +21,10 @@ const SEND: u64 = 1 << 32;
 
 struct Engine<'a> {
     ring: IoUring,
-    buffers: Memory,
+    buffers: BlockBuffer,
     block: usize,
-    from: &'a mut Reading,
-    to: &'a mut Writing,
+    from: &'a mut DescriptorSource,
+    to: &'a mut DescriptorSink,
     free: Vec<usize>,
     /// Blocks that have been read but not sent, in order: buffer, first byte, number of bytes.
     ready: VecDeque<(usize, usize, usize)>,
@@ -33,11 +33,15 @@ struct Engine<'a> {
     ended: bool,
 }
 
-pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
+pub(super) fn run(
+    job: &mut Job<'_>,
+    from: &mut DescriptorSource,
+    to: &mut DescriptorSink,
+) -> Result<(), Stop> {
     let ring = IoUring::new(2 * DEPTH as u32)
-        .map_err(|error| Stop::Unfit(format!("there is no io_uring: {error}")))?;
+        .map_err(|error| Stop::Refused(format!("there is no io_uring: {error}")))?;
     let depth = super::buffers(DEPTH, job.block);
-    let buffers = Memory::new(depth * job.block)?;
+    let buffers = BlockBuffer::new(depth * job.block)?;
     let mut engine = Engine {
         ring,
         buffers,
@@ -111,7 +115,7 @@ impl Engine<'_> {
         if self.ring.completion().is_empty() {
             // SAFETY: the descriptor belongs to the ring, which lives longer than this borrow.
             let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
-            while !job.control.wait(ring, PollFlags::IN, Some(Instant::now() + LOOK))? {
+            while !job.control.wait(ring, PollFlags::IN, Some(Instant::now() + PEER_CHECK_INTERVAL))? {
                 self.to.check_peer()?;
                 self.submit()?;
             }
@@ -141,10 +145,10 @@ impl Engine<'_> {
             Ok(0) => {
                 self.ended = true;
                 self.free.push(number);
-                Ok(job.nothing_came(self.from)?)
+                Ok(job.check_end(self.from)?)
             }
             Ok(bytes) => {
-                job.has_read(self.from, bytes);
+                job.record_read(self.from, bytes);
                 self.ready.push_back((number, 0, bytes));
                 Ok(())
             }
@@ -166,7 +170,7 @@ impl Engine<'_> {
             }
             Err(_) => return Err(self.to.failed(Errno::from_raw_os_error(-result)).into()),
         };
-        job.has_written(sent);
+        job.record_written(sent);
         if let Some((number, first, bytes)) = self.ready.pop_front() {
             match sent < bytes {
                 true => self.ready.push_front((number, first + sent, bytes - sent)),
@@ -185,10 +189,10 @@ impl Engine<'_> {
         let all = types::CancelBuilder::any();
         // A request that cannot be cancelled completes when the peer acts.
         let _ = self.ring.submitter().register_sync_cancel(None, all);
-        let mut under_way = usize::from(self.reading) + usize::from(self.sending);
-        while under_way > 0 {
+        let mut in_flight = usize::from(self.reading) + usize::from(self.sending);
+        while in_flight > 0 {
             let _ = self.ring.submit_and_wait(1);
-            under_way -= self.ring.completion().count().min(under_way);
+            in_flight -= self.ring.completion().count().min(in_flight);
         }
     }
 }

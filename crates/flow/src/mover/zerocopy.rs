@@ -5,9 +5,9 @@
 //! then gives up in favour of a cheaper one, unless the user forced it.
 
 use super::{Job, Stop, soon};
-use crate::end::{Input, Reading, Writing};
+use crate::block_buffer::BlockBuffer;
+use crate::end::{DescriptorSink, DescriptorSource, Input};
 use crate::error::Error;
-use crate::memory::Memory;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -23,7 +23,11 @@ const DEPTH: usize = 8;
 /// Number of copied sends after which the mover assumes that all sends will be copied.
 const COPIED_MIN: u64 = 4;
 
-pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
+pub(super) fn run(
+    job: &mut Job<'_>,
+    from: &mut DescriptorSource,
+    to: &mut DescriptorSink,
+) -> Result<(), Stop> {
     let one: libc::c_int = 1;
     // SAFETY: the kernel reads one int, `one`, of the given size.
     let set = unsafe {
@@ -36,11 +40,14 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
         )
     };
     if set != 0 {
-        return Err(Stop::Unfit(format!("the socket does not take it: {}", std::io::Error::last_os_error())));
+        return Err(Stop::Refused(format!(
+            "the socket does not take it: {}",
+            std::io::Error::last_os_error()
+        )));
     }
     let depth = super::buffers(DEPTH, job.block);
     let mut engine =
-        Engine { buffers: Memory::new(depth * job.block)?, depth, under_way: VecDeque::new(), next: 0 };
+        Engine { buffers: BlockBuffer::new(depth * job.block)?, depth, in_flight: VecDeque::new(), next: 0 };
     let moved = engine.run(job, from, to);
     // Waits until the kernel has finished with the buffers. If that wait fails, the buffers are unmapped
     // early, which is safe: the kernel holds references to the pages that it still sends.
@@ -51,22 +58,27 @@ pub(super) fn run(job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Re
 }
 
 struct Engine {
-    buffers: Memory,
+    buffers: BlockBuffer,
     /// Number of buffers, of one block each.
     depth: usize,
     /// Sends whose buffer the kernel may still read, oldest first: number of the send, and its buffer.
-    under_way: VecDeque<(u32, usize)>,
+    in_flight: VecDeque<(u32, usize)>,
     /// Number of the next send, as the kernel counts them.
     next: u32,
 }
 
 impl Engine {
-    fn run(&mut self, job: &mut Job<'_>, from: &mut Reading, to: &mut Writing) -> Result<(), Stop> {
+    fn run(
+        &mut self,
+        job: &mut Job<'_>,
+        from: &mut DescriptorSource,
+        to: &mut DescriptorSink,
+    ) -> Result<(), Stop> {
         let block = job.block;
         let mut turn = 0;
         while let Some(most) = job.next(from, to)? {
             let buffer = turn % self.depth;
-            while self.under_way.iter().any(|one| one.1 == buffer) {
+            while self.in_flight.iter().any(|one| one.1 == buffer) {
                 self.wait(job, to)?;
             }
             let at = buffer * block;
@@ -74,13 +86,13 @@ impl Engine {
             if bytes == 0 {
                 return Ok(());
             }
-            job.has_taken(bytes);
+            job.record_taken(bytes);
             self.send(job, to, buffer, at..at + bytes)?;
             turn += 1;
-            self.look(job, to)?;
-            let (counts, done) = (&job.counts, job.counts.zerocopy_sends - self.under_way.len() as u64);
+            self.handle_notices(job, to)?;
+            let (counts, done) = (&job.counts, job.counts.zerocopy_sends - self.in_flight.len() as u64);
             if !job.is_forced && counts.zerocopy_copied >= COPIED_MIN && counts.zerocopy_copied == done {
-                return Err(Stop::Unfit("the kernel copied all the same, as it does on loopback".into()));
+                return Err(Stop::Refused("the kernel copied all the same, as it does on loopback".into()));
             }
         }
         Ok(())
@@ -89,7 +101,7 @@ impl Engine {
     fn send(
         &mut self,
         job: &mut Job<'_>,
-        to: &mut Writing,
+        to: &mut DescriptorSink,
         buffer: usize,
         mut range: std::ops::Range<usize>,
     ) -> Result<(), Stop> {
@@ -99,10 +111,10 @@ impl Engine {
         while !range.is_empty() {
             match rustix::net::send(&*to, &self.buffers[range.clone()], flags) {
                 Ok(sent) => {
-                    self.under_way.push_back((self.next, buffer));
+                    self.in_flight.push_back((self.next, buffer));
                     self.next = self.next.wrapping_add(1);
                     job.counts.zerocopy_sends += 1;
-                    job.has_written(sent);
+                    job.record_written(sent);
                     range.start += sent;
                 }
                 // EAGAIN waits for room in the socket, ENOBUFS for memory of one more notice.
@@ -115,28 +127,29 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits for a notice, at most [`crate::control::TURN`], and handles all that have arrived.
-    fn wait(&mut self, job: &mut Job<'_>, to: &Writing) -> Result<(), Error> {
+    /// Waits for a notice, at most [`crate::control::UNCANCELLABLE_WAIT_MAX`], and handles all that have
+    /// arrived.
+    fn wait(&mut self, job: &mut Job<'_>, to: &DescriptorSink) -> Result<(), Error> {
         // poll(2) reports a notice as POLLERR, which needs no requested events.
         job.control.wait(to.as_fd(), PollFlags::empty(), Some(soon()))?;
-        self.look(job, to)
+        self.handle_notices(job, to)
     }
 
-    fn wait_for_all(&mut self, job: &mut Job<'_>, to: &Writing) -> Result<(), Error> {
-        while !self.under_way.is_empty() {
+    fn wait_for_all(&mut self, job: &mut Job<'_>, to: &DescriptorSink) -> Result<(), Error> {
+        while !self.in_flight.is_empty() {
             self.wait(job, to)?;
         }
         Ok(())
     }
 
     /// Handles all notices that have arrived.
-    fn look(&mut self, job: &mut Job<'_>, to: &Writing) -> Result<(), Error> {
+    fn handle_notices(&mut self, job: &mut Job<'_>, to: &DescriptorSink) -> Result<(), Error> {
         while let Some(notice) = notice(to)? {
-            let before = self.under_way.len();
-            self.under_way
+            let before = self.in_flight.len();
+            self.in_flight
                 .retain(|one| one.0.wrapping_sub(notice.first) > notice.last.wrapping_sub(notice.first));
             if notice.copied {
-                job.counts.zerocopy_copied += (before - self.under_way.len()) as u64;
+                job.counts.zerocopy_copied += (before - self.in_flight.len()) as u64;
             }
         }
         Ok(())
@@ -152,19 +165,19 @@ struct Notice {
 
 /// Buffer for one control message with the peer's address.
 #[repr(align(8))]
-struct Room([MaybeUninit<u8>; 128]);
+struct ControlBuffer([MaybeUninit<u8>; 128]);
 
 /// Takes the next notice from the socket's error queue (Documentation/networking/msg_zerocopy.rst); `None` if
 /// there is none.
 ///
 /// # Errors
 /// [`Error::Io`] if recvmsg(2) fails or the queue holds a real error of the socket.
-fn notice(to: &Writing) -> Result<Option<Notice>, Error> {
-    let mut room = Room([MaybeUninit::uninit(); 128]);
+fn notice(to: &DescriptorSink) -> Result<Option<Notice>, Error> {
+    let mut room = ControlBuffer([MaybeUninit::uninit(); 128]);
     // SAFETY: `msghdr` consists of integers and pointers, for which all zeros is a valid value.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_control = room.0.as_mut_ptr().cast();
-    header.msg_controllen = size_of::<Room>() as _;
+    header.msg_controllen = size_of::<ControlBuffer>() as _;
     // SAFETY: the header points to `room`, a live buffer of the length that it states.
     let read = unsafe {
         libc::recvmsg(to.descriptor.as_raw_fd(), &mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)

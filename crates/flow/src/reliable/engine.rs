@@ -1,12 +1,12 @@
 //! What keeps a connection alive while the flow's own thread is elsewhere: a thread that drives the library.
 //!
-//! A flow's thread may wait for a disk or a pipe for as long as it likes; acknowledgements, repairs and signs of life
-//! cannot. So the library runs on a thread of its own (which also puts encryption on another core than the flow's
-//! other end), and the flow's thread awaits single operations here.
+//! A flow's thread may wait for a disk or a pipe for as long as it likes; acknowledgements, repairs and signs
+//! of life cannot. So the library runs on a thread of its own (which also puts encryption on another core
+//! than the flow's other end), and the flow's thread awaits single operations here.
 //!
-//! Invariant: the flow's thread waits in [`Control::wait`] only, on a descriptor that whoever wakes it writes; so it
-//! ends as soon as the flow is cancelled. The thread ends with the engine, at the latest [`SETTLING`] and [`FAREWELL`] after it was told.
-//! Called by `meet` and `stream`.
+//! Invariant: the flow's thread waits in [`Control::wait`] only, on a descriptor that whoever wakes it
+//! writes; so it ends as soon as the flow is cancelled. The thread ends with the engine, at the latest
+//! [`SETTLING`] and [`FAREWELL`] after it was told. Called by `handshake` and `stream`.
 
 use crate::control::Control;
 use crate::error::Error;
@@ -25,9 +25,9 @@ use tokio::sync::oneshot;
 /// How long a connection that this side closed is kept to repeat the closing for a peer that did not hear it.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How long a peer that is left in the middle has to react to the end of the stream, before the connection is closed.
-/// A closing right after the handshake may be sent under keys that the other side does not have, and nothing repeats
-/// it; the end of a stream is repeated until it is heard.
+/// How long a peer that is left in the middle has to react to the end of the stream, before the connection is
+/// closed. A closing right after the handshake may be sent under keys that the other side does not have, and
+/// nothing repeats it; the end of a stream is repeated until it is heard.
 const SETTLING: Duration = Duration::from_millis(200);
 
 /// How a connection ends that this side closes.
@@ -42,7 +42,7 @@ pub(super) struct Farewell {
 /// The thread, and how to wait for what it does.
 pub(super) struct Engine {
     handle: Handle,
-    bell: Arc<Bell>,
+    waker: Arc<ThreadWaker>,
     stop: Option<oneshot::Sender<Option<Farewell>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -59,7 +59,7 @@ impl Engine {
             .name("flow-quic".into())
             .spawn(move || drive(runtime, stopped))
             .map_err(failed)?;
-        Ok(Engine { handle, bell: Arc::new(Bell { wake }), stop: Some(stop), thread: Some(thread) })
+        Ok(Engine { handle, waker: Arc::new(ThreadWaker { wake }), stop: Some(stop), thread: Some(thread) })
     }
 
     /// Waits until `future` is done, or until it is time (`None`). A future that is given up is dropped.
@@ -75,17 +75,17 @@ impl Engine {
         control.check()?;
         // The library starts tasks and timers of its own wherever it is polled.
         let _inside = self.inside();
-        let waker = Waker::from(self.bell.clone());
+        let waker = Waker::from(self.waker.clone());
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
                 return Ok(Some(output));
             }
-            if !control.wait(self.bell.wake.as_fd(), PollFlags::IN, until)? {
+            if !control.wait(self.waker.wake.as_fd(), PollFlags::IN, until)? {
                 return Ok(None);
             }
-            self.bell.silence();
+            self.waker.silence();
         }
     }
 
@@ -134,11 +134,11 @@ fn drive(runtime: Runtime, stopped: oneshot::Receiver<Option<Farewell>>) {
 }
 
 /// Rung by whoever has something for the flow's thread.
-struct Bell {
+struct ThreadWaker {
     wake: OwnedFd,
 }
 
-impl Bell {
+impl ThreadWaker {
     /// What rang before the next poll is seen by that poll.
     fn silence(&self) {
         // It holds 8 bytes or nothing.
@@ -146,7 +146,7 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

@@ -1,6 +1,8 @@
-//! A byte stream over UDP on which nothing is lost: `udp:HOST:PORT,reliable` and `udp-listen:ADDR:PORT,reliable`.
+//! A byte stream over UDP on which nothing is lost: `udp:HOST:PORT,reliable` and
+//! `udp-listen:ADDR:PORT,reliable`.
 //!
-//! The protocol is QUIC (RFC 9000) with TLS 1.3 (RFC 9001), by the library quinn. What this module adds is small:
+//! The protocol is QUIC (RFC 9000) with TLS 1.3 (RFC 9001), by the library quinn. What this module adds is
+//! small:
 //!
 //! - Who connects says in the name of the application protocol (ALPN) whether it sends or receives; a listener answers
 //!   to the other one only, so that two sources or two sinks part in the handshake.
@@ -10,34 +12,36 @@
 //! - Nobody is trusted by default: who connects names the listener's certificate by its SHA-256 (`pin=`), or says
 //!   `insecure`. A listener may ask the same of who connects.
 //!
-//! Invariant: a stream ends in order only after [`Output::finish`]; an end that is dropped before, or whose process
-//! dies, is an error on the other side, at once or after `patience`. Memory is bounded by `transport`'s windows.
+//! Invariant: a stream ends in order only after [`Output::finish`]; an end that is dropped before, or whose
+//! process dies, is an error on the other side, at once or after `patience`. Memory is bounded by
+//! `transport`'s windows.
 //!
-//! Called by the ends that are named above. `trust` knows certificates, `transport` sizes and times, `engine` drives
-//! the library beside the flow's own thread, `meet` makes the connection, `stream` moves the bytes.
+//! Called by the ends that are named above. `identity` knows certificates, `transport` sizes and times,
+//! `engine` drives the library beside the flow's own thread, `handshake` makes the connection, `stream` moves
+//! the bytes.
 
 mod engine;
-mod meet;
+mod errors;
+mod handshake;
+mod identity;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod transport;
-mod trouble;
-mod trust;
 
 use crate::control::Control;
 use crate::end::{Input, Output};
 use crate::error::Error;
 use crate::spec::{Congestion, Udp};
-use meet::Meeting;
+use handshake::PendingConnection;
+pub(crate) use identity::Fingerprint;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-pub(crate) use trust::Fingerprint;
 
 /// How long a peer may be silent before it counts as dead, where nothing else is said.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One end, as its description says it.
 #[derive(Clone, Debug)]
@@ -73,7 +77,7 @@ impl ReliableOptions {
             pin: end.pin.as_deref().map(str::parse).transpose()?,
             insecure: end.insecure,
             identity: end.identity.clone(),
-            patience: end.timeout.unwrap_or(PATIENCE),
+            patience: end.timeout.unwrap_or(PEER_TIMEOUT),
             congestion: end.congestion,
         })
     }
@@ -159,7 +163,7 @@ pub(crate) fn open_input(
     control: &Control,
     tell: &mut dyn FnMut(Notice),
 ) -> Result<Box<dyn Input>, Error> {
-    let line = Meeting::prepare(options, Role::Receives, control, tell)?.meet(control, tell)?;
+    let line = PendingConnection::prepare(options, Role::Receives, control, tell)?.meet(control, tell)?;
     Ok(Box::new(stream::Receiver::new(line)))
 }
 
@@ -172,6 +176,6 @@ pub(crate) fn open_output(
     control: &Control,
     tell: &mut dyn FnMut(Notice),
 ) -> Result<Box<dyn Output>, Error> {
-    let line = Meeting::prepare(options, Role::Sends, control, tell)?.meet(control, tell)?;
+    let line = PendingConnection::prepare(options, Role::Sends, control, tell)?.meet(control, tell)?;
     Ok(Box::new(stream::Sender::open(line, control)?))
 }

@@ -1,10 +1,10 @@
 //! The two ends of the stream, and how its end is confirmed.
 //!
-//! Invariant: a stream that was not finished is reset before it is dropped, since the library would else finish it, and
-//! what is half would look whole. Called by the movers.
+//! Invariant: a stream that was not finished is reset before it is dropped, since the library would else
+//! finish it, and what is half would look whole. Called by the movers.
 
-use super::meet::Line;
-use super::trouble::{self, DONE, GAVE_UP};
+use super::errors::{self, DONE, GAVE_UP};
+use super::handshake::OpenConnection;
 use super::{ReliableOptions, Role};
 use crate::control::Control;
 use crate::end::{Input, Output};
@@ -20,28 +20,28 @@ pub(super) struct Sender {
     stream: SendStream,
     sent: u64,
     finished: bool,
-    line: Line,
+    open: OpenConnection,
 }
 
 impl Sender {
     /// # Errors
     /// Why the connection is not there any more, or that the flow was cancelled.
-    pub(super) fn open(line: Line, control: &Control) -> Result<Sender, Error> {
-        let opened = line.engine.wait(control, None, line.connection.open_uni())?;
-        let lost = |error| trouble::broken(sending(&line.options), &line.options, Role::Sends, &error);
+    pub(super) fn open(open: OpenConnection, control: &Control) -> Result<Sender, Error> {
+        let opened = open.engine.wait(control, None, open.connection.open_uni())?;
+        let lost = |error| errors::broken(sending(&open.options), &open.options, Role::Sends, &error);
         // Without a time there is no end of the wait but the result.
         let stream = opened.unwrap_or(Err(ConnectionError::TimedOut)).map_err(lost)?;
-        Ok(Sender { stream, sent: 0, finished: false, line })
+        Ok(Sender { stream, sent: 0, finished: false, open })
     }
 }
 
 impl Output for Sender {
     fn put(&mut self, block: &[u8], control: &Control) -> Result<(), Error> {
-        let written = self.line.engine.wait(control, None, self.stream.write_all(block))?;
-        let options = &self.line.options;
+        let written = self.open.engine.wait(control, None, self.stream.write_all(block))?;
+        let options = &self.open.options;
         match written.unwrap_or(Err(WriteError::ClosedStream)) {
             Ok(()) => self.sent += block.len() as u64,
-            Err(error) => return Err(trouble::unwritten(sending(options), options, &error)),
+            Err(error) => return Err(errors::unwritten(sending(options), options, &error)),
         }
         Ok(())
     }
@@ -50,8 +50,8 @@ impl Output for Sender {
     fn finish(&mut self, control: &Control) -> Result<(), Error> {
         // It fails where the peer has stopped the stream, of which the wait below tells more.
         let _ = self.stream.finish();
-        let options = &self.line.options;
-        let heard = self.line.engine.wait(control, None, confirmation(&self.line.connection))?;
+        let options = &self.open.options;
+        let heard = self.open.engine.wait(control, None, confirmation(&self.open.connection))?;
         match heard.unwrap_or(Err(ConnectionError::TimedOut)) {
             Ok(count) if count == self.sent => {}
             // The peer closes in this way only after it has everything, whatever became of its count.
@@ -60,10 +60,10 @@ impl Output for Sender {
                 let sent = self.sent;
                 return Err(Error::Data(format!("{options}: the peer has {count} of {sent} bytes")));
             }
-            Err(error) => return Err(trouble::broken(sending(options), options, Role::Sends, &error)),
+            Err(error) => return Err(errors::broken(sending(options), options, Role::Sends, &error)),
         }
         self.finished = true;
-        self.line.code = DONE;
+        self.open.code = DONE;
         Ok(())
     }
 }
@@ -93,35 +93,35 @@ pub(super) struct Receiver {
     stream: Option<RecvStream>,
     received: u64,
     ended: bool,
-    line: Line,
+    open: OpenConnection,
 }
 
 impl Receiver {
-    pub(super) fn new(line: Line) -> Receiver {
-        Receiver { stream: None, received: 0, ended: false, line }
+    pub(super) fn new(open: OpenConnection) -> Receiver {
+        Receiver { stream: None, received: 0, ended: false, open }
     }
 
     /// Waits for the stream, which exists for this side once its first byte has come.
-    fn accept(line: &Line, control: &Control) -> Result<RecvStream, Error> {
-        let accepted = line.engine.wait(control, None, line.connection.accept_uni())?;
-        let lost = |error| trouble::broken(receiving(&line.options), &line.options, Role::Receives, &error);
+    fn accept(open: &OpenConnection, control: &Control) -> Result<RecvStream, Error> {
+        let accepted = open.engine.wait(control, None, open.connection.accept_uni())?;
+        let lost = |error| errors::broken(receiving(&open.options), &open.options, Role::Receives, &error);
         accepted.unwrap_or(Err(ConnectionError::TimedOut)).map_err(lost)
     }
 
-    /// Tells the sender how much has come, and waits until it knows. That it does not hear it is its error, not this
-    /// side's: everything is here. So is whatever ends this wait but a cancelled flow.
+    /// Tells the sender how much has come, and waits until it knows. That it does not hear it is its error,
+    /// not this side's: everything is here. So is whatever ends this wait but a cancelled flow.
     fn confirm(&mut self, control: &Control) -> Result<(), Error> {
-        self.line.code = DONE;
+        self.open.code = DONE;
         let count = self.received.to_le_bytes();
-        let connection = &self.line.connection;
+        let connection = &self.open.connection;
         let told = async {
             let mut stream = connection.open_uni().await.ok()?;
             stream.write_all(&count).await.ok()?;
             stream.finish().ok()?;
             stream.stopped().await.ok()
         };
-        let until = Instant::now() + self.line.options.patience;
-        self.line.engine.wait(control, Some(until), told).map(drop)
+        let until = Instant::now() + self.open.options.patience;
+        self.open.engine.wait(control, Some(until), told).map(drop)
     }
 }
 
@@ -131,12 +131,12 @@ impl Input for Receiver {
             return Ok(&[]);
         }
         assert!(!room.is_empty(), "a block has at least one byte");
-        let Receiver { stream, line, .. } = self;
+        let Receiver { stream, open, .. } = self;
         let stream = match stream {
             Some(stream) => stream,
-            none => none.insert(Receiver::accept(line, control)?),
+            none => none.insert(Receiver::accept(open, control)?),
         };
-        let read = line.engine.wait(control, None, stream.read(room))?;
+        let read = open.engine.wait(control, None, stream.read(room))?;
         match read.unwrap_or(Err(quinn::ReadError::ClosedStream)) {
             Ok(Some(length)) => {
                 self.received += length as u64;
@@ -146,7 +146,7 @@ impl Input for Receiver {
                 self.ended = true;
                 self.confirm(control).map(|()| &room[..0])
             }
-            Err(error) => Err(trouble::unread(receiving(&line.options), &line.options, &error)),
+            Err(error) => Err(errors::unread(receiving(&open.options), &open.options, &error)),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Sizes and times of a connection, and the handshake's settings.
 //!
-//! Invariant: what one connection holds in memory is bounded by the windows here. Called by `meet`.
+//! Invariant: what one connection holds in memory is bounded by the windows here. Called by `handshake`.
 
-use super::trust::{Guard, Identity};
+use super::identity::{Guard, Identity};
 use super::{Congestion, ReliableOptions, Role};
 use crate::error::Error;
 use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig};
@@ -14,11 +14,12 @@ use rustls::version::TLS13;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-/// Bytes that may be on their way, kept by the sender until they are acknowledged and by the receiver until they are
-/// in order and read. It fills 1 Gbit/s over 67 ms; on a short path 2 MiB would be as fast.
+/// Bytes that may be on their way, kept by the sender until they are acknowledged and by the receiver until
+/// they are in order and read. It fills 1 Gbit/s over 67 ms; on a short path 2 MiB would be as fast.
 const WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 
-/// What is asked of the kernel for each of a socket's two queues. It gives less where `net.core.rmem_max` says so.
+/// What is asked of the kernel for each of a socket's two queues. It gives less where `net.core.rmem_max`
+/// says so.
 const SOCKET_BYTES: usize = 4 * 1024 * 1024;
 
 /// Signs of life per `patience`: one may be lost, and another one late.
@@ -131,14 +132,14 @@ fn transport(options: &ReliableOptions) -> Result<Arc<TransportConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-/// Who decides how much is on its way at a time. Measured in turns by `cost_of_a_stream`, both ends on two cores: on a
-/// path that loses only what it cannot queue, CUBIC (RFC 9438) moves 0.6 GB/s and the library's BBR 0.4, which paces
-/// and so hands the kernel shorter trains of segments. Where 1 % is lost by chance CUBIC takes each loss for a queue
-/// that is full, and BBR moves 2.4 times as much. CUBIC is the default, since local networks are of the first kind, it
-/// shares with TCP, and the library calls its BBR experimental.
+/// Who decides how much is on its way at a time. Measured in turns by `cost_of_a_stream`, both ends on two
+/// cores: on a path that loses only what it cannot queue, CUBIC (RFC 9438) moves 0.6 GB/s and the library's
+/// BBR 0.4, which paces and so hands the kernel shorter trains of segments. Where 1 % is lost by chance CUBIC
+/// takes each loss for a queue that is full, and BBR moves 2.4 times as much. CUBIC is the default, since
+/// local networks are of the first kind, it shares with TCP, and the library calls its BBR experimental.
 ///
-/// The same measurement says to leave two other settings as they are: larger packets (8952 and 65000 bytes over
-/// loopback) are slower than trains of 1452 bytes (UDP GSO), and AES-128 costs what AES-256 does.
+/// The same measurement says to leave two other settings as they are: larger packets (8952 and 65000 bytes
+/// over loopback) are slower than trains of 1452 bytes (UDP GSO), and AES-128 costs what AES-256 does.
 fn controller(congestion: Congestion) -> Arc<dyn ControllerFactory + Send + Sync> {
     match congestion {
         Congestion::Cubic => Arc::new(CubicConfig::default()),

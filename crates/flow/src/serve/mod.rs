@@ -1,38 +1,40 @@
 //! `fork`: a source that serves ever new connections.
 //!
-//! - [`door`]: who is let in, and who is turned away
-//! - [`exchange`]: connections that are only passed on, all of them by a few threads
+//! - [`admission`]: who is let in, and who is turned away
+//! - [`forwarder`]: connections that are only passed on, all of them by a few threads
 //! - [`threads`]: connections with stages, frames or files, each by a flow and a thread of its own
-//! - [`sums`]: what all have come to
+//! - [`totals`]: what all have come to
 //!
-//! Invariant: one connection's failure ends that connection alone, and nobody waits for a connection while others
-//! come; when the whole is cancelled, all of them are. Called by [`crate::run`], in the flow's thread.
+//! Invariant: one connection's failure ends that connection alone, and nobody waits for a connection while
+//! others come; when the whole is cancelled, all of them are. Called by [`crate::run`], in the flow's thread.
 
-mod door;
-mod exchange;
+mod admission;
+mod forwarder;
 mod pair;
-mod sums;
 mod threads;
+mod totals;
 
 use crate::control::Control;
-use crate::end::Gate;
+use crate::end::ListeningSocket;
 use crate::error::Error;
 use crate::flow::Flow;
 use crate::plan::Plan;
 use crate::report::Report;
 use crate::spec::{Endpoint, Listening};
-use door::Door;
-use sums::Sums;
+use admission::Admission;
+use totals::Totals;
 
-/// The gate of a flow whose source serves; none: it does not.
+/// Returns the listening socket of a flow whose source serves many connections; `None` if it serves one.
 ///
 /// # Errors
 /// That it cannot listen, or that several flows would write the same sink.
-pub(crate) fn gate(flow: &Flow, control: &Control) -> Result<Option<Gate>, Error> {
+pub(crate) fn listen(flow: &Flow, control: &Control) -> Result<Option<ListeningSocket>, Error> {
     let name = flow.source.to_string();
-    let gate = match &flow.source {
-        Endpoint::Tcp(end) if end.listening == Listening::Serves => Gate::tcp(end, &name, control)?,
-        Endpoint::Unix(end) if end.listening == Listening::Serves => Gate::unix(end, &name)?,
+    let listener = match &flow.source {
+        Endpoint::Tcp(end) if end.listening == Listening::Serves => {
+            ListeningSocket::tcp(end, &name, control)?
+        }
+        Endpoint::Unix(end) if end.listening == Listening::Serves => ListeningSocket::unix(end, &name)?,
         _ => return Ok(None),
     };
     match &flow.sink {
@@ -41,7 +43,7 @@ pub(crate) fn gate(flow: &Flow, control: &Control) -> Result<Option<Gate>, Error
             flow.sink
         ))),
         Endpoint::File(_) | Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Standard | Endpoint::Null => {
-            Ok(Some(gate))
+            Ok(Some(listener))
         }
         sink => Err(Error::Usage(format!("{sink} cannot be the sink of several connections at once"))),
     }
@@ -49,18 +51,18 @@ pub(crate) fn gate(flow: &Flow, control: &Control) -> Result<Option<Gate>, Error
 
 /// Serves until the flow is cancelled, which is its only end.
 pub(crate) fn serve(
-    gate: &Gate,
+    listener: &ListeningSocket,
     flow: &Flow,
     plans: &[Plan],
     control: &Control,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let sums = Sums::default();
-    let mut door = Door::open(gate, control)?;
-    let outcome = match exchange::fits(flow, plans) {
-        true => exchange::serve(&mut door, flow, &plans[0], &sums, control),
-        false => threads::serve(&mut door, flow, plans, &sums, control),
+    let totals = Totals::default();
+    let mut admission = Admission::open(listener, control)?;
+    let outcome = match forwarder::is_forwarder(flow, plans) {
+        true => forwarder::serve(&mut admission, flow, &plans[0], &totals, control),
+        false => threads::serve(&mut admission, flow, plans, &totals, control),
     };
-    sums.tell(door.refused(), report);
+    totals.tell(admission.refused(), report);
     outcome
 }

@@ -1,8 +1,9 @@
 //! Two connected sockets, between which bytes are passed on without waiting for either.
 //!
-//! Invariant: a direction reads no more before it has written what it holds, so that a peer that takes nothing holds its
-//! other side up and costs a pipe or a buffer; a direction that holds nothing has neither. An end is passed on as an
-//! end, and a reset as a reset of the other side. Called by [`super::exchange`], by one thread at a time.
+//! Invariant: a direction reads no more before it has written what it holds, so that a peer that takes
+//! nothing holds its other side up and costs a pipe or a buffer; a direction that holds nothing has neither.
+//! An end is passed on as an end, and a reset as a reset of the other side. Called by [`super::forwarder`],
+//! by one thread at a time.
 
 use crate::end::Connected;
 use crate::error::Error;
@@ -20,7 +21,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 const PIPES_MAX: usize = 64;
 
 /// What the directions of a thread's pairs share.
-pub(super) struct Kit {
+pub(super) struct TransferBuffers {
     pipes: Vec<Pipe>,
     /// Pipes that are there, used or not.
     made: usize,
@@ -29,10 +30,10 @@ pub(super) struct Kit {
     buffer: Vec<u8>,
 }
 
-impl Kit {
+impl TransferBuffers {
     /// With pipes of `block` bytes, or with none.
-    pub(super) fn new(splices: bool, block: usize) -> Kit {
-        Kit { pipes: Vec::new(), made: 0, splices, block, buffer: vec![0; BUFFER_BYTES] }
+    pub(super) fn new(splices: bool, block: usize) -> TransferBuffers {
+        TransferBuffers { pipes: Vec::new(), made: 0, splices, block, buffer: vec![0; BUFFER_BYTES] }
     }
 
     fn pipe(&mut self) -> Option<Pipe> {
@@ -113,12 +114,16 @@ impl Pair {
     ///
     /// # Errors
     /// What failed, by the name of the socket in `names`.
-    pub(super) fn turn(&mut self, kit: &mut Kit, names: [&str; 2]) -> Result<Progress, Error> {
+    pub(super) fn turn(
+        &mut self,
+        buffers: &mut TransferBuffers,
+        names: [&str; 2],
+    ) -> Result<Progress, Error> {
         let mut progress = Progress::Over;
         for number in [0, 1] {
             let (from, to) = (&self.sockets[number], &self.sockets[1 - number]);
             let names = (names[number], names[1 - number]);
-            match self.directions[number].turn(from, to, names, kit)? {
+            match self.directions[number].turn(from, to, names, buffers)? {
                 Progress::More => progress = Progress::More,
                 Progress::Waits if progress == Progress::Over => progress = Progress::Waits,
                 _ => {}
@@ -138,12 +143,12 @@ impl Pair {
     }
 
     /// Closes both, in order or by resets.
-    pub(super) fn close(mut self, in_order: bool, kit: &mut Kit) {
+    pub(super) fn close(mut self, in_order: bool, buffers: &mut TransferBuffers) {
         for direction in &mut self.directions {
-            direction.let_go(kit);
+            direction.let_go(buffers);
         }
         for socket in &self.sockets {
-            socket.connection.let_go(socket.as_fd(), in_order);
+            socket.connection.set_linger(socket.as_fd(), in_order);
         }
     }
 }
@@ -154,7 +159,7 @@ impl Direction {
         from: &Connected,
         to: &Connected,
         (source, sink): (&str, &str),
-        kit: &mut Kit,
+        buffers: &mut TransferBuffers,
     ) -> Result<Progress, Error> {
         let (unread, unwritten) = (
             |error: Errno| Error::io(format!("read {source}"), error),
@@ -162,7 +167,7 @@ impl Direction {
         );
         let begin = self.taken;
         while !self.done {
-            if !self.drain(to, kit).map_err(unwritten)? {
+            if !self.drain(to, buffers).map_err(unwritten)? {
                 return Ok(Progress::Waits);
             }
             if self.ended {
@@ -171,7 +176,7 @@ impl Direction {
             } else if self.taken - begin >= TURN_BYTES as u64 {
                 return Ok(Progress::More);
             } else {
-                match self.fill(from, kit) {
+                match self.fill(from, buffers) {
                     Ok(0) if from.connection.has_ended_in_order(from.as_fd(), self.taken) => {
                         self.ended = true
                     }
@@ -187,8 +192,8 @@ impl Direction {
     }
 
     /// Reads what is there, at most a pipe or a buffer full.
-    fn fill(&mut self, from: &Connected, kit: &mut Kit) -> Result<usize, Errno> {
-        if let Some(mut pipe) = kit.pipe() {
+    fn fill(&mut self, from: &Connected, buffers: &mut TransferBuffers) -> Result<usize, Errno> {
+        if let Some(mut pipe) = buffers.pipe() {
             let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
             let came = splice(from, None, &pipe.writer, None, pipe.room, flags);
             match came {
@@ -197,22 +202,22 @@ impl Direction {
                     self.held = Held::Pipe(pipe);
                     return came;
                 }
-                Err(Errno::INVAL | Errno::OPNOTSUPP) => kit.splices = false,
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => buffers.splices = false,
                 _ => {
-                    kit.pipes.push(pipe);
+                    buffers.pipes.push(pipe);
                     return came;
                 }
             }
         }
-        let (_, bytes) = rustix::net::recv(from, &mut kit.buffer[..], RecvFlags::DONTWAIT)?;
+        let (_, bytes) = rustix::net::recv(from, &mut buffers.buffer[..], RecvFlags::DONTWAIT)?;
         if bytes > 0 {
-            self.held = Held::Bytes(kit.buffer[..bytes].to_vec(), 0);
+            self.held = Held::Bytes(buffers.buffer[..bytes].to_vec(), 0);
         }
         Ok(bytes)
     }
 
     /// Writes what is held; whether nothing is left of it.
-    fn drain(&mut self, to: &Connected, kit: &mut Kit) -> Result<bool, Errno> {
+    fn drain(&mut self, to: &Connected, buffers: &mut TransferBuffers) -> Result<bool, Errno> {
         loop {
             let written = match &mut self.held {
                 Held::Nothing => return Ok(true),
@@ -232,7 +237,7 @@ impl Direction {
                 }
             };
             match written {
-                Ok(true) => self.let_go(kit),
+                Ok(true) => self.let_go(buffers),
                 Ok(false) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(error) => return Err(error),
@@ -241,11 +246,11 @@ impl Direction {
     }
 
     /// Gives a pipe back to the others; one that still holds something is closed.
-    fn let_go(&mut self, kit: &mut Kit) {
+    fn let_go(&mut self, buffers: &mut TransferBuffers) {
         if let Held::Pipe(pipe) = std::mem::replace(&mut self.held, Held::Nothing) {
             match pipe.holds {
-                0 => kit.pipes.push(pipe),
-                _ => kit.made -= 1,
+                0 => buffers.pipes.push(pipe),
+                _ => buffers.made -= 1,
             }
         }
     }

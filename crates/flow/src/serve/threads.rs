@@ -2,8 +2,8 @@
 //!
 //! Invariant: a thread is waited for when it has ended, or when the whole has. Called by [`super::serve`].
 
-use super::door::Door;
-use super::sums::Sums;
+use super::admission::Admission;
+use super::totals::Totals;
 use crate::control::Control;
 use crate::error::Error;
 use crate::flow::Flow;
@@ -26,20 +26,20 @@ struct Running<'scope> {
 
 /// Serves until the flow is cancelled.
 pub(super) fn serve(
-    door: &mut Door<'_>,
+    admission: &mut Admission<'_>,
     flow: &Flow,
     plans: &[Plan],
-    sums: &Sums,
+    totals: &Totals,
     whole: &Control,
 ) -> Result<(), Error> {
-    let room = door.room(CONNECTIONS_MAX, DESCRIPTORS);
+    let room = admission.room(CONNECTIONS_MAX, DESCRIPTORS);
     thread::scope(|scope| {
         let mut running: Vec<Running<'_>> = Vec::new();
         let outcome = loop {
-            let next = door.next(room, || {
+            let next = admission.next(room, || {
                 for index in (0..running.len()).rev() {
                     if running[index].thread.is_finished() {
-                        join(running.swap_remove(index), sums);
+                        join(running.swap_remove(index), totals);
                     }
                 }
                 running.len() as u64
@@ -52,7 +52,7 @@ pub(super) fn serve(
                 let own = control.clone();
                 let served = move || {
                     let outcome = run::one(flow, plans, Some(connected), &own);
-                    whole.note(own.moved());
+                    whole.add_moved(own.moved());
                     outcome
                 };
                 let thread = Builder::new().name("flow-connection".into()).spawn_scoped(scope, served);
@@ -62,20 +62,20 @@ pub(super) fn serve(
             match begun {
                 Ok(one) => running.push(one),
                 // Its socket has been closed by a reset.
-                Err(error) => sums.count(Some(error), 0.0, Vec::new()),
+                Err(error) => totals.count(Some(error), 0.0, Vec::new()),
             }
         };
         for one in &running {
             one.control.cancel();
         }
-        running.into_iter().for_each(|one| join(one, sums));
+        running.into_iter().for_each(|one| join(one, totals));
         outcome
     })
 }
 
-fn join(one: Running<'_>, sums: &Sums) {
+fn join(one: Running<'_>, totals: &Totals) {
     match one.thread.join() {
-        Ok(outcome) => sums.add(outcome),
+        Ok(outcome) => totals.add(outcome),
         Err(panic) => std::panic::resume_unwind(panic),
     }
 }

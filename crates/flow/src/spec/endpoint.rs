@@ -207,7 +207,7 @@ impl FromStr for Endpoint {
             "zero" => alone(&words).map(|()| Endpoint::Zero),
             "random" => {
                 let seed = words.value("seed", number)?;
-                words.nothing_more(&["seed"])?;
+                words.check_all_taken(&["seed"])?;
                 alone(&words).map(|()| Endpoint::Random { seed })
             }
             "mem" | "mem-listen" => memory(&mut words, kind == "mem-listen").map(Endpoint::Memory),
@@ -215,7 +215,7 @@ impl FromStr for Endpoint {
             "tcp" | "tcp-listen" => tcp(&mut words, kind == "tcp-listen").map(Endpoint::Tcp),
             "udp" | "udp-listen" => udp(&mut words, kind == "udp-listen").map(Endpoint::Udp),
             "eth" | "eth-listen" => ethernet(&mut words, kind == "eth-listen").map(Endpoint::Ethernet),
-            _ => Err(words.wrong(format!(
+            _ => Err(words.usage_error(format!(
                 "there is no endpoint of the kind '{kind}'; there are {KINDS}, and paths: a file of that name is ./{text}"
             ))),
         }
@@ -266,16 +266,16 @@ fn bare(text: &str) -> Result<Endpoint, Error> {
 
 fn alone(words: &Words<'_>) -> Result<(), Error> {
     match words.address.as_str() {
-        "" => words.nothing_more(&[]),
+        "" => words.check_all_taken(&[]),
         address => {
-            Err(words.wrong(format!("nothing is expected behind the colon, and '{address}' is there")))
+            Err(words.usage_error(format!("nothing is expected behind the colon, and '{address}' is there")))
         }
     }
 }
 
 fn path(words: &Words<'_>) -> Result<PathBuf, Error> {
     match words.address.as_str() {
-        "" => Err(words.wrong("a path is missing behind the colon")),
+        "" => Err(words.usage_error("a path is missing behind the colon")),
         path => Ok(path.into()),
     }
 }
@@ -292,13 +292,12 @@ fn file(words: &mut Words<'_>) -> Result<File, Error> {
         nocache: words.flag("nocache")?,
         mode: words.value("mode", mode)?,
     };
-    words.nothing_more(&["offset", "length", "append", "in-place", "excl", "dense", "nocache", "mode"])?;
+    words.check_all_taken(&["offset", "length", "append", "in-place", "excl", "dense", "nocache", "mode"])?;
     let ways = [file.append, file.in_place, file.exclusive].iter().filter(|way| **way).count();
     match ways > 1 || (file.offset.is_some() && (file.append || file.exclusive)) {
-        true => {
-            Err(words
-                .wrong("append, in-place, excl and offset exclude each other (in-place and offset do not)"))
-        }
+        true => Err(words.usage_error(
+            "append, in-place, excl and offset exclude each other (in-place and offset do not)",
+        )),
         false => Ok(file),
     }
 }
@@ -313,21 +312,21 @@ fn mode(text: &str) -> Result<u32, String> {
 fn raw(words: &mut Words<'_>) -> Result<Endpoint, Error> {
     let (path, offset) = (path(words)?, words.size("offset")?.unwrap_or(0));
     let length = words.size("length")?;
-    words.nothing_more(&["offset", "length"])?;
+    words.check_all_taken(&["offset", "length"])?;
     Ok(Endpoint::Raw { path, offset, length })
 }
 
 fn memory(words: &mut Words<'_>, listen: bool) -> Result<Unix, Error> {
     let listening = if listen { Listening::Waits } else { Listening::Connects };
     let end = Unix { path: path(words)?, listening, plain: words.flag("plain")?, ..Unix::default() };
-    words.nothing_more(&["plain"])?;
+    words.check_all_taken(&["plain"])?;
     Ok(end)
 }
 
 fn unix(words: &mut Words<'_>, listen: bool) -> Result<Unix, Error> {
     let (path, whole, listening) = (path(words)?, words.flag("whole")?, listening(words, listen)?);
     let end = Unix { path, listening, whole, max: connections(words, listening)?, ..Unix::default() };
-    words.nothing_more(if listen { &["whole", "fork", "max"] } else { &["whole"] })?;
+    words.check_all_taken(if listen { &["whole", "fork", "max"] } else { &["whole"] })?;
     Ok(end)
 }
 
@@ -345,8 +344,8 @@ fn connections(words: &mut Words<'_>, listening: Listening) -> Result<Option<u32
         return Ok(None);
     }
     match (words.value("max", number)?, listening) {
-        (Some(0), _) => Err(words.wrong("max=0 would serve nobody: give 1 or more")),
-        (Some(_), Listening::Waits) => Err(words.wrong("max is for 'fork', which is not there")),
+        (Some(0), _) => Err(words.usage_error("max=0 would serve nobody: give 1 or more")),
+        (Some(_), Listening::Waits) => Err(words.usage_error("max is for 'fork', which is not there")),
         (max, _) => Ok(max),
     }
 }
@@ -362,13 +361,13 @@ fn host_and_port(words: &Words<'_>, listen: bool) -> Result<(String, u16), Error
         .address
         .rsplit_once(':')
         .or_else(|| listen.then_some(("", words.address.as_str())))
-        .ok_or_else(|| words.wrong(format!("a port is missing: give {example}")))?;
-    let port = port.parse().map_err(|_| words.wrong(format!("'{port}' is no port: give {example}")))?;
+        .ok_or_else(|| words.usage_error(format!("a port is missing: give {example}")))?;
+    let port = port.parse().map_err(|_| words.usage_error(format!("'{port}' is no port: give {example}")))?;
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     match inner.unwrap_or(host) {
-        "" if !listen => Err(words.wrong(format!("a host is missing: give {example}"))),
+        "" if !listen => Err(words.usage_error(format!("a host is missing: give {example}"))),
         _ if inner.is_none() && host.contains(':') => {
-            Err(words.wrong(format!("an address of IPv6 goes in brackets: give {example}")))
+            Err(words.usage_error(format!("an address of IPv6 goes in brackets: give {example}")))
         }
         host => Ok((host.to_owned(), port)),
     }
@@ -382,10 +381,14 @@ fn tcp(words: &mut Words<'_>, listen: bool) -> Result<Tcp, Error> {
     let (whole, timeout) = (words.flag("whole")?, words.seconds("timeout")?);
     let listening = listening(words, listen)?;
     let tcp = Tcp { host, port, listening, whole, timeout, max: connections(words, listening)? };
-    words.nothing_more(if listen { &["whole", "timeout", "fork", "max"] } else { &["whole", "timeout"] })?;
+    words.check_all_taken(if listen {
+        &["whole", "timeout", "fork", "max"]
+    } else {
+        &["whole", "timeout"]
+    })?;
     match tcp.timeout {
         Some(timeout) if timeout < TCP_TIMEOUT_MIN => {
-            Err(words.wrong("'timeout': a peer has 3 seconds at the least to give a sign of life"))
+            Err(words.usage_error("'timeout': a peer has 3 seconds at the least to give a sign of life"))
         }
         _ => Ok(tcp),
     }
@@ -430,13 +433,13 @@ fn udp(words: &mut Words<'_>, listen: bool) -> Result<Udp, Error> {
         timeout: words.seconds("timeout")?,
         congestion: words.value("congestion", congestion)?.unwrap_or_default(),
     };
-    words.nothing_more(&UDP_OPTIONS)?;
+    words.check_all_taken(&UDP_OPTIONS)?;
     if udp.sequenced && udp.reliable {
-        return Err(words.wrong("what is reliable needs no numbers: give 'sequenced' or 'reliable'"));
+        return Err(words.usage_error("what is reliable needs no numbers: give 'sequenced' or 'reliable'"));
     }
     if udp.lossy && (udp.sequenced || udp.reliable || !udp.listen) {
         return Err(
-            words.wrong("lossy is for a receiver of plain datagrams, and nobody else loses any unsaid")
+            words.usage_error("lossy is for a receiver of plain datagrams, and nobody else loses any unsaid")
         );
     }
     let of_reliable = Udp {
@@ -449,10 +452,12 @@ fn udp(words: &mut Words<'_>, listen: bool) -> Result<Udp, Error> {
     };
     if !udp.reliable && of_reliable != Udp::default() {
         let theirs = UDP_OPTIONS[5..].join(", ");
-        return Err(words.wrong(format!("{theirs} are for 'reliable', which is not there")));
+        return Err(words.usage_error(format!("{theirs} are for 'reliable', which is not there")));
     }
     if udp.reliable && (udp.size.is_some() || udp.idle.is_some()) {
-        return Err(words.wrong("size and idle are for plain and sequenced datagrams, not for 'reliable'"));
+        return Err(
+            words.usage_error("size and idle are for plain and sequenced datagrams, not for 'reliable'")
+        );
     }
     Ok(udp)
 }
@@ -472,16 +477,16 @@ fn ethernet(words: &mut Words<'_>, listen: bool) -> Result<Ethernet, Error> {
         interface: words.address.clone(),
         listen,
         peer: words.value(peer_option, str::parse)?,
-        port: words.value("port", number)?.ok_or_else(|| words.wrong("a port is missing: port=N"))?,
+        port: words.value("port", number)?.ok_or_else(|| words.usage_error("a port is missing: port=N"))?,
         size: words.value("size", number)?,
         idle: words.seconds("idle")?,
     };
-    words.nothing_more(&[peer_option, "port", "size", "idle"])?;
+    words.check_all_taken(&[peer_option, "port", "size", "idle"])?;
     if ethernet.interface.is_empty() {
-        return Err(words.wrong("an interface is missing behind the colon, as in eth:eth0"));
+        return Err(words.usage_error("an interface is missing behind the colon, as in eth:eth0"));
     }
     if !listen && ethernet.peer.is_none() {
-        return Err(words.wrong("to whom? Give to=MAC or to=IP, as in to=02:00:00:00:00:01"));
+        return Err(words.usage_error("to whom? Give to=MAC or to=IP, as in to=02:00:00:00:00:01"));
     }
     Ok(ethernet)
 }
@@ -513,7 +518,7 @@ impl fmt::Display for Endpoint {
 
 impl File {
     /// Creates the description of a range of a block device, which is opened like a file.
-    pub(crate) fn of_device(path: &Path, offset: u64, length: Option<u64>) -> File {
+    pub(crate) fn from_device_range(path: &Path, offset: u64, length: Option<u64>) -> File {
         File { path: path.into(), offset: Some(offset), length, ..File::default() }
     }
 }

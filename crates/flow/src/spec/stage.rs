@@ -95,12 +95,16 @@ impl FromStr for Stage {
             "compress" => compress(&mut words),
             "decompress" if ["", "zstd"].contains(&rest) => Ok(Stage::Decompress),
             "decompress" => {
-                Err(words.wrong("only zstd can be decompressed: write decompress: or decompress:zstd"))
+                Err(words.usage_error("only zstd can be decompressed: write decompress: or decompress:zstd"))
             }
             // The rest of the text is one command, commas included.
-            "exec" if rest.trim().is_empty() => Err(words.wrong("a command is missing behind the colon")),
+            "exec" if rest.trim().is_empty() => {
+                Err(words.usage_error("a command is missing behind the colon"))
+            }
             "exec" => Ok(Stage::Exec(rest.to_owned())),
-            _ => Err(words.wrong(format!("there is no stage of the kind '{kind}'; there are {STAGES}"))),
+            _ => {
+                Err(words.usage_error(format!("there is no stage of the kind '{kind}'; there are {STAGES}")))
+            }
         }
     }
 }
@@ -124,7 +128,7 @@ impl TryFrom<&OsStr> for Stage {
 }
 
 fn hash(words: &mut Words<'_>) -> Result<Stage, Error> {
-    let algorithm: HashAlgorithm = words.address.parse().map_err(|error| words.wrong(error))?;
+    let algorithm: HashAlgorithm = words.address.parse().map_err(|error| words.usage_error(error))?;
     let digits = ALGORITHMS.iter().find(|known| known.1 == algorithm).map_or(0, |known| known.2);
     let expect = words.value("expect", |text| {
         match text.len() == digits && text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -132,28 +136,28 @@ fn hash(words: &mut Words<'_>) -> Result<Stage, Error> {
             false => Err(format!("'{text}' is no such hash: give its {digits} hexadecimal digits")),
         }
     })?;
-    words.nothing_more(&["expect"])?;
+    words.check_all_taken(&["expect"])?;
     Ok(Stage::Hash { algorithm, expect })
 }
 
 fn bytes(words: &Words<'_>) -> Result<u64, Error> {
-    words.nothing_more(&[])?;
+    words.check_all_taken(&[])?;
     match size::parse(&words.address) {
-        Ok(0) => Err(words.wrong("nothing would pass: give at least 1")),
+        Ok(0) => Err(words.usage_error("nothing would pass: give at least 1")),
         Ok(bytes) => Ok(bytes),
-        Err(reason) => Err(words.wrong(reason)),
+        Err(reason) => Err(words.usage_error(reason)),
     }
 }
 
 fn compress(words: &mut Words<'_>) -> Result<Stage, Error> {
     if words.address != "zstd" {
-        return Err(words.wrong("there is only zstd: write compress:zstd"));
+        return Err(words.usage_error("there is only zstd: write compress:zstd"));
     }
     let level = words.value("level", number)?.unwrap_or(LEVEL);
-    words.nothing_more(&["level"])?;
+    words.check_all_taken(&["level"])?;
     match (1..=LEVEL_MAX).contains(&level) {
         true => Ok(Stage::Compress { level }),
-        false => Err(words.wrong(format!("levels are 1 to {LEVEL_MAX}"))),
+        false => Err(words.usage_error(format!("levels are 1 to {LEVEL_MAX}"))),
     }
 }
 

@@ -27,7 +27,7 @@ impl<'a> Words<'a> {
     }
 
     /// Creates an [`Error::Usage`] that quotes the whole text.
-    pub(super) fn wrong(&self, what: impl Display) -> Error {
+    pub(super) fn usage_error(&self, what: impl Display) -> Error {
         Error::Usage(format!("'{}': {what}", self.text))
     }
 
@@ -39,7 +39,9 @@ impl<'a> Words<'a> {
         match self.take(name) {
             None => Ok(false),
             Some(None) => Ok(true),
-            Some(Some(value)) => Err(self.wrong(format!("'{name}' takes no value, and '{value}' is one"))),
+            Some(Some(value)) => {
+                Err(self.usage_error(format!("'{name}' takes no value, and '{value}' is one")))
+            }
         }
     }
 
@@ -54,9 +56,9 @@ impl<'a> Words<'a> {
     ) -> Result<Option<T>, Error> {
         match self.take(name) {
             None => Ok(None),
-            Some(None) => Err(self.wrong(format!("'{name}' needs a value: {name}=..."))),
+            Some(None) => Err(self.usage_error(format!("'{name}' needs a value: {name}=..."))),
             Some(Some(value)) => {
-                read(&value).map(Some).map_err(|reason| self.wrong(format!("'{name}': {reason}")))
+                read(&value).map(Some).map_err(|reason| self.usage_error(format!("'{name}': {reason}")))
             }
         }
     }
@@ -80,9 +82,9 @@ impl<'a> Words<'a> {
     ///
     /// # Errors
     /// [`Error::Usage`] if an option is left: an unknown one, or the second one of a name.
-    pub(super) fn nothing_more(&self, known: &[&str]) -> Result<(), Error> {
+    pub(super) fn check_all_taken(&self, known: &[&str]) -> Result<(), Error> {
         let Some((name, _)) = self.options.first() else { return Ok(()) };
-        Err(self.wrong(match known {
+        Err(self.usage_error(match known {
             [] => format!("there is no option '{name}', nor any other here"),
             known => {
                 format!("there is no option '{name}' (or it is there twice); there are {}", known.join(", "))
@@ -165,7 +167,7 @@ mod tests {
     fn what_nobody_asked_for_is_named() {
         let mut words = Words::cut("file:x,ofset=1", "x,ofset=1");
         assert_eq!(words.size("offset").unwrap(), None);
-        let error = words.nothing_more(&["offset", "length"]).unwrap_err().to_string();
+        let error = words.check_all_taken(&["offset", "length"]).unwrap_err().to_string();
         assert!(error.contains("'file:x,ofset=1'") && error.contains("no option 'ofset'"), "{error}");
         assert!(error.contains("offset, length"), "{error}");
     }

@@ -22,7 +22,7 @@ pub(crate) struct Program {
 }
 
 /// Interval between checks whether the program has ended.
-const LOOK: Duration = Duration::from_millis(5);
+const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// Time between SIGTERM and SIGKILL for a program that has to end.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -41,7 +41,7 @@ impl Program {
             // Only this process's ends become non-blocking; the program's ends have flags of their own.
             rustix::io::ioctl_fionbio(ours, true).map_err(|error| failed(error.into()))?;
         }
-        let child = sys::with_broken_pipes(&mut Command::new("/bin/sh"))
+        let child = sys::unblock_sigpipe(&mut Command::new("/bin/sh"))
             .args(["-c", command])
             .stdin(Stdio::from(stdin))
             .stdout(Stdio::from(stdout))
@@ -66,7 +66,7 @@ impl Program {
                     self.time = Some(time);
                     break status;
                 }
-                Ok(None) => control.sleep_until(Instant::now() + LOOK)?,
+                Ok(None) => control.sleep_until(Instant::now() + EXIT_CHECK_INTERVAL)?,
                 Err(error) => return Err(Error::io(format!("wait for '{}'", self.command), error)),
             }
         };
@@ -106,7 +106,7 @@ impl Drop for Program {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(EXIT_CHECK_INTERVAL);
         }
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         let _ = self.child.wait();

@@ -1,6 +1,6 @@
 //! `hash:`: computes a hash of the data that passes.
 
-use super::{Filter, Next, Passed};
+use super::{Demand, Emit, Filter};
 use crate::control::Control;
 use crate::error::Error;
 use crate::report::Hash;
@@ -14,21 +14,21 @@ enum State {
 }
 
 /// Stage that computes a hash, and compares it with an expected one.
-pub(crate) struct Hashing {
+pub(crate) struct HashStage {
     algorithm: HashAlgorithm,
     state: State,
     expect: Option<String>,
     done: Option<String>,
 }
 
-impl Hashing {
-    pub(crate) fn new(algorithm: HashAlgorithm, expect: Option<String>) -> Hashing {
+impl HashStage {
+    pub(crate) fn new(algorithm: HashAlgorithm, expect: Option<String>) -> HashStage {
         let state = match algorithm {
             HashAlgorithm::Sha256 => State::Sha256(sha2::Sha256::new()),
             HashAlgorithm::Sha512 => State::Sha512(sha2::Sha512::new()),
             HashAlgorithm::Blake3 => State::Blake3(Box::default()),
         };
-        Hashing { algorithm, state, expect, done: None }
+        HashStage { algorithm, state, expect, done: None }
     }
 
     fn digits(&self) -> String {
@@ -43,8 +43,8 @@ impl Hashing {
     }
 }
 
-impl Filter for Hashing {
-    fn pass(&mut self, block: &[u8], _: &Control, next: &mut Next<'_>) -> Result<Passed, Error> {
+impl Filter for HashStage {
+    fn pass(&mut self, block: &[u8], _: &Control, next: &mut Emit<'_>) -> Result<Demand, Error> {
         match &mut self.state {
             State::Sha256(state) => state.update(block),
             State::Sha512(state) => state.update(block),
@@ -53,7 +53,7 @@ impl Filter for Hashing {
         next(block)
     }
 
-    fn finish(&mut self, _: &Control, _: &mut Next<'_>) -> Result<(), Error> {
+    fn finish(&mut self, _: &Control, _: &mut Emit<'_>) -> Result<(), Error> {
         let digits = self.digits();
         if let Some(expect) = self.expect.as_ref().filter(|expect| **expect != digits) {
             let algorithm = self.algorithm;
@@ -88,7 +88,7 @@ mod tests {
             ),
         ] {
             let control = Control::new().unwrap();
-            let mut chain = Chain(vec![Box::new(Hashing::new(algorithm, None)) as Box<dyn Filter>]);
+            let mut chain = Chain(vec![Box::new(HashStage::new(algorithm, None)) as Box<dyn Filter>]);
             chain.pass(b"ab", &control, &mut Kept::default()).unwrap();
             chain.pass(b"c", &control, &mut Kept::default()).unwrap();
             chain.finish(&control, &mut Kept::default()).unwrap();
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn another_hash_than_expected_is_an_error() {
-        let stage = Hashing::new(HashAlgorithm::Sha256, Some("00".repeat(32)));
+        let stage = HashStage::new(HashAlgorithm::Sha256, Some("00".repeat(32)));
         let error = through(vec![Box::new(stage)], b"abc", 3).unwrap_err().to_string();
         assert!(error.contains("ba7816bf") && error.contains("was expected"), "{error}");
     }

@@ -11,25 +11,25 @@ mod zstd;
 use crate::control::Control;
 use crate::end::{Output, Sink};
 use crate::error::Error;
-use crate::pace::Pace;
+use crate::rate_limiter::RateLimiter;
 use crate::report::Hash;
 
 pub(crate) use exec::Program;
-pub(crate) use hash::Hashing;
-pub(crate) use tee::Teeing;
-pub(crate) use zstd::{Compressing, Decompressing};
+pub(crate) use hash::HashStage;
+pub(crate) use tee::TeeStage;
+pub(crate) use zstd::{CompressStage, DecompressStage};
 
 /// Answer of a stage or sink to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passed {
+pub(crate) enum Demand {
     /// More data can be used.
-    OnMore,
+    More,
     /// Further data would be discarded, so the caller may stop.
     Enough,
 }
 
 /// Callback that takes the output of a stage.
-pub(crate) type Next<'a> = dyn FnMut(&[u8]) -> Result<Passed, Error> + 'a;
+pub(crate) type Emit<'a> = dyn FnMut(&[u8]) -> Result<Demand, Error> + 'a;
 
 /// A stage at work.
 pub(crate) trait Filter: Send {
@@ -38,14 +38,14 @@ pub(crate) trait Filter: Send {
     /// # Errors
     /// Those of `next`; [`Error::Data`] if the block is invalid for this stage; [`Error::Cancelled`] if the
     /// flow is cancelled; [`Error::Io`] if a sink or library of the stage fails.
-    fn pass(&mut self, block: &[u8], control: &Control, next: &mut Next<'_>) -> Result<Passed, Error>;
+    fn pass(&mut self, block: &[u8], control: &Control, next: &mut Emit<'_>) -> Result<Demand, Error>;
 
     /// Ends the data and calls `next` with the remaining output.
     ///
     /// # Errors
     /// Those of `next`; [`Error::Data`] if the data as a whole is invalid; [`Error::Io`] if a library of the
     /// stage fails.
-    fn finish(&mut self, _: &Control, _: &mut Next<'_>) -> Result<(), Error> {
+    fn finish(&mut self, _: &Control, _: &mut Emit<'_>) -> Result<(), Error> {
         Ok(())
     }
 
@@ -78,7 +78,7 @@ impl Chain {
         block: &[u8],
         control: &Control,
         sink: &mut dyn Output,
-    ) -> Result<Passed, Error> {
+    ) -> Result<Demand, Error> {
         pass(&mut self.0, block, control, sink)
     }
 
@@ -100,41 +100,41 @@ fn pass(
     block: &[u8],
     control: &Control,
     sink: &mut dyn Output,
-) -> Result<Passed, Error> {
+) -> Result<Demand, Error> {
     match stages.split_first_mut() {
-        None => sink.put(block, control).map(|()| Passed::OnMore),
+        None => sink.put(block, control).map(|()| Demand::More),
         Some((first, rest)) => first.pass(block, control, &mut |block| pass(rest, block, control, sink)),
     }
 }
 
 /// `limit:` behind another stage, which may change the number of bytes; the field is the number of bytes
 /// left.
-pub(crate) struct Limiting(pub(crate) u64);
+pub(crate) struct LimitStage(pub(crate) u64);
 
-impl Filter for Limiting {
-    fn pass(&mut self, block: &[u8], _: &Control, next: &mut Next<'_>) -> Result<Passed, Error> {
+impl Filter for LimitStage {
+    fn pass(&mut self, block: &[u8], _: &Control, next: &mut Emit<'_>) -> Result<Demand, Error> {
         let bytes = self.0.min(block.len() as u64);
         self.0 -= bytes;
-        if bytes > 0 && next(&block[..bytes as usize])? == Passed::Enough {
-            return Ok(Passed::Enough);
+        if bytes > 0 && next(&block[..bytes as usize])? == Demand::Enough {
+            return Ok(Demand::Enough);
         }
-        Ok(if self.0 == 0 { Passed::Enough } else { Passed::OnMore })
+        Ok(if self.0 == 0 { Demand::Enough } else { Demand::More })
     }
 }
 
 /// `rate:` behind another stage, which may change the number of bytes.
-pub(crate) struct Pacing(pub(crate) Pace);
+pub(crate) struct RateStage(pub(crate) RateLimiter);
 
-impl Filter for Pacing {
-    fn pass(&mut self, mut block: &[u8], control: &Control, next: &mut Next<'_>) -> Result<Passed, Error> {
+impl Filter for RateStage {
+    fn pass(&mut self, mut block: &[u8], control: &Control, next: &mut Emit<'_>) -> Result<Demand, Error> {
         while !block.is_empty() {
             let bytes = self.0.take(block.len() as u64, control)? as usize;
-            if next(&block[..bytes])? == Passed::Enough {
-                return Ok(Passed::Enough);
+            if next(&block[..bytes])? == Demand::Enough {
+                return Ok(Demand::Enough);
             }
             block = &block[bytes..];
         }
-        Ok(Passed::OnMore)
+        Ok(Demand::More)
     }
 }
 
@@ -162,7 +162,7 @@ pub(crate) mod tests {
         let control = Control::new()?;
         let (mut chain, mut kept) = (Chain(stages), Kept::default());
         for block in data.chunks(piece) {
-            if chain.pass(block, &control, &mut kept)? == Passed::Enough {
+            if chain.pass(block, &control, &mut kept)? == Demand::Enough {
                 break;
             }
         }
@@ -174,14 +174,14 @@ pub(crate) mod tests {
     fn a_limit_lets_pass_what_it_says() {
         let data: Vec<u8> = (0..100).collect();
         for piece in [1, 7, 100] {
-            assert_eq!(through(vec![Box::new(Limiting(42))], &data, piece).unwrap(), data[..42]);
+            assert_eq!(through(vec![Box::new(LimitStage(42))], &data, piece).unwrap(), data[..42]);
         }
     }
 
     #[test]
     fn a_rate_changes_nothing_but_the_time() {
         let data = vec![7; 10_000];
-        let stage = Pacing(Pace::new(Some(1 << 20)));
+        let stage = RateStage(RateLimiter::new(Some(1 << 20)));
         assert_eq!(through(vec![Box::new(stage)], &data, 10_000).unwrap(), data);
     }
 }

@@ -1,14 +1,15 @@
 //! A port of Ethernet: packets of the type 0x0A0A, without the internet's headers (packet(7)).
 //!
-//! The socket is of the kind SOCK_DGRAM, for which the kernel writes and removes the Ethernet header: so what is sent
-//! and received is header and payload of [`super::layout`], as with UDP.
+//! The socket is of the kind SOCK_DGRAM, for which the kernel writes and removes the Ethernet header: so what
+//! is sent and received is header and payload of [`super::layout`], as with UDP.
 //!
 //! - [`filter`], [`ring`]: what reaches the socket, and memory in which it comes
 //! - [`xdp`]: the same without packet sockets, and a relay inside of the kernel
 //! - [`device`]: what all of them ask of a network device; [`neighbour`]: Ethernet addresses of neighbours
 //!
-//! Invariant: only packets of our type, our magic number and our port, and not meant for another host, reach the socket:
-//! the filter is attached before the socket is bound. Called by [`super::open`] and by the relay.
+//! Invariant: only packets of our type, our magic number and our port, and not meant for another host, reach
+//! the socket: the filter is attached before the socket is bound. Called by [`super::open_input`],
+//! [`super::open_output`] and the relay.
 
 mod device;
 mod filter;

@@ -1,7 +1,7 @@
 //! Ethernet addresses of neighbours that are named by an address of IPv4: the kernel's table (arp(7)).
 //!
-//! Invariant: only entries of the device in question that the kernel holds to be complete count. The table is that of the
-//! calling thread's network namespace. Called by [`crate::datagram::place`].
+//! Invariant: only entries of the device in question that the kernel holds to be complete count. The table is
+//! that of the calling thread's network namespace. Called by [`crate::datagram::endpoint_of`].
 
 use super::device::Device;
 use crate::error::Error;
@@ -18,8 +18,8 @@ const ETHERNET: u32 = 1;
 /// The Ethernet address of a neighbour at a device.
 ///
 /// # Errors
-/// [`Error::Usage`] if there is no such device, or the kernel does not know the address's neighbour there, with what to do;
-/// [`Error::Io`] if the table cannot be read.
+/// [`Error::Usage`] if there is no such device, or the kernel does not know the address's neighbour there,
+/// with what to do; [`Error::Io`] if the table cannot be read.
 pub(crate) fn mac_of(neighbour: Neighbour, interface: &str) -> Result<Mac, Error> {
     let address = match neighbour {
         Neighbour::Mac(mac) => return Ok(mac),

@@ -20,9 +20,9 @@ fn a_stream_passes_by_every_pair_of_engines() {
     for sending in ALL {
         for receiving in ALL {
             let listen = EthOptions { engine: Some(receiving), ..eth(there, 5) };
-            let receiver = receive(hosts.last(), &Place::Eth(listen));
+            let receiver = receive(hosts.last(), &DatagramEndpoint::Eth(listen));
             let sender = EthOptions { engine: Some(sending), rate: SLOW, ..eth_to(here, there, 5) };
-            let sent = send(hosts.first(), &Place::Eth(sender), &data);
+            let sent = send(hosts.first(), &DatagramEndpoint::Eth(sender), &data);
             sent.result.unwrap();
             let received = receiver.end();
             received.result.unwrap();
@@ -41,9 +41,9 @@ fn the_rate_is_found_and_short_frames_are_not_padded_into_the_stream() {
     let hosts = Hosts::two(MTU);
     for (bytes, rate) in [(3, Rate::Unlimited), (10_000_000, Rate::Auto)] {
         let data = data(bytes, 22);
-        let receiver = receive(hosts.last(), &Place::Eth(eth(hosts.last().port(), 6)));
+        let receiver = receive(hosts.last(), &DatagramEndpoint::Eth(eth(hosts.last().port(), 6)));
         let sender = EthOptions { rate, ..eth_to(hosts.first().port(), hosts.last().port(), 6) };
-        send(hosts.first(), &Place::Eth(sender), &data).result.unwrap();
+        send(hosts.first(), &DatagramEndpoint::Eth(sender), &data).result.unwrap();
         let received = receiver.end();
         received.result.unwrap();
         assert_same(&received.data, &data);
@@ -57,19 +57,19 @@ fn only_our_port_from_whom_we_said_and_to_us_comes_through() {
     let stranger = Mac([2, 0, 0, 0, 9, 9]);
     for engine in ENGINES {
         let listen = EthOptions { mac: Some(mac(here)), engine: Some(engine), ..eth(there, 7) };
-        let receiver = receive(hosts.last(), &Place::Eth(listen));
+        let receiver = receive(hosts.last(), &DatagramEndpoint::Eth(listen));
         let others = EthOptions { mac: Some(stranger), engine: Some(engine), ..eth(there, 8) };
-        let deaf = receive(hosts.last(), &Place::Eth(others));
+        let deaf = receive(hosts.last(), &DatagramEndpoint::Eth(others));
         let good = EthOptions { rate: SLOW, ..eth_to(here, there, 7) };
         for wrong in
             [EthOptions { port: 8, ..good.clone() }, EthOptions { mac: Some(stranger), ..good.clone() }]
         {
             let mut output =
-                hosts.first().run(|| open_output(&Place::Eth(wrong), Ledger::default())).unwrap();
+                hosts.first().run(|| open_output(&DatagramEndpoint::Eth(wrong), Ledger::default())).unwrap();
             output.put(&data(20_000, 23), &Control::new().unwrap()).unwrap();
         }
         let data = data(100_000, 24);
-        send(hosts.first(), &Place::Eth(good), &data).result.unwrap();
+        send(hosts.first(), &DatagramEndpoint::Eth(good), &data).result.unwrap();
         let received = receiver.end();
         received.result.unwrap();
         assert_same(&received.data, &data);
@@ -86,8 +86,9 @@ fn frames_that_find_no_room_are_counted() {
         let listen =
             EthOptions { receive_buffer: Some(20_000), engine: Some(engine), ..eth(hosts.last().port(), 9) };
         let ledger = Ledger::default();
-        let mut input = hosts.last().run(|| open_input(&Place::Eth(listen), ledger.clone())).unwrap();
-        let sender = Place::Eth(eth_to(hosts.first().port(), hosts.last().port(), 9));
+        let mut input =
+            hosts.last().run(|| open_input(&DatagramEndpoint::Eth(listen), ledger.clone())).unwrap();
+        let sender = DatagramEndpoint::Eth(eth_to(hosts.first().port(), hosts.last().port(), 9));
         let mut output = hosts.first().run(|| open_output(&sender, Ledger::default())).unwrap();
         let control = Control::new().unwrap();
         // Nobody reads yet.
@@ -116,9 +117,10 @@ fn frames_wait_in_a_ring_while_nobody_reads_for_a_while() {
     let data = data(800_000, 26);
     let ledger = Ledger::default();
     let listen = EthOptions { engine: Some(Engine::Ring), ..eth(hosts.last().port(), 12) };
-    let mut input = hosts.last().run(|| open_input(&Place::Eth(listen), ledger.clone())).unwrap();
+    let mut input = hosts.last().run(|| open_input(&DatagramEndpoint::Eth(listen), ledger.clone())).unwrap();
     let rate = Rate::Fixed(5_000_000);
-    let sender = Place::Eth(EthOptions { rate, ..eth_to(hosts.first().port(), hosts.last().port(), 12) });
+    let sender =
+        DatagramEndpoint::Eth(EthOptions { rate, ..eth_to(hosts.first().port(), hosts.last().port(), 12) });
     let mut output = hosts.first().run(|| open_output(&sender, Ledger::default())).unwrap();
     let control = Control::new().unwrap();
     output.put(&data, &control).unwrap();
@@ -146,7 +148,8 @@ fn what_makes_no_sense_is_refused() {
         (EthOptions { size: Some(1500), ..good.clone() }, "smaller size="),
     ];
     for (options, words) in cases {
-        let error = send(hosts.first(), &Place::Eth(options), &[0; 5000]).result.unwrap_err().to_string();
+        let error =
+            send(hosts.first(), &DatagramEndpoint::Eth(options), &[0; 5000]).result.unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
 }
@@ -155,7 +158,7 @@ fn what_makes_no_sense_is_refused() {
 fn without_the_right_it_says_which() {
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
     let hosts = Hosts::two(MTU);
-    let place = Place::Eth(eth(hosts.last().port(), 11));
+    let place = DatagramEndpoint::Eth(eth(hosts.last().port(), 11));
     let error = hosts.last().run(|| {
         let none = CapabilitySet::empty();
         // Of this thread alone, which ends.
@@ -176,9 +179,9 @@ fn tcpdump_sees_the_type_and_the_payload() {
     let mut tcpdump = hosts.last().spawn(tcpdump.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let mut said = BufReader::new(tcpdump.stderr.take().unwrap()).lines();
     assert!(said.any(|line| line.unwrap().contains("listening on")), "tcpdump did not begin");
-    let receiver = receive(hosts.last(), &Place::Eth(eth(there, 0x1234)));
+    let receiver = receive(hosts.last(), &DatagramEndpoint::Eth(eth(there, 0x1234)));
     let words = b"Bywash carries data around what only costs time.";
-    send(hosts.first(), &Place::Eth(eth_to(here, there, 0x1234)), words).result.unwrap();
+    send(hosts.first(), &DatagramEndpoint::Eth(eth_to(here, there, 0x1234)), words).result.unwrap();
     assert_eq!(receiver.end().data, words);
     let seen = String::from_utf8(tcpdump.wait_with_output().unwrap().stdout).unwrap();
     assert!(seen.contains("ethertype Unknown (0x0a0a)") || seen.contains("0x0a0a"), "{seen}");

@@ -10,7 +10,7 @@ mod udp;
 mod xdp;
 
 use super::accounting::{Accounting, Ledger};
-use super::options::{EthOptions, Place, RelayOptions, UdpOptions};
+use super::options::{DatagramEndpoint, EthOptions, RelayOptions, UdpOptions};
 use super::{open_input, open_output, open_relay};
 use crate::control::Control;
 use crate::error::Error;
@@ -79,7 +79,7 @@ impl Running {
 }
 
 /// Opens a receiver at once, and lets it run until it ends.
-fn receive(host: &Host, place: &Place) -> Running {
+fn receive(host: &Host, place: &DatagramEndpoint) -> Running {
     let ledger = Ledger::default();
     let mut input = host.run(|| open_input(place, ledger.clone())).unwrap();
     let mut running = Running::new(move |control, _| {
@@ -97,7 +97,7 @@ fn receive(host: &Host, place: &Place) -> Running {
 }
 
 /// Sends all of it in blocks.
-fn send(host: &Host, place: &Place, data: &[u8]) -> Outcome {
+fn send(host: &Host, place: &DatagramEndpoint, data: &[u8]) -> Outcome {
     let (control, ledger) = (Control::new().unwrap(), Ledger::default());
     let result = host.run(|| {
         let mut output = open_output(place, ledger.clone())?;
@@ -108,7 +108,7 @@ fn send(host: &Host, place: &Place, data: &[u8]) -> Outcome {
 }
 
 /// Opens a relay at once, and lets it run until it is cancelled.
-fn pass_on(host: &Host, from: &Place, to: &Place, options: RelayOptions) -> Running {
+fn pass_on(host: &Host, from: &DatagramEndpoint, to: &DatagramEndpoint, options: RelayOptions) -> Running {
     let ledger = Ledger::default();
     let relay = host.run(|| open_relay(from, to, options, ledger.clone())).unwrap();
     let mut running = Running::new(move |control, _| (Vec::new(), relay(control)));
@@ -150,7 +150,8 @@ fn mac(port: &Port) -> Mac {
     port.mac.parse().unwrap()
 }
 
-/// The next datagram at a socket, and who sent it. A wait with a limit is cut short when the process was stopped.
+/// The next datagram at a socket, and who sent it. A wait with a limit is cut short when the process was
+/// stopped.
 fn arrival(socket: &UdpSocket, room: &mut [u8]) -> (usize, SocketAddr) {
     loop {
         match socket.recv_from(room) {

@@ -11,9 +11,9 @@ pub(super) const NONE: RelayOptions = RelayOptions { idle: None, limit: None };
 /// Sends through a relay in the middle; the bytes have been compared.
 pub(super) fn through(
     hosts: &Hosts,
-    sender: &Place,
-    (from, to): (&Place, &Place),
-    receiver: &Place,
+    sender: &DatagramEndpoint,
+    (from, to): (&DatagramEndpoint, &DatagramEndpoint),
+    receiver: &DatagramEndpoint,
 ) -> [Accounting; 3] {
     let data = data(2_000_003, 31);
     let relay = pass_on(hosts.middle(), from, to, NONE);
@@ -33,10 +33,11 @@ fn udp_to_udp_by_every_engine() {
     let hosts = Hosts::three(MTU);
     let (middle, last) = (&hosts.middle().ports()[0], hosts.last().port());
     for engine in [Engine::Single, Engine::Batch, Engine::Offload] {
-        let from = Place::Udp(UdpOptions { engine: Some(engine), ..udp(middle, 7201) });
-        let to = Place::Udp(UdpOptions { engine: Some(engine), ..udp(last, 7201) });
-        let sender = Place::Udp(UdpOptions { rate: SLOW, ..udp(middle, 7201) });
-        let [sent, relayed, received] = through(&hosts, &sender, (&from, &to), &Place::Udp(udp(last, 7201)));
+        let from = DatagramEndpoint::Udp(UdpOptions { engine: Some(engine), ..udp(middle, 7201) });
+        let to = DatagramEndpoint::Udp(UdpOptions { engine: Some(engine), ..udp(last, 7201) });
+        let sender = DatagramEndpoint::Udp(UdpOptions { rate: SLOW, ..udp(middle, 7201) });
+        let [sent, relayed, received] =
+            through(&hosts, &sender, (&from, &to), &DatagramEndpoint::Udp(udp(last, 7201)));
         let relayed = (relayed.engine, relayed.relayed.unwrap());
         assert_eq!(relayed.0, Some(engine));
         // The data and at least one end and one that the report was heard.
@@ -52,8 +53,8 @@ fn udp_to_udp_by_every_engine() {
 fn the_rate_is_found_through_a_relay() {
     let hosts = Hosts::three(MTU);
     let (middle, last) = (&hosts.middle().ports()[0], hosts.last().port());
-    let (from, to) = (Place::Udp(udp(middle, 7202)), Place::Udp(udp(last, 7202)));
-    let sender = Place::Udp(UdpOptions { rate: Rate::Auto, ..udp(middle, 7202) });
+    let (from, to) = (DatagramEndpoint::Udp(udp(middle, 7202)), DatagramEndpoint::Udp(udp(last, 7202)));
+    let sender = DatagramEndpoint::Udp(UdpOptions { rate: Rate::Auto, ..udp(middle, 7202) });
     let [sent, relayed, received] = through(&hosts, &sender, (&from, &to), &to);
     assert!(sent.probing.unwrap().rate_chosen > 0);
     assert_eq!((received.lost, relayed.relayed.unwrap().unfit), (0, 0));
@@ -65,13 +66,14 @@ fn ethernet_to_ethernet_with_the_same_port_and_another() {
     let [left, right] = hosts.middle().ports() else { panic!("two ports") };
     for engine in [Engine::Single, Engine::Ring] {
         for onwards in [20, 21] {
-            let from = Place::Eth(EthOptions { engine: Some(engine), ..eth(left, 20) });
-            let to = Place::Eth(EthOptions {
+            let from = DatagramEndpoint::Eth(EthOptions { engine: Some(engine), ..eth(left, 20) });
+            let to = DatagramEndpoint::Eth(EthOptions {
                 engine: Some(engine),
                 ..eth_to(right, hosts.last().port(), onwards)
             });
-            let sender = Place::Eth(EthOptions { rate: SLOW, ..eth_to(hosts.first().port(), left, 20) });
-            let receiver = Place::Eth(eth(hosts.last().port(), onwards));
+            let sender =
+                DatagramEndpoint::Eth(EthOptions { rate: SLOW, ..eth_to(hosts.first().port(), left, 20) });
+            let receiver = DatagramEndpoint::Eth(eth(hosts.last().port(), onwards));
             let [_, relayed, _] = through(&hosts, &sender, (&from, &to), &receiver);
             assert_eq!((relayed.engine, relayed.relayed.unwrap().unfit), (Some(engine), 0));
         }
@@ -85,13 +87,14 @@ fn between_udp_and_ethernet_with_headers_kept() {
     let last = hosts.last().port();
     // Ethernet has room for 1500 bytes, UDP for 1472.
     let size = Some(1400);
-    let udp_sender = Place::Udp(UdpOptions { rate: SLOW, size, ..udp(left, 7203) });
-    let (from, to) = (Place::Udp(udp(left, 7203)), Place::Eth(eth_to(right, last, 22)));
-    through(&hosts, &udp_sender, (&from, &to), &Place::Eth(eth(last, 22)));
+    let udp_sender = DatagramEndpoint::Udp(UdpOptions { rate: SLOW, size, ..udp(left, 7203) });
+    let (from, to) = (DatagramEndpoint::Udp(udp(left, 7203)), DatagramEndpoint::Eth(eth_to(right, last, 22)));
+    through(&hosts, &udp_sender, (&from, &to), &DatagramEndpoint::Eth(eth(last, 22)));
 
-    let eth_sender = Place::Eth(EthOptions { rate: SLOW, size, ..eth_to(hosts.first().port(), left, 23) });
-    let (from, to) = (Place::Eth(eth(left, 23)), Place::Udp(udp(last, 7203)));
-    through(&hosts, &eth_sender, (&from, &to), &Place::Udp(udp(last, 7203)));
+    let eth_sender =
+        DatagramEndpoint::Eth(EthOptions { rate: SLOW, size, ..eth_to(hosts.first().port(), left, 23) });
+    let (from, to) = (DatagramEndpoint::Eth(eth(left, 23)), DatagramEndpoint::Udp(udp(last, 7203)));
+    through(&hosts, &eth_sender, (&from, &to), &DatagramEndpoint::Udp(udp(last, 7203)));
 }
 
 #[test]
@@ -108,18 +111,23 @@ fn headers_are_added_to_plain_datagrams_and_taken_away_again() {
         ..udp(port, 7204)
     };
 
-    let to = Place::Eth(eth_to(right, last, 24));
-    let relay = pass_on(hosts.middle(), &Place::Udp(plain(left)), &to, idle);
-    let receiver = receive(hosts.last(), &Place::Eth(eth(last, 24)));
-    send(hosts.first(), &Place::Udp(plain(left)), &data).result.unwrap();
+    let to = DatagramEndpoint::Eth(eth_to(right, last, 24));
+    let relay = pass_on(hosts.middle(), &DatagramEndpoint::Udp(plain(left)), &to, idle);
+    let receiver = receive(hosts.last(), &DatagramEndpoint::Eth(eth(last, 24)));
+    send(hosts.first(), &DatagramEndpoint::Udp(plain(left)), &data).result.unwrap();
     relay.end().result.unwrap();
     let received = receiver.end();
     received.result.unwrap();
     assert_same(&received.data, &data);
 
-    let relay = pass_on(hosts.middle(), &Place::Eth(eth(left, 25)), &Place::Udp(plain(last)), idle);
-    let receiver = receive(hosts.last(), &Place::Udp(plain(last)));
-    let sender = Place::Eth(EthOptions { rate: SLOW, ..eth_to(hosts.first().port(), left, 25) });
+    let relay = pass_on(
+        hosts.middle(),
+        &DatagramEndpoint::Eth(eth(left, 25)),
+        &DatagramEndpoint::Udp(plain(last)),
+        idle,
+    );
+    let receiver = receive(hosts.last(), &DatagramEndpoint::Udp(plain(last)));
+    let sender = DatagramEndpoint::Eth(EthOptions { rate: SLOW, ..eth_to(hosts.first().port(), left, 25) });
     let mut output = hosts.first().run(|| open_output(&sender, Ledger::default())).unwrap();
     output.put(&data, &Control::new().unwrap()).unwrap();
     assert_same(&receiver.end().data, &data);
@@ -130,7 +138,7 @@ fn headers_are_added_to_plain_datagrams_and_taken_away_again() {
 fn bounds_of_datagrams_are_kept_and_answers_come_back() {
     let hosts = Hosts::three(MTU);
     let (middle, last) = (&hosts.middle().ports()[0], hosts.last().port());
-    let plain = |port: &Port| Place::Udp(UdpOptions { sequenced: false, ..udp(port, 7205) });
+    let plain = |port: &Port| DatagramEndpoint::Udp(UdpOptions { sequenced: false, ..udp(port, 7205) });
     let relay =
         pass_on(hosts.middle(), &plain(middle), &plain(last), RelayOptions { limit: Some(1806), ..NONE });
     let server = hosts.last().run(|| UdpSocket::bind((last.address, 7205)).unwrap());
@@ -160,7 +168,7 @@ fn bounds_of_datagrams_are_kept_and_answers_come_back() {
 fn a_sink_that_is_not_there_yet_does_not_end_the_relay() {
     let hosts = Hosts::three(MTU);
     let (middle, last) = (&hosts.middle().ports()[0], hosts.last().port());
-    let plain = |port: &Port| Place::Udp(UdpOptions { sequenced: false, ..udp(port, 7206) });
+    let plain = |port: &Port| DatagramEndpoint::Udp(UdpOptions { sequenced: false, ..udp(port, 7206) });
     let relay = pass_on(hosts.middle(), &plain(middle), &plain(last), NONE);
     let client = hosts.first().run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
     let say = |words: &[u8]| {
@@ -184,10 +192,10 @@ fn a_sink_that_is_not_there_yet_does_not_end_the_relay() {
 fn a_sink_that_dies_is_noticed_by_the_sender_behind_the_relay() {
     let hosts = Hosts::three(MTU);
     let (middle, last) = (&hosts.middle().ports()[0], hosts.last().port());
-    let (from, to) = (Place::Udp(udp(middle, 7207)), Place::Udp(udp(last, 7207)));
+    let (from, to) = (DatagramEndpoint::Udp(udp(middle, 7207)), DatagramEndpoint::Udp(udp(last, 7207)));
     let relay = pass_on(hosts.middle(), &from, &to, NONE);
     let receiver = receive(hosts.last(), &to);
-    let sender = Place::Udp(UdpOptions { rate: SLOW, ..udp(middle, 7207) });
+    let sender = DatagramEndpoint::Udp(UdpOptions { rate: SLOW, ..udp(middle, 7207) });
     let killer = thread::spawn(move || {
         thread::sleep(Duration::from_millis(100));
         receiver.stop()

@@ -15,8 +15,11 @@ fn a_stream_arrives_whole_by_every_engine() {
     let hosts = Hosts::two(MTU);
     let data = data(3_000_001, 11);
     for engine in [Engine::Single, Engine::Batch, Engine::Offload] {
-        let there =
-            Place::Udp(UdpOptions { rate: SLOW, engine: Some(engine), ..udp(hosts.last().port(), 7101) });
+        let there = DatagramEndpoint::Udp(UdpOptions {
+            rate: SLOW,
+            engine: Some(engine),
+            ..udp(hosts.last().port(), 7101)
+        });
         let receiver = receive(hosts.last(), &there);
         let sent = send(hosts.first(), &there, &data);
         sent.result.unwrap();
@@ -38,7 +41,7 @@ fn a_stream_arrives_whole_by_every_engine() {
 #[test]
 fn nothing_is_a_stream_too() {
     let hosts = Hosts::two(MTU);
-    let there = Place::Udp(udp(hosts.last().port(), 7102));
+    let there = DatagramEndpoint::Udp(udp(hosts.last().port(), 7102));
     let receiver = receive(hosts.last(), &there);
     send(hosts.first(), &there, &[]).result.unwrap();
     let received = receiver.end();
@@ -55,8 +58,8 @@ fn what_is_lost_is_named_at_both_ends_and_the_rest_is_in_its_place() {
     let there = udp(hosts.last().port(), 7103);
     let to: SocketAddr = there.address.parse().unwrap();
     let lossy = Lossy::start(hosts.middle(), (middle.address, 7103).into(), to, weather);
-    let receiver = receive(hosts.last(), &Place::Udp(there));
-    let sender = Place::Udp(UdpOptions { rate: SLOW, size: Some(1000), ..udp(&middle, 7103) });
+    let receiver = receive(hosts.last(), &DatagramEndpoint::Udp(there));
+    let sender = DatagramEndpoint::Udp(UdpOptions { rate: SLOW, size: Some(1000), ..udp(&middle, 7103) });
     let sent = send(hosts.first(), &sender, &data);
     let received = receiver.end();
     let damage = lossy.stop();
@@ -90,8 +93,8 @@ fn duplicates_and_swaps_alone_do_no_harm() {
     let weather = Weather { double: 100, swap: 200, ..Weather::default() };
     let to = there.address.parse().unwrap();
     let lossy = Lossy::start(hosts.middle(), (middle.address, 7104).into(), to, weather);
-    let receiver = receive(hosts.last(), &Place::Udp(there));
-    let sender = Place::Udp(UdpOptions { rate: SLOW, ..udp(&middle, 7104) });
+    let receiver = receive(hosts.last(), &DatagramEndpoint::Udp(there));
+    let sender = DatagramEndpoint::Udp(UdpOptions { rate: SLOW, ..udp(&middle, 7104) });
     send(hosts.first(), &sender, &data).result.unwrap();
     let received = receiver.end();
     received.result.unwrap();
@@ -105,13 +108,13 @@ fn what_the_kernel_drops_is_counted() {
     let hosts = Hosts::two(MTU);
     let data = data(8_000_000, 14);
     let there = udp(hosts.last().port(), 7105);
-    let small = Place::Udp(UdpOptions {
+    let small = DatagramEndpoint::Udp(UdpOptions {
         receive_buffer: Some(20_000),
         engine: Some(Engine::Single),
         ..there.clone()
     });
     let receiver = receive(hosts.last(), &small);
-    let sent = send(hosts.first(), &Place::Udp(there), &data);
+    let sent = send(hosts.first(), &DatagramEndpoint::Udp(there), &data);
     let received = receiver.end();
     let account = received.account;
     assert!(account.kernel_drops > 0 && account.lost > 0 && account.whole == Some(false), "{account:?}");
@@ -128,8 +131,8 @@ fn a_sender_that_dies_is_noticed() {
     let to = there.address.parse().unwrap();
     let weather = Weather { dies_after: Some(100), ..Weather::default() };
     let lossy = Lossy::start(hosts.middle(), (middle.address, 7106).into(), to, weather);
-    let receiver = receive(hosts.last(), &Place::Udp(there));
-    let sender = Place::Udp(UdpOptions { rate: SLOW, ..udp(&middle, 7106) });
+    let receiver = receive(hosts.last(), &DatagramEndpoint::Udp(there));
+    let sender = DatagramEndpoint::Udp(UdpOptions { rate: SLOW, ..udp(&middle, 7106) });
     let sent = send(hosts.first(), &sender, &data(1_000_000, 15));
     let error = receiver.end().result.unwrap_err().to_string();
     assert!(error.contains("fell silent after 144000 bytes"), "{error}");
@@ -142,7 +145,7 @@ fn a_sender_that_dies_is_noticed() {
 fn a_sender_that_is_started_anew_is_noticed() {
     let hosts = Hosts::two(MTU);
     let there = udp(hosts.last().port(), 7107);
-    let receiver = receive(hosts.last(), &Place::Udp(there));
+    let receiver = receive(hosts.last(), &DatagramEndpoint::Udp(there));
     hosts.first().run(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.connect((hosts.last().address(), 7107)).unwrap();
@@ -184,17 +187,18 @@ fn wait_for_datagrams(host: &Host, wanted: u64) {
 fn what_is_not_ours_is_counted_and_changes_nothing() {
     let hosts = Hosts::two(MTU);
     let there = udp(hosts.last().port(), 7108);
-    let receiver = receive(hosts.last(), &Place::Udp(there.clone()));
+    let receiver = receive(hosts.last(), &DatagramEndpoint::Udp(there.clone()));
     hosts.first().run(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         for garbage in [&b"x"[..], &[0; 100], &[0xB7; 1400]] {
             socket.send_to(garbage, (hosts.last().address(), 7108)).unwrap();
         }
     });
-    // Datagrams of two sockets may overtake each other, and a receiver does not stay for what comes behind its end.
+    // Datagrams of two sockets may overtake each other, and a receiver does not stay for what comes behind
+    // its end.
     wait_for_datagrams(hosts.last(), 3);
     let data = data(100_000, 16);
-    send(hosts.first(), &Place::Udp(UdpOptions { rate: SLOW, ..there }), &data).result.unwrap();
+    send(hosts.first(), &DatagramEndpoint::Udp(UdpOptions { rate: SLOW, ..there }), &data).result.unwrap();
     let received = receiver.end();
     received.result.unwrap();
     assert_same(&received.data, &data);
@@ -205,7 +209,7 @@ fn what_is_not_ours_is_counted_and_changes_nothing() {
 fn the_rate_is_found_and_holds() {
     let hosts = Hosts::two(MTU);
     let data = data(30_000_000, 17);
-    let there = Place::Udp(UdpOptions { rate: Rate::Auto, ..udp(hosts.last().port(), 7109) });
+    let there = DatagramEndpoint::Udp(UdpOptions { rate: Rate::Auto, ..udp(hosts.last().port(), 7109) });
     let receiver = receive(hosts.last(), &there);
     let sent = send(hosts.first(), &there, &data);
     let probing = sent.account.probing.expect("the search is in the account");
@@ -223,8 +227,8 @@ fn the_rate_of_a_slow_receiver_is_found_without_losing_data() {
     let data = data(5_000_000, 18);
     let there = UdpOptions { rate: Rate::Auto, ..udp(hosts.last().port(), 7110) };
     let small = UdpOptions { engine: Some(Engine::Single), receive_buffer: Some(300_000), ..there.clone() };
-    let receiver = receive(hosts.last(), &Place::Udp(small));
-    send(hosts.first(), &Place::Udp(there), &data).result.unwrap();
+    let receiver = receive(hosts.last(), &DatagramEndpoint::Udp(small));
+    send(hosts.first(), &DatagramEndpoint::Udp(there), &data).result.unwrap();
     let received = receiver.end();
     received.result.unwrap();
     assert_same(&received.data, &data);
@@ -234,7 +238,7 @@ fn the_rate_of_a_slow_receiver_is_found_without_losing_data() {
 fn a_rate_cannot_be_found_where_nobody_answers() {
     let hosts = Hosts::two(MTU);
     let silent = hosts.last().run(|| UdpSocket::bind((hosts.last().address(), 7111)).unwrap());
-    let place = Place::Udp(UdpOptions { rate: Rate::Auto, ..udp(hosts.last().port(), 7111) });
+    let place = DatagramEndpoint::Udp(UdpOptions { rate: Rate::Auto, ..udp(hosts.last().port(), 7111) });
     let begin = Instant::now();
     let error = send(hosts.first(), &place, b"x").result.unwrap_err().to_string();
     assert!(error.contains("nobody answers"), "{error}");

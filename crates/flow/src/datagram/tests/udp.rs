@@ -26,10 +26,15 @@ fn a_stream_passes_by_every_pair_of_engines() {
     for sending in ENGINES {
         for receiving in ENGINES {
             let there = plain(hosts.last().port(), 7001);
-            let receiver =
-                receive(hosts.last(), &Place::Udp(UdpOptions { engine: Some(receiving), ..there.clone() }));
-            let sender =
-                send(hosts.first(), &Place::Udp(UdpOptions { engine: Some(sending), ..there }), &data);
+            let receiver = receive(
+                hosts.last(),
+                &DatagramEndpoint::Udp(UdpOptions { engine: Some(receiving), ..there.clone() }),
+            );
+            let sender = send(
+                hosts.first(),
+                &DatagramEndpoint::Udp(UdpOptions { engine: Some(sending), ..there }),
+                &data,
+            );
             sender.result.unwrap();
             let received = receiver.end();
             received.result.unwrap();
@@ -50,7 +55,7 @@ fn datagrams_fit_the_way_or_are_as_asked() {
         // The datagrams wait there until all have been sent.
         want_receive_buffer(socket.as_fd(), BUFFER_BYTES).unwrap();
         socket.set_read_timeout(Some(SOON)).unwrap();
-        let place = Place::Udp(UdpOptions { size, ..plain(hosts.last().port(), 7002) });
+        let place = DatagramEndpoint::Udp(UdpOptions { size, ..plain(hosts.last().port(), 7002) });
         send(hosts.first(), &place, &data(20_000, 2)).result.unwrap();
         let mut room = [0; 10_000];
         let lengths: Vec<usize> =
@@ -66,7 +71,7 @@ fn version_6_passes_too() {
     let hosts = Hosts::two(MTU);
     let data = data(1_000_000, 3);
     let address = format!("[{}]:7003", hosts.last().port().address6);
-    let there = Place::Udp(UdpOptions { address, ..plain(hosts.last().port(), 0) });
+    let there = DatagramEndpoint::Udp(UdpOptions { address, ..plain(hosts.last().port(), 0) });
     let receiver = receive(hosts.last(), &there);
     let sent = send(hosts.first(), &there, &data);
     sent.result.unwrap();
@@ -78,7 +83,7 @@ fn version_6_passes_too() {
 fn an_empty_datagram_means_nothing_and_idle_ends_after_the_first() {
     let hosts = Hosts::two(MTU);
     let there = plain(hosts.last().port(), 7004);
-    let receiver = receive(hosts.last(), &Place::Udp(there));
+    let receiver = receive(hosts.last(), &DatagramEndpoint::Udp(there));
     thread::sleep(2 * IDLE.unwrap());
     hosts.first().run(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -96,7 +101,7 @@ fn an_empty_datagram_means_nothing_and_idle_ends_after_the_first() {
 fn where_nobody_listens_the_sender_says_so() {
     let hosts = Hosts::two(MTU);
     for sequenced in [false, true] {
-        let place = Place::Udp(UdpOptions { sequenced, ..plain(hosts.last().port(), 7005) });
+        let place = DatagramEndpoint::Udp(UdpOptions { sequenced, ..plain(hosts.last().port(), 7005) });
         let error = send(hosts.first(), &place, &data(1_000_000, 4)).result.unwrap_err().to_string();
         assert!(error.contains("udp:10.77.1.2:7005") && error.contains("nobody listens"), "{error}");
     }
@@ -115,10 +120,11 @@ fn what_makes_no_sense_is_refused() {
         (UdpOptions { address: "192.0.2.1:9".into(), ..good.clone() }, "192.0.2.1:9"),
     ];
     for (options, words) in cases {
-        let error = send(hosts.first(), &Place::Udp(options), b"x").result.unwrap_err().to_string();
+        let error =
+            send(hosts.first(), &DatagramEndpoint::Udp(options), b"x").result.unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
-    let taken = Place::Udp(good);
+    let taken = DatagramEndpoint::Udp(good);
     let _first = receive(hosts.last(), &taken);
     let error = hosts.last().run(|| open_input(&taken, Ledger::default()).err().unwrap()).to_string();
     assert!(error.contains("listen at udp-listen:10.77.1.2:7006"), "{error}");
@@ -128,7 +134,7 @@ fn what_makes_no_sense_is_refused() {
 fn a_receiver_that_waits_can_be_cancelled() {
     let hosts = Hosts::two(MTU);
     for sequenced in [false, true] {
-        let place = Place::Udp(UdpOptions { sequenced, ..plain(hosts.last().port(), 7007) });
+        let place = DatagramEndpoint::Udp(UdpOptions { sequenced, ..plain(hosts.last().port(), 7007) });
         let receiver = receive(hosts.last(), &place);
         thread::sleep(Duration::from_millis(20));
         assert!(matches!(receiver.stop().result, Err(Error::Cancelled)));
@@ -145,10 +151,10 @@ fn to_socat_and_from_socat() {
     socat.args(["-u", "-T", "2", "UDP-RECV:7008,rcvbuf=4000000", "-"]).stdout(Stdio::piped());
     let socat = hosts.last().spawn(&mut socat);
     wait_until_bound(hosts.last(), 7008);
-    send(hosts.first(), &Place::Udp(there.clone()), &data).result.unwrap();
+    send(hosts.first(), &DatagramEndpoint::Udp(there.clone()), &data).result.unwrap();
     assert_same(&socat.wait_with_output().unwrap().stdout, &data);
 
-    let receiver = receive(hosts.last(), &Place::Udp(there));
+    let receiver = receive(hosts.last(), &DatagramEndpoint::Udp(there));
     let mut socat = Command::new("socat");
     socat.args(["-u", "-b", "1400", "-", "UDP-SENDTO:10.77.1.2:7008"]).stdin(Stdio::piped());
     let mut socat = hosts.first().spawn(&mut socat);

@@ -1,4 +1,5 @@
-//! AF_XDP, and frames that the kernel passes on: what arrives, what else passes, and that nothing stays behind.
+//! AF_XDP, and frames that the kernel passes on: what arrives, what else passes, and that nothing stays
+//! behind.
 
 use super::passing::{NONE, SLOW, through};
 use super::*;
@@ -14,11 +15,11 @@ const BOTH: [Engine; 2] = [Engine::Xdp, Engine::XdpRedirect];
 const DEVICES: &str = "BYWASH_TEST_DEVICES";
 
 /// Both ends of a relay in the middle, by an engine.
-fn ends(hosts: &Hosts, engine: Option<Engine>, ports: (u16, u16)) -> (Place, Place) {
+fn ends(hosts: &Hosts, engine: Option<Engine>, ports: (u16, u16)) -> (DatagramEndpoint, DatagramEndpoint) {
     let [left, right] = hosts.middle().ports() else { panic!("two ports") };
     let from = EthOptions { engine, ..eth(left, ports.0) };
     let to = EthOptions { engine, ..eth_to(right, hosts.last().port(), ports.1) };
-    (Place::Eth(from), Place::Eth(to))
+    (DatagramEndpoint::Eth(from), DatagramEndpoint::Eth(to))
 }
 
 /// What `ip` says of programs at the devices of a host.
@@ -27,7 +28,8 @@ fn programs(host: &Host) -> usize {
     String::from_utf8(said).unwrap().matches("prog/xdp").count()
 }
 
-/// Whether the first host reaches the middle one with datagrams of UDP, after it has asked for its address by ARP.
+/// Whether the first host reaches the middle one with datagrams of UDP, after it has asked for its address by
+/// ARP.
 fn others_pass(hosts: &Hosts) {
     let (here, there) = (hosts.first().port(), &hosts.middle().ports()[0]);
     hosts.first().ip(&format!("neighbour del {} dev {}", there.address, here.interface));
@@ -47,8 +49,9 @@ fn relays_pass_on_every_byte_to_the_same_port_and_another_and_leave_nothing_behi
     for engine in BOTH {
         for onwards in [41, 0x1042] {
             let (from, to) = ends(&hosts, Some(engine), (41, onwards));
-            let sender = Place::Eth(EthOptions { rate: SLOW, ..eth_to(hosts.first().port(), left, 41) });
-            let receiver = Place::Eth(eth(hosts.last().port(), onwards));
+            let sender =
+                DatagramEndpoint::Eth(EthOptions { rate: SLOW, ..eth_to(hosts.first().port(), left, 41) });
+            let receiver = DatagramEndpoint::Eth(eth(hosts.last().port(), onwards));
             let [sent, relayed, received] = through(&hosts, &sender, (&from, &to), &receiver);
             let counts = relayed.relayed.unwrap();
             assert_eq!(relayed.engine, Some(engine));
@@ -75,13 +78,13 @@ fn what_is_not_ours_goes_where_it_went() {
         others_pass(&hosts);
         // Another port, another sender's frames for another host, and another flow in the same host.
         let here = hosts.first().port();
-        let stray = Place::Eth(EthOptions { mac: Some(mac(right)), rate: SLOW, ..eth(here, 43) });
+        let stray = DatagramEndpoint::Eth(EthOptions { mac: Some(mac(right)), rate: SLOW, ..eth(here, 43) });
         let mut output = hosts.first().run(|| open_output(&stray, Ledger::default())).unwrap();
         output.put(&data(20_000, 43), &Control::new().unwrap()).unwrap();
-        let receiver = receive(hosts.middle(), &Place::Eth(eth(left, 44)));
+        let receiver = receive(hosts.middle(), &DatagramEndpoint::Eth(eth(left, 44)));
         let sender = EthOptions { rate: SLOW, ..eth_to(here, left, 44) };
         let data = data(100_000, 44);
-        send(hosts.first(), &Place::Eth(sender), &data).result.unwrap();
+        send(hosts.first(), &DatagramEndpoint::Eth(sender), &data).result.unwrap();
         assert_same(&receiver.end().data, &data);
         assert_eq!(relay.stop().account.relayed.unwrap_or_default().packets, 0, "{engine:?}");
         others_pass(&hosts);
@@ -94,8 +97,9 @@ fn the_rate_is_found_through_the_kernel() {
     let left = &hosts.middle().ports()[0];
     for engine in BOTH {
         let (from, to) = ends(&hosts, Some(engine), (45, 46));
-        let sender = Place::Eth(EthOptions { rate: Rate::Auto, ..eth_to(hosts.first().port(), left, 45) });
-        let receiver = Place::Eth(eth(hosts.last().port(), 46));
+        let sender =
+            DatagramEndpoint::Eth(EthOptions { rate: Rate::Auto, ..eth_to(hosts.first().port(), left, 45) });
+        let receiver = DatagramEndpoint::Eth(eth(hosts.last().port(), 46));
         let [sent, relayed, received] = through(&hosts, &sender, (&from, &to), &receiver);
         assert!(sent.probing.unwrap().rate_chosen > 0);
         assert_eq!((received.lost, relayed.engine), (0, Some(engine)));
@@ -109,10 +113,10 @@ fn without_a_wish_frames_stay_in_the_kernel_until_nothing_comes() {
     let idle = RelayOptions { idle: Some(Duration::from_millis(300)), limit: None };
     let (from, to) = ends(&hosts, None, (47, 47));
     let relay = pass_on(hosts.middle(), &from, &to, idle);
-    let receiver = receive(hosts.last(), &Place::Eth(eth(hosts.last().port(), 47)));
+    let receiver = receive(hosts.last(), &DatagramEndpoint::Eth(eth(hosts.last().port(), 47)));
     let sender = EthOptions { rate: SLOW, ..eth_to(hosts.first().port(), left, 47) };
     let data = data(300_000, 47);
-    send(hosts.first(), &Place::Eth(sender), &data).result.unwrap();
+    send(hosts.first(), &DatagramEndpoint::Eth(sender), &data).result.unwrap();
     assert_same(&receiver.end().data, &data);
     let relay = relay.end();
     relay.result.unwrap();
@@ -170,7 +174,7 @@ fn devices_that_cannot_be_joined_are_refused() {
     let [left, right] = hosts.middle().ports() else { panic!("two ports") };
     let engine = Some(Engine::XdpRedirect);
     let refused = |from: &EthOptions, to: &EthOptions| {
-        let (from, to) = (Place::Eth(from.clone()), Place::Eth(to.clone()));
+        let (from, to) = (DatagramEndpoint::Eth(from.clone()), DatagramEndpoint::Eth(to.clone()));
         hosts.middle().run(|| open_relay(&from, &to, NONE, Ledger::default())).err().unwrap().to_string()
     };
     let from = EthOptions { engine, ..eth(left, 50) };
@@ -181,10 +185,10 @@ fn devices_that_cannot_be_joined_are_refused() {
     let error = refused(&from, &EthOptions { engine, ..eth_to(right, hosts.last().port(), 51) });
     assert!(error.contains("may have 1500 bytes, and wire2 takes 1400"), "{error}");
     hosts.middle().ip("link set wire1 mtu 9000");
-    let listen = Place::Eth(EthOptions { engine: Some(Engine::Xdp), ..from.clone() });
+    let listen = DatagramEndpoint::Eth(EthOptions { engine: Some(Engine::Xdp), ..from.clone() });
     let error = hosts.middle().run(|| open_input(&listen, Ledger::default())).err().unwrap().to_string();
     assert!(error.contains("the MTU of wire1 is 9000"), "{error}");
-    let single = Place::Eth(from);
+    let single = DatagramEndpoint::Eth(from);
     let error = hosts.middle().run(|| open_input(&single, Ledger::default())).err().unwrap().to_string();
     assert!(error.contains("between two Ethernet devices"), "{error}");
 }
@@ -203,10 +207,10 @@ fn every_queue_of_a_device_is_served() {
         |port: &Port, name: &str, mac: &str| Port { interface: name.into(), mac: mac.into(), ..port.clone() };
     let (left, right) = (device(here, "left7", one), device(there, "right7", other));
     let listen = EthOptions { engine: Some(Engine::Xdp), ..eth(&right, 52) };
-    let receiver = receive(hosts.last(), &Place::Eth(listen));
+    let receiver = receive(hosts.last(), &DatagramEndpoint::Eth(listen));
     let sender = EthOptions { rate: SLOW, ..eth_to(&left, &right, 52) };
     let data = data(3_000_000, 52);
-    send(hosts.last(), &Place::Eth(sender), &data).result.unwrap();
+    send(hosts.last(), &DatagramEndpoint::Eth(sender), &data).result.unwrap();
     let received = receiver.end();
     received.result.unwrap();
     assert_same(&received.data, &data);
@@ -244,7 +248,7 @@ fn a_child_that_joins_two_devices() {
     let engine = if engine == "xdp" { Engine::Xdp } else { Engine::XdpRedirect };
     let end = |interface: &str, mac| {
         let (interface, engine) = (interface.into(), Some(engine));
-        Place::Eth(EthOptions { interface, engine, port: 53, mac, ..EthOptions::default() })
+        DatagramEndpoint::Eth(EthOptions { interface, engine, port: 53, mac, ..EthOptions::default() })
     };
     let (from, to) = (end(left, None), end(right, Some(sink.parse().unwrap())));
     let relay = open_relay(&from, &to, NONE, Ledger::default()).unwrap();

@@ -14,7 +14,7 @@ pub(super) const MAGIC: [u8; 8] = *b"BYWASHW\n";
 /// Version of this layout.
 pub(super) const VERSION: u16 = 1;
 /// Size of a hello message, in bytes.
-pub(super) const GREETING_BYTES: usize = 16;
+pub(super) const HELLO_BYTES: usize = 16;
 /// Size of the length in front of a frame's data, in bytes.
 pub(super) const HEAD_BYTES: usize = 4;
 /// Size of the count behind a zero length, in bytes.
@@ -31,7 +31,7 @@ pub(crate) struct Role {
 
 /// Reason why the bytes of a peer are not a hello message of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Misfit {
+pub(super) enum HelloError {
     /// The magic is missing: the peer was not told `whole`.
     Plain,
     /// The peer uses this other version of the layout.
@@ -40,8 +40,8 @@ pub(super) enum Misfit {
 
 impl Role {
     /// Encodes the hello message of a side with this role.
-    pub(super) fn greeting(self) -> [u8; GREETING_BYTES] {
-        let mut bytes = [0; GREETING_BYTES];
+    pub(super) fn encode(self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
         let role = u16::from(self.sends) | u16::from(self.receives) << 1;
@@ -52,14 +52,14 @@ impl Role {
     /// Decodes the role from a peer's hello message.
     ///
     /// # Errors
-    /// [`Misfit`], if the magic or the version is another.
-    pub(super) fn of(greeting: &[u8; GREETING_BYTES]) -> Result<Role, Misfit> {
-        if greeting[..8] != MAGIC {
-            return Err(Misfit::Plain);
+    /// [`HelloError`], if the magic or the version is another.
+    pub(super) fn decode(hello: &[u8; HELLO_BYTES]) -> Result<Role, HelloError> {
+        if hello[..8] != MAGIC {
+            return Err(HelloError::Plain);
         }
-        match u16::from_le_bytes([greeting[8], greeting[9]]) {
-            VERSION => Ok(Role { sends: greeting[10] & 1 != 0, receives: greeting[10] & 2 != 0 }),
-            version => Err(Misfit::Version(version)),
+        match u16::from_le_bytes([hello[8], hello[9]]) {
+            VERSION => Ok(Role { sends: hello[10] & 1 != 0, receives: hello[10] & 2 != 0 }),
+            version => Err(HelloError::Version(version)),
         }
     }
 }
@@ -71,11 +71,11 @@ mod tests {
     #[test]
     fn the_bytes_of_a_greeting() {
         let role = Role { sends: true, receives: false };
-        assert_eq!(role.greeting(), *b"BYWASHW\n\x01\0\x01\0\0\0\0\0");
+        assert_eq!(role.encode(), *b"BYWASHW\n\x01\0\x01\0\0\0\0\0");
         for role in [role, Role { sends: false, receives: true }, Role { sends: true, receives: true }] {
-            assert_eq!(Role::of(&role.greeting()), Ok(role));
+            assert_eq!(Role::decode(&role.encode()), Ok(role));
         }
-        assert_eq!(Role::of(b"GET / HTTP/1.0\r\n"), Err(Misfit::Plain));
-        assert_eq!(Role::of(b"BYWASHW\n\x02\0\x01\0\0\0\0\0"), Err(Misfit::Version(2)));
+        assert_eq!(Role::decode(b"GET / HTTP/1.0\r\n"), Err(HelloError::Plain));
+        assert_eq!(Role::decode(b"BYWASHW\n\x02\0\x01\0\0\0\0\0"), Err(HelloError::Version(2)));
     }
 }

@@ -10,10 +10,10 @@
 mod layout;
 
 use super::connection::Connected;
-use super::{Input, Output, Reading, Writing};
+use super::{DescriptorSink, DescriptorSource, Input, Output};
 use crate::control::Control;
 use crate::error::Error;
-use layout::{COUNT_BYTES, FRAME_BYTES_MAX, GREETING_BYTES, HEAD_BYTES, Misfit};
+use layout::{COUNT_BYTES, FRAME_BYTES_MAX, HEAD_BYTES, HELLO_BYTES, HelloError};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -23,37 +23,42 @@ use std::time::{Duration, Instant};
 pub(crate) use layout::Role;
 
 /// Timeout of the handshake.
-const GREETING_LIMIT: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Performs the handshake: sends a hello message and waits for the peer's. Returns the role of the peer.
 ///
 /// # Errors
 /// [`Error::Data`] if the peer was not told `whole`, uses another version, does not answer within
-/// [`GREETING_LIMIT`], or has a role that does not go with `role`; [`Error::Io`] if the socket fails;
+/// [`HANDSHAKE_TIMEOUT`], or has a role that does not go with `role`; [`Error::Io`] if the socket fails;
 /// [`Error::Cancelled`] if the flow is cancelled.
-pub(crate) fn greet(connected: &Connected, role: Role, name: &str, control: &Control) -> Result<Role, Error> {
+pub(crate) fn handshake(
+    connected: &Connected,
+    role: Role,
+    name: &str,
+    control: &Control,
+) -> Result<Role, Error> {
     let failed = |error: Errno| Error::io(format!("greet the peer of {name}"), error);
     // The send buffer of a new connection has room for a whole hello message.
-    rustix::net::send(&connected.socket, &role.greeting(), SendFlags::NOSIGNAL).map_err(failed)?;
-    let until = Instant::now() + GREETING_LIMIT;
-    let (mut greeting, mut came) = ([0; GREETING_BYTES], 0);
-    while came < GREETING_BYTES {
+    rustix::net::send(&connected.socket, &role.encode(), SendFlags::NOSIGNAL).map_err(failed)?;
+    let until = Instant::now() + HANDSHAKE_TIMEOUT;
+    let (mut hello, mut came) = ([0; HELLO_BYTES], 0);
+    while came < HELLO_BYTES {
         if !control.wait(connected.as_fd(), PollFlags::IN, Some(until))? {
             return Err(Error::Data(format!(
                 "{name}: the peer has not greeted within {} seconds: say 'whole' at both ends, or at neither",
-                GREETING_LIMIT.as_secs()
+                HANDSHAKE_TIMEOUT.as_secs()
             )));
         }
-        match rustix::net::recv(&connected.socket, &mut greeting[came..], RecvFlags::empty()) {
-            Ok((_, 0)) => return Err(unsaid(name)),
+        match rustix::net::recv(&connected.socket, &mut hello[came..], RecvFlags::empty()) {
+            Ok((_, 0)) => return Err(no_frames(name)),
             Ok((_, more)) => came += more,
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(error) => return Err(failed(error)),
         }
     }
-    let peer = Role::of(&greeting).map_err(|misfit| match misfit {
-        Misfit::Plain => unsaid(name),
-        Misfit::Version(version) => Error::Data(format!(
+    let peer = Role::decode(&hello).map_err(|error| match error {
+        HelloError::Plain => no_frames(name),
+        HelloError::Version(version) => Error::Data(format!(
             "{name}: the peer frames by version {version}, and this is version {}: use one release at both ends",
             layout::VERSION
         )),
@@ -70,13 +75,13 @@ pub(crate) fn greet(connected: &Connected, role: Role, name: &str, control: &Con
     }
 }
 
-fn unsaid(name: &str) -> Error {
+fn no_frames(name: &str) -> Error {
     Error::Data(format!("{name}: the peer does not say 'whole': say it at both ends, or at neither"))
 }
 
 /// Source that reads the data out of frames.
 pub(crate) struct FramedInput {
-    reading: Reading,
+    source: DescriptorSource,
     /// Data bytes of the current frame that have not been read yet.
     left: usize,
     total: u64,
@@ -84,18 +89,18 @@ pub(crate) struct FramedInput {
 }
 
 impl FramedInput {
-    pub(crate) fn new(reading: Reading) -> FramedInput {
-        FramedInput { reading, left: 0, total: 0, ended: false }
+    pub(crate) fn new(source: DescriptorSource) -> FramedInput {
+        FramedInput { source, left: 0, total: 0, ended: false }
     }
 
     /// Reads exactly `N` bytes.
     ///
     /// # Errors
-    /// [`Error::Data`] if the stream ends before; those of [`Reading`].
+    /// [`Error::Data`] if the stream ends before; those of [`DescriptorSource`].
     fn exactly<const N: usize>(&mut self, control: &Control) -> Result<[u8; N], Error> {
         let (mut bytes, mut came) = ([0; N], 0);
         while came < N {
-            match self.reading.next(&mut bytes[came..], control)?.len() {
+            match self.source.next(&mut bytes[came..], control)?.len() {
                 0 => return Err(self.broke_off()),
                 more => came += more,
             }
@@ -106,7 +111,7 @@ impl FramedInput {
     fn broke_off(&self) -> Error {
         Error::Data(format!(
             "{} ended after {} bytes, without an end mark: the sender was killed or gave up",
-            self.reading.name, self.total
+            self.source.name, self.total
         ))
     }
 
@@ -114,17 +119,17 @@ impl FramedInput {
     ///
     /// # Errors
     /// [`Error::Data`] if the count in the end mark is wrong, the frame is too large or the stream ends;
-    /// those of [`Reading`].
+    /// those of [`DescriptorSource`].
     fn begin_frame(&mut self, control: &Control) -> Result<(), Error> {
         let length = u32::from_le_bytes(self.exactly::<HEAD_BYTES>(control)?) as usize;
-        let name = &self.reading.name;
+        let name = &self.source.name;
         match length {
             0 => {
                 let count = u64::from_le_bytes(self.exactly::<COUNT_BYTES>(control)?);
                 if count != self.total {
                     return Err(Error::Data(format!(
                         "{}: {} bytes came, and the end mark says {count}",
-                        self.reading.name, self.total
+                        self.source.name, self.total
                     )));
                 }
                 self.ended = true;
@@ -136,8 +141,8 @@ impl FramedInput {
     }
 
     /// Returns the descriptor that the frames are read from.
-    pub(crate) fn reading(&self) -> &Reading {
-        &self.reading
+    pub(crate) fn source(&self) -> &DescriptorSource {
+        &self.source
     }
 }
 
@@ -150,7 +155,7 @@ impl Input for FramedInput {
             return Ok(&[]);
         }
         let most = self.left.min(room.len());
-        let read = self.reading.next(&mut room[..most], control)?.len();
+        let read = self.source.next(&mut room[..most], control)?.len();
         if read == 0 {
             return Err(self.broke_off());
         }
@@ -162,26 +167,26 @@ impl Input for FramedInput {
 
 /// Sink that writes the data in frames.
 pub(crate) struct FramedOutput {
-    writing: Writing,
+    sink: DescriptorSink,
     total: u64,
 }
 
 impl FramedOutput {
-    pub(crate) fn new(writing: Writing) -> FramedOutput {
-        FramedOutput { writing, total: 0 }
+    pub(crate) fn new(sink: DescriptorSink) -> FramedOutput {
+        FramedOutput { sink, total: 0 }
     }
 
     /// Returns the descriptor that the frames are written to.
-    pub(crate) fn writing(&self) -> &Writing {
-        &self.writing
+    pub(crate) fn sink(&self) -> &DescriptorSink {
+        &self.sink
     }
 }
 
 impl Output for FramedOutput {
     fn put(&mut self, block: &[u8], control: &Control) -> Result<(), Error> {
         for piece in block.chunks(FRAME_BYTES_MAX) {
-            self.writing.write_with(&(piece.len() as u32).to_le_bytes(), SendFlags::MORE, control)?;
-            self.writing.write_all(piece, control)?;
+            self.sink.write_with(&(piece.len() as u32).to_le_bytes(), SendFlags::MORE, control)?;
+            self.sink.write_all(piece, control)?;
             self.total += piece.len() as u64;
         }
         Ok(())
@@ -190,7 +195,7 @@ impl Output for FramedOutput {
     fn finish(&mut self, control: &Control) -> Result<(), Error> {
         let mut mark = [0; HEAD_BYTES + COUNT_BYTES];
         mark[HEAD_BYTES..].copy_from_slice(&self.total.to_le_bytes());
-        self.writing.write_all(&mark, control)?;
-        self.writing.finish(control)
+        self.sink.write_all(&mark, control)?;
+        self.sink.finish(control)
     }
 }

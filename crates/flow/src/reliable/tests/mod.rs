@@ -10,11 +10,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-/// The patience of tests that wait for its end. All others have the usual one: on a loaded machine a thread may not
-/// run for seconds.
+/// The patience of tests that wait for its end. All others have the usual one: on a loaded machine a thread
+/// may not run for seconds.
 const SHORT: Duration = Duration::from_secs(4);
 
-/// What an end that died is noticed within: the patience, the time until the last sign of life, and a loaded machine.
+/// What an end that died is noticed within: the patience, the time until the last sign of life, and a loaded
+/// machine.
 const NOTICED: Duration = Duration::from_secs(12);
 
 const BAD: Manners = Manners { seed: 0x5eed_0001, lost: 10, doubled: 10, swapped: 20 };
@@ -27,7 +28,7 @@ fn listener() -> ReliableOptions {
         pin: None,
         insecure: false,
         identity: None,
-        patience: PATIENCE,
+        patience: PEER_TIMEOUT,
         congestion: Congestion::default(),
     }
 }
@@ -188,7 +189,7 @@ fn the_end_is_confirmed_however_bad_the_network_is() {
 #[test]
 fn somebody_else_at_the_address_is_named() {
     let far = there(listener(), receives);
-    let other = trust::Identity::get(None).unwrap().fingerprint();
+    let other = identity::Identity::get(None).unwrap().fingerprint();
     let control = Control::new().unwrap();
     let said = text(open_output(&connector(far.address, Some(other)), &control, &mut silent));
     assert!(said.contains(&other.to_string()) && said.contains(&far.fingerprint.to_string()), "{said}");
@@ -227,7 +228,7 @@ fn who_says_insecure_is_served() {
 fn a_listener_that_asks_who_connects_takes_nobody_else() {
     let folder = tempfile::tempdir().unwrap();
     let (mine, wrong) = (folder.path().join("mine.pem"), folder.path().join("wrong.pem"));
-    let pin = trust::Identity::get(Some(&mine)).unwrap().fingerprint();
+    let pin = identity::Identity::get(Some(&mine)).unwrap().fingerprint();
     let far = there(ReliableOptions { pin: Some(pin), ..listener() }, receives);
     let control = Control::new().unwrap();
     let plain = connector(far.address, Some(far.fingerprint));
@@ -311,7 +312,8 @@ fn a_receiver_that_gives_up_is_noticed() {
     assert!(far.thread.join().unwrap() > 0);
 }
 
-/// A cable that is cut leaves each side as alone as a peer that is killed does: nobody says anything any more.
+/// A cable that is cut leaves each side as alone as a peer that is killed does: nobody says anything any
+/// more.
 #[test]
 fn a_peer_that_dies_is_noticed_on_both_sides() {
     let (come, came) = channel();
@@ -394,7 +396,7 @@ fn who_waits_for_a_peer_can_be_cancelled() {
     let canceller = cancel_soon(&control);
     let started = Instant::now();
     assert!(matches!(open_output(&options, &control, &mut silent), Err(Error::Cancelled)));
-    assert!(started.elapsed() < PATIENCE / 2);
+    assert!(started.elapsed() < PEER_TIMEOUT / 2);
     canceller.join().unwrap();
 }
 

@@ -1,19 +1,20 @@
-//! A relay in which no frame leaves the kernel: a program on each of the two devices sends what is ours out by the
-//! other, and this process only watches.
+//! A relay in which no frame leaves the kernel: a program on each of the two devices sends what is ours out
+//! by the other, and this process only watches.
 //!
 //! ```text
 //!     source  ───►  from | onwards: counted, addressed to the sink, port rewritten  | to  ───►  sink
 //!             ◄───       | back: counted, addressed to who sent last                |     ◄───
 //! ```
 //!
-//! Two virtual wires are joined by the kernel's generic redirect: their own one would need the far end of the outgoing
-//! wire, on another host, to poll (NAPI: a program there, or GRO), and without that drops everything.
+//! Two virtual wires are joined by the kernel's generic redirect: their own one would need the far end of the
+//! outgoing wire, on another host, to poll (NAPI: a program there, or GRO), and without that drops
+//! everything.
 //!
 //! Frames that are passed on so are seen by no packet socket of this host, tcpdump's included.
 //!
-//! Invariant: what is not ours passes both devices as before, and nothing stays attached when the relay is over,
-//! however the process ends. A frame that the outgoing device does not take is lost; the device counts it. Called by
-//! [`crate::datagram::open_relay`].
+//! Invariant: what is not ours passes both devices as before, and nothing stays attached when the relay is
+//! over, however the process ends. A frame that the outgoing device does not take is lost; the device counts
+//! it. Called by [`crate::datagram::open_relay`].
 
 use super::bpf::{self, Link, Map, MapKind, Mode};
 use super::program::{COUNTERS, Leave, Ours, Program};
@@ -101,7 +102,7 @@ impl Redirect {
         let result = loop {
             let relayed = self.relayed()?;
             let now = Instant::now();
-            control.note(relayed.bytes - last.bytes);
+            control.add_moved(relayed.bytes - last.bytes);
             if relayed.packets != last.packets {
                 heard = Some(now);
             }
@@ -122,7 +123,7 @@ impl Redirect {
         // What has been counted when the programs have gone is all there is.
         self.links = None;
         let relayed = self.relayed()?;
-        control.note(relayed.bytes - last.bytes);
+        control.add_moved(relayed.bytes - last.bytes);
         self.publish(relayed, ledger);
         result
     }
@@ -172,8 +173,8 @@ fn fits(left: &Device, right: &Device, options: RelayOptions) -> Result<(), Erro
     Ok(())
 }
 
-/// By what the programs may be called, best first. A driver may take its device down for a moment to have it call
-/// them itself: that is only done where this mover was asked for.
+/// By what the programs may be called, best first. A driver may take its device down for a moment to have it
+/// call them itself: that is only done where this mover was asked for.
 fn modes(left: &Device, right: &Device, is_asked_for: bool) -> &'static [Mode] {
     match left.is_veth || right.is_veth || !is_asked_for {
         true => &[Mode::Generic],

@@ -16,7 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Name and state of a new file that is not complete.
-pub(crate) struct Target {
+pub(crate) struct NewFile {
     /// Final path of the file, with symbolic links resolved.
     path: PathBuf,
     /// Path of the file until then; `None` if it has no name.
@@ -38,12 +38,12 @@ const PARTIAL: &str = ".partial";
 /// Suffix of a complete file that could not take its name.
 const COMPLETE: &str = ".complete";
 
-impl Target {
+impl NewFile {
     /// Creates a file that will become `path`.
     ///
     /// # Errors
     /// [`Error::Io`] if the file cannot be created.
-    pub(crate) fn create(path: &Path, mode: Mode, exclusive: bool) -> Result<(OwnedFd, Target), Error> {
+    pub(crate) fn create(path: &Path, mode: Mode, exclusive: bool) -> Result<(OwnedFd, NewFile), Error> {
         let failed = |error: Errno| Error::io(format!("make {}", path.display()), error);
         let path = resolved(path).map_err(failed)?;
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -54,13 +54,13 @@ impl Target {
         };
         let resumed = false;
         match nameless {
-            Ok(descriptor) => Ok((descriptor, Target { path, temporary: None, exclusive, resumed })),
+            Ok(descriptor) => Ok((descriptor, NewFile { path, temporary: None, exclusive, resumed })),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
                 let (descriptor, temporary) = fresh_name(&path, |name| {
                     rustix::fs::open(name, flags | OFlags::CREATE | OFlags::EXCL, mode)
                 })
                 .map_err(failed)?;
-                Ok((descriptor, Target { path, temporary: Some(temporary), exclusive, resumed }))
+                Ok((descriptor, NewFile { path, temporary: Some(temporary), exclusive, resumed }))
             }
             Err(error) => Err(failed(error)),
         }
@@ -75,7 +75,7 @@ impl Target {
         let path = self.path.clone();
         let failed = |error: Errno| Error::io(format!("give {} its name", path.display()), error);
         if let Err(error) = self.name(file, &path, self.exclusive) {
-            let kept = match self.rescue(file) {
+            let kept = match self.keep_complete(file) {
                 Some(kept) => format!("everything has arrived, and is kept as {}", kept.display()),
                 None => "and no other name could be given to what has arrived".into(),
             };
@@ -97,34 +97,40 @@ impl Target {
             return self.temporary.take();
         }
         let path = self.path.clone();
-        self.name_anew(file, &path, PARTIAL).ok()
+        self.link_unused_name(file, &path, PARTIAL).ok()
     }
 
     /// Returns the paths of the partial files that earlier flows to the same path have left.
-    pub(crate) fn parts(&self) -> Vec<PathBuf> {
+    pub(crate) fn partial_files(&self) -> Vec<PathBuf> {
         let is_file =
             |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_file());
         numbered(&self.path, PARTIAL).filter(is_file).collect()
     }
 
-    /// Returns the target for a flow that continues the partial file `part`.
-    pub(crate) fn resumed(self, part: PathBuf) -> Target {
+    /// Returns the new file of a flow that continues the partial file `part`.
+    pub(crate) fn resumed(self, part: PathBuf) -> NewFile {
         let (path, exclusive) = (self.path.clone(), self.exclusive);
-        Target { path, temporary: Some(part), exclusive, resumed: true }
+        NewFile { path, temporary: Some(part), exclusive, resumed: true }
     }
 
     /// Saves a complete file that could not take its name: in the same folder, in the nearest folder above
     /// that still exists, in the current folder, or as a copy in the folder for temporary files.
-    fn rescue(&mut self, file: BorrowedFd<'_>) -> Option<PathBuf> {
+    fn keep_complete(&mut self, file: BorrowedFd<'_>) -> Option<PathBuf> {
         let name = self.path.file_name()?.to_owned();
         let above: Vec<PathBuf> = self.path.ancestors().skip(1).map(|folder| folder.join(&name)).collect();
         let here = std::env::current_dir().ok().map(|folder| folder.join(&name));
-        let kept = above.iter().chain(&here).find_map(|path| self.name_anew(file, path, COMPLETE).ok());
+        let kept =
+            above.iter().chain(&here).find_map(|path| self.link_unused_name(file, path, COMPLETE).ok());
         kept.or_else(|| copy(file, &std::env::temp_dir().join(&name)).ok())
     }
 
     /// Gives the file the first unused name that consists of `path`, `suffix` and perhaps a number.
-    fn name_anew(&mut self, file: BorrowedFd<'_>, path: &Path, suffix: &str) -> Result<PathBuf, Errno> {
+    fn link_unused_name(
+        &mut self,
+        file: BorrowedFd<'_>,
+        path: &Path,
+        suffix: &str,
+    ) -> Result<PathBuf, Errno> {
         for name in numbered(path, suffix) {
             match self.name(file, &name, true) {
                 Err(Errno::EXIST) => {}
@@ -248,7 +254,7 @@ fn may_replace_others() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::FOWNER))
 }
 
-impl Drop for Target {
+impl Drop for NewFile {
     fn drop(&mut self) {
         // An earlier flow's partial file stays.
         if let Some(temporary) = self.temporary.take().filter(|_| !self.resumed) {
@@ -320,10 +326,10 @@ mod tests {
     use std::fs;
     use std::os::fd::AsFd;
 
-    fn made(path: &Path, exclusive: bool) -> (OwnedFd, Target) {
-        let (file, target) = Target::create(path, Mode::from_raw_mode(0o644), exclusive).unwrap();
+    fn made(path: &Path, exclusive: bool) -> (OwnedFd, NewFile) {
+        let (file, new_file) = NewFile::create(path, Mode::from_raw_mode(0o644), exclusive).unwrap();
         rustix::io::write(&file, b"new").unwrap();
-        (file, target)
+        (file, new_file)
     }
 
     fn names(folder: &Path) -> Vec<String> {
@@ -339,9 +345,9 @@ mod tests {
     fn the_name_is_there_when_the_file_is_whole() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
-        let (file, target) = made(&path, false);
+        let (file, new_file) = made(&path, false);
         assert!(names(folder.path()).is_empty());
-        target.commit(file.as_fd(), true).unwrap();
+        new_file.commit(file.as_fd(), true).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names(folder.path()), ["x"]);
     }
@@ -351,9 +357,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         fs::write(&path, "old").unwrap();
-        let (file, target) = made(&path, false);
+        let (file, new_file) = made(&path, false);
         assert_eq!(fs::read(&path).unwrap(), b"old");
-        target.commit(file.as_fd(), false).unwrap();
+        new_file.commit(file.as_fd(), false).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         drop(made(&path, false));
         assert_eq!(names(folder.path()), ["x"]);
@@ -363,9 +369,9 @@ mod tests {
     fn what_must_not_be_there_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
-        let (file, target) = made(&path, true);
+        let (file, new_file) = made(&path, true);
         fs::write(&path, "somebody else's").unwrap();
-        let error = target.commit(file.as_fd(), false).unwrap_err().to_string();
+        let error = new_file.commit(file.as_fd(), false).unwrap_err().to_string();
         assert!(error.contains("is kept as") && error.contains("x.complete"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"somebody else's");
         assert_eq!(names(folder.path()), ["x", "x.complete"]);
@@ -376,9 +382,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("inner/x");
         fs::create_dir(folder.path().join("inner")).unwrap();
-        let (file, target) = made(&path, false);
+        let (file, new_file) = made(&path, false);
         fs::remove_dir(folder.path().join("inner")).unwrap();
-        let error = target.commit(file.as_fd(), false).unwrap_err().to_string();
+        let error = new_file.commit(file.as_fd(), false).unwrap_err().to_string();
         let kept = folder.path().join("x.complete");
         assert!(error.contains(kept.to_str().unwrap()), "{error}");
         assert_eq!(fs::read(kept).unwrap(), b"new");
@@ -387,22 +393,22 @@ mod tests {
     #[test]
     fn a_long_name_has_a_part_too() {
         let folder = tempfile::tempdir().unwrap();
-        let (file, target) = made(&folder.path().join("x".repeat(255)), false);
-        assert!(target.keep_partial(file.as_fd()).unwrap().to_str().unwrap().ends_with("xx.partial"));
+        let (file, new_file) = made(&folder.path().join("x".repeat(255)), false);
+        assert!(new_file.keep_partial(file.as_fd()).unwrap().to_str().unwrap().ends_with("xx.partial"));
     }
 
     #[test]
     fn a_part_says_that_it_is_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
-        let (file, target) = made(&path, false);
-        assert_eq!(target.keep_partial(file.as_fd()), Some(folder.path().join("x.partial")));
+        let (file, new_file) = made(&path, false);
+        assert_eq!(new_file.keep_partial(file.as_fd()), Some(folder.path().join("x.partial")));
         assert_eq!(names(folder.path()), ["x.partial"]);
         fs::write(folder.path().join("x.partial"), "an earlier part").unwrap();
         for number in 1..12 {
-            let (file, target) = made(&path, false);
+            let (file, new_file) = made(&path, false);
             let kept = folder.path().join(format!("x.partial.{number}"));
-            assert_eq!(target.keep_partial(file.as_fd()), Some(kept));
+            assert_eq!(new_file.keep_partial(file.as_fd()), Some(kept));
         }
         assert_eq!(fs::read(folder.path().join("x.partial")).unwrap(), b"an earlier part");
     }
@@ -413,8 +419,8 @@ mod tests {
         let (path, link) = (folder.path().join("x"), folder.path().join("link"));
         fs::write(&path, "old").unwrap();
         std::os::unix::fs::symlink("x", &link).unwrap();
-        let (file, target) = made(&link, false);
-        target.commit(file.as_fd(), false).unwrap();
+        let (file, new_file) = made(&link, false);
+        new_file.commit(file.as_fd(), false).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     }
@@ -426,11 +432,11 @@ mod tests {
         let (path, link) = (folder.path().join("there/x"), folder.path().join("link"));
         std::os::unix::fs::symlink("there/second", &link).unwrap();
         std::os::unix::fs::symlink("x", folder.path().join("there/second")).unwrap();
-        let (file, target) = made(&link, false);
-        target.commit(file.as_fd(), false).unwrap();
+        let (file, new_file) = made(&link, false);
+        new_file.commit(file.as_fd(), false).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         std::os::unix::fs::symlink("circle", folder.path().join("circle")).unwrap();
-        assert!(Target::create(&folder.path().join("circle"), Mode::empty(), false).is_err());
+        assert!(NewFile::create(&folder.path().join("circle"), Mode::empty(), false).is_err());
     }
 }

@@ -50,15 +50,15 @@ impl Input for Random {
 }
 
 /// Sink that discards everything, and source that is at its end.
-pub(crate) struct Nowhere;
+pub(crate) struct Null;
 
-impl Input for Nowhere {
+impl Input for Null {
     fn next<'a>(&'a mut self, _: &'a mut [u8], _: &Control) -> Result<&'a [u8], Error> {
         Ok(&[])
     }
 }
 
-impl Output for Nowhere {
+impl Output for Null {
     fn put(&mut self, _: &[u8], _: &Control) -> Result<(), Error> {
         Ok(())
     }

@@ -5,17 +5,17 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::ops::{Deref, DerefMut};
 
 /// A private anonymous mapping, aligned to pages, with pages behind it from the start.
-pub(crate) struct Memory {
+pub(crate) struct BlockBuffer {
     base: *mut u8,
     bytes: usize,
 }
 
 // SAFETY: the mapping is private to this value, which alone holds its address, so any thread may own it.
-unsafe impl Send for Memory {}
+unsafe impl Send for BlockBuffer {}
 
-impl Memory {
+impl BlockBuffer {
     /// Maps `bytes` bytes of zeroed memory and populates all pages.
-    pub(crate) fn new(bytes: usize) -> Result<Memory, Error> {
+    pub(crate) fn new(bytes: usize) -> Result<BlockBuffer, Error> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // Populating all pages at once costs less than one page fault per page of the first block.
         let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
@@ -23,11 +23,11 @@ impl Memory {
         // it.
         let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) };
         let base = base.map_err(|error| Error::io(format!("get {bytes} bytes of memory"), error))?;
-        Ok(Memory { base: base.cast(), bytes })
+        Ok(BlockBuffer { base: base.cast(), bytes })
     }
 }
 
-impl Deref for Memory {
+impl Deref for BlockBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -36,7 +36,7 @@ impl Deref for Memory {
     }
 }
 
-impl DerefMut for Memory {
+impl DerefMut for BlockBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: the mapping stays mapped as long as `self` lives, and `&mut self` makes this reference
         // exclusive.
@@ -44,7 +44,7 @@ impl DerefMut for Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for BlockBuffer {
     fn drop(&mut self) {
         // SAFETY: the mapping belongs to this value alone, and no reference to it outlives the value.
         let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.bytes) };

@@ -1,20 +1,20 @@
 //! Connections that are only passed on to another address: all of them by a few threads.
 //!
 //! ```text
-//!     door ───► queue ───► dialers ───► inbox of a worker ───► its epoll
+//!     admission ─► queue ───► dialers ───► inbox of a worker ───► its epoll
 //!               of who is let in        pairs of sockets
 //! ```
 //!
-//! An idle connection is two sockets, a [`Pair`] of some 200 bytes and an entry of an epoll; it has no thread, no pipe
-//! and no buffer, and nobody looks at it. Invariant: workers never wait but in epoll, dialers wait in their [`Control`]; so
-//! both end as soon as the flow is cancelled. Bounded: connections by the door, threads by the constants here. Called by
-//! [`super::serve`].
+//! An idle connection is two sockets, a [`Pair`] of some 200 bytes and an entry of an epoll; it has no
+//! thread, no pipe and no buffer, and nobody looks at it. Invariant: workers never wait but in epoll, dialers
+//! wait in their [`Control`]; so both end as soon as the flow is cancelled. Bounded: connections by
+//! [`Admission`], threads by the constants here. Called by [`super::serve`].
 
-use super::door::Door;
-use super::pair::{Kit, Pair, Progress};
-use super::sums::Sums;
+use super::admission::Admission;
+use super::pair::{Pair, Progress, TransferBuffers};
+use super::totals::Totals;
 use crate::control::Control;
-use crate::end::{Connected, LOOK, connect};
+use crate::end::{Connected, PEER_CHECK_INTERVAL, connect};
 use crate::error::Error;
 use crate::facts::Kind;
 use crate::flow::Flow;
@@ -39,7 +39,8 @@ const CONNECTIONS_MAX: u64 = 16_384;
 const DESCRIPTORS: u64 = 2;
 /// Threads that pass bytes on, at the most.
 const WORKERS_MAX: usize = 8;
-/// Threads that connect to the address, at the most; one that does not answer costs 10 seconds of one of them.
+/// Threads that connect to the address, at the most; one that does not answer costs 10 seconds of one of
+/// them.
 const DIALERS_MAX: usize = 32;
 /// Events that are taken from the kernel at a time.
 const EVENTS: usize = 256;
@@ -48,7 +49,7 @@ const BELL: u64 = u64::MAX;
 const END: u64 = u64::MAX - 1;
 
 /// Whether the connections of a flow are only passed on.
-pub(super) fn fits(flow: &Flow, plans: &[Plan]) -> bool {
+pub(super) fn is_forwarder(flow: &Flow, plans: &[Plan]) -> bool {
     let plain_source = matches!(
         &flow.source,
         Endpoint::Tcp(Tcp { whole: false, .. }) | Endpoint::Unix(Unix { whole: false, .. })
@@ -63,10 +64,10 @@ pub(super) fn fits(flow: &Flow, plans: &[Plan]) -> bool {
 }
 
 /// What all threads share.
-struct Exchange<'a> {
+struct Forwarder<'a> {
     flow: &'a Flow,
     plan: &'a Plan,
-    sums: &'a Sums,
+    totals: &'a Totals,
     control: &'a Control,
     workers: Vec<Worker>,
     /// Who was let in and is not connected yet.
@@ -90,20 +91,20 @@ struct Worker {
 
 /// Serves until the flow is cancelled.
 pub(super) fn serve(
-    door: &mut Door<'_>,
+    admission: &mut Admission<'_>,
     flow: &Flow,
     plan: &Plan,
-    sums: &Sums,
+    totals: &Totals,
     control: &Control,
 ) -> Result<(), Error> {
-    let room = door.room(CONNECTIONS_MAX, DESCRIPTORS);
+    let room = admission.room(CONNECTIONS_MAX, DESCRIPTORS);
     let count = thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
     let workers = (0..count).map(|_| Worker::new(control)).collect::<Result<Vec<_>, _>>();
     let workers = workers.map_err(|error| Error::io("watch connections", error))?;
-    let exchange = Exchange {
+    let exchange = Forwarder {
         flow,
         plan,
-        sums,
+        totals,
         control,
         workers,
         queue: Mutex::default(),
@@ -124,7 +125,7 @@ pub(super) fn serve(
         }
         let mut dialers = 0;
         let outcome = loop {
-            match door.next(room, || shared.live.load(Relaxed)) {
+            match admission.next(room, || shared.live.load(Relaxed)) {
                 Ok(connected) => {
                     shared.live.fetch_add(1, Relaxed);
                     lock(&shared.queue).push_back(connected);
@@ -160,7 +161,7 @@ impl Worker {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let key = epoll::EventData::new_u64;
         epoll::add(&epoll, &bell, key(BELL), epoll::EventFlags::IN)?;
-        epoll::add(&epoll, control.woken(), key(END), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, control.cancel_fd(), key(END), epoll::EventFlags::IN)?;
         Ok(Worker { epoll, bell, inbox: Mutex::default(), pairs: AtomicU64::new(0) })
     }
 
@@ -181,7 +182,7 @@ impl Worker {
     }
 }
 
-impl Exchange<'_> {
+impl Forwarder<'_> {
     /// Ends all threads; what was connected is reset.
     fn stop(&self) {
         self.stopped.store(true, Relaxed);
@@ -218,13 +219,13 @@ impl Exchange<'_> {
         if !self.flow.one_way {
             pieces.push(piece(sink, source, moved[1]));
         }
-        self.sums.count(error, 0.0, pieces);
+        self.totals.count(error, 0.0, pieces);
         self.live.fetch_sub(1, Relaxed);
     }
 
     /// Connects those who were let in, one after the other.
     fn dial(&self) {
-        sys::mask_broken_pipe();
+        sys::block_sigpipe();
         let before = sys::thread_time();
         while let Some(here) = self.next() {
             let pair = connect(&self.flow.sink, self.control).and_then(|there| {
@@ -243,7 +244,7 @@ impl Exchange<'_> {
                 Err(error) => self.ended(Some(error), [0, 0]),
             }
         }
-        self.sums.spent((sys::thread_time() - before).as_secs_f64());
+        self.totals.spent((sys::thread_time() - before).as_secs_f64());
     }
 
     /// The next one to be connected; none when it is over.
@@ -264,22 +265,22 @@ impl Exchange<'_> {
 
     /// Passes bytes on until it is over.
     fn work(&self, worker: &Worker) {
-        sys::mask_broken_pipe();
+        sys::block_sigpipe();
         let before = sys::thread_time();
-        let kit = Kit::new(self.plan.movers[0].mover == Mover::Splice, self.plan.block);
-        let mut shift =
-            Shift { exchange: self, worker, kit, pairs: Vec::new(), free: Vec::new(), stalled: 0 };
-        shift.go();
-        shift.end();
-        self.sums.spent((sys::thread_time() - before).as_secs_f64());
+        let buffers = TransferBuffers::new(self.plan.movers[0].mover == Mover::Splice, self.plan.block);
+        let mut worker =
+            WorkerLoop { exchange: self, worker, buffers, pairs: Vec::new(), free: Vec::new(), stalled: 0 };
+        worker.go();
+        worker.end();
+        self.totals.spent((sys::thread_time() - before).as_secs_f64());
     }
 }
 
 /// A worker at work.
-struct Shift<'a> {
-    exchange: &'a Exchange<'a>,
+struct WorkerLoop<'a> {
+    exchange: &'a Forwarder<'a>,
     worker: &'a Worker,
-    kit: Kit,
+    buffers: TransferBuffers,
     pairs: Vec<Option<Pair>>,
     /// Places in `pairs` that nobody has.
     free: Vec<usize>,
@@ -287,7 +288,7 @@ struct Shift<'a> {
     stalled: usize,
 }
 
-impl Shift<'_> {
+impl WorkerLoop<'_> {
     fn go(&mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         let mut ready = VecDeque::new();
@@ -297,7 +298,7 @@ impl Shift<'_> {
             let is_stalled = self.stalled > 0;
             let timeout = match (ready.is_empty(), is_stalled) {
                 (false, _) => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
-                (true, true) => Timespec::try_from(LOOK).ok(),
+                (true, true) => Timespec::try_from(PEER_CHECK_INTERVAL).ok(),
                 (true, false) => None,
             };
             events.clear();
@@ -315,7 +316,7 @@ impl Shift<'_> {
                     self.turn(index, &mut ready);
                 }
             }
-            if is_stalled && looked.elapsed() >= LOOK {
+            if is_stalled && looked.elapsed() >= PEER_CHECK_INTERVAL {
                 looked = Instant::now();
                 self.bury_the_dead();
             }
@@ -368,8 +369,8 @@ impl Shift<'_> {
         let names = [self.exchange.plan.source.as_str(), &self.exchange.plan.sink];
         let Some(pair) = self.pairs.get_mut(index).and_then(Option::as_mut) else { return };
         let before = pair.moved()[0];
-        let progress = pair.turn(&mut self.kit, names);
-        self.exchange.control.note(pair.moved()[0] - before);
+        let progress = pair.turn(&mut self.buffers, names);
+        self.exchange.control.add_moved(pair.moved()[0] - before);
         pair.is_queued = matches!(progress, Ok(Progress::More));
         let is_stalled = pair.holds_something();
         let was_stalled = std::mem::replace(&mut pair.is_stalled, is_stalled);
@@ -398,7 +399,7 @@ impl Shift<'_> {
             self.stalled -= usize::from(pair.is_stalled);
             self.worker.pairs.fetch_sub(1, Relaxed);
             let moved = pair.moved();
-            pair.close(error.is_none(), &mut self.kit);
+            pair.close(error.is_none(), &mut self.buffers);
             self.exchange.ended(error, moved);
         }
     }

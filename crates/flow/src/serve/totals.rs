@@ -1,7 +1,7 @@
 //! What all connections of a flow that serves have come to.
 //!
-//! Bounded: as many pieces as there are pairs of ends and movers, and the first failures. Written by [`super::threads`] and
-//! [`super::exchange`] when a connection ends.
+//! Bounded: as many pieces as there are pairs of ends and movers, and the first failures. Written by
+//! [`super::threads`] and [`super::forwarder`] when a connection ends.
 
 use crate::error::Error;
 use crate::report::{Failed, Piece, Report};
@@ -12,7 +12,7 @@ const FAILURES_TOLD: usize = 8;
 
 /// What all connections have come to.
 #[derive(Default)]
-pub(super) struct Sums(Mutex<State>);
+pub(super) struct Totals(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -23,7 +23,7 @@ struct State {
     failures: Vec<String>,
 }
 
-impl Sums {
+impl Totals {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,13 +1,14 @@
 //! How two ends find each other: one listens, one connects, and both know whom they have.
 //!
-//! Invariant: a connection that leaves this module has been verified as its options ask, by both sides of them (a
-//! listener learns that the handshake is over only after it has checked who connects), and the two ends' roles fit.
-//! Nothing waits longer than `patience` but a listener for its peer, and a flow that is cancelled. Called by the ends.
+//! Invariant: a connection that leaves this module has been verified as its options ask, by both sides of
+//! them (a listener learns that the handshake is over only after it has checked who connects), and the two
+//! ends' roles fit. Nothing waits longer than `patience` but a listener for its peer, and a flow that is
+//! cancelled. Called by the ends.
 
 use super::engine::{Engine, Farewell};
+use super::errors::{self, GAVE_UP};
+use super::identity::{Guard, Identity, NAME};
 use super::transport::{self, HANDSHAKES_MAX};
-use super::trouble::{self, GAVE_UP};
-use super::trust::{Guard, Identity, NAME};
 use super::{Notice, ReliableOptions, Role};
 use crate::address::addresses;
 use crate::control::Control;
@@ -26,19 +27,19 @@ const ADDRESSES_MAX: usize = 4;
 const REFUSALS_TOLD_MAX: usize = 16;
 
 /// An end whose address and identity are there, and its peer not yet.
-pub(super) struct Meeting {
+pub(super) struct PendingConnection {
     engine: Engine,
     options: ReliableOptions,
     role: Role,
-    way: Way,
+    attempt: Attempt,
 }
 
-enum Way {
+enum Attempt {
     Listen(Endpoint),
     Connect { addresses: Vec<SocketAddr>, config: ClientConfig, guard: Arc<Guard> },
 }
 
-impl Meeting {
+impl PendingConnection {
     /// Looks the name up; a listener is bound afterwards, and `tell` hears where and with what fingerprint.
     ///
     /// # Errors
@@ -48,10 +49,10 @@ impl Meeting {
         role: Role,
         control: &Control,
         tell: &mut dyn FnMut(Notice),
-    ) -> Result<Meeting, Error> {
+    ) -> Result<PendingConnection, Error> {
         options.check()?;
         let engine = Engine::start()?;
-        let way = match options.listen {
+        let attempt = match options.listen {
             true => {
                 let addresses = addresses(&options.host, options.port, &options.to_string(), control)?;
                 listen(&engine, options, role, &addresses, tell)?
@@ -64,20 +65,24 @@ impl Meeting {
                     tell(Notice::Connecting { fingerprint: identity.fingerprint() });
                 }
                 let (config, guard) = transport::client(options, role, identity.as_ref())?;
-                Way::Connect { addresses, config, guard }
+                Attempt::Connect { addresses, config, guard }
             }
         };
-        Ok(Meeting { engine, options: options.clone(), role, way })
+        Ok(PendingConnection { engine, options: options.clone(), role, attempt })
     }
 
     /// Waits for the peer.
     ///
     /// # Errors
     /// Why there is none, or that the flow was cancelled.
-    pub(super) fn meet(self, control: &Control, tell: &mut dyn FnMut(Notice)) -> Result<Line, Error> {
-        let Meeting { engine, options, role, way } = self;
-        let (endpoint, connection) = match way {
-            Way::Listen(endpoint) => {
+    pub(super) fn meet(
+        self,
+        control: &Control,
+        tell: &mut dyn FnMut(Notice),
+    ) -> Result<OpenConnection, Error> {
+        let PendingConnection { engine, options, role, attempt } = self;
+        let (endpoint, connection) = match attempt {
+            Attempt::Listen(endpoint) => {
                 let first = first_peer(&endpoint, &options, role, tell);
                 let connection = engine.wait(control, None, first)?.flatten();
                 let gone =
@@ -86,25 +91,25 @@ impl Meeting {
                 engine.spawn(refuse_others(endpoint.clone()));
                 (endpoint, connection)
             }
-            Way::Connect { addresses, config, guard } => {
+            Attempt::Connect { addresses, config, guard } => {
                 connect(&engine, &options, role, &addresses, &config, &guard, control)?
             }
         };
-        Ok(Line { engine, endpoint, connection, options, code: GAVE_UP })
+        Ok(OpenConnection { engine, endpoint, connection, options, code: GAVE_UP })
     }
 }
 
 /// A connection to the one peer, and what drives it.
-pub(super) struct Line {
+pub(super) struct OpenConnection {
     pub(super) engine: Engine,
     endpoint: Endpoint,
     pub(super) connection: Connection,
     pub(super) options: ReliableOptions,
-    /// What the peer hears when the line is dropped.
+    /// What the peer hears when the connection is dropped.
     pub(super) code: VarInt,
 }
 
-impl Drop for Line {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         // Who closes repeats that until the peer must have heard it; who was told has nothing more to say.
         let first = self.connection.close_reason().is_none();
@@ -117,7 +122,8 @@ impl Drop for Line {
     }
 }
 
-/// The addresses of the listener, those of IPv4 first: one at any address is reached by both, one at 0.0.0.0 not.
+/// The addresses of the listener, those of IPv4 first: one at any address is reached by both, one at 0.0.0.0
+/// not.
 fn addresses_to_try(options: &ReliableOptions, control: &Control) -> Result<Vec<SocketAddr>, Error> {
     let mut addresses = addresses(&options.host, options.port, &options.to_string(), control)?;
     addresses.truncate(ADDRESSES_MAX);
@@ -131,7 +137,7 @@ fn listen(
     role: Role,
     addresses: &[SocketAddr],
     tell: &mut dyn FnMut(Notice),
-) -> Result<Way, Error> {
+) -> Result<Attempt, Error> {
     let failed = |error| Error::io(format!("listen at {options}"), error);
     let identity = Identity::get(options.identity.as_deref())?;
     let config = transport::server(options, role, &identity)?;
@@ -142,7 +148,7 @@ fn listen(
     };
     let address = endpoint.local_addr().map_err(failed)?;
     tell(Notice::Listening { address, fingerprint: identity.fingerprint() });
-    Ok(Way::Listen(endpoint))
+    Ok(Attempt::Listen(endpoint))
 }
 
 /// A socket at the first of the addresses that can be had.
@@ -157,7 +163,8 @@ fn first_free(addresses: &[SocketAddr]) -> io::Result<UdpSocket> {
     Err(last)
 }
 
-/// The first who comes through the handshake. Those who fail in it, or hang in it, do not end the wait for others.
+/// The first who comes through the handshake. Those who fail in it, or hang in it, do not end the wait for
+/// others.
 async fn first_peer(
     endpoint: &Endpoint,
     options: &ReliableOptions,
@@ -184,7 +191,7 @@ async fn first_peer(
             Ok(connection) => return Some(connection),
             Err(error) if told < REFUSALS_TOLD_MAX => {
                 told += 1;
-                tell(Notice::Refused { address, reason: trouble::explain(options, role, &error).1 });
+                tell(Notice::Refused { address, reason: errors::explain(options, role, &error).1 });
             }
             Err(_) => {}
         }
@@ -225,7 +232,7 @@ fn connect(
             Some(Err(ConnectionError::TimedOut)) | None => silence(options),
             Some(Err(error)) => match guard.mismatch() {
                 Some((pin, seen)) => impostor(options, pin, seen),
-                None => trouble::broken(doing(), options, role, &error),
+                None => errors::broken(doing(), options, role, &error),
             },
         };
     }

@@ -1,6 +1,6 @@
 //! Keeps data that is moved once from filling the page cache: written data is given to the device while more
 //! arrives, and its pages are dropped once they are clean; pages of a source are dropped after they were
-//! read. Called by [`super::reading`] and [`super::writing`].
+//! read. Called by [`super::descriptor_source`] and [`super::descriptor_sink`].
 
 use crate::sys::{self, WriteBack};
 use rustix::fs::Advice;
@@ -9,25 +9,25 @@ use std::os::fd::BorrowedFd;
 
 /// Writeback and dropping of the pages of a sink, window by window.
 #[derive(Debug)]
-pub(crate) struct Behind {
+pub(crate) struct WriteBehind {
     /// Offset at which the window that is being filled begins.
     from: u64,
     /// Window that the device is writing: offset and length, in bytes.
-    under_way: Option<(u64, u64)>,
+    in_flight: Option<(u64, u64)>,
     /// Bytes that may stay in the page cache before the first writeback; 0 once it has begun.
     grace: u64,
 }
 
 /// Dropping of the pages of a source after they were read.
 #[derive(Debug)]
-pub(crate) struct Trail {
+pub(crate) struct ReadBehind {
     from: u64,
 }
 
-impl Trail {
+impl ReadBehind {
     /// Starts at the offset `position`.
-    pub(crate) fn new(position: u64) -> Trail {
-        Trail { from: position }
+    pub(crate) fn new(position: u64) -> ReadBehind {
+        ReadBehind { from: position }
     }
 
     /// Records that the source has been read up to `position`, and drops the pages behind it, a window at a
@@ -45,10 +45,10 @@ impl Trail {
 /// Size of a window, in bytes. At most two windows are dirty or in writeback at a time.
 const WINDOW_BYTES: u64 = 16 << 20;
 
-impl Behind {
+impl WriteBehind {
     /// Starts at the offset `position`. The first `grace` bytes stay in the page cache until more is written.
-    pub(crate) fn new(position: u64, grace: u64) -> Behind {
-        Behind { from: position, under_way: None, grace }
+    pub(crate) fn new(position: u64, grace: u64) -> WriteBehind {
+        WriteBehind { from: position, in_flight: None, grace }
     }
 
     /// Records that the sink has been written up to `position`. After a full window its writeback is started,
@@ -61,8 +61,8 @@ impl Behind {
         let window = (self.from, position - self.from);
         // Errors are ignored: a file system without this call keeps its pages, and the data is not affected.
         let _ = sys::write_back(sink, window.0, window.1, WriteBack::Begin);
-        if let Some((from, length)) = self.under_way.replace(window) {
-            let _ = sys::write_back(sink, from, length, WriteBack::Finish);
+        if let Some((from, length)) = self.in_flight.replace(window) {
+            let _ = sys::write_back(sink, from, length, WriteBack::Wait);
             let _ = rustix::fs::fadvise(sink, from, NonZeroU64::new(length), Advice::DontNeed);
         }
         self.from = position;
@@ -79,7 +79,7 @@ mod tests {
     fn the_page_cache_keeps_little() {
         // The file is on a disk, since pages of tmpfs have no device to be written to.
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let mut behind = Behind::new(0, 0);
+        let mut behind = WriteBehind::new(0, 0);
         let block = vec![7u8; 1 << 20];
         for number in 1..=96 {
             file.write_all(&block).unwrap();

@@ -1,22 +1,22 @@
-//! A line: one part of a flow with its ends open and its stages built, and the loop that moves its data.
+//! A transfer: one part of a flow with its ends open and its stages built, and the loop that moves its data.
 //!
-//! Called by [`crate::run`], for each line in a thread of its own.
+//! Called by [`crate::run`], for each transfer in a thread of its own.
 
 use crate::control::Control;
 use crate::datagram::{Accounting, Ledger};
 use crate::end::{self, Sink, Source};
 use crate::error::Error;
-use crate::mover::{self, Blocks, Job, Raced, Stop};
-use crate::pace::Pace;
-use crate::part::{Part, Place};
-use crate::plan::{Choice, Mover, Plan, Prefer};
+use crate::mover::{self, Blocks, Job, RaceResult, Stop};
+use crate::part::{Part, PartEnd};
+use crate::plan::{Mover, Plan, Prefer, RankedMover};
+use crate::rate_limiter::RateLimiter;
 use crate::report::{Counts, Fallback, Piece, Share};
 use crate::stage::Chain;
 use crate::sys;
 use std::time::Duration;
 
 /// One part of a flow with its ends open, or the reverse direction between two sockets.
-pub(crate) struct Line<'a> {
+pub(crate) struct Transfer<'a> {
     pub(crate) part: &'a Part<'a>,
     pub(crate) plan: &'a Plan,
     pub(crate) source: Source,
@@ -25,29 +25,29 @@ pub(crate) struct Line<'a> {
     /// True if the bytes moved here count as the flow's progress.
     pub(crate) is_progress: bool,
     /// True for the reverse direction, from the plan's sink to its source.
-    pub(crate) is_back: bool,
+    pub(crate) is_reverse: bool,
     /// Counters of a datagram source, set once that source has been closed.
-    pub(crate) heard: Option<Ledger>,
+    pub(crate) closed_ledger: Option<Ledger>,
     /// True if the sink's stream is ended as soon as the source has ended, as for each direction between two
     /// sockets; false if it is ended after the whole flow has succeeded.
-    pub(crate) sees_off: bool,
+    pub(crate) ends_early: bool,
     /// Kind of cost by which movers that take turns are compared.
-    pub(crate) prefer: Prefer,
+    pub(crate) compared_by: Prefer,
 }
 
-/// A line after its thread has ended, with the result.
-pub(crate) struct Done<'a> {
-    pub(crate) line: Line<'a>,
-    way: Way,
+/// A transfer after its thread has ended, with the result.
+pub(crate) struct FinishedTransfer<'a> {
+    pub(crate) transfer: Transfer<'a>,
+    result: MoverResult,
     pub(crate) outcome: Result<(), Error>,
     /// True if the source is a program whose output was not read to its end.
-    pub(crate) is_cut: bool,
-    /// Processor time of the line's thread.
+    pub(crate) is_unread: bool,
+    /// Processor time of the transfer's thread.
     pub(crate) time: Duration,
 }
 
-/// Mover that moved the data of a line, and its counters.
-struct Way {
+/// Mover that moved the data of a transfer, and its counters.
+struct MoverResult {
     mover: Mover,
     block: usize,
     counts: Counts,
@@ -57,50 +57,57 @@ struct Way {
     copies: u32,
 }
 
-impl Done<'_> {
-    /// Ends the stream of every sink and waits until the data on its way has arrived, unless the line has
+impl FinishedTransfer<'_> {
+    /// Ends the stream of every sink and waits until the data on its way has arrived, unless the transfer has
     /// done so already.
     ///
     /// # Errors
     /// The first error of a sink, with the sink's name: see [`crate::end::Output::finish`].
-    pub(crate) fn see_off(&mut self, control: &Control) -> Result<(), Error> {
-        match self.line.sees_off {
+    pub(crate) fn finish(&mut self, control: &Control) -> Result<(), Error> {
+        match self.transfer.ends_early {
             true => Ok(()),
-            false => self.line.sinks().try_for_each(|sink| sink.output().finish(control)),
+            false => self.transfer.sinks().try_for_each(|sink| sink.output().finish(control)),
         }
     }
 
     /// Returns the number of datagrams from the source that the kernel is known to have dropped.
     pub(crate) fn dropped(&self) -> u64 {
-        self.line.heard.as_ref().map_or(0, |ledger| ledger.read().kernel_drops)
+        self.transfer.closed_ledger.as_ref().map_or(0, |ledger| ledger.read().kernel_drops)
     }
 
     /// Decides how connections are closed: in order, or by a reset that the peer sees as an error.
-    pub(crate) fn let_go(&mut self, in_order: bool) {
-        self.line.source.let_go(in_order);
-        self.line.sinks().for_each(|sink| sink.let_go(in_order));
+    pub(crate) fn set_linger(&mut self, in_order: bool) {
+        self.transfer.source.set_linger(in_order);
+        self.transfer.sinks().for_each(|sink| sink.set_linger(in_order));
     }
 
-    /// Takes the result of the line for the report; complete once [`Done::see_off`] has run.
+    /// Takes the result of the transfer for the report; complete once [`FinishedTransfer::finish`] has run.
     pub(crate) fn piece(&mut self) -> Piece {
-        let (mover, block) = (self.way.mover, self.way.block);
-        let way = std::mem::replace(&mut self.way, Way::of(mover, block));
-        self.line.piece(way)
+        let (mover, block) = (self.result.mover, self.result.block);
+        let way = std::mem::replace(&mut self.result, MoverResult::new(mover, block));
+        self.transfer.piece(way)
     }
 }
 
-impl Way {
-    fn of(mover: Mover, block: usize) -> Way {
-        Way { mover, block, counts: Counts::default(), shares: Vec::new(), fallbacks: Vec::new(), copies: 0 }
+impl MoverResult {
+    fn new(mover: Mover, block: usize) -> MoverResult {
+        MoverResult {
+            mover,
+            block,
+            counts: Counts::default(),
+            shares: Vec::new(),
+            fallbacks: Vec::new(),
+            copies: 0,
+        }
     }
 }
 
-impl<'a> Line<'a> {
+impl<'a> Transfer<'a> {
     /// Returns the number of bytes that will be moved, if it is known.
     pub(crate) fn total(&self) -> Option<u64> {
         let limit = Some(self.part.limit).filter(|limit| *limit != u64::MAX);
         let size = match &self.source {
-            Source::Descriptor(reading) => reading.left(),
+            Source::Descriptor(source) => source.left(),
             _ => None,
         };
         match (size, limit) {
@@ -110,11 +117,11 @@ impl<'a> Line<'a> {
     }
 
     /// Moves all data. If that fails, the whole flow is cancelled.
-    pub(crate) fn go(mut self, control: &Control) -> Done<'a> {
-        sys::mask_broken_pipe();
+    pub(crate) fn run(mut self, control: &Control) -> FinishedTransfer<'a> {
+        sys::block_sigpipe();
         let before = sys::thread_time();
-        let mut way = Way::of(self.plan.movers[0].mover, self.plan.block);
-        let outcome = match self.run(control, &mut way) {
+        let mut way = MoverResult::new(self.plan.movers[0].mover, self.plan.block);
+        let outcome = match self.move_data(control, &mut way) {
             // A program may close its input early; its exit status, checked later, tells whether that was an
             // error.
             Err(Error::Io { source, .. })
@@ -122,45 +129,51 @@ impl<'a> Line<'a> {
             {
                 Ok(())
             }
-            Ok(()) if self.sees_off => self.sink.output().finish(control),
+            Ok(()) if self.ends_early => self.sink.output().finish(control),
             other => other,
         };
         if outcome.is_err() {
             control.cancel();
         }
         way.copies = mover::copies(way.mover, self.source.kind(), self.sink.kind());
-        let is_cut = self.let_programs_go();
-        self.stop_listening();
-        Done { line: self, way, outcome, is_cut, time: sys::thread_time() - before }
+        let is_cut = self.close_program_pipes();
+        self.close_datagram_source();
+        FinishedTransfer {
+            transfer: self,
+            result: way,
+            outcome,
+            is_unread: is_cut,
+            time: sys::thread_time() - before,
+        }
     }
 
-    /// Returns all sinks that the line writes to: those of `tee:` stages and its own.
+    /// Returns all sinks that the transfer writes to: those of `tee:` stages and its own.
     pub(crate) fn sinks(&mut self) -> impl Iterator<Item = &mut Sink> {
         self.chain.0.iter_mut().filter_map(|stage| stage.sink()).chain([&mut self.sink])
     }
 
     fn feeds_a_program(&self) -> bool {
-        matches!(self.part.sink, Place::Program(_))
+        matches!(self.part.sink, PartEnd::Program(_))
     }
 
-    /// Closes the pipes of this line's programs, so that one reads the end of its input and another one can
-    /// no longer write its output. Returns true if output of a program was left unread.
-    fn let_programs_go(&mut self) -> bool {
+    /// Closes the pipes of this transfer's programs, so that one reads the end of its input and another one
+    /// can no longer write its output. Returns true if output of a program was left unread.
+    fn close_program_pipes(&mut self) -> bool {
         if self.feeds_a_program() {
-            self.sink = Sink::Other(Box::new(end::Nowhere));
+            self.sink = Sink::Other(Box::new(end::Null));
         }
-        let is_cut = matches!(self.part.source, Place::Program(_)) && !self.source.is_at_end();
+        let is_cut = matches!(self.part.source, PartEnd::Program(_)) && !self.source.is_at_end();
         if is_cut {
-            self.source = Source::Other(Box::new(end::Nowhere));
+            self.source = Source::Other(Box::new(end::Null));
         }
         is_cut
     }
 
-    fn piece(&mut self, way: Way) -> Piece {
-        let datagrams = self.accounts();
+    fn piece(&mut self, way: MoverResult) -> Piece {
+        let datagrams = self.accountings();
         let engine = datagrams.first().and_then(|account| account.engine);
         let (from, to) = (self.plan.source.clone(), self.plan.sink.clone());
-        let (source, sink) = if self.is_back { (to, from) } else { (from, to) };
+        let (source, sink) = if self.is_reverse { (to, from) } else { (from, to) };
         Piece {
             source,
             sink,
@@ -178,16 +191,16 @@ impl<'a> Line<'a> {
     }
 
     /// Closes a datagram source and keeps its counters, which are complete then.
-    fn stop_listening(&mut self) {
+    fn close_datagram_source(&mut self) {
         if let Source::Datagrams(_, ledger) = &self.source {
-            self.heard = Some(ledger.clone());
-            self.source = Source::Other(Box::new(end::Nowhere));
+            self.closed_ledger = Some(ledger.clone());
+            self.source = Source::Other(Box::new(end::Null));
         }
     }
 
     /// Reads the counters of the ends that carry datagrams, the source first.
-    fn accounts(&mut self) -> Vec<Accounting> {
-        let mut ledgers: Vec<Ledger> = self.heard.iter().cloned().collect();
+    fn accountings(&mut self) -> Vec<Accounting> {
+        let mut ledgers: Vec<Ledger> = self.closed_ledger.iter().cloned().collect();
         if let Sink::Datagrams(_, ledger) = &self.sink {
             ledgers.push(ledger.clone());
         }
@@ -195,7 +208,7 @@ impl<'a> Line<'a> {
     }
 
     /// Moves all data by the first mover of the plan that the kernel accepts, or by movers that take turns.
-    fn run(&mut self, control: &Control, way: &mut Way) -> Result<(), Error> {
+    fn move_data(&mut self, control: &Control, way: &mut MoverResult) -> Result<(), Error> {
         // Datagram sinks limit the rate themselves.
         let rate = self.part.rate.filter(|_| !matches!(self.sink, Sink::Datagrams(..)));
         let is_forced = self.plan.movers.len() == 1;
@@ -205,12 +218,12 @@ impl<'a> Line<'a> {
             block: self.plan.block,
             left: self.part.limit,
             turn: u64::MAX,
-            pace: rate.map(|rate| Pace::new(Some(rate))),
+            rate_limiter: rate.map(|rate| RateLimiter::new(Some(rate))),
             keeps_holes: false,
             is_progress: self.is_progress,
             is_forced,
             data_until: 0,
-            memory: None,
+            buffer: None,
             pipe: None,
         };
         let (Source::Descriptor(from), Sink::Descriptor(to), true) =
@@ -220,7 +233,7 @@ impl<'a> Line<'a> {
             return mover::through(&mut blocks, &mut self.source, &mut self.sink);
         };
         job.keeps_holes = self.plan.keeps_holes && to.may_have_holes();
-        let races: Vec<&Choice> =
+        let races: Vec<&RankedMover> =
             self.plan.movers.iter().filter(|choice| self.plan.races.contains(&choice.mover)).collect();
         let mut has_raced = false;
         for choice in &self.plan.movers {
@@ -228,8 +241,8 @@ impl<'a> Line<'a> {
                 if std::mem::replace(&mut has_raced, true) {
                     continue;
                 }
-                let Raced { is_over, shares, fallbacks } =
-                    mover::take_turns(&races, self.prefer, &mut job, from, to)?;
+                let RaceResult { is_over, shares, fallbacks } =
+                    mover::take_turns(&races, self.compared_by, &mut job, from, to)?;
                 way.mover = shares.first().map_or(choice.mover, |share| share.mover);
                 way.block = job.block;
                 way.shares = shares;
@@ -243,10 +256,10 @@ impl<'a> Line<'a> {
             match mover::run(choice.mover, &mut job, from, to) {
                 Ok(()) => return Ok(()),
                 Err(Stop::Failed(error)) => return Err(error),
-                Err(Stop::Unfit(reason)) if is_forced => {
+                Err(Stop::Refused(reason)) if is_forced => {
                     return Err(Error::Unfit { mover: choice.mover, reason });
                 }
-                Err(Stop::Unfit(why)) => way.fallbacks.push(Fallback { mover: choice.mover, why }),
+                Err(Stop::Refused(why)) => way.fallbacks.push(Fallback { mover: choice.mover, why }),
             }
         }
         Err(Error::Unfit { mover: way.mover, reason: "nor does any other".into() })

@@ -1,8 +1,8 @@
 //! Sources that are a descriptor of the kernel. Called by the movers.
 
 use super::Input;
-use super::behind::Trail;
 use super::connection::Connection;
+use super::page_cache::ReadBehind;
 use crate::control::Control;
 use crate::error::Error;
 use crate::facts::Kind;
@@ -12,7 +12,7 @@ use rustix::net::RecvFlags;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A descriptor that is read: at a position kept here if it is a file or block device, else as a stream.
-pub(crate) struct Reading {
+pub(crate) struct DescriptorSource {
     pub(crate) descriptor: OwnedFd,
     /// Name of the source, for messages.
     pub(crate) name: String,
@@ -22,19 +22,19 @@ pub(crate) struct Reading {
     /// Offset of the end, in bytes; `None` if the end shows itself by an empty read.
     pub(crate) end: Option<u64>,
     /// Drops pages from the page cache after they were read; `None` to keep them.
-    pub(crate) trail: Option<Trail>,
+    pub(crate) read_behind: Option<ReadBehind>,
     /// True if a call may block: the descriptor is a device, or other processes share it and its flags must
     /// not change.
     pub(crate) may_block: bool,
     /// True if the descriptor's own offset must be updated at the end, for other processes.
-    pub(crate) tells_position: bool,
+    pub(crate) updates_offset: bool,
     /// Settings of a connection that the flow has made itself.
     pub(crate) connection: Option<Connection>,
     /// Number of bytes read so far.
-    pub(crate) taken: u64,
+    pub(crate) bytes_read: u64,
 }
 
-impl Reading {
+impl DescriptorSource {
     /// Reads what is available, up to all of `room`. Returns 0 at the end.
     pub(crate) fn read(&self, room: &mut [u8]) -> Result<usize, Errno> {
         match (self.position, self.kind) {
@@ -58,11 +58,11 @@ impl Reading {
 
     /// Records that `bytes` bytes have been read.
     pub(crate) fn advance(&mut self, bytes: u64) {
-        self.taken += bytes;
+        self.bytes_read += bytes;
         if let Some(position) = &mut self.position {
             *position += bytes;
-            if let Some(trail) = &mut self.trail {
-                trail.read(self.descriptor.as_fd(), *position);
+            if let Some(read_behind) = &mut self.read_behind {
+                read_behind.read(self.descriptor.as_fd(), *position);
             }
         }
     }
@@ -87,7 +87,7 @@ impl Reading {
             return Err(self.shrank());
         }
         match self.connection {
-            Some(connection) if !connection.has_ended_in_order(self.as_fd(), self.taken) => {
+            Some(connection) if !connection.has_ended_in_order(self.as_fd(), self.bytes_read) => {
                 Err(self.failed(Errno::CONNRESET))
             }
             _ => Ok(()),
@@ -95,9 +95,9 @@ impl Reading {
     }
 
     /// Decides how a connection ends when it is closed: in order, or by a reset.
-    pub(crate) fn let_go(&self, in_order: bool) {
+    pub(crate) fn set_linger(&self, in_order: bool) {
         if let Some(connection) = self.connection {
-            connection.let_go(self.as_fd(), in_order);
+            connection.set_linger(self.as_fd(), in_order);
         }
     }
 
@@ -109,15 +109,15 @@ impl Reading {
     }
 
     /// Moves the descriptor's own offset behind the data that was read, if other processes use it.
-    pub(crate) fn tell_position(&self) {
-        if let Some(position) = self.position.filter(|_| self.tells_position) {
+    pub(crate) fn restore_offset(&self) {
+        if let Some(position) = self.position.filter(|_| self.updates_offset) {
             // The seek cannot fail, since the descriptor was seekable when it was opened.
             let _ = rustix::fs::seek(&self.descriptor, rustix::fs::SeekFrom::Start(position));
         }
     }
 }
 
-impl Input for Reading {
+impl Input for DescriptorSource {
     fn next<'a>(&'a mut self, room: &'a mut [u8], control: &Control) -> Result<&'a [u8], Error> {
         let most = self.left().map_or(room.len(), |left| left.min(room.len() as u64) as usize);
         if most == 0 {
@@ -142,7 +142,7 @@ impl Input for Reading {
     }
 }
 
-impl AsFd for Reading {
+impl AsFd for DescriptorSource {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }

@@ -1,9 +1,9 @@
 //! Sinks that are a descriptor of the kernel. Called by the movers.
 
 use super::Output;
-use super::behind::Behind;
-use super::connection::{Connection, LOOK};
-use super::target::Target;
+use super::connection::{Connection, PEER_CHECK_INTERVAL};
+use super::new_file::NewFile;
+use super::page_cache::WriteBehind;
 use crate::control::Control;
 use crate::error::Error;
 use crate::facts::Kind;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// A descriptor that is written: at a position kept here if it is a file or block device, else as a stream or
 /// at the end of the file.
-pub(crate) struct Writing {
+pub(crate) struct DescriptorSink {
     pub(crate) descriptor: OwnedFd,
     /// Name of the sink, for messages.
     pub(crate) name: String,
@@ -30,19 +30,19 @@ pub(crate) struct Writing {
     /// not change.
     pub(crate) may_block: bool,
     /// True if the descriptor's own offset must be updated at the end, for other processes.
-    pub(crate) tells_position: bool,
+    pub(crate) updates_offset: bool,
     /// True if the file must have no holes.
     pub(crate) dense: bool,
     /// True if blocks of zeros become holes.
     pub(crate) skips_zeros: bool,
     /// True if an existing file is truncated behind the last byte written.
-    pub(crate) cuts: bool,
+    pub(crate) truncates: bool,
     /// True if the data must be durable before the flow succeeds.
     pub(crate) sync: bool,
     /// Writes back and drops pages, so that they do not fill the page cache; `None` to keep them.
-    pub(crate) behind: Option<Behind>,
+    pub(crate) write_behind: Option<WriteBehind>,
     /// The new file that gets its name at the end; `None` for other sinks.
-    pub(crate) target: Option<Target>,
+    pub(crate) new_file: Option<NewFile>,
     /// Settings of a connection that the flow has made itself.
     pub(crate) connection: Option<Connection>,
 }
@@ -51,9 +51,9 @@ pub(crate) struct Writing {
 /// systems.
 const HOLE_BYTES: usize = 4096;
 /// Interval between checks whether the peer has acknowledged everything written.
-const ACKNOWLEDGE_LOOK: Duration = Duration::from_millis(2);
+const ACKNOWLEDGE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-impl Writing {
+impl DescriptorSink {
     /// Writes as much of `block` as one call accepts; `flags` are for sockets.
     fn write_once(&self, block: &[u8], flags: SendFlags) -> Result<usize, Errno> {
         match (self.position, self.kind) {
@@ -72,7 +72,7 @@ impl Writing {
     /// [`Error::Io`] with ETIMEDOUT if the peer of a connection counts as dead, or if poll(2) fails;
     /// [`Error::Cancelled`] if the flow is cancelled.
     pub(crate) fn wait(&self, control: &Control) -> Result<(), Error> {
-        while !control.wait(self.as_fd(), PollFlags::OUT, Some(Instant::now() + LOOK))? {
+        while !control.wait(self.as_fd(), PollFlags::OUT, Some(Instant::now() + PEER_CHECK_INTERVAL))? {
             self.check_peer()?;
         }
         Ok(())
@@ -90,9 +90,9 @@ impl Writing {
     }
 
     /// Decides how a connection ends when it is closed: in order, or by a reset.
-    pub(crate) fn let_go(&self, in_order: bool) {
+    pub(crate) fn set_linger(&self, in_order: bool) {
         if let Some(connection) = self.connection {
-            connection.let_go(self.as_fd(), in_order);
+            connection.set_linger(self.as_fd(), in_order);
         }
     }
 
@@ -104,12 +104,12 @@ impl Writing {
     /// Writes all of `block`.
     ///
     /// # Errors
-    /// [`Error::Io`] if a write fails; those of [`Writing::wait`].
+    /// [`Error::Io`] if a write fails; those of [`DescriptorSink::wait`].
     pub(crate) fn write_all(&mut self, block: &[u8], control: &Control) -> Result<(), Error> {
         self.write_with(block, SendFlags::empty(), control)
     }
 
-    /// Like [`Writing::write_all`], but with `flags` for sockets.
+    /// Like [`DescriptorSink::write_all`], but with `flags` for sockets.
     pub(crate) fn write_with(
         &mut self,
         mut block: &[u8],
@@ -136,7 +136,7 @@ impl Writing {
     pub(crate) fn advance(&mut self, bytes: u64) {
         if let Some(position) = &mut self.position {
             *position += bytes;
-            if let Some(behind) = &mut self.behind {
+            if let Some(behind) = &mut self.write_behind {
                 behind.written(self.descriptor.as_fd(), *position);
             }
         }
@@ -162,7 +162,7 @@ impl Writing {
     pub(crate) fn make_hole(&mut self, bytes: u64) -> Result<bool, Error> {
         let Some(position) = self.position else { return Ok(false) };
         // A new file has no data at positions that were not written.
-        if self.target.is_none() {
+        if self.new_file.is_none() {
             let size =
                 rustix::fs::fstat(&self.descriptor).map_err(|error| self.failed(error))?.st_size as u64;
             let old = size.saturating_sub(position).min(bytes);
@@ -189,11 +189,11 @@ impl Writing {
         if let (Kind::File, Some(position)) = (self.kind, self.position) {
             let size =
                 rustix::fs::fstat(&self.descriptor).map_err(|error| self.failed(error))?.st_size as u64;
-            if size < position || (self.cuts && size > position) {
+            if size < position || (self.truncates && size > position) {
                 rustix::fs::ftruncate(&self.descriptor, position).map_err(|error| self.failed(error))?;
             }
         }
-        if let Some(position) = self.position.filter(|_| self.tells_position) {
+        if let Some(position) = self.position.filter(|_| self.updates_offset) {
             rustix::fs::seek(&self.descriptor, rustix::fs::SeekFrom::Start(position))
                 .map_err(|error| self.failed(error))?;
         }
@@ -205,7 +205,7 @@ impl Writing {
     /// # Errors
     /// [`Error::Io`] if the socket reports an error, or the peer counts as dead; [`Error::Cancelled`] if the
     /// flow is cancelled.
-    fn see_off(&self, control: &Control) -> Result<(), Error> {
+    fn end_stream(&self, control: &Control) -> Result<(), Error> {
         let ended = match self.connection {
             Some(connection) => connection.end_writing(self.as_fd()),
             None => rustix::net::shutdown(&self.descriptor, Shutdown::Write),
@@ -225,17 +225,17 @@ impl Writing {
                 return Ok(());
             }
             self.check_peer()?;
-            control.sleep_until(Instant::now() + ACKNOWLEDGE_LOOK)?;
+            control.sleep_until(Instant::now() + ACKNOWLEDGE_CHECK_INTERVAL)?;
         }
     }
 
     /// Gives a new file its name, after the whole flow has succeeded.
     ///
     /// # Errors
-    /// Same as [`Target::commit`].
+    /// Same as [`NewFile::commit`].
     pub(crate) fn commit(&mut self) -> Result<(), Error> {
-        match self.target.take() {
-            Some(target) => target.commit(self.descriptor.as_fd(), self.sync),
+        match self.new_file.take() {
+            Some(new_file) => new_file.commit(self.descriptor.as_fd(), self.sync),
             None => Ok(()),
         }
     }
@@ -243,12 +243,12 @@ impl Writing {
     /// Keeps a new file under the name of a partial file, and returns its path; `None` if there is nothing to
     /// keep.
     pub(crate) fn keep_partial(&mut self) -> Option<std::path::PathBuf> {
-        let target = self.target.take()?;
-        target.keep_partial(self.descriptor.as_fd())
+        let new_file = self.new_file.take()?;
+        new_file.keep_partial(self.descriptor.as_fd())
     }
 }
 
-impl Output for Writing {
+impl Output for DescriptorSink {
     fn put(&mut self, block: &[u8], control: &Control) -> Result<(), Error> {
         if !self.skips_zeros || !self.may_have_holes() {
             return self.write_all(block, control);
@@ -269,7 +269,7 @@ impl Output for Writing {
 
     fn finish(&mut self, control: &Control) -> Result<(), Error> {
         match self.kind {
-            Kind::Stream => self.see_off(control),
+            Kind::Stream => self.end_stream(control),
             Kind::File | Kind::Block => {
                 self.settle()?;
                 if self.sync {
@@ -295,7 +295,7 @@ fn is_zero(piece: &[u8]) -> bool {
     head.iter().chain(tail).all(|byte| *byte == 0) && words.iter().fold(0, |all, word| all | word) == 0
 }
 
-impl AsFd for Writing {
+impl AsFd for DescriptorSink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }

@@ -19,23 +19,23 @@ use std::time::{Duration, Instant};
 const BURST: Duration = Duration::from_millis(1);
 /// Shortest sleep. A shorter wait is skipped, since the sleep would cost as much.
 const SLEEP_MIN: Duration = Duration::from_micros(60);
-/// Largest piece of [`Pace::take`], as the time that it takes at the rate.
+/// Largest piece of [`RateLimiter::take`], as the time that it takes at the rate.
 const PIECE: Duration = Duration::from_millis(10);
-/// Largest send of one call ([`Pace::pieces`]), as the time that it takes at the rate, so that a slow flow
-/// has no bursts.
+/// Largest send of one call ([`RateLimiter::pieces`]), as the time that it takes at the rate, so that a slow
+/// flow has no bursts.
 const QUANTUM: Duration = Duration::from_micros(500);
 
 /// A rate in bytes a second, and the time up to which it has been used.
 #[derive(Clone, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct RateLimiter {
     bytes_per_s: Option<f64>,
     due: Instant,
 }
 
-impl Pace {
+impl RateLimiter {
     /// Creates a limiter; `None` means no limit.
-    pub(crate) fn new(bytes_per_s: Option<u64>) -> Pace {
-        Pace { bytes_per_s: bytes_per_s.map(|rate| rate.max(1) as f64), due: Instant::now() }
+    pub(crate) fn new(bytes_per_s: Option<u64>) -> RateLimiter {
+        RateLimiter { bytes_per_s: bytes_per_s.map(|rate| rate.max(1) as f64), due: Instant::now() }
     }
 
     pub(crate) fn bytes_per_s(&self) -> Option<u64> {
@@ -60,7 +60,7 @@ impl Pace {
     /// Waits until the next piece of at most `most` bytes may be sent, and returns its size in bytes.
     ///
     /// # Errors
-    /// Same as [`Pace::wait`].
+    /// Same as [`RateLimiter::wait`].
     pub(crate) fn take(&mut self, most: u64, control: &Control) -> Result<u64, Error> {
         let piece = self.bytes_per_s.map_or(most, |rate| (rate * PIECE.as_secs_f64()) as u64).max(1);
         let bytes = most.min(piece);
@@ -98,7 +98,7 @@ mod tests {
     fn a_rate_is_kept() {
         let control = Control::new().unwrap();
         for rate in [1_000_000u64, 100_000_000, 2_000_000_000] {
-            let mut pace = Pace::new(Some(rate));
+            let mut pace = RateLimiter::new(Some(rate));
             let (begin, piece) = (Instant::now(), 10_000);
             let pieces = rate / 10 / piece;
             for _ in 0..pieces {
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_rest_does_not_make_a_burst() {
         let control = Control::new().unwrap();
-        let mut pace = Pace::new(Some(1_000_000));
+        let mut pace = RateLimiter::new(Some(1_000_000));
         std::thread::sleep(Duration::from_millis(50));
         let begin = Instant::now();
         for _ in 0..20 {
@@ -127,8 +127,8 @@ mod tests {
     #[test]
     fn without_a_rate_nobody_waits_and_a_wait_can_be_cancelled() {
         let control = Control::new().unwrap();
-        Pace::new(None).wait(u64::MAX, &control).unwrap();
-        let mut pace = Pace::new(Some(1));
+        RateLimiter::new(None).wait(u64::MAX, &control).unwrap();
+        let mut pace = RateLimiter::new(Some(1));
         pace.wait(1000, &control).unwrap();
         control.cancel();
         assert!(matches!(pace.wait(1, &control), Err(Error::Cancelled)));
@@ -136,9 +136,9 @@ mod tests {
 
     #[test]
     fn slow_flows_go_in_small_pieces() {
-        assert_eq!(Pace::new(None).pieces(1400, 46), 46);
-        assert_eq!(Pace::new(Some(1_000_000)).pieces(1400, 46), 1);
-        assert_eq!(Pace::new(Some(28_000_000)).pieces(1400, 46), 10);
-        assert_eq!(Pace::new(Some(u64::MAX)).pieces(1400, 46), 46);
+        assert_eq!(RateLimiter::new(None).pieces(1400, 46), 46);
+        assert_eq!(RateLimiter::new(Some(1_000_000)).pieces(1400, 46), 1);
+        assert_eq!(RateLimiter::new(Some(28_000_000)).pieces(1400, 46), 10);
+        assert_eq!(RateLimiter::new(Some(u64::MAX)).pieces(1400, 46), 46);
     }
 }

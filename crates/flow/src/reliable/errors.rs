@@ -1,13 +1,15 @@
 //! What went wrong with a connection, in words that tell what to do.
 //!
-//! Invariant: no error of the library reaches a user without the end's name before it. Called by `meet` and `stream`.
+//! Invariant: no error of the library reaches a user without the end's name before it. Called by `handshake`
+//! and `stream`.
 
 use super::{ReliableOptions, Role};
 use crate::error::Error;
 use quinn::{ConnectionError, ReadError, VarInt, WriteError};
 use std::io::{self, ErrorKind};
 
-/// The connection closes because everything has arrived. Not 0, which is what a connection closes with by itself.
+/// The connection closes because everything has arrived. Not 0, which is what a connection closes with by
+/// itself.
 pub(super) const DONE: VarInt = VarInt::from_u32(1);
 /// The connection closes because an end gave up in the middle.
 pub(super) const GAVE_UP: VarInt = VarInt::from_u32(2);
@@ -16,8 +18,8 @@ pub(super) const GAVE_UP: VarInt = VarInt::from_u32(2);
 const ALERTS: u64 = 0x100;
 /// The server has what a connection needs, and refuses it (RFC 9000, section 20.1).
 const CONNECTION_REFUSED: u64 = 0x2;
-/// The peer closed the connection before it was sure that the handshake is over here; its own code is withheld then
-/// (RFC 9000, section 10.2.3).
+/// The peer closed the connection before it was sure that the handshake is over here; its own code is
+/// withheld then (RFC 9000, section 10.2.3).
 const APPLICATION_ERROR: u64 = 0xc;
 /// TLS alerts (RFC 8446, section 6) about certificates: bad_certificate to unknown_ca, and access_denied.
 const BAD_CERTIFICATE: u64 = ALERTS + 42;

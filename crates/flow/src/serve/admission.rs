@@ -1,10 +1,11 @@
 //! Lets connections in as long as there is room for them, and turns the others away.
 //!
-//! Invariant: who is turned away hears it at once, by a reset (a Unix socket: by an end), is counted, and is told of
-//! in a line at most every ten seconds; a descriptor is kept in reserve for that. Called by the threads that serve.
+//! Invariant: who is turned away hears it at once, by a reset (a Unix socket: by an end), is counted, and is
+//! told of in a line at most every ten seconds; a descriptor is kept in reserve for that. Called by the
+//! threads that serve.
 
 use crate::control::Control;
-use crate::end::{Connected, Gate, refuse};
+use crate::end::{Connected, ListeningSocket, reset};
 use crate::error::Error;
 use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags};
@@ -16,13 +17,13 @@ use std::time::{Duration, Instant};
 /// Descriptors that are left for everything but connections.
 const OTHERS: u64 = 256;
 /// Pause when the kernel has no memory or descriptors for anybody.
-const BREATH: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between lines about connections that were turned away.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where connections come in.
-pub(super) struct Door<'a> {
-    gate: &'a Gate,
+pub(super) struct Admission<'a> {
+    listener: &'a ListeningSocket,
     control: &'a Control,
     /// Closed to accept one connection more than there are descriptors for, and to refuse it.
     reserve: Option<OwnedFd>,
@@ -32,12 +33,12 @@ pub(super) struct Door<'a> {
     descriptors: u64,
 }
 
-impl<'a> Door<'a> {
+impl<'a> Admission<'a> {
     /// Raises the limit of descriptors as far as this process may, and takes one in reserve.
     ///
     /// # Errors
     /// That not even that one can be had.
-    pub(super) fn open(gate: &'a Gate, control: &'a Control) -> Result<Door<'a>, Error> {
+    pub(super) fn open(listener: &'a ListeningSocket, control: &'a Control) -> Result<Admission<'a>, Error> {
         let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
         if current != maximum {
             // Where it is refused there are fewer.
@@ -45,16 +46,16 @@ impl<'a> Door<'a> {
         }
         let descriptors = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let reserve = Some(reserved().map_err(|error| Error::io("open /dev/null", error))?);
-        Ok(Door { gate, control, reserve, refused: 0, told: None, descriptors })
+        Ok(Admission { listener, control, reserve, refused: 0, told: None, descriptors })
     }
 
-    /// Most connections at a time, of `each` descriptors: as many as were asked for, else `usual`, but never more than
-    /// there are descriptors for.
+    /// Most connections at a time, of `each` descriptors: as many as were asked for, else `usual`, but never
+    /// more than there are descriptors for.
     pub(super) fn room(&self, usual: u64, each: u64) -> u64 {
-        let asked = self.gate.max().map_or(usual, u64::from);
+        let asked = self.listener.max().map_or(usual, u64::from);
         let possible = (self.descriptors.saturating_sub(OTHERS) / each).max(1);
-        if self.gate.max().is_some() && asked > possible {
-            self.control.tell(format!(
+        if self.listener.max().is_some() && asked > possible {
+            self.control.notify(format!(
                 "max={asked} is more than {} descriptors allow: {possible} connections at a time (ulimit -n)",
                 self.descriptors
             ));
@@ -69,16 +70,18 @@ impl<'a> Door<'a> {
     pub(super) fn next(&mut self, room: u64, mut live: impl FnMut() -> u64) -> Result<Connected, Error> {
         loop {
             self.control.check()?;
-            match self.gate.try_accept() {
+            match self.listener.try_accept() {
                 Ok(Ok(connected)) if live() < room => return Ok(connected),
                 Ok(Ok(connected)) => self.turn_away(connected, &format!("{room} are served already (max=)")),
                 // Its peer has gone.
                 Ok(Err(_)) => {}
                 Err(Errno::AGAIN) => {
-                    self.control.wait(self.gate.as_fd(), PollFlags::IN, None)?;
+                    self.control.wait(self.listener.as_fd(), PollFlags::IN, None)?;
                 }
                 Err(Errno::MFILE | Errno::NFILE) => self.out_of_descriptors()?,
-                Err(Errno::NOBUFS | Errno::NOMEM) => self.control.sleep_until(Instant::now() + BREATH)?,
+                Err(Errno::NOBUFS | Errno::NOMEM) => {
+                    self.control.sleep_until(Instant::now() + RETRY_INTERVAL)?
+                }
                 Err(error) if is_of_the_peer(error) => {}
                 Err(error) => return Err(Error::io("accept a connection", error)),
             }
@@ -91,20 +94,20 @@ impl<'a> Door<'a> {
     }
 
     fn turn_away(&mut self, connected: Connected, why: &str) {
-        refuse(connected);
+        reset(connected);
         self.refused += 1;
-        if self.told.is_none_or(|told| told.elapsed() > TOLD_EVERY) {
+        if self.told.is_none_or(|told| told.elapsed() > NOTICE_INTERVAL) {
             self.told = Some(Instant::now());
-            self.control.tell(format!("a connection was refused, {} so far: {why}", self.refused));
+            self.control.notify(format!("a connection was refused, {} so far: {why}", self.refused));
         }
     }
 
     /// Refuses one connection by the descriptor in reserve, so that it need not wait for what will not come.
     fn out_of_descriptors(&mut self) -> Result<(), Error> {
         self.reserve = None;
-        match self.gate.try_accept() {
+        match self.listener.try_accept() {
             Ok(Ok(connected)) => self.turn_away(connected, "there are no more descriptors (ulimit -n)"),
-            _ => self.control.sleep_until(Instant::now() + BREATH)?,
+            _ => self.control.sleep_until(Instant::now() + RETRY_INTERVAL)?,
         }
         self.reserve = reserved().ok();
         Ok(())

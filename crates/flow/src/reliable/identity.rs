@@ -1,10 +1,11 @@
 //! Who a peer is: certificates, their fingerprints, and the two checks of them.
 //!
-//! A certificate here carries a key and nothing else that counts: no name, no date, no authority. It is trusted by the
-//! SHA-256 of its DER form, which is what `openssl x509 -fingerprint -sha256` prints of an identity file.
+//! A certificate here carries a key and nothing else that counts: no name, no date, no authority. It is
+//! trusted by the SHA-256 of its DER form, which is what `openssl x509 -fingerprint -sha256` prints of an
+//! identity file.
 //!
-//! Invariant: whatever is trusted, the peer proves that it holds the certificate's key (the handshake's signature is
-//! always verified). Called by `meet`.
+//! Invariant: whatever is trusted, the peer proves that it holds the certificate's key (the handshake's
+//! signature is always verified). Called by `handshake`.
 
 use crate::error::Error;
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
@@ -135,7 +136,8 @@ impl Identity {
     }
 }
 
-/// Writes a new identity under its name all at once, so that nobody reads half a key; one that is there stays.
+/// Writes a new identity under its name all at once, so that nobody reads half a key; one that is there
+/// stays.
 fn keep(path: &Path, pem: &str) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::io(format!("write the identity {}", path.display()), error);
     let mut name = path.as_os_str().to_owned();

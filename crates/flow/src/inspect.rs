@@ -23,7 +23,7 @@ pub(crate) const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x
 const PIPE_BYTES_MAX: usize = 1 << 20;
 
 /// Returns the abilities of this machine.
-pub(crate) fn machine() -> Machine {
+pub(crate) fn inspect_machine() -> Machine {
     let pipe_bytes_max = std::fs::read_to_string("/proc/sys/fs/pipe-max-size")
         .ok()
         .and_then(|text| text.trim().parse().ok())
@@ -48,7 +48,7 @@ fn xdp() -> Result<(), String> {
 
 /// Creates an end of kind `kind` with no other properties than its name and locality.
 fn plain(endpoint: &Endpoint, kind: Kind) -> End {
-    End { is_local: is_local(endpoint), ..End::of(endpoint.to_string(), kind) }
+    End { is_local: is_local(endpoint), ..End::new(endpoint.to_string(), kind) }
 }
 
 /// Returns true if the peer of the endpoint is certainly on this machine. Names other than `localhost` are
@@ -67,8 +67,8 @@ fn is_local(endpoint: &Endpoint) -> bool {
 /// Returns the kind of an endpoint that is not a file.
 fn kind_of(endpoint: &Endpoint) -> Kind {
     match endpoint {
-        Endpoint::Null => Kind::Nowhere,
-        Endpoint::Zero | Endpoint::Random { .. } => Kind::Made,
+        Endpoint::Null => Kind::Null,
+        Endpoint::Zero | Endpoint::Random { .. } => Kind::Generated,
         Endpoint::Memory(_) => Kind::Memory,
         Endpoint::Tcp(Tcp { whole: true, .. }) | Endpoint::Unix(Unix { whole: true, .. }) => Kind::Framed,
         Endpoint::Udp(end) if end.reliable => Kind::Quic,
@@ -83,12 +83,12 @@ fn kind_of(endpoint: &Endpoint) -> Kind {
 /// # Errors
 /// [`Error::Io`] if the file does not exist or cannot be inspected; [`Error::Usage`] if it is a folder or a
 /// socket.
-pub(crate) fn source(endpoint: &Endpoint) -> Result<End, Error> {
+pub(crate) fn inspect_source(endpoint: &Endpoint) -> Result<End, Error> {
     let name = endpoint.to_string();
     match endpoint {
         Endpoint::File(file) => file_source(endpoint, file, &name),
         Endpoint::Raw { path, offset, length } => {
-            file_source(endpoint, &File::of_device(path, *offset, *length), &name)
+            file_source(endpoint, &File::from_device_range(path, *offset, *length), &name)
         }
         Endpoint::Standard => {
             // SAFETY: descriptor 0 is borrowed only for this call, and nothing here closes it; if it is not
@@ -109,7 +109,7 @@ pub(crate) fn source(endpoint: &Endpoint) -> Result<End, Error> {
 
 fn file_source(endpoint: &Endpoint, file: &File, name: &str) -> Result<End, Error> {
     let failed = |error: Errno| Error::io(format!("open {name}"), error);
-    let Some(stat) = storage::standing(&file.path, name)? else { return Err(failed(Errno::NOENT)) };
+    let Some(stat) = storage::stat_endpoint(&file.path, name)? else { return Err(failed(Errno::NOENT)) };
     let kind = storage::kind_of(&stat);
     if !kind.is_storage() {
         return Ok(plain(endpoint, kind));
@@ -151,12 +151,12 @@ fn opened_source(endpoint: &Endpoint, descriptor: BorrowedFd<'_>) -> Result<End,
 /// # Errors
 /// [`Error::Io`] if the file or its folder cannot be inspected or the file may not be replaced;
 /// [`Error::Usage`] if it is a folder or a socket.
-pub(crate) fn sink(endpoint: &Endpoint) -> Result<End, Error> {
+pub(crate) fn inspect_sink(endpoint: &Endpoint) -> Result<End, Error> {
     let name = endpoint.to_string();
     match endpoint {
         Endpoint::File(file) => file_sink(endpoint, file, &name),
         Endpoint::Raw { path, offset, length } => {
-            file_sink(endpoint, &File::of_device(path, *offset, *length), &name)
+            file_sink(endpoint, &File::from_device_range(path, *offset, *length), &name)
         }
         Endpoint::Standard => {
             // SAFETY: descriptor 1 is borrowed only for this function, and nothing here closes it; if it is
@@ -175,7 +175,7 @@ pub(crate) fn sink(endpoint: &Endpoint) -> Result<End, Error> {
 }
 
 fn file_sink(endpoint: &Endpoint, file: &File, name: &str) -> Result<End, Error> {
-    let there = storage::standing(&file.path, name)?;
+    let there = storage::stat_endpoint(&file.path, name)?;
     let kind = there.as_ref().map_or(Kind::File, storage::kind_of);
     if !kind.is_storage() {
         return Ok(plain(endpoint, kind));
