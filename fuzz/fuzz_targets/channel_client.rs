@@ -133,7 +133,7 @@ struct Victim {
     buffers: Vec<Filled>,
     seed: u8,
     /// Requests in flight by tag, with the length and seed of the buffer of each, if there is one.
-    under_way: BTreeMap<usize, Option<(usize, u8)>>,
+    in_flight: BTreeMap<usize, Option<(usize, u8)>>,
     /// True for each half that has found the server misbehaving: the submitter, and the reaper.
     accused: [bool; 2],
 }
@@ -167,7 +167,7 @@ fn meet(input: &Input) -> (Victim, Server) {
         trusted: input.trusted,
         buffers: Vec::new(),
         seed: 0,
-        under_way: BTreeMap::new(),
+        in_flight: BTreeMap::new(),
         accused: [false; 2],
     };
     let server = Server {
@@ -188,10 +188,10 @@ fn meet(input: &Input) -> (Victim, Server) {
 impl Server {
     /// Checks that a half of the client may get this error.
     fn check(&self, error: &Error, accused: &mut bool) {
-        assert!(!*accused || matches!(error, Error::Peer { .. }), "{error}");
+        assert!(!*accused || matches!(error, Error::Protocol { .. }), "{error}");
         match error {
             Error::TimedOut => {}
-            Error::Peer { .. } => *accused = true,
+            Error::Protocol { .. } => *accused = true,
             // A malicious server may change the word of control memory that says whether the ring is closed.
             Error::Closed => assert!(self.closed || !self.honest, "{error}"),
             Error::PeerDied { .. } => assert!(self.socket.is_none() || !self.honest, "{error}"),
@@ -228,7 +228,7 @@ impl Victim {
                 assert!(!self.accused[1], "a liar is heard again");
                 // Even from a malicious server, exactly the buffer of this request must be returned, and only
                 // once.
-                let sent = self.under_way.remove(&done.tag.index()).unwrap();
+                let sent = self.in_flight.remove(&done.tag.index()).unwrap();
                 assert_eq!(done.buffer.as_ref().map(Buffer::len), sent.map(|(bytes, _)| bytes));
                 if let (Some(buffer), Some((_, seed))) = (done.buffer, sent) {
                     let filled = Filled { buffer, seed };
@@ -258,7 +258,7 @@ impl Victim {
         match submitter.submit(submission) {
             Ok(tag) => {
                 assert!(!self.accused[0], "a liar is heard again");
-                assert_eq!(self.under_way.insert(tag.index(), sent), None, "a tag was given out twice");
+                assert_eq!(self.in_flight.insert(tag.index(), sent), None, "a tag was given out twice");
                 server.submitted.push_back((
                     tag.index() as u64,
                     argument,
@@ -272,13 +272,13 @@ impl Victim {
                     self.buffers.push(Filled { buffer, seed });
                 }
                 match refused.error {
-                    Error::Full { .. } => assert_eq!(self.under_way.len(), DEPTH),
+                    Error::Full { .. } => assert_eq!(self.in_flight.len(), DEPTH),
                     error => server.check(&error, &mut self.accused[0]),
                 }
             }
         }
         if let Some(reaper) = &self.reaper {
-            assert_eq!(reaper.under_way(), self.under_way.len());
+            assert_eq!(reaper.in_flight(), self.in_flight.len());
         }
     }
 }
@@ -293,7 +293,7 @@ impl Step {
                         victim.seed = victim.seed.wrapping_add(1);
                         victim.buffers.push(Filled::new(buffer, victim.seed));
                     }
-                    Err(Error::TooLarge { .. } | Error::UsedUp { .. }) => {}
+                    Err(Error::TooLarge { .. } | Error::ArenaFull { .. }) => {}
                     Err(other) => panic!("{other}"),
                 }
             }

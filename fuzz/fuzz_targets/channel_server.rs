@@ -9,12 +9,12 @@
 #![expect(clippy::unwrap_used, reason = "a fuzz target fails by panicking")]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use bywash_channel::{Completer, Error, Request, Requests, Server, ServerOptions, Wait, socket_pair};
+use bywash_channel::{Completer, Error, Request, RequestReceiver, Server, ServerOptions, Wait, socket_pair};
 use bywash_fuzz::{
     ARENA, Few, Packet, Ring, Size, Steps, Value, Where, arena, hello, is_in_a_picture, offered_arena,
     watched,
 };
-use bywash_peers::{Words, offered, receive, send, taken};
+use bywash_peers::{Words, backed_bytes, offered, receive, send};
 use libfuzzer_sys::fuzz_target;
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -151,7 +151,7 @@ struct Client {
     submitted: u64,
     reaped: u64,
     /// Tags of requests in flight.
-    under_way: BTreeSet<u64>,
+    in_flight: BTreeSet<u64>,
     /// Requests that the server has not taken: first argument, offset and length of the buffer.
     expected: VecDeque<(u64, usize, usize)>,
     /// Completions that the client has not reaped: first word without the turn, and value.
@@ -163,7 +163,7 @@ struct Client {
 }
 
 struct Victim {
-    requests: Option<Requests>,
+    requests: Option<RequestReceiver>,
     completer: Option<Completer>,
     /// Requests taken and not completed; with their tags as long as the client is honest.
     held: Vec<(Request, u64)>,
@@ -182,7 +182,7 @@ fuzz_target!(|input: Input| watched(|| {
             Step::TryNext.take(&mut victim, &mut client);
         }
     }
-    assert_eq!(taken(&client.arena), client.arena_bytes, "memory was taken for the client");
+    assert_eq!(backed_bytes(&client.arena), client.arena_bytes, "memory was taken for the client");
 }));
 
 fn meet(input: &Input) -> (Victim, Client) {
@@ -216,7 +216,7 @@ fn meet(input: &Input) -> (Victim, Client) {
         never_lies: input.honest,
         submitted: 0,
         reaped: 0,
-        under_way: BTreeSet::new(),
+        in_flight: BTreeSet::new(),
         expected: VecDeque::new(),
         completed: VecDeque::new(),
         closed: false,
@@ -229,10 +229,10 @@ fn meet(input: &Input) -> (Victim, Client) {
 impl Client {
     /// Checks that a half of the server may get this error.
     fn check(&self, error: &Error, accused: &mut bool) {
-        assert!(!*accused || matches!(error, Error::Peer { .. }), "{error}");
+        assert!(!*accused || matches!(error, Error::Protocol { .. }), "{error}");
         match error {
             Error::TimedOut => {}
-            Error::Peer { .. } => *accused = true,
+            Error::Protocol { .. } => *accused = true,
             // A malicious client may change the word of control memory that says whether the ring is closed.
             Error::Closed => assert!(self.closed || !self.honest, "{error}"),
             Error::PeerDied { .. } => assert!(self.socket.is_none() || !self.honest, "{error}"),
@@ -277,7 +277,7 @@ impl Step {
     fn take(self, victim: &mut Victim, client: &mut Client) {
         match self {
             Step::TryNext => {
-                let next = victim.requests.as_mut().map(Requests::try_next);
+                let next = victim.requests.as_mut().map(RequestReceiver::try_next);
                 next.into_iter().for_each(|next| victim.took(client, next));
             }
             Step::Next => {
@@ -313,7 +313,7 @@ impl Step {
                 let half = bytes.len() / 2;
                 assert_eq!(memory.write(half, &bytes[half..]), bytes.len() - half);
             }
-            Step::Arm => match victim.requests.as_mut().map(Requests::arm) {
+            Step::Arm => match victim.requests.as_mut().map(RequestReceiver::arm) {
                 Some(Err(error)) => client.check(&error, &mut victim.accused[0]),
                 Some(Ok(ready)) => {
                     assert!(!victim.accused[0], "a liar is heard again");
@@ -326,7 +326,7 @@ impl Step {
             Step::DropCompleter => victim.completer = None,
             Step::Submit { tag, opcode, flags, offset, length, argument } => {
                 let tag = u64::from(tag) % DEPTH as u64;
-                if !client.honest || client.closed || client.under_way.contains(&tag) {
+                if !client.honest || client.closed || client.in_flight.contains(&tag) {
                     return;
                 }
                 let offset = (usize::from(offset) * 64).min(client.arena_bytes);
@@ -336,7 +336,7 @@ impl Step {
                 let entry = [head, (length as u64) << 32 | granules, argument, tag, 3, 4, 5, 6];
                 if REQUESTS.put(&client.control, client.submitted, &entry) {
                     client.submitted += 1;
-                    client.under_way.insert(tag);
+                    client.in_flight.insert(tag);
                     client.expected.push_back((argument, offset, length));
                 }
             }
@@ -347,7 +347,7 @@ impl Step {
                     assert_eq!(found, client.completed.pop_front());
                     if let Some((head, _)) = found {
                         client.reaped += 1;
-                        assert!(client.under_way.remove(&(head >> 48)));
+                        assert!(client.in_flight.remove(&(head >> 48)));
                     }
                 }
             }

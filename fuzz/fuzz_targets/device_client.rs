@@ -286,7 +286,7 @@ struct Victim {
     queue: Queue,
     volumes: Vec<VolumeId>,
     /// Requests in flight, with the length of the buffer that must be returned with each.
-    under_way: BTreeMap<u64, usize>,
+    in_flight: BTreeMap<u64, usize>,
     submitted: u64,
 }
 
@@ -297,7 +297,7 @@ fn check(error: &Error) {
 
 impl Victim {
     fn reaped(&mut self, done: bywash_client::Completion) {
-        let bytes = self.under_way.remove(&done.user_data).expect("it was not under way, or comes twice");
+        let bytes = self.in_flight.remove(&done.user_data).expect("it was not under way, or comes twice");
         if let Some(room) = done.room {
             assert_eq!(room.len(), bytes);
             if let Room::Arena(buffer) = room {
@@ -330,11 +330,11 @@ impl Victim {
         match outcome {
             Ok(bytes) => {
                 self.submitted += 1;
-                self.under_way.insert(number, bytes);
+                self.in_flight.insert(number, bytes);
             }
             Err(refused) => check(&refused.error),
         }
-        assert_eq!(self.queue.under_way(), self.under_way.len());
+        assert_eq!(self.queue.in_flight(), self.in_flight.len());
     }
 }
 
@@ -388,7 +388,7 @@ impl Step {
                         let length = room.len();
                         if victim.queue.read(*volume, last, room, number).is_ok() {
                             victim.submitted += 1;
-                            victim.under_way.insert(number, length);
+                            victim.in_flight.insert(number, length);
                         }
                     }
                 }
@@ -442,7 +442,7 @@ fn run(input: Input, liar: &Liar) {
     let options = if input.trusted { unsafe { options.trusted() } } else { options };
     match Queue::connect(&liar.socket, options) {
         Ok(queue) => {
-            let mut victim = Victim { queue, volumes: Vec::new(), under_way: BTreeMap::new(), submitted: 0 };
+            let mut victim = Victim { queue, volumes: Vec::new(), in_flight: BTreeMap::new(), submitted: 0 };
             for step in input.steps {
                 let begun = Instant::now();
                 step.take(&mut victim, &liar.rings);

@@ -160,7 +160,9 @@ fuzz_target!(|input: Input| watched(|| {
     };
     match outcome {
         Ok(()) | Err(Error::TimedOut | Error::Closed | Error::PeerDied { .. }) => {}
-        Err(Error::Peer { .. } | Error::Misfit(_) | Error::Unfit(_) | Error::TooLarge { .. }) => {}
+        Err(
+            Error::Protocol { .. } | Error::Incompatible(_) | Error::WrongPath(_) | Error::TooLarge { .. },
+        ) => {}
         // Mapping fails for memory that cannot be written, and receiving fails for a message that is too
         // long.
         Err(Error::Io { what, .. }) => assert!(what.contains("map ") || what.contains("learn"), "{what}"),
@@ -199,10 +201,10 @@ fn be_path(socket: OwnedFd, victim: Victim) -> Result<(), Error> {
     let options = Options::new()
         .arena_bytes(if let Victim::NoArena = victim { 0 } else { ARENA })
         .depth(DEPTH)
-        .containers_out_max(DEPTH)
+        .containers_shipped_max(DEPTH)
         .huge_pages(HugePages::No)
         .peer_arena_bytes_max(1 << 24)
-        .greeting_limit(NOW);
+        .handshake_timeout(NOW);
     let options = match victim {
         Victim::Sealed => options.sealed(),
         Victim::Forward => options.forward(),
@@ -218,7 +220,7 @@ fn be_path(socket: OwnedFd, victim: Victim) -> Result<(), Error> {
 
 fn be_client(socket: OwnedFd) -> Result<(), Error> {
     let options = bywash_channel::Options::new().arena_bytes(ARENA).depth(DEPTH).huge_pages(HugePages::No);
-    let mut client = Client::over(socket, &options.greeting_limit(NOW))?;
+    let mut client = Client::over(socket, &options.handshake_timeout(NOW))?;
     client.arm()?;
     let buffer = client.alloc(1000)?;
     client.submit(Submission::new(1).buffer(buffer)).map_err(|refused| refused.error)?;
@@ -226,7 +228,7 @@ fn be_client(socket: OwnedFd) -> Result<(), Error> {
 }
 
 fn be_server(socket: OwnedFd) -> Result<(), Error> {
-    let options = ServerOptions::new().arena_bytes_max(1 << 24).greeting_limit(NOW);
+    let options = ServerOptions::new().arena_bytes_max(1 << 24).handshake_timeout(NOW);
     let mut server = Server::over(socket, &options)?;
     server.arm()?;
     let request = server.next_within(NOW)?;

@@ -13,14 +13,15 @@
 mod peer;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use bywash_container::{Cargo, Container, Error, HugePages, Message, Options, Path, Wait, socket_pair};
+use bywash_container::{Container, Error, HugePages, Message, Options, Path, Shipment, Wait, socket_pair};
 use bywash_fuzz::{
     ARENA, Few, Packet, Size, Steps, Value, Where, arena, hello, is_in_a_picture, seeded, watched,
 };
 use bywash_peers::{Words, offered, receive, send};
 use libfuzzer_sys::fuzz_target;
 use peer::{
-    CONTROL_BYTES, Contents, DEPTH, INLINE, PIECES, Peer, RETURNED, SHIPPED, Shipment, TICKETS, pick, same,
+    CONTROL_BYTES, Contents, DEPTH, INLINE, PIECES, Peer, RETURNED, SHIPPED, SentContainer, TICKETS, pick,
+    same,
 };
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -261,7 +262,7 @@ fn meet(setup: Setup) -> End {
     let options = Options::new()
         .arena_bytes(ARENA)
         .depth(DEPTH as u32)
-        .containers_out_max(TICKETS as u32)
+        .containers_shipped_max(TICKETS as u32)
         .huge_pages(HugePages::No)
         .peer_arena_bytes_max(1 << 20);
     let options = match class {
@@ -429,13 +430,16 @@ impl End {
         let peer = &self.peer;
         match error {
             Error::TimedOut | Error::AllocTimedOut { .. } => {}
-            Error::Peer { .. } => self.accused = true,
+            Error::Protocol { .. } => self.accused = true,
             // A malicious peer may change the word of control memory that says whether the lane is closed.
             // The error may also be an earlier one.
             Error::Closed => assert!(peer.closed || peer.socket.is_none() || !peer.honest, "{error}"),
             Error::PeerDied { .. } => assert!(peer.socket.is_none() || !peer.honest, "{error}"),
             // Errors that the tested side causes itself.
-            Error::TooLarge { .. } | Error::UsedUp { .. } | Error::Unfit(_) | Error::Pieces { .. } => {}
+            Error::TooLarge { .. }
+            | Error::ArenaFull { .. }
+            | Error::WrongPath(_)
+            | Error::MessageSize { .. } => {}
             other => panic!("{other}"),
         }
         assert!(!peer.honest || !self.accused, "{error}");
@@ -450,7 +454,7 @@ impl End {
             }
             Err(error) => {
                 assert!(!peer.honest || peer.expected.is_empty(), "{error}: a message is lost");
-                assert!(!self.accused || matches!(error, Error::Peer { .. }), "{error}");
+                assert!(!self.accused || matches!(error, Error::Protocol { .. }), "{error}");
                 self.check(&error);
             }
             Ok(Some(mut message)) => {
@@ -489,32 +493,32 @@ impl End {
     /// Ships containers, made at any end, as one message.
     fn ship(&mut self, number: usize, which: &[u8], hands: &mut Hands) {
         let Some(path) = &self.path else { return };
-        let (mut cargo, mut shipments) = (Vec::new(), Vec::new());
+        let (mut shipment, mut shipments) = (Vec::new(), Vec::new());
         for which in which {
             let Some(at) = pick(*which, hands.made.len()) else { continue };
             let (home, container, seed) = hands.made.swap_remove(at);
             assert!(*container == *seeded(seed, container.len()), "two containers overlap");
-            shipments.push((home, Shipment { length: container.len(), seed: Some(seed) }));
-            cargo.push(Cargo::Own(container));
+            shipments.push((home, SentContainer { length: container.len(), seed: Some(seed) }));
+            shipment.push(Shipment::Own(container));
         }
-        let shipped = match cargo.len() {
+        let shipped = match shipment.len() {
             1 => path
-                .ship_within(cargo.remove(0), NOW)
-                .map_err(|refused| (refused.error, vec![*refused.cargo])),
-            _ => path.ship_all_within(cargo, NOW).map_err(|refused| (refused.error, refused.cargo)),
+                .ship_within(shipment.remove(0), NOW)
+                .map_err(|refused| (refused.error, vec![*refused.shipment])),
+            _ => path.ship_all_within(shipment, NOW).map_err(|refused| (refused.error, refused.shipment)),
         };
         match shipped {
             Ok(()) => {
                 self.peer.shipments.push_back(shipments.into_iter().map(|(_, shipment)| shipment).collect())
             }
-            Err((error, cargo)) => {
+            Err((error, shipment)) => {
                 self.check(&error);
-                let again = cargo.len() == shipments.len();
-                assert!(again || matches!(error, Error::Peer { .. }), "{error}: containers are lost");
-                for (cargo, (home, shipment)) in cargo.into_iter().zip(shipments) {
+                let again = shipment.len() == shipments.len();
+                assert!(again || matches!(error, Error::Protocol { .. }), "{error}: containers are lost");
+                for (refused, (home, sent)) in shipment.into_iter().zip(shipments) {
                     // A container that was sealed or copied into this end's arena before the refusal can
                     // still be shipped, from this end.
-                    if let (Cargo::Own(container), Some(seed)) = (cargo, shipment.seed)
+                    if let (Shipment::Own(container), Some(seed)) = (refused, sent.seed)
                         && again
                     {
                         hands.made.push((
@@ -533,9 +537,10 @@ impl End {
         let Some(path) = &self.path else { return };
         let Some(at) = pick(which, hands.kept.len()) else { return };
         let (_, message) = hands.kept.swap_remove(at);
-        let cargo: Vec<Cargo> = message.into_pieces().map(Cargo::Received).collect();
-        let shipments = cargo.iter().map(|cargo| Shipment { length: cargo.len(), seed: None }).collect();
-        match path.ship_all_within(cargo, NOW) {
+        let shipment: Vec<Shipment> = message.into_pieces().map(Shipment::Received).collect();
+        let shipments =
+            shipment.iter().map(|shipment| SentContainer { length: shipment.len(), seed: None }).collect();
+        match path.ship_all_within(shipment, NOW) {
             Ok(()) => self.peer.shipments.push_back(shipments),
             Err(refused) => self.check(&refused.error),
         }

@@ -8,7 +8,7 @@
 use arbitrary::Arbitrary;
 use bywash_fuzz::{Steps, Value};
 use bywash_ring::layout::{CONSUMER_BELL, PRODUCER_BELL};
-use bywash_ring::{Bell, Consumer, Producer, Shared, Sleeper, words_needed};
+use bywash_ring::{Bell, Consumer, Producer, Shared, WakeMethod, words_needed};
 use libfuzzer_sys::fuzz_target;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ fn run<const WORDS: usize>(capacity: usize, steps: Steps<Step>) {
             }
             Step::Bells { consumer, futex, rung } => {
                 let bell = &bells[usize::from(consumer)];
-                let sleeper = if futex { Sleeper::Futex } else { Sleeper::Signal };
+                let sleeper = if futex { WakeMethod::Futex } else { WakeMethod::Signal };
                 bell.set(sleeper);
                 assert!(bell.is_set());
                 if rung {

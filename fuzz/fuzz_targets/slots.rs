@@ -7,7 +7,7 @@
 
 use arbitrary::Arbitrary;
 use bywash_fuzz::Steps;
-use bywash_ring::slots;
+use bywash_ring::slot_pair;
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 
@@ -30,29 +30,29 @@ enum Step {
 
 fuzz_target!(|input: Input| {
     let count = 1 << (input.size % 5);
-    let (mut sent, mut done) = slots::<Box<usize>>(count);
-    let mut under_way = BTreeMap::new();
+    let (mut sent, mut done) = slot_pair::<Box<usize>>(count);
+    let mut in_flight = BTreeMap::new();
     for (number, step) in input.steps.into_iter().enumerate() {
         match step {
             Step::Put => match sent.put(Box::new(number)) {
                 Ok(tag) => {
                     assert!((tag as usize) < count);
-                    assert_eq!(under_way.insert(tag, number), None, "tag {tag} was given out twice");
+                    assert_eq!(in_flight.insert(tag, number), None, "tag {tag} was given out twice");
                 }
                 Err(back) => {
                     assert_eq!(*back, number);
-                    assert_eq!(under_way.len(), count, "a slot is lost");
+                    assert_eq!(in_flight.len(), count, "a slot is lost");
                 }
             },
             Step::TakeBack(tag) => {
                 let tag = u32::from(tag) % count as u32;
-                assert_eq!(sent.take_back(tag).as_deref().copied(), under_way.remove(&tag));
+                assert_eq!(sent.take_back(tag).as_deref().copied(), in_flight.remove(&tag));
             }
             Step::Take(tag) => {
                 let tag = u32::from(tag) % count as u32;
-                assert_eq!(done.take(tag).as_deref().copied(), under_way.remove(&tag));
+                assert_eq!(done.take(tag).as_deref().copied(), in_flight.remove(&tag));
             }
-            Step::TakeAny(tag) => assert_eq!(done.take(tag).as_deref().copied(), under_way.remove(&tag)),
+            Step::TakeAny(tag) => assert_eq!(done.take(tag).as_deref().copied(), in_flight.remove(&tag)),
         }
     }
 });

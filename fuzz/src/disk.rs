@@ -143,7 +143,7 @@ impl Medium for Checked {
         None
     }
 
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.waiting.len()
     }
 }

@@ -42,12 +42,12 @@ async def reap(queue: Queue) -> list[Completion]:
     then.
     """
     while (first := queue.try_reap()) is None:
-        if not queue.under_way:
+        if not queue.in_flight:
             raise IdleError("nothing is under way; submit something first")
         if not queue.arm():
             await _readable(queue.fileno())
     done = [first]
-    while len(done) < queue.depth and queue.under_way and (next_one := queue.try_reap()) is not None:
+    while len(done) < queue.depth and queue.in_flight and (next_one := queue.try_reap()) is not None:
         done.append(next_one)
     return done
 

@@ -10,7 +10,7 @@
         volume = queue.open("log")
         for number in range(8):
             queue.read(volume, number * 4096, 4096, user_data=number)
-        while queue.under_way:
+        while queue.in_flight:
             for done in queue.reap_many():
                 print(done.user_data, len(done.result()))
 

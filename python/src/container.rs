@@ -2,7 +2,7 @@
 
 use crate::errors::{OrRaise, exception};
 use crate::hold::{Access, Hold};
-use bywash_container::{Cargo, Error};
+use bywash_container::{Error, Shipment};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
@@ -29,7 +29,7 @@ pub(crate) struct Container {
 
 impl Container {
     pub(crate) fn new(container: bywash_container::Container) -> Container {
-        Container { hold: Hold::new(Cargo::Own(container), Access::Fill) }
+        Container { hold: Hold::new(Shipment::Own(container), Access::Fill) }
     }
 }
 

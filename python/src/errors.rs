@@ -76,13 +76,13 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
         Error::TimedOut | Error::AllocTimedOut { .. } => "TimedOut",
         Error::Closed => "Closed",
         Error::PeerDied { .. } => "PeerDied",
-        Error::Peer { .. } => "ProtocolError",
-        Error::Misfit(_) => "MisfitError",
+        Error::Protocol { .. } => "ProtocolError",
+        Error::Incompatible(_) => "MisfitError",
         Error::TooLarge { .. } => "TooLargeError",
-        Error::UsedUp { .. } | Error::Full { .. } => "NoRoomError",
-        Error::Pieces { .. } => "PiecesError",
+        Error::ArenaFull { .. } | Error::Full { .. } => "NoRoomError",
+        Error::MessageSize { .. } => "PiecesError",
         Error::NotMapped(_) => "NotMappedError",
-        Error::Unfit(_) => "UnfitError",
+        Error::WrongPath(_) => "UnfitError",
         Error::Forked => "ForkedError",
         Error::Option { .. } => "OptionError",
         Error::Io { .. } => "IoError",
@@ -93,7 +93,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
 fn make(py: Python<'_>, class: &str, text: &str, error: &Error) -> PyResult<PyErr> {
     let made = py.import("bywash.errors")?.getattr(class)?.call1((text,))?;
     match error {
-        Error::PeerDied { pid } | Error::Peer { pid, .. } => made.setattr("pid", pid)?,
+        Error::PeerDied { pid } | Error::Protocol { pid, .. } => made.setattr("pid", pid)?,
         Error::Io { source, .. } => made.setattr("errno", source.raw_os_error())?,
         _ => {}
     }

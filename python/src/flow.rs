@@ -7,7 +7,7 @@ use crate::waiting::{Attempt, Limit, in_slices};
 use bywash_container::Error as ContainerError;
 use bywash_flow::spec::File;
 use bywash_flow::{Endpoint, Error, Flow as Described, Running as Started, Stage, Watch};
-use bywash_link::Maker;
+use bywash_link::ProcessGeneration;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use std::ffi::c_int;
@@ -145,7 +145,7 @@ impl Flow {
         Ok(Running {
             watch: started.watch(),
             started: Arc::new(started),
-            maker: Maker::this(),
+            maker: ProcessGeneration::current(),
             name: self.words.join(" -> "),
         })
     }
@@ -179,7 +179,7 @@ impl Flow {
 pub(crate) struct Running {
     started: Arc<Started>,
     watch: Watch,
-    maker: Maker,
+    maker: ProcessGeneration,
     name: String,
 }
 

@@ -11,8 +11,8 @@
 //! come back to this slot.
 
 use crate::errors::{Gone, Refused};
-use bywash_container::{Cargo, Container, Error, Mapped, Received};
-use bywash_link::Maker;
+use bywash_container::{Container, Error, Mapped, Received, Shipment};
+use bywash_link::ProcessGeneration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{mem, ptr, slice};
 
@@ -35,7 +35,7 @@ pub(crate) enum Access {
 pub(crate) struct Hold {
     slot: Mutex<Slot>,
     access: Access,
-    maker: Maker,
+    maker: ProcessGeneration,
 }
 
 struct Slot {
@@ -48,7 +48,7 @@ struct Slot {
 
 enum State {
     /// The container, boxed so that views stay valid when the slot moves.
-    Here(Box<Cargo>),
+    Here(Box<Shipment>),
     Gone(Gone),
 }
 
@@ -77,9 +77,13 @@ const CHECKED: &str = "the path is a checked one, so that the peer could change 
 const FORWARD: &str = "the path is a forward one, on which nothing is looked at; ship it on";
 
 impl Hold {
-    pub(crate) fn new(cargo: Cargo, access: Access) -> Hold {
-        let state = State::Here(Box::new(cargo));
-        Hold { slot: Mutex::new(Slot { state, exports: 0, view: None }), access, maker: Maker::this() }
+    pub(crate) fn new(shipment: Shipment, access: Access) -> Hold {
+        let state = State::Here(Box::new(shipment));
+        Hold {
+            slot: Mutex::new(Slot { state, exports: 0, view: None }),
+            access,
+            maker: ProcessGeneration::current(),
+        }
     }
 
     /// Locks the slot. The lock is never poisoned in practice: a panic under it ends the program.
@@ -96,7 +100,7 @@ impl Hold {
         let slot = self.slot();
         match &slot.view {
             Some(view) => Ok(view.length),
-            None => Ok(slot.cargo()?.len()),
+            None => Ok(slot.shipment()?.len()),
         }
     }
 
@@ -133,8 +137,8 @@ impl Hold {
         let mut slot = self.slot();
         slot.check_unseen(what)?;
         match slot.cargo_mut()? {
-            Cargo::Own(container) => Ok(change(container)),
-            Cargo::Received(_) => Err(Error::NotMapped(
+            Shipment::Own(container) => Ok(change(container)),
+            Shipment::Received(_) => Err(Error::NotMapped(
                 "the container was sealed by a ship that did not find room; ship it again, or free it",
             )
             .into()),
@@ -146,7 +150,7 @@ impl Hold {
         let slot = self.slot();
         match &slot.view {
             Some(view) => Ok(view.capacity),
-            None => Ok(capacity_of(slot.cargo()?)),
+            None => Ok(capacity_of(slot.shipment()?)),
         }
     }
 
@@ -164,8 +168,8 @@ impl Hold {
             unsafe { ptr::copy(view.at, to, bytes) };
             return Ok(bytes);
         }
-        let cargo = slot.cargo()?;
-        if matches!(cargo, Cargo::Received(_)) && self.access == Access::Never {
+        let shipment = slot.shipment()?;
+        if matches!(shipment, Shipment::Received(_)) && self.access == Access::Never {
             return Err(Error::NotMapped(FORWARD).into());
         }
         if room == 0 {
@@ -175,9 +179,9 @@ impl Hold {
         // SAFETY: the caller keeps `to` writable for `room` bytes. No view exists, so `to` does not overlap
         // the container's bytes.
         let to = unsafe { slice::from_raw_parts_mut(to, room) };
-        match cargo {
-            Cargo::Received(received) => Ok(received.copy_to(to)?),
-            Cargo::Own(container) => {
+        match shipment {
+            Shipment::Received(received) => Ok(received.copy_to(to)?),
+            Shipment::Own(container) => {
                 let bytes = room.min(container.len());
                 to[..bytes].copy_from_slice(&container[..bytes]);
                 Ok(bytes)
@@ -186,7 +190,7 @@ impl Hold {
     }
 
     /// Takes the container out of the slot, to ship it.
-    pub(crate) fn take(&self) -> Result<Box<Cargo>, Refused> {
+    pub(crate) fn take(&self) -> Result<Box<Shipment>, Refused> {
         self.check_process()?;
         self.slot().take("shipped", Gone::Shipping)
     }
@@ -197,8 +201,8 @@ impl Hold {
     }
 
     /// Puts back a container that was not shipped. `None` marks the container as lost.
-    pub(crate) fn put_back(&self, cargo: Option<Box<Cargo>>) {
-        self.slot().state = cargo.map_or(State::Gone(Gone::Lost), State::Here);
+    pub(crate) fn put_back(&self, shipment: Option<Box<Shipment>>) {
+        self.slot().state = shipment.map_or(State::Gone(Gone::Lost), State::Here);
     }
 
     /// Frees the memory now. Does nothing if the container was shipped, freed or lost before.
@@ -218,7 +222,7 @@ impl Hold {
         let slot = self.slot();
         match (&slot.view, &slot.state) {
             (Some(view), _) => format!("{} bytes, {} view(s)", view.length, slot.exports),
-            (None, State::Here(cargo)) => format!("{} bytes", cargo.len()),
+            (None, State::Here(shipment)) => format!("{} bytes", shipment.len()),
             (None, State::Gone(Gone::Shipping | Gone::Shipped)) => "shipped".into(),
             (None, State::Gone(Gone::Freed)) => "freed".into(),
             (None, State::Gone(Gone::Lost)) => "lost".into(),
@@ -226,17 +230,18 @@ impl Hold {
     }
 }
 
-fn capacity_of(cargo: &Cargo) -> usize {
-    match cargo {
-        Cargo::Own(container) => container.capacity(),
-        Cargo::Received(received) => received.len(),
+fn capacity_of(shipment: &Shipment) -> usize {
+    match shipment {
+        Shipment::Own(container) => container.capacity(),
+        Shipment::Received(received) => received.len(),
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         if !self.maker.is_here() {
-            // The container belongs to the parent process and must not be freed here; see [`Maker`].
+            // The container belongs to the parent process and must not be freed here; see
+            // [`ProcessGeneration`].
             let slot = self.slot.get_mut().unwrap_or_else(PoisonError::into_inner);
             mem::forget(slot.view.take());
             mem::forget(mem::replace(&mut slot.state, State::Gone(Gone::Lost)));
@@ -246,16 +251,16 @@ impl Drop for Hold {
 
 impl Slot {
     /// Returns the container, or the reason that it is not available.
-    fn cargo(&self) -> Result<&Cargo, Refused> {
+    fn shipment(&self) -> Result<&Shipment, Refused> {
         match &self.state {
-            State::Here(cargo) => Ok(cargo),
+            State::Here(shipment) => Ok(shipment),
             State::Gone(gone) => Err(Refused::Gone(*gone)),
         }
     }
 
-    fn cargo_mut(&mut self) -> Result<&mut Cargo, Refused> {
+    fn cargo_mut(&mut self) -> Result<&mut Shipment, Refused> {
         match &mut self.state {
-            State::Here(cargo) => Ok(cargo),
+            State::Here(shipment) => Ok(shipment),
             State::Gone(gone) => Err(Refused::Gone(*gone)),
         }
     }
@@ -264,21 +269,21 @@ impl Slot {
         if self.exports == 0 { Ok(()) } else { Err(Refused::Viewed(what, self.exports)) }
     }
 
-    fn take(&mut self, what: &'static str, why: Gone) -> Result<Box<Cargo>, Refused> {
+    fn take(&mut self, what: &'static str, why: Gone) -> Result<Box<Shipment>, Refused> {
         self.check_unseen(what)?;
         if let State::Gone(gone) = self.state {
             return Err(Refused::Gone(gone));
         }
         match mem::replace(&mut self.state, State::Gone(why)) {
-            State::Here(cargo) => Ok(cargo),
+            State::Here(shipment) => Ok(shipment),
             State::Gone(_) => unreachable!("this was looked at above"),
         }
     }
 }
 
 impl View {
-    fn of(cargo: &mut Cargo, access: Access) -> Result<View, Error> {
-        let capacity = capacity_of(cargo);
+    fn of(shipment: &mut Shipment, access: Access) -> Result<View, Error> {
+        let capacity = capacity_of(shipment);
         let view = |bytes: &mut [u8], writable| View {
             at: bytes.as_mut_ptr(),
             length: bytes.len(),
@@ -286,12 +291,12 @@ impl View {
             writable,
             _mapped: None,
         };
-        match (cargo, access) {
-            (Cargo::Own(container), Access::Fill | Access::Write) => Ok(view(container, true)),
-            (Cargo::Own(container), _) => Ok(view(container, false)),
+        match (shipment, access) {
+            (Shipment::Own(container), Access::Fill | Access::Write) => Ok(view(container, true)),
+            (Shipment::Own(container), _) => Ok(view(container, false)),
             (_, Access::Copy) => Err(Error::NotMapped(CHECKED)),
             (_, Access::Never) => Err(Error::NotMapped(FORWARD)),
-            (Cargo::Received(received), _) => {
+            (Shipment::Received(received), _) => {
                 if access == Access::Write
                     && let Ok(bytes) = received.map_mut()
                 {

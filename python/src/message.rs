@@ -4,7 +4,7 @@ use crate::container::{BRIEF_BYTES, contiguous, fill_view, free_at_exit};
 use crate::errors::{OrRaise, Refused};
 use crate::hold::{Access, Hold};
 use crate::records::credentials;
-use bywash_container::{Cargo, Credentials};
+use bywash_container::{Credentials, Shipment};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -104,7 +104,7 @@ impl Message {
         let origin = message.origin();
         let made = |piece: bywash_container::Received| {
             let origin = piece.origin();
-            Py::new(py, Received { hold: Hold::new(Cargo::Received(piece), access), origin })
+            Py::new(py, Received { hold: Hold::new(Shipment::Received(piece), access), origin })
         };
         let pieces: Vec<Py<Received>> = message.into_pieces().map(made).collect::<PyResult<_>>()?;
         Ok(Message { pieces: PyTuple::new(py, pieces)?.unbind(), origin })

@@ -21,7 +21,7 @@ const WAYS: [(&str, Wait); 3] = [("adaptive", Wait::Adaptive), ("spin", Wait::Sp
 const PAGES: [(&str, HugePages); 3] =
     [("collapse", HugePages::Collapse), ("reserved", HugePages::Reserved), ("no", HugePages::No)];
 const KEYWORDS: &str = "class_, writable, arena_bytes, huge_pages, depth, containers_out_max, wait, \
-                        peer_arena_bytes_max, greeting_limit";
+                        peer_arena_bytes_max, handshake_timeout";
 /// Greatest handshake timeout that is passed on, in seconds: longer than any peer takes, and small enough to
 /// be added to any time of the clock.
 const GREETING_SECONDS_MAX: f64 = 1e9;
@@ -44,10 +44,10 @@ pub(crate) fn chosen(py: Python<'_>, keywords: Option<&Bound<'_, PyDict>>) -> Py
             "arena_bytes" => options.arena_bytes(number(&name, &value)?),
             "huge_pages" => options.huge_pages(one_of(&name, &value, &PAGES)?),
             "depth" => options.depth(number(&name, &value)?),
-            "containers_out_max" => options.containers_out_max(number(&name, &value)?),
+            "containers_out_max" => options.containers_shipped_max(number(&name, &value)?),
             "wait" => options.wait(one_of(&name, &value, &WAYS)?),
             "peer_arena_bytes_max" => options.peer_arena_bytes_max(number(&name, &value)?),
-            "greeting_limit" => options.greeting_limit(seconds(&name, &value)?),
+            "handshake_timeout" => options.handshake_timeout(seconds(&name, &value)?),
             _ => {
                 let text = format!("there is no option {name}; there are {KEYWORDS}");
                 return Err(PyTypeError::new_err(text));

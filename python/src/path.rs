@@ -7,7 +7,7 @@ use crate::message::{Message, Received};
 use crate::options::chosen;
 use crate::records;
 use crate::waiting::{Attempt, Limit, beside, in_slices};
-use bywash_container::{Cargo, Error};
+use bywash_container::{Error, Shipment};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -47,7 +47,7 @@ use std::time::Duration;
 ///     ``"sleep"``.
 /// peer_arena_bytes_max
 ///     Greatest size of the peer's arena, in bytes; default 64 MiB.
-/// greeting_limit
+/// handshake_timeout
 ///     Timeout of the peer's handshake in seconds; default 10.
 ///
 /// Several threads may use a path. Calls that wait let other threads run, and end within some 50 ms with the
@@ -98,59 +98,59 @@ impl Path {
     }
 
     fn ship_one(&self, py: Python<'_>, hold: &Hold, limit: Limit) -> PyResult<()> {
-        let mut cargo = Some(hold.take().or_raise(py)?);
+        let mut shipment = Some(hold.take().or_raise(py)?);
         let shipped = self.wait(py, limit, |path, slice| {
-            let Some(whole) = cargo.take() else { unreachable!("what is not shipped comes back") };
+            let Some(whole) = shipment.take() else { unreachable!("what is not shipped comes back") };
             path.ship_within(*whole, slice).map_err(|refused| {
-                cargo = Some(refused.cargo);
+                shipment = Some(refused.shipment);
                 refused.error
             })
         });
         match shipped {
             Ok(()) => hold.shipped(),
-            Err(_) => hold.put_back(cargo),
+            Err(_) => hold.put_back(shipment),
         }
         shipped
     }
 
     fn ship_several(&self, py: Python<'_>, holds: &[&Hold], limit: Limit) -> PyResult<()> {
-        let mut cargo = take_all(holds).or_raise(py)?;
+        let mut shipment = take_all(holds).or_raise(py)?;
         let shipped = self.wait(py, limit, |path, slice| {
-            let all = std::mem::take(&mut cargo);
+            let all = std::mem::take(&mut shipment);
             path.ship_all_within(all, slice).map_err(|refused| {
-                cargo = refused.cargo;
+                shipment = refused.shipment;
                 refused.error
             })
         });
         match shipped {
             Ok(()) => holds.iter().for_each(|hold| hold.shipped()),
-            Err(_) => put_all_back(holds, cargo),
+            Err(_) => put_all_back(holds, shipment),
         }
         shipped
     }
 }
 
 /// Takes the containers out of all holds, or out of none if one of them refuses.
-fn take_all(holds: &[&Hold]) -> Result<Vec<Cargo>, Refused> {
-    let mut cargo = Vec::with_capacity(holds.len());
+fn take_all(holds: &[&Hold]) -> Result<Vec<Shipment>, Refused> {
+    let mut shipment = Vec::with_capacity(holds.len());
     for hold in holds {
         match hold.take() {
-            Ok(whole) => cargo.push(*whole),
+            Ok(whole) => shipment.push(*whole),
             Err(refused) => {
-                put_all_back(&holds[..cargo.len()], cargo);
+                put_all_back(&holds[..shipment.len()], shipment);
                 return Err(refused);
             }
         }
     }
-    Ok(cargo)
+    Ok(shipment)
 }
 
-/// Puts the containers of a failed ship back into their holds. If `cargo` is shorter than `holds`, sealed
+/// Puts the containers of a failed ship back into their holds. If `shipment` is shorter than `holds`, sealed
 /// memory could not be mapped again; the missing containers are unknown, so all are marked as lost.
-fn put_all_back(holds: &[&Hold], cargo: Vec<Cargo>) {
-    let is_whole = holds.len() == cargo.len();
-    let mut cargo = cargo.into_iter();
-    holds.iter().for_each(|hold| hold.put_back(cargo.next().filter(|_| is_whole).map(Box::new)));
+fn put_all_back(holds: &[&Hold], shipment: Vec<Shipment>) {
+    let is_whole = holds.len() == shipment.len();
+    let mut shipment = shipment.into_iter();
+    holds.iter().for_each(|hold| hold.put_back(shipment.next().filter(|_| is_whole).map(Box::new)));
 }
 
 /// A container to ship, referenced while it is shipped.
@@ -168,15 +168,15 @@ impl Piece<'_> {
     }
 }
 
-fn collect<'py>(cargo: &Bound<'py, PyTuple>) -> PyResult<Vec<Piece<'py>>> {
-    let mut pieces = Vec::with_capacity(cargo.len());
-    for one in cargo {
+fn collect<'py>(shipment: &Bound<'py, PyTuple>) -> PyResult<Vec<Piece<'py>>> {
+    let mut pieces = Vec::with_capacity(shipment.len());
+    for one in shipment {
         if let Ok(container) = one.cast::<Container>() {
             pieces.push(Piece::Container(container.clone()));
         } else if let Ok(received) = one.cast::<Received>() {
             pieces.push(Piece::Received(received.clone()));
         } else if let Ok(message) = one.cast::<Message>() {
-            pieces.extend(message.get().pieces(cargo.py())?.into_iter().map(Piece::Received));
+            pieces.extend(message.get().pieces(shipment.py())?.into_iter().map(Piece::Received));
         } else {
             let text = format!(
                 "a {} cannot be shipped; allocate a container, fill it and ship that",
@@ -258,10 +258,10 @@ impl Path {
     /// Ships containers as one message, and waits for room. Takes containers of this path, received
     /// containers, and messages, whose containers are all shipped. The containers belong to the peer then. If
     /// the call fails, nothing is shipped and all containers stay here.
-    #[pyo3(signature = (*cargo, timeout=None))]
-    fn ship(&self, py: Python<'_>, cargo: &Bound<'_, PyTuple>, timeout: Option<f64>) -> PyResult<()> {
+    #[pyo3(signature = (*shipment, timeout=None))]
+    fn ship(&self, py: Python<'_>, shipment: &Bound<'_, PyTuple>, timeout: Option<f64>) -> PyResult<()> {
         let limit = Limit::of(timeout)?;
-        let pieces = collect(cargo)?;
+        let pieces = collect(shipment)?;
         match &pieces[..] {
             [one] => self.ship_one(py, one.hold(), limit),
             _ => {

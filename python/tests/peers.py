@@ -85,7 +85,7 @@ def wait_for_interrupt(path, what):
             del held
         elif what == "over":
             here, there = bywash.socket_pair()
-            bywash.Path.over(here, greeting_limit=30)
+            bywash.Path.over(here, handshake_timeout=30)
             there.close()
         elif what == "accept":
             name = f"/tmp/bywash-test-{os.getpid()}"

@@ -79,7 +79,7 @@ def test_sockets_are_taken_over():
 def test_a_peer_that_does_not_present_itself():
     here, there = bywash.socket_pair()
     with pytest.raises(bywash.TimedOut):
-        bywash.Path.over(here, greeting_limit=0.1)
+        bywash.Path.over(here, handshake_timeout=0.1)
     there.close()
 
 
@@ -112,7 +112,7 @@ def test_ends_that_do_not_fit():
         ({"arena_bytes": -1}, "arena_bytes is -1, and must be a whole number from 0"),
         ({"arena_bytes": 1 << 60}, "the arena is 1152921504606846976, and must be"),
         ({"containers_out_max": 0}, "the number of containers that can be out is 0"),
-        ({"greeting_limit": -1}, "greeting_limit is -1, and must be a number of seconds from 0 on"),
+        ({"handshake_timeout": -1}, "handshake_timeout is -1, and must be a number of seconds from 0 on"),
         ({"writable": True}, "writable goes with class_='trusted' only"),
     ],
 )

@@ -33,14 +33,14 @@ def opened(request, device_server):
 
 def drain(queue):
     done = []
-    while queue.under_way:
+    while queue.in_flight:
         done += queue.reap_many()
     return done
 
 
 def test_many_at_a_time(opened):
     queue, volume = opened
-    assert queue.depth == 32 and queue.under_way == 0
+    assert queue.depth == 32 and queue.in_flight == 0
     assert queue.length(volume) >= 1 << 20 and BLOCK % queue.block(volume) == 0
     with pytest.raises(bywash.IdleError, match="nothing is under way"):
         queue.reap()
@@ -52,7 +52,7 @@ def test_many_at_a_time(opened):
                 queue.write(volume, number * BLOCK, pattern(BLOCK, number), user_data=("write", number))
                 number += 1
         except bywash.NoRoomError:
-            assert queue.under_way == queue.depth
+            assert queue.in_flight == queue.depth
         some = queue.reap_many(5)
         assert 1 <= len(some) <= 5
         done += some
@@ -90,7 +90,7 @@ def test_into_the_programs_buffers(opened):
     room.extend(b"more")
     with pytest.raises(BufferError, match="cannot be written"):
         queue.read_into(volume, 0, bytes(BLOCK))
-    assert queue.under_way == 0
+    assert queue.in_flight == 0
 
 
 def test_all_kinds(opened):
@@ -123,7 +123,7 @@ def test_buffers_that_are_not_copied(opened):
         with pytest.raises(ValueError, match="under way"):
             what()
     done = queue.reap()
-    assert done.result() is buffer and queue.under_way == 0
+    assert done.result() is buffer and queue.in_flight == 0
     buffer.copy_from(bytes(2 * BLOCK))
     buffer.resize(BLOCK)
     queue.read_into(volume, BLOCK, buffer)
@@ -194,7 +194,7 @@ def test_several_volumes_by_one_request(device_server):
             queue.read(slow, 0, 1 << 60)
         with pytest.raises(bywash.PiecesError):
             queue.write_many([])
-        assert queue.under_way == 0
+        assert queue.in_flight == 0
 
 
 def test_volumes_of_a_queue(device_server):

@@ -1,7 +1,7 @@
 //! Requests and completions, behind the same calls as messages.
 //!
-//! The first process is the client and the second one the server. The client trusts the server and works in the buffer
-//! where it is; the server copies out before it believes.
+//! The first process is the client and the second one the server. The client trusts the server and works in
+//! the buffer where it is; the server copies out before it believes.
 
 use super::wire::{Wire, check_length, container};
 use super::words::{fill, sum};
@@ -50,7 +50,7 @@ impl Asking {
     fn buffer(&mut self, bytes: usize) -> Result<Buffer, Error> {
         loop {
             match self.client.alloc(bytes) {
-                Err(bywash_channel::Error::UsedUp { .. }) if self.client.under_way() > 0 => {
+                Err(bywash_channel::Error::ArenaFull { .. }) if self.client.in_flight() > 0 => {
                     drop(self.reap()?)
                 }
                 buffer => return buffer.map_err(container),
@@ -59,7 +59,7 @@ impl Asking {
     }
 
     fn submit(&mut self, opcode: u8, buffer: Buffer) -> Result<(), Error> {
-        while self.client.under_way() == self.client.depth() {
+        while self.client.in_flight() == self.client.depth() {
             self.reap()?;
         }
         self.client.submit(Submission::new(opcode).buffer(buffer)).map(drop).map_err(container)
@@ -81,7 +81,7 @@ impl Wire for Asking {
     fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
         if !self.answers {
             // What is under way first, and then something that can be answered.
-            while self.client.under_way() > 0 {
+            while self.client.in_flight() > 0 {
                 self.reap()?;
             }
             let buffer = self.buffer(bytes)?;

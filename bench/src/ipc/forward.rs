@@ -25,8 +25,8 @@ pub const SINK: &str = "sink";
 struct Forwarded {
     /// From the first message to the answer of the last process.
     pub seconds: f64,
-    /// That the one in the middle had a message, in the median; it is put off its core now and then, and wakes
-    /// the last one now and then.
+    /// That the one in the middle had a message, in the median; it is put off its core now and then, and
+    /// wakes the last one now and then.
     pub seconds_in_the_middle: f64,
 }
 
@@ -115,9 +115,9 @@ fn run(bytes: usize, messages: u64, copies: bool) -> Result<Forwarded, Error> {
     let begin = Instant::now();
     let mut sent = 0u64;
     for number in 0..messages {
-        let mut cargo = path.alloc(bytes).map_err(container)?;
-        sent = sent.wrapping_add(fill(&mut cargo, number));
-        path.ship(cargo).map_err(container)?;
+        let mut shipment = path.alloc(bytes).map_err(container)?;
+        sent = sent.wrapping_add(fill(&mut shipment, number));
+        path.ship(shipment).map_err(container)?;
     }
     let answer = path.receive_within(Duration::from_secs(60)).map_err(container)?;
     let seconds = begin.elapsed().as_secs_f64();

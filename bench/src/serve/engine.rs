@@ -1,8 +1,8 @@
 //! What carries requests out, and the loop that keeps it busy.
 //!
-//! An [`Engine`] has a buffer for each request that can be under way; the request's tag is the buffer's number. The
-//! loop, [`drive`], is the same for all of them, so what differs between two runs is the engine. It touches no buffer:
-//! nobody's bytes are made or looked at while the clock runs.
+//! An [`Engine`] has a buffer for each request that can be under way; the request's tag is the buffer's
+//! number. The loop, [`drive`], is the same for all of them, so what differs between two runs is the engine.
+//! It touches no buffer: nobody's bytes are made or looked at while the clock runs.
 
 use super::histogram::Histogram;
 use super::workload::{DEPTH_MAX, Direction, Offsets, Until, Workload};
@@ -23,17 +23,18 @@ pub struct Request {
     pub offset: u64,
 }
 
-/// A thing that takes requests, as many at a time as it was made for, and gives their tags back when they are done.
+/// A thing that takes requests, as many at a time as it was made for, and gives their tags back when they are
+/// done.
 pub trait Engine {
-    /// Takes a request; whether it begins now, or with the next [`Engine::reap`], is the engine's matter. No other
-    /// request under way has its tag.
+    /// Takes a request; whether it begins now, or with the next [`Engine::reap`], is the engine's matter. No
+    /// other request under way has its tag.
     ///
     /// # Errors
     /// That it cannot be carried out.
     fn submit(&mut self, request: Request) -> Result<(), Error>;
 
-    /// Appends the tags of what is done to `done`; waits until there is one at least, and best for `least`, so that a
-    /// thread that sleeps is woken once for them. So many are under way.
+    /// Appends the tags of what is done to `done`; waits until there is one at least, and best for `least`,
+    /// so that a thread that sleeps is woken once for them. So many are under way.
     ///
     /// # Errors
     /// That a request has failed, or moved less than a block, or that nothing comes back.
@@ -134,24 +135,24 @@ pub(super) mod tests {
 
     /// Gives back every second request at once, and the others the next time.
     struct Slow {
-        under_way: Vec<Tag>,
+        in_flight: Vec<Tag>,
         most: usize,
         offsets: Vec<u64>,
     }
 
     impl Engine for Slow {
         fn submit(&mut self, request: Request) -> Result<(), Error> {
-            assert!(!self.under_way.contains(&request.tag));
-            self.under_way.push(request.tag);
-            self.most = self.most.max(self.under_way.len());
+            assert!(!self.in_flight.contains(&request.tag));
+            self.in_flight.push(request.tag);
+            self.most = self.most.max(self.in_flight.len());
             self.offsets.push(request.offset);
             Ok(())
         }
 
         fn reap(&mut self, least: usize, done: &mut Vec<Tag>) -> Result<(), Error> {
-            assert!((1..=self.under_way.len()).contains(&least), "{least} cannot come");
-            let count = self.under_way.len().div_ceil(2);
-            done.extend(self.under_way.drain(..count));
+            assert!((1..=self.in_flight.len()).contains(&least), "{least} cannot come");
+            let count = self.in_flight.len().div_ceil(2);
+            done.extend(self.in_flight.drain(..count));
             Ok(())
         }
 
@@ -175,10 +176,10 @@ pub(super) mod tests {
     #[test]
     fn as_many_as_asked_for_and_no_deeper() {
         for depth in [1, 2, 7, DEPTH_MAX] {
-            let mut engine = Slow { under_way: Vec::new(), most: 0, offsets: Vec::new() };
+            let mut engine = Slow { in_flight: Vec::new(), most: 0, offsets: Vec::new() };
             let driven = drive(&mut engine, &workload(depth, Until::Requests(1000))).unwrap();
             assert_eq!((driven.requests, engine.offsets.len(), engine.most), (1000, 1000, depth));
-            assert_eq!((engine.under_way.len(), engine.offsets[1]), (0, 4096));
+            assert_eq!((engine.in_flight.len(), engine.offsets[1]), (0, 4096));
             assert_eq!(driven.latency.count(), if depth == 1 { 1000 } else { 0 });
         }
     }
@@ -186,11 +187,11 @@ pub(super) mod tests {
     #[test]
     fn time_ends_it() {
         for depth in [1, 8] {
-            let mut engine = Slow { under_way: Vec::new(), most: 0, offsets: Vec::new() };
+            let mut engine = Slow { in_flight: Vec::new(), most: 0, offsets: Vec::new() };
             let time = Duration::from_millis(20);
             let begin = Instant::now();
             let driven = drive(&mut engine, &workload(depth, Until::Time(time))).unwrap();
-            assert!(begin.elapsed() >= time && driven.requests > 0 && engine.under_way.is_empty());
+            assert!(begin.elapsed() >= time && driven.requests > 0 && engine.in_flight.is_empty());
         }
     }
 

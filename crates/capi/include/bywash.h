@@ -465,7 +465,7 @@ typedef struct bywash_message {
 /**
  * Container or message to be shipped; the other handle is zero.
  */
-typedef struct bywash_cargo {
+typedef struct bywash_shipment {
   /**
    * A container of the path on which it is shipped.
    */
@@ -474,7 +474,7 @@ typedef struct bywash_cargo {
    * A message received on any path, all pieces of which are shipped.
    */
   struct bywash_message message;
-} bywash_cargo;
+} bywash_shipment;
 
 /**
  * Options of the client's end of a channel. Used by one thread at a time.
@@ -958,7 +958,7 @@ int bywash_options_set_peer_arena_bytes_max(struct bywash_options options,
 /**
  * Sets the timeout of the handshake, in nanoseconds, when a path is made. Not negative. Default 10 s.
  */
-int bywash_options_set_greeting_limit(struct bywash_options options, int64_t limit_ns);
+int bywash_options_set_handshake_timeout(struct bywash_options options, int64_t limit_ns);
 
 /**
  * Listens at a name in the file system; the name remains until you remove it. A socket there that no process listens at
@@ -1125,7 +1125,7 @@ int bywash_ship_several(struct bywash_path path,
  * can put a header of its own in front of a received message.
  */
 int bywash_ship_cargo(struct bywash_path path,
-                      struct bywash_cargo *cargo,
+                      struct bywash_shipment *shipment,
                       size_t count,
                       int64_t timeout_ns);
 
@@ -1283,8 +1283,8 @@ int bywash_channel_client_options_set_wait(struct bywash_channel_client_options 
 /**
  * Sets the timeout of the handshake, in nanoseconds. Not negative. Default 10 s.
  */
-int bywash_channel_client_options_set_greeting_limit(struct bywash_channel_client_options options,
-                                                     int64_t limit_ns);
+int bywash_channel_client_options_set_handshake_timeout(struct bywash_channel_client_options options,
+                                                        int64_t limit_ns);
 
 /**
  * Creates a server's options with the defaults: depths up to 4096 and arenas up to 64 MiB are allowed. Free them with
@@ -1319,8 +1319,8 @@ int bywash_channel_server_options_set_wait(struct bywash_channel_server_options 
 /**
  * Sets the timeout of the handshake, in nanoseconds. Not negative. Default 10 s.
  */
-int bywash_channel_server_options_set_greeting_limit(struct bywash_channel_server_options options,
-                                                     int64_t limit_ns);
+int bywash_channel_server_options_set_handshake_timeout(struct bywash_channel_server_options options,
+                                                        int64_t limit_ns);
 
 /**
  * Allocates a buffer of `bytes` bytes in a client's arena, which can be submitted repeatedly. The contents are those of
@@ -1454,7 +1454,7 @@ int bywash_channel_client_fd(struct bywash_channel_client client,
  * Returns the number of requests in flight: submitted and not reaped. The number is approximate while other threads submit
  * and reap.
  */
-int bywash_channel_client_under_way(struct bywash_channel_client client,
+int bywash_channel_client_in_flight(struct bywash_channel_client client,
                                     uint32_t *requests);
 
 /**
@@ -1858,7 +1858,7 @@ int bywash_queue_alloc(struct bywash_queue queue,
 /**
  * Returns the number of requests in flight: submitted and not reaped.
  */
-int bywash_queue_under_way(struct bywash_queue queue, size_t *count);
+int bywash_queue_in_flight(struct bywash_queue queue, size_t *count);
 
 /**
  * Prepares an event loop. `is_done` 1: a completion can be reaped now. `is_done` 0: the descriptor `fd` becomes readable

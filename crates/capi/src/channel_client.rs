@@ -1,8 +1,8 @@
 //! The side that asks: its end of a channel, what is submitted, what comes back.
 //!
-//! A client has two halves, so that one thread can submit while another one waits for completions. To submit never
-//! waits, so who submits at the same time takes turns. To reap may wait: a second thread that wants to is told
-//! that somebody does (`BYWASH_ERROR_BUSY`), and so it is while callbacks reap (`dispatch`).
+//! A client has two halves, so that one thread can submit while another one waits for completions. To submit
+//! never waits, so who submits at the same time takes turns. To reap may wait: a second thread that wants to
+//! is told that somebody does (`BYWASH_ERROR_BUSY`), and so it is while callbacks reap (`dispatch`).
 
 use crate::buffer::{BUFFERS, Memory, bywash_buffer, take_of_channel};
 use crate::channel::{BYWASH_ARGUMENTS, bywash_channel_stats, lock, wait};
@@ -12,7 +12,7 @@ use crate::error::{Failure, answer};
 use crate::handles::{BUSY, DEAD, Table, consume, handles, put, put_sized};
 use crate::path::{NULL_STATS, bywash_credentials, check_place, given, name_of};
 use ::bywash_channel::{
-    Buffers, Client, Completion, Credentials, Dispatcher, NotSubmitted, Reaper, Submission, Submitter,
+    BufferAllocator, Client, Completion, Credentials, Dispatcher, Reaper, Submission, SubmitError, Submitter,
 };
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::replace;
@@ -30,8 +30,8 @@ pub struct bywash_channel_client {
 
 handles! { bywash_channel_client }
 
-/// Request to be submitted. The service defines the meaning of opcode, flags and arguments. Zero the struct, then set the
-/// fields that you need. The layout is part of the protocol and will not change.
+/// Request to be submitted. The service defines the meaning of opcode, flags and arguments. Zero the struct,
+/// then set the fields that you need. The layout is part of the protocol and will not change.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_submission {
@@ -43,7 +43,8 @@ pub struct bywash_submission {
     pub arguments: [u64; BYWASH_ARGUMENTS],
     /// Buffer of the request, or zero.
     pub buffer: bywash_buffer,
-    /// Value for the program's own use, such as a pointer. The completion has the same value; the server never sees it.
+    /// Value for the program's own use, such as a pointer. The completion has the same value; the server
+    /// never sees it.
     pub user_data: u64,
 }
 
@@ -68,7 +69,7 @@ pub(crate) struct End {
     /// None: closed.
     submitter: Mutex<Option<Submitter>>,
     reaping: Mutex<Reaping>,
-    pub(crate) buffers: Buffers,
+    pub(crate) buffers: BufferAllocator,
     is_closed: AtomicBool,
     peer: Credentials,
     depth: usize,
@@ -175,9 +176,9 @@ pub unsafe extern "C" fn bywash_channel_client_connect(
     }))
 }
 
-/// Makes the client's end of a channel over a connected descriptor, from bywash_socket_pair() or inherited. Waits until the
-/// server does the same at the other end. The library takes the descriptor over and closes it even if the call fails,
-/// except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
+/// Makes the client's end of a channel over a connected descriptor, from bywash_socket_pair() or inherited.
+/// Waits until the server does the same at the other end. The library takes the descriptor over and closes it
+/// even if the call fails, except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_client_over(
     fd: c_int,
@@ -191,11 +192,11 @@ pub unsafe extern "C" fn bywash_channel_client_over(
     }))
 }
 
-/// Closes this end and zeroes the handle. The server takes the requests that were submitted before, then receives
-/// BYWASH_ERROR_CLOSED; its completions are discarded. A call that waits in another thread returns BYWASH_ERROR_HANDLE
-/// within 100 ms. Callbacks stop as by bywash_channel_client_dispatch_stop(); if a callback itself closes the client, the
-/// call does not wait, and no callback follows. Buffers remain valid, but those in flight are freed. A zero handle is
-/// ignored.
+/// Closes this end and zeroes the handle. The server takes the requests that were submitted before, then
+/// receives BYWASH_ERROR_CLOSED; its completions are discarded. A call that waits in another thread returns
+/// BYWASH_ERROR_HANDLE within 100 ms. Callbacks stop as by bywash_channel_client_dispatch_stop(); if a
+/// callback itself closes the client, the call does not wait, and no callback follows. Buffers remain valid,
+/// but those in flight are freed. A zero handle is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_client_close(client: *mut bywash_channel_client) -> c_int {
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
@@ -206,13 +207,15 @@ pub unsafe extern "C" fn bywash_channel_client_close(client: *mut bywash_channel
     }))
 }
 
-/// Submits a request, and returns its tag in `tag` (which may be null): a number below the depth, unique among requests in
-/// flight. The call never waits; threads that submit at the same time take turns. The buffer then belongs to the server: its
-/// handle becomes zero, and the program must not touch the bytes until the completion returns the buffer. On failure the
-/// program keeps the buffer, under a new handle that replaces the old one, and the rest of the submission is unchanged.
+/// Submits a request, and returns its tag in `tag` (which may be null): a number below the depth, unique
+/// among requests in flight. The call never waits; threads that submit at the same time take turns. The
+/// buffer then belongs to the server: its handle becomes zero, and the program must not touch the bytes until
+/// the completion returns the buffer. On failure the program keeps the buffer, under a new handle that
+/// replaces the old one, and the rest of the submission is unchanged.
 ///
-/// BYWASH_ERROR_NO_ROOM: as many requests are in flight as the channel is deep; reap first. BYWASH_ERROR_UNFIT: the buffer
-/// belongs to another channel. The death of the server is reported to the thread that reaps.
+/// BYWASH_ERROR_NO_ROOM: as many requests are in flight as the channel is deep; reap first.
+/// BYWASH_ERROR_UNFIT: the buffer belongs to another channel. The death of the server is reported to the
+/// thread that reaps.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_client_submit(
     client: bywash_channel_client,
@@ -250,10 +253,11 @@ unsafe fn submit(
                 }
                 Ok(())
             }
-            Err(NotSubmitted { error, submission }) => {
+            Err(SubmitError { error, submission }) => {
                 if let Some(buffer) = submission.buffer {
                     let handle = BUFFERS.insert(Memory::Channel(buffer))?;
-                    // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
+                    // SAFETY: the same rule as above: the caller keeps its pointers valid until the call
+                    // returns.
                     unsafe { place.write(handle) };
                 }
                 Err(error.into())
@@ -262,8 +266,8 @@ unsafe fn submit(
     })
 }
 
-/// Makes of a completion what C gets. The failure is [`crate::error::bywash_error::BYWASH_ERROR_FULL`]: then its
-/// buffer was freed.
+/// Makes of a completion what C gets. The failure is [`crate::error::bywash_error::BYWASH_ERROR_FULL`]: then
+/// its buffer was freed.
 pub(crate) fn hand_over(done: Completion) -> (bywash_completion, Result<(), Failure>) {
     let Completion { tag, status, value, buffer, user_data } = done;
     let none = bywash_buffer { id: 0 };
@@ -275,13 +279,13 @@ pub(crate) fn hand_over(done: Completion) -> (bywash_completion, Result<(), Fail
     (bywash_completion { value, user_data, buffer, tag: tag.index() as u16, status }, kept)
 }
 
-/// Waits up to `timeout_ns` nanoseconds for the next completion of any request (negative: for ever; 0: not at all). One
-/// thread at a time may reap; others may submit meanwhile.
+/// Waits up to `timeout_ns` nanoseconds for the next completion of any request (negative: for ever; 0: not at
+/// all). One thread at a time may reap; others may submit meanwhile.
 ///
-/// BYWASH_ERROR_TIMED_OUT: no completion arrived. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: all completions that the
-/// server sent were reaped, and no more will arrive; a timeout of 0 does not detect the death of the server.
-/// BYWASH_ERROR_BUSY: another thread waits, or a dispatcher reaps. BYWASH_ERROR_FULL: `completion` is valid, but its buffer
-/// was freed.
+/// BYWASH_ERROR_TIMED_OUT: no completion arrived. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: all
+/// completions that the server sent were reaped, and no more will arrive; a timeout of 0 does not detect the
+/// death of the server. BYWASH_ERROR_BUSY: another thread waits, or a dispatcher reaps. BYWASH_ERROR_FULL:
+/// `completion` is valid, but its buffer was freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_client_reap(
     client: bywash_channel_client,
@@ -304,9 +308,10 @@ pub unsafe extern "C" fn bywash_channel_client_reap(
     }))
 }
 
-/// Prepares the descriptor for an event loop. Reap with a timeout of 0 until BYWASH_ERROR_TIMED_OUT, then call this
-/// function. With `ready` 0 the descriptor becomes readable when the server completes a request or ends. With `ready` 1 a
-/// completion is ready: reap it. The next call makes the descriptor unreadable again, and reports the death of the server.
+/// Prepares the descriptor for an event loop. Reap with a timeout of 0 until BYWASH_ERROR_TIMED_OUT, then
+/// call this function. With `ready` 0 the descriptor becomes readable when the server completes a request or
+/// ends. With `ready` 1 a completion is ready: reap it. The next call makes the descriptor unreadable again,
+/// and reports the death of the server.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_client_arm(
     client: bywash_channel_client,
@@ -320,8 +325,8 @@ pub unsafe extern "C" fn bywash_channel_client_arm(
     }))
 }
 
-/// Returns the channel's descriptor for an event loop; see bywash_channel_client_arm(). The descriptor remains the
-/// library's: poll it, and do nothing else with it.
+/// Returns the channel's descriptor for an event loop; see bywash_channel_client_arm(). The descriptor
+/// remains the library's: poll it, and do nothing else with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_client_fd(client: bywash_channel_client, fd: *mut c_int) -> c_int {
     let known = CLIENTS.look(client, |end| end.fd);
@@ -329,18 +334,18 @@ pub unsafe extern "C" fn bywash_channel_client_fd(client: bywash_channel_client,
     answer(known.and_then(|known| unsafe { put(fd, known, c"the pointer for the descriptor is null") }))
 }
 
-/// Returns the number of requests in flight: submitted and not reaped. The number is approximate while other threads submit
-/// and reap.
+/// Returns the number of requests in flight: submitted and not reaped. The number is approximate while other
+/// threads submit and reap.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_channel_client_under_way(
+pub unsafe extern "C" fn bywash_channel_client_in_flight(
     client: bywash_channel_client,
     requests: *mut u32,
 ) -> c_int {
     let known = self::client(client).and_then(|end| end.submitting(|submitter| Ok(submitter.stats())));
     // No more than the depth, and none less than none where the counts are of different moments.
-    let under_way = known.map(|known| known.requests.saturating_sub(known.completions) as u32);
+    let in_flight = known.map(|known| known.requests.saturating_sub(known.completions) as u32);
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
-    answer(under_way.and_then(|count| unsafe { put(requests, count, NULL_NUMBER) }))
+    answer(in_flight.and_then(|count| unsafe { put(requests, count, NULL_NUMBER) }))
 }
 
 const NULL_NUMBER: &CStr = c"the pointer for the number of requests is null";
@@ -367,8 +372,8 @@ pub unsafe extern "C" fn bywash_channel_client_peer(
     answer(known.and_then(|known| unsafe { put(peer, known, c"the pointer for the peer is null") }))
 }
 
-/// Returns the counters of this end. `size` is sizeof(struct bywash_channel_stats) as the program was compiled; the call
-/// writes that many bytes, and counters that the library does not know are 0.
+/// Returns the counters of this end. `size` is sizeof(struct bywash_channel_stats) as the program was
+/// compiled; the call writes that many bytes, and counters that the library does not know are 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_client_stats(
     client: bywash_channel_client,

@@ -1,12 +1,12 @@
 //! Options of the two ends of a channel: setters that build a [`bywash_channel::Options`] or a
 //! [`bywash_channel::ServerOptions`].
 //!
-//! Client, server and path have handles of different types, since hardly a setter means the same for all three. The
-//! C compiler so rejects an option that an end does not have.
+//! Client, server and path have handles of different types, since hardly a setter means the same for all
+//! three. The C compiler so rejects an option that an end does not have.
 
 use crate::error::{Failure, answer};
 use crate::handles::{Table, consume, handles, put};
-use crate::options::{greeting_limit, kind_of_huge_pages, way_to_wait};
+use crate::options::{handshake_timeout, kind_of_huge_pages, way_to_wait};
 use crate::path::check_place;
 use ::bywash_channel::{Options, ServerOptions};
 use std::ffi::{CStr, c_int};
@@ -19,8 +19,8 @@ pub struct bywash_channel_client_options {
     pub id: u64,
 }
 
-/// Options of the server's end of a channel: limits for its client, and its method of waiting. Used by one thread at a
-/// time.
+/// Options of the server's end of a channel: limits for its client, and its method of waiting. Used by one
+/// thread at a time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_channel_server_options {
@@ -84,8 +84,9 @@ fn allow<V>(
     }))
 }
 
-/// Creates a client's options with the defaults: a depth of 256, an arena of 16 MiB, a server that is not trusted. Free them
-/// with bywash_channel_client_options_free(), at any time after the last channel was made with them.
+/// Creates a client's options with the defaults: a depth of 256, an arena of 16 MiB, a server that is not
+/// trusted. Free them with bywash_channel_client_options_free(), at any time after the last channel was made
+/// with them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_client_options_new(
     options: *mut bywash_channel_client_options,
@@ -106,8 +107,8 @@ pub unsafe extern "C" fn bywash_channel_client_options_free(
     answer(unsafe { consume(&CLIENT_OPTIONS, options) }.map(drop))
 }
 
-/// Sets the depth, the greatest number of requests in flight: a power of two up to 16384 (else making a channel fails with
-/// BYWASH_ERROR_OPTION). Default 256.
+/// Sets the depth, the greatest number of requests in flight: a power of two up to 16384 (else making a
+/// channel fails with BYWASH_ERROR_OPTION). Default 256.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_client_options_set_depth(
     options: bywash_channel_client_options,
@@ -116,8 +117,8 @@ pub unsafe extern "C" fn bywash_channel_client_options_set_depth(
     set(options, Ok(requests), Options::depth)
 }
 
-/// Sets the size of the arena for buffers, in bytes. Rounded up to pages, from 2 MiB on to multiples of 2 MiB. With 0
-/// requests have no buffers. Default 16 MiB.
+/// Sets the size of the arena for buffers, in bytes. Rounded up to pages, from 2 MiB on to multiples of 2
+/// MiB. With 0 requests have no buffers. Default 16 MiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_client_options_set_arena_bytes(
     options: bywash_channel_client_options,
@@ -126,9 +127,9 @@ pub unsafe extern "C" fn bywash_channel_client_options_set_arena_bytes(
     set(options, Ok(bytes), Options::arena_bytes)
 }
 
-/// Sets the use of huge pages for the arena: BYWASH_HUGE_PAGES_COLLAPSE, or BYWASH_HUGE_PAGES_NO, the default. With
-/// BYWASH_HUGE_PAGES_RESERVED making a channel fails with BYWASH_ERROR_OPTION, since a server that may write to the arena
-/// could punch holes into reserved huge pages.
+/// Sets the use of huge pages for the arena: BYWASH_HUGE_PAGES_COLLAPSE, or BYWASH_HUGE_PAGES_NO, the
+/// default. With BYWASH_HUGE_PAGES_RESERVED making a channel fails with BYWASH_ERROR_OPTION, since a server
+/// that may write to the arena could punch holes into reserved huge pages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_client_options_set_huge_pages(
     options: bywash_channel_client_options,
@@ -137,10 +138,10 @@ pub unsafe extern "C" fn bywash_channel_client_options_set_huge_pages(
     set(options, kind_of_huge_pages(huge_pages), Options::huge_pages)
 }
 
-/// Sets whether buffers can be used in place (bywash_buffer_map()); 0 is no, the default. With any other value you promise
-/// that the server touches a buffer only while a request with the buffer is in flight. A server that uses only this library
-/// keeps that promise; a server written or compromised by somebody else may not. If the promise is broken, contents change
-/// while you read them.
+/// Sets whether buffers can be used in place (bywash_buffer_map()); 0 is no, the default. With any other
+/// value you promise that the server touches a buffer only while a request with the buffer is in flight. A
+/// server that uses only this library keeps that promise; a server written or compromised by somebody else
+/// may not. If the promise is broken, contents change while you read them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_client_options_set_trusted(
     options: bywash_channel_client_options,
@@ -160,15 +161,15 @@ pub unsafe extern "C" fn bywash_channel_client_options_set_wait(
 
 /// Sets the timeout of the handshake, in nanoseconds. Not negative. Default 10 s.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_channel_client_options_set_greeting_limit(
+pub unsafe extern "C" fn bywash_channel_client_options_set_handshake_timeout(
     options: bywash_channel_client_options,
     limit_ns: i64,
 ) -> c_int {
-    set(options, greeting_limit(limit_ns), Options::greeting_limit)
+    set(options, handshake_timeout(limit_ns), Options::handshake_timeout)
 }
 
-/// Creates a server's options with the defaults: depths up to 4096 and arenas up to 64 MiB are allowed. Free them with
-/// bywash_channel_server_options_free(), at any time after the last channel was made with them.
+/// Creates a server's options with the defaults: depths up to 4096 and arenas up to 64 MiB are allowed. Free
+/// them with bywash_channel_server_options_free(), at any time after the last channel was made with them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_server_options_new(
     options: *mut bywash_channel_server_options,
@@ -189,8 +190,8 @@ pub unsafe extern "C" fn bywash_channel_server_options_free(
     answer(unsafe { consume(&SERVER_OPTIONS, options) }.map(drop))
 }
 
-/// Sets the greatest depth that a client may choose: a power of two up to 16384 (else making a channel fails with
-/// BYWASH_ERROR_OPTION). Default 4096. A greater depth fails with BYWASH_ERROR_MISFIT at both ends.
+/// Sets the greatest depth that a client may choose: a power of two up to 16384 (else making a channel fails
+/// with BYWASH_ERROR_OPTION). Default 4096. A greater depth fails with BYWASH_ERROR_MISFIT at both ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_server_options_set_depth_max(
     options: bywash_channel_server_options,
@@ -199,8 +200,9 @@ pub unsafe extern "C" fn bywash_channel_server_options_set_depth_max(
     allow(options, Ok(requests), ServerOptions::depth_max)
 }
 
-/// Sets the greatest size of a client's arena, in bytes. Default 64 MiB. The arena occupies address space of the server; its
-/// memory is charged to the client. A larger arena fails with BYWASH_ERROR_MISFIT at both ends.
+/// Sets the greatest size of a client's arena, in bytes. Default 64 MiB. The arena occupies address space of
+/// the server; its memory is charged to the client. A larger arena fails with BYWASH_ERROR_MISFIT at both
+/// ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_server_options_set_arena_bytes_max(
     options: bywash_channel_server_options,
@@ -220,9 +222,9 @@ pub unsafe extern "C" fn bywash_channel_server_options_set_wait(
 
 /// Sets the timeout of the handshake, in nanoseconds. Not negative. Default 10 s.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_channel_server_options_set_greeting_limit(
+pub unsafe extern "C" fn bywash_channel_server_options_set_handshake_timeout(
     options: bywash_channel_server_options,
     limit_ns: i64,
 ) -> c_int {
-    allow(options, greeting_limit(limit_ns), ServerOptions::greeting_limit)
+    allow(options, handshake_timeout(limit_ns), ServerOptions::handshake_timeout)
 }

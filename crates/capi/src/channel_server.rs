@@ -1,8 +1,8 @@
 //! The side that answers: its end of a channel.
 //!
-//! A server has two halves, so that one thread can wait for requests while others complete what they were handed.
-//! To complete never waits, so who does at the same time takes turns. To take requests may wait: a second thread
-//! that wants to is told that somebody does (`BYWASH_ERROR_BUSY`).
+//! A server has two halves, so that one thread can wait for requests while others complete what they were
+//! handed. To complete never waits, so who does at the same time takes turns. To take requests may wait: a
+//! second thread that wants to is told that somebody does (`BYWASH_ERROR_BUSY`).
 
 use crate::channel::{BYWASH_ARGUMENTS, bywash_channel_stats, lock, wait};
 use crate::channel_options::{bywash_channel_server_options, server_options};
@@ -11,7 +11,7 @@ use crate::error::{Failure, answer};
 use crate::handles::{BUSY, Table, bywash_listener, consume, handles, put, put_sized};
 use crate::path::{NULL_STATS, bywash_credentials, check_place, come_to, given};
 use crate::request::{Asked, REQUESTS, bywash_request};
-use ::bywash_channel::{Completer, Credentials, Memories, Request, Requests, Server};
+use ::bywash_channel::{BufferAccess, Completer, Credentials, Request, RequestReceiver, Server};
 use std::ffi::{CStr, c_int};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -27,8 +27,8 @@ pub struct bywash_channel_server {
 
 handles! { bywash_channel_server }
 
-/// Contents of a request, exactly as the client sent them: the library has checked only the buffer. The service defines
-/// their meaning. The layout is part of the protocol and will not change.
+/// Contents of a request, exactly as the client sent them: the library has checked only the buffer. The
+/// service defines their meaning. The layout is part of the protocol and will not change.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_request_contents {
@@ -47,14 +47,14 @@ pub(crate) struct End {
     taking: Mutex<Taking>,
     /// None: closed.
     completer: Mutex<Option<Completer>>,
-    pub(crate) memories: Memories,
+    pub(crate) memories: BufferAccess,
     is_closed: AtomicBool,
     peer: Credentials,
     fd: c_int,
 }
 
 struct Taking {
-    requests: Requests,
+    requests: RequestReceiver,
     /// One that was taken, and found no room among the handles.
     left: Option<Request>,
 }
@@ -69,7 +69,7 @@ const CLOSED_HERE: Failure = Failure::fixed(
 
 impl End {
     fn new(server: Server) -> End {
-        let (memories, peer, fd) = (server.memories(), server.peer(), server.as_fd().as_raw_fd());
+        let (memories, peer, fd) = (server.buffer_access(), server.peer(), server.as_fd().as_raw_fd());
         let (requests, completer) = server.split();
         End {
             taking: Mutex::new(Taking { requests, left: None }),
@@ -112,8 +112,9 @@ fn server(handle: bywash_channel_server) -> Result<Arc<End>, Failure> {
     SERVERS.look(handle, |end| end.clone())
 }
 
-/// Waits for a client and makes a channel to it. The handshakes of several clients run side by side, so that a silent client
-/// delays no other. A client with incompatible options fails this call only; the listener remains usable.
+/// Waits for a client and makes a channel to it. The handshakes of several clients run side by side, so that
+/// a silent client delays no other. A client with incompatible options fails this call only; the listener
+/// remains usable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_server_accept(
     listener: bywash_listener,
@@ -127,8 +128,8 @@ pub unsafe extern "C" fn bywash_channel_server_accept(
     }))
 }
 
-/// Like bywash_channel_server_accept(), with a timeout in nanoseconds that includes the handshake; a negative timeout waits
-/// for ever.
+/// Like bywash_channel_server_accept(), with a timeout in nanoseconds that includes the handshake; a negative
+/// timeout waits for ever.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_server_accept_within(
     listener: bywash_listener,
@@ -143,9 +144,10 @@ pub unsafe extern "C" fn bywash_channel_server_accept_within(
     }))
 }
 
-/// Makes the server's end of a channel over a connected descriptor, from bywash_socket_pair() or bywash_accept_fd(), or
-/// inherited. Waits until the client does the same at the other end. The library takes the descriptor over and closes it
-/// even if the call fails, except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
+/// Makes the server's end of a channel over a connected descriptor, from bywash_socket_pair() or
+/// bywash_accept_fd(), or inherited. Waits until the client does the same at the other end. The library takes
+/// the descriptor over and closes it even if the call fails, except with BYWASH_ERROR_ARGUMENT and
+/// BYWASH_ERROR_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_server_over(
     fd: c_int,
@@ -159,9 +161,10 @@ pub unsafe extern "C" fn bywash_channel_server_over(
     }))
 }
 
-/// Closes this end and zeroes the handle. The client reaps earlier completions, then receives BYWASH_ERROR_CLOSED. A call
-/// that waits in another thread returns BYWASH_ERROR_HANDLE within 100 ms. Requests that were taken and not completed keep
-/// their memory until bywash_request_complete() frees them. A zero handle is ignored.
+/// Closes this end and zeroes the handle. The client reaps earlier completions, then receives
+/// BYWASH_ERROR_CLOSED. A call that waits in another thread returns BYWASH_ERROR_HANDLE within 100 ms.
+/// Requests that were taken and not completed keep their memory until bywash_request_complete() frees them. A
+/// zero handle is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_server_close(server: *mut bywash_channel_server) -> c_int {
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
@@ -173,13 +176,13 @@ pub unsafe extern "C" fn bywash_channel_server_close(server: *mut bywash_channel
     }))
 }
 
-/// Waits up to `timeout_ns` nanoseconds for the next request (negative: for ever; 0: not at all), and returns its contents.
-/// End every request by bywash_request_complete(), in any thread: the client waits for that. One thread at a time may take
-/// requests; others may complete requests meanwhile.
+/// Waits up to `timeout_ns` nanoseconds for the next request (negative: for ever; 0: not at all), and returns
+/// its contents. End every request by bywash_request_complete(), in any thread: the client waits for that.
+/// One thread at a time may take requests; others may complete requests meanwhile.
 ///
-/// BYWASH_ERROR_TIMED_OUT: no request arrived. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: all requests that the client
-/// submitted were taken, and no more will arrive; a timeout of 0 does not detect the death of the client.
-/// BYWASH_ERROR_BUSY: another thread waits. BYWASH_ERROR_FULL: the request is kept for the next call.
+/// BYWASH_ERROR_TIMED_OUT: no request arrived. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: all requests that
+/// the client submitted were taken, and no more will arrive; a timeout of 0 does not detect the death of the
+/// client. BYWASH_ERROR_BUSY: another thread waits. BYWASH_ERROR_FULL: the request is kept for the next call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_server_next(
     server: bywash_channel_server,
@@ -224,9 +227,10 @@ fn next(end: &Arc<End>, timeout_ns: i64) -> Result<(bywash_request, bywash_reque
     }
 }
 
-/// Prepares the descriptor for an event loop. Take requests with a timeout of 0 until BYWASH_ERROR_TIMED_OUT, then call this
-/// function. With `ready` 0 the descriptor becomes readable when the client submits a request or ends. With `ready` 1 a
-/// request is ready: take it. The next call makes the descriptor unreadable again, and reports the death of the client.
+/// Prepares the descriptor for an event loop. Take requests with a timeout of 0 until BYWASH_ERROR_TIMED_OUT,
+/// then call this function. With `ready` 0 the descriptor becomes readable when the client submits a request
+/// or ends. With `ready` 1 a request is ready: take it. The next call makes the descriptor unreadable again,
+/// and reports the death of the client.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_server_arm(
     server: bywash_channel_server,
@@ -242,8 +246,8 @@ pub unsafe extern "C" fn bywash_channel_server_arm(
     }))
 }
 
-/// Returns the channel's descriptor for an event loop; see bywash_channel_server_arm(). The descriptor remains the
-/// library's: poll it, and do nothing else with it.
+/// Returns the channel's descriptor for an event loop; see bywash_channel_server_arm(). The descriptor
+/// remains the library's: poll it, and do nothing else with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_server_fd(server: bywash_channel_server, fd: *mut c_int) -> c_int {
     let known = SERVERS.look(server, |end| end.fd);
@@ -262,8 +266,8 @@ pub unsafe extern "C" fn bywash_channel_server_peer(
     answer(known.and_then(|known| unsafe { put(peer, known, c"the pointer for the peer is null") }))
 }
 
-/// Returns the counters of this end. `size` is sizeof(struct bywash_channel_stats) as the program was compiled; the call
-/// writes that many bytes, and counters that the library does not know are 0.
+/// Returns the counters of this end. `size` is sizeof(struct bywash_channel_stats) as the program was
+/// compiled; the call writes that many bytes, and counters that the library does not know are 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_server_stats(
     server: bywash_channel_server,

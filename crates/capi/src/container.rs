@@ -1,16 +1,16 @@
 //! Containers, as long as they are this end's: alloc, map, free.
 //!
-//! What a handle stands for is a [`Cargo`], since a ship that failed may have turned the container into
+//! What a handle stands for is a [`Shipment`], since a ship that failed may have turned the container into
 //! something else: sealed memory that only waits for being shipped, or a copy in the arena.
 
 use crate::error::bywash_error::{BYWASH_ERROR_NOT_MAPPED, BYWASH_ERROR_TOO_LARGE};
 use crate::error::{Failure, answer};
 use crate::handles::{Table, bywash_container, bywash_path, consume, put};
 use crate::path::{limit, path};
-use ::bywash_container::{Cargo, Container};
+use ::bywash_container::{Container, Shipment};
 use std::ffi::c_int;
 
-pub(crate) static CONTAINERS: Table<Cargo> = Table::new();
+pub(crate) static CONTAINERS: Table<Shipment> = Table::new();
 
 const SEALED: Failure = Failure::fixed(
     BYWASH_ERROR_NOT_MAPPED,
@@ -23,18 +23,18 @@ fn fillable<R>(
     handle: bywash_container,
     look: impl FnOnce(&mut Container) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    CONTAINERS.try_look(handle, |cargo| match cargo {
-        Cargo::Own(container) => look(container),
-        Cargo::Received(_) => Err(SEALED),
+    CONTAINERS.try_look(handle, |shipment| match shipment {
+        Shipment::Own(container) => look(container),
+        Shipment::Received(_) => Err(SEALED),
     })
 }
 
-/// Allocates a container of `bytes` bytes on a path, and waits up to `timeout_ns` nanoseconds for free memory (negative:
-/// for ever; 0: not at all). The contents are those of the last use of the memory, or zeros. A container ends by
-/// bywash_ship() or bywash_free().
+/// Allocates a container of `bytes` bytes on a path, and waits up to `timeout_ns` nanoseconds for free memory
+/// (negative: for ever; 0: not at all). The contents are those of the last use of the memory, or zeros. A
+/// container ends by bywash_ship() or bywash_free().
 ///
-/// BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_TIMED_OUT: the arena has no free memory, until the peer
-/// frees a container. BYWASH_ERROR_UNFIT: `bytes` is 0 on a sealed path.
+/// BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_TIMED_OUT: the arena has no free memory,
+/// until the peer frees a container. BYWASH_ERROR_UNFIT: `bytes` is 0 on a sealed path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_alloc(
     path: bywash_path,
@@ -56,11 +56,12 @@ fn alloc(handle: bywash_path, bytes: usize, timeout_ns: i64) -> Result<bywash_co
         Some(limit) if limit.is_zero() => path.try_alloc(bytes)?.ok_or(Failure::NOT_NOW)?,
         Some(limit) => path.alloc_within(bytes, limit)?,
     };
-    CONTAINERS.insert(Cargo::Own(made))
+    CONTAINERS.insert(Shipment::Own(made))
 }
 
-/// Returns the address and the length of a container's bytes. The program may read and write the bytes until the container
-/// is shipped, freed or resized; after a failed ship, call this function again. `length` may be null.
+/// Returns the address and the length of a container's bytes. The program may read and write the bytes until
+/// the container is shipped, freed or resized; after a failed ship, call this function again. `length` may be
+/// null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_container_map(
     container: bywash_container,
@@ -80,7 +81,7 @@ pub unsafe extern "C" fn bywash_container_map(
 /// Returns the length of a container, in bytes: that many bytes are shipped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_container_length(container: bywash_container, length: *mut usize) -> c_int {
-    let found = CONTAINERS.look(container, |cargo| cargo.len());
+    let found = CONTAINERS.look(container, |shipment| shipment.len());
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(found.and_then(|found| unsafe { put(length, found, LENGTH_NULL) }))
 }
@@ -96,8 +97,8 @@ pub unsafe extern "C" fn bywash_container_capacity(
     answer(found.and_then(|found| unsafe { put(capacity, found, c"the pointer for the capacity is null") }))
 }
 
-/// Sets the length of a container, up to its capacity (else BYWASH_ERROR_TOO_LARGE). The address may change: call
-/// bywash_container_map() again.
+/// Sets the length of a container, up to its capacity (else BYWASH_ERROR_TOO_LARGE). The address may change:
+/// call bywash_container_map() again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_container_resize(container: bywash_container, length: usize) -> c_int {
     answer(fillable(container, |container| match container.resize(length) {

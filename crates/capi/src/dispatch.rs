@@ -4,17 +4,18 @@ use crate::channel_client::{Reaping, bywash_channel_client, bywash_completion, c
 use crate::error::bywash_error::BYWASH_ERROR_BUSY;
 use crate::error::{Failure, answer};
 use crate::handles::DEAD;
-use ::bywash_channel::{Completion, Error, NotDispatched};
+use ::bywash_channel::{Completion, DispatchError, Error};
 use std::ffi::{c_int, c_void};
 use std::mem::replace;
 
-/// Callback of bywash_channel_client_dispatch(), called in one thread for one completion after the other. `context` is the
-/// argument of bywash_channel_client_dispatch(). If `error` is BYWASH_OK, `completion` is valid until the callback returns,
-/// and its buffer belongs to the callback, which uses or frees it. Any other `error` ended the channel: `completion` is
-/// null, bywash_last_error_message() returns the message, and no callback follows. (For BYWASH_ERROR_FULL see
-/// bywash_channel_client_reap().)
+/// Callback of bywash_channel_client_dispatch(), called in one thread for one completion after the other.
+/// `context` is the argument of bywash_channel_client_dispatch(). If `error` is BYWASH_OK, `completion` is
+/// valid until the callback returns, and its buffer belongs to the callback, which uses or frees it. Any
+/// other `error` ended the channel: `completion` is null, bywash_last_error_message() returns the message,
+/// and no callback follows. (For BYWASH_ERROR_FULL see bywash_channel_client_reap().)
 ///
-/// A callback may call every function of this header except bywash_channel_client_dispatch_stop() for its own client.
+/// A callback may call every function of this header except bywash_channel_client_dispatch_stop() for its own
+/// client.
 pub type bywash_callback =
     Option<unsafe extern "C" fn(context: *mut c_void, error: c_int, completion: *const bywash_completion)>;
 
@@ -24,8 +25,8 @@ struct Callback {
     context: *mut c_void,
 }
 
-// SAFETY: the context is a number to this library. That the program's function may be called with it in another
-// thread is what `bywash_channel_client_dispatch` asks of the program.
+// SAFETY: the context is a number to this library. That the program's function may be called with it in
+// another thread is what `bywash_channel_client_dispatch` asks of the program.
 unsafe impl Send for Callback {}
 
 const NO_CALLBACK: Failure = Failure::null(c"the callback is null");
@@ -52,9 +53,9 @@ impl Callback {
     }
 }
 
-/// Starts a thread that calls `callback` for each completion, and once with the error that ends the channel, until
-/// bywash_channel_client_dispatch_stop() or bywash_channel_client_close(). No other thread can reap meanwhile
-/// (BYWASH_ERROR_BUSY). `context` must remain valid until then.
+/// Starts a thread that calls `callback` for each completion, and once with the error that ends the channel,
+/// until bywash_channel_client_dispatch_stop() or bywash_channel_client_close(). No other thread can reap
+/// meanwhile (BYWASH_ERROR_BUSY). `context` must remain valid until then.
 ///
 /// BYWASH_ERROR_IO: the thread could not be created.
 #[unsafe(no_mangle)]
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn bywash_channel_client_dispatch(
                 let callback = Callback { call, context };
                 match reaper.dispatch(move |done| callback.call(done)) {
                     Ok(dispatcher) => *reaping = Reaping::Dispatched(dispatcher),
-                    Err(NotDispatched { error, reaper }) => {
+                    Err(DispatchError { error, reaper }) => {
                         *reaping = Reaping::Here(*reaper);
                         return Err(error.into());
                     }
@@ -87,8 +88,9 @@ pub unsafe extern "C" fn bywash_channel_client_dispatch(
     }))
 }
 
-/// Waits until a running callback has returned (and up to 100 ms longer), and ends the thread that calls back. Afterwards
-/// bywash_channel_client_reap() can be used again. Without a dispatcher the call does nothing.
+/// Waits until a running callback has returned (and up to 100 ms longer), and ends the thread that calls
+/// back. Afterwards bywash_channel_client_reap() can be used again. Without a dispatcher the call does
+/// nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_channel_client_dispatch_stop(client: bywash_channel_client) -> c_int {
     answer(self::client(client).and_then(|end| {

@@ -18,7 +18,8 @@ pub enum bywash_error {
     BYWASH_OK = 0,
     /// The handle is zero, was freed, closed or shipped, or never was one.
     BYWASH_ERROR_HANDLE = -1,
-    /// Another thread is in a call with this handle, which one thread at a time may use; or a dispatcher reaps.
+    /// Another thread is in a call with this handle, which one thread at a time may use; or a dispatcher
+    /// reaps.
     BYWASH_ERROR_BUSY = -2,
     /// A pointer is null, or a number is not one of its enumeration.
     BYWASH_ERROR_ARGUMENT = -3,
@@ -34,13 +35,13 @@ pub enum bywash_error {
     BYWASH_ERROR_MISFIT = -8,
     /// The requested container or buffer is larger than the arena allows.
     BYWASH_ERROR_TOO_LARGE = -9,
-    /// The number of pieces is out of range: a message has 1 to BYWASH_PIECES_MAX (on sealed paths 1 to 16), a request to
-    /// volumes 1 to 32.
+    /// The number of pieces is out of range: a message has 1 to BYWASH_PIECES_MAX (on sealed paths 1 to 16),
+    /// a request to volumes 1 to 32.
     BYWASH_ERROR_PIECES = -10,
     /// The contents cannot be mapped. Copy them out.
     BYWASH_ERROR_NOT_MAPPED = -11,
-    /// This container cannot be shipped on this path, this buffer is of another channel or queue, or this mover cannot
-    /// move this flow.
+    /// This container cannot be shipped on this path, this buffer is of another channel or queue, or this
+    /// mover cannot move this flow.
     BYWASH_ERROR_UNFIT = -12,
     /// The handle belongs to the parent of this forked process.
     BYWASH_ERROR_FORKED = -13,
@@ -54,7 +55,8 @@ pub enum bywash_error {
     BYWASH_ERROR_NO_ROOM = -17,
     /// The flow was cancelled.
     BYWASH_ERROR_CANCELLED = -18,
-    /// The data of a flow is wrong: the source shrank, is not compressed as stated, or has another hash than expected.
+    /// The data of a flow is wrong: the source shrank, is not compressed as stated, or has another hash than
+    /// expected.
     BYWASH_ERROR_DATA = -19,
     /// Datagrams were lost on the way.
     BYWASH_ERROR_LOST = -20,
@@ -118,13 +120,13 @@ impl From<Error> for Failure {
             Error::TimedOut | Error::AllocTimedOut { .. } => BYWASH_ERROR_TIMED_OUT,
             Error::Closed => BYWASH_ERROR_CLOSED,
             Error::PeerDied { .. } => BYWASH_ERROR_PEER_DIED,
-            Error::Peer { .. } => BYWASH_ERROR_PEER,
-            Error::Misfit(_) => BYWASH_ERROR_MISFIT,
+            Error::Protocol { .. } => BYWASH_ERROR_PEER,
+            Error::Incompatible(_) => BYWASH_ERROR_MISFIT,
             Error::TooLarge { .. } => BYWASH_ERROR_TOO_LARGE,
-            Error::UsedUp { .. } | Error::Full { .. } => BYWASH_ERROR_NO_ROOM,
-            Error::Pieces { .. } => BYWASH_ERROR_PIECES,
+            Error::ArenaFull { .. } | Error::Full { .. } => BYWASH_ERROR_NO_ROOM,
+            Error::MessageSize { .. } => BYWASH_ERROR_PIECES,
             Error::NotMapped(_) => BYWASH_ERROR_NOT_MAPPED,
-            Error::Unfit(_) => BYWASH_ERROR_UNFIT,
+            Error::WrongPath(_) => BYWASH_ERROR_UNFIT,
             Error::Forked => BYWASH_ERROR_FORKED,
             Error::Option { .. } => BYWASH_ERROR_OPTION,
             Error::Io { .. } => BYWASH_ERROR_IO,
@@ -211,7 +213,8 @@ thread_local! {
     static LAST_NUMBER: Cell<c_int> = const { Cell::new(0) };
 }
 
-/// Converts a result into the return value of a C function, and stores the message of an error for the thread.
+/// Converts a result into the return value of a C function, and stores the message of an error for the
+/// thread.
 pub(crate) fn answer(done: Result<(), Failure>) -> c_int {
     match done {
         Ok(()) => BYWASH_OK as c_int,
@@ -224,8 +227,9 @@ pub(crate) fn answer(done: Result<(), Failure>) -> c_int {
     }
 }
 
-/// Returns the message of the last function that failed on this thread: the problem, the object, and the remedy. Empty if
-/// none has failed; never null. Valid until another function fails on this thread, or the thread ends.
+/// Returns the message of the last function that failed on this thread: the problem, the object, and the
+/// remedy. Empty if none has failed; never null. Valid until another function fails on this thread, or the
+/// thread ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_last_error_message() -> *const c_char {
     LAST_TEXT.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
@@ -237,8 +241,8 @@ pub unsafe extern "C" fn bywash_last_error_number() -> c_int {
     LAST_NUMBER.get()
 }
 
-/// Returns the version of the library that the program runs with: major * 1000000 + minor * 1000 + patch. Compare it with
-/// BYWASH_VERSION, the version that the program was compiled for.
+/// Returns the version of the library that the program runs with: major * 1000000 + minor * 1000 + patch.
+/// Compare it with BYWASH_VERSION, the version that the program was compiled for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_version() -> u32 {
     const fn number(text: &str) -> u32 {

@@ -1,14 +1,15 @@
 //! Received messages: receive, map, unmap, copy out, free.
 //!
-//! A message is a list of pieces, each a [`Cargo`]: a ship that failed may have made a container of this end's
-//! out of a small piece. What is mapped is kept beside the pieces until it is unmapped or the message goes.
+//! A message is a list of pieces, each a [`Shipment`]: a ship that failed may have made a container of this
+//! end's out of a small piece. What is mapped is kept beside the pieces until it is unmapped or the message
+//! goes.
 
 use crate::bytes::{BRIEF_BYTES, answer_copied, to_fill};
 use crate::error::bywash_error::BYWASH_ERROR_ARGUMENT;
 use crate::error::{Failure, answer};
 use crate::handles::{Table, bywash_message, bywash_path, consume, consume_live, put};
 use crate::path::{bywash_credentials, limit, path};
-use ::bywash_container::{Cargo, Credentials, MESSAGE_PIECES_MAX, Mapped, Message};
+use ::bywash_container::{Credentials, MESSAGE_PIECES_MAX, Mapped, Message, Shipment};
 use std::ffi::{CStr, c_int};
 use std::ptr;
 
@@ -24,31 +25,31 @@ pub(crate) struct Held {
     mapped: Option<Mapped<'static>>,
     mapped_rest: Vec<Option<Mapped<'static>>>,
     pub(crate) origin: Credentials,
-    pub(crate) first: Cargo,
-    pub(crate) rest: Vec<Cargo>,
+    pub(crate) first: Shipment,
+    pub(crate) rest: Vec<Shipment>,
 }
 
 const NULL_LENGTH: &CStr = c"the pointer for the length is null";
 const NULL_BYTES: &CStr = c"the pointer for the bytes is null";
 
 impl Held {
-    pub(crate) fn new(origin: Credentials, first: Cargo, rest: Vec<Cargo>) -> Held {
+    pub(crate) fn new(origin: Credentials, first: Shipment, rest: Vec<Shipment>) -> Held {
         Held { mapped: None, mapped_rest: Vec::new(), origin, first, rest }
     }
 
     /// None of no pieces.
-    pub(crate) fn of(origin: Credentials, pieces: impl IntoIterator<Item = Cargo>) -> Option<Held> {
+    pub(crate) fn of(origin: Credentials, pieces: impl IntoIterator<Item = Shipment>) -> Option<Held> {
         let mut pieces = pieces.into_iter();
         let first = pieces.next()?;
         Some(Held::new(origin, first, pieces.collect()))
     }
 
-    fn pieces(&self) -> impl Iterator<Item = &Cargo> {
+    fn pieces(&self) -> impl Iterator<Item = &Shipment> {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
     fn length(&self) -> usize {
-        self.pieces().map(Cargo::len).sum()
+        self.pieces().map(Shipment::len).sum()
     }
 
     fn no_piece(&self, number: usize) -> Failure {
@@ -59,7 +60,7 @@ impl Held {
         )
     }
 
-    fn piece(&self, number: usize) -> Result<&Cargo, Failure> {
+    fn piece(&self, number: usize) -> Result<&Shipment, Failure> {
         self.pieces().nth(number).ok_or_else(|| self.no_piece(number))
     }
 
@@ -88,11 +89,11 @@ impl Held {
             return Ok((known.as_ptr(), known.len()));
         }
         let mapped = match self.piece(number)? {
-            Cargo::Own(container) => return Ok((container.as_ptr(), container.len())),
-            Cargo::Received(received) => received.map()?,
+            Shipment::Own(container) => return Ok((container.as_ptr(), container.len())),
+            Shipment::Received(received) => received.map()?,
         };
-        // SAFETY: what it borrows from belongs to this value, which does not move while it is in its table and
-        // drops what is mapped first. When it is taken out nobody looks at what is mapped any more.
+        // SAFETY: what it borrows from belongs to this value, which does not move while it is in its table
+        // and drops what is mapped first. When it is taken out nobody looks at what is mapped any more.
         let mapped = unsafe { std::mem::transmute::<Mapped<'_>, Mapped<'static>>(mapped) };
         let place = (mapped.as_ptr(), mapped.len());
         *self.mapped(number) = Some(mapped);
@@ -105,17 +106,17 @@ impl Held {
         *self.mapped(number) = None;
         let piece = if number == 0 { &mut self.first } else { &mut self.rest[number - 1] };
         let bytes = match piece {
-            Cargo::Own(container) => &mut **container,
-            Cargo::Received(received) => received.map_mut()?,
+            Shipment::Own(container) => &mut **container,
+            Shipment::Received(received) => received.map_mut()?,
         };
         Ok((bytes.as_mut_ptr(), bytes.len()))
     }
 }
 
-fn copy_piece(piece: &Cargo, to: &mut [u8]) -> Result<usize, Failure> {
+fn copy_piece(piece: &Shipment, to: &mut [u8]) -> Result<usize, Failure> {
     match piece {
-        Cargo::Received(received) => Ok(received.copy_to(to)?),
-        Cargo::Own(container) => {
+        Shipment::Received(received) => Ok(received.copy_to(to)?),
+        Shipment::Own(container) => {
             let bytes = to.len().min(container.len());
             to[..bytes].copy_from_slice(&container[..bytes]);
             Ok(bytes)
@@ -134,14 +135,14 @@ fn copy_out(
 impl From<Message> for Held {
     fn from(message: Message) -> Held {
         let origin = message.origin();
-        let mut pieces = message.into_pieces().map(Cargo::Received);
+        let mut pieces = message.into_pieces().map(Shipment::Received);
         let Some(first) = pieces.next() else { unreachable!("a message has a first container") };
         Held::new(origin, first, pieces.collect())
     }
 }
 
-/// Receives the next message, and waits up to `timeout_ns` nanoseconds for it (negative: for ever; 0: not at all).
-/// bywash_message_free() returns the message to the peer, bywash_forward() ships it on.
+/// Receives the next message, and waits up to `timeout_ns` nanoseconds for it (negative: for ever; 0: not at
+/// all). bywash_message_free() returns the message to the peer, bywash_forward() ships it on.
 ///
 /// BYWASH_ERROR_TIMED_OUT: no message arrived. BYWASH_ERROR_CLOSED: no message will arrive any more.
 #[unsafe(no_mangle)]
@@ -175,8 +176,8 @@ pub unsafe extern "C" fn bywash_message_length(message: bywash_message, length: 
     answer(found.and_then(|found| unsafe { put(length, found, NULL_LENGTH) }))
 }
 
-/// Returns the credentials of the process that shipped a message to this one, as the kernel states them. That may be
-/// another process than the one that filled the message.
+/// Returns the credentials of the process that shipped a message to this one, as the kernel states them. That
+/// may be another process than the one that filled the message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_message_origin(
     message: bywash_message,
@@ -202,17 +203,18 @@ pub unsafe extern "C" fn bywash_piece_length(
     piece: usize,
     length: *mut usize,
 ) -> c_int {
-    let found = MESSAGES.look(message, |held| held.piece(piece).map(Cargo::len));
+    let found = MESSAGES.look(message, |held| held.piece(piece).map(Shipment::len));
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(found.and_then(|found| unsafe { put(length, found?, NULL_LENGTH) }))
 }
 
-/// Maps a piece without copying it, and returns the address and the length of its bytes. The program may read the bytes
-/// until bywash_unmap(), bywash_message_free() or a ship of the message. Mapping a piece twice returns the same address.
-/// `length` may be null.
+/// Maps a piece without copying it, and returns the address and the length of its bytes. The program may read
+/// the bytes until bywash_unmap(), bywash_message_free() or a ship of the message. Mapping a piece twice
+/// returns the same address. `length` may be null.
 ///
-/// BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: on a checked path, where the peer could change the bytes (copy them
-/// out instead), and on a forward path. Pieces of up to 120 bytes are sent in the ring and can be mapped on every path.
+/// BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: on a checked path, where the peer could change the
+/// bytes (copy them out instead), and on a forward path. Pieces of up to 120 bytes are sent in the ring and
+/// can be mapped on every path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_map(
     message: bywash_message,
@@ -235,9 +237,9 @@ pub unsafe extern "C" fn bywash_map(
     answer(found.map(drop))
 }
 
-/// Like bywash_map(), but the program may change the bytes in place before it ships the message back or on. Both ends must
-/// have chosen BYWASH_CLASS_TRUSTED_TO_WRITE (else BYWASH_ERROR_NOT_MAPPED), except for pieces of up to 120 bytes, which
-/// are sent as copies.
+/// Like bywash_map(), but the program may change the bytes in place before it ships the message back or on.
+/// Both ends must have chosen BYWASH_CLASS_TRUSTED_TO_WRITE (else BYWASH_ERROR_NOT_MAPPED), except for pieces
+/// of up to 120 bytes, which are sent as copies.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_map_to_write(
     message: bywash_message,
@@ -260,7 +262,8 @@ pub unsafe extern "C" fn bywash_map_to_write(
     answer(found.map(drop))
 }
 
-/// Ends the mapping of a piece: the program must not use the bytes any more. A piece that is not mapped is ignored.
+/// Ends the mapping of a piece: the program must not use the bytes any more. A piece that is not mapped is
+/// ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_unmap(message: bywash_message, piece: usize) -> c_int {
     answer(MESSAGES.try_look(message, |held| {
@@ -270,8 +273,8 @@ pub unsafe extern "C" fn bywash_unmap(message: bywash_message, piece: usize) -> 
     }))
 }
 
-/// Copies a message, piece after piece, as much as fits into `size` bytes, and returns the number of bytes in `copied`
-/// (which may be null). The peer cannot change the copy after the program has checked it.
+/// Copies a message, piece after piece, as much as fits into `size` bytes, and returns the number of bytes in
+/// `copied` (which may be null). The peer cannot change the copy after the program has checked it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_copy_to(
     message: bywash_message,
@@ -305,9 +308,9 @@ pub unsafe extern "C" fn bywash_piece_copy_to(
     unsafe { answer_copied(done, copied) }
 }
 
-/// Splits a message: each piece becomes a message of its own in `pieces`, which the program frees, keeps or ships on.
-/// `most` is the capacity of `pieces` (BYWASH_PIECES_MAX is always enough); `count` becomes the number of pieces. The
-/// handle of the whole message becomes zero; on failure it remains valid.
+/// Splits a message: each piece becomes a message of its own in `pieces`, which the program frees, keeps or
+/// ships on. `most` is the capacity of `pieces` (BYWASH_PIECES_MAX is always enough); `count` becomes the
+/// number of pieces. The handle of the whole message becomes zero; on failure it remains valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_message_split(
     message: *mut bywash_message,
@@ -350,8 +353,8 @@ unsafe fn split(
     Ok(())
 }
 
-/// Frees a message, which returns its containers to their owner, and zeroes the handle. A zero handle is ignored. Free
-/// messages soon, since the peer cannot reuse containers that this end holds.
+/// Frees a message, which returns its containers to their owner, and zeroes the handle. A zero handle is
+/// ignored. Free messages soon, since the peer cannot reuse containers that this end holds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_message_free(message: *mut bywash_message) -> c_int {
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.

@@ -7,23 +7,24 @@ use ::bywash_container::{HugePages, Options, Wait};
 use std::ffi::c_int;
 use std::time::Duration;
 
-/// Treatment of received containers, and manner of shipping. Each end chooses its own class, but both ends or neither
-/// must be sealed.
+/// Treatment of received containers, and manner of shipping. Each end chooses its own class, but both ends or
+/// neither must be sealed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum bywash_class {
-    /// Received contents are copied out before use, since the peer could change them meanwhile. The default, and the
-    /// right choice if in doubt.
+    /// Received contents are copied out before use, since the peer could change them meanwhile. The default,
+    /// and the right choice if in doubt.
     BYWASH_CLASS_CHECKED = 0,
-    /// Received contents are used in place. By choosing this class you promise that the peer does not write a container
-    /// between shipping it and getting it back. A peer that uses only this library keeps that promise; a peer written or
-    /// compromised by somebody else may not. If the promise is broken, contents change while you read them.
+    /// Received contents are used in place. By choosing this class you promise that the peer does not write a
+    /// container between shipping it and getting it back. A peer that uses only this library keeps that
+    /// promise; a peer written or compromised by somebody else may not. If the promise is broken, contents
+    /// change while you read them.
     BYWASH_CLASS_TRUSTED = 1,
-    /// Like BYWASH_CLASS_TRUSTED, and a receiver may also write containers of the other end in place, if both ends choose
-    /// this class. You also promise that the peer writes only containers that it holds.
+    /// Like BYWASH_CLASS_TRUSTED, and a receiver may also write containers of the other end in place, if both
+    /// ends choose this class. You also promise that the peer writes only containers that it holds.
     BYWASH_CLASS_TRUSTED_TO_WRITE = 2,
-    /// Each container is memory of its own, sealed against writing when it is shipped. The receiver can use it in place
-    /// without any promise, keep it, and ship it on. Each container costs some system calls.
+    /// Each container is memory of its own, sealed against writing when it is shipped. The receiver can use
+    /// it in place without any promise, keep it, and ship it on. Each container costs some system calls.
     BYWASH_CLASS_SEALED = 3,
     /// Received containers are never mapped at this end, only shipped on.
     BYWASH_CLASS_FORWARD = 4,
@@ -106,8 +107,8 @@ pub(crate) fn kind_of_huge_pages(number: c_int) -> Result<HugePages, Failure> {
     one_of("the kind of huge pages", number, &[HugePages::Collapse, HugePages::Reserved, HugePages::No])
 }
 
-/// Creates options with the defaults: a checked end with an arena of 16 MiB. Free them with bywash_options_free(), at any
-/// time after the last path was made with them.
+/// Creates options with the defaults: a checked end with an arena of 16 MiB. Free them with
+/// bywash_options_free(), at any time after the last path was made with them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_new(options: *mut bywash_options) -> c_int {
     if options.is_null() {
@@ -139,9 +140,9 @@ pub unsafe extern "C" fn bywash_options_set_class(options: bywash_options, which
     answer(class.and_then(|class| OPTIONS.look(options, |chosen| chosen.class = class)))
 }
 
-/// Sets the size of this end's arena, in bytes: the greatest sum of containers that are being filled or are held by the
-/// peer. Rounded up to pages, from 2 MiB on to multiples of 2 MiB. With 0 this end ships only what it received.
-/// Default 16 MiB.
+/// Sets the size of this end's arena, in bytes: the greatest sum of containers that are being filled or are
+/// held by the peer. Rounded up to pages, from 2 MiB on to multiples of 2 MiB. With 0 this end ships only
+/// what it received. Default 16 MiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_arena_bytes(options: bywash_options, bytes: usize) -> c_int {
     set(options, |rest| rest.arena_bytes(bytes))
@@ -156,21 +157,21 @@ pub unsafe extern "C" fn bywash_options_set_huge_pages(options: bywash_options, 
     }
 }
 
-/// Sets the greatest number of messages in flight in each direction: a power of two up to 4096 (else making a path fails
-/// with BYWASH_ERROR_OPTION). Default 256.
+/// Sets the greatest number of messages in flight in each direction: a power of two up to 4096 (else making a
+/// path fails with BYWASH_ERROR_OPTION). Default 256.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_depth(options: bywash_options, messages: u32) -> c_int {
     set(options, |rest| rest.depth(messages))
 }
 
-/// Sets the greatest number of containers that the peer can hold: a power of two up to 65536 (else making a path fails
-/// with BYWASH_ERROR_OPTION). Default 1024.
+/// Sets the greatest number of containers that the peer can hold: a power of two up to 65536 (else making a
+/// path fails with BYWASH_ERROR_OPTION). Default 1024.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_containers_out_max(
     options: bywash_options,
     containers: u32,
 ) -> c_int {
-    set(options, |rest| rest.containers_out_max(containers))
+    set(options, |rest| rest.containers_shipped_max(containers))
 }
 
 /// Sets the method of waiting, one of enum bywash_wait.
@@ -182,8 +183,8 @@ pub unsafe extern "C" fn bywash_options_set_wait(options: bywash_options, wait: 
     }
 }
 
-/// Sets the greatest sum of the peer's arena and the arenas that the peer passes on, in bytes. Default 64 MiB. A peer with
-/// more is refused with BYWASH_ERROR_MISFIT.
+/// Sets the greatest sum of the peer's arena and the arenas that the peer passes on, in bytes. Default 64
+/// MiB. A peer with more is refused with BYWASH_ERROR_MISFIT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_options_set_peer_arena_bytes_max(
     options: bywash_options,
@@ -193,7 +194,7 @@ pub unsafe extern "C" fn bywash_options_set_peer_arena_bytes_max(
 }
 
 /// A time that the peer may take to present itself.
-pub(crate) fn greeting_limit(limit_ns: i64) -> Result<Duration, Failure> {
+pub(crate) fn handshake_timeout(limit_ns: i64) -> Result<Duration, Failure> {
     const NEGATIVE: Failure =
         Failure::fixed(BYWASH_ERROR_OPTION, c"the time to present oneself is negative; it must have an end");
     u64::try_from(limit_ns).map(Duration::from_nanos).map_err(|_| NEGATIVE)
@@ -201,9 +202,12 @@ pub(crate) fn greeting_limit(limit_ns: i64) -> Result<Duration, Failure> {
 
 /// Sets the timeout of the handshake, in nanoseconds, when a path is made. Not negative. Default 10 s.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_options_set_greeting_limit(options: bywash_options, limit_ns: i64) -> c_int {
-    match greeting_limit(limit_ns) {
-        Ok(limit) => set(options, |rest| rest.greeting_limit(limit)),
+pub unsafe extern "C" fn bywash_options_set_handshake_timeout(
+    options: bywash_options,
+    limit_ns: i64,
+) -> c_int {
+    match handshake_timeout(limit_ns) {
+        Ok(limit) => set(options, |rest| rest.handshake_timeout(limit)),
         Err(failure) => answer(Err(failure)),
     }
 }

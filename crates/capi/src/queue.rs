@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// Queue of requests that are submitted without waiting, over a connection of its own. Used by one thread at a time;
-/// by any number of threads while a callback is set.
+/// Queue of requests that are submitted without waiting, over a connection of its own. Used by one thread at
+/// a time; by any number of threads while a callback is set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_queue {
@@ -35,11 +35,12 @@ handles! { bywash_queue }
 pub struct bywash_done {
     /// Value of `user_data` in the request.
     pub user_data: u64,
-    /// Buffer of the request under a new handle, to be reused or freed. Zero if the request had none, and if the buffer is
-    /// lost because the device exceeded its timeout or the server ended.
+    /// Buffer of the request under a new handle, to be reused or freed. Zero if the request had none, and if
+    /// the buffer is lost because the device exceeded its timeout or the server ended.
     pub buffer: bywash_buffer,
-    /// BYWASH_OK, or one of enum bywash_error. bywash_last_error_message() returns the message of the last failed request
-    /// among those that one call reaped. BYWASH_ERROR_FULL: the request succeeded, and its buffer was freed.
+    /// BYWASH_OK, or one of enum bywash_error. bywash_last_error_message() returns the message of the last
+    /// failed request among those that one call reaped. BYWASH_ERROR_FULL: the request succeeded, and its
+    /// buffer was freed.
     pub error: c_int,
 }
 
@@ -138,7 +139,8 @@ impl Notes {
             }),
             Some(Room::Own(bytes)) => {
                 if let (Some(to), Ok(())) = (to, &told) {
-                    // SAFETY: as many bytes as were asked for, of which the caller promises that they are there.
+                    // SAFETY: as many bytes as were asked for, of which the caller promises that they are
+                    // there.
                     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
                 }
                 none
@@ -203,10 +205,11 @@ pub unsafe extern "C" fn bywash_queue_new(client: bywash_client, queue: *mut byw
     }))
 }
 
-/// Closes a queue and zeroes the handle. The queue's volumes are closed, requests in flight get no completion, the memory of
-/// reads in flight is not touched any more, and buffers in flight are freed. Callbacks stop as by
-/// bywash_queue_dispatch_stop(); if a callback itself closes the queue, the call does not wait, and no callback follows. A
-/// zero handle is ignored. BYWASH_ERROR_BUSY: another thread is in a call with the queue, or stops its callbacks.
+/// Closes a queue and zeroes the handle. The queue's volumes are closed, requests in flight get no
+/// completion, the memory of reads in flight is not touched any more, and buffers in flight are freed.
+/// Callbacks stop as by bywash_queue_dispatch_stop(); if a callback itself closes the queue, the call does
+/// not wait, and no callback follows. A zero handle is ignored. BYWASH_ERROR_BUSY: another thread is in a
+/// call with the queue, or stops its callbacks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_close(queue: *mut bywash_queue) -> c_int {
     let close = || {
@@ -233,7 +236,8 @@ pub unsafe extern "C" fn bywash_queue_close(queue: *mut bywash_queue) -> c_int {
     answer(close())
 }
 
-/// Opens a volume with rights of enum bywash_access, and returns the number by which requests of this queue name it.
+/// Opens a volume with rights of enum bywash_access, and returns the number by which requests of this queue
+/// name it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_open(
     queue: bywash_queue,
@@ -271,11 +275,12 @@ pub unsafe extern "C" fn bywash_queue_close_volume(queue: bywash_queue, volume: 
     answer(self::queue(queue).and_then(|end| end.with(|queue| Ok(queue.close(VolumeId::of_word(volume))?))))
 }
 
-/// Reaps up to `most` completions into `done` and returns their number in `count`. Waits for the first one up to
-/// `timeout_ns` nanoseconds (0: not at all; negative: as long as the options of the connection say).
+/// Reaps up to `most` completions into `done` and returns their number in `count`. Waits for the first one up
+/// to `timeout_ns` nanoseconds (0: not at all; negative: as long as the options of the connection say).
 ///
-/// BYWASH_ERROR_TIMED_OUT: no completion arrived. BYWASH_ERROR_IDLE: no request is in flight. BYWASH_ERROR_BUSY: a
-/// dispatcher reaps. Every other error ended the queue, and is returned after all completions were reaped.
+/// BYWASH_ERROR_TIMED_OUT: no completion arrived. BYWASH_ERROR_IDLE: no request is in flight.
+/// BYWASH_ERROR_BUSY: a dispatcher reaps. Every other error ended the queue, and is returned after all
+/// completions were reaped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_reap(
     queue: bywash_queue,
@@ -291,8 +296,8 @@ pub unsafe extern "C" fn bywash_queue_reap(
         end.reaping(|queue| {
             let mut told = 0;
             let mut tell = |completion: Completion| {
-                // SAFETY: the caller's array, which has more places than were told; see below. What was lent is there
-                // until this returns.
+                // SAFETY: the caller's array, which has more places than were told; see below. What was lent
+                // is there until this returns.
                 unsafe { done.add(told).write(end.notes.finish(completion)) };
                 told += 1;
             };
@@ -312,11 +317,12 @@ pub unsafe extern "C" fn bywash_queue_reap(
     }))
 }
 
-/// Waits until `least` completions can be reaped, or all requests in flight are completed if these are fewer, but at most
-/// `timeout_ns` nanoseconds (negative: as long as the options of the connection say). A sleeping thread is woken once for all
-/// of them. bywash_queue_reap() reports the end of a queue.
+/// Waits until `least` completions can be reaped, or all requests in flight are completed if these are fewer,
+/// but at most `timeout_ns` nanoseconds (negative: as long as the options of the connection say). A sleeping
+/// thread is woken once for all of them. bywash_queue_reap() reports the end of a queue.
 ///
-/// BYWASH_ERROR_TIMED_OUT: fewer completions arrived, and these can be reaped. BYWASH_ERROR_BUSY: a dispatcher reaps.
+/// BYWASH_ERROR_TIMED_OUT: fewer completions arrived, and these can be reaped. BYWASH_ERROR_BUSY: a
+/// dispatcher reaps.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_wait(queue: bywash_queue, least: usize, timeout_ns: i64) -> c_int {
     answer(self::queue(queue).and_then(|end| {
@@ -327,10 +333,11 @@ pub unsafe extern "C" fn bywash_queue_wait(queue: bywash_queue, least: usize, ti
     }))
 }
 
-/// Allocates a buffer of `bytes` bytes in the arena of a queue, for repeated use with bywash_queue_read_buffer() and
-/// bywash_queue_write_buffer(). The contents are those of the last use of the memory, or zeros. Access the buffer by
-/// bywash_buffer_write() and bywash_buffer_read(), and if the server is trusted by bywash_buffer_map(). Free the buffer by
-/// bywash_buffer_free(), before or after the queue is closed.
+/// Allocates a buffer of `bytes` bytes in the arena of a queue, for repeated use with
+/// bywash_queue_read_buffer() and bywash_queue_write_buffer(). The contents are those of the last use of the
+/// memory, or zeros. Access the buffer by bywash_buffer_write() and bywash_buffer_read(), and if the server
+/// is trusted by bywash_buffer_map(). Free the buffer by bywash_buffer_free(), before or after the queue is
+/// closed.
 ///
 /// BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_NO_ROOM: other buffers occupy the arena.
 #[unsafe(no_mangle)]
@@ -348,15 +355,15 @@ pub unsafe extern "C" fn bywash_queue_alloc(
 
 /// Returns the number of requests in flight: submitted and not reaped.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bywash_queue_under_way(queue: bywash_queue, count: *mut usize) -> c_int {
-    let found = self::queue(queue).and_then(|end| end.with(|queue| Ok(queue.under_way())));
+pub unsafe extern "C" fn bywash_queue_in_flight(queue: bywash_queue, count: *mut usize) -> c_int {
+    let found = self::queue(queue).and_then(|end| end.with(|queue| Ok(queue.in_flight())));
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(found.and_then(|found| unsafe { put(count, found, NULL_COUNT) }))
 }
 
-/// Prepares an event loop. `is_done` 1: a completion can be reaped now. `is_done` 0: the descriptor `fd` becomes readable
-/// when a request is completed or the server ends. The descriptor remains the library's and changes when the queue
-/// reconnects: call this function each time.
+/// Prepares an event loop. `is_done` 1: a completion can be reaped now. `is_done` 0: the descriptor `fd`
+/// becomes readable when a request is completed or the server ends. The descriptor remains the library's and
+/// changes when the queue reconnects: call this function each time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_arm(queue: bywash_queue, is_done: *mut c_int, fd: *mut c_int) -> c_int {
     let places = check_place(is_done, NULL_COUNT).and_then(|()| check_place(fd, NULL_COUNT));

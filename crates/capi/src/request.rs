@@ -1,19 +1,20 @@
 //! Requests that a server has taken: their memory, and their end.
 //!
-//! A request ends by being completed, and by nothing else: its client waits for that, and what a status means is
-//! the service's to say, so that the library could not do it in the service's place. There is no function that
-//! frees one and forgets it.
+//! A request ends by being completed, and by nothing else: its client waits for that, and what a status means
+//! is the service's to say, so that the library could not do it in the service's place. There is no function
+//! that frees one and forgets it.
 
 use crate::bytes::{BRIEF_BYTES, answer_copied, to_copy, to_fill};
 use crate::channel_server::End;
 use crate::error::{Failure, answer};
 use crate::handles::{Table, consume_live, handles};
 use crate::path::check_place;
-use ::bywash_channel::{Memory, Request};
+use ::bywash_channel::{Request, RequestBuffer};
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// Request that a server has taken and must complete by bywash_request_complete(). Any thread may use it, one at a time.
+/// Request that a server has taken and must complete by bywash_request_complete(). Any thread may use it, one
+/// at a time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bywash_request {
@@ -33,8 +34,8 @@ pub(crate) struct Asked {
 pub(crate) static REQUESTS: Table<Asked> = Table::new();
 
 impl Asked {
-    fn memory(&self) -> Memory<'_> {
-        self.end.memories.of(&self.request)
+    fn memory(&self) -> RequestBuffer<'_> {
+        self.end.memories.buffer(&self.request)
     }
 }
 
@@ -42,15 +43,15 @@ impl Asked {
 fn copy(
     request: bywash_request,
     size: usize,
-    copy: impl FnOnce(Memory<'_>) -> usize,
+    copy: impl FnOnce(RequestBuffer<'_>) -> usize,
 ) -> Result<usize, Failure> {
     let copy = |asked: &mut Asked| Ok(copy(asked.memory()));
     if size <= BRIEF_BYTES { REQUESTS.try_look(request, copy) } else { REQUESTS.with(request, copy) }
 }
 
-/// Copies the bytes of a request's buffer from offset `at` on to `to`, at most `size` bytes, and returns the number in
-/// `copied` (which may be null). The client can change its buffer at any time, but not the copy: check the copy, then use
-/// the copy.
+/// Copies the bytes of a request's buffer from offset `at` on to `to`, at most `size` bytes, and returns the
+/// number in `copied` (which may be null). The client can change its buffer at any time, but not the copy:
+/// check the copy, then use the copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_request_read(
     request: bywash_request,
@@ -66,8 +67,8 @@ pub unsafe extern "C" fn bywash_request_read(
     unsafe { answer_copied(done, copied) }
 }
 
-/// Copies up to `size` bytes at `from` into a request's buffer from offset `at` on, as many as fit, and returns the number
-/// in `copied` (which may be null).
+/// Copies up to `size` bytes at `from` into a request's buffer from offset `at` on, as many as fit, and
+/// returns the number in `copied` (which may be null).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_request_write(
     request: bywash_request,
@@ -83,9 +84,9 @@ pub unsafe extern "C" fn bywash_request_write(
     unsafe { answer_copied(done, copied) }
 }
 
-/// Returns the address and the length of a request's buffer, for a system call or a device; null if the request has none
-/// (`length` may be null). The buffer remains mapped until the request is completed. The client can change the bytes at any
-/// time: do not check them in place and use them afterwards.
+/// Returns the address and the length of a request's buffer, for a system call or a device; null if the
+/// request has none (`length` may be null). The buffer remains mapped until the request is completed. The
+/// client can change the bytes at any time: do not check them in place and use them afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_request_memory(
     request: bywash_request,
@@ -109,13 +110,13 @@ pub unsafe extern "C" fn bywash_request_memory(
     }))
 }
 
-/// Completes a request: the client receives the completion, owns the buffer again, and may reuse the tag. A status of 0 is
-/// success; the service defines other numbers, and the value. The call never waits; threads that complete at the same time
-/// take turns. The handle becomes zero, and the request ends, with every result except BYWASH_ERROR_HANDLE,
-/// BYWASH_ERROR_BUSY and BYWASH_ERROR_ARGUMENT.
+/// Completes a request: the client receives the completion, owns the buffer again, and may reuse the tag. A
+/// status of 0 is success; the service defines other numbers, and the value. The call never waits; threads
+/// that complete at the same time take turns. The handle becomes zero, and the request ends, with every
+/// result except BYWASH_ERROR_HANDLE, BYWASH_ERROR_BUSY and BYWASH_ERROR_ARGUMENT.
 ///
-/// If the client has ended the completion is discarded, without an error. BYWASH_ERROR_CLOSED: the server was closed
-/// before, and the call only frees the request.
+/// If the client has ended the completion is discarded, without an error. BYWASH_ERROR_CLOSED: the server was
+/// closed before, and the call only frees the request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_request_complete(
     request: *mut bywash_request,

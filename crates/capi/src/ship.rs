@@ -1,8 +1,8 @@
 //! Shipping: what is given away, and what comes back if that fails.
 //!
-//! A handle that is given is taken out of its table first, so that no other thread finds it while it is on its
-//! way, and zeroed. If the ship fails, what is in it is kept under a new handle, which takes the old one's
-//! place in the caller's variable.
+//! A handle that is given is taken out of its table first, so that no other thread finds it while it is on
+//! its way, and zeroed. If the ship fails, what is in it is kept under a new handle, which takes the old
+//! one's place in the caller's variable.
 
 use crate::container::CONTAINERS;
 use crate::error::bywash_error::{BYWASH_ERROR_ARGUMENT, BYWASH_ERROR_PIECES};
@@ -10,13 +10,13 @@ use crate::error::{Failure, answer};
 use crate::handles::{bywash_container, bywash_message, bywash_path, consume_live};
 use crate::message::{BYWASH_PIECES_MAX, Held, MESSAGES};
 use crate::path::{limit, path};
-use ::bywash_container::{Cargo, Credentials, Path};
+use ::bywash_container::{Credentials, Path, Shipment};
 use std::ffi::c_int;
 
 /// Container or message to be shipped; the other handle is zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct bywash_cargo {
+pub struct bywash_shipment {
     /// A container of the path on which it is shipped.
     pub container: bywash_container,
     /// A message received on any path, all pieces of which are shipped.
@@ -39,41 +39,41 @@ struct Taken {
 
 type NotShipped<C> = (Failure, C);
 
-fn ship_one(path: &Path, cargo: Cargo, timeout_ns: i64) -> Result<(), NotShipped<Box<Cargo>>> {
+fn ship_one(path: &Path, shipment: Shipment, timeout_ns: i64) -> Result<(), NotShipped<Box<Shipment>>> {
     let shipped = match limit(timeout_ns) {
-        None => path.ship(cargo),
-        Some(limit) => path.ship_within(cargo, limit),
+        None => path.ship(shipment),
+        Some(limit) => path.ship_within(shipment, limit),
     };
-    shipped.map_err(|refused| (refused.error.into(), refused.cargo))
+    shipped.map_err(|refused| (refused.error.into(), refused.shipment))
 }
 
-fn ship_list(path: &Path, cargo: Vec<Cargo>, timeout_ns: i64) -> Result<(), NotShipped<Vec<Cargo>>> {
+fn ship_list(path: &Path, shipment: Vec<Shipment>, timeout_ns: i64) -> Result<(), NotShipped<Vec<Shipment>>> {
     let shipped = match limit(timeout_ns) {
-        None => path.ship_all(cargo),
-        Some(limit) => path.ship_all_within(cargo, limit),
+        None => path.ship_all(shipment),
+        Some(limit) => path.ship_all_within(shipment, limit),
     };
-    shipped.map_err(|refused| (refused.error.into(), refused.cargo))
+    shipped.map_err(|refused| (refused.error.into(), refused.shipment))
 }
 
 /// Takes what is at a place, behind what was taken already.
 ///
 /// # Safety
 /// The place leads to a handle that this thread may write.
-unsafe fn take(place: Place, cargo: &mut Vec<Cargo>) -> Result<Taken, Failure> {
+unsafe fn take(place: Place, shipment: &mut Vec<Shipment>) -> Result<Taken, Failure> {
     match place {
         Place::Container(at) => {
             // SAFETY: the caller keeps the contract in this function's Safety section.
-            cargo.push(unsafe { consume_live(&CONTAINERS, at) }?);
+            shipment.push(unsafe { consume_live(&CONTAINERS, at) }?);
             Ok(Taken { place, origin: None, pieces: 1 })
         }
         Place::Message(at) => {
             // SAFETY: the caller keeps the contract in this function's Safety section.
             let held = unsafe { consume_live(&MESSAGES, at) }?;
             let origin = Some(held.origin);
-            let before = cargo.len();
-            cargo.push(held.first);
-            cargo.extend(held.rest);
-            Ok(Taken { place, origin, pieces: cargo.len() - before })
+            let before = shipment.len();
+            shipment.push(held.first);
+            shipment.extend(held.rest);
+            Ok(Taken { place, origin, pieces: shipment.len() - before })
         }
     }
 }
@@ -82,14 +82,14 @@ unsafe fn take(place: Place, cargo: &mut Vec<Cargo>) -> Result<Taken, Failure> {
 ///
 /// # Safety
 /// As [`take`], for all places.
-unsafe fn restore(taken: Vec<Taken>, cargo: Vec<Cargo>) {
-    if taken.iter().map(|taken| taken.pieces).sum::<usize>() != cargo.len() {
+unsafe fn restore(taken: Vec<Taken>, shipment: Vec<Shipment>) {
+    if taken.iter().map(|taken| taken.pieces).sum::<usize>() != shipment.len() {
         // Sealed memory that could not be mapped again is gone, and nobody knows which; the rest goes too.
         return;
     }
-    let mut cargo = cargo.into_iter();
+    let mut shipment = shipment.into_iter();
     for Taken { place, origin, pieces } in taken {
-        let mut own = cargo.by_ref().take(pieces);
+        let mut own = shipment.by_ref().take(pieces);
         match (place, origin) {
             (Place::Message(at), Some(origin)) => {
                 let handle = Held::of(origin, own).and_then(|held| MESSAGES.insert(held).ok());
@@ -97,7 +97,7 @@ unsafe fn restore(taken: Vec<Taken>, cargo: Vec<Cargo>) {
                 handle.into_iter().for_each(|handle| unsafe { at.write(handle) });
             }
             (Place::Container(at), _) => {
-                let handle = own.next().and_then(|cargo| CONTAINERS.insert(cargo).ok());
+                let handle = own.next().and_then(|shipment| CONTAINERS.insert(shipment).ok());
                 // SAFETY: the caller keeps the contract in this function's Safety section.
                 handle.into_iter().for_each(|handle| unsafe { at.write(handle) });
             }
@@ -115,21 +115,21 @@ unsafe fn ship_places(
     places: impl Iterator<Item = Result<Place, Failure>>,
     timeout_ns: i64,
 ) -> Result<(), Failure> {
-    let (mut taken, mut cargo) = (Vec::new(), Vec::new());
+    let (mut taken, mut shipment) = (Vec::new(), Vec::new());
     for place in places {
         // SAFETY: the caller keeps the contract in this function's Safety section.
-        match place.and_then(|place| unsafe { take(place, &mut cargo) }) {
+        match place.and_then(|place| unsafe { take(place, &mut shipment) }) {
             Ok(one) => taken.push(one),
             Err(failure) => {
                 // SAFETY: the caller keeps the contract in this function's Safety section.
-                unsafe { restore(taken, cargo) };
+                unsafe { restore(taken, shipment) };
                 return Err(failure);
             }
         }
     }
-    ship_list(path, cargo, timeout_ns).map_err(|(failure, cargo)| {
+    ship_list(path, shipment, timeout_ns).map_err(|(failure, shipment)| {
         // SAFETY: the caller keeps the contract in this function's Safety section.
-        unsafe { restore(taken, cargo) };
+        unsafe { restore(taken, shipment) };
         failure
     })
 }
@@ -148,10 +148,10 @@ fn check_list<T>(list: *mut T, count: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Ships a container, and waits up to `timeout_ns` nanoseconds for a free ring entry (negative: for ever; 0: not at all).
-/// The container then belongs to the peer: the handle becomes zero, and the program must not touch the bytes any more. On
-/// failure the program keeps the container, under a new handle that replaces the old one; call bywash_container_map()
-/// again for the address.
+/// Ships a container, and waits up to `timeout_ns` nanoseconds for a free ring entry (negative: for ever; 0:
+/// not at all). The container then belongs to the peer: the handle becomes zero, and the program must not
+/// touch the bytes any more. On failure the program keeps the container, under a new handle that replaces the
+/// old one; call bywash_container_map() again for the address.
 ///
 /// BYWASH_ERROR_UNFIT: the container was allocated on another path.
 #[unsafe(no_mangle)]
@@ -162,11 +162,11 @@ pub unsafe extern "C" fn bywash_ship(
 ) -> c_int {
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(self::path(path).and_then(|path| unsafe {
-        let cargo = consume_live(&CONTAINERS, container)?;
-        ship_one(&path, cargo, timeout_ns).map_err(|(failure, cargo)| {
+        let shipment = consume_live(&CONTAINERS, container)?;
+        ship_one(&path, shipment, timeout_ns).map_err(|(failure, shipment)| {
             restore(
                 vec![Taken { place: Place::Container(container), origin: None, pieces: 1 }],
-                vec![*cargo],
+                vec![*shipment],
             );
             failure
         })
@@ -189,19 +189,19 @@ pub unsafe extern "C" fn bywash_ship_several(
     }))
 }
 
-/// Ships `count` containers and received messages as one message, all or none; see bywash_ship(). For instance, a program
-/// can put a header of its own in front of a received message.
+/// Ships `count` containers and received messages as one message, all or none; see bywash_ship(). For
+/// instance, a program can put a header of its own in front of a received message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_ship_cargo(
     path: bywash_path,
-    cargo: *mut bywash_cargo,
+    shipment: *mut bywash_shipment,
     count: usize,
     timeout_ns: i64,
 ) -> c_int {
     answer(self::path(path).and_then(|path| {
-        check_list(cargo, count)?;
+        check_list(shipment, count)?;
         let places = (0..count).map(|number| {
-            let one = cargo.wrapping_add(number);
+            let one = shipment.wrapping_add(number);
             // SAFETY: valid by the header's rule for pointers, with as many elements as the count says.
             let (container, message) = unsafe { (&raw mut (*one).container, &raw mut (*one).message) };
             // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
@@ -219,9 +219,10 @@ pub unsafe extern "C" fn bywash_ship_cargo(
     }))
 }
 
-/// Ships a received message on, over any path, mapped or not. The message then belongs to the next peer: the handle becomes
-/// zero, and mapped pieces must not be used any more. When the next peer frees the message, its containers return to their
-/// owner. On failure the program keeps the message under a new handle, with nothing mapped.
+/// Ships a received message on, over any path, mapped or not. The message then belongs to the next peer: the
+/// handle becomes zero, and mapped pieces must not be used any more. When the next peer frees the message,
+/// its containers return to their owner. On failure the program keeps the message under a new handle, with
+/// nothing mapped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_forward(
     path: bywash_path,
@@ -232,13 +233,13 @@ pub unsafe extern "C" fn bywash_forward(
     answer(self::path(path).and_then(|path| unsafe {
         let Held { origin, first, rest, .. } = consume_live(&MESSAGES, message)?;
         let pieces = 1 + rest.len();
-        let back = |(failure, cargo)| {
-            restore(vec![Taken { place: Place::Message(message), origin: Some(origin), pieces }], cargo);
+        let back = |(failure, shipment)| {
+            restore(vec![Taken { place: Place::Message(message), origin: Some(origin), pieces }], shipment);
             failure
         };
         if rest.is_empty() {
             return ship_one(&path, first, timeout_ns)
-                .map_err(|(failure, cargo)| back((failure, vec![*cargo])));
+                .map_err(|(failure, shipment)| back((failure, vec![*shipment])));
         }
         ship_list(&path, std::iter::once(first).chain(rest).collect(), timeout_ns).map_err(back)
     }))

@@ -1,5 +1,5 @@
-//! The library as C programs use it: compiled against the header, linked against the file that Cargo made, run
-//! alone, under valgrind and with sanitizers.
+//! The library as C programs use it: compiled against the header, linked against the file that Shipment made,
+//! run alone, under valgrind and with sanitizers.
 //!
 //! Tools that are not installed are left out, and the output says so.
 
@@ -16,8 +16,9 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the folder in which Cargo put `libbywash.so` and `libbywash.a`: that of this test, or its parent. Cargo does not
-/// build these files for a test, since no Rust program can link them; so the first call does.
+/// Returns the folder in which Shipment put `libbywash.so` and `libbywash.a`: that of this test, or its
+/// parent. Shipment does not build these files for a test, since no Rust program can link them; so the first
+/// call does.
 fn library_folder() -> PathBuf {
     static BUILT: Once = Once::new();
     BUILT.call_once(|| {

@@ -1,9 +1,9 @@
 //! Buffers of a channel's arena, which a client attaches to its requests.
 
 use crate::holders::Holders;
-use crate::layout::{Extent, GRANULE};
+use crate::layout::{BufferRange, GRANULE};
 use crate::stats::Counters;
-use bywash_link::{Arena, Block, Blocks, Error, Exclusive, Maker};
+use bywash_link::{Arena, Block, BlockAllocator, Error, ProcessGeneration, SpinLock};
 use std::sync::Arc;
 use std::{ptr, slice};
 
@@ -11,26 +11,26 @@ use std::{ptr, slice};
 #[derive(Debug)]
 pub(crate) struct Pool {
     arena: Arena,
-    free: Exclusive<Blocks>,
+    free: SpinLock<BlockAllocator>,
     largest: usize,
     /// True if buffers that the server has used may be borrowed; see [`crate::Options::trusted`].
     trusted: bool,
-    maker: Maker,
+    maker: ProcessGeneration,
     holders: Holders,
 }
 
 impl Pool {
     pub(crate) fn new(arena: Arena, trusted: bool, holders: Holders) -> Pool {
         let bytes = arena.file.bytes();
-        let (free, largest) = (Exclusive::new(Blocks::new(bytes)), Blocks::largest(bytes));
-        Pool { arena, free, largest, trusted, maker: Maker::this(), holders }
+        let (free, largest) = (SpinLock::new(BlockAllocator::new(bytes)), BlockAllocator::largest(bytes));
+        Pool { arena, free, largest, trusted, maker: ProcessGeneration::current(), holders }
     }
 
     #[cold]
     fn used_up(&self, asked: usize) -> Error {
         let mut arena = self.free.lock().usage();
         self.holders.split(&mut arena);
-        Error::UsedUp { asked, arena: Box::new(arena) }
+        Error::ArenaFull { asked, arena: Box::new(arena) }
     }
 
     /// Allocates a buffer of the client's arena, if the client has one.
@@ -45,7 +45,7 @@ impl Pool {
             return Err(Error::TooLarge { asked: bytes, most: pool.largest });
         }
         let mut free = pool.free.lock();
-        let Some(block) = free.take(bytes) else {
+        let Some(block) = free.allocate(bytes) else {
             drop(free);
             return Err(pool.used_up(bytes));
         };
@@ -56,9 +56,9 @@ impl Pool {
 
 /// Allocator of a client's buffers, for threads that have no half of the client.
 #[derive(Clone, Debug)]
-pub struct Buffers(pub(crate) Option<Arc<Pool>>);
+pub struct BufferAllocator(pub(crate) Option<Arc<Pool>>);
 
-impl Buffers {
+impl BufferAllocator {
     /// Allocates a buffer, like [`Submitter::alloc`](crate::Submitter::alloc).
     ///
     /// # Errors
@@ -124,24 +124,24 @@ impl Buffer {
     }
 
     #[inline]
-    pub(crate) fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> BufferRange {
         // The casts do not truncate: `Arena::create` limits the size of an arena to 2^32 granules, and
         // `length` was checked.
-        Extent { offset: (self.offset / GRANULE) as u32, length: self.length as u32 }
+        BufferRange { offset: (self.offset / GRANULE) as u32, length: self.length as u32 }
     }
 
     /// Populates the pages that are attached to a request, so that the server is not charged for them.
     #[inline]
     pub(crate) fn take_memory(&self) -> Result<(), Error> {
-        self.pool.arena.take_memory(self.offset, self.length)
+        self.pool.arena.populate(self.offset, self.length)
     }
 
     pub(crate) fn is_of(&self, pool: &Arc<Pool>) -> bool {
         Arc::ptr_eq(&self.pool, pool)
     }
 
-    fn memory(&self) -> Memory<'_> {
-        Memory { base: self.base(), length: self.length, counters: &self.pool.holders.counters }
+    fn memory(&self) -> RequestBuffer<'_> {
+        RequestBuffer { base: self.base(), length: self.length, counters: &self.pool.holders.counters }
     }
 
     /// Copies `from` to the bytes from `at` on, as much as there is room for, and returns the number of bytes
@@ -197,7 +197,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.pool.maker.is_here() {
-            self.pool.free.lock().give(self.block);
+            self.pool.free.lock().free(self.block);
         }
     }
 }
@@ -205,13 +205,13 @@ impl Drop for Buffer {
 /// The client's memory that is attached to a request; it borrows the server's end. The client can write there
 /// at any time: so copy the bytes first, and then check the copy.
 #[derive(Clone, Copy, Debug)]
-pub struct Memory<'a> {
+pub struct RequestBuffer<'a> {
     pub(crate) base: *mut u8,
     pub(crate) length: usize,
     pub(crate) counters: &'a Counters,
 }
 
-impl Memory<'_> {
+impl RequestBuffer<'_> {
     /// Returns the length in bytes.
     #[inline]
     pub fn len(&self) -> usize {

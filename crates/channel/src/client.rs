@@ -1,18 +1,18 @@
 //! The client's end of a channel: it submits requests and reaps their completions.
 
-use crate::buffer::{Buffer, Buffers, Pool};
-use crate::control::{Incoming, Outgoing, Rings};
+use crate::buffer::{Buffer, BufferAllocator, Pool};
+use crate::control::{IncomingRing, OutgoingRing, Rings};
 use crate::holders::Holders;
 use crate::layout::{
-    ARGUMENTS, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, Extent, FLAG_CLIENT, FLAG_SERVER, PROTOCOL,
-    REQUEST_WORDS, RequestFields, control_words,
+    ARGUMENTS, BufferRange, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, FLAG_CLIENT, FLAG_SERVER,
+    PROTOCOL, REQUEST_WORDS, RequestFields, control_words,
 };
 use crate::stats::{Counters, Stats};
 use bywash_link::{
-    Arena, Credentials, Error, FLAG_FENCES, File, Hello, HugePages, Mail, Meeting, Wait, Waiter, Writers,
-    connect, greet,
+    Arena, Credentials, Error, FLAG_FENCES, Hello, HugePages, MemoryFile, MessagePolicy, RingWaiter, Wait,
+    Waiter, Writers, connect, handshake,
 };
-use bywash_ring::{Done, Sent, View, slots};
+use bywash_ring::{SlotSender, SlotTaker, View, slot_pair};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Options {
     huge_pages: HugePages,
     trusted: bool,
     wait: Wait,
-    greeting_limit: Duration,
+    handshake_timeout: Duration,
 }
 
 impl Default for Options {
@@ -37,7 +37,7 @@ impl Default for Options {
             huge_pages: HugePages::default(),
             trusted: false,
             wait: Wait::default(),
-            greeting_limit: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -87,8 +87,8 @@ impl Options {
     }
 
     /// Sets the timeout for the handshake with the server. Default 10 s.
-    pub fn greeting_limit(mut self, limit: Duration) -> Options {
-        self.greeting_limit = limit;
+    pub fn handshake_timeout(mut self, limit: Duration) -> Options {
+        self.handshake_timeout = limit;
         self
     }
 
@@ -176,7 +176,7 @@ impl Submission {
 /// A failed submission: its error, and the submission, which the caller owns again.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct NotSubmitted {
+pub struct SubmitError {
     /// Reason of the failure.
     #[source]
     pub error: Error,
@@ -201,7 +201,7 @@ pub struct Completion {
 
 /// A request that was never completed.
 #[derive(Debug)]
-pub struct Unanswered {
+pub struct Incomplete {
     /// The client's own number, as given in the submission.
     pub user_data: u64,
     /// Contents of the buffer, if the request had one: a copy, since the server may still write to the
@@ -211,7 +211,7 @@ pub struct Unanswered {
 
 /// Client's record of a request in flight.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct InFlight {
     buffer: Option<Buffer>,
     user_data: u64,
 }
@@ -219,7 +219,7 @@ pub(crate) struct Kept {
 /// State that the two halves of a client share. The connection ends when both halves are dropped.
 #[derive(Debug)]
 struct Connection {
-    meeting: Meeting<Counters>,
+    meeting: RingWaiter<Counters>,
     pool: Option<Arc<Pool>>,
     depth: u32,
 }
@@ -231,16 +231,16 @@ struct Connection {
 #[derive(Debug)]
 pub struct Submitter {
     connection: Arc<Connection>,
-    requests: Outgoing<REQUEST_WORDS>,
-    sent: Sent<Kept>,
+    requests: OutgoingRing<REQUEST_WORDS>,
+    sent: SlotSender<InFlight>,
 }
 
 /// The half of a client that reaps completions.
 #[derive(Debug)]
 pub struct Reaper {
     connection: Arc<Connection>,
-    completions: Incoming<COMPLETION_WORDS>,
-    done: Done<Kept>,
+    completions: IncomingRing<COMPLETION_WORDS>,
+    done: SlotTaker<InFlight>,
 }
 
 /// The client's end of a channel.
@@ -267,25 +267,25 @@ impl Client {
     #[cfg(feature = "async")]
     pub async fn connect_async(name: impl AsRef<Path>, options: &Options) -> Result<Client, Error> {
         let (name, options) = (name.as_ref().to_owned(), options.clone());
-        bywash_link::aside(move || Client::connect(name, &options)).await
+        bywash_link::spawn_blocking(move || Client::connect(name, &options)).await
     }
 
     /// Makes a channel over a connected socket: one of [`crate::socket_pair`], or an inherited one. Waits for
-    /// the server's handshake, at most [`Options::greeting_limit`].
+    /// the server's handshake, at most [`Options::handshake_timeout`].
     ///
     /// # Errors
     /// - [`Error::Option`] if an option has an invalid value.
     /// - [`Error::TimedOut`] or [`Error::PeerDied`] if the server sends no hello message in time or
     ///   disconnects.
-    /// - [`Error::Misfit`] if the two ends differ in protocol or version, both are clients, or the server
-    ///   does not allow this depth or arena size.
-    /// - [`Error::Peer`] if the server broke the protocol.
+    /// - [`Error::Incompatible`] if the two ends differ in protocol or version, both are clients, or the
+    ///   server does not allow this depth or arena size.
+    /// - [`Error::Protocol`] if the server broke the protocol.
     /// - [`Error::Io`] if a system call fails or there is no memory.
     pub fn over(socket: OwnedFd, options: &Options) -> Result<Client, Error> {
         options.check()?;
         let prepared = options.wait.prepare_fences();
         let (words, _) = control_words(options.depth);
-        let (control, all) = File::create_words(words, Writers::Both)?;
+        let (control, all) = MemoryFile::create_words(words, Writers::Both)?;
         let arena = match options.arena_bytes {
             0 => None,
             bytes => Some(Arena::create(bytes, options.huge_pages, Writers::Both)?),
@@ -296,15 +296,15 @@ impl Client {
         let flags = FLAG_CLIENT | if prepared { FLAG_FENCES } else { 0 };
         let hello = Hello { flags, arena_bytes, rings: [options.depth; 2] };
         let (link, theirs, passed) =
-            greet(socket, &PROTOCOL, hello, &memory, options.greeting_limit, Mail::NONE)?;
+            handshake(socket, &PROTOCOL, hello, &memory, options.handshake_timeout, MessagePolicy::NONE)?;
         if theirs.flags & FLAG_SERVER == 0 {
-            return Err(Error::Misfit("both are clients; one must be the server".into()));
+            return Err(Error::Incompatible("both are clients; one must be the server".into()));
         }
         if !passed.is_empty() {
             return Err(link.accuse("passed memory, which only clients do"));
         }
         if options.depth > theirs.rings[0] || arena_bytes > theirs.arena_bytes {
-            return Err(Error::Misfit(format!(
+            return Err(Error::Incompatible(format!(
                 "the server allows a depth of {} and an arena of {} bytes, and {} and {arena_bytes} were asked for",
                 theirs.rings[0], theirs.arena_bytes, options.depth
             )));
@@ -312,17 +312,17 @@ impl Client {
         let rings = Rings::of(&all, options.depth);
         let fences = prepared && theirs.has_fences();
         let meeting = Rings::meeting(&rings.completions, &rings.requests, link, options.wait, fences);
-        let (sent, done) = slots(options.depth as usize);
+        let (sent, done) = slot_pair(options.depth as usize);
         let holders = Holders {
-            under_way: sent.under_way(),
+            in_flight: sent.sizes_in_flight(),
             requests: View::new(rings.requests.clone(), options.depth as usize),
             completions: View::new(rings.completions.clone(), options.depth as usize),
             counters: meeting.counters.clone(),
         };
         let pool = arena.map(|arena| Arc::new(Pool::new(arena, options.trusted, holders)));
         let connection = Arc::new(Connection { meeting, pool, depth: options.depth });
-        let requests = Outgoing::new(rings.requests, options.depth);
-        let completions = Incoming::new(rings.completions, options.depth);
+        let requests = OutgoingRing::new(rings.requests, options.depth);
+        let completions = IncomingRing::new(rings.completions, options.depth);
         Ok(Client {
             submitter: Submitter { connection: connection.clone(), requests, sent },
             reaper: Reaper { connection, completions, done },
@@ -343,8 +343,8 @@ impl Client {
         self.submitter.alloc(bytes)
     }
 
-    /// Returns an allocator of buffers for other threads; see [`Buffers`].
-    pub fn buffers(&self) -> Buffers {
+    /// Returns an allocator of buffers for other threads; see [`BufferAllocator`].
+    pub fn buffers(&self) -> BufferAllocator {
         self.submitter.buffers()
     }
 
@@ -353,7 +353,7 @@ impl Client {
     /// # Errors
     /// Same as [`Submitter::submit`].
     #[inline]
-    pub fn submit(&mut self, submission: Submission) -> Result<Tag, NotSubmitted> {
+    pub fn submit(&mut self, submission: Submission) -> Result<Tag, SubmitError> {
         self.submitter.submit(submission)
     }
 
@@ -402,7 +402,7 @@ impl Client {
 
     /// Ends the connection and returns the requests that were never completed; see
     /// [`Reaper::take_unanswered`].
-    pub fn take_unanswered(&mut self) -> Vec<Unanswered> {
+    pub fn take_unanswered(&mut self) -> Vec<Incomplete> {
         self.reaper.take_unanswered()
     }
 
@@ -416,8 +416,8 @@ impl Client {
 
     /// Returns the number of requests in flight.
     #[inline]
-    pub fn under_way(&self) -> usize {
-        self.reaper.under_way()
+    pub fn in_flight(&self) -> usize {
+        self.reaper.in_flight()
     }
 
     /// Returns the depth: the greatest number of requests in flight.
@@ -442,15 +442,15 @@ impl Submitter {
     /// # Errors
     /// - [`Error::TooLarge`] if the arena can never hold so many bytes in one block, or this client has no
     ///   arena.
-    /// - [`Error::UsedUp`] if the arena has no room now; the error tells who holds its memory.
+    /// - [`Error::ArenaFull`] if the arena has no room now; the error tells who holds its memory.
     /// - [`Error::Forked`] in a forked child.
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
         Pool::take(self.connection.pool.as_ref(), bytes)
     }
 
     /// Returns an allocator of buffers for threads that have no half of the client.
-    pub fn buffers(&self) -> Buffers {
-        Buffers(self.connection.pool.clone())
+    pub fn buffers(&self) -> BufferAllocator {
+        BufferAllocator(self.connection.pool.clone())
     }
 
     /// Submits a request, without waiting. Pages of the buffer that nobody has touched are populated first,
@@ -459,22 +459,22 @@ impl Submitter {
     /// # Errors
     /// The submission is handed back with each error.
     /// - [`Error::Full`] if as many requests are in flight as the channel is deep.
-    /// - [`Error::Unfit`] if the buffer belongs to another channel.
+    /// - [`Error::WrongPath`] if the buffer belongs to another channel.
     /// - [`Error::Io`] if there is no memory for the buffer.
-    /// - [`Error::Peer`] if the server broke the protocol, and [`Error::Forked`] in a forked child.
+    /// - [`Error::Protocol`] if the server broke the protocol, and [`Error::Forked`] in a forked child.
     ///
     /// A server that has died is not noticed here, but by [`Reaper::reap`].
     #[inline]
-    pub fn submit(&mut self, submission: Submission) -> Result<Tag, NotSubmitted> {
+    pub fn submit(&mut self, submission: Submission) -> Result<Tag, SubmitError> {
         let Connection { meeting, pool, depth } = &*self.connection;
         if let Err(error) = self.requests.check(meeting) {
             return Err(not_submitted(error, submission));
         }
         let extent = match &submission.buffer {
-            None => Extent::default(),
+            None => BufferRange::default(),
             Some(buffer) if pool.as_ref().is_some_and(|pool| buffer.is_of(pool)) => buffer.extent(),
             Some(_) => {
-                return Err(not_submitted(Error::Unfit("its buffer is of another channel"), submission));
+                return Err(not_submitted(Error::WrongPath("its buffer is of another channel"), submission));
             }
         };
         if let Some(Err(error)) = submission.buffer.as_ref().map(Buffer::take_memory) {
@@ -482,9 +482,9 @@ impl Submitter {
         }
         let Submission { opcode, flags, arguments, buffer, user_data } = submission;
         let size = buffer.as_ref().map_or(0, |buffer| buffer.capacity() as u64);
-        let tag = match self.sent.put_sized(Kept { buffer, user_data }, size) {
+        let tag = match self.sent.put_sized(InFlight { buffer, user_data }, size) {
             Ok(tag) => tag as u16,
-            Err(Kept { buffer, .. }) => {
+            Err(InFlight { buffer, .. }) => {
                 let submission = Submission { opcode, flags, arguments, buffer, user_data };
                 return Err(not_submitted(Error::Full { depth: *depth }, submission));
             }
@@ -516,8 +516,8 @@ impl Submitter {
 }
 
 #[cold]
-fn not_submitted(error: Error, submission: Submission) -> NotSubmitted {
-    NotSubmitted { error, submission: Box::new(submission) }
+fn not_submitted(error: Error, submission: Submission) -> SubmitError {
+    SubmitError { error, submission: Box::new(submission) }
 }
 
 impl Drop for Submitter {
@@ -533,7 +533,7 @@ impl Reaper {
     /// Completions that arrived before the end of the channel are returned first.
     /// - [`Error::Closed`] if this end or the server has closed the channel.
     /// - [`Error::PeerDied`] if the server died without closing its end.
-    /// - [`Error::Peer`] if the server broke the protocol.
+    /// - [`Error::Protocol`] if the server broke the protocol.
     /// - [`Error::Forked`] in a forked child, and [`Error::Io`] if a system call fails.
     #[inline]
     pub fn reap(&mut self) -> Result<Completion, Error> {
@@ -551,7 +551,7 @@ impl Reaper {
     /// Like [`Reaper::reap`], but does not wait: `None` if no completion has arrived.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the server has closed the channel; [`Error::Peer`] if it broke the protocol;
+    /// [`Error::Closed`] if the server has closed the channel; [`Error::Protocol`] if it broke the protocol;
     /// [`Error::Forked`] in a forked child. The death of the server is noticed only by the functions that
     /// wait, and by [`Reaper::arm`].
     #[inline]
@@ -576,7 +576,7 @@ impl Reaper {
     /// # Errors
     /// Same as [`Reaper::reap_within`]. Completions that have arrived by then can be reaped.
     pub fn wait_for(&mut self, least: usize, limit: Duration) -> Result<(), Error> {
-        let least = least.min(self.under_way());
+        let least = least.min(self.in_flight());
         let connection = self.connection.clone();
         let until = Some(self.completions.taken() + least as u64);
         let waiter = Waiter { until, ..connection.meeting.waiter() };
@@ -602,7 +602,7 @@ impl Reaper {
         let meeting = &self.connection.meeting;
         let Some(entry) = self.completions.take(meeting, looks)? else { return Ok(None) };
         let CompletionFields { tag, status, value } = CompletionFields::from_entry(&entry);
-        let Some(Kept { buffer, user_data }) = self.done.take(u32::from(tag)) else {
+        let Some(InFlight { buffer, user_data }) = self.done.take(u32::from(tag)) else {
             let what = format!("completed request {tag}, which is not under way");
             return Err(self.completions.accuse(meeting, what));
         };
@@ -613,16 +613,16 @@ impl Reaper {
     /// Ends the connection, if it has not ended yet, and returns the requests in flight that were not reaped,
     /// so that they can be submitted elsewhere. If the server completes one of them later, that counts as a
     /// violation of the protocol.
-    pub fn take_unanswered(&mut self) -> Vec<Unanswered> {
+    pub fn take_unanswered(&mut self) -> Vec<Incomplete> {
         self.connection.meeting.link.shut();
         let kept = (0..self.connection.depth).filter_map(|tag| self.done.take(tag));
-        let unanswered = kept.map(|Kept { buffer, user_data }| {
+        let unanswered = kept.map(|InFlight { buffer, user_data }| {
             let contents = buffer.map(|buffer| {
                 let mut bytes = vec![0; buffer.len()];
                 buffer.read(0, &mut bytes);
                 bytes
             });
-            Unanswered { user_data, contents }
+            Incomplete { user_data, contents }
         });
         unanswered.collect()
     }
@@ -640,7 +640,7 @@ impl Reaper {
 
     /// Returns the number of requests in flight.
     #[inline]
-    pub fn under_way(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         let counters = &self.connection.meeting.counters;
         counters.requests.get().saturating_sub(counters.completions.get()) as usize
     }

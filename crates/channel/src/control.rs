@@ -2,9 +2,9 @@
 
 use crate::layout;
 use crate::stats::Counters;
-use bywash_link::{Error, Link, Meeting, Wait};
+use bywash_link::{Error, Link, RingWaiter, Wait};
 use bywash_ring::layout::CONSUMER_BELL;
-use bywash_ring::{Bell, Closing, Consumer, Producer, Shared};
+use bywash_ring::{Bell, ClosedFlag, Consumer, Producer, Shared};
 use std::sync::Arc;
 
 /// The two rings of a channel, in the control memory that the client allocated.
@@ -30,17 +30,17 @@ impl Rings {
         link: Link,
         wait: Wait,
         fences: bool,
-    ) -> Meeting<Counters> {
+    ) -> RingWaiter<Counters> {
         let bell = |memory: &Shared| Bell::new(memory.clone(), CONSUMER_BELL, fences);
-        Meeting::new(Arc::new(link), Arc::default(), wait, bell(own), bell(theirs))
+        RingWaiter::new(Arc::new(link), Arc::default(), wait, bell(own), bell(theirs))
     }
 }
 
 /// The peer's first violation of the protocol, if there was one. Every later operation reports it again.
 #[derive(Debug, Default)]
-struct Trust(Option<String>);
+struct PeerViolation(Option<String>);
 
-impl Trust {
+impl PeerViolation {
     /// Returns an error if the peer broke the protocol, and in a forked child.
     #[inline]
     fn check(&self, link: &Link) -> Result<(), Error> {
@@ -59,16 +59,16 @@ impl Trust {
 
 /// The ring from which an end takes entries.
 #[derive(Debug)]
-pub(crate) struct Incoming<const WORDS: usize> {
+pub(crate) struct IncomingRing<const WORDS: usize> {
     ring: Consumer<WORDS>,
-    closing: Closing,
-    trust: Trust,
+    closing: ClosedFlag,
+    trust: PeerViolation,
 }
 
-impl<const WORDS: usize> Incoming<WORDS> {
-    pub(crate) fn new(memory: Shared, depth: u32) -> Incoming<WORDS> {
+impl<const WORDS: usize> IncomingRing<WORDS> {
+    pub(crate) fn new(memory: Shared, depth: u32) -> IncomingRing<WORDS> {
         let ring = Consumer::new(memory, depth as usize);
-        Incoming { closing: ring.closing(), ring, trust: Trust::default() }
+        IncomingRing { closing: ring.closing(), ring, trust: PeerViolation::default() }
     }
 
     /// Takes the next entry if one arrives within `looks` looks. [`Error::Closed`] if the ring is closed and
@@ -76,7 +76,7 @@ impl<const WORDS: usize> Incoming<WORDS> {
     #[inline]
     pub(crate) fn take(
         &mut self,
-        meeting: &Meeting<Counters>,
+        meeting: &RingWaiter<Counters>,
         looks: u32,
     ) -> Result<Option<[u64; WORDS]>, Error> {
         self.trust.check(&meeting.link)?;
@@ -92,7 +92,7 @@ impl<const WORDS: usize> Incoming<WORDS> {
     /// will arrive.
     pub(crate) fn has(
         &mut self,
-        meeting: &Meeting<Counters>,
+        meeting: &RingWaiter<Counters>,
         entries: usize,
         looks: u32,
     ) -> Result<Option<()>, Error> {
@@ -112,26 +112,26 @@ impl<const WORDS: usize> Incoming<WORDS> {
 
     /// Records a violation of the protocol that was found while waiting, in the messages of the socket.
     pub(crate) fn mind<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
-        if let Err(Error::Peer { what, .. }) = &outcome {
+        if let Err(Error::Protocol { what, .. }) = &outcome {
             self.trust.0.get_or_insert_with(|| what.clone());
         }
         outcome
     }
 
     /// Records a violation of the protocol by the peer, after which nothing more is taken from it.
-    pub(crate) fn accuse(&mut self, meeting: &Meeting<Counters>, what: String) -> Error {
+    pub(crate) fn accuse(&mut self, meeting: &RingWaiter<Counters>, what: String) -> Error {
         self.trust.lose(&meeting.link, what)
     }
 
     /// Requests a doorbell without reading the socket; true if an entry is ready or the ring is closed.
-    pub(crate) fn arm_unread(&mut self, meeting: &Meeting<Counters>) -> Result<bool, Error> {
+    pub(crate) fn arm_unread(&mut self, meeting: &RingWaiter<Counters>) -> Result<bool, Error> {
         self.trust.check(&meeting.link)?;
         meeting.set_bell();
         Ok(self.ring.is_ready() || self.closing.is_closed())
     }
 
     /// Requests a doorbell; true if an entry is ready or the ring is closed.
-    pub(crate) fn arm(&mut self, meeting: &Meeting<Counters>) -> Result<bool, Error> {
+    pub(crate) fn arm(&mut self, meeting: &RingWaiter<Counters>) -> Result<bool, Error> {
         self.trust.check(&meeting.link)?;
         meeting.set_bell();
         // This reads the socket before the ring is looked at. With old doorbells it may swallow one that rang
@@ -146,26 +146,26 @@ impl<const WORDS: usize> Incoming<WORDS> {
 
 /// The ring into which an end puts entries.
 #[derive(Debug)]
-pub(crate) struct Outgoing<const WORDS: usize> {
+pub(crate) struct OutgoingRing<const WORDS: usize> {
     ring: Producer<WORDS>,
-    trust: Trust,
+    trust: PeerViolation,
 }
 
-impl<const WORDS: usize> Outgoing<WORDS> {
-    pub(crate) fn new(memory: Shared, depth: u32) -> Outgoing<WORDS> {
-        Outgoing { ring: Producer::new(memory, depth as usize), trust: Trust::default() }
+impl<const WORDS: usize> OutgoingRing<WORDS> {
+    pub(crate) fn new(memory: Shared, depth: u32) -> OutgoingRing<WORDS> {
+        OutgoingRing { ring: Producer::new(memory, depth as usize), trust: PeerViolation::default() }
     }
 
     /// Returns an error if the peer broke the protocol, and in a forked child.
     #[inline]
-    pub(crate) fn check(&self, meeting: &Meeting<Counters>) -> Result<(), Error> {
+    pub(crate) fn check(&self, meeting: &RingWaiter<Counters>) -> Result<(), Error> {
         self.trust.check(&meeting.link)
     }
 
     /// Sends an entry. An honest peer's ring always has room, since it has an entry for each request in
     /// flight.
     #[inline]
-    pub(crate) fn push(&mut self, meeting: &Meeting<Counters>, entry: &[u64; WORDS]) -> Result<(), Error> {
+    pub(crate) fn push(&mut self, meeting: &RingWaiter<Counters>, entry: &[u64; WORDS]) -> Result<(), Error> {
         let refused = match self.ring.push(entry) {
             Ok(true) => {
                 meeting.wake_for(self.ring.pushed());
@@ -178,7 +178,7 @@ impl<const WORDS: usize> Outgoing<WORDS> {
     }
 
     /// Closes the ring: the peer finds the entries sent before and nothing more.
-    pub(crate) fn close(&self, meeting: &Meeting<Counters>) {
+    pub(crate) fn close(&self, meeting: &RingWaiter<Counters>) {
         if meeting.link.is_here() {
             self.ring.close();
             meeting.wake();

@@ -1,7 +1,7 @@
 //! Callbacks: a thread that reaps completions and calls a function for each.
 
 use crate::client::{Completion, Reaper};
-use bywash_link::{Error, Maker};
+use bywash_link::{Error, ProcessGeneration};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::cell::Cell;
 use std::mem::forget;
@@ -28,13 +28,13 @@ pub struct Dispatcher {
     stop: Arc<AtomicBool>,
     /// Handle of the thread; `None` once it was joined.
     thread: Option<JoinHandle<Reaper>>,
-    maker: Maker,
+    maker: ProcessGeneration,
 }
 
 /// A failed dispatch: its error, and the reaper, which the caller owns again.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct NotDispatched {
+pub struct DispatchError {
     /// Reason of the failure.
     #[source]
     pub error: Error,
@@ -51,7 +51,7 @@ impl Reaper {
     pub fn dispatch(
         self,
         mut callback: impl FnMut(Result<Completion, Error>) + Send + 'static,
-    ) -> Result<Dispatcher, NotDispatched> {
+    ) -> Result<Dispatcher, DispatchError> {
         let stop = Arc::new(AtomicBool::new(false));
         // The reaper is shared through a slot, so that it can be handed back if the thread cannot be started.
         let place = Arc::new(Mutex::new(Some(self)));
@@ -76,10 +76,10 @@ impl Reaper {
             reaper
         };
         match thread::Builder::new().name("bywash-dispatch".into()).spawn(run) {
-            Ok(thread) => Ok(Dispatcher { stop, thread: Some(thread), maker: Maker::this() }),
+            Ok(thread) => Ok(Dispatcher { stop, thread: Some(thread), maker: ProcessGeneration::current() }),
             Err(error) => {
                 let error = Error::io("start a thread for callbacks", error);
-                Err(NotDispatched { error, reaper: Box::new(take(&place)) })
+                Err(DispatchError { error, reaper: Box::new(take(&place)) })
             }
         }
     }

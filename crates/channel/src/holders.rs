@@ -4,18 +4,18 @@
 //! fails, the tags in the two rings tell which of these buffers still wait in a ring and which the server
 //! has.
 
-use crate::client::Kept;
+use crate::client::InFlight;
 use crate::layout::{COMPLETION_WORDS, CompletionFields, REQUEST_WORDS, RequestFields};
 use crate::stats::Counters;
 use bywash_link::{ArenaUse, Holder};
-use bywash_ring::{UnderWay, View};
+use bywash_ring::{SlotSizes, View};
 use std::mem::take;
 use std::sync::Arc;
 
 /// Views of the buffers that a client has in flight.
 #[derive(Debug)]
 pub(crate) struct Holders {
-    pub(crate) under_way: UnderWay<Kept>,
+    pub(crate) in_flight: SlotSizes<InFlight>,
     pub(crate) requests: View<REQUEST_WORDS>,
     pub(crate) completions: View<COMPLETION_WORDS>,
     pub(crate) counters: Arc<Counters>,
@@ -27,9 +27,9 @@ impl Holders {
     pub(crate) fn split(&self, usage: &mut ArenaUse) {
         // A request or completion that moves meanwhile may be counted at its old place or at its new one, but
         // only once.
-        let completions = self.completions.ready(self.counters.completions.get());
-        let requests = self.requests.untaken(self.counters.requests.get());
-        let mut sizes = self.under_way.sizes();
+        let completions = self.completions.completed(self.counters.completions.get());
+        let requests = self.requests.pending(self.counters.requests.get());
+        let mut sizes = self.in_flight.sizes();
         let done = completions.iter().map(|entry| CompletionFields::from_entry(entry).tag);
         let queued = requests.iter().map(|entry| RequestFields::from_entry(entry).tag);
         // A malicious peer may have written any tag.
@@ -37,8 +37,8 @@ impl Holders {
             let size = take(sizes.get_mut(usize::from(tag))?) as usize;
             (size > 0).then_some(size)
         };
-        usage.hand(Holder::Returns, done.filter_map(&mut taken));
-        usage.hand(Holder::Queue, queued.filter_map(&mut taken));
-        usage.hand(Holder::Peer, sizes.iter().filter(|size| **size > 0).map(|size| *size as usize));
+        usage.attribute(Holder::CompletionQueue, done.filter_map(&mut taken));
+        usage.attribute(Holder::SubmissionQueue, queued.filter_map(&mut taken));
+        usage.attribute(Holder::Peer, sizes.iter().filter(|size| **size > 0).map(|size| *size as usize));
     }
 }

@@ -79,7 +79,7 @@ pub(crate) fn control_words(depth: u32) -> (usize, usize) {
 
 /// A range of the arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct BufferRange {
     /// Offset, in granules of [`GRANULE`] bytes.
     pub(crate) offset: u32,
     /// Length, in bytes.
@@ -92,7 +92,7 @@ pub(crate) struct RequestFields {
     pub(crate) tag: u16,
     pub(crate) flags: u8,
     pub(crate) opcode: u8,
-    pub(crate) buffer: Extent,
+    pub(crate) buffer: BufferRange,
     pub(crate) arguments: [u64; ARGUMENTS],
 }
 
@@ -114,7 +114,7 @@ impl RequestFields {
             tag: (entry[0] >> 48) as u16,
             flags: (entry[0] >> 40) as u8,
             opcode: (entry[0] >> 32) as u8,
-            buffer: Extent { offset: entry[1] as u32, length: (entry[1] >> 32) as u32 },
+            buffer: BufferRange { offset: entry[1] as u32, length: (entry[1] >> 32) as u32 },
             arguments,
         }
     }
@@ -150,7 +150,7 @@ mod tests {
             tag: 0x1122,
             flags: 0x33,
             opcode: 0x44,
-            buffer: Extent { offset: 0x5566_7788, length: 0x99aa_bbcc },
+            buffer: BufferRange { offset: 0x5566_7788, length: 0x99aa_bbcc },
             arguments: [1, 2, 3, 4, 5, u64::MAX],
         };
         let entry = request.to_entry();

@@ -44,8 +44,9 @@
 //! Each side of a ring has one user. A program that submits in one thread and reaps in another splits the end
 //! ([`Client::split`], [`Server::split`]); a program with several producers gives each its own channel.
 //!
-//! - [`Client`], [`Submission`], [`Completion`], [`Buffer`], [`Buffers`]: the end that submits requests
-//! - [`Server`], [`Request`], [`Ticket`], [`Memory`], [`Memories`]: the end that completes requests
+//! - [`Client`], [`Submission`], [`Completion`], [`Buffer`], [`BufferAllocator`]: the end that submits requests
+//! - [`Server`], [`Request`], [`RequestToken`], [`RequestBuffer`], [`BufferAccess`]: the end that completes
+//!   requests
 //! - [`Listener`], [`socket_pair`], [`Options`], [`ServerOptions`]: connecting the two
 //! - [`Dispatcher`]: callbacks; [`Wait`]: waiting; [`Stats`]: counts of operations
 //! - [`Error`]: every error of this crate
@@ -60,10 +61,12 @@ pub mod layout;
 mod server;
 mod stats;
 
-pub use buffer::{Buffer, Buffers, Memory};
+pub use buffer::{Buffer, BufferAllocator, RequestBuffer};
 pub use bywash_link::{ArenaUse, Credentials, Error, HugePages, Wait, socket_pair};
-pub use client::{Client, Completion, NotSubmitted, Options, Reaper, Submission, Submitter, Tag, Unanswered};
-pub use dispatch::{Dispatcher, NotDispatched};
+pub use client::{Client, Completion, Incomplete, Options, Reaper, Submission, SubmitError, Submitter, Tag};
+pub use dispatch::{DispatchError, Dispatcher};
 pub use layout::{ARGUMENTS, DEPTH_MAX};
-pub use server::{Completer, Listener, Memories, Request, Requests, Server, ServerOptions, Ticket};
+pub use server::{
+    BufferAccess, Completer, Listener, Request, RequestReceiver, RequestToken, Server, ServerOptions,
+};
 pub use stats::Stats;

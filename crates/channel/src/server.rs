@@ -1,14 +1,15 @@
 //! The server's end of a channel: it takes requests and completes them.
 
-use crate::buffer::Memory;
-use crate::control::{Incoming, Outgoing, Rings};
+use crate::buffer::RequestBuffer;
+use crate::control::{IncomingRing, OutgoingRing, Rings};
 use crate::layout::{
-    ARGUMENTS, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, Extent, FLAG_CLIENT, FLAG_SERVER, GRANULE,
+    ARGUMENTS, BufferRange, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, FLAG_CLIENT, FLAG_SERVER, GRANULE,
     PROTOCOL, REQUEST_WORDS, RequestFields, control_words,
 };
 use crate::stats::{Counters, Stats};
 use bywash_link::{
-    Acceptor, Arena, Credentials, Error, FLAG_FENCES, File, Hello, Link, Mail, Meeting, Wait, greet,
+    Acceptor, Arena, Credentials, Error, FLAG_FENCES, Hello, Link, MemoryFile, MessagePolicy, RingWaiter,
+    Wait, handshake,
 };
 use bywash_ring::Shared;
 use bywash_sync::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +25,7 @@ pub struct ServerOptions {
     depth_max: u32,
     arena_bytes_max: usize,
     wait: Wait,
-    greeting_limit: Duration,
+    handshake_timeout: Duration,
 }
 
 impl Default for ServerOptions {
@@ -33,7 +34,7 @@ impl Default for ServerOptions {
             depth_max: 4096,
             arena_bytes_max: 64 << 20,
             wait: Wait::default(),
-            greeting_limit: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -65,8 +66,8 @@ impl ServerOptions {
     }
 
     /// Sets the timeout for the handshake with a client. Default 10 s.
-    pub fn greeting_limit(mut self, limit: Duration) -> ServerOptions {
-        self.greeting_limit = limit;
+    pub fn handshake_timeout(mut self, limit: Duration) -> ServerOptions {
+        self.handshake_timeout = limit;
         self
     }
 
@@ -97,13 +98,13 @@ impl Listener {
 
     /// Waits for a client and makes a channel to it. Up to 256 connected clients do their handshakes at the
     /// same time: a silent one does not delay the others, and is disconnected after
-    /// [`ServerOptions::greeting_limit`].
+    /// [`ServerOptions::handshake_timeout`].
     ///
     /// # Errors
     /// [`Error::Io`] if the kernel accepts no connection. Also those of [`Server::over`], which concern this
     /// one client: the listener can go on accepting others.
     pub fn accept(&self, options: &ServerOptions) -> Result<Server, Error> {
-        Server::over(self.0.accept(None, options.greeting_limit)?, options)
+        Server::over(self.0.accept(None, options.handshake_timeout)?, options)
     }
 
     /// Like [`Listener::accept`], but waits for a client's hello message no longer than `limit`.
@@ -111,7 +112,7 @@ impl Listener {
     /// # Errors
     /// Same as [`Listener::accept`], and [`Error::TimedOut`].
     pub fn accept_within(&self, options: &ServerOptions, limit: Duration) -> Result<Server, Error> {
-        Server::over(self.0.accept(Some(limit), options.greeting_limit)?, options)
+        Server::over(self.0.accept(Some(limit), options.handshake_timeout)?, options)
     }
 
     /// Waits until a client has sent its hello message, at most `limit`, and returns the socket.
@@ -122,7 +123,7 @@ impl Listener {
     /// [`Error::TimedOut`] if no client does so in time, or [`Error::Io`] if the kernel accepts no
     /// connection.
     pub fn accept_socket(&self, limit: Option<Duration>) -> Result<OwnedFd, Error> {
-        self.0.accept(limit, ServerOptions::default().greeting_limit)
+        self.0.accept(limit, ServerOptions::default().handshake_timeout)
     }
 
     /// Like [`Listener::accept`], as a future for any executor. A helper thread does the handshake and makes
@@ -132,8 +133,8 @@ impl Listener {
     /// Same as [`Listener::accept`], and [`Error::Io`] if the helper thread cannot be started.
     #[cfg(feature = "async")]
     pub async fn accept_async(&self, options: &ServerOptions) -> Result<Server, Error> {
-        let (socket, options) = (self.0.accept_async(options.greeting_limit).await?, options.clone());
-        bywash_link::aside(move || Server::over(socket, &options)).await
+        let (socket, options) = (self.0.accept_async(options.handshake_timeout).await?, options.clone());
+        bywash_link::spawn_blocking(move || Server::over(socket, &options)).await
     }
 }
 
@@ -149,7 +150,7 @@ impl AsFd for Listener {
 #[derive(Debug)]
 #[must_use = "the client waits until the request is completed"]
 pub struct Request {
-    ticket: Ticket,
+    ticket: RequestToken,
     opcode: u8,
     flags: u8,
     arguments: [u64; ARGUMENTS],
@@ -190,38 +191,38 @@ impl Request {
 /// size of a [`Request`], for servers that keep many requests in flight.
 #[derive(Debug)]
 #[must_use = "the client waits until the request is completed"]
-pub struct Ticket {
+pub struct RequestToken {
     channel: u64,
-    buffer: Extent,
+    buffer: BufferRange,
     tag: u16,
 }
 
-impl From<Request> for Ticket {
+impl From<Request> for RequestToken {
     #[inline]
-    fn from(request: Request) -> Ticket {
+    fn from(request: Request) -> RequestToken {
         request.ticket
     }
 }
 
-impl AsRef<Ticket> for Request {
+impl AsRef<RequestToken> for Request {
     #[inline]
-    fn as_ref(&self) -> &Ticket {
+    fn as_ref(&self) -> &RequestToken {
         &self.ticket
     }
 }
 
-impl AsRef<Ticket> for Ticket {
+impl AsRef<RequestToken> for RequestToken {
     #[inline]
-    fn as_ref(&self) -> &Ticket {
+    fn as_ref(&self) -> &RequestToken {
         self
     }
 }
 
-/// State that the two halves of a server share. The connection ends when both halves and all [`Memories`] are
-/// dropped.
+/// State that the two halves of a server share. The connection ends when both halves and all [`BufferAccess`]
+/// are dropped.
 #[derive(Debug)]
 struct Connection {
-    meeting: Meeting<Counters>,
+    meeting: RingWaiter<Counters>,
     arena: Option<Arena>,
     /// For each tag, true while a request is in flight: taken and not completed.
     taken: Box<[AtomicBool]>,
@@ -236,13 +237,13 @@ impl Connection {
     /// If the request came over another channel.
     /// If the request came over another channel.
     #[inline]
-    fn memory(&self, ticket: &Ticket) -> Memory<'_> {
+    fn memory(&self, ticket: &RequestToken) -> RequestBuffer<'_> {
         assert!(ticket.channel == self.number, "the request came over another channel");
         let buffer = ticket.buffer;
         // The range lies within the arena, as `Requests::take` checked. A channel without an arena has only
         // empty buffers.
         let base = self.arena.as_ref().and_then(|arena| arena.at(buffer.offset as usize * GRANULE));
-        Memory {
+        RequestBuffer {
             base: base.unwrap_or_else(ptr::dangling_mut),
             length: buffer.length as usize,
             counters: &self.meeting.counters,
@@ -254,15 +255,15 @@ impl Connection {
 /// handle requests while one thread takes and another completes them. Holding this value keeps the connection
 /// open.
 #[derive(Clone, Debug)]
-pub struct Memories(Arc<Connection>);
+pub struct BufferAccess(Arc<Connection>);
 
-impl Memories {
+impl BufferAccess {
     /// Returns the buffer of a request: memory of the client.
     ///
     /// # Panics
     /// If the request came over another channel.
     #[inline]
-    pub fn of(&self, request: &impl AsRef<Ticket>) -> Memory<'_> {
+    pub fn buffer(&self, request: &impl AsRef<RequestToken>) -> RequestBuffer<'_> {
         self.0.memory(request.as_ref())
     }
 
@@ -274,21 +275,21 @@ impl Memories {
     /// Returns the longest range of the client's arena that is known to be backed by pages, since requests
     /// have used it; `None` if there is none. Touching any other range could charge this process for its
     /// pages.
-    pub fn used(&self) -> Option<Memory<'_>> {
+    pub fn used(&self) -> Option<RequestBuffer<'_>> {
         let arena = self.0.arena.as_ref()?;
         let used = arena.longest_backed();
         let base = arena.at(used.start).filter(|_| !used.is_empty())?;
-        Some(Memory { base, length: used.len(), counters: &self.0.meeting.counters })
+        Some(RequestBuffer { base, length: used.len(), counters: &self.0.meeting.counters })
     }
 
     /// Reads messages from the socket, for an event loop that does not do so itself
-    /// ([`Requests::arm_unread`]). False: the connection has ended. A malicious client can make this call
-    /// block for as long as it likes.
+    /// ([`RequestReceiver::arm_unread`]). False: the connection has ended. A malicious client can make this
+    /// call block for as long as it likes.
     ///
     /// # Errors
-    /// [`Error::Io`] if the socket cannot be read, [`Error::Peer`] if the client sent a message that the
+    /// [`Error::Io`] if the socket cannot be read, [`Error::Protocol`] if the client sent a message that the
     /// protocol does not allow.
-    pub fn hear(&self) -> Result<bool, Error> {
+    pub fn drain_socket(&self) -> Result<bool, Error> {
         self.0.meeting.link.drain_some()
     }
 
@@ -307,9 +308,9 @@ impl Memories {
 
 /// The half of a server that takes requests.
 #[derive(Debug)]
-pub struct Requests {
+pub struct RequestReceiver {
     connection: Arc<Connection>,
-    requests: Incoming<REQUEST_WORDS>,
+    requests: IncomingRing<REQUEST_WORDS>,
 }
 
 /// The half of a server that completes requests.
@@ -319,27 +320,27 @@ pub struct Requests {
 #[derive(Debug)]
 pub struct Completer {
     connection: Arc<Connection>,
-    completions: Outgoing<COMPLETION_WORDS>,
+    completions: OutgoingRing<COMPLETION_WORDS>,
 }
 
 /// The server's end of a channel.
 #[derive(Debug)]
 pub struct Server {
-    requests: Requests,
+    requests: RequestReceiver,
     completer: Completer,
 }
 
 impl Server {
     /// Makes a channel over a connected socket: one of [`crate::socket_pair`], or an inherited one. Waits for
-    /// the client's handshake, at most [`ServerOptions::greeting_limit`].
+    /// the client's handshake, at most [`ServerOptions::handshake_timeout`].
     ///
     /// # Errors
     /// - [`Error::Option`] if an option has an invalid value.
     /// - [`Error::TimedOut`] or [`Error::PeerDied`] if the client sends no hello message in time or
     ///   disconnects.
-    /// - [`Error::Misfit`] if the two ends differ in protocol or version, both are servers, or the client
-    ///   asks for more depth or a larger arena than allowed.
-    /// - [`Error::Peer`] if the client's memory is not what its hello message says.
+    /// - [`Error::Incompatible`] if the two ends differ in protocol or version, both are servers, or the
+    ///   client asks for more depth or a larger arena than allowed.
+    /// - [`Error::Protocol`] if the client's memory is not what its hello message says.
     /// - [`Error::Io`] if a system call fails.
     pub fn over(socket: OwnedFd, options: &ServerOptions) -> Result<Server, Error> {
         options.check()?;
@@ -348,7 +349,7 @@ impl Server {
         let arena_bytes = options.arena_bytes_max as u64;
         let hello = Hello { flags, arena_bytes, rings: [options.depth_max; 2] };
         let (link, theirs, memory) =
-            greet(socket, &PROTOCOL, hello, &[], options.greeting_limit, Mail::NONE)?;
+            handshake(socket, &PROTOCOL, hello, &[], options.handshake_timeout, MessagePolicy::NONE)?;
         let (control, arena) = options.adopt(&link, &theirs, memory)?;
         let depth = theirs.rings[0];
         let rings = Rings::of(&control, depth);
@@ -361,67 +362,67 @@ impl Server {
             taken: (0..depth).map(|_| AtomicBool::new(false)).collect(),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
         });
-        let requests = Incoming::new(rings.requests, depth);
-        let completions = Outgoing::new(rings.completions, depth);
+        let requests = IncomingRing::new(rings.requests, depth);
+        let completions = OutgoingRing::new(rings.completions, depth);
         Ok(Server {
-            requests: Requests { connection: connection.clone(), requests },
+            requests: RequestReceiver { connection: connection.clone(), requests },
             completer: Completer { connection, completions },
         })
     }
 
     /// Splits the server into its two halves, for two threads.
-    pub fn split(self) -> (Requests, Completer) {
+    pub fn split(self) -> (RequestReceiver, Completer) {
         (self.requests, self.completer)
     }
 
-    /// Waits for the next request; see [`Requests::next`].
+    /// Waits for the next request; see [`RequestReceiver::next`].
     ///
     /// # Errors
-    /// Same as [`Requests::next`].
+    /// Same as [`RequestReceiver::next`].
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "an iterator's end would not say why")]
     pub fn next(&mut self) -> Result<Request, Error> {
         self.requests.next()
     }
 
-    /// Waits for the next request, with a timeout; see [`Requests::next_within`].
+    /// Waits for the next request, with a timeout; see [`RequestReceiver::next_within`].
     ///
     /// # Errors
-    /// Same as [`Requests::next_within`].
+    /// Same as [`RequestReceiver::next_within`].
     pub fn next_within(&mut self, limit: Duration) -> Result<Request, Error> {
         self.requests.next_within(limit)
     }
 
-    /// Takes the next request without waiting; see [`Requests::try_next`].
+    /// Takes the next request without waiting; see [`RequestReceiver::try_next`].
     ///
     /// # Errors
-    /// Same as [`Requests::try_next`].
+    /// Same as [`RequestReceiver::try_next`].
     #[inline]
     pub fn try_next(&mut self) -> Result<Option<Request>, Error> {
         self.requests.try_next()
     }
 
-    /// Waits for the next request as a future; see [`Requests::next_async`].
+    /// Waits for the next request as a future; see [`RequestReceiver::next_async`].
     ///
     /// # Errors
-    /// Same as [`Requests::next_async`].
+    /// Same as [`RequestReceiver::next_async`].
     #[cfg(feature = "async")]
     pub async fn next_async(&mut self) -> Result<Request, Error> {
         self.requests.next_async().await
     }
 
-    /// Requests a doorbell, for an event loop; see [`Requests::arm`].
+    /// Requests a doorbell, for an event loop; see [`RequestReceiver::arm`].
     ///
     /// # Errors
-    /// Same as [`Requests::arm`].
+    /// Same as [`RequestReceiver::arm`].
     pub fn arm(&mut self) -> Result<bool, Error> {
         self.requests.arm()
     }
 
-    /// Requests a doorbell, for an event loop that must not block; see [`Requests::arm_unread`].
+    /// Requests a doorbell, for an event loop that must not block; see [`RequestReceiver::arm_unread`].
     ///
     /// # Errors
-    /// Same as [`Requests::arm_unread`].
+    /// Same as [`RequestReceiver::arm_unread`].
     pub fn arm_unread(&mut self) -> Result<bool, Error> {
         self.requests.arm_unread()
     }
@@ -431,13 +432,13 @@ impl Server {
     /// # Panics
     /// If the request came over another channel.
     #[inline]
-    pub fn memory(&self, request: &impl AsRef<Ticket>) -> Memory<'_> {
+    pub fn memory(&self, request: &impl AsRef<RequestToken>) -> RequestBuffer<'_> {
         self.requests.memory(request)
     }
 
-    /// Returns access to the buffers of requests, for other threads; see [`Memories`].
-    pub fn memories(&self) -> Memories {
-        self.requests.memories()
+    /// Returns access to the buffers of requests, for other threads; see [`BufferAccess`].
+    pub fn buffer_access(&self) -> BufferAccess {
+        self.requests.buffer_access()
     }
 
     /// Completes a request; see [`Completer::complete`].
@@ -445,7 +446,12 @@ impl Server {
     /// # Errors
     /// Same as [`Completer::complete`].
     #[inline]
-    pub fn complete(&mut self, request: impl Into<Ticket>, status: u16, value: u64) -> Result<(), Error> {
+    pub fn complete(
+        &mut self,
+        request: impl Into<RequestToken>,
+        status: u16,
+        value: u64,
+    ) -> Result<(), Error> {
         self.completer.complete(request, status, value)
     }
 
@@ -465,14 +471,14 @@ impl Server {
     }
 }
 
-impl Requests {
+impl RequestReceiver {
     /// Waits for the next request.
     ///
     /// # Errors
     /// Requests that were submitted before the end of the channel are returned first.
     /// - [`Error::Closed`] if the client has closed its ring and submits no more.
     /// - [`Error::PeerDied`] if the client died without doing so.
-    /// - [`Error::Peer`] if the client broke the protocol.
+    /// - [`Error::Protocol`] if the client broke the protocol.
     /// - [`Error::Forked`] in a forked child, and [`Error::Io`] if a system call fails.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "an iterator's end would not say why")]
@@ -480,20 +486,20 @@ impl Requests {
         self.next_until(None)
     }
 
-    /// Like [`Requests::next`], but waits no longer than `limit`.
+    /// Like [`RequestReceiver::next`], but waits no longer than `limit`.
     ///
     /// # Errors
-    /// Same as [`Requests::next`], and [`Error::TimedOut`].
+    /// Same as [`RequestReceiver::next`], and [`Error::TimedOut`].
     pub fn next_within(&mut self, limit: Duration) -> Result<Request, Error> {
         self.next_until(Some(limit))
     }
 
-    /// Like [`Requests::next`], but does not wait: `None` if no request has arrived.
+    /// Like [`RequestReceiver::next`], but does not wait: `None` if no request has arrived.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the client submits no more; [`Error::Peer`] if it broke the protocol;
+    /// [`Error::Closed`] if the client submits no more; [`Error::Protocol`] if it broke the protocol;
     /// [`Error::Forked`] in a forked child. The death of the client is noticed only by the functions that
-    /// wait, and by [`Requests::arm`].
+    /// wait, and by [`RequestReceiver::arm`].
     #[inline]
     pub fn try_next(&mut self) -> Result<Option<Request>, Error> {
         self.take(1)
@@ -509,10 +515,10 @@ impl Requests {
         self.requests.mind(outcome)
     }
 
-    /// Like [`Requests::next`], as a future for any executor. Dropping the future loses no request.
+    /// Like [`RequestReceiver::next`], as a future for any executor. Dropping the future loses no request.
     ///
     /// # Errors
-    /// Same as [`Requests::next`].
+    /// Same as [`RequestReceiver::next`].
     #[cfg(feature = "async")]
     pub async fn next_async(&mut self) -> Result<Request, Error> {
         let connection = self.connection.clone();
@@ -551,7 +557,7 @@ impl Requests {
             return Err(self.requests.accuse(meeting, what));
         }
         meeting.counters.requests.add(1);
-        Ok(Some(Request { ticket: Ticket { channel: *number, buffer, tag }, opcode, flags, arguments }))
+        Ok(Some(Request { ticket: RequestToken { channel: *number, buffer, tag }, opcode, flags, arguments }))
     }
 
     /// Requests a doorbell, for an event loop. After `Ok(false)` the descriptor of [`AsFd`] becomes readable
@@ -560,18 +566,18 @@ impl Requests {
     /// readable.
     ///
     /// # Errors
-    /// Same as [`Requests::next`].
+    /// Same as [`RequestReceiver::next`].
     pub fn arm(&mut self) -> Result<bool, Error> {
         self.requests.arm(&self.connection.meeting)
     }
 
-    /// Like [`Requests::arm`], but does not read the socket, for event loops that must not block: a malicious
+    /// Like [`RequestReceiver::arm`], but does not read the socket, for event loops that must not block: a malicious
     /// client can keep a copy of this end of the socket and hold its lock, or send descriptors whose closing
     /// blocks. After `Ok(false)` each doorbell is an edge (`EPOLLET`); another thread must read them now and
-    /// then ([`Memories::hear`]).
+    /// then ([`BufferAccess::drain_socket`]).
     ///
     /// # Errors
-    /// [`Error::Peer`] if the client broke the protocol, and [`Error::Forked`] in a forked child.
+    /// [`Error::Protocol`] if the client broke the protocol, and [`Error::Forked`] in a forked child.
     pub fn arm_unread(&mut self) -> Result<bool, Error> {
         self.requests.arm_unread(&self.connection.meeting)
     }
@@ -581,13 +587,13 @@ impl Requests {
     /// # Panics
     /// If the request came over another channel.
     #[inline]
-    pub fn memory(&self, request: &impl AsRef<Ticket>) -> Memory<'_> {
+    pub fn memory(&self, request: &impl AsRef<RequestToken>) -> RequestBuffer<'_> {
         self.connection.memory(request.as_ref())
     }
 
-    /// Returns access to the buffers of requests, for other threads; see [`Memories`].
-    pub fn memories(&self) -> Memories {
-        Memories(self.connection.clone())
+    /// Returns access to the buffers of requests, for other threads; see [`BufferAccess`].
+    pub fn buffer_access(&self) -> BufferAccess {
+        BufferAccess(self.connection.clone())
     }
 
     /// Returns the credentials of the client, as the kernel reported them during the handshake.
@@ -606,16 +612,21 @@ impl Completer {
     /// client is gone, the completion is lost without an error.
     ///
     /// # Errors
-    /// - [`Error::Peer`] if the client broke the protocol.
-    /// - [`Error::Unfit`] if the request came over another channel.
+    /// - [`Error::Protocol`] if the client broke the protocol.
+    /// - [`Error::WrongPath`] if the request came over another channel.
     /// - [`Error::Forked`] in a forked child.
     #[inline]
-    pub fn complete(&mut self, request: impl Into<Ticket>, status: u16, value: u64) -> Result<(), Error> {
+    pub fn complete(
+        &mut self,
+        request: impl Into<RequestToken>,
+        status: u16,
+        value: u64,
+    ) -> Result<(), Error> {
         let Connection { meeting, taken, number, .. } = &*self.connection;
         self.completions.check(meeting)?;
-        let Ticket { channel, tag, .. } = request.into();
+        let RequestToken { channel, tag, .. } = request.into();
         if channel != *number {
-            return Err(Error::Unfit("the request came over another channel"));
+            return Err(Error::WrongPath("the request came over another channel"));
         }
         // SYNC: taken (release). Cleared before the completion is sent, after which the client may use the
         // tag again.
@@ -630,7 +641,7 @@ impl Completer {
     /// # Panics
     /// If the request came over another channel.
     #[inline]
-    pub fn memory(&self, request: &impl AsRef<Ticket>) -> Memory<'_> {
+    pub fn memory(&self, request: &impl AsRef<RequestToken>) -> RequestBuffer<'_> {
         self.connection.memory(request.as_ref())
     }
 }
@@ -641,7 +652,7 @@ impl Drop for Completer {
     }
 }
 
-impl AsFd for Requests {
+impl AsFd for RequestReceiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.meeting.link.descriptor()
     }
@@ -662,7 +673,7 @@ impl ServerOptions {
         memory: Vec<OwnedFd>,
     ) -> Result<(Shared, Option<Arena>), Error> {
         if hello.flags & FLAG_CLIENT == 0 {
-            return Err(Error::Misfit("both are servers; one must be the client".into()));
+            return Err(Error::Incompatible("both are servers; one must be the client".into()));
         }
         let expected = if hello.arena_bytes == 0 { 1 } else { 2 };
         if memory.len() != expected {
@@ -675,7 +686,7 @@ impl ServerOptions {
             return Err(link.accuse(format!("asks for rings of {depth} and {completions} entries")));
         }
         if depth > self.depth_max || hello.arena_bytes > self.arena_bytes_max as u64 {
-            return Err(Error::Misfit(format!(
+            return Err(Error::Incompatible(format!(
                 "a depth of {} and an arena of {} bytes are allowed (ServerOptions), and the client asks for {depth} \
                  and {}",
                 self.depth_max, self.arena_bytes_max, hello.arena_bytes
@@ -684,7 +695,7 @@ impl ServerOptions {
         let mut memory = memory.into_iter();
         let mut next = || memory.next().ok_or_else(|| link.accuse("passed no memory"));
         let (words, _) = control_words(depth);
-        let control = File::adopt_words(next()?, words)?.map_err(|what| link.accuse(what))?;
+        let control = MemoryFile::adopt_words(next()?, words)?.map_err(|what| link.accuse(what))?;
         if hello.arena_bytes == 0 {
             return Ok((control, None));
         }

@@ -11,8 +11,8 @@
 
 use bywash_channel::{Client, Error, Options, Server, ServerOptions, Submission, Wait, socket_pair};
 use bywash_peers::{
-    Belongings, FIXED, OFFERED, Random, WAITS, Words, alone, memory, offered, receive, rounds, send, taken,
-    timed, wait_by_name, watch,
+    FIXED, OFFERED, Random, Resources, WAITS, Words, backed_bytes, memory, offered, receive, rounds, send,
+    serialise_test, timed, wait_by_name, watch,
 };
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::Release;
@@ -50,7 +50,7 @@ fn small() -> Options {
 #[test]
 fn lies_in_the_set_up_are_errors() {
     let _watch = watch("lies_in_the_set_up_are_errors", Duration::from_secs(60));
-    let _alone = alone();
+    let _alone = serialise_test();
     let good = || vec![offered(CONTROL_BYTES), offered(ARENA)];
     let honest = hello(CLIENT, ARENA as u64, [DEPTH; 2]);
     let with = |at: usize, byte: u8| {
@@ -106,7 +106,7 @@ fn lies_in_the_set_up_are_errors() {
             "sealed against writing",
         ),
     ];
-    let before = Belongings::now();
+    let before = Resources::now();
     for (name, bytes, files, expected) in &to_a_server {
         let (here, there) = socket_pair().unwrap();
         let numbers: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
@@ -115,7 +115,7 @@ fn lies_in_the_set_up_are_errors() {
             timed(name, || Server::over(here, &ServerOptions::new())).map(drop).unwrap_err().to_string();
         assert!(error.contains(expected), "{name}: {error}");
         drop(there);
-        assert_eq!(before, Belongings::now(), "{name} leaves something behind");
+        assert_eq!(before, Resources::now(), "{name} leaves something behind");
     }
     let to_a_client: Vec<(&str, Vec<u8>, Vec<OwnedFd>, &str)> = vec![
         ("another client", hello(CLIENT, 1 << 30, [DEPTH; 2]), vec![], "both are clients"),
@@ -123,7 +123,7 @@ fn lies_in_the_set_up_are_errors() {
         ("less depth", hello(SERVER, 1 << 30, [1, 1]), vec![], "allows a depth of 1"),
         ("less memory", hello(SERVER, 1, [DEPTH; 2]), vec![], "arena of 1 bytes"),
     ];
-    let before = Belongings::now();
+    let before = Resources::now();
     for (name, bytes, files, expected) in &to_a_client {
         let (here, there) = socket_pair().unwrap();
         let numbers: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
@@ -131,11 +131,11 @@ fn lies_in_the_set_up_are_errors() {
         let error = timed(name, || Client::over(here, &small())).map(drop).unwrap_err().to_string();
         assert!(error.contains(expected), "{name}: {error}");
         drop(there);
-        assert_eq!(before, Belongings::now(), "{name} leaves something behind");
+        assert_eq!(before, Resources::now(), "{name} leaves something behind");
     }
     // A peer that sends no hello message at all.
     let (here, _there) = socket_pair().unwrap();
-    let options = small().greeting_limit(SHORT);
+    let options = small().handshake_timeout(SHORT);
     assert!(matches!(timed("silence", || Client::over(here, &options)), Err(Error::TimedOut)));
 }
 
@@ -187,13 +187,13 @@ impl Liar {
 }
 
 fn accused(error: &Error, what: &str) -> bool {
-    matches!(error, Error::Peer { .. }) && error.to_string().contains(what)
+    matches!(error, Error::Protocol { .. }) && error.to_string().contains(what)
 }
 
 #[test]
 fn a_server_believes_no_request() {
     let _watch = watch("a_server_believes_no_request", Duration::from_secs(60));
-    let _alone = alone();
+    let _alone = serialise_test();
     let within = |offset: u64, length: u64| length << 32 | offset;
     for (name, tag, buffer, expected) in [
         ("a tag out of range", 4, 0, "depth 4"),
@@ -208,7 +208,7 @@ fn a_server_believes_no_request() {
         assert!(accused(&error, expected), "{name}: {error}");
         // After the violation the server takes no request, not even a valid one.
         liar.request(1, 1, 0);
-        assert!(matches!(server.try_next(), Err(Error::Peer { .. })), "{name}");
+        assert!(matches!(server.try_next(), Err(Error::Protocol { .. })), "{name}");
     }
     // A buffer may be the whole arena, and a tag may be used again only after its completion.
     let (mut server, liar) = server_and_liar(Wait::Adaptive);
@@ -241,13 +241,13 @@ fn a_server_believes_no_request() {
 #[test]
 fn a_client_believes_no_completion() {
     let _watch = watch("a_client_believes_no_completion", Duration::from_secs(60));
-    let _alone = alone();
+    let _alone = serialise_test();
     for tag in [0, 1, 4, 0xffff] {
         let (mut client, liar) = client_and_liar(Wait::Adaptive);
         liar.completion(0, tag);
         let error = timed("nothing is under way", || client.reap_within(SHORT)).map(drop).unwrap_err();
         assert!(accused(&error, "not under way"), "{error}");
-        assert!(matches!(client.try_reap(), Err(Error::Peer { .. })));
+        assert!(matches!(client.try_reap(), Err(Error::Protocol { .. })));
     }
     let (mut client, liar) = client_and_liar(Wait::Adaptive);
     let buffer = client.alloc(100).unwrap();
@@ -274,7 +274,7 @@ fn a_client_believes_no_completion() {
 #[test]
 fn a_server_takes_no_memory_for_a_client() {
     let _watch = watch("a_server_takes_no_memory_for_a_client", Duration::from_secs(60));
-    let _alone = alone();
+    let _alone = serialise_test();
     let (hole, page) = (4096, 4096);
     for (name, offset, length, is_taken) in [
         ("a page", 0, page, true),
@@ -297,13 +297,13 @@ fn a_server_takes_no_memory_for_a_client() {
             }
             Err(error) => assert!(!is_taken && accused(&error, "without taking"), "{name}: {error}"),
         }
-        assert_eq!(taken(&arena), ARENA - hole, "{name}");
+        assert_eq!(backed_bytes(&arena), ARENA - hole, "{name}");
         // The client cannot punch holes either, which the server would have to populate again.
         let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: fallocate(2) on a descriptor that this test owns; the seals make it fail without any
         // change.
         assert_eq!(unsafe { libc::fallocate(arena.as_raw_fd(), punch, 0, ARENA as i64) }, -1, "{name}");
-        assert_eq!(taken(&arena), ARENA - hole, "{name}");
+        assert_eq!(backed_bytes(&arena), ARENA - hole, "{name}");
     }
 }
 
@@ -311,17 +311,17 @@ fn a_server_takes_no_memory_for_a_client() {
 #[test]
 fn a_client_takes_the_memory_of_what_it_submits() {
     let _watch = watch("a_client_takes_the_memory_of_what_it_submits", Duration::from_secs(60));
-    let _alone = alone();
+    let _alone = serialise_test();
     let (here, there) = socket_pair().unwrap();
     assert!(send(&there, &hello(SERVER, 1 << 30, [DEPTH; 2]), &[]));
     let mut client = Client::over(here, &small()).unwrap();
     let (_, files) = receive(&there);
-    assert_eq!(taken(&files[0]), CONTROL_BYTES.next_multiple_of(4096));
+    assert_eq!(backed_bytes(&files[0]), CONTROL_BYTES.next_multiple_of(4096));
     let mut buffer = client.alloc(3 * 4096).unwrap();
-    assert_eq!(taken(&files[1]), 0);
+    assert_eq!(backed_bytes(&files[1]), 0);
     assert!(buffer.resize(4096 + 1));
     client.submit(Submission::new(1).buffer(buffer)).unwrap();
-    assert_eq!(taken(&files[1]), 2 * 4096);
+    assert_eq!(backed_bytes(&files[1]), 2 * 4096);
 }
 
 /// Found by `fuzz/`: a violation in a message of the socket was reported once and then forgotten.
@@ -329,7 +329,7 @@ fn a_client_takes_the_memory_of_what_it_submits() {
 fn a_liar_that_was_found_out_through_the_socket_is_not_heard_again() {
     let _watch =
         watch("a_liar_that_was_found_out_through_the_socket_is_not_heard_again", Duration::from_secs(60));
-    let _alone = alone();
+    let _alone = serialise_test();
     let is_accused = |error: &Error| accused(error, "cannot be");
     for armed in [true, false] {
         let (mut server, liar) = server_and_liar(Wait::Adaptive);
@@ -353,7 +353,7 @@ fn a_liar_that_was_found_out_through_the_socket_is_not_heard_again() {
 #[test]
 fn rubbish_is_survived() {
     let _watch = watch("rubbish_is_survived", Duration::from_secs(600));
-    let _alone = alone();
+    let _alone = serialise_test();
     let mut random = Random::seeded("rubbish_is_survived");
     let mut before = None;
     for round in 0..rounds(300) {
@@ -394,7 +394,7 @@ fn rubbish_is_survived() {
         }
         // The first rounds allocate what a process allocates once.
         if round >= 4 {
-            assert_eq!(before.get_or_insert_with(Belongings::now), &Belongings::now(), "round {round}");
+            assert_eq!(before.get_or_insert_with(Resources::now), &Resources::now(), "round {round}");
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use bywash_channel::{Client, Error, Options, Server, ServerOptions, Submission, socket_pair};
 use bywash_peers::{
-    Belongings, Child, Random, SIZE_MIN, WAITS, alone, check, fill, inherited_sockets, role, rounds,
+    Child, Random, Resources, SIZE_MIN, WAITS, check, fill, inherited_sockets, role, rounds, serialise_test,
     wait_by_name,
 };
 use std::os::fd::OwnedFd;
@@ -60,7 +60,7 @@ fn play(socket: OwnedFd, side: &str, wait: &str, random: Random, begun: Option<S
 /// names.
 fn ask(mut client: Client, mut random: Random) -> Error {
     loop {
-        while (client.under_way() as u64) < 1 + random.below(16) {
+        while (client.in_flight() as u64) < 1 + random.below(16) {
             let seed = random.number();
             let Ok(mut buffer) = client.alloc(random.size(14)) else { break };
             let mut bytes = vec![0; buffer.len()];
@@ -120,7 +120,7 @@ fn an_event_loop_hears_of_it_once_nothing_is_left() {
     if role().is_some() {
         return;
     }
-    let _alone = alone();
+    let _alone = serialise_test();
     let (here, there) = socket_pair().unwrap();
     let mut child = Child::start("child", "client sleep 1", vec![there]);
     let mut server = Server::over(here, &ServerOptions::new()).unwrap();
@@ -148,7 +148,7 @@ fn a_peer_that_is_killed_leaves_nothing_behind() {
     if role().is_some() {
         return;
     }
-    let _alone = alone();
+    let _alone = serialise_test();
     let mut random = Random::seeded("kill");
     let mut before = None;
     for batch in 0..rounds(120).div_ceil(AT_A_TIME) {
@@ -159,7 +159,7 @@ fn a_peer_that_is_killed_leaves_nothing_behind() {
             }
         });
         // The first rounds allocate what a process allocates once.
-        assert_eq!(before.get_or_insert_with(Belongings::now), &Belongings::now(), "batch {batch}");
+        assert_eq!(before.get_or_insert_with(Resources::now), &Resources::now(), "batch {batch}");
     }
 }
 
@@ -206,7 +206,7 @@ fn an_event_loop_hears_of_the_death_of_a_server() {
     if role().is_some() {
         return;
     }
-    let _alone = alone();
+    let _alone = serialise_test();
     let (here, there) = socket_pair().unwrap();
     let mut child = Child::start("idle_server", "server", vec![there]);
     let mut client = Client::over(here, &Options::new()).unwrap();

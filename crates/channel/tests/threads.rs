@@ -58,7 +58,7 @@ fn as_many_as_it_is_deep_and_in_any_order() {
         let mut random = Random(7);
         let mut expected = BTreeMap::new();
         for round in 0..500u64 {
-            while client.under_way() < 8 {
+            while client.in_flight() < 8 {
                 let bytes: Vec<u8> = (0..random.below(200)).map(|_| random.number() as u8).collect();
                 let sum = bytes.iter().fold(round, |sum, byte| sum + u64::from(*byte));
                 let mut submission = Submission::new(1).arguments([round, 0, 0, 0, 0, 0]);
@@ -156,7 +156,7 @@ fn a_paced_request_is_a_sleep_and_a_wake_up_at_either_end() {
     let sleeps = |stats: bywash_channel::Stats| stats.futex_sleeps + stats.socket_sleeps;
     for wait in [Wait::Sleep, Wait::Adaptive] {
         let (mut client, mut server) = channel(small().wait(wait), ServerOptions::new().wait(wait));
-        let seen = server.memories();
+        let seen = server.buffer_access();
         let service = thread::spawn(move || {
             for _ in 0..REQUESTS {
                 let request = server.next().unwrap();
@@ -351,14 +351,14 @@ fn other_threads_look_at_the_memory_of_requests() {
         buffer.write(0, &[number; 100]);
         client.submit(Submission::new(1).buffer(buffer)).unwrap();
     }
-    let memories = server.memories();
+    let memories = server.buffer_access();
     let requests: Vec<Request> = (0..8).map(|_| server.next().unwrap()).collect();
     thread::scope(|scope| {
         for (number, request) in requests.iter().enumerate() {
             let memories = &memories;
             scope.spawn(move || {
                 let mut bytes = [0; 101];
-                assert_eq!(memories.of(request).read(0, &mut bytes), 100);
+                assert_eq!(memories.buffer(request).read(0, &mut bytes), 100);
                 assert_eq!(bytes[..100], [number as u8; 100]);
             });
         }
@@ -367,7 +367,7 @@ fn other_threads_look_at_the_memory_of_requests() {
     // This value keeps the connection open, but the client still learns that the server is gone.
     drop(server);
     assert!(matches!(client.reap(), Err(Error::Closed)));
-    assert_eq!(memories.of(&requests[7]).read(99, &mut [0]), 1);
+    assert_eq!(memories.buffer(&requests[7]).read(99, &mut [0]), 1);
 }
 
 fn is_readable(end: &impl AsFd, limit: Duration) -> bool {
@@ -406,7 +406,7 @@ fn an_arena_that_is_used_up_tells_who_has_it() {
     let (mut client, mut server) = channel(small(), ServerOptions::new());
     let holders = |client: &Client| {
         let refused = client.alloc(PIECE).unwrap_err();
-        let Error::UsedUp { asked: PIECE, arena } = &refused else { panic!("{refused}") };
+        let Error::ArenaFull { asked: PIECE, arena } = &refused else { panic!("{refused}") };
         let split = [
             (arena.held, arena.held_bytes),
             (arena.queued, arena.queued_bytes),
@@ -450,12 +450,12 @@ fn buffers_are_cut_from_the_arena_and_come_back() {
     let all = client.alloc(1 << 16).unwrap();
     let refused = client.alloc(1).unwrap_err();
     assert!(
-        matches!(&refused, Error::UsedUp { asked: 1, arena } if arena.held_bytes == 1 << 16),
+        matches!(&refused, Error::ArenaFull { asked: 1, arena } if arena.held_bytes == 1 << 16),
         "{refused}"
     );
     client.submit(Submission::new(1).buffer(all)).unwrap();
     // The server owns the buffer meanwhile.
-    assert!(matches!(client.alloc(1), Err(Error::UsedUp { asked: 1, .. })));
+    assert!(matches!(client.alloc(1), Err(Error::ArenaFull { asked: 1, .. })));
     let request = server.next().unwrap();
     assert_eq!(request.len(), 1 << 16);
     server.complete(request, 0, 0).unwrap();
@@ -487,11 +487,11 @@ fn nothing_goes_over_the_wrong_channel() {
     let (mut other, mut other_server) = channel(small(), ServerOptions::new());
     let foreign = one.alloc(1).unwrap();
     let refused = other.submit(Submission::new(1).buffer(foreign)).unwrap_err();
-    assert!(matches!(refused.error, Error::Unfit(_)));
+    assert!(matches!(refused.error, Error::WrongPath(_)));
     // The submission was handed back unchanged.
     one.submit(*refused.submission).unwrap();
     let request = one_server.next().unwrap();
-    assert!(matches!(other_server.complete(request, 0, 0), Err(Error::Unfit(_))));
+    assert!(matches!(other_server.complete(request, 0, 0), Err(Error::WrongPath(_))));
     assert!(other_server.try_next().unwrap().is_none());
 }
 
@@ -577,8 +577,8 @@ fn halves_can_be_sent() {
     sent::<Client>();
     sent::<Server>();
     sent::<Submitter>();
-    sent::<bywash_channel::Buffers>();
+    sent::<bywash_channel::BufferAllocator>();
     sent::<Reaper>();
     sent::<bywash_channel::Completer>();
-    sent::<bywash_channel::Requests>();
+    sent::<bywash_channel::RequestReceiver>();
 }

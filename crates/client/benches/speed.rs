@@ -31,7 +31,7 @@ fn batches(queue: &mut Queue, count: u64, mut submit: impl FnMut(&mut Queue, u64
         for number in first..count.min(first + BATCH) {
             submit(queue, number)?;
         }
-        while queue.under_way() > 0 {
+        while queue.in_flight() > 0 {
             queue.reap()?.outcome?;
         }
     }
@@ -45,7 +45,7 @@ fn streamed(queue: &mut Queue, volume: VolumeId, count: u64, bytes: usize) -> Ou
         spare.push(queue.alloc(bytes)?);
     }
     let mut submitted = 0;
-    while submitted < count || queue.under_way() > 0 {
+    while submitted < count || queue.in_flight() > 0 {
         while submitted < count
             && let Some(buffer) = spare.pop()
         {

@@ -20,7 +20,7 @@ pub fn use_log(socket: &str) -> Result<(), Error> {
     for number in 0..8 {
         queue.read(log, number * 4096, vec![0; 4096], number)?;
     }
-    while queue.under_way() > 0 {
+    while queue.in_flight() > 0 {
         let done = queue.reap()?;
         done.outcome?;
         println!("{}: {} bytes", done.user_data, done.room.map_or(0, |room| room.len()));

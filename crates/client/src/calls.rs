@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::options::Interrupt;
 use crate::request::memory_is_lost;
 use crate::session::lock;
-use bywash_channel::{Buffer, Buffers, Client, Completion, Reaper, Submission, Submitter};
+use bywash_channel::{Buffer, BufferAllocator, Client, Completion, Reaper, Submission, Submitter};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 enum Place {
     Free,
     Reserved,
-    UnderWay,
+    InFlight,
     /// The request is in flight, and its thread has given up waiting for it.
     Abandoned,
     Done(Completion),
@@ -55,7 +55,7 @@ enum Place {
 pub(crate) struct Calls {
     state: Mutex<State>,
     changed: Condvar,
-    buffers: Buffers,
+    buffers: BufferAllocator,
     limit: Duration,
     interrupt: Option<Interrupt>,
 }
@@ -149,7 +149,7 @@ impl Calls {
             match self.buffers.alloc(bytes) {
                 Ok(buffer) => Ok(Some((place, Some(buffer)))),
                 // Other calls hold the memory and will free it.
-                Err(bywash_link::Error::UsedUp { .. }) if state.in_use() > 1 => Ok(None),
+                Err(bywash_link::Error::ArenaFull { .. }) if state.in_use() > 1 => Ok(None),
                 Err(error) => Err(Error::of_link(error, WHAT, self.limit)),
             }
         });
@@ -165,7 +165,7 @@ impl Calls {
             return Err(end.clone());
         }
         // The place must be in flight before a completion can arrive.
-        state.places[place as usize] = Place::UnderWay;
+        state.places[place as usize] = Place::InFlight;
         state.submitter.submit(submission).map(drop).map_err(|refused| {
             let error = Error::of_link(refused.error, WHAT, self.limit);
             if error.is_end() {

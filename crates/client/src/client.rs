@@ -250,7 +250,7 @@ pub(crate) fn make_channel(
     let link = |error| Error::of_link(error, WHAT, options.limit);
     let left = || end.saturating_duration_since(Instant::now());
     let (here, there) = socket_pair().map_err(link)?;
-    let channel = options.channel(session.depth_max, session.arena_bytes_max)?.greeting_limit(left());
+    let channel = options.channel(session.depth_max, session.arena_bytes_max)?.handshake_timeout(left());
     // Each end waits for the other's hello message. This end's message must have been sent before the server
     // receives the socket, so another thread performs the handshake.
     let greeting = thread::Builder::new()

@@ -249,17 +249,19 @@ impl Error {
         match error {
             Link::TimedOut | Link::AllocTimedOut { .. } => Error::TimedOut { what, limit },
             Link::Closed | Link::PeerDied { .. } => Error::Gone { how: error.to_string() },
-            Link::Peer { what, .. } | Link::Misfit(what) => Error::Broken { what },
+            Link::Protocol { what, .. } | Link::Incompatible(what) => Error::Broken { what },
             Link::TooLarge { asked, most } => Error::TooLarge { asked, most },
-            Link::UsedUp { asked, arena } => Error::UsedUp { asked, arena },
+            Link::ArenaFull { asked, arena } => Error::UsedUp { asked, arena },
             Link::Full { depth } => Error::Full { depth },
             Link::Option { option, value, allowed } => {
                 Error::Option { option, value: value.into(), allowed: allowed.into() }
             }
             Link::Forked => Error::Forked,
             Link::Io { what, source } => Error::io(what, source),
-            Link::Unfit(_) => Error::Foreign { what: "buffer", of: "queue" },
-            Link::NotMapped(_) | Link::Pieces { .. } => Error::io(what, io::Error::other(error.to_string())),
+            Link::WrongPath(_) => Error::Foreign { what: "buffer", of: "queue" },
+            Link::NotMapped(_) | Link::MessageSize { .. } => {
+                Error::io(what, io::Error::other(error.to_string()))
+            }
         }
     }
 

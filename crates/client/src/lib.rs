@@ -26,7 +26,7 @@
 //! for number in 0..8 {
 //!     queue.write_from(log, number * 4096, &[1; 4096], false, number).map_err(|refused| refused.error)?;
 //! }
-//! while queue.under_way() > 0 {
+//! while queue.in_flight() > 0 {
 //!     let done = queue.reap()?;
 //!     done.outcome?;
 //! }

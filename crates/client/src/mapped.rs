@@ -31,7 +31,7 @@
 //! Invariant: only files that cannot shrink are mapped, so no access to a chunk hits a file's end. Called by
 //! `session`, which maps, and by `volume` and `queue`, which copy.
 
-use bywash_link::{File, HUGE_PAGE, Maker, Mapping, PAGE};
+use bywash_link::{HUGE_PAGE, Mapping, MemoryFile, PAGE, ProcessGeneration};
 use bywash_protocol::notices;
 use bywash_sync::{AtomicU64, Ordering, light_shared_fence, prepare_shared_fences, read_fence};
 use rustix::io::Errno;
@@ -50,7 +50,7 @@ pub(crate) struct Mapped {
     filled: usize,
     reads: bool,
     writes: bool,
-    maker: Maker,
+    maker: ProcessGeneration,
 }
 
 // SAFETY: both pointers name address space that this value alone reserved, and that only its `drop` unmaps. A
@@ -81,7 +81,15 @@ impl Mapped {
         let start = unsafe { mmap_anonymous(ptr::null_mut(), room, ProtFlags::empty(), flags)? };
         let start = start.cast::<u8>();
         let base = start.wrapping_add(start.align_offset(HUGE_PAGE));
-        Ok(Mapped { reserved: (start, room), base, bytes, filled: 0, reads, writes, maker: Maker::this() })
+        Ok(Mapped {
+            reserved: (start, room),
+            base,
+            bytes,
+            filled: 0,
+            reads,
+            writes,
+            maker: ProcessGeneration::current(),
+        })
     }
 
     /// Maps the next chunk behind those that [`Mapped::add`] has mapped before: the first `bytes` bytes of
@@ -101,7 +109,7 @@ impl Mapped {
         if has < bytes as u64 {
             return Ok(Err(format!("passed a chunk of {has} bytes, which should have {bytes}")));
         }
-        let file = match File::adopt(chunk, has as usize, bywash_link::SEALS_FIXED) {
+        let file = match MemoryFile::from_peer(chunk, has as usize, bywash_link::SEALS_FIXED) {
             Ok(file) => file,
             Err(what) => return Ok(Err(what)),
         };
@@ -233,7 +241,7 @@ impl Notices {
         page: OwnedFd,
         grants_max: u32,
     ) -> Result<Result<Notices, String>, bywash_link::Error> {
-        match File::adopt(page, notices::bytes(grants_max), bywash_link::SEALS_FIXED) {
+        match MemoryFile::from_peer(page, notices::bytes(grants_max), bywash_link::SEALS_FIXED) {
             Ok(file) => {
                 let (page, count) = (file.map(false)?, grants_max as usize);
                 Ok(Ok(Notices { page, count, has_fences: prepare_shared_fences() }))

@@ -12,7 +12,7 @@
 use crate::error::Error;
 use crate::mapped::{Mapped, Notices, fence_behind_reads};
 use crate::options::{Choice, Options, Path};
-use bywash_link::{Counter, Maker, Messages, PAGE, connect_within};
+use bywash_link::{Counter, Messages, PAGE, ProcessGeneration, connect_within};
 use bywash_protocol::{Access, Answer, Ask, Granted, MESSAGE_BYTES_MAX, VERSION, notices};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -76,7 +76,7 @@ pub(crate) struct Session {
     notices: Notices,
     looks: Counter,
     limit: Duration,
-    maker: Maker,
+    maker: ProcessGeneration,
     /// Number of times that the client had connected before it made this connection.
     pub(crate) generation: u64,
     /// The number by which the server's reports name the client.
@@ -96,7 +96,7 @@ fn ask_over(
     end: Instant,
 ) -> Result<(Answer, Vec<OwnedFd>), bywash_link::Error> {
     let left = || end.saturating_duration_since(Instant::now());
-    let misfit = |error: bywash_protocol::NotAMessage| bywash_link::Error::Misfit(error.to_string());
+    let misfit = |error: bywash_protocol::NotAMessage| bywash_link::Error::Incompatible(error.to_string());
     if talk.owed >= OWED_MAX {
         return Err(bywash_link::Error::TimedOut);
     }
@@ -161,7 +161,7 @@ impl Session {
             notices,
             looks: Counter::default(),
             limit: options.limit,
-            maker: Maker::this(),
+            maker: ProcessGeneration::current(),
             generation,
             client,
             depth_max,

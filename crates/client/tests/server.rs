@@ -113,18 +113,18 @@ fn both_ways_lead_to_the_same_bytes() {
 }
 
 #[test]
-fn a_queue_keeps_many_requests_under_way() {
+fn a_queue_keeps_many_requests_in_flight() {
     let bench = Bench::new();
     let mut queue = bench.client(options(Choice::Automatic)).queue().unwrap();
     let volumes = ["fast", "slow"].map(|name| queue.open(name, Access::ReadWrite).unwrap());
     let block = volumes.map(|volume| queue.block(volume).unwrap() as usize).into_iter().max().unwrap();
     for (number, volume) in (0..256u64).zip(volumes.into_iter().cycle()) {
-        if queue.under_way() == queue.depth() {
+        if queue.in_flight() == queue.depth() {
             queue.reap().unwrap().outcome.unwrap();
         }
         queue.write_from(volume, number * block as u64, &vec![number as u8; block], false, number).unwrap();
     }
-    while queue.under_way() > 0 {
+    while queue.in_flight() > 0 {
         queue.reap().unwrap().outcome.unwrap();
     }
     for (at, volume) in volumes.into_iter().enumerate() {

@@ -21,10 +21,10 @@
 //! }
 //! ```
 
-use crate::lane::{Receiving, Shipping};
+use crate::lane::{Receiver, Shipper};
 use crate::layout::{INLINE_BYTES, SHIPPED_WORDS};
 use crate::path::Class;
-use bywash_link::{Arena, Block, Credentials, Error, File, HugePages, Mapping, PAGE};
+use bywash_link::{Arena, Block, Credentials, Error, HugePages, Mapping, MemoryFile, PAGE};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -42,18 +42,18 @@ pub(crate) const OTHER_PATH: &str = "it was allocated on another path; allocate 
 #[derive(Debug)]
 pub struct Container {
     length: usize,
-    home: Home,
+    home: OwnStorage,
 }
 
 /// Storage of a container's bytes.
 #[derive(Debug)]
-enum Home {
+enum OwnStorage {
     /// In the value itself: at most [`INLINE_BYTES`] bytes, which are shipped within a ring entry.
     Here(Inline),
     /// In a block of a path's arena. The drop of the container frees the block.
-    Arena(Arc<Shipping>, Block, Span),
+    Arena(Arc<Shipper>, Block, Span),
     /// In a memory file of its own, which is sealed when the container is shipped.
-    File(File, Mapping),
+    File(MemoryFile, Mapping),
 }
 
 /// Address and size of a block in this end's mapping of its arena.
@@ -75,28 +75,28 @@ pub(crate) type Inline = [u64; SHIPPED_WORDS - 1];
 impl Container {
     /// Makes a zeroed container of at most [`INLINE_BYTES`] bytes, which is shipped within a ring entry.
     #[inline]
-    pub(crate) fn here(length: usize) -> Container {
-        Container { length, home: Home::Here([0; SHIPPED_WORDS - 1]) }
+    pub(crate) fn inline_of(length: usize) -> Container {
+        Container { length, home: OwnStorage::Here([0; SHIPPED_WORDS - 1]) }
     }
 
     #[inline]
-    pub(crate) fn of_block(lane: Arc<Shipping>, block: Block, span: Span, length: usize) -> Container {
-        Container { length, home: Home::Arena(lane, block, span) }
+    pub(crate) fn in_block(lane: Arc<Shipper>, block: Block, span: Span, length: usize) -> Container {
+        Container { length, home: OwnStorage::Arena(lane, block, span) }
     }
 
     /// Allocates a container of `length` bytes in a memory file of its own, for a sealed path.
     pub(crate) fn sealed(length: usize) -> Result<Container, Error> {
         if length == 0 {
-            return Err(Error::Unfit(EMPTY_SEALED));
+            return Err(Error::WrongPath(EMPTY_SEALED));
         }
-        Container::of_file(File::create("bywash-sealed", length, HugePages::No)?)
+        Container::in_file(MemoryFile::create("bywash-sealed", length, HugePages::No)?)
     }
 
-    fn of_file(file: File) -> Result<Container, Error> {
+    fn in_file(file: MemoryFile) -> Result<Container, Error> {
         let mut mapping = file.map(true)?;
         // A child that another thread forks would inherit the writable mapping, and so prevent the sealing.
         mapping.keep_from_children()?;
-        Ok(Container { length: file.bytes(), home: Home::File(file, mapping) })
+        Ok(Container { length: file.bytes(), home: OwnStorage::File(file, mapping) })
     }
 
     /// Shortens the container to `length` bytes; no effect if it is not longer. The capacity stays the same.
@@ -107,9 +107,9 @@ impl Container {
     /// Returns the greatest number of bytes that this container can hold.
     pub fn capacity(&self) -> usize {
         match &self.home {
-            Home::Here(_) => INLINE_BYTES,
-            Home::Arena(_, _, span) => span.capacity,
-            Home::File(file, _) => file.bytes(),
+            OwnStorage::Here(_) => INLINE_BYTES,
+            OwnStorage::Arena(_, _, span) => span.capacity,
+            OwnStorage::File(file, _) => file.bytes(),
         }
     }
 
@@ -128,7 +128,7 @@ impl Container {
     #[inline]
     pub(crate) fn inline(&self) -> Option<&Inline> {
         match &self.home {
-            Home::Here(words) => Some(words),
+            OwnStorage::Here(words) => Some(words),
             _ => None,
         }
     }
@@ -137,13 +137,13 @@ impl Container {
     #[inline]
     pub(crate) fn base_in_arena(&self) -> Option<*const u8> {
         match &self.home {
-            Home::Arena(_, _, span) => Some(span.base),
+            OwnStorage::Arena(_, _, span) => Some(span.base),
             _ => None,
         }
     }
 
-    pub(crate) fn is_of(&self, lane: &Arc<Shipping>) -> bool {
-        matches!(&self.home, Home::Arena(home, ..) if Arc::ptr_eq(home, lane))
+    pub(crate) fn is_of(&self, lane: &Arc<Shipper>) -> bool {
+        matches!(&self.home, OwnStorage::Arena(home, ..) if Arc::ptr_eq(home, lane))
     }
 
     /// Returns the block of a container in an arena. The block is not freed: its ownership moves to the
@@ -152,39 +152,39 @@ impl Container {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is `ManuallyDrop`, so `home` is moved out exactly once and never dropped in place.
         match unsafe { ptr::read(&this.home) } {
-            Home::Arena(_, block, _) => Some(block),
-            Home::Here(_) | Home::File(..) => None,
+            OwnStorage::Arena(_, block, _) => Some(block),
+            OwnStorage::Here(_) | OwnStorage::File(..) => None,
         }
     }
 
     /// Seals the container's memory against writing by anybody, for ever. On failure the container is handed
     /// back with the error, unless its memory cannot be mapped again.
     pub(crate) fn freeze(self) -> Result<Received, Box<(Option<Container>, Error)>> {
-        if !matches!(self.home, Home::File(..)) {
-            return Err(Box::new((Some(self), Error::Unfit(OTHER_PATH))));
+        if !matches!(self.home, OwnStorage::File(..)) {
+            return Err(Box::new((Some(self), Error::WrongPath(OTHER_PATH))));
         }
         if self.length == 0 {
-            return Err(Box::new((Some(self), Error::Unfit(EMPTY_SEALED))));
+            return Err(Box::new((Some(self), Error::WrongPath(EMPTY_SEALED))));
         }
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is `ManuallyDrop`, so `home` is moved out exactly once, like in `into_block`.
-        let Home::File(mut file, mapping) = (unsafe { ptr::read(&this.home) }) else {
+        let OwnStorage::File(mut file, mapping) = (unsafe { ptr::read(&this.home) }) else {
             unreachable!("the other homes were sent back above")
         };
         // Populates pages that were never written, so that a receiver that reads them is not charged for
         // them.
         let taken = mapping.populate(0, this.length.next_multiple_of(PAGE));
         drop(mapping);
-        match taken.and_then(|()| file.resize(this.length)).and_then(|()| file.freeze()) {
+        match taken.and_then(|()| file.resize(this.length)).and_then(|()| file.seal()) {
             Ok(()) => {
                 let length = file.bytes();
                 Ok(Received {
-                    place: Place::Sealed { file: Arc::new(file) },
+                    place: Storage::Sealed { file: Arc::new(file) },
                     length,
                     origin: Credentials::own(),
                 })
             }
-            Err(error) => Err(Box::new((Container::of_file(file).ok(), error))),
+            Err(error) => Err(Box::new((Container::in_file(file).ok(), error))),
         }
     }
 }
@@ -195,9 +195,9 @@ impl Deref for Container {
     #[inline]
     fn deref(&self) -> &[u8] {
         let base = match &self.home {
-            Home::Here(words) => words.as_ptr().cast(),
-            Home::Arena(_, _, span) => span.base.cast_const(),
-            Home::File(_, mapping) => mapping.base().cast_const(),
+            OwnStorage::Here(words) => words.as_ptr().cast(),
+            OwnStorage::Arena(_, _, span) => span.base.cast_const(),
+            OwnStorage::File(_, mapping) => mapping.base().cast_const(),
         };
         // SAFETY: at least `length` initialised bytes, and this value is the only access to them in this
         // process. The peer cannot write them, or, if both ends agreed on `Options::trusted_to_write`, writes
@@ -210,9 +210,9 @@ impl DerefMut for Container {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         let base = match &mut self.home {
-            Home::Here(words) => words.as_mut_ptr().cast(),
-            Home::Arena(_, _, span) => span.base,
-            Home::File(_, mapping) => mapping.base(),
+            OwnStorage::Here(words) => words.as_mut_ptr().cast(),
+            OwnStorage::Arena(_, _, span) => span.base,
+            OwnStorage::File(_, mapping) => mapping.base(),
         };
         // SAFETY: at least `length` initialised bytes that this value alone gives access to, like in `deref`;
         // the exclusive borrow and the writable mapping allow the write.
@@ -223,8 +223,8 @@ impl DerefMut for Container {
 impl Drop for Container {
     #[inline]
     fn drop(&mut self) {
-        if let Home::Arena(lane, block, _) = &self.home {
-            lane.give(*block);
+        if let OwnStorage::Arena(lane, block, _) = &self.home {
+            lane.free(*block);
         }
     }
 }
@@ -232,26 +232,26 @@ impl Drop for Container {
 /// A container that a peer shipped here. Dropping it returns it to the peer.
 #[derive(Debug)]
 pub struct Received {
-    pub(crate) place: Place,
+    pub(crate) place: Storage,
     pub(crate) length: usize,
     pub(crate) origin: Credentials,
 }
 
 /// Storage of a received container's contents.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Storage {
     /// In the value itself, as a copy.
     Inline(Inline),
     /// In an arena of a peer. Dropping returns `ticket` on `lane`.
-    Arena { lane: Arc<Receiving>, arena: Arc<Arena>, offset: usize, ticket: u32 },
+    Arena { lane: Arc<Receiver>, arena: Arc<Arena>, offset: usize, ticket: u32 },
     /// In a sealed memory file.
-    Sealed { file: Arc<File> },
+    Sealed { file: Arc<MemoryFile> },
 }
 
-impl Drop for Place {
+impl Drop for Storage {
     fn drop(&mut self) {
-        if let Place::Arena { lane, ticket, .. } = self {
-            lane.give_back(*ticket);
+        if let Storage::Arena { lane, ticket, .. } = self {
+            lane.return_ticket(*ticket);
         }
     }
 }
@@ -259,7 +259,7 @@ impl Drop for Place {
 impl Received {
     /// Makes an empty container whose origin is this process.
     pub(crate) fn nothing() -> Received {
-        Received { place: Place::Inline([0; SHIPPED_WORDS - 1]), length: 0, origin: Credentials::own() }
+        Received { place: Storage::Inline([0; SHIPPED_WORDS - 1]), length: 0, origin: Credentials::own() }
     }
 
     /// Returns the length in bytes.
@@ -288,27 +288,27 @@ impl Received {
     #[inline]
     pub fn map(&self) -> Result<Mapped<'_>, Error> {
         match &self.place {
-            Place::Inline(_) => Ok(Mapped(Inside::Borrowed(self.inline_bytes()))),
-            Place::Sealed { file } if !file.is_whole()? => Err(Error::NotMapped(
+            Storage::Inline(_) => Ok(Mapped(Inside::Borrowed(self.inline_bytes()))),
+            Storage::Sealed { file } if !file.is_fully_backed()? => Err(Error::NotMapped(
                 "the shipper has not taken memory for all of it, and to look at it would take this program's; copy it \
                  out",
             )),
-            Place::Sealed { file } => Ok(Mapped(Inside::Mapped(file.map(false)?, self.length))),
-            Place::Arena { lane, .. } if lane.class() == Class::Trusted => {
+            Storage::Sealed { file } => Ok(Mapped(Inside::Mapped(file.map(false)?, self.length))),
+            Storage::Arena { lane, .. } if lane.class() == Class::Trusted => {
                 let base = self.base()?;
                 // SAFETY: the range lies within the mapped arena, which `Receiving::check` tested when the
                 // container was received. The caller of `Options::trusted` promised that the peer does not
                 // write there until the ticket is returned.
                 Ok(Mapped(Inside::Borrowed(unsafe { slice::from_raw_parts(base, self.length) })))
             }
-            Place::Arena { .. } => Err(Error::NotMapped(
+            Storage::Arena { .. } => Err(Error::NotMapped(
                 "the path is not a trusted one, so that the peer could change them meanwhile; copy them out",
             )),
         }
     }
 
-    /// Like [`Received::map`], but gives write access. Works for contents that were copied within a ring entry;
-    /// and for containers of the peer's own arena, if both ends of the path chose
+    /// Like [`Received::map`], but gives write access. Works for contents that were copied within a ring
+    /// entry; and for containers of the peer's own arena, if both ends of the path chose
     /// [`Options::trusted_to_write`](crate::Options::trusted_to_write).
     ///
     /// # Errors
@@ -316,12 +316,12 @@ impl Received {
     pub fn map_mut(&mut self) -> Result<&mut [u8], Error> {
         let length = self.length;
         match &mut self.place {
-            Place::Inline(words) => {
+            Storage::Inline(words) => {
                 // SAFETY: at least `length` initialised bytes of the words that this value owns, borrowed
                 // exclusively.
                 Ok(unsafe { slice::from_raw_parts_mut(words.as_mut_ptr().cast(), length) })
             }
-            Place::Arena { lane, arena, .. } if lane.class() == Class::Trusted && arena.writable => {
+            Storage::Arena { lane, arena, .. } if lane.class() == Class::Trusted && arena.writable => {
                 let base = self.base()?;
                 // SAFETY: within the mapped arena, like in `map`, and mapped for writing. Both ends promised
                 // by `Options::trusted_to_write` that only the owner of a container writes to it.
@@ -351,10 +351,10 @@ impl Received {
             return Ok(0);
         }
         match &self.place {
-            Place::Inline(_) => to[..bytes].copy_from_slice(&self.inline_bytes()[offset..offset + bytes]),
-            Place::Sealed { file } => file.read_at(offset, &mut to[..bytes])?,
+            Storage::Inline(_) => to[..bytes].copy_from_slice(&self.inline_bytes()[offset..offset + bytes]),
+            Storage::Sealed { file } => file.read_at(offset, &mut to[..bytes])?,
             // No test for holes here: a trusted peer populates the memory of everything that it ships.
-            Place::Arena { lane, .. } if lane.class() == Class::Trusted => {
+            Storage::Arena { lane, .. } if lane.class() == Class::Trusted => {
                 let base = self.base()?;
                 lane.meeting.counters.copied_out_bytes.add(bytes as u64);
                 // SAFETY: the source lies within the container, so within the mapped arena, which
@@ -362,7 +362,7 @@ impl Received {
                 // meanwhile, which the caller of `Options::trusted` promised.
                 unsafe { ptr::copy_nonoverlapping(base.cast_const().add(offset), to.as_mut_ptr(), bytes) };
             }
-            Place::Arena { lane, arena, offset: start, .. } => {
+            Storage::Arena { lane, arena, offset: start, .. } => {
                 arena.copy_out(start + offset, &mut to[..bytes])?;
                 lane.meeting.counters.copied_out_bytes.add(bytes as u64);
             }
@@ -383,7 +383,7 @@ impl Received {
     fn inline_bytes(&self) -> &[u8] {
         match &self.place {
             // SAFETY: at least `length` initialised bytes of the words that this value owns.
-            Place::Inline(words) => unsafe { slice::from_raw_parts(words.as_ptr().cast(), self.length) },
+            Storage::Inline(words) => unsafe { slice::from_raw_parts(words.as_ptr().cast(), self.length) },
             _ => &[],
         }
     }
@@ -391,7 +391,7 @@ impl Received {
     #[inline]
     fn base(&self) -> Result<*mut u8, Error> {
         match &self.place {
-            Place::Arena { arena, offset, .. } => {
+            Storage::Arena { arena, offset, .. } => {
                 arena.at(*offset).ok_or(Error::NotMapped("this is a forward path, which maps nothing"))
             }
             _ => Err(Error::NotMapped("they are not in an arena")),
@@ -436,7 +436,7 @@ impl Message {
     }
 
     /// Makes a message of all `pieces`; `None` if there are no pieces.
-    pub(crate) fn of_pieces(pieces: Vec<Received>) -> Option<Message> {
+    pub(crate) fn from_pieces(pieces: Vec<Received>) -> Option<Message> {
         let mut pieces = pieces.into_iter();
         let first = pieces.next()?;
         Some(Message { first, rest: pieces.collect() })

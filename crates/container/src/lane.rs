@@ -1,21 +1,21 @@
 //! One direction of a path: the shipper allocates containers in its arena, the receiver returns them.
 
-mod receiving;
-mod shipping;
+mod receiver;
+mod shipper;
 
-pub(crate) use receiving::Receiving;
-pub(crate) use shipping::Shipping;
+pub(crate) use receiver::Receiver;
+pub(crate) use shipper::Shipper;
 
 use crate::layout::{self, FLAG_SEALED};
 use crate::stats::Counters;
-use bywash_link::{Error, File, Hello, Link, Wait, Writers};
+use bywash_link::{Error, Hello, Link, MemoryFile, Wait, Writers};
 use bywash_ring::layout::{CONSUMER_BELL, PRODUCER_BELL};
 use bywash_ring::{Bell, Shared};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// State that one side of a lane needs to wait for the other side and to wake it.
-pub(crate) type Meeting = bywash_link::Meeting<Counters>;
+pub(crate) type Meeting = bywash_link::RingWaiter<Counters>;
 
 /// Control memory of a lane, divided into its two rings.
 pub(crate) struct Control {
@@ -25,9 +25,9 @@ pub(crate) struct Control {
 
 impl Control {
     /// Creates the control memory of a lane that this end ships on, and the file to pass to the peer.
-    pub(crate) fn create(depth: u32, tickets: u32) -> Result<(Control, File), Error> {
+    pub(crate) fn create(depth: u32, tickets: u32) -> Result<(Control, MemoryFile), Error> {
         let (words, _) = layout::control_words(depth, tickets);
-        let (file, all) = File::create_words(words, Writers::Both)?;
+        let (file, all) = MemoryFile::create_words(words, Writers::Both)?;
         Ok((Control::of(&all, depth, tickets), file))
     }
 
@@ -35,7 +35,7 @@ impl Control {
     pub(crate) fn adopt(file: OwnedFd, hello: &Hello, link: &Link) -> Result<Control, Error> {
         let [depth, tickets] = hello.rings;
         let (words, _) = layout::control_words(depth, tickets);
-        let all = File::adopt_words(file, words)?.map_err(|what| link.accuse(what))?;
+        let all = MemoryFile::adopt_words(file, words)?.map_err(|what| link.accuse(what))?;
         Ok(Control::of(&all, depth, tickets))
     }
 

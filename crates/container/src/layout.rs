@@ -36,7 +36,7 @@
 //! the ticket when it drops the container. *arena* 0 is the shipper's own; every other arena was passed
 //! through the socket before.
 
-use bywash_link::{Mail, Protocol};
+use bywash_link::{MessagePolicy, Protocol};
 use bywash_ring::words_needed;
 
 /// Parameters of the handshake. The version covers everything on this page and in [`bywash_ring::layout`].
@@ -97,7 +97,7 @@ fn head(kind: u64, count: usize) -> u64 {
 
 /// Kind of an entry, decoded from a private copy of its first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum EntryKind {
     /// Contents within the entry, from word 1 on: their length in bytes, at most [`INLINE_BYTES`].
     Inline(usize),
     /// Number of pieces, 1 to [`PIECES_PER_ENTRY`], and true if the message continues in the next entry.
@@ -125,11 +125,13 @@ pub(crate) fn pieces_entry(pieces: &[Piece], more: bool) -> Entry {
 
 /// Decodes the first word of an entry; `None` if it is malformed.
 #[inline]
-pub(crate) fn read_head(first_word: u64) -> Option<Said> {
+pub(crate) fn read_head(first_word: u64) -> Option<EntryKind> {
     let count = (first_word >> 40 & 0xff) as usize;
     match (first_word >> 32 & 0xff, first_word & MORE != 0) {
-        (KIND_INLINE, false) if count <= INLINE_BYTES => Some(Said::Inline(count)),
-        (KIND_PIECES, more) if (1..=PIECES_PER_ENTRY).contains(&count) => Some(Said::Pieces(count, more)),
+        (KIND_INLINE, false) if count <= INLINE_BYTES => Some(EntryKind::Inline(count)),
+        (KIND_PIECES, more) if (1..=PIECES_PER_ENTRY).contains(&count) => {
+            Some(EntryKind::Pieces(count, more))
+        }
         _ => None,
     }
 }
@@ -151,7 +153,7 @@ pub(crate) const FLAG_SEALED: u32 = 1;
 pub(crate) const FLAG_WRITABLE: u32 = 2;
 /// Message through the socket after the handshake, besides doorbells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Note {
+pub(crate) enum SocketMessage {
     /// A foreign arena, whose descriptor is attached: the number that this lane gives to the arena, and its
     /// size in bytes.
     Arena(u16, u64),
@@ -167,15 +169,17 @@ const SEALED_AHEAD_MAX: usize = 16;
 
 /// Socket messages that an unsealed path accepts: a [`Note::Arena`] with one descriptor. More than
 /// [`ARENAS_AHEAD_MAX`] unread ones are a violation of the protocol.
-pub(crate) const ARENAS: Mail = Mail {
-    fits: |bytes, descriptors| descriptors == 1 && matches!(Note::from_bytes(bytes), Some(Note::Arena(..))),
+pub(crate) const ARENA_MESSAGES: MessagePolicy = MessagePolicy {
+    fits: |bytes, descriptors| {
+        descriptors == 1 && matches!(SocketMessage::from_bytes(bytes), Some(SocketMessage::Arena(..)))
+    },
     ahead_max: ARENAS_AHEAD_MAX,
     leaves_more: false,
 };
 /// Socket messages that a sealed path accepts: a [`Note::Sealed`] with one descriptor for each length. The
 /// socket queues those beyond [`SEALED_AHEAD_MAX`].
-pub(crate) const SEALED: Mail = Mail {
-    fits: |bytes, descriptors| matches!(Note::from_bytes(bytes), Some(Note::Sealed(lengths)) if lengths.len() == descriptors),
+pub(crate) const SEALED_MESSAGES: MessagePolicy = MessagePolicy {
+    fits: |bytes, descriptors| matches!(SocketMessage::from_bytes(bytes), Some(SocketMessage::Sealed(lengths)) if lengths.len() == descriptors),
     ahead_max: SEALED_AHEAD_MAX,
     leaves_more: true,
 };
@@ -183,27 +187,27 @@ pub(crate) const SEALED: Mail = Mail {
 const NOTE_ARENA: u8 = 2;
 const NOTE_SEALED: u8 = 3;
 
-impl Note {
+impl SocketMessage {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Note::Arena(number, bytes) => {
+            SocketMessage::Arena(number, bytes) => {
                 [&[NOTE_ARENA][..], &number.to_le_bytes(), &bytes.to_le_bytes()].concat()
             }
-            Note::Sealed(lengths) => {
+            SocketMessage::Sealed(lengths) => {
                 let lengths = lengths.iter().flat_map(|length| length.to_le_bytes());
                 std::iter::once(NOTE_SEALED).chain(lengths).collect()
             }
         }
     }
 
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Note> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<SocketMessage> {
         let u64_of = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
         match bytes.split_first()? {
             (&NOTE_ARENA, [low, high, rest @ ..]) => {
-                Some(Note::Arena(u16::from_le_bytes([*low, *high]), u64_of(rest)?))
+                Some(SocketMessage::Arena(u16::from_le_bytes([*low, *high]), u64_of(rest)?))
             }
             (&NOTE_SEALED, rest) if !rest.is_empty() && rest.len().is_multiple_of(8) => {
-                Some(Note::Sealed(rest.chunks(8).filter_map(u64_of).collect()))
+                Some(SocketMessage::Sealed(rest.chunks(8).filter_map(u64_of).collect()))
             }
             _ => None,
         }
@@ -219,11 +223,11 @@ mod tests {
         let piece = Piece { ticket: 0x11, arena: 0x22, offset: 0x33, length: 0x44 };
         let entry = pieces_entry(&[piece, piece], true);
         assert_eq!(entry[..4], [0x0001_0202_0000_0000, 0x22_0000_0011, 0x44_0000_0033, 0x22_0000_0011]);
-        assert_eq!(read_head(entry[0]), Some(Said::Pieces(2, true)));
+        assert_eq!(read_head(entry[0]), Some(EntryKind::Pieces(2, true)));
         assert_eq!(read_piece(&entry, 1), piece);
         let entry = inline_entry(&[7; SHIPPED_WORDS - 1], 120);
         assert_eq!(entry[..2], [0x0000_7801_0000_0000, 7]);
-        assert_eq!(read_head(entry[0]), Some(Said::Inline(120)));
+        assert_eq!(read_head(entry[0]), Some(EntryKind::Inline(120)));
         for word in [0, 0x0000_7901_0000_0000, 0x0001_0101_0000_0000, 0x0000_0002_0000_0000] {
             assert!(read_head(word).is_none(), "{word:#x}");
         }
@@ -232,14 +236,14 @@ mod tests {
     #[test]
     fn golden_notes() {
         for (note, bytes) in [
-            (Note::Arena(0x0201, 3), &[2u8, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0][..]),
-            (Note::Sealed(vec![5]), &[3, 5, 0, 0, 0, 0, 0, 0, 0]),
+            (SocketMessage::Arena(0x0201, 3), &[2u8, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0][..]),
+            (SocketMessage::Sealed(vec![5]), &[3, 5, 0, 0, 0, 0, 0, 0, 0]),
         ] {
             assert_eq!(note.to_bytes(), bytes);
-            assert_eq!(Note::from_bytes(bytes), Some(note));
+            assert_eq!(SocketMessage::from_bytes(bytes), Some(note));
         }
         for bytes in [&[][..], &[0], &[1], &[1, 1], &[2, 1], &[3], &[3, 1]] {
-            assert_eq!(Note::from_bytes(bytes), None);
+            assert_eq!(SocketMessage::from_bytes(bytes), None);
         }
     }
 }

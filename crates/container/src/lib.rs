@@ -42,14 +42,14 @@
 mod container;
 mod lane;
 mod layout;
-mod not_shipped;
 mod path;
+mod ship_error;
 mod stats;
 #[cfg(feature = "async")]
 mod tasks;
 
 pub use bywash_link::{ArenaUse, Credentials, Error, HugePages, Wait, socket_pair};
 pub use container::{Container, MESSAGE_PIECES_MAX, Mapped, Message, Received};
-pub use not_shipped::NotShipped;
-pub use path::{Cargo, Class, Listener, Options, Path};
+pub use path::{Class, Listener, Options, Path, Shipment};
+pub use ship_error::ShipError;
 pub use stats::Stats;

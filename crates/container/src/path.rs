@@ -1,13 +1,13 @@
 //! Paths: connecting two programs, and allocating, shipping and receiving containers.
 
-use crate::container::{Container, Inline, Message, Place, Received};
-use crate::lane::{Control, End, Receiving, Shipping, is_sealed};
+use crate::container::{Container, Inline, Message, Received, Storage};
+use crate::lane::{Control, End, Receiver, Shipper, is_sealed};
 use crate::layout::{self, DEPTH_MAX, FLAG_SEALED, FLAG_WRITABLE, PROTOCOL, TICKETS_MAX};
-use crate::not_shipped::NotShipped;
+use crate::ship_error::ShipError;
 use crate::stats::{Counters, Stats};
 use bywash_link::{
-    ARENA_BYTES_MAX, Acceptor, Arena, Credentials, Error, FLAG_FENCES, File, Hello, HugePages, Link,
-    SEALS_FIXED, Wait, Writers, greet,
+    ARENA_BYTES_MAX, Acceptor, Arena, Credentials, Error, FLAG_FENCES, Hello, HugePages, Link, MemoryFile,
+    SEALS_FIXED, Wait, Writers, handshake,
 };
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub struct Options {
     pub(crate) tickets: u32,
     wait: Wait,
     pub(crate) peer_arena_bytes_max: usize,
-    pub(crate) greeting_limit: Duration,
+    pub(crate) handshake_timeout: Duration,
 }
 
 impl Default for Options {
@@ -55,7 +55,7 @@ impl Default for Options {
             tickets: 1024,
             wait: Wait::default(),
             peer_arena_bytes_max: 64 << 20,
-            greeting_limit: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -128,7 +128,7 @@ impl Options {
 
     /// Sets the greatest number of containers that the peer can own at a time: a power of two up to 65536.
     /// Default 1024.
-    pub fn containers_out_max(mut self, containers: u32) -> Options {
+    pub fn containers_shipped_max(mut self, containers: u32) -> Options {
         self.tickets = containers;
         self
     }
@@ -148,8 +148,8 @@ impl Options {
     }
 
     /// Sets the timeout for the handshake with the peer. Default 10 s.
-    pub fn greeting_limit(mut self, limit: Duration) -> Options {
-        self.greeting_limit = limit;
+    pub fn handshake_timeout(mut self, limit: Duration) -> Options {
+        self.handshake_timeout = limit;
         self
     }
 
@@ -190,13 +190,13 @@ impl Listener {
     }
 
     /// Waits for a peer and makes a path to it. Up to 256 connected peers do their handshakes at the same
-    /// time: a silent one does not delay the others, and is disconnected after [`Options::greeting_limit`].
+    /// time: a silent one does not delay the others, and is disconnected after [`Options::handshake_timeout`].
     ///
     /// # Errors
     /// [`Error::Io`] if the kernel accepts no connection. Also those of [`Path::over`], which concern this
     /// one peer: the listener can go on accepting others.
     pub fn accept(&self, options: &Options) -> Result<Path, Error> {
-        Path::over(self.0.accept(None, options.greeting_limit)?, options)
+        Path::over(self.0.accept(None, options.handshake_timeout)?, options)
     }
 
     /// Like [`Listener::accept`], but waits for a peer's hello message no longer than `limit`.
@@ -204,7 +204,7 @@ impl Listener {
     /// # Errors
     /// Same as [`Listener::accept`], and [`Error::TimedOut`].
     pub fn accept_within(&self, options: &Options, limit: Duration) -> Result<Path, Error> {
-        Path::over(self.0.accept(Some(limit), options.greeting_limit)?, options)
+        Path::over(self.0.accept(Some(limit), options.handshake_timeout)?, options)
     }
 
     /// Like [`Listener::accept`], but does not wait for a peer: `None` if no hello message has arrived, or if
@@ -213,7 +213,7 @@ impl Listener {
     /// # Errors
     /// Same as [`Listener::accept`].
     pub fn try_accept(&self, options: &Options) -> Result<Option<Path>, Error> {
-        self.0.try_accept(options.greeting_limit)?.map(|socket| Path::over(socket, options)).transpose()
+        self.0.try_accept(options.handshake_timeout)?.map(|socket| Path::over(socket, options)).transpose()
     }
 }
 
@@ -226,19 +226,19 @@ impl AsFd for Listener {
 
 /// A container that can be shipped: allocated by this end, or received from a peer.
 #[derive(Debug)]
-pub enum Cargo {
+pub enum Shipment {
     /// A container that this path allocated.
     Own(Container),
     /// A container that was received on this path or another one, whether it was mapped or not.
     Received(Received),
 }
 
-impl Cargo {
+impl Shipment {
     /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         match self {
-            Cargo::Own(container) => container.len(),
-            Cargo::Received(received) => received.len(),
+            Shipment::Own(container) => container.len(),
+            Shipment::Received(received) => received.len(),
         }
     }
 
@@ -251,34 +251,34 @@ impl Cargo {
     #[inline]
     pub(crate) fn inline(&self) -> Option<&Inline> {
         match self {
-            Cargo::Own(container) => container.inline(),
-            Cargo::Received(Received { place: Place::Inline(words), .. }) => Some(words),
-            Cargo::Received(_) => None,
+            Shipment::Own(container) => container.inline(),
+            Shipment::Received(Received { place: Storage::Inline(words), .. }) => Some(words),
+            Shipment::Received(_) => None,
         }
     }
 
     /// Copies the contents into `to`, as much as fits, and returns the number of bytes copied.
     pub(crate) fn copy_to(&self, to: &mut [u8]) -> Result<usize, Error> {
         match self {
-            Cargo::Own(container) => {
+            Shipment::Own(container) => {
                 let bytes = to.len().min(container.len());
                 to[..bytes].copy_from_slice(&container[..bytes]);
                 Ok(bytes)
             }
-            Cargo::Received(received) => received.copy_to(to),
+            Shipment::Received(received) => received.copy_to(to),
         }
     }
 }
 
-impl From<Container> for Cargo {
-    fn from(container: Container) -> Cargo {
-        Cargo::Own(container)
+impl From<Container> for Shipment {
+    fn from(container: Container) -> Shipment {
+        Shipment::Own(container)
     }
 }
 
-impl From<Received> for Cargo {
-    fn from(received: Received) -> Cargo {
-        Cargo::Received(received)
+impl From<Received> for Shipment {
+    fn from(received: Received) -> Shipment {
+        Shipment::Received(received)
     }
 }
 
@@ -290,8 +290,8 @@ impl From<Received> for Cargo {
 pub struct Path {
     link: Arc<Link>,
     counters: Arc<Counters>,
-    pub(crate) shipping: Arc<Shipping>,
-    pub(crate) receiving: Arc<Receiving>,
+    pub(crate) shipping: Arc<Shipper>,
+    pub(crate) receiving: Arc<Receiver>,
 }
 
 impl Path {
@@ -304,15 +304,15 @@ impl Path {
     }
 
     /// Makes a path over a connected socket: one of [`crate::socket_pair`], or an inherited one. Waits for
-    /// the peer's handshake, at most [`Options::greeting_limit`].
+    /// the peer's handshake, at most [`Options::handshake_timeout`].
     ///
     /// # Errors
     /// - [`Error::Option`] if an option has an invalid value.
     /// - [`Error::TimedOut`] or [`Error::PeerDied`] if the peer sends no hello message in time or
     ///   disconnects.
-    /// - [`Error::Misfit`] if the two ends differ in protocol, version or sealing, or the peer's arena is too
-    ///   large.
-    /// - [`Error::Peer`] if the peer's memory is not what its hello message says.
+    /// - [`Error::Incompatible`] if the two ends differ in protocol, version or sealing, or the peer's arena
+    ///   is too large.
+    /// - [`Error::Protocol`] if the peer's memory is not what its hello message says.
     /// - [`Error::Io`] if a system call fails.
     pub fn over(socket: OwnedFd, options: &Options) -> Result<Path, Error> {
         options.check()?;
@@ -329,11 +329,13 @@ impl Path {
                 | flag(options.writable, FLAG_WRITABLE)
                 | flag(fences, FLAG_FENCES),
         };
-        let mail = if options.class == Class::Sealed { layout::SEALED } else { layout::ARENAS };
-        let (link, theirs, memory) = greet(socket, &PROTOCOL, hello, &memory, options.greeting_limit, mail)?;
+        let mail =
+            if options.class == Class::Sealed { layout::SEALED_MESSAGES } else { layout::ARENA_MESSAGES };
+        let (link, theirs, memory) =
+            handshake(socket, &PROTOCOL, hello, &memory, options.handshake_timeout, mail)?;
         let link = Arc::new(link);
         if is_sealed(&theirs) != (options.class == Class::Sealed) {
-            return Err(Error::Misfit(
+            return Err(Error::Incompatible(
                 "one end is sealed and the other is not; make both of one class".into(),
             ));
         }
@@ -341,9 +343,9 @@ impl Path {
         let counters = Arc::new(Counters::default());
         let fences = fences && theirs.has_fences();
         let end = End { link: link.clone(), counters: counters.clone(), wait: options.wait, fences };
-        let receiving = Receiving::new(&their_control, their_arena, options, &theirs, &end);
+        let receiving = Receiver::new(&their_control, their_arena, options, &theirs, &end);
         Ok(Path {
-            shipping: Arc::new(Shipping::new(&control, arena, options, &end, receiving.closing())),
+            shipping: Arc::new(Shipper::new(&control, arena, options, &end, receiving.closing())),
             receiving: Arc::new(receiving),
             link,
             counters,
@@ -354,18 +356,18 @@ impl Path {
     ///
     /// # Errors
     /// - [`Error::TooLarge`] if the arena can never hold so many bytes in one block.
-    /// - [`Error::Unfit`] for an empty container on a sealed path.
-    /// - [`Error::Closed`], [`Error::PeerDied`] or [`Error::Peer`] if this end or the peer closed the path,
-    ///   the peer died, or it broke the protocol. A container that is small enough for a ring entry is
+    /// - [`Error::WrongPath`] for an empty container on a sealed path.
+    /// - [`Error::Closed`], [`Error::PeerDied`] or [`Error::Protocol`] if this end or the peer closed the
+    ///   path, the peer died, or it broke the protocol. A container that is small enough for a ring entry is
     ///   allocated all the same.
     /// - [`Error::Forked`] in a forked child, and [`Error::Io`] if a system call fails.
     #[inline]
     pub fn alloc(&self, bytes: usize) -> Result<Container, Error> {
         if self.shipping.is_inline(bytes) {
             self.link.check_process()?;
-            return Ok(Container::here(bytes));
+            return Ok(Container::inline_of(bytes));
         }
-        self.mind(self.shipping.take_within(bytes, None))
+        self.note_error(self.shipping.allocate_within(bytes, None))
     }
 
     /// Like [`Path::alloc`], but waits no longer than `limit`.
@@ -373,7 +375,7 @@ impl Path {
     /// # Errors
     /// Same as [`Path::alloc`], and [`Error::AllocTimedOut`], which tells who holds the arena's memory.
     pub fn alloc_within(&self, bytes: usize, limit: Duration) -> Result<Container, Error> {
-        self.mind(self.shipping.take_within(bytes, Some(limit)))
+        self.note_error(self.shipping.allocate_within(bytes, Some(limit)))
     }
 
     /// Like [`Path::alloc`], but does not wait: `None` if the arena has no room now. [`Path::stats`] tells
@@ -382,37 +384,37 @@ impl Path {
     /// # Errors
     /// Same as [`Path::alloc`].
     pub fn try_alloc(&self, bytes: usize) -> Result<Option<Container>, Error> {
-        self.mind(self.shipping.take(bytes))
+        self.note_error(self.shipping.allocate(bytes))
     }
 
     /// Ships one container, and waits until there is room. The peer owns the container then.
     ///
     /// # Errors
     /// The container is handed back with each error.
-    /// - [`Error::Unfit`] if this path cannot ship the container: it was allocated on another path, only one of
-    ///   path and container is sealed, it is empty and the path is sealed, or containers of too many other
-    ///   paths were shipped here.
-    /// - [`Error::Closed`], [`Error::PeerDied`] or [`Error::Peer`] if this end or the peer closed the path,
-    ///   the peer died, or it broke the protocol.
+    /// - [`Error::WrongPath`] if this path cannot ship the container: it was allocated on another path, only
+    ///   one of path and container is sealed, it is empty and the path is sealed, or containers of too many
+    ///   other paths were shipped here.
+    /// - [`Error::Closed`], [`Error::PeerDied`] or [`Error::Protocol`] if this end or the peer closed the
+    ///   path, the peer died, or it broke the protocol.
     /// - [`Error::Forked`] in a forked child, and [`Error::Io`] if a system call fails or there is no memory.
     #[inline]
-    pub fn ship(&self, cargo: impl Into<Cargo>) -> Result<(), NotShipped<Box<Cargo>>> {
-        let cargo = cargo.into();
-        if let Some(contents) = cargo.inline()
-            && self.shipping.is_inline(cargo.len())
+    pub fn ship(&self, shipment: impl Into<Shipment>) -> Result<(), ShipError<Box<Shipment>>> {
+        let shipment = shipment.into();
+        if let Some(contents) = shipment.inline()
+            && self.shipping.is_inline(shipment.len())
             && self.check_peer().is_ok()
-            && let Ok(true) = self.shipping.ship_inline(contents, cargo.len())
+            && let Ok(true) = self.shipping.ship_inline(contents, shipment.len())
         {
             return Ok(());
         }
-        self.ship_one(cargo)
+        self.ship_one(shipment)
     }
 
     #[inline(never)]
-    fn ship_one(&self, cargo: Cargo) -> Result<(), NotShipped<Box<Cargo>>> {
-        let mut cargo = [Some(cargo)];
-        let shipped = self.ship_places(&mut cargo, None);
-        not_one_shipped(shipped, cargo)
+    fn ship_one(&self, shipment: Shipment) -> Result<(), ShipError<Box<Shipment>>> {
+        let mut shipment = [Some(shipment)];
+        let shipped = self.ship_places(&mut shipment, None);
+        not_one_shipped(shipped, shipment)
     }
 
     /// Like [`Path::ship`], but waits no longer than `limit`.
@@ -421,61 +423,72 @@ impl Path {
     /// Same as [`Path::ship`], and [`Error::TimedOut`].
     pub fn ship_within(
         &self,
-        cargo: impl Into<Cargo>,
+        shipment: impl Into<Shipment>,
         limit: Duration,
-    ) -> Result<(), NotShipped<Box<Cargo>>> {
-        let mut cargo = [Some(cargo.into())];
-        let shipped = self.ship_places(&mut cargo, Some(limit));
-        not_one_shipped(shipped, cargo)
+    ) -> Result<(), ShipError<Box<Shipment>>> {
+        let mut shipment = [Some(shipment.into())];
+        let shipped = self.ship_places(&mut shipment, Some(limit));
+        not_one_shipped(shipped, shipment)
     }
 
     /// Like [`Path::ship`], but does not wait: returns the container if there is no room now.
     ///
     /// # Errors
     /// Same as [`Path::ship`].
-    pub fn try_ship(&self, cargo: impl Into<Cargo>) -> Result<Option<Cargo>, NotShipped<Box<Cargo>>> {
-        let mut cargo = [Some(cargo.into())];
-        let shipped = self.mind(self.check_peer().and_then(|()| self.shipping.ship(&mut cargo)));
+    pub fn try_ship(
+        &self,
+        shipment: impl Into<Shipment>,
+    ) -> Result<Option<Shipment>, ShipError<Box<Shipment>>> {
+        let mut shipment = [Some(shipment.into())];
+        let shipped = self.note_error(self.check_peer().and_then(|()| self.shipping.ship(&mut shipment)));
         if let Ok(false) = shipped {
-            let [cargo] = cargo;
-            return Ok(cargo);
+            let [shipment] = shipment;
+            return Ok(shipment);
         }
-        not_one_shipped(shipped.map(drop), cargo).map(|()| None)
+        not_one_shipped(shipped.map(drop), shipment).map(|()| None)
     }
 
     /// Ships several containers as one message, and waits until there is room.
     ///
     /// # Errors
-    /// Same as [`Path::ship`]; [`Error::Pieces`] if `cargo` is empty or has too many containers for a
+    /// Same as [`Path::ship`]; [`Error::MessageSize`] if `shipment` is empty or has too many containers for a
     /// message; and [`Error::TooLarge`] if contents of a ring entry must be copied into the arena and the
     /// arena cannot hold them.
-    pub fn ship_all(&self, cargo: Vec<Cargo>) -> Result<(), NotShipped<Vec<Cargo>>> {
-        self.ship_list(cargo, None)
+    pub fn ship_all(&self, shipment: Vec<Shipment>) -> Result<(), ShipError<Vec<Shipment>>> {
+        self.ship_list(shipment, None)
     }
 
     /// Like [`Path::ship_all`], but waits no longer than `limit`.
     ///
     /// # Errors
     /// Same as [`Path::ship_all`], and [`Error::TimedOut`].
-    pub fn ship_all_within(&self, cargo: Vec<Cargo>, limit: Duration) -> Result<(), NotShipped<Vec<Cargo>>> {
-        self.ship_list(cargo, Some(limit))
+    pub fn ship_all_within(
+        &self,
+        shipment: Vec<Shipment>,
+        limit: Duration,
+    ) -> Result<(), ShipError<Vec<Shipment>>> {
+        self.ship_list(shipment, Some(limit))
     }
 
-    fn ship_places(&self, places: &mut [Option<Cargo>], limit: Option<Duration>) -> Result<(), Error> {
-        self.mind(self.check_peer().and_then(|()| self.shipping.ship_within(places, limit)))
+    fn ship_places(&self, places: &mut [Option<Shipment>], limit: Option<Duration>) -> Result<(), Error> {
+        self.note_error(self.check_peer().and_then(|()| self.shipping.ship_within(places, limit)))
     }
 
-    fn ship_list(&self, cargo: Vec<Cargo>, limit: Option<Duration>) -> Result<(), NotShipped<Vec<Cargo>>> {
-        let mut places: Vec<Option<Cargo>> = cargo.into_iter().map(Some).collect();
+    fn ship_list(
+        &self,
+        shipment: Vec<Shipment>,
+        limit: Option<Duration>,
+    ) -> Result<(), ShipError<Vec<Shipment>>> {
+        let mut places: Vec<Option<Shipment>> = shipment.into_iter().map(Some).collect();
         self.ship_places(&mut places, limit)
-            .map_err(|error| NotShipped { error, cargo: places.into_iter().flatten().collect() })
+            .map_err(|error| ShipError { error, shipment: places.into_iter().flatten().collect() })
     }
 
     /// Ships a received message on, with all its containers, and waits until there is room.
     ///
     /// # Errors
     /// Same as [`Path::ship_all`].
-    pub fn ship_message(&self, message: Message) -> Result<(), NotShipped<Vec<Cargo>>> {
+    pub fn ship_message(&self, message: Message) -> Result<(), ShipError<Vec<Shipment>>> {
         self.ship_message_until(message, None)
     }
 
@@ -487,7 +500,7 @@ impl Path {
         &self,
         message: Message,
         limit: Duration,
-    ) -> Result<(), NotShipped<Vec<Cargo>>> {
+    ) -> Result<(), ShipError<Vec<Shipment>>> {
         self.ship_message_until(message, Some(limit))
     }
 
@@ -495,13 +508,13 @@ impl Path {
         &self,
         message: Message,
         limit: Option<Duration>,
-    ) -> Result<(), NotShipped<Vec<Cargo>>> {
+    ) -> Result<(), ShipError<Vec<Shipment>>> {
         if message.pieces().nth(1).is_some() {
-            return self.ship_list(message.into_pieces().map(Cargo::Received).collect(), limit);
+            return self.ship_list(message.into_pieces().map(Shipment::Received).collect(), limit);
         }
-        let mut cargo = [message.into_pieces().next().map(Cargo::Received)];
-        self.ship_places(&mut cargo, limit)
-            .map_err(|error| NotShipped { error, cargo: cargo.into_iter().flatten().collect() })
+        let mut shipment = [message.into_pieces().next().map(Shipment::Received)];
+        self.ship_places(&mut shipment, limit)
+            .map_err(|error| ShipError { error, shipment: shipment.into_iter().flatten().collect() })
     }
 
     /// Waits for the next message and receives it.
@@ -510,14 +523,14 @@ impl Path {
     /// - [`Error::Closed`] if this end or the peer closed the path and everything that was shipped has been
     ///   received.
     /// - [`Error::PeerDied`] if the peer died without closing its end.
-    /// - [`Error::Peer`] if the peer broke the protocol.
+    /// - [`Error::Protocol`] if the peer broke the protocol.
     /// - [`Error::Forked`] in a forked child, and [`Error::Io`] if a system call fails.
     #[inline]
     pub fn receive(&self) -> Result<Message, Error> {
         if let Some(message) = self.receiving.take_inline() {
             return Ok(message);
         }
-        self.mind(self.receiving.take_within(None))
+        self.note_error(self.receiving.take_within(None))
     }
 
     /// Like [`Path::receive`], but waits no longer than `limit`.
@@ -525,7 +538,7 @@ impl Path {
     /// # Errors
     /// Same as [`Path::receive`], and [`Error::TimedOut`].
     pub fn receive_within(&self, limit: Duration) -> Result<Message, Error> {
-        self.mind(self.receiving.take_within(Some(limit)))
+        self.note_error(self.receiving.take_within(Some(limit)))
     }
 
     /// Like [`Path::receive`], but does not wait: `None` if no message has arrived.
@@ -534,7 +547,7 @@ impl Path {
     /// Same as [`Path::receive`].
     #[inline]
     pub fn try_receive(&self) -> Result<Option<Message>, Error> {
-        self.mind(self.receiving.take(1))
+        self.note_error(self.receiving.receive(1))
     }
 
     /// Requests a doorbell, for an event loop. After `Ok(false)` the descriptor of [`AsFd`] becomes readable
@@ -550,8 +563,8 @@ impl Path {
     pub fn arm(&self) -> Result<bool, Error> {
         self.link.check_process()?;
         self.receiving.meeting.set_bell();
-        self.receiving.arm_relays();
-        self.mind(self.receiving.has_something())
+        self.receiving.arm_forwards();
+        self.note_error(self.receiving.has_something())
     }
 
     /// Closes this end, even if other threads hold it too. The peer receives what was shipped before, and
@@ -600,7 +613,7 @@ impl Path {
     /// Ends the lanes if `outcome` is an error that ends the path; see [`Path::receive`]. Returns `outcome`,
     /// but [`Error::Closed`] for a peer that died after it had closed its end.
     #[inline]
-    pub(crate) fn mind<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn note_error<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         match &outcome {
             Err(Error::PeerDied { .. }) if self.receiving.is_closed() => {
                 self.shipping.end();
@@ -608,8 +621,8 @@ impl Path {
                 return Err(Error::Closed);
             }
             Err(Error::Closed | Error::PeerDied { .. }) => self.shipping.end(),
-            Err(Error::Peer { what, .. }) => {
-                self.receiving.condemn(what);
+            Err(Error::Protocol { what, .. }) => {
+                self.receiving.reject_peer(what);
                 self.shipping.accuse(what);
             }
             _ => {}
@@ -620,13 +633,13 @@ impl Path {
 
 pub(crate) fn not_one_shipped(
     shipped: Result<(), Error>,
-    [cargo]: [Option<Cargo>; 1],
-) -> Result<(), NotShipped<Box<Cargo>>> {
-    match (shipped, cargo) {
-        (Err(error), Some(cargo)) => Err(NotShipped { error, cargo: Box::new(cargo) }),
+    [shipment]: [Option<Shipment>; 1],
+) -> Result<(), ShipError<Box<Shipment>>> {
+    match (shipped, shipment) {
+        (Err(error), Some(shipment)) => Err(ShipError { error, shipment: Box::new(shipment) }),
         // The container is missing if it could be neither sealed nor mapped again; see `Container::freeze`.
         (Err(error), None) => {
-            Err(NotShipped { error, cargo: Box::new(Cargo::Received(Received::nothing())) })
+            Err(ShipError { error, shipment: Box::new(Shipment::Received(Received::nothing())) })
         }
         (Ok(()), _) => Ok(()),
     }
@@ -667,7 +680,7 @@ impl Options {
             );
         }
         if hello.arena_bytes > self.peer_arena_bytes_max as u64 {
-            return Err(Error::Misfit(format!(
+            return Err(Error::Incompatible(format!(
                 "the peer's arena is of {} bytes, and {} are allowed; allow more (peer_arena_bytes_max) or make it \
                  smaller (arena_bytes)",
                 hello.arena_bytes, self.peer_arena_bytes_max
@@ -679,7 +692,7 @@ impl Options {
         if hello.arena_bytes == 0 {
             return Ok((control, None));
         }
-        let file = File::adopt(next()?, hello.arena_bytes as usize, SEALS_FIXED)
+        let file = MemoryFile::from_peer(next()?, hello.arena_bytes as usize, SEALS_FIXED)
             .map_err(|what| link.accuse(what))?;
         let writable = self.writable && hello.flags & FLAG_WRITABLE != 0;
         let mapping = match self.class {

@@ -13,7 +13,7 @@ mod choices;
 
 use bywash_container::{Error, Message, Path, socket_pair};
 use bywash_peers::{
-    Child, Random, alone, check, fill, inherited_sockets, memfd_mappings, memfds, role, rounds,
+    Child, Random, check, fill, inherited_sockets, memfd_mappings, memfds, role, rounds, serialise_test,
 };
 use choices::options;
 use std::collections::VecDeque;
@@ -104,18 +104,18 @@ fn keep(kept: &mut VecDeque<Message>, message: Message, random: &mut Random) {
 /// Ships a message of one container, or of several.
 fn ship(path: &Path, random: &mut Random) {
     let count = if random.below(8) == 0 { 1 + random.below(9) } else { 1 };
-    let cargo = (0..count).map(|_| {
+    let shipment = (0..count).map(|_| {
         let bits = if count == 1 { 17 } else { 13 };
         let mut container = path.alloc_within(random.size(bits), LONG).unwrap();
         fill(&mut container, random.number());
         container.into()
     });
-    path.ship_all_within(cargo.collect(), LONG).unwrap();
+    path.ship_all_within(shipment.collect(), LONG).unwrap();
 }
 
 /// Ships messages through a path to a child, and checks both processes.
 fn run(class: &str, ping_pong: bool) {
-    let _alone = alone();
+    let _alone = serialise_test();
     let (warm_up, messages) = (2000, 2000 + 1000 * rounds(4));
     let their_arena = if ping_pong { ARENA } else { 0 };
     let (here, there) = socket_pair().unwrap();
@@ -173,7 +173,7 @@ fn paths_that_come_and_go_leave_nothing() {
     if role().is_some() {
         return;
     }
-    let _alone = alone();
+    let _alone = serialise_test();
     let one = |bytes: usize| {
         let (here, there) = socket_pair().unwrap();
         let options = options("checked", "adaptive").arena_bytes(bytes);

@@ -10,7 +10,7 @@ mod choices;
 mod liar;
 
 use bywash_container::{Error, Options, Path, socket_pair};
-use bywash_peers::{FIXED, Words, memory, send, taken};
+use bywash_peers::{FIXED, Words, backed_bytes, memory, send};
 use choices::options;
 use liar::*;
 use std::os::fd::AsRawFd;
@@ -30,7 +30,7 @@ fn holes_are_read_without_taking_memory() {
     for seals in [FIXED, UNWRITABLE] {
         let (path, liar) = meet_over("checked", options("checked", "sleep"), memory(ARENA, seals));
         assert!(copy_of_arena(&path, &liar, 0).iter().all(|byte| *byte == 0));
-        assert_eq!(taken(&liar.arena), 0, "reading took memory");
+        assert_eq!(backed_bytes(&liar.arena), 0, "reading took memory");
     }
 }
 
@@ -46,7 +46,7 @@ fn pages_between_holes_are_read_as_they_are() {
     for number in 0..3 {
         let copy = copy_of_arena(&path, &liar, number);
         assert_eq!((copy[8192], copy.iter().filter(|byte| **byte != 0).count()), (7, 1));
-        assert_eq!(taken(&liar.arena), 4096);
+        assert_eq!(backed_bytes(&liar.arena), 4096);
     }
 }
 
@@ -58,7 +58,7 @@ fn holes_that_are_punched_later_take_no_memory_either() {
     // SAFETY: fallocate(2) on a descriptor that this test owns; it changes no memory that Rust refers to.
     assert_eq!(unsafe { libc::fallocate(liar.arena.as_raw_fd(), how, 0, ARENA as i64) }, 0);
     assert!(copy_of_arena(&path, &liar, 1).iter().all(|byte| *byte == 0));
-    assert_eq!(taken(&liar.arena), 0);
+    assert_eq!(backed_bytes(&liar.arena), 0);
 }
 
 #[test]
@@ -68,10 +68,10 @@ fn who_ships_takes_the_memory_of_what_it_ships() {
         let own = &liar.from_hello[1];
         // A container of three pages and a byte, untouched, of which two pages and a byte are shipped.
         let mut container = path.alloc(3 * 4096 + 1).unwrap();
-        assert_eq!(taken(own), 0);
+        assert_eq!(backed_bytes(own), 0);
         container.truncate(2 * 4096 + 1);
         path.ship(container).unwrap();
-        assert_eq!(taken(own), 3 * 4096, "{class}");
+        assert_eq!(backed_bytes(own), 3 * 4096, "{class}");
     }
 }
 
@@ -85,7 +85,7 @@ fn sealed_holes_are_copied_and_not_mapped() {
     let refused = message.first().map().map(drop);
     assert!(matches!(refused, Err(Error::NotMapped(why)) if why.contains("copy it out")), "{refused:?}");
     assert_eq!(message.to_vec().unwrap(), [0; ARENA]);
-    assert_eq!(taken(&hole), 0);
+    assert_eq!(backed_bytes(&hole), 0);
 }
 
 #[test]

@@ -15,7 +15,8 @@ mod liar;
 
 use bywash_container::{Error, Listener, Message, Path, socket_pair};
 use bywash_peers::{
-    Belongings, FIXED, LIMIT, OFFERED, Random, WAITS, alone, memory, offered, rounds, send, timed, watch,
+    FIXED, LIMIT, OFFERED, Random, Resources, WAITS, memory, offered, rounds, send, serialise_test, timed,
+    watch,
 };
 use choices::options;
 use liar::*;
@@ -33,7 +34,7 @@ const SHORT: Duration = Duration::from_millis(5);
 #[test]
 fn lies_in_the_set_up_are_errors() {
     let _watch = watch("lies_in_the_set_up_are_errors", Duration::from_secs(60));
-    let _alone = alone();
+    let _alone = serialise_test();
     let good_control = || offered(CONTROL_BYTES);
     let good_arena = || memory(ARENA, FIXED);
     let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
@@ -115,7 +116,7 @@ fn lies_in_the_set_up_are_errors() {
         ("an arena too large", honest.clone(), vec![good_control(), memory(ARENA * 2, FIXED)], "size"),
         ("the two the wrong way around", honest.clone(), vec![good_arena(), good_control()], "size"),
     ];
-    let before = Belongings::now();
+    let before = Resources::now();
     for (name, bytes, files, expected) in &lies {
         let (here, there) = socket_pair().unwrap();
         let numbers: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
@@ -124,16 +125,16 @@ fn lies_in_the_set_up_are_errors() {
         let error = victim.map(drop).unwrap_err().to_string();
         assert!(error.contains(expected), "{name}: {error}");
         drop(there);
-        assert_eq!(before, Belongings::now(), "{name} leaves something behind");
+        assert_eq!(before, Resources::now(), "{name} leaves something behind");
     }
 }
 
 #[test]
 fn a_socket_that_says_nothing_or_ends_is_an_error() {
-    let _alone = alone();
-    let before = Belongings::now();
+    let _alone = serialise_test();
+    let before = Resources::now();
     let (here, _there) = socket_pair().unwrap();
-    let mute = timed("mute", || Path::over(here, &options("checked", "sleep").greeting_limit(SHORT)));
+    let mute = timed("mute", || Path::over(here, &options("checked", "sleep").handshake_timeout(SHORT)));
     assert!(matches!(mute, Err(Error::TimedOut)));
     let (here, there) = socket_pair().unwrap();
     let shut = thread::spawn(move || {
@@ -144,7 +145,7 @@ fn a_socket_that_says_nothing_or_ends_is_an_error() {
     assert!(matches!(over, Err(Error::PeerDied { pid: 0 })), "{over:?}");
     shut.join().unwrap();
     drop((mute, over, _there));
-    assert_eq!(before, Belongings::now());
+    assert_eq!(before, Resources::now());
 }
 
 /// Reads everything that the victim received. A piece outside the arena would be a fault, or contain other
@@ -187,7 +188,7 @@ fn use_path(path: &Path, class: &str, kept: &mut Vec<Message>, random: &mut Rand
     }
     match done {
         Ok(()) | Err(Error::TimedOut | Error::AllocTimedOut { .. }) => true,
-        Err(Error::Peer { .. } | Error::PeerDied { .. } | Error::Closed) => false,
+        Err(Error::Protocol { .. } | Error::PeerDied { .. } | Error::Closed) => false,
         Err(other) => panic!("{other}"),
     }
 }
@@ -275,9 +276,9 @@ fn lies_between_calls_are_errors_or_harmless() {
     let total = rounds(250);
     let _watch =
         watch("lies_between_calls_are_errors_or_harmless", Duration::from_secs(60) + LIMIT * total as u32);
-    let _alone = alone();
+    let _alone = serialise_test();
     let mut random = Random::seeded("hostile");
-    let mut before = Belongings::now();
+    let mut before = Resources::now();
     for round in 0..total {
         let class = random.one_of(&["checked", "trusted", "forward", "sealed"]);
         let wait = random.one_of(&WAITS);
@@ -293,8 +294,8 @@ fn lies_between_calls_are_errors_or_harmless() {
         drop(path);
         drop(kept);
         drop(liar);
-        assert_eq!(before, Belongings::now(), "round {round}: {class}, {wait}");
-        before = Belongings::now();
+        assert_eq!(before, Resources::now(), "round {round}: {class}, {wait}");
+        before = Resources::now();
     }
 }
 
@@ -304,7 +305,7 @@ fn lies_at_any_moment_are_errors_or_harmless() {
     let total = rounds(300);
     let _watch =
         watch("lies_at_any_moment_are_errors_or_harmless", Duration::from_secs(60) + LIMIT * total as u32);
-    let _alone = alone();
+    let _alone = serialise_test();
     let mut random = Random::seeded("hostile, at once");
     let mut before = None;
     for round in 0..total {
@@ -329,9 +330,9 @@ fn lies_at_any_moment_are_errors_or_harmless() {
         drop(path);
         drop(kept);
         drop(lying.join().unwrap());
-        let now = Belongings::now();
+        let now = Resources::now();
         assert_eq!(before.as_ref().unwrap_or(&now), &now, "round {round}: {class}");
-        before = Some(Belongings::now());
+        before = Some(Resources::now());
     }
 }
 
@@ -339,7 +340,7 @@ fn lies_at_any_moment_are_errors_or_harmless() {
 #[test]
 fn a_liar_that_leaves_lets_the_victim_go() {
     let _watch = watch("a_liar_that_leaves_lets_the_victim_go", Duration::from_secs(60));
-    let _alone = alone();
+    let _alone = serialise_test();
     for (class, wait) in ["checked", "sealed"].iter().flat_map(|class| WAITS.map(|wait| (*class, wait))) {
         let (path, liar) = meet(class, wait);
         let victim = thread::spawn(move || path.receive().map(drop));
@@ -354,30 +355,30 @@ fn a_liar_that_leaves_lets_the_victim_go() {
 
 #[test]
 fn a_message_that_was_begun_is_freed_with_its_path() {
-    let _alone = alone();
-    let before = Belongings::now();
+    let _alone = serialise_test();
+    let before = Resources::now();
     let (path, liar) = meet("checked", "sleep");
     put(&liar, 0, pieces(1) | MORE, &[(0, 200 << 32)]);
     assert!(path.try_receive().unwrap().is_none());
     drop((path, liar));
-    assert_eq!(before, Belongings::now());
+    assert_eq!(before, Resources::now());
 }
 
 #[test]
 fn descriptors_of_an_empty_packet_are_closed() {
-    let _alone = alone();
-    let before = Belongings::now();
+    let _alone = serialise_test();
+    let before = Resources::now();
     let (path, liar) = meet("checked", "sleep");
     let sent = [liar.arena.as_raw_fd(); 10];
     assert!(send(&liar.socket, &[], &sent));
     let _ = path.receive_within(SHORT);
     drop((path, liar));
-    assert_eq!(before, Belongings::now());
+    assert_eq!(before, Resources::now());
 }
 
 #[test]
 fn the_end_is_seen_behind_notes_that_nobody_wants() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let (path, liar) = meet("checked", "sleep");
     let frozen = memory(4096, FROZEN);
     let unwanted = [&[3][..], &4096u64.to_le_bytes()].concat();
@@ -390,7 +391,7 @@ fn the_end_is_seen_behind_notes_that_nobody_wants() {
 #[test]
 fn an_arena_of_an_odd_size_does_no_harm() {
     const ROUNDS: usize = 50;
-    let _alone = alone();
+    let _alone = serialise_test();
     let odd = (2 << 20) + 1;
     let address_space = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     let before = address_space();
@@ -408,7 +409,7 @@ fn an_arena_of_an_odd_size_does_no_harm() {
 
 #[test]
 fn memory_that_is_passed_on_is_limited_too() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let most = 1 << 30;
     for class in ["checked", "sealed"] {
         let (path, liar) = meet_with(class, options(class, "sleep").peer_arena_bytes_max(most));
@@ -429,7 +430,7 @@ fn memory_that_is_passed_on_is_limited_too() {
 
 #[test]
 fn a_peer_that_returned_what_it_has_not_is_not_heard_again() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let (path, liar) = meet("checked", "sleep");
     liar.from_victim.set(RETURNED + RING_HEAD, 5 << 32 | 1);
     let mut held = Vec::new();
@@ -439,23 +440,23 @@ fn a_peer_that_returned_what_it_has_not_is_not_heard_again() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(accused, Error::Peer { .. }), "{accused}");
+    assert!(matches!(accused, Error::Protocol { .. }), "{accused}");
     let again = path.alloc_within(ARENA / 4, SHORT);
-    assert!(matches!(again, Err(Error::Peer { .. } | Error::Closed)), "{again:?}");
+    assert!(matches!(again, Err(Error::Protocol { .. } | Error::Closed)), "{again:?}");
     let received = path.receive_within(SHORT);
-    assert!(matches!(received, Err(Error::Peer { .. } | Error::Closed)), "{received:?}");
+    assert!(matches!(received, Err(Error::Protocol { .. } | Error::Closed)), "{received:?}");
 }
 
 /// Found by `fuzz/`: an event loop slept on a path that had already failed.
 #[test]
 fn a_path_whose_peer_was_accused_cannot_be_armed() {
-    let _alone = alone();
+    let _alone = serialise_test();
     for class in ["checked", "sealed"] {
         let (path, liar) = meet(class, "sleep");
         assert!(send(&liar.socket, &[77, 77], &[]));
-        assert!(matches!(path.arm(), Err(Error::Peer { .. })), "{class}");
+        assert!(matches!(path.arm(), Err(Error::Protocol { .. })), "{class}");
         let again = path.arm();
-        assert!(matches!(again, Err(Error::Peer { .. })), "{class}: {again:?}");
+        assert!(matches!(again, Err(Error::Protocol { .. })), "{class}: {again:?}");
     }
 }
 
@@ -463,7 +464,7 @@ fn a_path_whose_peer_was_accused_cannot_be_armed() {
 /// must not be able to end the path to the honest one.
 #[test]
 fn a_liar_at_the_end_of_a_chain_does_not_end_the_rest() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let (a, b) = socket_pair().unwrap();
     let source = thread::spawn(move || Path::over(a, &options("checked", "sleep")).unwrap());
     let from = Path::over(b, &options("forward", "sleep")).unwrap();
@@ -480,7 +481,7 @@ fn a_liar_at_the_end_of_a_chain_does_not_end_the_rest() {
 /// was made to receive them from the start.
 #[test]
 fn a_liar_in_a_hurry_is_known_all_the_same() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let (path, _liar) = meet("checked", "sleep");
     assert_eq!(path.peer().pid, std::process::id());
 }
@@ -488,7 +489,7 @@ fn a_liar_in_a_hurry_is_known_all_the_same() {
 /// The same through a name, where the listener's socket was made to receive credentials.
 #[test]
 fn a_liar_that_connects_in_a_hurry_is_known() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().join("name");
     let listener = Listener::bind(&name).unwrap();

@@ -13,7 +13,9 @@
 mod choices;
 
 use bywash_container::{Error, Message, Path, socket_pair};
-use bywash_peers::{Belongings, Child, Random, WAITS, alone, check, fill, inherited_sockets, role, rounds};
+use bywash_peers::{
+    Child, Random, Resources, WAITS, check, fill, inherited_sockets, role, rounds, serialise_test,
+};
 use choices::{CLASSES, options};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -76,12 +78,12 @@ fn ship(path: &Path, random: &mut Random) -> Result<(), Error> {
         return path.ship(container).map_err(|refused| refused.error);
     }
     // Several containers, in one entry or two.
-    let cargo = (0..2 + random.below(12)).map(|_| {
+    let shipment = (0..2 + random.below(12)).map(|_| {
         let mut container = path.alloc(random.size(12))?;
         fill(&mut container, random.number());
         Ok(container.into())
     });
-    path.ship_all(cargo.collect::<Result<_, Error>>()?).map_err(|refused| refused.error)
+    path.ship_all(shipment.collect::<Result<_, Error>>()?).map_err(|refused| refused.error)
 }
 
 fn receive(path: &Path, kept: &mut VecDeque<Message>) -> Result<(), Error> {
@@ -143,7 +145,7 @@ fn a_peer_that_is_killed_leaves_nothing_behind() {
     if role().is_some() {
         return;
     }
-    let _alone = alone();
+    let _alone = serialise_test();
     let mut random = Random::seeded("kill");
     let mut before = None;
     for batch in 0..rounds(150).div_ceil(AT_A_TIME) {
@@ -153,9 +155,9 @@ fn a_peer_that_is_killed_leaves_nothing_behind() {
                 scope.spawn(move || kill_one(&format!("round {}", batch * AT_A_TIME + number), &mut random));
             }
         });
-        let after = Belongings::now();
+        let after = Resources::now();
         // The first rounds allocate what a process allocates once.
-        assert_eq!(before.get_or_insert_with(Belongings::now), &after, "batch {batch}");
+        assert_eq!(before.get_or_insert_with(Resources::now), &after, "batch {batch}");
     }
 }
 
@@ -210,7 +212,7 @@ fn an_event_loop_hears_of_it_once_nothing_is_left() {
     if role().is_some() {
         return;
     }
-    let _alone = alone();
+    let _alone = serialise_test();
     let (here, there) = socket_pair().unwrap();
     let mut child = Child::start("child", "checked sleep ship 1", vec![there]);
     let path = Path::over(here, &options("checked", "sleep")).unwrap();
@@ -236,7 +238,7 @@ fn those_who_wait_already_hear_of_it() {
     if role().is_some() {
         return;
     }
-    let _alone = alone();
+    let _alone = serialise_test();
     type Wish = fn(&Path) -> Error;
     let wishes: [(&str, Wish); 3] = [
         ("receive", |path| path.receive().unwrap_err()),
@@ -251,13 +253,13 @@ fn those_who_wait_already_hear_of_it() {
             loop {
                 // The peer receives nothing, so the ring or the socket fills up.
                 if let Err(refused) = path.ship(path.alloc(20).unwrap()) {
-                    assert_eq!(refused.cargo.len(), 20);
+                    assert_eq!(refused.shipment.len(), 20);
                     return refused.error;
                 }
             }
         }),
     ];
-    let before = Belongings::now();
+    let before = Resources::now();
     for (name, wish) in wishes {
         for (class, wait) in CLASSES.iter().flat_map(|class| WAITS.map(|wait| (*class, wait))) {
             if (class, name) == ("sealed", "alloc") {
@@ -285,7 +287,7 @@ fn those_who_wait_already_hear_of_it() {
             survivor.join().unwrap();
         }
     }
-    assert_eq!(before, Belongings::now());
+    assert_eq!(before, Resources::now());
 }
 
 /// Not a test by itself: a child that makes a path and then does nothing with it.
@@ -302,7 +304,7 @@ fn the_middle_of_a_chain_is_killed() {
     if role().is_some() {
         return;
     }
-    let _alone = alone();
+    let _alone = serialise_test();
     let mut random = Random::seeded("middle");
     let mut before = None;
     for round in 0..rounds(40).div_ceil(4).max(30) {
@@ -335,15 +337,15 @@ fn the_middle_of_a_chain_is_killed() {
         source.join().unwrap();
         sink.join().unwrap();
         drop(child);
-        let after = Belongings::now();
-        assert_eq!(before.get_or_insert_with(Belongings::now), &after, "{what}");
+        let after = Resources::now();
+        assert_eq!(before.get_or_insert_with(Resources::now), &after, "{what}");
     }
 }
 
 /// Kills the last process of a chain of three while it owns containers; the first one must get its memory
 /// back.
 fn the_last_is_killed(waits: &[&'static str], rounds: u64) {
-    let _alone = alone();
+    let _alone = serialise_test();
     let mut random = Random::seeded("last");
     let mut before = None;
     for round in 0..rounds {
@@ -385,8 +387,8 @@ fn the_last_is_killed(waits: &[&'static str], rounds: u64) {
         source.join().unwrap();
         forwarder.join().unwrap();
         drop(child);
-        let after = Belongings::now();
-        assert_eq!(before.get_or_insert_with(Belongings::now), &after, "{what}");
+        let after = Resources::now();
+        assert_eq!(before.get_or_insert_with(Resources::now), &after, "{what}");
     }
 }
 
@@ -406,7 +408,7 @@ fn the_last_of_a_chain_is_killed_while_the_middle_spins() {
 
 /// A path that is closed in an orderly way delivers everything that was shipped before, in both directions.
 fn goodbye(class: &str, answered: u64) {
-    let _alone = alone();
+    let _alone = serialise_test();
     for round in 0..rounds(40).max(40) * 10 {
         let (here, there) = socket_pair().unwrap();
         let theirs = options(class, "sleep");
@@ -468,7 +470,7 @@ fn what_was_sealed_before_an_end_without_reading_arrives() {
 /// The middle of a chain calls only `try_receive` and `arm`, like an event loop, and never `receive`.
 #[test]
 fn an_event_loop_in_the_middle_gives_memory_back() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let (a, b) = socket_pair().unwrap();
     let (c, d) = socket_pair().unwrap();
     let (done, is_done) = channel::<()>();
@@ -509,7 +511,7 @@ fn thread_time() -> Duration {
 
 #[test]
 fn a_middle_whose_last_is_gone_still_sleeps() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let (a, b) = socket_pair().unwrap();
     let (c, d) = socket_pair().unwrap();
     let source = thread::spawn(move || Path::over(a, &options("checked", "sleep")).unwrap());

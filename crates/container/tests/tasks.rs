@@ -5,7 +5,7 @@
 
 mod choices;
 
-use bywash_container::{Cargo, Error, Listener, Path, socket_pair};
+use bywash_container::{Error, Listener, Path, Shipment, socket_pair};
 use bywash_peers::{Random, check, fill};
 use choices::{CLASSES, options};
 use std::sync::Arc;
@@ -168,7 +168,7 @@ fn what_is_forwarded_comes_back_through_a_task() {
         for number in 0..300 {
             let mut container = source.alloc_async(150_000).await.unwrap();
             fill(&mut container, number);
-            source.ship_all_async(vec![Cargo::Own(container)]).await.unwrap();
+            source.ship_all_async(vec![Shipment::Own(container)]).await.unwrap();
         }
         end.await.unwrap();
         drop(source);

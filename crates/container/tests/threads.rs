@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bywash_container::{Cargo, Error, HugePages, Listener, Options, Path, Wait, socket_pair};
+use bywash_container::{Error, HugePages, Listener, Options, Path, Shipment, Wait, socket_pair};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -100,7 +100,7 @@ fn what_was_shipped_before_the_end_arrives() {
             let container = path.alloc(8).unwrap();
             let refused = path.ship(container).unwrap_err();
             assert!(matches!(refused.error, Error::Closed));
-            assert_eq!(refused.cargo.len(), 8);
+            assert_eq!(refused.shipment.len(), 8);
         },
     );
 }
@@ -153,16 +153,16 @@ fn messages_of_several_containers() {
         &small(),
         |path| {
             let refused = path.ship_all(Vec::new()).unwrap_err();
-            assert!(matches!(refused.error, Error::Pieces { asked: 0, .. }));
+            assert!(matches!(refused.error, Error::MessageSize { asked: 0, .. }));
             for count in [1, 2, 7, 8, 15, 64] {
-                let cargo: Vec<Cargo> = (0..count)
+                let shipment: Vec<Shipment> = (0..count)
                     .map(|number| {
                         let mut container = path.alloc(200 + number).unwrap();
                         fill(&mut container, number);
                         container.into()
                     })
                     .collect();
-                path.ship_all(cargo).unwrap();
+                path.ship_all(shipment).unwrap();
             }
             assert!(matches!(path.receive(), Err(Error::Closed)));
         },
@@ -290,7 +290,7 @@ fn ends_that_do_not_fit_say_why() {
     assert!(error.to_string().contains("sealed"), "{error}");
     let _ = other.join().unwrap();
     let (here, _there) = socket_pair().unwrap();
-    let error = Path::over(here, &small().greeting_limit(Duration::from_millis(10))).unwrap_err();
+    let error = Path::over(here, &small().handshake_timeout(Duration::from_millis(10))).unwrap_err();
     assert!(matches!(error, Error::TimedOut));
     let (here, _there) = socket_pair().unwrap();
     let error = Path::over(here, &small().depth(3)).unwrap_err();
@@ -383,7 +383,7 @@ fn a_message_that_is_not_shipped_on_in_time_comes_back() {
             let message = path.receive().unwrap();
             let refused = path.ship_message_within(message, LIMIT).unwrap_err();
             assert!(matches!(refused.error, Error::TimedOut));
-            assert_eq!(refused.cargo.len(), 1);
+            assert_eq!(refused.shipment.len(), 1);
         },
     );
 }

@@ -17,7 +17,7 @@
 
 use crate::error::Error;
 use crate::spare::{ChunkLayout, RetiredChunk, SpareChunk, check_available, file};
-use bywash_link::{File, HUGE_PAGE, HugePages, Mapping};
+use bywash_link::{HUGE_PAGE, HugePages, Mapping, MemoryFile};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -54,7 +54,7 @@ pub enum ReplacedContents {
 #[derive(Debug)]
 pub struct Chunks {
     mapping: Mapping,
-    files: Vec<File>,
+    files: Vec<MemoryFile>,
     bytes: usize,
     chunk_bytes: usize,
     pages: HugePages,
@@ -190,10 +190,12 @@ impl Chunks {
     }
 
     /// Replaces chunk `number` by `spare`. Processes that have the old chunk mapped share nothing with the
-    /// device afterwards. With [`ReplacedContents::Copied`], everything that they wrote before the call is kept; writes
-    /// during the call may be lost. When the returned [`RetiredChunk`] is dropped, they see zeros.
+    /// device afterwards. With [`ReplacedContents::Copied`], everything that they wrote before the call is
+    /// kept; writes during the call may be lost. When the returned [`RetiredChunk`] is dropped, they see
+    /// zeros.
     ///
-    /// Commands wait while the contents are copied, 50 us per MiB; with [`ReplacedContents::Zeroed`] they hardly wait.
+    /// Commands wait while the contents are copied, 50 us per MiB; with [`ReplacedContents::Zeroed`] they
+    /// hardly wait.
     ///
     /// # Errors
     /// [`Error::Memory`] if the spare memory cannot be mapped. The chunk is unchanged then.

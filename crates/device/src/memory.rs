@@ -120,8 +120,8 @@ impl Memory {
         let (at, segments, length) = (self.at(command.offset), command.segments, bytes as usize);
         match command.operation {
             // SAFETY: `check` found the range within the device, and as many bytes in the segments, which are
-            // mapped as `Segment::new` requires. A client's memory never overlaps the device's mapping in this
-            // process.
+            // mapped as `Segment::new` requires. A client's memory never overlaps the device's mapping in
+            // this process.
             Operation::Read => unsafe { scatter(segments, 0, at, length) },
             Operation::Write | Operation::WriteDurable
                 if length >= PAST_CACHES && self.options.bytes >= LARGE =>
@@ -130,7 +130,8 @@ impl Memory {
                 // `Read`.
                 unsafe { gather_past_caches(segments, at, length) }
             }
-            // SAFETY: the range is within the device and the segments have `length` mapped bytes, as for `Read`.
+            // SAFETY: the range is within the device and the segments have `length` mapped bytes, as for
+            // `Read`.
             Operation::Write | Operation::WriteDurable => unsafe { gather(segments, 0, at, length) },
             // SAFETY: `check` found the range within the device's memory.
             Operation::WriteZeroes => unsafe { ptr::write_bytes(at, 0, length) },
@@ -289,7 +290,7 @@ impl Pipe {
 mod tests {
     use super::*;
     use crate::segment::Segment;
-    use bywash_link::File;
+    use bywash_link::MemoryFile;
 
     #[test]
     fn commands_pass_the_pipe_one_behind_the_other() {
@@ -326,7 +327,7 @@ mod tests {
     #[test]
     fn its_memory_is_on_huge_pages_where_there_are_some() {
         // Finds out whether the kernel provides huge pages for memory that was written.
-        let file = File::create("test", 2 << 20, HugePages::No).unwrap();
+        let file = MemoryFile::create("test", 2 << 20, HugePages::No).unwrap();
         let mapping = file.map(true).unwrap();
         // SAFETY: the mapping has 2 MiB, and nobody else has it.
         unsafe { mapping.base().write_bytes(1, 2 << 20) };

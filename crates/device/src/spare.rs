@@ -5,7 +5,7 @@
 //! [`Chunks`](crate::Chunks), and by servers that replace chunks of a device in use.
 
 use crate::error::Error;
-use bywash_link::{File, HugePages, Mapping};
+use bywash_link::{HugePages, Mapping, MemoryFile};
 use rustix::fs::{FallocateFlags, Mode, fallocate, fchmod};
 
 /// Size and page size that spare memory needs in order to replace a chunk.
@@ -19,7 +19,7 @@ pub struct ChunkLayout {
 #[derive(Debug)]
 pub struct SpareChunk {
     pub(crate) shape: ChunkLayout,
-    pub(crate) file: File,
+    pub(crate) file: MemoryFile,
     /// Mapping through which the old chunk's contents are copied into the spare memory.
     pub(crate) mapping: Mapping,
 }
@@ -44,7 +44,7 @@ impl SpareChunk {
 /// Memory of a chunk that was replaced. Dropping it frees the pages, even if another process still has them
 /// mapped. A page that such a process touches afterwards is allocated anew.
 #[derive(Debug)]
-pub struct RetiredChunk(pub(crate) File);
+pub struct RetiredChunk(pub(crate) MemoryFile);
 
 impl Drop for RetiredChunk {
     fn drop(&mut self) {
@@ -56,9 +56,9 @@ impl Drop for RetiredChunk {
 }
 
 /// Creates the memfd of a chunk, with all pages allocated.
-pub(crate) fn file(shape: ChunkLayout) -> Result<File, Error> {
-    let file = File::create("bywash-device", shape.bytes, shape.pages)?;
-    file.fix_size()?;
+pub(crate) fn file(shape: ChunkLayout) -> Result<MemoryFile, Error> {
+    let file = MemoryFile::create("bywash-device", shape.bytes, shape.pages)?;
+    file.seal_size()?;
     // A new memfd has mode 0777. A process that was given a descriptor for reading could use that to open the
     // file anew for writing.
     fchmod(file.descriptor(), Mode::RUSR | Mode::WUSR)

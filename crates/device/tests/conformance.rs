@@ -9,13 +9,13 @@
 
 mod conformance {
     pub mod commands;
+    pub mod in_flight;
     pub mod limits;
     pub mod random;
     pub mod subject;
-    pub mod under_way;
 }
 
-use conformance::{commands, limits, random, subject, under_way};
+use conformance::{commands, in_flight, limits, random, subject};
 
 /// Makes a module of tests for each device, with all cases.
 macro_rules! conforms {
@@ -36,11 +36,11 @@ macro_rules! conforms {
                 limits::nothing_is_read_and_written_as_well
                 limits::what_is_too_long_or_in_too_many_pieces_is_refused
                 limits::a_full_device_gives_the_command_back
-                under_way::overlapping_commands_take_effect_in_order
-                under_way::no_block_is_ever_torn
-                under_way::of_those_who_compare_one_wins
-                under_way::whoever_sleeps_is_woken
-                under_way::dropping_waits_for_what_is_under_way
+                in_flight::overlapping_commands_take_effect_in_order
+                in_flight::no_block_is_ever_torn
+                in_flight::of_those_who_compare_one_wins
+                in_flight::whoever_sleeps_is_woken
+                in_flight::dropping_waits_for_what_is_in_flight
                 random::commands_do_what_a_model_does
             );
         })*

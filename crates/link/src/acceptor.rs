@@ -5,8 +5,8 @@
 //! The number of pending connections is bounded: if there are too many, the user with most of them loses the
 //! oldest one.
 
+use crate::connect::Listener;
 use crate::error::Error;
-use crate::rendezvous::Listener;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -51,22 +51,22 @@ impl Acceptor {
     }
 
     /// Waits for a connection whose hello message has arrived, at most `limit` in all. Connections without
-    /// one are closed after `greeting_limit`.
+    /// one are closed after `handshake_timeout`.
     ///
     /// # Errors
     /// [`Error::TimedOut`] if no connection is ready in time, or [`Error::Io`] if a system call fails.
-    pub fn accept(&self, limit: Option<Duration>, greeting_limit: Duration) -> Result<OwnedFd, Error> {
+    pub fn accept(&self, limit: Option<Duration>, handshake_timeout: Duration) -> Result<OwnedFd, Error> {
         // A timeout beyond the range of the clock means none.
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
-            if let Some(socket) = self.try_accept(greeting_limit)? {
+            if let Some(socket) = self.try_accept(handshake_timeout)? {
                 return Ok(socket);
             }
             let now = Instant::now();
             if end.is_some_and(|end| now >= end) {
                 return Err(Error::TimedOut);
             }
-            let first_to_go = self.first_to_go(greeting_limit);
+            let first_to_go = self.first_to_go(handshake_timeout);
             let wake = end.into_iter().chain(first_to_go).min();
             let timeout = wake.map(|wake| {
                 let left = wake.saturating_duration_since(now);
@@ -83,14 +83,14 @@ impl Acceptor {
     ///
     /// # Errors
     /// [`Error::Io`] if a system call fails.
-    pub fn try_accept(&self, greeting_limit: Duration) -> Result<Option<OwnedFd>, Error> {
+    pub fn try_accept(&self, handshake_timeout: Duration) -> Result<Option<OwnedFd>, Error> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         // Ready connections are taken first, so that new ones do not displace them.
         if let Some(socket) = self.take_ready(&mut pending)? {
             return Ok(Some(socket));
         }
         let now = Instant::now();
-        self.cut_off(&mut pending, |peer| now.duration_since(peer.since) >= greeting_limit);
+        self.cut_off(&mut pending, |peer| now.duration_since(peer.since) >= handshake_timeout);
         for _ in 0..PENDING_MAX {
             let Some(socket) = self.listener.try_accept()? else { break };
             self.admit(&mut pending, socket)?;
@@ -103,9 +103,9 @@ impl Acceptor {
     /// # Errors
     /// [`Error::Io`] if a system call fails.
     #[cfg(feature = "async")]
-    pub async fn accept_async(&self, greeting_limit: Duration) -> Result<OwnedFd, Error> {
+    pub async fn accept_async(&self, handshake_timeout: Duration) -> Result<OwnedFd, Error> {
         loop {
-            if let Some(socket) = self.try_accept(greeting_limit)? {
+            if let Some(socket) = self.try_accept(handshake_timeout)? {
                 return Ok(socket);
             }
             crate::readiness::readable(self.as_fd()).await?;
@@ -113,9 +113,9 @@ impl Acceptor {
     }
 
     /// Returns the time at which the oldest pending connection must be closed.
-    fn first_to_go(&self, greeting_limit: Duration) -> Option<Instant> {
+    fn first_to_go(&self, handshake_timeout: Duration) -> Option<Instant> {
         let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.first().and_then(|oldest| oldest.since.checked_add(greeting_limit))
+        pending.first().and_then(|oldest| oldest.since.checked_add(handshake_timeout))
     }
 
     fn admit(&self, pending: &mut Vec<Pending>, socket: OwnedFd) -> Result<(), Error> {
@@ -150,15 +150,19 @@ impl Acceptor {
         let mut ready = None;
         let mut at = 0;
         while at < pending.len() {
-            let state = if speaks.next() == Some(true) { said(&pending[at].socket) } else { Said::Nothing };
+            let state = if speaks.next() == Some(true) {
+                pending_state(&pending[at].socket)
+            } else {
+                PendingState::Nothing
+            };
             match state {
-                Said::Hello if ready.is_none() => {
+                PendingState::Hello if ready.is_none() => {
                     let peer = pending.remove(at);
                     self.forget(&peer);
                     ready = Some(peer.socket);
                 }
-                Said::Goodbye => self.forget(&pending.remove(at)),
-                Said::Hello | Said::Nothing => at += 1,
+                PendingState::Goodbye => self.forget(&pending.remove(at)),
+                PendingState::Hello | PendingState::Nothing => at += 1,
             }
         }
         Ok(ready)
@@ -191,19 +195,19 @@ impl AsFd for Acceptor {
 }
 
 /// State of a pending connection.
-enum Said {
+enum PendingState {
     Nothing,
     Hello,
     Goodbye,
 }
 
-fn said(socket: &OwnedFd) -> Said {
+fn pending_state(socket: &OwnedFd) -> PendingState {
     let mut byte = [0u8];
     match recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-        Ok((0, _)) => Said::Goodbye,
-        Ok(_) => Said::Hello,
-        Err(Errno::AGAIN | Errno::INTR) => Said::Nothing,
-        Err(_) => Said::Goodbye,
+        Ok((0, _)) => PendingState::Goodbye,
+        Ok(_) => PendingState::Hello,
+        Err(Errno::AGAIN | Errno::INTR) => PendingState::Nothing,
+        Err(_) => PendingState::Goodbye,
     }
 }
 
@@ -220,7 +224,7 @@ fn to_drop(pending: &[Pending]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rendezvous::{connect, socket_pair};
+    use crate::connect::{connect, socket_pair};
 
     const LONG: Duration = Duration::from_secs(10);
 

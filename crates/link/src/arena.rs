@@ -2,7 +2,7 @@
 
 use crate::backing::{self, Backing};
 use crate::error::Error;
-use crate::memory::{File, HUGE_PAGE, HugePages, Mapping, PAGE};
+use crate::memory::{HUGE_PAGE, HugePages, Mapping, MemoryFile, PAGE};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr;
@@ -23,7 +23,7 @@ pub enum Writers {
 #[derive(Debug)]
 pub struct Arena {
     /// The memory file.
-    pub file: File,
+    pub file: MemoryFile,
     /// The mapping; `None` for an arena that this end only passes on.
     pub mapping: Option<Mapping>,
     /// True if this end may write to the arena.
@@ -46,7 +46,7 @@ impl Arena {
         }
         let ordinary = bytes < HUGE_PAGE && huge_pages != HugePages::Reserved;
         let bytes = bytes.next_multiple_of(if ordinary { PAGE } else { HUGE_PAGE });
-        let file = File::create("bywash-arena", bytes, huge_pages)?;
+        let file = MemoryFile::create("bywash-arena", bytes, huge_pages)?;
         let mapping = file.map(true)?;
         if huge_pages == HugePages::Collapse && !ordinary {
             // The kernel does not collapse pages that nobody has touched.
@@ -58,8 +58,8 @@ impl Arena {
             mapping.populate(0, bytes)?;
         }
         match writers {
-            Writers::Both => file.offer()?,
-            Writers::Owner => file.fix_writers()?,
+            Writers::Both => file.seal_size_for_peer()?,
+            Writers::Owner => file.seal_writers()?,
         }
         let is_taken = must_take || huge_pages != HugePages::No && !ordinary;
         let backing = if is_taken { Backing::full(bytes) } else { Backing::new(bytes, true) };
@@ -67,8 +67,8 @@ impl Arena {
     }
 
     /// Takes over an arena of a peer, or one that a peer passed on.
-    pub fn adopt(file: File, mapping: Option<Mapping>, writable: bool) -> Arena {
-        let backing = Backing::new(file.bytes(), file.keeps_memory());
+    pub fn adopt(file: MemoryFile, mapping: Option<Mapping>, writable: bool) -> Arena {
+        let backing = Backing::new(file.bytes(), file.stays_backed());
         Arena { file, mapping, writable, backing }
     }
 
@@ -80,13 +80,13 @@ impl Arena {
     /// [`Error::Io`] if the kernel refuses to map or to seal the file. The inner error is the peer's
     /// violation: the seals or the size are wrong, or pages are missing and the kernel cannot tell which.
     pub fn adopt_for_both(descriptor: OwnedFd, bytes: usize) -> Result<Result<Arena, String>, Error> {
-        let (file, mapping) = match File::adopt_for_both(descriptor, bytes)? {
+        let (file, mapping) = match MemoryFile::adopt_for_both(descriptor, bytes)? {
             Ok(adopted) => adopted,
             Err(what) => return Ok(Err(what)),
         };
         let backing = if backing::is_told(&file) {
             Backing::new(bytes, true)
-        } else if file.is_whole()? {
+        } else if file.is_fully_backed()? {
             Backing::full(bytes)
         } else {
             return Ok(Err("passed an arena of which it has not taken all memory, and the kernel tells this process not \
@@ -116,8 +116,8 @@ impl Arena {
     /// # Errors
     /// [`Error::Io`] if there is not enough memory.
     #[inline]
-    pub fn take_memory(&self, offset: usize, length: usize) -> Result<(), Error> {
-        self.mapping.as_ref().map_or(Ok(()), |mapping| self.backing.take(mapping, offset, length))
+    pub fn populate(&self, offset: usize, length: usize) -> Result<(), Error> {
+        self.mapping.as_ref().map_or(Ok(()), |mapping| self.backing.populate(mapping, offset, length))
     }
 
     /// Copies a range out of the arena. Holes read as zeros, and stay holes.
@@ -162,7 +162,7 @@ mod tests {
     const BYTES: usize = 2 * HUGE_PAGE;
 
     /// Returns the number of bytes of a file that are backed by pages.
-    fn taken(file: &File) -> usize {
+    fn taken(file: &MemoryFile) -> usize {
         fstat(file.descriptor()).unwrap().st_blocks as usize * 512
     }
 
@@ -181,7 +181,7 @@ mod tests {
             let arena = Arena::create(BYTES, HugePages::Collapse, writers).unwrap();
             assert_eq!(taken(&arena.file), BYTES);
             // Finds out whether the kernel can make a huge page of memory that was written.
-            let file = File::create("test", HUGE_PAGE, HugePages::No).unwrap();
+            let file = MemoryFile::create("test", HUGE_PAGE, HugePages::No).unwrap();
             let mapping = file.map(true).unwrap();
             // SAFETY: mapped for writing, and nobody else has the file.
             unsafe { mapping.base().write_bytes(1, HUGE_PAGE) };
@@ -206,7 +206,7 @@ mod tests {
     fn who_adopts_an_arena_knows_what_was_taken() {
         let (own, theirs) = both();
         assert!(!theirs.is_backed(0, 1) && theirs.longest_backed().is_empty());
-        own.take_memory(HUGE_PAGE + 1, 2 * PAGE).unwrap();
+        own.populate(HUGE_PAGE + 1, 2 * PAGE).unwrap();
         assert!(theirs.is_backed(HUGE_PAGE + PAGE, PAGE) && theirs.is_backed(HUGE_PAGE, 3 * PAGE));
         assert!(!theirs.is_backed(0, BYTES));
         assert_eq!(theirs.longest_backed(), HUGE_PAGE..HUGE_PAGE + 3 * PAGE);
@@ -216,8 +216,8 @@ mod tests {
     /// arena is populated and checked when it is made.
     #[test]
     fn where_the_kernel_tells_nothing_all_memory_is_taken() {
-        let sparse = File::create("test", BYTES, HugePages::No).unwrap();
-        sparse.offer().unwrap();
+        let sparse = MemoryFile::create("test", BYTES, HugePages::No).unwrap();
+        sparse.seal_size_for_peer().unwrap();
         let tried = std::thread::spawn(move || {
             refuse_cachestat();
             assert!(!backing::is_told(&sparse));

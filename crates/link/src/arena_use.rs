@@ -34,20 +34,20 @@ pub struct ArenaUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// Nobody: the block waits until the peer takes it.
-    Queue,
+    SubmissionQueue,
     /// The peer.
     Peer,
     /// Nobody: the block waits until the owner takes it back.
-    Returns,
+    CompletionQueue,
 }
 
 impl ArenaUse {
     /// Counts blocks of these sizes in bytes, which were counted as the program's own, as held by `holder`.
-    pub fn hand(&mut self, holder: Holder, sizes: impl Iterator<Item = usize>) {
+    pub fn attribute(&mut self, holder: Holder, sizes: impl Iterator<Item = usize>) {
         let (count, sum) = match holder {
-            Holder::Queue => (&mut self.queued, &mut self.queued_bytes),
+            Holder::SubmissionQueue => (&mut self.queued, &mut self.queued_bytes),
             Holder::Peer => (&mut self.shipped, &mut self.shipped_bytes),
-            Holder::Returns => (&mut self.returned, &mut self.returned_bytes),
+            Holder::CompletionQueue => (&mut self.returned, &mut self.returned_bytes),
         };
         for bytes in sizes {
             self.held = self.held.saturating_sub(1);

@@ -21,7 +21,7 @@
 //! pages at most, and marks at least one or ends the exchange.
 
 use crate::error::Error;
-use crate::memory::{File, Mapping, PAGE};
+use crate::memory::{Mapping, MemoryFile, PAGE};
 use bywash_sync::{AtomicU64, Ordering::Relaxed};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
@@ -107,7 +107,7 @@ impl Backing {
     /// # Errors
     /// [`Error::Io`] if there is not enough memory.
     #[inline]
-    pub(crate) fn take(&self, mapping: &Mapping, offset: usize, length: usize) -> Result<(), Error> {
+    pub(crate) fn populate(&self, mapping: &Mapping, offset: usize, length: usize) -> Result<(), Error> {
         let pages = pages(offset, length);
         if self.is_marked(&pages) { Ok(()) } else { self.take_new(mapping, pages) }
     }
@@ -122,13 +122,13 @@ impl Backing {
     /// Returns true if every page of a range of `file` is backed and stays so; false if that cannot be found
     /// out.
     #[inline]
-    pub(crate) fn is_backed(&self, file: &File, offset: usize, length: usize) -> bool {
+    pub(crate) fn is_backed(&self, file: &MemoryFile, offset: usize, length: usize) -> bool {
         let pages = pages(offset, length);
         self.is_lasting && (self.is_marked(&pages) || self.is_backed_now(file, pages))
     }
 
     #[cold]
-    fn is_backed_now(&self, file: &File, pages: Range<usize>) -> bool {
+    fn is_backed_now(&self, file: &MemoryFile, pages: Range<usize>) -> bool {
         (pages.start / 64..pages.end.div_ceil(64)).all(|word| {
             let part = pages.start.max(word * 64)..pages.end.min((word + 1) * 64);
             let is_backed = self.is_marked(&part)
@@ -156,12 +156,12 @@ impl Backing {
 }
 
 /// Returns true if the kernel tells this process which pages are backed, that is, if cachestat(2) works.
-pub(crate) fn is_told(file: &File) -> bool {
+pub(crate) fn is_told(file: &MemoryFile) -> bool {
     pages_with_memory(file, &(0..1)).is_ok()
 }
 
 /// Returns the number of pages of a range that are backed, including swapped-out ones.
-fn pages_with_memory(file: &File, pages: &Range<usize>) -> Result<usize, Errno> {
+fn pages_with_memory(file: &MemoryFile, pages: &Range<usize>) -> Result<usize, Errno> {
     let range = CachestatRange { offset: (pages.start * PAGE) as u64, length: (pages.len() * PAGE) as u64 };
     let mut found = Cachestat::default();
     // SAFETY: both structures are live and have the layout of cachestat(2), which reads the first and writes
@@ -181,7 +181,7 @@ fn pages_with_memory(file: &File, pages: &Range<usize>) -> Result<usize, Errno> 
 ///
 /// # Errors
 /// The error of lseek(2), if it is called.
-pub(crate) fn is_whole(file: &File) -> Result<bool, Errno> {
+pub(crate) fn is_whole(file: &MemoryFile) -> Result<bool, Errno> {
     let pages = pages(0, file.bytes());
     if file.is_huge() {
         return Ok(true);
@@ -214,12 +214,12 @@ mod tests {
 
     #[test]
     fn holes_are_told_from_memory_that_was_taken_and_written() {
-        let file = File::create("test", 8 * PAGE, HugePages::No).unwrap();
+        let file = MemoryFile::create("test", 8 * PAGE, HugePages::No).unwrap();
         let mapping = file.map(true).unwrap();
-        file.fix_writers().unwrap();
+        file.seal_writers().unwrap();
         let (own, theirs) = (Backing::new(file.bytes(), true), Backing::new(file.bytes(), true));
         assert!(!theirs.is_backed(&file, 0, 1));
-        own.take(&mapping, PAGE + 1, 2 * PAGE).unwrap();
+        own.populate(&mapping, PAGE + 1, 2 * PAGE).unwrap();
         assert!(theirs.is_backed(&file, PAGE, 3 * PAGE));
         assert!(!theirs.is_backed(&file, PAGE - 1, PAGE) && !theirs.is_backed(&file, 3 * PAGE, PAGE + 1));
         // SAFETY: mapped for writing, and nobody else has the file.

@@ -39,9 +39,9 @@ pub struct Block {
 
 /// Allocator of an arena's blocks.
 #[derive(Debug)]
-pub struct Blocks {
+pub struct BlockAllocator {
     /// Freed blocks by the class of their length.
-    lengths: Vec<Turn>,
+    lengths: Vec<FreeList>,
     free: Extents,
     /// Size of the arena, in units.
     units: u32,
@@ -53,7 +53,7 @@ pub struct Blocks {
 
 /// The blocks of one length.
 #[derive(Debug, Default)]
-struct Turn {
+struct FreeList {
     /// Starts of the freed blocks, in units; the oldest first.
     back: VecDeque<u32>,
     /// Number of blocks that were cut, in use or freed.
@@ -77,17 +77,17 @@ fn alignment_of(units: u32) -> u32 {
     (1 << units.trailing_zeros()).min(PAGE_UNITS)
 }
 
-impl Blocks {
+impl BlockAllocator {
     /// Makes the allocator of an arena of `bytes` bytes, a multiple of 4096, which are all free.
-    pub fn new(bytes: usize) -> Blocks {
+    pub fn new(bytes: usize) -> BlockAllocator {
         let units = (bytes / UNIT_BYTES) as u32;
         let mut free = Extents::default();
         if units > 0 {
             free.insert(0, units);
         }
         let classes = class_of(units.max(1)).0 + 1;
-        Blocks {
-            lengths: (0..classes).map(|_| Turn::default()).collect(),
+        BlockAllocator {
+            lengths: (0..classes).map(|_| FreeList::default()).collect(),
             free,
             units,
             odd: 0,
@@ -109,7 +109,7 @@ impl Blocks {
 
     /// Allocates a block of at least `bytes` bytes; `None` if there is no room.
     #[inline]
-    pub fn take(&mut self, bytes: usize) -> Option<Block> {
+    pub fn allocate(&mut self, bytes: usize) -> Option<Block> {
         let units = u32::try_from(bytes.max(1).div_ceil(UNIT_BYTES)).ok()?;
         let (class, length) = class_of(units);
         let turn = self.lengths.get_mut(class)?;
@@ -146,7 +146,7 @@ impl Blocks {
 
     /// Frees a block.
     #[inline]
-    pub fn give(&mut self, block: Block) {
+    pub fn free(&mut self, block: Block) {
         let (class, length) = class_of(block.length);
         self.may_join = true;
         if length == block.length {
@@ -276,46 +276,46 @@ mod tests {
 
     #[test]
     fn blocks_are_used_in_turns_within_what_the_caches_hold() {
-        let mut blocks = Blocks::new(16 << 20);
+        let mut blocks = BlockAllocator::new(16 << 20);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..1000 {
-            let block = blocks.take(64 << 10).unwrap();
+            let block = blocks.allocate(64 << 10).unwrap();
             seen.insert(blocks.offset(block));
-            blocks.give(block);
+            blocks.free(block);
         }
         assert_eq!(seen.len() * (64 << 10), TURN_BYTES);
     }
 
     #[test]
     fn an_arena_can_be_used_whole_again() {
-        let mut blocks = Blocks::new(ARENA);
-        let small: Vec<Block> = std::iter::from_fn(|| blocks.take(1)).collect();
+        let mut blocks = BlockAllocator::new(ARENA);
+        let small: Vec<Block> = std::iter::from_fn(|| blocks.allocate(1)).collect();
         assert_eq!(small.len() * blocks.bytes(small[0]), ARENA);
-        assert_eq!(blocks.take(ARENA), None);
-        small.into_iter().for_each(|block| blocks.give(block));
-        assert!(blocks.take(ARENA).is_some());
+        assert_eq!(blocks.allocate(ARENA), None);
+        small.into_iter().for_each(|block| blocks.free(block));
+        assert!(blocks.allocate(ARENA).is_some());
     }
 
     #[test]
     fn sizes_that_are_no_power_of_two() {
-        assert_eq!(Blocks::largest(ARENA), ARENA);
+        assert_eq!(BlockAllocator::largest(ARENA), ARENA);
         for bytes in [ARENA + 4096, 3 << 20, 17 << 20] {
-            assert_eq!(Blocks::largest(bytes), bytes);
-            let mut blocks = Blocks::new(bytes);
-            let block = blocks.take(bytes).unwrap();
-            assert_eq!((blocks.bytes(block), blocks.take(1)), (bytes, None));
-            blocks.give(block);
-            assert!(blocks.take(bytes - 1).is_some());
+            assert_eq!(BlockAllocator::largest(bytes), bytes);
+            let mut blocks = BlockAllocator::new(bytes);
+            let block = blocks.allocate(bytes).unwrap();
+            assert_eq!((blocks.bytes(block), blocks.allocate(1)), (bytes, None));
+            blocks.free(block);
+            assert!(blocks.allocate(bytes - 1).is_some());
         }
-        assert!(Blocks::new(ARENA).take(ARENA + 1).is_none());
-        assert!(Blocks::new(0).take(1).is_none());
+        assert!(BlockAllocator::new(ARENA).allocate(ARENA + 1).is_none());
+        assert!(BlockAllocator::new(0).allocate(1).is_none());
     }
 
     #[test]
     fn as_many_fit_as_their_sizes_say() {
         let fitting = |arena: usize, bytes: usize| {
-            let mut blocks = Blocks::new(arena);
-            std::iter::from_fn(|| blocks.take(bytes)).count()
+            let mut blocks = BlockAllocator::new(arena);
+            std::iter::from_fn(|| blocks.allocate(bytes)).count()
         };
         // Frames of 1920 by 1080 pixels: 4:2:0, RGB, RGBA.
         assert_eq!(fitting(16 << 20, 1920 * 1080 * 3 / 2), 5);
@@ -327,17 +327,17 @@ mod tests {
 
     #[test]
     fn whole_pages_and_sectors_are_aligned() {
-        let mut blocks = Blocks::new(16 << 20);
+        let mut blocks = BlockAllocator::new(16 << 20);
         for number in 1..300usize {
             // A block of another length before each, so that the next extent starts at an odd position.
-            let odd = blocks.take(128 * number).unwrap();
+            let odd = blocks.allocate(128 * number).unwrap();
             for bytes in [number * 512, number * 4096] {
-                let block = blocks.take(bytes).unwrap();
+                let block = blocks.allocate(bytes).unwrap();
                 let aligned = if bytes.is_multiple_of(4096) { 4096 } else { 512 };
                 assert!(blocks.offset(block).is_multiple_of(aligned), "{bytes}");
-                blocks.give(block);
+                blocks.free(block);
             }
-            blocks.give(odd);
+            blocks.free(odd);
         }
     }
 
@@ -363,13 +363,13 @@ mod tests {
             pages in 64usize..700,
         ) {
             let bytes = pages * 4096;
-            let mut blocks = Blocks::new(bytes);
+            let mut blocks = BlockAllocator::new(bytes);
             let mut held: Vec<(Block, usize)> = Vec::new();
             for (size, give) in sizes {
                 if give && !held.is_empty() {
                     let (block, _) = held.swap_remove(size % held.len());
-                    blocks.give(block);
-                } else if let Some(block) = blocks.take(size) {
+                    blocks.free(block);
+                } else if let Some(block) = blocks.allocate(size) {
                     held.push((block, size));
                 }
                 let mut spans: Vec<(usize, usize)> = held
@@ -388,8 +388,8 @@ mod tests {
             }
             // The largest free block can be allocated, and no larger one.
             let largest = blocks.usage().largest_free;
-            prop_assert_eq!(blocks.take(largest + 1), None);
-            prop_assert_eq!(blocks.take(largest).is_some(), largest > 0 || blocks.take(1).is_some());
+            prop_assert_eq!(blocks.allocate(largest + 1), None);
+            prop_assert_eq!(blocks.allocate(largest).is_some(), largest > 0 || blocks.allocate(1).is_some());
         }
     }
 }

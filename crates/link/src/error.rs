@@ -20,7 +20,7 @@ pub enum Error {
     },
     /// The peer broke the protocol. The connection cannot be used any more.
     #[error("the peer (process {pid}) broke the protocol: {what}; connect anew, to a peer that you trust")]
-    Peer {
+    Protocol {
         /// Process of the peer.
         pid: u32,
         /// Description of the violation: a predicate whose subject is the peer.
@@ -28,7 +28,7 @@ pub enum Error {
     },
     /// The two ends cannot work together: their protocols, versions or options differ.
     #[error("the two ends do not fit together: {0}")]
-    Misfit(String),
+    Incompatible(String),
     /// The arena can never hold so many bytes in one block.
     #[error("{asked} bytes were asked for, and the arena can give {most} at most; make it larger")]
     TooLarge {
@@ -39,7 +39,7 @@ pub enum Error {
     },
     /// The arena has no free block of this size now.
     #[error("{asked} bytes were asked for: {arena}; reap what is done, or free something first")]
-    UsedUp {
+    ArenaFull {
         /// Bytes requested.
         asked: usize,
         /// Holders of the arena's bytes.
@@ -66,7 +66,7 @@ pub enum Error {
     },
     /// A message has no containers, or more than allowed.
     #[error("a message of {asked} containers was to be shipped; at least one and at most {most} can be")]
-    Pieces {
+    MessageSize {
         /// Number of containers given.
         asked: usize,
         /// Greatest number of containers allowed.
@@ -77,7 +77,7 @@ pub enum Error {
     NotMapped(&'static str),
     /// This path cannot ship the container, or this channel cannot carry the buffer or complete the request.
     #[error("it cannot go this way: {0}")]
-    Unfit(&'static str),
+    WrongPath(&'static str),
     /// The caller is a forked child of the process that made this end.
     #[error("this end belongs to the process that made it, and this one was forked off; connect anew in it")]
     Forked,

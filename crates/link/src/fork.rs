@@ -14,11 +14,11 @@ static WATCHING: Once = Once::new();
 
 /// Identity of the process that made something.
 #[derive(Clone, Copy, Debug)]
-pub struct Maker(u64);
+pub struct ProcessGeneration(u64);
 
-impl Maker {
+impl ProcessGeneration {
     /// Returns the identity of this process.
-    pub fn this() -> Maker {
+    pub fn current() -> ProcessGeneration {
         extern "C" fn in_child() {
             GENERATION.fetch_add(1, Relaxed);
         }
@@ -28,7 +28,7 @@ impl Maker {
             // exist.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
-        Maker(GENERATION.load(Relaxed))
+        ProcessGeneration(GENERATION.load(Relaxed))
     }
 
     /// Returns true if this process is the one that made it.

@@ -4,13 +4,13 @@
 //! A link is a Unix socket and a pidfd. The socket shows its end as soon as the other end is closed. The
 //! pidfd shows the peer's death even if a child of the peer still has the socket open. Few messages use the
 //! socket: a doorbell that wakes a sleeping thread or an event loop, and the protocol's messages with
-//! descriptors (its [`Mail`]).
+//! descriptors (its [`MessagePolicy`]).
 
 use crate::error::Error;
-use crate::fork::Maker;
+use crate::fork::ProcessGeneration;
 use crate::hello::{Hello, Protocol};
-use crate::patience::Peer;
 use crate::socket::{self, Credentials};
+use crate::spin_policy::PeerState;
 use bywash_sync::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -29,7 +29,7 @@ const DOORBELLS_MAX: usize = 128;
 const DOORBELL: u8 = 1;
 
 /// State: nothing was sent to the peer since this end last waited.
-const PEER_UNASKED: u8 = 0;
+const PEER_NOTHING_SENT: u8 = 0;
 /// State: something was sent, and the peer was awake each time.
 const PEER_AWAKE: u8 = 1;
 /// State: something was sent, and the peer had to be woken.
@@ -37,7 +37,7 @@ const PEER_WOKEN: u8 = 2;
 
 /// Messages that a protocol allows on the socket after the handshake, besides doorbells.
 #[derive(Clone, Copy, Debug)]
-pub struct Mail {
+pub struct MessagePolicy {
     /// Returns true if these bytes, with this number of descriptors, are a message of the protocol.
     pub fits: fn(&[u8], usize) -> bool,
     /// Greatest number of messages that are read before they are taken.
@@ -46,9 +46,9 @@ pub struct Mail {
     pub leaves_more: bool,
 }
 
-impl Mail {
+impl MessagePolicy {
     /// No messages but doorbells.
-    pub const NONE: Mail = Mail { fits: |_, _| false, ahead_max: 0, leaves_more: false };
+    pub const NONE: MessagePolicy = MessagePolicy { fits: |_, _| false, ahead_max: 0, leaves_more: false };
 }
 
 /// A message that was received through the socket.
@@ -66,8 +66,8 @@ pub struct Link {
     socket: OwnedFd,
     pidfd: Option<OwnedFd>,
     peer: Credentials,
-    maker: Maker,
-    mail: Mail,
+    maker: ProcessGeneration,
+    mail: MessagePolicy,
     inbox: Mutex<VecDeque<Packet>>,
     /// True once this end has shut the connection.
     was_shut: AtomicBool,
@@ -89,15 +89,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// # Errors
 /// [`Error::PeerDied`] if the peer disconnects before its hello message, [`Error::TimedOut`] if the message
-/// does not arrive in time, [`Error::Misfit`] if it has the wrong protocol, version or rings, and
+/// does not arrive in time, [`Error::Incompatible`] if it has the wrong protocol, version or rings, and
 /// [`Error::Io`] if a system call fails.
-pub fn greet(
+pub fn handshake(
     socket: OwnedFd,
     protocol: &Protocol,
     hello: Hello,
     memory: &[BorrowedFd<'_>],
     limit: Duration,
-    mail: Mail,
+    mail: MessagePolicy,
 ) -> Result<(Link, Hello, Vec<OwnedFd>), Error> {
     let end = Instant::now() + limit.min(GREETING_LIMIT_MAX);
     let failed = |error: Errno| Error::io("present this end to the peer", error);
@@ -117,9 +117,10 @@ pub fn greet(
         }
     };
     rustix::net::sockopt::set_socket_passcred(&socket, false).map_err(failed)?;
-    let peer = received.credentials.ok_or_else(|| Error::Misfit("the peer has no credentials".into()))?;
+    let peer =
+        received.credentials.ok_or_else(|| Error::Incompatible("the peer has no credentials".into()))?;
     let hello = Hello::from_bytes(&received.bytes, protocol)
-        .map_err(|what| Error::Misfit(format!("the peer {what}")))?;
+        .map_err(|what| Error::Incompatible(format!("the peer {what}")))?;
     // If there is no pidfd (an old kernel, a peer in another PID namespace), only the socket shows the peer's
     // death.
     let pidfd = Pid::from_raw(peer.pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -127,11 +128,11 @@ pub fn greet(
         socket,
         pidfd,
         peer,
-        maker: Maker::this(),
+        maker: ProcessGeneration::current(),
         mail,
         inbox: Mutex::default(),
         was_shut: AtomicBool::new(false),
-        peer_state: AtomicU8::new(PEER_UNASKED),
+        peer_state: AtomicU8::new(PEER_NOTHING_SENT),
         #[cfg(feature = "async")]
         readiness: std::sync::OnceLock::new(),
     };
@@ -188,7 +189,7 @@ impl Link {
 
     /// Makes the error for a violation of the protocol: `what` is a predicate whose subject is the peer.
     pub fn accuse(&self, what: impl Into<String>) -> Error {
-        Error::Peer { pid: self.peer.pid, what: what.into() }
+        Error::Protocol { pid: self.peer.pid, what: what.into() }
     }
 
     /// Ends the connection, even if other threads still use this value.
@@ -225,7 +226,7 @@ impl Link {
     #[inline]
     pub(crate) fn note_peer_awake(&self) {
         // Stored only once between two waits, since two threads may share the cache line.
-        if self.peer_state.load(Relaxed) == PEER_UNASKED {
+        if self.peer_state.load(Relaxed) == PEER_NOTHING_SENT {
             self.peer_state.store(PEER_AWAKE, Relaxed);
         }
     }
@@ -236,22 +237,22 @@ impl Link {
     }
 
     /// Returns the peer's state when something was last sent to it, and resets the record.
-    pub(crate) fn take_peer(&self) -> Peer {
+    pub(crate) fn take_peer(&self) -> PeerState {
         let state = self.peer_state.load(Relaxed);
-        if state != PEER_UNASKED {
-            self.peer_state.store(PEER_UNASKED, Relaxed);
+        if state != PEER_NOTHING_SENT {
+            self.peer_state.store(PEER_NOTHING_SENT, Relaxed);
         }
         match state {
-            PEER_AWAKE => Peer::Awake,
-            PEER_WOKEN => Peer::Woken,
-            _ => Peer::Unasked,
+            PEER_AWAKE => PeerState::Awake,
+            PEER_WOKEN => PeerState::Woken,
+            _ => PeerState::Unasked,
         }
     }
 
     /// Reads all messages from the socket. False: the connection has ended.
     ///
     /// # Errors
-    /// [`Error::Io`] if the socket cannot be read, [`Error::Peer`] if the peer sent a message that the
+    /// [`Error::Io`] if the socket cannot be read, [`Error::Protocol`] if the peer sent a message that the
     /// protocol does not allow, or more than 128 doorbells at a time.
     pub fn drain(&self) -> Result<bool, Error> {
         self.hear(usize::MAX)
@@ -412,7 +413,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rendezvous::socket_pair;
+    use crate::connect::socket_pair;
     use std::thread;
 
     const PROTOCOL: Protocol =
@@ -420,8 +421,8 @@ mod tests {
     const HELLO: Hello = Hello { flags: 0, arena_bytes: 0, rings: [2, 2] };
 
     fn meet(socket: OwnedFd) -> Link {
-        let mail = Mail { fits: |bytes, _| bytes == [7], ahead_max: 1, leaves_more: false };
-        greet(socket, &PROTOCOL, HELLO, &[], Duration::from_secs(10), mail).unwrap().0
+        let mail = MessagePolicy { fits: |bytes, _| bytes == [7], ahead_max: 1, leaves_more: false };
+        handshake(socket, &PROTOCOL, HELLO, &[], Duration::from_secs(10), mail).unwrap().0
     }
 
     /// A peer that rings faster than this end can read would otherwise keep it busy for ever.
@@ -437,7 +438,7 @@ mod tests {
         for _ in 0..=DOORBELLS_MAX {
             other.ring_doorbell();
         }
-        assert!(matches!(link.drain(), Err(Error::Peer { .. })));
+        assert!(matches!(link.drain(), Err(Error::Protocol { .. })));
     }
 
     /// An event loop that is notified of changes only (EPOLLET) gets one event for a doorbell and the end

@@ -7,7 +7,7 @@
 
 use crate::arena::Writers;
 use crate::error::Error;
-use crate::fork::Maker;
+use crate::fork::ProcessGeneration;
 use bywash_ring::Shared;
 use bywash_sync::{AtomicU64, Ordering::Relaxed};
 use rustix::fs::{
@@ -48,15 +48,15 @@ pub enum HugePages {
 
 /// An anonymous file (memfd) whose size this process knows.
 #[derive(Debug)]
-pub struct File {
+pub struct MemoryFile {
     descriptor: OwnedFd,
     bytes: usize,
 }
 
-impl File {
+impl MemoryFile {
     /// Creates a file of `bytes` zero bytes, which can still be sealed. [`Error::Io`] if memfd_create(2) or
     /// ftruncate(2) fails.
-    pub fn create(name: &str, bytes: usize, huge: HugePages) -> Result<File, Error> {
+    pub fn create(name: &str, bytes: usize, huge: HugePages) -> Result<MemoryFile, Error> {
         let reserved = if huge == HugePages::Reserved { MemfdFlags::HUGETLB } else { MemfdFlags::empty() };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | reserved;
         let made = memfd_create(name, flags).and_then(|descriptor| {
@@ -64,11 +64,11 @@ impl File {
             Ok(descriptor)
         });
         let descriptor = made.map_err(|error| Error::io(format!("make {bytes} bytes of memory"), error))?;
-        Ok(File { descriptor, bytes })
+        Ok(MemoryFile { descriptor, bytes })
     }
 
     /// Takes over a file that a peer passed, if it has these seals and this size; else returns the violation.
-    pub fn adopt(descriptor: OwnedFd, bytes: usize, seals: SealFlags) -> Result<File, String> {
+    pub fn from_peer(descriptor: OwnedFd, bytes: usize, seals: SealFlags) -> Result<MemoryFile, String> {
         let has =
             fcntl_get_seals(&descriptor).map_err(|_| "passed a descriptor that is no memory".to_owned())?;
         if !has.contains(seals) {
@@ -76,7 +76,7 @@ impl File {
         }
         // A peer that may write to reserved huge pages can punch them out of the file. An access could then
         // find none free, which is a fault.
-        let file = File { descriptor, bytes };
+        let file = MemoryFile { descriptor, bytes };
         if file.is_huge() && !has.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE) {
             return Err("passed reserved huge pages that are not sealed against writing".into());
         }
@@ -96,12 +96,12 @@ impl File {
     pub fn adopt_for_both(
         descriptor: OwnedFd,
         bytes: usize,
-    ) -> Result<Result<(File, Mapping), String>, Error> {
-        let file = match File::adopt(descriptor, bytes, SEALS_FIXED) {
+    ) -> Result<Result<(MemoryFile, Mapping), String>, Error> {
+        let file = match MemoryFile::from_peer(descriptor, bytes, SEALS_FIXED) {
             Ok(file) => file,
             Err(what) => return Ok(Err(what)),
         };
-        if file.keeps_memory() {
+        if file.stays_backed() {
             return Ok(Err("passed memory that is sealed against writing, as it is once it was used".into()));
         }
         let mapping = file.map(true)?;
@@ -131,7 +131,7 @@ impl File {
     }
 
     /// Returns true if backed pages stay backed: a seal against writing also forbids to punch holes.
-    pub fn keeps_memory(&self) -> bool {
+    pub fn stays_backed(&self) -> bool {
         let against_writing = SealFlags::WRITE | SealFlags::FUTURE_WRITE;
         fcntl_get_seals(&self.descriptor).is_ok_and(|seals| seals.intersects(against_writing))
     }
@@ -146,7 +146,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::Io`] if neither cachestat(2) nor lseek(2) works on the file.
-    pub fn is_whole(&self) -> Result<bool, Error> {
+    pub fn is_fully_backed(&self) -> Result<bool, Error> {
         crate::backing::is_whole(self).map_err(|error| Error::io("ask which memory there is", error))
     }
 
@@ -180,20 +180,20 @@ impl File {
     }
 
     /// Seals the file so that nobody can resize it or change its seals.
-    pub fn fix_size(&self) -> Result<(), Error> {
-        self.seal(FIXED, "fix the size of memory")
+    pub fn seal_size(&self) -> Result<(), Error> {
+        self.add_seals(FIXED, "fix the size of memory")
     }
 
     /// Seals the file so that nobody can resize it; the peer can still seal it against writing, see
-    /// [`File::adopt_for_both`].
-    pub fn offer(&self) -> Result<(), Error> {
-        self.seal(SealFlags::SHRINK | SealFlags::GROW, "fix the size of memory")
+    /// [`MemoryFile::adopt_for_both`].
+    pub fn seal_size_for_peer(&self) -> Result<(), Error> {
+        self.add_seals(SealFlags::SHRINK | SealFlags::GROW, "fix the size of memory")
     }
 
     /// Seals the file so that nobody can resize it, and nobody can write to it except through existing
     /// mappings.
-    pub fn fix_writers(&self) -> Result<(), Error> {
-        self.seal(FIXED | SealFlags::FUTURE_WRITE, "take the right to write to memory away")
+    pub fn seal_writers(&self) -> Result<(), Error> {
+        self.add_seals(FIXED | SealFlags::FUTURE_WRITE, "take the right to write to memory away")
     }
 
     /// Seals the file so that nobody can resize it or write to it. The kernel refuses while anybody has the
@@ -202,7 +202,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::Io`] if the kernel refuses the seals.
-    pub fn freeze(&self) -> Result<(), Error> {
+    pub fn seal(&self) -> Result<(), Error> {
         let end = Instant::now() + CHILD_LIMIT;
         loop {
             match fcntl_add_seals(&self.descriptor, FIXED | SealFlags::WRITE) {
@@ -212,7 +212,7 @@ impl File {
         }
     }
 
-    fn seal(&self, seals: SealFlags, what: &str) -> Result<(), Error> {
+    fn add_seals(&self, seals: SealFlags, what: &str) -> Result<(), Error> {
         fcntl_add_seals(&self.descriptor, seals).map_err(|error| Error::io(what, error))
     }
 
@@ -221,15 +221,15 @@ impl File {
     ///
     /// # Errors
     /// [`Error::Io`] if the file cannot be created, mapped, populated or sealed.
-    pub fn create_words(words: usize, writers: Writers) -> Result<(File, Shared), Error> {
-        let file = File::create("bywash-control", words * 8, HugePages::No)?;
+    pub fn create_words(words: usize, writers: Writers) -> Result<(MemoryFile, Shared), Error> {
+        let file = MemoryFile::create("bywash-control", words * 8, HugePages::No)?;
         let mapping = file.map(true)?;
         match writers {
             Writers::Both => {
                 mapping.populate(0, mapping.bytes)?;
-                file.offer()?;
+                file.seal_size_for_peer()?;
             }
-            Writers::Owner => file.fix_writers()?,
+            Writers::Owner => file.seal_writers()?,
         }
         let shared = file.words(mapping);
         Ok((file, shared))
@@ -252,11 +252,11 @@ impl File {
     /// [`Error::Io`] if the kernel refuses to map or to seal the file. The inner error is the peer's
     /// violation.
     pub fn adopt_words(descriptor: OwnedFd, words: usize) -> Result<Result<Shared, String>, Error> {
-        let (file, mapping) = match File::adopt_for_both(descriptor, words * 8)? {
+        let (file, mapping) = match MemoryFile::adopt_for_both(descriptor, words * 8)? {
             Ok(adopted) => adopted,
             Err(what) => return Ok(Err(what)),
         };
-        match file.is_whole()? {
+        match file.is_fully_backed()? {
             true => Ok(Ok(file.words(mapping))),
             false => Ok(Err("passed rings of which it has not taken the memory".into())),
         }
@@ -283,7 +283,7 @@ pub struct Mapping {
     is_writable: bool,
     /// The process that has the mapping, if the mapping is left out of forked children: a child may have
     /// other memory at these addresses.
-    only_in: Option<Maker>,
+    only_in: Option<ProcessGeneration>,
 }
 
 // SAFETY: the address range belongs to this value alone and is not bound to a thread. Callers who access its
@@ -335,13 +335,13 @@ impl Mapping {
     ///
     /// # Panics
     /// If the file does not fit into the range, or `offset` is not a multiple of the page size.
-    pub fn put(&mut self, offset: usize, file: &File) -> Result<(), Error> {
+    pub fn put(&mut self, offset: usize, file: &MemoryFile) -> Result<(), Error> {
         let bytes = file.bytes().next_multiple_of(PAGE);
         assert!(offset.is_multiple_of(PAGE) && offset <= self.bytes && bytes <= self.bytes - offset);
         let at = self.base.wrapping_add(offset);
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-        // SAFETY: the fixed range lies within this mapping, as asserted; callers keep no Rust reference to its
-        // bytes, but reach them by address alone.
+        // SAFETY: the fixed range lies within this mapping, as asserted; callers keep no Rust reference to
+        // its bytes, but reach them by address alone.
         unsafe { mmap(at.cast(), bytes, rights, flags, file.descriptor(), 0) }
             .map(|_| ())
             .map_err(|error| Error::io(format!("map {bytes} bytes of memory"), error))
@@ -358,7 +358,7 @@ impl Mapping {
         // process.
         match unsafe { libc::madvise(self.base.cast(), self.bytes, libc::MADV_DONTFORK) } {
             0 => {
-                self.only_in = Some(Maker::this());
+                self.only_in = Some(ProcessGeneration::current());
                 Ok(())
             }
             _ => Err(Error::io("keep memory from children", std::io::Error::last_os_error())),
@@ -384,8 +384,8 @@ impl Mapping {
             // Before Linux 5.14 the advice is unknown: so each page is touched by a write.
             error if error.raw_os_error() == Some(libc::EINVAL) => {
                 for page in (0..bytes).step_by(PAGE) {
-                    // SAFETY: within this mapping, which is writable as asserted; the atomic operation changes no
-                    // byte and loses no concurrent write.
+                    // SAFETY: within this mapping, which is writable as asserted; the atomic operation
+                    // changes no byte and loses no concurrent write.
                     unsafe { AtomicU64::from_ptr(start.wrapping_add(page).cast()).fetch_or(0, Relaxed) };
                 }
                 Ok(())
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn files_lie_side_by_side_and_are_replaced() {
         let file = |byte: u8| {
-            let file = File::create("test", PAGE, HugePages::No).unwrap();
+            let file = MemoryFile::create("test", PAGE, HugePages::No).unwrap();
             // SAFETY: the temporary mapping lives until the end of the statement, and nobody else has it.
             unsafe { file.map(true).unwrap().base().write(byte) };
             file
@@ -479,15 +479,15 @@ mod tests {
     #[test]
     #[should_panic(expected = "offset")]
     fn nothing_is_put_outside() {
-        let file = File::create("test", 2 * PAGE, HugePages::No).unwrap();
+        let file = MemoryFile::create("test", 2 * PAGE, HugePages::No).unwrap();
         let _ = Mapping::empty(2 * PAGE).unwrap().put(PAGE, &file);
     }
 
     #[test]
     fn memory_of_a_fixed_size_stays_so() {
-        let file = File::create("test", PAGE, HugePages::No).unwrap();
+        let file = MemoryFile::create("test", PAGE, HugePages::No).unwrap();
         let mapping = file.map(true).unwrap();
-        file.fix_writers().unwrap();
+        file.seal_writers().unwrap();
         assert_eq!(ftruncate(file.descriptor(), 0), Err(Errno::PERM));
         assert_eq!(ftruncate(file.descriptor(), 1 << 20), Err(Errno::PERM));
         assert!(file.map(true).is_err());
@@ -500,7 +500,7 @@ mod tests {
 
     #[test]
     fn a_child_leaves_alone_what_it_does_not_have() {
-        let file = File::create("test", PAGE, HugePages::No).unwrap();
+        let file = MemoryFile::create("test", PAGE, HugePages::No).unwrap();
         let mut mapping = file.map(true).unwrap();
         mapping.keep_from_children().unwrap();
         let base = mapping.base();
@@ -527,7 +527,7 @@ mod tests {
 
     #[test]
     fn large_memory_is_aligned() {
-        let file = File::create("test", 3 * HUGE_PAGE, HugePages::Collapse).unwrap();
+        let file = MemoryFile::create("test", 3 * HUGE_PAGE, HugePages::Collapse).unwrap();
         let mapping = file.map(true).unwrap();
         assert_eq!(mapping.base() as usize % HUGE_PAGE, 0);
         assert!(mapping.collapse() <= 3 * HUGE_PAGE);
@@ -535,12 +535,12 @@ mod tests {
 
     #[test]
     fn what_both_write_keeps_the_memory_that_it_has() {
-        let pass = |file: &File| file.descriptor().try_clone_to_owned().unwrap();
-        let adopt = |file: &File| File::adopt_for_both(pass(file), file.bytes()).unwrap();
+        let pass = |file: &MemoryFile| file.descriptor().try_clone_to_owned().unwrap();
+        let adopt = |file: &MemoryFile| MemoryFile::adopt_for_both(pass(file), file.bytes()).unwrap();
         let offered = || {
-            let file = File::create("test", 2 * PAGE, HugePages::No).unwrap();
+            let file = MemoryFile::create("test", 2 * PAGE, HugePages::No).unwrap();
             let mapping = file.map(true).unwrap();
-            file.offer().unwrap();
+            file.seal_size_for_peer().unwrap();
             (file, mapping)
         };
         let (file, own) = offered();
@@ -560,32 +560,34 @@ mod tests {
         }
         assert!(adopt(&file).unwrap_err().contains("sealed against writing"), "it was adopted twice");
         let (file, _own) = offered();
-        file.fix_size().unwrap();
+        file.seal_size().unwrap();
         assert!(adopt(&file).unwrap_err().contains("let be sealed"));
     }
 
     #[test]
     fn rings_whose_memory_was_not_taken_are_not_adopted() {
-        let pass = |file: &File| file.descriptor().try_clone_to_owned().unwrap();
-        let (file, _words) = File::create_words(2 * PAGE / 8, Writers::Both).unwrap();
-        assert!(File::adopt_words(pass(&file), 2 * PAGE / 8).unwrap().is_ok());
-        let file = File::create("test", 2 * PAGE, HugePages::No).unwrap();
+        let pass = |file: &MemoryFile| file.descriptor().try_clone_to_owned().unwrap();
+        let (file, _words) = MemoryFile::create_words(2 * PAGE / 8, Writers::Both).unwrap();
+        assert!(MemoryFile::adopt_words(pass(&file), 2 * PAGE / 8).unwrap().is_ok());
+        let file = MemoryFile::create("test", 2 * PAGE, HugePages::No).unwrap();
         fallocate(file.descriptor(), FallocateFlags::empty(), 0, PAGE as u64).unwrap();
-        file.offer().unwrap();
-        let refused = File::adopt_words(pass(&file), 2 * PAGE / 8).unwrap();
+        file.seal_size_for_peer().unwrap();
+        let refused = MemoryFile::adopt_words(pass(&file), 2 * PAGE / 8).unwrap();
         assert!(refused.unwrap_err().contains("not taken"));
     }
 
     #[test]
     fn what_is_not_sealed_or_not_as_large_is_not_adopted() {
-        let file = File::create("test", PAGE, HugePages::No).unwrap();
-        let pass = |file: &File| file.descriptor().try_clone_to_owned().unwrap();
-        assert!(File::adopt(pass(&file), PAGE, SEALS_FIXED).unwrap_err().contains("not sealed"));
-        file.fix_size().unwrap();
-        assert!(File::adopt(pass(&file), PAGE, SEALS_FIXED).is_ok());
-        assert!(File::adopt(pass(&file), 2 * PAGE, SEALS_FIXED).unwrap_err().contains("another size"));
-        assert!(File::adopt(pass(&file), PAGE, SEALS_FROZEN).unwrap_err().contains("not sealed"));
+        let file = MemoryFile::create("test", PAGE, HugePages::No).unwrap();
+        let pass = |file: &MemoryFile| file.descriptor().try_clone_to_owned().unwrap();
+        assert!(MemoryFile::from_peer(pass(&file), PAGE, SEALS_FIXED).unwrap_err().contains("not sealed"));
+        file.seal_size().unwrap();
+        assert!(MemoryFile::from_peer(pass(&file), PAGE, SEALS_FIXED).is_ok());
+        assert!(
+            MemoryFile::from_peer(pass(&file), 2 * PAGE, SEALS_FIXED).unwrap_err().contains("another size")
+        );
+        assert!(MemoryFile::from_peer(pass(&file), PAGE, SEALS_FROZEN).unwrap_err().contains("not sealed"));
         let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
-        assert!(File::adopt(null, PAGE, SEALS_FIXED).unwrap_err().contains("no memory"));
+        assert!(MemoryFile::from_peer(null, PAGE, SEALS_FIXED).unwrap_err().contains("no memory"));
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::error::Error;
 use crate::link::Packet;
-use crate::socket::{self, Credentials, Front};
+use crate::socket::{self, Credentials, NextMessage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -80,11 +80,11 @@ impl Messages {
     ///
     /// # Errors
     /// [`Error::Io`] if recvmsg(2) fails.
-    pub fn front(&self) -> Result<Front, Error> {
+    pub fn peek(&self) -> Result<NextMessage, Error> {
         socket::front(self.socket.as_fd()).map_err(|error| Error::io("look at a message", error))
     }
 
-    /// Stops the kernel from attaching credentials to received messages, as [`Messages::front`] needs.
+    /// Stops the kernel from attaching credentials to received messages, as [`Messages::peek`] needs.
     ///
     /// # Errors
     /// [`Error::Io`] if setsockopt(2) fails.
@@ -124,8 +124,8 @@ impl Messages {
     ///
     /// # Errors
     /// [`Error::TimedOut`] if no message arrives in time; [`Error::Closed`] if the peer has disconnected and
-    /// all messages were received; [`Error::Misfit`] if the message is too long; [`Error::Io`] if a system
-    /// call fails.
+    /// all messages were received; [`Error::Incompatible`] if the message is too long; [`Error::Io`] if a
+    /// system call fails.
     pub fn receive(&self, limit: Duration) -> Result<Packet, Error> {
         let end = Instant::now() + limit;
         loop {
@@ -149,7 +149,7 @@ impl Messages {
                 Ok(None) | Err(Errno::CONNRESET | Errno::NOTCONN) => Err(Error::Closed),
                 Err(Errno::AGAIN) => Ok(None),
                 Err(Errno::INTR) => continue,
-                Err(Errno::MSGSIZE) => Err(Error::Misfit(format!(
+                Err(Errno::MSGSIZE) => Err(Error::Incompatible(format!(
                     "the peer sent a message of more than {} bytes",
                     self.bytes_max
                 ))),
@@ -178,7 +178,7 @@ impl AsFd for Messages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rendezvous::socket_pair;
+    use crate::connect::socket_pair;
 
     const LIMIT: Duration = Duration::from_secs(5);
 
@@ -224,6 +224,6 @@ mod tests {
         let (one, other) = socket_pair().unwrap();
         let (one, other) = (Messages::over(one, 4096), Messages::over(other, 100));
         one.send(&[1; 101], &[], LIMIT).unwrap();
-        assert!(matches!(other.receive(LIMIT), Err(Error::Misfit(_))));
+        assert!(matches!(other.receive(LIMIT), Err(Error::Incompatible(_))));
     }
 }

@@ -5,10 +5,10 @@
 
 use crate::error::Error;
 use crate::link::Link;
-use crate::patience::LOOKS;
+use crate::spin_policy::LOOKS;
 use crate::wait::Waiter;
 use async_io::Async;
-use bywash_ring::Sleeper;
+use bywash_ring::WakeMethod;
 use event_listener::{Event, EventListener};
 use futures_lite::future::{or, pending, poll_fn};
 use std::future::Future;
@@ -95,7 +95,7 @@ impl Waiter<'_> {
             for other in self.elsewhere.iter().filter(|other| !other.is_over()) {
                 changes.push(change(other.link(), false)?);
             }
-            self.set_bell(Sleeper::Signal);
+            self.set_bell(WakeMethod::Signal);
             self.elsewhere.iter().for_each(|other| other.set_bell());
             if let Some(found) = attempt(1)? {
                 self.unset_bells();
@@ -123,7 +123,7 @@ impl Waiter<'_> {
 ///
 /// # Errors
 /// [`Error::Io`] if the thread cannot be started, or the error of `work`.
-pub async fn aside<T: Send + 'static>(
+pub async fn spawn_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let answer = Arc::new((Mutex::new(None), Event::new()));

@@ -112,7 +112,7 @@ pub(crate) fn send(
 
 /// Kind of the message at the front of a socket's queue, where it stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Front {
+pub enum NextMessage {
     /// No message is queued.
     Empty,
     /// A message without descriptors, or the end of the connection. Receiving it closes nothing.
@@ -123,7 +123,7 @@ pub enum Front {
 
 /// Looks at the next message without receiving it. No descriptor is installed, and none is closed, since the
 /// queued message keeps them open.
-pub(crate) fn front(socket: BorrowedFd<'_>) -> Result<Front, Errno> {
+pub(crate) fn front(socket: BorrowedFd<'_>) -> Result<NextMessage, Errno> {
     let mut byte = [0u8; 1];
     let mut iov = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: byte.len() };
     let mut control = Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]);
@@ -132,9 +132,9 @@ pub(crate) fn front(socket: BorrowedFd<'_>) -> Result<Front, Errno> {
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header points to a live buffer of one byte, and to no control data.
     match answer(unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) }) {
-        Ok(_) if header.msg_flags & libc::MSG_CTRUNC != 0 => Ok(Front::Descriptors),
-        Ok(_) | Err(Errno::CONNRESET | Errno::NOTCONN) => Ok(Front::Plain),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(Front::Empty),
+        Ok(_) if header.msg_flags & libc::MSG_CTRUNC != 0 => Ok(NextMessage::Descriptors),
+        Ok(_) | Err(Errno::CONNRESET | Errno::NOTCONN) => Ok(NextMessage::Plain),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(NextMessage::Empty),
         Err(error) => Err(error),
     }
 }
@@ -302,20 +302,20 @@ mod tests {
     fn the_front_is_seen_and_stays() {
         let flags = SocketFlags::CLOEXEC;
         let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        assert_eq!(front(other.as_fd()), Ok(Front::Empty));
+        assert_eq!(front(other.as_fd()), Ok(NextMessage::Empty));
         let null = std::fs::File::open("/dev/null").unwrap();
         send(one.as_fd(), b"bytes", &[]).unwrap();
         send(one.as_fd(), b"descriptor", &[null.as_fd()]).unwrap();
         for _ in 0..2 {
-            assert_eq!(front(other.as_fd()), Ok(Front::Plain));
+            assert_eq!(front(other.as_fd()), Ok(NextMessage::Plain));
         }
         assert_eq!(receive(other.as_fd(), 64).unwrap().unwrap().bytes, b"bytes");
         for _ in 0..2 {
-            assert_eq!(front(other.as_fd()), Ok(Front::Descriptors));
+            assert_eq!(front(other.as_fd()), Ok(NextMessage::Descriptors));
         }
         assert_eq!(receive(other.as_fd(), 64).unwrap().unwrap().descriptors.len(), 1);
         drop(one);
-        assert_eq!(front(other.as_fd()), Ok(Front::Plain));
+        assert_eq!(front(other.as_fd()), Ok(NextMessage::Plain));
     }
 
     #[test]

@@ -175,7 +175,7 @@ fn is_refused(name: &Path) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rendezvous::{Listener, connect};
+    use crate::connect::{Listener, connect};
     use std::os::unix::net::UnixListener;
 
     /// A killed child leaves such a socket: the name exists, and no process listens on it.

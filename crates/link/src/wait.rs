@@ -1,15 +1,15 @@
 //! Waiting for the other end: by spinning, by sleeping, or first one and then the other.
 //!
 //! A cache line moves between cores in 60 ns; waking a sleeping thread takes 30 us and more. So the default
-//! is to spin for a while and then to sleep, or to sleep at once if spinning has not paid; [`Patience`]
+//! is to spin for a while and then to sleep, or to sleep at once if spinning has not paid; [`SpinPolicy`]
 //! decides. If sleeping is the rule, both sides use full fences; see [`Bell::wish`]. The first sleep of a
 //! wait is on a futex, later ones are on the socket, and between them the end does not spin.
 
 use crate::error::Error;
 use crate::link::Link;
-use crate::patience::{LOOKS, Patience};
+use crate::spin_policy::{LOOKS, SpinPolicy};
 use crate::stats::Waits;
-use bywash_ring::{Bell, Fence, Sleeper};
+use bywash_ring::{Bell, Fence, WakeMethod};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ const FUTEX_LIMIT: Duration = Duration::from_millis(100);
 const SOCKET_LIMIT: Duration = Duration::from_secs(1);
 
 /// Another connection on which an event may let a waiting end go on.
-pub trait Elsewhere: Send + Sync {
+pub trait OtherConnection: Send + Sync {
     /// Requests a doorbell from this connection's peer.
     fn set_bell(&self);
     /// Cancels the request for a doorbell.
@@ -59,7 +59,7 @@ pub struct Waiter<'a> {
     /// Number of entries sent in all from which on the bell is rung; `None`: any event rings it.
     pub until: Option<u64>,
     /// Record of past waits, which decides how long to spin.
-    pub patience: &'a Patience,
+    pub patience: &'a SpinPolicy,
     /// Counters of waits.
     pub waits: &'a Waits,
     /// True if the event arrives through the socket, so that no futex shows it.
@@ -67,7 +67,7 @@ pub struct Waiter<'a> {
     /// Flag that is true while `attempt` fails because the socket is full.
     pub socket_full: Option<&'a AtomicBool>,
     /// Other connections on which an event may let `attempt` succeed.
-    pub elsewhere: &'a [Arc<dyn Elsewhere>],
+    pub elsewhere: &'a [Arc<dyn OtherConnection>],
 }
 
 impl Wait {
@@ -88,8 +88,8 @@ impl Waiter<'_> {
     /// # Errors
     /// - The error of `attempt`.
     /// - [`Error::TimedOut`] if `limit` expires.
-    /// - [`Error::PeerDied`] or [`Error::Closed`] if the connection has ended, [`Error::Peer`] if a message
-    ///   in the socket is a violation of the protocol.
+    /// - [`Error::PeerDied`] or [`Error::Closed`] if the connection has ended, [`Error::Protocol`] if a
+    ///   message in the socket is a violation of the protocol.
     /// - [`Error::Forked`] in a forked child, [`Error::Io`] if a system call fails.
     pub fn wait<T>(
         &self,
@@ -141,7 +141,7 @@ impl Waiter<'_> {
             return None;
         }
         if self.patience.sleeps_at_once() {
-            self.bell.wish(true);
+            self.bell.request_fences(true);
         }
         self.patience.sleep().then(Instant::now)
     }
@@ -152,7 +152,7 @@ impl Waiter<'_> {
         }
     }
 
-    pub(crate) fn set_bell(&self, sleeper: Sleeper) {
+    pub(crate) fn set_bell(&self, sleeper: WakeMethod) {
         let fenced = match self.until {
             None => self.bell.set(sleeper),
             Some(entries) => self.bell.set_until(sleeper, entries),
@@ -172,21 +172,21 @@ impl Waiter<'_> {
     /// Chooses how to be woken. A futex costs least, but is a single word: if the event may be elsewhere, the
     /// end sleeps on the socket. It also does so after a first sleep in vain: the socket shows the peer's
     /// death, so that nobody has to check for it ten times a second.
-    fn sleeper(&self, has_slept: bool) -> Sleeper {
+    fn sleeper(&self, has_slept: bool) -> WakeMethod {
         let one = !self.on_socket && !self.waits_for_socket() && self.elsewhere.is_empty();
-        if one && !has_slept { Sleeper::Futex } else { Sleeper::Signal }
+        if one && !has_slept { WakeMethod::Futex } else { WakeMethod::Signal }
     }
 
-    fn sleep(&self, sleeper: Sleeper, end: Option<Instant>) -> Result<(), Error> {
+    fn sleep(&self, sleeper: WakeMethod, end: Option<Instant>) -> Result<(), Error> {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let at_most = |limit: Duration| left.map_or(limit, |left| left.min(limit));
         match sleeper {
-            Sleeper::Futex => {
+            WakeMethod::Futex => {
                 self.waits.futex_sleeps.add(1);
                 self.bell.sleep(at_most(FUTEX_LIMIT));
                 Ok(())
             }
-            Sleeper::Signal => {
+            WakeMethod::Signal => {
                 self.waits.socket_sleeps.add(1);
                 // A connection that has ended is left out, since it would be readable for ever.
                 let others = self.elsewhere.iter().filter(|other| !other.is_over());
@@ -220,7 +220,7 @@ impl Waiter<'_> {
         }
         self.patience.found(reason, peer);
         if self.patience.is_proven() {
-            self.bell.wish(false);
+            self.bell.request_fences(false);
         }
         Ok(found)
     }

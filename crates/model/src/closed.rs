@@ -100,7 +100,7 @@ pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) ->
         .zip(&demand.units[1..])
         .map(|(demand, queues)| Station { demand: *demand, queues: *queues, servers: 1.0 })
         .collect();
-    let under_way = work.operations() * machine.interconnect.latency.0;
+    let in_flight = work.operations() * machine.interconnect.latency.0;
     // Index in `Resource::ALL` of each station's resource. The channels and the link of flash drives share
     // one.
     let mut places: Vec<usize> = (1..seconds.len()).collect();
@@ -109,7 +109,7 @@ pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) ->
         stations.push(link);
         places.push(DISKS);
     }
-    let means = means(pool, &stations, whole(work.load.threads), work.load.think.0 + under_way);
+    let means = means(pool, &stations, whole(work.load.threads), work.load.think.0 + in_flight);
     let mut utilisation = [0.0; 6];
     let mut waiting = [0.0; 6];
     (utilisation[0], waiting[0]) = (means.rate * pool.demand / f64::from(pool.servers), means.in_pool);
@@ -121,7 +121,7 @@ pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) ->
     Closed {
         throughput: means.rate * bytes,
         requests: means.rate,
-        response: means.response + under_way,
+        response: means.response + in_flight,
         utilisation,
         waiting,
     }
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_delays_one_thread_and_not_the_most() {
+    fn what_is_in_flight_delays_one_thread_and_not_the_most() {
         let (mut machine, mut work) = (Machine::of_2003(), Workload::web(0.0));
         work.load.threads = 1.0;
         let before = closed(&machine, &work, Architecture::Conventional).response;

@@ -72,7 +72,7 @@ pub struct Device {
     /// Description of the way in which the device carries out commands.
     pub how: String,
     /// Number of commands in flight.
-    pub under_way: u64,
+    pub in_flight: u64,
     /// True if commands are in flight and none has completed for longer than the server's request timeout.
     pub is_stuck: bool,
     /// Counters of the requests to this device.
@@ -112,7 +112,7 @@ pub struct Client {
     /// Depth of the client's channel, in requests; 0 if the client has no channel.
     pub depth: u32,
     /// Number of requests in flight.
-    pub under_way: u64,
+    pub in_flight: u64,
     /// True if the server polls the client's ring; false if the client wakes the server by a doorbell.
     pub is_polled: bool,
     /// Grants that the client holds.

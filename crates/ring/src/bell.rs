@@ -42,7 +42,7 @@ use bywash_sync::{AtomicBool, full_fence, heavy_shared_fence, light_shared_fence
 
 /// Way in which a sleeper wants to be woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sleeper {
+pub enum WakeMethod {
     /// By futex(2) on the bell itself.
     Futex,
     /// By a message through the connection that the two sides have besides the memory.
@@ -62,7 +62,7 @@ const NOBODY: u64 = 0;
 const FUTEX: u64 = 1;
 const SIGNAL: u64 = 2;
 /// Mask of the lower half of a bell: the way to be woken.
-const HOW: u64 = 0xffff_ffff;
+const WAKE_MASK: u64 = 0xffff_ffff;
 /// Flag in the upper half of a bell: it contains a number of entries.
 const COUNTS: u64 = 1 << 63;
 /// Mask of the number of entries in the upper half of a bell: the low 31 bits of the number.
@@ -71,7 +71,7 @@ const ENTRIES: u64 = (1 << 31) - 1;
 /// Offset from the bell of the word that announces the ringer's fences. Zero: light ones.
 const FENCES: usize = 1;
 /// Offset from the bell of the word that tells the fences that the sleeper wishes for.
-const WISH: usize = 2;
+const FENCE_REQUEST: usize = 2;
 /// Value of both words for full fences.
 const FULL: u64 = 1;
 
@@ -105,7 +105,7 @@ impl Bell {
     /// Rings after an operation. Returns how the sleeper must be woken, if one sleeps; a futex sleeper is
     /// woken right here.
     #[inline(always)]
-    pub fn ring(&self) -> Option<Sleeper> {
+    pub fn ring(&self) -> Option<WakeMethod> {
         self.fence();
         if self.memory.load(self.index) == NOBODY {
             return None;
@@ -115,7 +115,7 @@ impl Bell {
 
     /// Like [`Bell::ring`], after an entry was sent; `entries` is the number of entries sent so far.
     #[inline(always)]
-    pub fn ring_for(&self, entries: u64) -> Option<Sleeper> {
+    pub fn ring_for(&self, entries: u64) -> Option<WakeMethod> {
         self.fence();
         let word = self.memory.load(self.index);
         if word == NOBODY || !wakes(word, entries) {
@@ -169,27 +169,31 @@ impl Bell {
     }
 
     fn wishes(&self) -> u64 {
-        if self.index + WISH < self.memory.len() { self.memory.load(self.index + WISH) } else { 0 }
+        if self.index + FENCE_REQUEST < self.memory.len() {
+            self.memory.load(self.index + FENCE_REQUEST)
+        } else {
+            0
+        }
     }
 
     /// Tells the ringer which fences this side, the sleeper, prefers: full ones if sleeping is the rule.
-    pub fn wish(&self, full: bool) {
+    pub fn request_fences(&self, full: bool) {
         let wish = u64::from(full);
         if self.fences_prepared && self.wishes() != wish {
-            self.memory.word(self.index + WISH).store(wish, Relaxed);
+            self.memory.word(self.index + FENCE_REQUEST).store(wish, Relaxed);
         }
     }
 
     #[cold]
-    fn wake(&self) -> Option<Sleeper> {
+    fn wake(&self) -> Option<WakeMethod> {
         self.follow_wish();
-        match self.memory.word(self.index).swap(NOBODY, SeqCst) & HOW {
+        match self.memory.word(self.index).swap(NOBODY, SeqCst) & WAKE_MASK {
             FUTEX => {
                 #[cfg(not(loom))]
                 self.wake_futex();
-                Some(Sleeper::Futex)
+                Some(WakeMethod::Futex)
             }
-            SIGNAL => Some(Sleeper::Signal),
+            SIGNAL => Some(WakeMethod::Signal),
             // The sleeper is awake already, or the word is invalid.
             _ => None,
         }
@@ -197,19 +201,19 @@ impl Bell {
 
     /// Announces that this side is about to sleep. The caller looks once more for the event that it waits for
     /// before it sleeps, and calls [`Bell::unset`] if the event has occurred.
-    pub fn set(&self, how: Sleeper) -> Fence {
+    pub fn set(&self, how: WakeMethod) -> Fence {
         self.store(how, 0)
     }
 
     /// Like [`Bell::set`], but entries before number `entries` do not wake this side.
-    pub fn set_until(&self, how: Sleeper, entries: u64) -> Fence {
+    pub fn set_until(&self, how: WakeMethod, entries: u64) -> Fence {
         self.store(how, COUNTS | (entries & ENTRIES) << 32)
     }
 
-    fn store(&self, how: Sleeper, when: u64) -> Fence {
+    fn store(&self, how: WakeMethod, when: u64) -> Fence {
         let how = match how {
-            Sleeper::Futex => FUTEX,
-            Sleeper::Signal => SIGNAL,
+            WakeMethod::Futex => FUTEX,
+            WakeMethod::Signal => SIGNAL,
         };
         self.memory.word(self.index).store(how | when, SeqCst);
         full_fence();
@@ -298,7 +302,7 @@ mod loom_tests {
             });
             let mut consumer = Consumer::<2>::new(memory.clone(), 2);
             let bell = bell(&memory, crate::layout::CONSUMER_BELL);
-            bell.set(Sleeper::Futex);
+            bell.set(WakeMethod::Futex);
             let slept = !consumer.is_ready();
             let mut next = 1;
             while let Some(entry) = consumer.pop() {
@@ -335,10 +339,10 @@ mod loom_tests {
             });
             let consumer = Consumer::<2>::new(memory.clone(), 2);
             let bell = Bell::new(memory, crate::layout::CONSUMER_BELL, true);
-            bell.wish(true);
-            bell.set(Sleeper::Futex);
+            bell.request_fences(true);
+            bell.set(WakeMethod::Futex);
             let slept = !consumer.is_ready();
-            bell.wish(false);
+            bell.request_fences(false);
             let woke = other.join().unwrap();
             assert!(!slept || woke, "asleep with an entry in the ring");
         });
@@ -363,7 +367,7 @@ mod loom_tests {
             });
             let consumer = Consumer::<2>::new(memory.clone(), 2);
             let bell = bell(&memory, crate::layout::CONSUMER_BELL);
-            bell.set_until(Sleeper::Futex, consumer.taken() + 2);
+            bell.set_until(WakeMethod::Futex, consumer.taken() + 2);
             let slept = !consumer.has(2);
             let woken_by = other.join().unwrap();
             assert!(woken_by.is_none_or(|number| number == 2), "woken too early");
@@ -389,7 +393,7 @@ mod loom_tests {
                 woke
             });
             let bell = bell(&memory, crate::layout::PRODUCER_BELL);
-            bell.set(Sleeper::Futex);
+            bell.set(WakeMethod::Futex);
             let pushed = producer.push(&[2 << 32, 2]).unwrap();
             let woke = other.join().unwrap();
             assert!(pushed || woke, "asleep with room in the ring");
@@ -411,9 +415,9 @@ mod tests {
         fn entries_wake_from_the_one_asked_for_on(taken in any::<u64>(), wanted in 1u64..1 << 16, there in 0u64..1 << 16) {
             let memory = Shared::in_this_process(1);
             let bell = Bell::new(memory, 0, false);
-            bell.set_until(Sleeper::Signal, taken.wrapping_add(wanted));
+            bell.set_until(WakeMethod::Signal, taken.wrapping_add(wanted));
             let woken = bell.ring_for(taken.wrapping_add(there));
-            prop_assert_eq!(woken, (there >= wanted).then_some(Sleeper::Signal));
+            prop_assert_eq!(woken, (there >= wanted).then_some(WakeMethod::Signal));
             prop_assert_eq!(bell.is_set(), there < wanted);
         }
     }
@@ -428,29 +432,29 @@ mod tests {
         let sleeper = Bell::new(memory.clone(), 0, true);
         let ringer = Bell::new(memory.clone(), 0, true);
         let ring = || {
-            sleeper.set(Sleeper::Signal);
-            assert_eq!(ringer.ring(), Some(Sleeper::Signal));
+            sleeper.set(WakeMethod::Signal);
+            assert_eq!(ringer.ring(), Some(WakeMethod::Signal));
             memory.load(FENCES)
         };
         assert_eq!(ring(), 0);
-        sleeper.wish(true);
+        sleeper.request_fences(true);
         assert_eq!(ring(), FULL);
         assert_eq!((ringer.ring(), memory.load(FENCES)), (None, FULL));
-        sleeper.wish(false);
+        sleeper.request_fences(false);
         assert_eq!((ringer.ring(), memory.load(FENCES)), (None, 0));
         assert_eq!(ring(), 0);
         // If fences were not prepared, no wish is written.
         let plain = Bell::new(memory.clone(), 0, false);
-        plain.wish(true);
-        assert_eq!(memory.load(WISH), 0);
+        plain.request_fences(true);
+        assert_eq!(memory.load(FENCE_REQUEST), 0);
     }
 
     #[test]
     fn who_asks_for_no_entry_is_woken_by_any() {
         let bell = Bell::new(Shared::in_this_process(1), 0, false);
-        bell.set(Sleeper::Signal);
-        assert_eq!((bell.ring_for(0), bell.ring_for(0)), (Some(Sleeper::Signal), None));
-        bell.set_until(Sleeper::Signal, 5);
-        assert_eq!((bell.ring(), bell.is_set()), (Some(Sleeper::Signal), false));
+        bell.set(WakeMethod::Signal);
+        assert_eq!((bell.ring_for(0), bell.ring_for(0)), (Some(WakeMethod::Signal), None));
+        bell.set_until(WakeMethod::Signal, 5);
+        assert_eq!((bell.ring(), bell.is_set()), (Some(WakeMethod::Signal), false));
     }
 }

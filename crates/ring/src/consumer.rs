@@ -113,16 +113,16 @@ impl<const WORDS: usize> Consumer<WORDS> {
 
     /// Returns the flag by which the producer closes the ring, for users who do not hold the consumer.
     /// Entries that were sent before can still be taken.
-    pub fn closing(&self) -> Closing {
-        Closing(self.memory.clone())
+    pub fn closing(&self) -> ClosedFlag {
+        ClosedFlag(self.memory.clone())
     }
 }
 
 /// Flag by which the producer closes a ring.
 #[derive(Clone, Debug)]
-pub struct Closing(Shared);
+pub struct ClosedFlag(Shared);
 
-impl Closing {
+impl ClosedFlag {
     /// Returns true if the producer has closed the ring.
     #[inline]
     pub fn is_closed(&self) -> bool {

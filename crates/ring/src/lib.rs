@@ -19,7 +19,7 @@
 //! - [`layout`]: positions of the words in a ring's memory
 //! - [`Producer`], [`Consumer`]: the two ends
 //! - [`Bell`]: the protocol by which one end sleeps and the other wakes it
-//! - [`slots`]: values that one thread has sent and another waits for, by tag
+//! - [`slot_pair`]: values that one thread has sent and another waits for, by tag
 //! - [`View`]: entries in a ring, for a third party that counts them
 //! - [`Shared`]: the memory, with atomic access only
 //!
@@ -36,18 +36,18 @@ mod shared;
 mod slots;
 mod view;
 
-pub use bell::{Bell, Fence, Sleeper};
-pub use consumer::{Closing, Consumer};
+pub use bell::{Bell, Fence, WakeMethod};
+pub use consumer::{ClosedFlag, Consumer};
 pub use layout::words_needed;
 pub use producer::Producer;
 pub use shared::Shared;
-pub use slots::{Done, Sent, UnderWay, slots};
+pub use slots::{SlotSender, SlotSizes, SlotTaker, slot_pair};
 pub use view::View;
 
 /// Error for a consumer's index that a consumer which keeps to the protocol cannot have written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the consumer's index went from {known} to {found} while {pushed} entries had been sent")]
-pub struct Rubbish {
+pub struct InvalidIndex {
     /// Index when it was last read.
     pub known: u64,
     /// Index now.

@@ -1,6 +1,6 @@
 //! The end of a ring that sends entries.
 
-use crate::Rubbish;
+use crate::InvalidIndex;
 use crate::layout::{CLOSED, CONSUMER_INDEX, ENTRIES, first_word, turn_of, words_needed};
 use crate::shared::Shared;
 use bywash_sync::Ordering::{Acquire, Relaxed, Release};
@@ -31,9 +31,9 @@ impl<const WORDS: usize> Producer<WORDS> {
     /// known to be free.
     ///
     /// # Errors
-    /// [`Rubbish`] if the consumer's index is impossible.
+    /// [`InvalidIndex`] if the consumer's index is impossible.
     #[inline]
-    pub fn room(&mut self, wanted: usize) -> Result<usize, Rubbish> {
+    pub fn room(&mut self, wanted: usize) -> Result<usize, InvalidIndex> {
         let known = self.capacity - (self.pushed - self.taken) as usize;
         if known >= wanted {
             return Ok(known);
@@ -41,7 +41,7 @@ impl<const WORDS: usize> Producer<WORDS> {
         // SYNC: entries-taken (acquire): writes to freed entries are ordered after the consumer's reads.
         let found = self.memory.word(CONSUMER_INDEX).load(Acquire);
         if found < self.taken || found > self.pushed {
-            return Err(Rubbish { known: self.taken, found, pushed: self.pushed });
+            return Err(InvalidIndex { known: self.taken, found, pushed: self.pushed });
         }
         self.taken = found;
         Ok(self.capacity - (self.pushed - self.taken) as usize)
@@ -50,9 +50,9 @@ impl<const WORDS: usize> Producer<WORDS> {
     /// Sends an entry; false if the ring is full. The turn replaces the low half of the first word.
     ///
     /// # Errors
-    /// [`Rubbish`] if the consumer's index is impossible.
+    /// [`InvalidIndex`] if the consumer's index is impossible.
     #[inline]
-    pub fn push(&mut self, entry: &[u64; WORDS]) -> Result<bool, Rubbish> {
+    pub fn push(&mut self, entry: &[u64; WORDS]) -> Result<bool, InvalidIndex> {
         if self.room(1)? == 0 {
             return Ok(false);
         }

@@ -10,10 +10,10 @@
 //!        ^------------------------------------------------'
 //! ```
 //!
-//! Invariant: [`Sent`] alone uses a slot while its tag is free, and [`Done`] alone while it is in flight. The
-//! other party may name any tag at any time. If the tag is not in flight, nothing is taken. A tag that is
-//! completed twice in a row may take the next value of that tag, but never touches a slot that is being
-//! filled.
+//! Invariant: [`SlotSender`] alone uses a slot while its tag is free, and [`SlotTaker`] alone while it is in
+//! flight. The other party may name any tag at any time. If the tag is not in flight, nothing is taken. A tag
+//! that is completed twice in a row may take the next value of that tag, but never touches a slot that is
+//! being filled.
 
 use crate::{Consumer, Producer, Shared, words_needed};
 use bywash_sync::Ordering::{Acquire, Relaxed, Release};
@@ -33,7 +33,7 @@ struct Slot<T> {
 
 /// The side that puts values into slots.
 #[derive(Debug)]
-pub struct Sent<T> {
+pub struct SlotSender<T> {
     slots: Arc<[Slot<T>]>,
     /// First tag that was never used; so are all greater ones.
     unused: usize,
@@ -44,7 +44,7 @@ pub struct Sent<T> {
 
 /// The side that takes the values of completed tags.
 #[derive(Debug)]
-pub struct Done<T> {
+pub struct SlotTaker<T> {
     slots: Arc<[Slot<T>]>,
     free: Producer<1>,
 }
@@ -52,23 +52,23 @@ pub struct Done<T> {
 /// Read access to the sizes of the values in flight, for a third party that counts them. It does not keep the
 /// slots alive.
 #[derive(Debug)]
-pub struct UnderWay<T>(Weak<[Slot<T>]>);
+pub struct SlotSizes<T>(Weak<[Slot<T>]>);
 
 /// Makes `count` idle slots, a power of two, and their two sides.
-pub fn slots<T>(count: usize) -> (Sent<T>, Done<T>) {
+pub fn slot_pair<T>(count: usize) -> (SlotSender<T>, SlotTaker<T>) {
     let idle = || Slot { state: AtomicU32::new(IDLE), size: AtomicU64::new(0), value: Cell::new(None) };
     let slots: Arc<[Slot<T>]> = (0..count).map(|_| idle()).collect();
     let memory = Shared::in_this_process(words_needed::<1>(count));
-    let sent = Sent {
+    let sent = SlotSender {
         slots: slots.clone(),
         unused: 0,
         spare: Vec::new(),
         free: Consumer::new(memory.clone(), count),
     };
-    (sent, Done { slots, free: Producer::new(memory, count) })
+    (sent, SlotTaker { slots, free: Producer::new(memory, count) })
 }
 
-impl<T> Sent<T> {
+impl<T> SlotSender<T> {
     /// Puts a value into a free slot and returns its tag.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl<T> Sent<T> {
         self.put_sized(value, 0)
     }
 
-    /// Like [`Sent::put`], for a value that counts with this size; see [`UnderWay`].
+    /// Like [`SlotSender::put`], for a value that counts with this size; see [`SlotSizes`].
     ///
     /// # Errors
     /// Returns the value if all slots are in flight.
@@ -86,7 +86,7 @@ impl<T> Sent<T> {
     pub fn put_sized(&mut self, value: T, size: u64) -> Result<u32, T> {
         let Some(tag) = self.free_tag() else { return Err(value) };
         let slot = &self.slots[tag as usize];
-        // SAFETY: the tag was free, so `Done` does not use the slot: its last use ended before the tag
+        // SAFETY: the tag was free, so `SlotTaker` does not use the slot: its last use ended before the tag
         // entered the ring of free tags, or it never had one.
         unsafe { slot.value.with(|place| *place = Some(value)) };
         slot.size.store(size, Relaxed);
@@ -96,8 +96,8 @@ impl<T> Sent<T> {
     }
 
     /// Returns read access to the sizes of the values in flight.
-    pub fn under_way(&self) -> UnderWay<T> {
-        UnderWay(Arc::downgrade(&self.slots))
+    pub fn sizes_in_flight(&self) -> SlotSizes<T> {
+        SlotSizes(Arc::downgrade(&self.slots))
     }
 
     #[inline]
@@ -122,13 +122,13 @@ impl<T> Sent<T> {
         // SYNC: slot (acquire).
         slot.state.compare_exchange(UNDER_WAY, IDLE, Acquire, Relaxed).ok()?;
         self.spare.push(tag);
-        // SAFETY: the exchange found the slot in flight and made it idle, so `Done` cannot take the value;
-        // this side owns it now.
+        // SAFETY: the exchange found the slot in flight and made it idle, so `SlotTaker` cannot take the
+        // value; this side owns it now.
         unsafe { slot.value.with(Option::take) }
     }
 }
 
-impl<T> UnderWay<T> {
+impl<T> SlotSizes<T> {
     /// Returns the sizes of the values in flight, by tag; 0 for a slot that is not in flight. They may change
     /// at any moment.
     pub fn sizes(&self) -> Vec<u64> {
@@ -141,7 +141,7 @@ impl<T> UnderWay<T> {
     }
 }
 
-impl<T> Done<T> {
+impl<T> SlotTaker<T> {
     /// Takes the value of this tag; `None` if the tag is not in flight.
     #[inline]
     pub fn take(&mut self, tag: u32) -> Option<T> {
@@ -164,8 +164,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn every_slot_can_be_under_way_and_none_twice() {
-        let (mut sent, mut done) = slots::<u32>(4);
+    fn every_slot_can_be_in_flight_and_none_twice() {
+        let (mut sent, mut done) = slot_pair::<u32>(4);
         let tags: Vec<u32> = (0..4).map(|value| sent.put(value).unwrap()).collect();
         assert_eq!(tags, [0, 1, 2, 3]);
         assert_eq!(sent.put(9), Err(9));
@@ -176,20 +176,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_is_counted() {
-        let (mut sent, mut done) = slots::<u32>(4);
-        let under_way = sent.under_way();
+    fn what_is_in_flight_is_counted() {
+        let (mut sent, mut done) = slot_pair::<u32>(4);
+        let in_flight = sent.sizes_in_flight();
         assert_eq!((sent.put_sized(7, 100), sent.put(8), sent.put_sized(9, 300)), (Ok(0), Ok(1), Ok(2)));
-        assert_eq!(under_way.sizes(), [100, 0, 300, 0]);
+        assert_eq!(in_flight.sizes(), [100, 0, 300, 0]);
         assert_eq!((done.take(0), sent.take_back(2)), (Some(7), Some(9)));
-        assert_eq!(under_way.sizes(), [0; 4]);
+        assert_eq!(in_flight.sizes(), [0; 4]);
         drop((sent, done));
-        assert!(under_way.sizes().is_empty());
+        assert!(in_flight.sizes().is_empty());
     }
 
     #[test]
     fn what_was_not_sent_comes_back() {
-        let (mut sent, mut done) = slots::<u32>(1);
+        let (mut sent, mut done) = slot_pair::<u32>(1);
         let tag = sent.put(7).unwrap();
         assert_eq!(sent.take_back(tag), Some(7));
         assert_eq!(done.take(tag), None);
@@ -201,7 +201,7 @@ mod tests {
     /// Found by `fuzz/`: only the last of several tags that were taken back could be used again.
     #[test]
     fn no_slot_is_lost_when_several_were_not_sent() {
-        let (mut sent, mut done) = slots::<u32>(4);
+        let (mut sent, mut done) = slot_pair::<u32>(4);
         let tags: Vec<u32> = (0..4).map(|value| sent.put(value).unwrap()).collect();
         assert_eq!((sent.take_back(tags[0]), done.take(tags[1])), (Some(0), Some(1)));
         assert_eq!((sent.take_back(tags[2]), sent.take_back(tags[3])), (Some(2), Some(3)));
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn what_comes_back_is_what_was_sent() {
         const ROUNDS: u64 = if cfg!(miri) { 100 } else { 100_000 };
-        let (mut sent, mut done) = slots::<u64>(8);
+        let (mut sent, mut done) = slot_pair::<u64>(8);
         let memory = Shared::in_this_process(words_needed::<2>(8));
         let (mut there, mut here) = (Producer::<2>::new(memory.clone(), 8), Consumer::<2>::new(memory, 8));
         let other = std::thread::spawn(move || {
@@ -259,7 +259,7 @@ mod loom_tests {
     #[test]
     fn a_slot_that_is_being_filled_is_nobodys() {
         loom::model(|| {
-            let (mut sent, mut done) = slots::<u32>(1);
+            let (mut sent, mut done) = slot_pair::<u32>(1);
             let other = thread::spawn(move || [done.take(0), done.take(0)]);
             let first = sent.put(1).is_ok();
             let second = sent.put(2).is_ok();
@@ -274,7 +274,7 @@ mod loom_tests {
     #[test]
     fn only_one_side_takes_what_was_not_sent() {
         loom::model(|| {
-            let (mut sent, mut done) = slots::<u32>(1);
+            let (mut sent, mut done) = slot_pair::<u32>(1);
             let tag = sent.put(1).unwrap();
             let other = thread::spawn(move || done.take(tag));
             let back = sent.take_back(tag);

@@ -25,13 +25,13 @@ impl<const WORDS: usize> View<WORDS> {
     }
 
     /// Returns copies of the complete entries from position `taken` on.
-    pub fn ready(&self, taken: u64) -> Vec<[u64; WORDS]> {
+    pub fn completed(&self, taken: u64) -> Vec<[u64; WORDS]> {
         (taken..).take(self.capacity).map_while(|position| self.entry(position)).collect()
     }
 
     /// Returns copies of the entries that the consumer has not taken, given that `pushed` entries have been
     /// sent.
-    pub fn untaken(&self, pushed: u64) -> Vec<[u64; WORDS]> {
+    pub fn pending(&self, pushed: u64) -> Vec<[u64; WORDS]> {
         let taken = self.memory.word(CONSUMER_INDEX).load(Acquire);
         let least = pushed.saturating_sub(self.capacity as u64);
         (taken.clamp(least, pushed)..pushed).map_while(|position| self.entry(position)).collect()
@@ -69,15 +69,15 @@ mod tests {
             }
         }
         let seconds = |entries: Vec<[u64; 2]>| entries.iter().map(|entry| entry[1]).collect::<Vec<u64>>();
-        assert_eq!(seconds(view.ready(3)), [4, 5, 6]);
-        assert_eq!(seconds(view.untaken(6)), [4, 5, 6]);
+        assert_eq!(seconds(view.completed(3)), [4, 5, 6]);
+        assert_eq!(seconds(view.pending(6)), [4, 5, 6]);
         assert_eq!(consumer.pop().map(|entry| entry[1]), Some(4));
-        assert_eq!(seconds(view.untaken(6)), [5, 6]);
-        assert!(view.ready(6).is_empty());
+        assert_eq!(seconds(view.pending(6)), [5, 6]);
+        assert!(view.completed(6).is_empty());
         // An impossible index.
         memory.publish(CONSUMER_INDEX, 99);
-        assert!(view.untaken(6).is_empty());
+        assert!(view.pending(6).is_empty());
         memory.publish(CONSUMER_INDEX, 0);
-        assert_eq!(seconds(view.untaken(6)), [3, 4, 5, 6]);
+        assert_eq!(seconds(view.pending(6)), [3, 4, 5, 6]);
     }
 }

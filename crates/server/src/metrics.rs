@@ -179,7 +179,7 @@ mod tests {
             free: 0,
             block: 512,
             how: String::new(),
-            under_way: 0,
+            in_flight: 0,
             is_stuck: false,
             counts: counts.clone(),
         };
@@ -198,7 +198,7 @@ mod tests {
             uid: 1000,
             share: 1,
             depth: 8,
-            under_way: 0,
+            in_flight: 0,
             is_polled: false,
             grants: ["log", "a \"b\"\\\n"].map(grant).to_vec(),
             counts: counts.clone(),

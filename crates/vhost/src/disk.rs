@@ -46,7 +46,7 @@ pub(crate) struct Disk<M> {
     replaced: Vec<Passed>,
     /// Requests in flight. A request's token is its index here; there are no more than the rings have
     /// entries.
-    requests: Slab<UnderWay>,
+    requests: Slab<InFlight>,
     counters: Arc<Counters>,
     /// True if the next turn must follow at once.
     again: bool,
@@ -70,7 +70,7 @@ impl Passed {
 
 /// A chain whose request is in flight.
 #[derive(Debug)]
-struct UnderWay {
+struct InFlight {
     ring: usize,
     head: Head,
     operation: Operation,
@@ -121,8 +121,8 @@ impl<M: Medium> Disk<M> {
         loop {
             self.reap();
             let left = match ring {
-                Some(ring) => self.rings[ring].under_way.into(),
-                None => self.medium.under_way(),
+                Some(ring) => self.rings[ring].in_flight.into(),
+                None => self.medium.in_flight(),
             };
             if left == 0 {
                 self.tell();
@@ -242,8 +242,8 @@ impl<M: Medium> Disk<M> {
             What::Identify => return self.identify(index, head, status, parts, map),
         };
         let Some(memory) = &self.memory else { return Err(Broken) };
-        let under_way = UnderWay { ring: index, head, operation, length, status, map: map.clone() };
-        let place = self.requests.insert(under_way);
+        let in_flight = InFlight { ring: index, head, operation, length, status, map: map.clone() };
+        let place = self.requests.insert(in_flight);
         let token = place as u64;
         let (pieces, memory) = (&parts.pieces[..], &memory.owner());
         if self.medium.submit(Request { token, operation, offset, length, pieces, memory }).is_ok() {
@@ -253,7 +253,7 @@ impl<M: Medium> Disk<M> {
             return Ok(true);
         }
         self.requests.remove(place);
-        if self.medium.under_way() == 0 {
+        if self.medium.in_flight() == 0 {
             // The medium has nothing in flight and still does not take this request, so waiting would not
             // help.
             return self.refuse(index, head, Some(status), FAILED, map);
@@ -298,8 +298,8 @@ impl<M: Medium> Disk<M> {
         let mut count = 0;
         medium.reap(&mut |done| {
             // A medium that reports an unknown token is faulty, and the report is ignored.
-            let Some(under_way) = requests.try_remove(done.token as usize) else { return };
-            let UnderWay { ring, head, operation, length, status, map } = under_way;
+            let Some(in_flight) = requests.try_remove(done.token as usize) else { return };
+            let InFlight { ring, head, operation, length, status, map } = in_flight;
             count += 1;
             let (state, bytes) = match (done.result, operation) {
                 (Err(_), _) => (FAILED, 0),

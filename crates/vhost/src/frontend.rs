@@ -290,13 +290,13 @@ fn sleep<M: Medium>(
     shared: &Shared,
     again: bool,
 ) -> Result<(bool, bool), Error> {
-    let under_way = disk.medium.under_way() > 0;
-    let at_once = again || (under_way && disk.medium.arm());
+    let in_flight = disk.medium.in_flight() > 0;
+    let at_once = again || (in_flight && disk.medium.arm());
     let mut waiting = Vec::with_capacity(3 + disk.rings.len());
     waiting.push(PollFd::new(frontend, PollFlags::IN));
     waiting.push(PollFd::new(&shared.stop, PollFlags::IN));
     let kicks = disk.rings.iter().filter_map(Ring::kick);
-    let descriptors = kicks.chain(disk.medium.descriptor().filter(|_| under_way));
+    let descriptors = kicks.chain(disk.medium.descriptor().filter(|_| in_flight));
     waiting.extend(descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
     match poll(&mut waiting, at_once.then_some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
         Ok(_) | Err(Errno::INTR) => {}

@@ -144,5 +144,5 @@ pub trait Medium: Send {
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Returns the number of requests that were submitted and not yet reported as done.
-    fn under_way(&self) -> usize;
+    fn in_flight(&self) -> usize;
 }

@@ -44,13 +44,13 @@ pub struct OnVolume {
     queue: Queue,
     volume: VolumeId,
     geometry: Geometry,
-    requests: Slab<UnderWay>,
+    requests: Slab<InFlight>,
     /// Tokens of requests that the queue refused for good, until they are reported as failed.
     failed: Vec<u64>,
 }
 
 /// A request in flight in the queue.
-struct UnderWay {
+struct InFlight {
     token: u64,
     /// Destination of the bytes read over the channel; empty for other requests.
     pieces: Vec<Piece>,
@@ -60,7 +60,7 @@ struct UnderWay {
 
 // SAFETY: the pieces are addresses, which `_memory` keeps mapped on whichever thread they are used; the other
 // fields are `Send` themselves.
-unsafe impl Send for UnderWay {}
+unsafe impl Send for InFlight {}
 
 impl OnVolume {
     /// Opens the volume `name`, for reading, or for reading and writing.
@@ -134,7 +134,7 @@ impl Medium for OnVolume {
         let is_read_later = request.operation == Operation::Read && !is_mapped;
         let pieces = if is_read_later { request.pieces.to_vec() } else { Vec::new() };
         let _memory = is_read_later.then(|| request.memory.clone());
-        let number = self.requests.insert(UnderWay { token: request.token, pieces, _memory });
+        let number = self.requests.insert(InFlight { token: request.token, pieces, _memory });
         let Err(refused) = self.hand_over(&request, is_mapped, number as u64) else { return Ok(()) };
         self.requests.remove(number);
         if matches!(refused.error, Refused::Full { .. } | Refused::UsedUp { .. }) {
@@ -146,11 +146,11 @@ impl Medium for OnVolume {
 
     fn reap(&mut self, done: &mut dyn FnMut(Done)) {
         self.failed.drain(..).for_each(|token| done(Done { token, result: Err(Failure) }));
-        while self.queue.under_way() > 0 {
+        while self.queue.in_flight() > 0 {
             // If the server has died, each request that was in flight reports that when it is reaped.
             let Ok(Some(completion)) = self.queue.try_reap() else { return };
             let Completion { user_data, outcome, room } = completion;
-            let Some(UnderWay { token, pieces, .. }) = self.requests.try_remove(user_data as usize) else {
+            let Some(InFlight { token, pieces, .. }) = self.requests.try_remove(user_data as usize) else {
                 continue;
             };
             if let (Ok(()), Some(Room::Arena(buffer))) = (&outcome, &room) {
@@ -169,8 +169,8 @@ impl Medium for OnVolume {
         Some(self.queue.as_fd())
     }
 
-    fn under_way(&self) -> usize {
-        self.queue.under_way() + self.failed.len()
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight() + self.failed.len()
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Ring {
     /// True if the ring has invalid contents: no chain is taken until the ring is started anew.
     broken: bool,
     /// Number of chains that were taken and not returned.
-    pub(crate) under_way: u16,
+    pub(crate) in_flight: u16,
     /// True if a chain was returned since the guest was last notified.
     pub(crate) news: bool,
     /// Record of the chains in flight, for the next server of the ring.
@@ -83,7 +83,7 @@ impl Ring {
             placed: false,
             enabled: false,
             broken: false,
-            under_way: 0,
+            in_flight: 0,
             news: false,
             record: None,
             left: VecDeque::new(),
@@ -225,7 +225,7 @@ impl Ring {
     /// [`Ring::give_back`].
     pub(crate) fn next(&mut self, map: &Map) -> Result<Next, Broken> {
         // A guest that adds the same chain again and again gets no more requests in flight than any other.
-        if self.under_way >= self.queue.size() {
+        if self.in_flight >= self.queue.size() {
             return Ok(Next::Busy);
         }
         if let Some(number) = self.left.pop_front() {
@@ -245,7 +245,7 @@ impl Ring {
     }
 
     fn taken(&mut self, head: Head) -> Next {
-        self.under_way += 1;
+        self.in_flight += 1;
         if let Some(record) = self.record.as_mut().filter(|_| !head.left) {
             record.take(head.number);
         }
@@ -264,7 +264,7 @@ impl Ring {
 
     /// Undoes the last [`Ring::next`], so that the same chain is taken again.
     pub(crate) fn put_back(&mut self, head: Head) {
-        self.under_way -= 1;
+        self.in_flight -= 1;
         if head.left {
             self.left.push_front(head.number);
             return;
@@ -277,7 +277,7 @@ impl Ring {
 
     /// Returns a chain to the guest, with the number of bytes written to it.
     pub(crate) fn give_back(&mut self, head: Head, bytes: u32, map: &Map) -> Result<(), Broken> {
-        self.under_way -= 1;
+        self.in_flight -= 1;
         self.news = true;
         let queue = &mut self.queue;
         let mut add =

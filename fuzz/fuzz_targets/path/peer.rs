@@ -52,7 +52,7 @@ pub struct Peer {
     /// Messages that the tested side has not received yet.
     pub expected: VecDeque<Vec<Contents>>,
     /// Messages that the tested side has shipped and the peer has not taken yet.
-    pub shipments: VecDeque<Vec<Shipment>>,
+    pub shipments: VecDeque<Vec<SentContainer>>,
 }
 
 /// Contents that the tested side must find in a container from an honest peer.
@@ -81,7 +81,7 @@ impl Contents {
 
 /// Contents that an honest peer must find in a container from the tested side.
 #[derive(Clone, Copy, Debug)]
-pub struct Shipment {
+pub struct SentContainer {
     pub length: usize,
     /// Seed of the contents, if the tested side made the container.
     pub seed: Option<u8>,
@@ -123,7 +123,7 @@ impl Peer {
     }
 
     /// Returns the number of entries that the tested side has not taken.
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         (self.shipped - self.ours.at(SHIPPED.start).load(Acquire)) as usize
     }
 
@@ -133,7 +133,7 @@ impl Peer {
     }
 
     pub fn ship_inline(&mut self, length: usize, word: u64) {
-        if !self.can_ship() || self.class == Class::Sealed || self.under_way() == DEPTH {
+        if !self.can_ship() || self.class == Class::Sealed || self.in_flight() == DEPTH {
             return;
         }
         let mut entry = [word; 16];
@@ -146,7 +146,7 @@ impl Peer {
     /// Ships a message with parts of its own arena, or of the arena that it has introduced.
     pub fn ship_pieces(&mut self, pieces: &[(u8, Size)]) {
         let count = pieces.len().min(self.free.len());
-        let room = DEPTH - if self.can_ship() { self.under_way() } else { DEPTH };
+        let room = DEPTH - if self.can_ship() { self.in_flight() } else { DEPTH };
         if count == 0 || self.class == Class::Sealed || count.div_ceil(PIECES) > room {
             return;
         }
@@ -234,7 +234,7 @@ impl Peer {
         assert!(left.next().is_none());
     }
 
-    fn check_piece(&mut self, first: u64, second: u64, shipment: Option<Shipment>) {
+    fn check_piece(&mut self, first: u64, second: u64, shipment: Option<SentContainer>) {
         let (ticket, arena) = (first & 0xffff_ffff, first >> 32);
         let (offset, length) = ((second & 0xffff_ffff) * 64, (second >> 32) as usize);
         let shipment = shipment.unwrap();

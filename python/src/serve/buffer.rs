@@ -35,7 +35,7 @@ struct Slot {
 
 enum State {
     Here(Inner),
-    UnderWay,
+    InFlight,
     Lost,
     Freed,
 }
@@ -44,7 +44,7 @@ impl Slot {
     fn inner(&mut self) -> PyResult<&mut Inner> {
         Err(PyValueError::new_err(match &mut self.state {
             State::Here(inner) => return Ok(inner),
-            State::UnderWay => "the buffer is under way with a request; reap that first",
+            State::InFlight => "the buffer is under way with a request; reap that first",
             State::Lost => {
                 "the buffer was lost: its device did not answer in time, or the server went; allocate another"
             }
@@ -78,7 +78,7 @@ impl Buffer {
         let mut slot = self.slot();
         slot.check_unseen("submitted")?;
         slot.inner()?;
-        match std::mem::replace(&mut slot.state, State::UnderWay) {
+        match std::mem::replace(&mut slot.state, State::InFlight) {
             State::Here(inner) => Ok(inner),
             _ => unreachable!("this was looked at above"),
         }
@@ -165,7 +165,7 @@ impl Buffer {
         let mut slot = self.slot();
         slot.check_unseen("freed")?;
         match slot.state {
-            State::UnderWay => slot.inner().map(drop),
+            State::InFlight => slot.inner().map(drop),
             _ => {
                 slot.state = State::Freed;
                 Ok(())
@@ -186,7 +186,7 @@ impl Buffer {
     fn __repr__(&self) -> String {
         match &self.slot().state {
             State::Here(inner) => format!("<bywash.serve.Buffer: {} bytes>", inner.len()),
-            State::UnderWay => "<bywash.serve.Buffer: under way>".into(),
+            State::InFlight => "<bywash.serve.Buffer: under way>".into(),
             State::Lost => "<bywash.serve.Buffer: lost>".into(),
             State::Freed => "<bywash.serve.Buffer: freed>".into(),
         }

@@ -681,8 +681,8 @@ impl Queue {
 
     /// Number of requests that were submitted and not reaped.
     #[getter]
-    fn under_way(&self, py: Python<'_>) -> PyResult<usize> {
-        self.look(py, |queue| Ok(queue.under_way()))
+    fn in_flight(&self, py: Python<'_>) -> PyResult<usize> {
+        self.look(py, |queue| Ok(queue.in_flight()))
     }
 
     /// Greatest number of requests in flight.
@@ -732,7 +732,7 @@ impl Queue {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        match self.under_way(py) {
+        match self.in_flight(py) {
             Ok(count) => format!("<bywash.serve.Queue: {count} of {} under way>", self.depth),
             Err(_) => "<bywash.serve.Queue: closed>".into(),
         }

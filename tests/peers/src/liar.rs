@@ -40,7 +40,7 @@ pub fn offered(bytes: usize) -> OwnedFd {
 }
 
 /// Returns the number of bytes of a file that are backed by pages.
-pub fn taken(file: &OwnedFd) -> usize {
+pub fn backed_bytes(file: &OwnedFd) -> usize {
     // SAFETY: the kernel fills a live structure, for which all zeros are a valid value.
     unsafe {
         let mut status: libc::stat = std::mem::zeroed();

@@ -91,7 +91,7 @@ impl Drop for Child {
 }
 
 /// Serialises tests that examine the resources of their process. A test runs alone while it holds the guard.
-pub fn alone() -> MutexGuard<'static, ()> {
+pub fn serialise_test() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -101,18 +101,18 @@ const NAMES: [&str; 3] = ["bywash-control", "bywash-arena", "bywash-sealed"];
 
 /// Resources of this process that a path or a channel could leave behind.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Belongings {
+pub struct Resources {
     descriptors: usize,
     mappings: usize,
     named: BTreeSet<String>,
 }
 
-impl Belongings {
+impl Resources {
     /// Counts the resources of this moment.
-    pub fn now() -> Belongings {
+    pub fn now() -> Resources {
         let named = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
         let named = named.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        Belongings {
+        Resources {
             descriptors: fs::read_dir("/proc/self/fd").unwrap().count(),
             mappings: memfd_mappings().count(),
             // Other programs may use this folder meanwhile, with other names.

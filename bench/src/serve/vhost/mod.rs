@@ -1,5 +1,5 @@
-//! A client of a vhost-user-blk server, at user level: it makes requests in memory that the server maps, and polls for
-//! their completion.
+//! A client of a vhost-user-blk server, at user level: it makes requests in memory that the server maps, and
+//! polls for their completion.
 //!
 //! - `queue`: the virtqueue, and what a request looks like in it
 //! - `daemon`: a server that nobody here wrote, qemu-storage-daemon
@@ -30,8 +30,9 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 const QUEUE: usize = 0;
 /// How often a client looks before it lets others have the core.
 const SPINS: u32 = 2000;
-/// After so long without an answer the server is kicked once more: QEMU's libvhost-user says when it wants to be kicked,
-/// and then looks for more requests, without a full barrier between (`vu_queue_pop`), so that it may miss one.
+/// After so long without an answer the server is kicked once more: QEMU's libvhost-user says when it wants to
+/// be kicked, and then looks for more requests, without a full barrier between (`vu_queue_pop`), so that it
+/// may miss one.
 const KICK_AGAIN: Duration = Duration::from_millis(2);
 /// The longest that a request may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -44,7 +45,7 @@ pub struct VhostUser {
     #[cfg_attr(not(test), expect(dead_code, reason = "it has to stay open"))]
     call: EventFd,
     _frontend: Frontend,
-    under_way: usize,
+    in_flight: usize,
     block: usize,
 }
 
@@ -62,7 +63,7 @@ impl VhostUser {
         greet(&mut frontend, workload.medium_bytes)
             .and_then(|()| start(&mut frontend, &queue, &kick, &call))
             .map_err(|error| refused(socket, error))?;
-        Ok(VhostUser { queue, kick, call, _frontend: frontend, under_way: 0, block: workload.block })
+        Ok(VhostUser { queue, kick, call, _frontend: frontend, in_flight: 0, block: workload.block })
     }
 
     fn publish(&mut self) -> Result<(), Error> {
@@ -145,7 +146,7 @@ fn region(memory: &MmapRegion) -> Result<VhostUserMemoryRegionInfo, Box<dyn std:
 impl Engine for VhostUser {
     fn submit(&mut self, request: Request) -> Result<(), Error> {
         self.queue.push(request);
-        self.under_way += 1;
+        self.in_flight += 1;
         Ok(())
     }
 
@@ -157,7 +158,7 @@ impl Engine for VhostUser {
         loop {
             self.queue.take(done)?;
             if done.len() > before {
-                self.under_way -= done.len() - before;
+                self.in_flight -= done.len() - before;
                 return Ok(());
             }
             turns += 1;
@@ -169,8 +170,8 @@ impl Engine for VhostUser {
             let (since, next_kick) = waiting.get_or_insert_with(|| (Instant::now(), KICK_AGAIN));
             let waited = since.elapsed();
             if waited > LIMIT {
-                let under_way = self.under_way;
-                let how = format!("has not answered one of {under_way} requests for {} s", LIMIT.as_secs());
+                let in_flight = self.in_flight;
+                let how = format!("has not answered one of {in_flight} requests for {} s", LIMIT.as_secs());
                 return Err(Error::failed("the server", how));
             }
             if waited > *next_kick {
@@ -207,7 +208,8 @@ mod tests {
         (128, 4096, Reach { is_direct: false, aio: "threads", core: Some(0) }),
     ];
 
-    /// Through the server, and then by the file that it serves; without the server its absence has to be named.
+    /// Through the server, and then by the file that it serves; without the server its absence has to be
+    /// named.
     #[test]
     fn what_was_written_is_in_the_file() {
         let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@
 static struct bywash_channel_client client;
 static struct bywash_channel_server server;
 
-static void a_buffer_that_is_under_way(void)
+static void a_buffer_that_is_in_flight(void)
 {
 	uint8_t byte = 7, *bytes = NULL;
 	size_t length = 0;
@@ -136,7 +136,7 @@ static void null_pointers(void)
 	FAILS(bywash_channel_client_arm(client, NULL), BYWASH_ERROR_ARGUMENT, "null");
 	FAILS(bywash_channel_client_fd(client, NULL), BYWASH_ERROR_ARGUMENT, "null");
 	FAILS(bywash_channel_client_depth(client, NULL), BYWASH_ERROR_ARGUMENT, "null");
-	FAILS(bywash_channel_client_under_way(client, NULL), BYWASH_ERROR_ARGUMENT, "null");
+	FAILS(bywash_channel_client_in_flight(client, NULL), BYWASH_ERROR_ARGUMENT, "null");
 	FAILS(bywash_channel_client_peer(client, NULL), BYWASH_ERROR_ARGUMENT, "null");
 	FAILS(bywash_channel_client_stats(client, NULL, 8), BYWASH_ERROR_ARGUMENT, "null");
 	FAILS(bywash_channel_client_dispatch(no_client, NULL, NULL), BYWASH_ERROR_ARGUMENT, "null");
@@ -183,8 +183,8 @@ static void numbers_that_cannot_be(void)
 	FAILS(bywash_channel_client_options_set_wait(asked, 3), BYWASH_ERROR_ARGUMENT, "wait 3");
 	FAILS(bywash_channel_server_options_set_wait(allowed, -1), BYWASH_ERROR_ARGUMENT, "wait -1");
 	FAILS(bywash_channel_client_options_set_huge_pages(asked, 3), BYWASH_ERROR_ARGUMENT, "huge pages");
-	FAILS(bywash_channel_client_options_set_greeting_limit(asked, -1), BYWASH_ERROR_OPTION, "negative");
-	FAILS(bywash_channel_server_options_set_greeting_limit(allowed, -1), BYWASH_ERROR_OPTION, "negative");
+	FAILS(bywash_channel_client_options_set_handshake_timeout(asked, -1), BYWASH_ERROR_OPTION, "negative");
+	FAILS(bywash_channel_server_options_set_handshake_timeout(allowed, -1), BYWASH_ERROR_OPTION, "negative");
 	OK(bywash_channel_client_options_set_depth(asked, 3));
 	OK(bywash_channel_server_options_set_depth_max(allowed, 3));
 	OK(bywash_socket_pair(fds));
@@ -200,8 +200,8 @@ static void numbers_that_cannot_be(void)
 	close(fds[1]);
 	OK(bywash_channel_client_options_set_huge_pages(asked, BYWASH_HUGE_PAGES_NO));
 	/* Nobody presents itself. */
-	OK(bywash_channel_client_options_set_greeting_limit(asked, 1000000));
-	OK(bywash_channel_server_options_set_greeting_limit(allowed, 1000000));
+	OK(bywash_channel_client_options_set_handshake_timeout(asked, 1000000));
+	OK(bywash_channel_server_options_set_handshake_timeout(allowed, 1000000));
 	OK(bywash_channel_server_options_set_depth_max(allowed, 8));
 	OK(bywash_socket_pair(fds));
 	FAILS(bywash_channel_client_over(fds[0], asked, &made), BYWASH_ERROR_TIMED_OUT, "");
@@ -210,8 +210,8 @@ static void numbers_that_cannot_be(void)
 	FAILS(bywash_channel_server_over(fds[0], allowed, &served), BYWASH_ERROR_TIMED_OUT, "");
 	close(fds[1]);
 	/* More than is allowed, of depth and of memory. */
-	OK(bywash_channel_client_options_set_greeting_limit(asked, 10 * SECOND));
-	OK(bywash_channel_server_options_set_greeting_limit(allowed, 10 * SECOND));
+	OK(bywash_channel_client_options_set_handshake_timeout(asked, 10 * SECOND));
+	OK(bywash_channel_server_options_set_handshake_timeout(allowed, 10 * SECOND));
 	for (int round = 0; round < 2; round++) {
 		pthread_t thread;
 		OK(bywash_socket_pair(fds));
@@ -301,7 +301,7 @@ static void ends_that_are_closed(void)
 int main(void)
 {
 	both_sides(0, &client, &server);
-	a_buffer_that_is_under_way();
+	a_buffer_that_is_in_flight();
 	a_request_that_is_completed();
 	submissions_that_come_back();
 	null_pointers();

@@ -201,7 +201,7 @@ static void one_waits_and_others_do_the_rest(void)
 	struct bywash_buffer buffer = full_buffer(client, 10, 1);
 	OK(bywash_channel_client_stats(client, &stats, sizeof stats));
 	OK(bywash_channel_server_stats(server, &stats, sizeof stats));
-	OK(bywash_channel_client_under_way(client, &count));
+	OK(bywash_channel_client_in_flight(client, &count));
 	CHECK(count == 0);
 	OK(bywash_buffer_free(&buffer));
 	/* A close ends the waits. */

@@ -17,7 +17,7 @@ static void one_request_and_all_that_it_says(void)
 	both_sides(0, &client, &server);
 	OK(bywash_channel_client_depth(client, &count));
 	CHECK(count == 8);
-	OK(bywash_channel_client_under_way(client, &count));
+	OK(bywash_channel_client_in_flight(client, &count));
 	CHECK(count == 0);
 
 	struct bywash_buffer buffer = full_buffer(client, 5000, 3), before = buffer;
@@ -26,7 +26,7 @@ static void one_request_and_all_that_it_says(void)
 		.user_data = (uintptr_t)&tag};
 	OK(bywash_channel_client_submit(client, &submission, &tag));
 	CHECK(submission.buffer.id == 0 && submission.opcode == 200 && tag < 8);
-	OK(bywash_channel_client_under_way(client, &count));
+	OK(bywash_channel_client_in_flight(client, &count));
 	CHECK(count == 1);
 
 	struct bywash_request request = next_of(server, &contents);
@@ -54,7 +54,7 @@ static void one_request_and_all_that_it_says(void)
 	CHECK(length == 5000 && copied == 1 && bytes[0] == 77);
 	OK(bywash_buffer_read(completion.buffer, 4999, bytes, 8, &copied));
 	CHECK(copied == 1 && bytes[0] == 'x');
-	OK(bywash_channel_client_under_way(client, &count));
+	OK(bywash_channel_client_in_flight(client, &count));
 	CHECK(count == 0);
 
 	struct bywash_channel_stats stats;
@@ -108,7 +108,7 @@ static void as_many_as_it_is_deep(void)
 	both_sides(0, &client, &server);
 	CHECK(pthread_create(&thread, NULL, serve_sums_in_a_thread, &server) == 0);
 	size_t submitted = 0, reaped = 0;
-	uint64_t under_way = 0;
+	uint64_t in_flight = 0;
 	while (reaped < 2000) {
 		while (submitted < 2000 && submitted - reaped < 8) {
 			size_t size = 1 + submitted % 300;
@@ -117,13 +117,13 @@ static void as_many_as_it_is_deep(void)
 				.buffer = full_buffer(client, size, submitted), .user_data = submitted};
 			uint16_t tag = 99;
 			OK(bywash_channel_client_submit(client, &submission, &tag));
-			CHECK(tag < 8 && !(under_way >> tag & 1));
-			under_way |= 1ull << tag;
+			CHECK(tag < 8 && !(in_flight >> tag & 1));
+			in_flight |= 1ull << tag;
 			submitted++;
 		}
 		OK(bywash_channel_client_reap(client, 60 * SECOND, &completion));
-		CHECK(under_way >> completion.tag & 1);
-		under_way &= ~(1ull << completion.tag);
+		CHECK(in_flight >> completion.tag & 1);
+		in_flight &= ~(1ull << completion.tag);
 		uint64_t number = completion.user_data, sum = number;
 		size_t size = 1 + number % 300;
 		uint8_t bytes[300];

@@ -1,4 +1,4 @@
-/* What goes wrong: dead handles, null pointers, numbers that cannot be, cargo that is not taken. */
+/* What goes wrong: dead handles, null pointers, numbers that cannot be, shipment that is not taken. */
 #include "check.h"
 
 #include <fcntl.h>
@@ -115,7 +115,7 @@ static void numbers_that_cannot_be(void)
 	FAILS(bywash_options_set_class(options, -1), BYWASH_ERROR_ARGUMENT, "class -1");
 	FAILS(bywash_options_set_wait(options, 3), BYWASH_ERROR_ARGUMENT, "wait");
 	FAILS(bywash_options_set_huge_pages(options, 3), BYWASH_ERROR_ARGUMENT, "huge pages");
-	FAILS(bywash_options_set_greeting_limit(options, -1), BYWASH_ERROR_OPTION, "negative");
+	FAILS(bywash_options_set_handshake_timeout(options, -1), BYWASH_ERROR_OPTION, "negative");
 	OK(bywash_options_set_wait(options, BYWASH_WAIT_SLEEP));
 	OK(bywash_options_set_containers_out_max(options, 64));
 	OK(bywash_options_set_peer_arena_bytes_max(options, 1 << 30));
@@ -128,7 +128,7 @@ static void numbers_that_cannot_be(void)
 	FAILS(bywash_path_over(-1, options, &path), BYWASH_ERROR_ARGUMENT, "not open");
 	FAILS(bywash_path_over(999, options, &path), BYWASH_ERROR_ARGUMENT, "not open");
 	OK(bywash_options_set_depth(options, 8));
-	OK(bywash_options_set_greeting_limit(options, 1000000));
+	OK(bywash_options_set_handshake_timeout(options, 1000000));
 	OK(bywash_socket_pair(fds));
 	FAILS(bywash_path_over(fds[0], options, &path), BYWASH_ERROR_TIMED_OUT, "");
 	close(fds[1]);
@@ -173,12 +173,12 @@ static void cargo_that_comes_back(void)
 	check_piece(message, 0, 1000, 7);
 
 	/* So are several that were to go together. */
-	struct bywash_cargo both[2] = {{filled(three, 300, 8), {0}}, {{0}, message}};
+	struct bywash_shipment both[2] = {{filled(three, 300, 8), {0}}, {{0}, message}};
 	FAILS(bywash_ship_cargo(three, both, 2, 1000000), BYWASH_ERROR_TIMED_OUT, "");
 	OK(bywash_container_map(both[0].container, &bytes, &length));
 	CHECK(length == 300 && bytes[299] == byte_at(299, 8));
 	check_piece(both[1].message, 0, 1000, 7);
-	struct bywash_cargo mixed[1] = {{both[0].container, both[1].message}};
+	struct bywash_shipment mixed[1] = {{both[0].container, both[1].message}};
 	FAILS(bywash_ship_cargo(three, mixed, 1, 0), BYWASH_ERROR_ARGUMENT, "one place");
 	OK(bywash_free(&both[0].container));
 	OK(bywash_message_free(&both[1].message));

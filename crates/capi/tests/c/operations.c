@@ -99,9 +99,9 @@ static void several_pieces(void)
 		FAILS(bywash_message_split(&message, apart, count - 1, &pieces), BYWASH_ERROR_ARGUMENT, "room");
 		OK(bywash_message_split(&message, apart, BYWASH_PIECES_MAX, &pieces));
 		CHECK(pieces == count && message.id == 0);
-		struct bywash_cargo cargo[2] = {{filled(two, 8, 99), {0}}, {{0}, apart[count - 1]}};
-		OK(bywash_ship_cargo(two, cargo, 2, BYWASH_FOREVER));
-		CHECK(cargo[0].container.id == 0 && cargo[1].message.id == 0);
+		struct bywash_shipment shipment[2] = {{filled(two, 8, 99), {0}}, {{0}, apart[count - 1]}};
+		OK(bywash_ship_cargo(two, shipment, 2, BYWASH_FOREVER));
+		CHECK(shipment[0].container.id == 0 && shipment[1].message.id == 0);
 		for (size_t number = 0; number + 1 < count; number++)
 			OK(bywash_message_free(&apart[number]));
 		OK(bywash_receive(one, 10 * SECOND, &message));

@@ -109,13 +109,13 @@ static void a_queue(const char *socket, const char *name, int choice)
 	}
 	OK(bywash_queue_flush(queue, volume, 7));
 	FAILS(bywash_queue_close_volume(queue, volume), BYWASH_ERROR_BUSY, "under way");
-	OK(bywash_queue_under_way(queue, &count));
+	OK(bywash_queue_in_flight(queue, &count));
 	CHECK(count == 1);
 	do {
 		OK(bywash_queue_arm(queue, &is_done, &fd));
 		struct pollfd polled = {.fd = fd, .events = POLLIN};
 		CHECK(is_done || poll(&polled, 1, 10000) == 1);
-		OK(bywash_queue_under_way(queue, &count));
+		OK(bywash_queue_in_flight(queue, &count));
 	} while (bywash_queue_reap(queue, 0, done, MANY, &count) == BYWASH_ERROR_TIMED_OUT);
 	CHECK(count == 1 && done[0].user_data == 7 && done[0].error == BYWASH_OK);
 
@@ -214,7 +214,7 @@ static void buffers_that_are_not_copied(const char *socket, const char *name, in
 	CHECK(taken > 0 && taken < 16);
 	while (taken > 0)
 		OK(bywash_buffer_free(&more[--taken]));
-	OK(bywash_queue_under_way(queue, &count));
+	OK(bywash_queue_in_flight(queue, &count));
 	CHECK(count == 0);
 	OK(bywash_queue_close(&queue));
 	OK(bywash_buffer_free(&buffer));

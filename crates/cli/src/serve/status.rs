@@ -93,8 +93,8 @@ fn write_table(out: &mut String, status: &Status, before: Option<(&Status, f64)>
         let size = Bytes(device.bytes).to_string();
         let free = Bytes(device.free).to_string();
         let figures = rates(&device.counts, was.get(&device.name).copied(), before);
-        let (name, under_way) = (&device.name, device.under_way);
-        writeln!(out, "{name:<16} {size:>10} {free:>10} {under_way:>9} {figures}  {id}{what}")?;
+        let (name, in_flight) = (&device.name, device.in_flight);
+        writeln!(out, "{name:<16} {size:>10} {free:>10} {in_flight:>9} {figures}  {id}{what}")?;
     }
     writeln!(
         out,
@@ -107,7 +107,7 @@ fn write_table(out: &mut String, status: &Status, before: Option<(&Status, f64)>
         let name = format!("{} {}", client.client, client.name);
         let figures = rates(&client.counts, was.get(&client.client).copied(), before);
         let (pid, uid, grants) = (client.pid, client.uid, client.grants.len());
-        let depth = format!("{}/{}", client.under_way, client.depth);
+        let depth = format!("{}/{}", client.in_flight, client.depth);
         writeln!(out, "{name:<24} {pid:>8} {uid:>8} {grants:>6} {depth:>7} {figures}")?;
         for grant in &client.grants {
             let volume = grant.volume.as_deref().unwrap_or("(a descriptor)");

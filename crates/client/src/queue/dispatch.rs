@@ -5,7 +5,7 @@
 use super::{Completion, Queue};
 use crate::error::Error;
 use crate::session::lock;
-use bywash_link::Maker;
+use bywash_link::ProcessGeneration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{read, write};
 use std::cell::Cell;
@@ -33,7 +33,7 @@ pub struct QueueDispatcher {
     shared: Arc<Shared>,
     /// The thread, until it was joined.
     thread: Option<JoinHandle<()>>,
-    maker: Maker,
+    maker: ProcessGeneration,
 }
 
 thread_local! {
@@ -71,7 +71,7 @@ impl Queue {
                 given.run(callback);
             })
             .map_err(|error| Error::io("start a thread for callbacks", error))?;
-        Ok(QueueDispatcher { shared, thread: Some(thread), maker: Maker::this() })
+        Ok(QueueDispatcher { shared, thread: Some(thread), maker: ProcessGeneration::current() })
     }
 }
 

@@ -124,8 +124,8 @@ impl Queue {
     /// Allocates memory of the arena, which can be submitted without a copy.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] if the arena can never allocate so much; [`Error::UsedUp`] if it cannot now; the error
-    /// that ended the queue, if it has ended.
+    /// [`Error::TooLarge`] if the arena can never allocate so much; [`Error::UsedUp`] if it cannot now; the
+    /// error that ended the queue, if it has ended.
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
         // A device may still write to memory of an arena whose connection has ended.
         self.check_end()?;
@@ -145,7 +145,7 @@ impl Queue {
 
     /// Returns the number of requests that were submitted and not yet reaped.
     #[inline]
-    pub fn under_way(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.in_channel() + self.ready.len()
     }
 
@@ -175,7 +175,7 @@ impl fmt::Debug for Queue {
         queue
             .field("socket", &self.socket)
             .field("client", &self.number())
-            .field("under_way", &self.under_way());
+            .field("in_flight", &self.in_flight());
         queue.field("end", &self.end).finish_non_exhaustive()
     }
 }

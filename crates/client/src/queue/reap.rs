@@ -13,7 +13,7 @@ use crate::mapped::fence_behind_reads;
 use crate::options::Reconnect;
 use crate::request::{Shape, memory_is_lost, outcome};
 use crate::session::{Grant, Session};
-use bywash_channel::Unanswered;
+use bywash_channel::Incomplete;
 use bywash_protocol::layout::{Opcode, PIECE_BYTES, Piece};
 use std::ptr;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Queue {
             if let Some(completion) = self.try_reap()? {
                 return Ok(completion);
             }
-            if self.under_way() == 0 {
+            if self.in_flight() == 0 {
                 return Err(Error::Idle);
             }
             if self.in_channel() == 0 {
@@ -134,7 +134,7 @@ impl Queue {
     pub fn wait_for(&mut self, least: usize, limit: Duration) -> Result<(), Error> {
         let end = Instant::now().checked_add(limit);
         loop {
-            let missing = least.min(self.under_way()).saturating_sub(self.ready.len());
+            let missing = least.min(self.in_flight()).saturating_sub(self.ready.len());
             if missing == 0 {
                 return Ok(());
             }
@@ -326,7 +326,7 @@ impl Queue {
         match self.reconnect(&error) {
             Ok(()) => unanswered.into_iter().for_each(|one| self.send_again(one)),
             Err(gone) => {
-                for Unanswered { user_data, .. } in unanswered {
+                for Incomplete { user_data, .. } in unanswered {
                     let caw = self.slots[user_data as usize].shape.opcode == Opcode::CompareAndWrite;
                     self.fail(user_data as u32, if caw { Error::Unknown } else { gone.clone() });
                 }
@@ -369,7 +369,7 @@ impl Queue {
     }
 
     /// Submits a request again that was not completed.
-    fn send_again(&mut self, unanswered: Unanswered) {
+    fn send_again(&mut self, unanswered: Incomplete) {
         let number = unanswered.user_data as u32;
         if let Err(error) = self.try_send_again(number, unanswered.contents) {
             self.fail(number, error);

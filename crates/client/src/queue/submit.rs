@@ -221,7 +221,7 @@ impl Queue {
         let grant = self.granted(volume)?;
         let can_be = self.end.is_none()
             && grant.allows(need, shape.offset, shape.length)
-            && self.under_way() < self.depth()
+            && self.in_flight() < self.depth()
             && grant.memory.as_ref().is_none_or(Mapped::is_here);
         can_be.then_some(grant)
     }
@@ -231,7 +231,7 @@ impl Queue {
         self.check_end()?;
         let grant = self.grant(volume)?;
         grant.check(need, name(shape.opcode), shape.offset, shape.length)?;
-        if self.under_way() >= self.depth() {
+        if self.in_flight() >= self.depth() {
             return Err(Error::Full { depth: self.depth() as u32 });
         }
         match grant.memory.as_ref().is_none_or(Mapped::is_here) {

@@ -176,7 +176,7 @@ fn a_queue_submits_again_what_was_not_completed() {
     bench.world.knobs.hold.store(false, Relaxed);
     bench.start();
     let mut ends: Vec<_> = (0..6).map(|_| queue.reap().unwrap()).collect();
-    assert_eq!((queue.reconnects(), queue.under_way()), (1, 0));
+    assert_eq!((queue.reconnects(), queue.in_flight()), (1, 0));
     ends.sort_by_key(|done| done.user_data);
     for done in ends {
         match done.user_data {
@@ -274,28 +274,28 @@ fn a_server_is_killed_in_the_middle() {
             }
         });
         scope.spawn(|| {
-            let (mut last, mut is_under_way) = ([0u8; 64], [false; 64]);
+            let (mut last, mut is_in_flight) = ([0u8; 64], [false; 64]);
             for number in 0u64.. {
                 let place = (number % 64) as usize;
-                if !is_under_way[place] {
+                if !is_in_flight[place] {
                     last[place] = number as u8;
                     let at = (64 + place as u64) * 512;
                     match queue.write_from(slow, at, &[last[place]; 512], false, place as u64) {
-                        Ok(()) => is_under_way[place] = true,
+                        Ok(()) => is_in_flight[place] = true,
                         Err(refused) => assert!(matches!(refused.error, Error::Full { .. }), "{refused}"),
                     }
                 }
-                if queue.under_way() == queue.depth() {
+                if queue.in_flight() == queue.depth() {
                     let done = queue.reap().unwrap();
                     done.outcome.unwrap();
                     let place = done.user_data as usize;
-                    assert!(std::mem::take(&mut is_under_way[place]), "it was completed twice");
+                    assert!(std::mem::take(&mut is_in_flight[place]), "it was completed twice");
                 }
                 if stop.load(Relaxed) {
                     break;
                 }
             }
-            while queue.under_way() > 0 {
+            while queue.in_flight() > 0 {
                 queue.reap().unwrap().outcome.unwrap();
             }
             for (place, byte) in last.into_iter().enumerate() {

@@ -9,7 +9,7 @@ use crate::options;
 use bywash_channel::{Server, ServerOptions};
 use bywash_client::{Access, Choice, Client, Error, Queue};
 use bywash_link::{Listener, Messages};
-use bywash_peers::{FIXED, Random, accept, alone, memory, rounds, timed};
+use bywash_peers::{FIXED, Random, accept, memory, rounds, serialise_test, timed};
 use bywash_protocol::{Answer, Ask, Granted, MESSAGE_BYTES_MAX, VERSION};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ fn null() -> OwnedFd {
 
 #[test]
 fn lies_in_the_welcome_are_errors() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let with = |change: &dyn Fn(&mut u32, &mut u32)| {
         let mut answer = welcome();
         if let Answer::Welcome { version, grants_max, .. } = &mut answer {
@@ -134,7 +134,7 @@ fn lie_about(
 
 #[test]
 fn lies_about_grants_are_errors() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let with = |change: &dyn Fn(&mut Granted)| {
         let mut one = granted();
         change(&mut one);
@@ -165,7 +165,7 @@ fn lies_about_grants_are_errors() {
 
 #[test]
 fn lies_about_chunks_are_errors() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let chunks = |chunk_bytes, count| said(&Answer::Chunks { chunk_bytes, count });
     let whole = || memory(65536, FIXED);
     let rest = || memory(100_000 - 65536, FIXED);
@@ -238,7 +238,7 @@ fn lies_about_chunks_are_errors() {
 
 #[test]
 fn a_volume_larger_than_all_addresses_goes_through_the_channel() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let huge = || Granted { bytes: u64::MAX, ..granted() };
     let liar = Liar::start(lie_about(move |_, _| Some((said(&Answer::Granted(huge())), vec![]))));
     let client = Client::connect(&liar.socket, options(Choice::Automatic)).unwrap();
@@ -251,7 +251,7 @@ fn a_volume_larger_than_all_addresses_goes_through_the_channel() {
 
 #[test]
 fn lies_in_reports_are_errors() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let report = || said(&Answer::Report {});
     let (reader, writer) = std::io::pipe().unwrap();
     let cases: Vec<(&str, Vec<u8>, Vec<OwnedFd>, &str)> = vec![
@@ -279,7 +279,7 @@ fn lies_in_reports_are_errors() {
 
 #[test]
 fn a_server_that_says_nothing_is_not_waited_for() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let liar = Liar::start(|_, _| {
         thread::sleep(Duration::from_millis(300));
         None
@@ -301,7 +301,7 @@ fn a_server_that_says_nothing_is_not_waited_for() {
 /// changed.
 #[test]
 fn completions_with_rubbish_are_errors_or_done() {
-    let _alone = alone();
+    let _alone = serialise_test();
     let mut random = Random::seeded("completions_with_rubbish_are_errors_or_done");
     for round in 0..rounds(30) {
         let mut seed = Random(random.number());

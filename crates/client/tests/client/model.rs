@@ -1,7 +1,7 @@
 //! A minimal device server: checks each request against its grant, one after the other, and carries it out by
 //! pread(2) and pwrite(2). [`Knobs`] make it misbehave on demand.
 
-use bywash_channel::{Memory, Request, Server, ServerOptions};
+use bywash_channel::{Request, RequestBuffer, Server, ServerOptions};
 use bywash_link::{Error, HugePages, Listener, Messages};
 use bywash_protocol::layout::{FUA, Opcode, PIECE_BYTES, Piece, Status, asked};
 use bywash_protocol::{
@@ -36,8 +36,8 @@ struct Volume {
 }
 
 fn chunk(bytes: u64) -> File {
-    let memory = bywash_link::File::create("model-chunk", bytes as usize, HugePages::No).unwrap();
-    memory.fix_size().unwrap();
+    let memory = bywash_link::MemoryFile::create("model-chunk", bytes as usize, HugePages::No).unwrap();
+    memory.seal_size().unwrap();
     memory.descriptor().try_clone_to_owned().unwrap().into()
 }
 
@@ -185,7 +185,7 @@ impl World {
         *volume = fresh;
     }
 
-    fn carry_out(&self, connection: u64, request: &Request, memory: &Memory<'_>) -> (Status, u64) {
+    fn carry_out(&self, connection: u64, request: &Request, memory: &RequestBuffer<'_>) -> (Status, u64) {
         let Ok(asked) = asked(request.opcode(), request.flags(), request.arguments(), request.len()) else {
             return (Status::Malformed, 0);
         };

@@ -237,7 +237,7 @@ proptest! {
             let mut expected = vec![0; BYTES as usize];
             operations.iter().for_each(|one| step_queued(&mut queue, volume, &mut expected, *one));
             prop_assert!(bench.world.contents(name) == expected);
-            prop_assert_eq!((queue.under_way(), queue.lost_bytes()), (0, 0));
+            prop_assert_eq!((queue.in_flight(), queue.lost_bytes()), (0, 0));
         }
     }
 }
@@ -251,7 +251,7 @@ fn a_queue_mixes_both_ways_and_many_requests() {
     let why = Path::Channel { why: "its device is a file".into() };
     assert_eq!((queue.path(fast).unwrap(), queue.path(slow).unwrap()), (Path::Mapped, why));
     let (mut submitted, mut seen) = (0u64, vec![0u32; 400]);
-    while submitted < 400 || queue.under_way() > 0 {
+    while submitted < 400 || queue.in_flight() > 0 {
         while submitted < 400 {
             let volume = if submitted.is_multiple_of(3) { slow } else { fast };
             let block = [submitted as u8; BLOCK_BYTES];
@@ -263,7 +263,7 @@ fn a_queue_mixes_both_ways_and_many_requests() {
                 }
             }
         }
-        assert!(queue.under_way() <= queue.depth());
+        assert!(queue.in_flight() <= queue.depth());
         queue
             .reap_each(3, |done| {
                 done.outcome.unwrap();
@@ -295,7 +295,7 @@ fn many_are_waited_for_at_once() {
             for _ in 0..least {
                 queue.try_reap().unwrap().expect("it was waited for").outcome.unwrap();
             }
-            while queue.under_way() > 0 {
+            while queue.in_flight() > 0 {
                 queue.reap().unwrap().outcome.unwrap();
             }
         }

@@ -170,7 +170,7 @@ fn callbacks_come_for_every_request_of_either_way() {
     for number in 0..200u64 {
         let volume = if number.is_multiple_of(2) { fast } else { slow };
         // Two places stay free for the requests of the callback, which cannot wait for a place.
-        while dispatcher.with(|queue| queue.under_way() + 2 >= queue.depth()) {
+        while dispatcher.with(|queue| queue.in_flight() + 2 >= queue.depth()) {
             thread::sleep(Duration::from_micros(100));
         }
         dispatcher.with(|queue| queue.write_from(volume, number * 512, &[3; 512], false, number)).unwrap();

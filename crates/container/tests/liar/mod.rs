@@ -96,7 +96,7 @@ pub fn meet_over(class: &str, options: Options, arena: OwnedFd) -> (Path, Liar) 
     };
     let files = [control.as_raw_fd(), arena.as_raw_fd()];
     assert!(send(&there, &hello.bytes(), &files[..if class == "sealed" { 1 } else { 2 }]));
-    let options = options.arena_bytes(ARENA).depth(DEPTH).containers_out_max(TICKETS);
+    let options = options.arena_bytes(ARENA).depth(DEPTH).containers_shipped_max(TICKETS);
     let path = Path::over(here, &options).unwrap();
     let (greeting, from_hello) = receive(&there);
     assert_eq!(greeting[..8], *b"bywash p");

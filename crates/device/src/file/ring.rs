@@ -31,7 +31,7 @@ pub(super) struct Ring {
     /// Slots whose entries were pushed but not submitted, in order.
     queued: VecDeque<u16>,
     /// Number of entries that were submitted and have not completed.
-    under_way: usize,
+    in_flight: usize,
     /// Slots whose requests cannot be submitted, with a negative errno(3).
     failed: VecDeque<(u16, i32)>,
     /// The errno(3) for which the kernel refused a submission; nothing is submitted any more.
@@ -89,7 +89,7 @@ impl Ring {
         Ok(Ring {
             ring,
             queued: VecDeque::with_capacity(depth),
-            under_way: 0,
+            in_flight: 0,
             failed: VecDeque::with_capacity(depth),
             dead: None,
             buffers,
@@ -122,7 +122,7 @@ impl Ring {
                 Ok(count) => {
                     let count = count.min(self.queued.len());
                     self.queued.drain(..count);
-                    self.under_way += count;
+                    self.in_flight += count;
                 }
                 // The next call tries again.
                 Err(error) if is_passing(&error) => return,
@@ -144,7 +144,7 @@ impl Ring {
             return Some(failed);
         }
         let entry = self.ring.completion().next()?;
-        self.under_way -= 1;
+        self.in_flight -= 1;
         Some((entry.user_data() as u16, entry.result()))
     }
 
@@ -165,15 +165,15 @@ impl Ring {
     pub(super) fn end(&mut self) -> bool {
         // Requests that cannot be cancelled complete by themselves.
         let _ = self.ring.submitter().register_sync_cancel(None, types::CancelBuilder::any());
-        self.under_way += self.queued.drain(..).count();
-        while self.under_way > 0 {
+        self.in_flight += self.queued.drain(..).count();
+        while self.in_flight > 0 {
             let waited = match self.dead {
                 None => self.ring.submit_and_wait(1).map(|_| ()),
                 Some(error) => Err(std::io::Error::from_raw_os_error(error)),
             };
-            self.under_way -= self.ring.completion().count().min(self.under_way);
+            self.in_flight -= self.ring.completion().count().min(self.in_flight);
             match waited {
-                Err(error) if !is_passing(&error) => return self.under_way == 0,
+                Err(error) if !is_passing(&error) => return self.in_flight == 0,
                 Err(_) => std::thread::yield_now(),
                 Ok(()) => {}
             }
@@ -278,8 +278,8 @@ impl Buffers {
 /// Registers memory as entry `buffer` of the table; no bytes make the entry empty.
 fn set(ring: &IoUring, buffer: u16, base: *mut u8, bytes: usize) -> std::io::Result<()> {
     let vector = libc::iovec { iov_base: base.cast(), iov_len: bytes };
-    // SAFETY: registered memory stays mapped: `PinnedRegion` keeps a region's owner, and `File::drop` frees the
-    // bounce memory only after `end` has waited for all requests.
+    // SAFETY: registered memory stays mapped: `PinnedRegion` keeps a region's owner, and `File::drop` frees
+    // the bounce memory only after `end` has waited for all requests.
     unsafe { ring.submitter().register_buffers_update(buffer.into(), &[vector], None) }
 }
 
@@ -309,7 +309,8 @@ fn read(Transfer { segments, count, offset, buffer }: Transfer) -> squeue::Entry
     if count > 1 {
         return opcode::Readv::new(FILE, segments.cast(), count).offset(offset).build();
     }
-    // SAFETY: a transfer has at least one segment, in a slot that stays unchanged until the request completes.
+    // SAFETY: a transfer has at least one segment, in a slot that stays unchanged until the request
+    // completes.
     let segment = unsafe { *segments };
     let bytes = segment.bytes() as u32;
     match buffer {
@@ -322,7 +323,8 @@ fn write(Transfer { segments, count, offset, buffer }: Transfer, flags: i32) -> 
     if count > 1 {
         return opcode::Writev::new(FILE, segments.cast(), count).offset(offset).rw_flags(flags).build();
     }
-    // SAFETY: a transfer has at least one segment, in a slot that stays unchanged until the request completes.
+    // SAFETY: a transfer has at least one segment, in a slot that stays unchanged until the request
+    // completes.
     let segment = unsafe { *segments };
     let (base, bytes) = (segment.base().cast_const(), segment.bytes() as u32);
     match buffer {

@@ -80,7 +80,7 @@ struct InFlight {
 #[derive(Debug)]
 struct PendingCompletion {
     command: u64,
-    under_way: InFlight,
+    in_flight: InFlight,
     result: Result<(), CommandError>,
 }
 
@@ -91,7 +91,7 @@ pub struct Faulty<D> {
     chance: ChaCha8Rng,
     faults: Vec<Fault>,
     cache: Cache,
-    under_way: HashMap<u64, InFlight>,
+    in_flight: HashMap<u64, InFlight>,
     ready: VecDeque<PendingCompletion>,
     /// Delayed completions with the times of their reports; `None` until [`Faulty::release`].
     late: Vec<(Option<Instant>, PendingCompletion)>,
@@ -109,7 +109,7 @@ impl<D: Device> Faulty<D> {
             chance: ChaCha8Rng::seed_from_u64(seed),
             faults: Vec::new(),
             cache: Cache::default(),
-            under_way: HashMap::new(),
+            in_flight: HashMap::new(),
             ready: VecDeque::new(),
             late: Vec::new(),
             next: 0,
@@ -203,21 +203,21 @@ impl<D: Device> Faulty<D> {
 
     /// Takes a completion of the inner device.
     fn came(&mut self, done: Completion) {
-        let Some(under_way) = self.under_way.remove(&done.token) else { return };
-        if let (Some(new), Ok(())) = (&under_way.new, done.result) {
+        let Some(in_flight) = self.in_flight.remove(&done.token) else { return };
+        if let (Some(new), Ok(())) = (&in_flight.new, done.result) {
             let block = self.inner.geometry().block as usize;
-            self.cache.write(under_way.blocks.start, done.token, &bytes_of(new)[block..]);
+            self.cache.write(in_flight.blocks.start, done.token, &bytes_of(new)[block..]);
         }
-        let result = match under_way.what {
+        let result = match in_flight.what {
             Some(FaultEffect::Fail(error)) => Err(CommandError::Io(error)),
             _ => done.result,
         };
-        self.put(PendingCompletion { command: done.token, under_way, result });
+        self.put(PendingCompletion { command: done.token, in_flight, result });
     }
 
     /// Queues a completion for its report, now or later.
     fn put(&mut self, ready: PendingCompletion) {
-        match ready.under_way.what {
+        match ready.in_flight.what {
             Some(FaultEffect::Delay(time)) => self.late.push((Some(Instant::now() + time), ready)),
             Some(FaultEffect::Hold) => self.late.push((None, ready)),
             _ => self.ready.push_back(ready),
@@ -226,16 +226,16 @@ impl<D: Device> Faulty<D> {
 
     /// Updates the cache and the clock for a completion that is reported now.
     fn give_out(&mut self, ready: PendingCompletion) -> Completion {
-        let PendingCompletion { command, under_way, result } = ready;
+        let PendingCompletion { command, in_flight, result } = ready;
         self.now += 1;
         if result.is_ok() {
-            match under_way.operation {
-                Operation::Flush => self.cache.flush(under_way.submitted),
-                Operation::WriteDurable => self.cache.settle(under_way.blocks, command),
-                _ => self.cache.done(under_way.blocks, command, self.now),
+            match in_flight.operation {
+                Operation::Flush => self.cache.flush(in_flight.submitted),
+                Operation::WriteDurable => self.cache.settle(in_flight.blocks, command),
+                _ => self.cache.done(in_flight.blocks, command, self.now),
             }
         }
-        Completion { token: under_way.token, owner: under_way.owner, result }
+        Completion { token: in_flight.token, owner: in_flight.owner, result }
     }
 
     /// Returns the effect of the first matching fault on a command, and counts the match.
@@ -269,44 +269,44 @@ impl<D: Device> Faulty<D> {
     }
 
     /// Submits a command that changes the device to the inner one, with a copy of its data.
-    fn hand_on(&mut self, command: u64, offset: u64, mut under_way: InFlight, data: Vec<u8>) {
+    fn hand_on(&mut self, command: u64, offset: u64, mut in_flight: InFlight, data: Vec<u8>) {
         let block = u64::from(self.inner.geometry().block);
-        if let (Some(FaultEffect::Fail(error)), operation) = (under_way.what, under_way.operation) {
+        if let (Some(FaultEffect::Fail(error)), operation) = (in_flight.what, in_flight.operation) {
             // A failing write is torn after a random number of blocks; a failing compare-and-write changes
             // nothing.
             let some =
                 if operation == Operation::CompareAndWrite { 1 } else { data.len() as u64 / block + 1 };
-            under_way.blocks.end = under_way.blocks.start + self.chance.next_u64() % some;
-            if under_way.blocks.is_empty() {
+            in_flight.blocks.end = in_flight.blocks.start + self.chance.next_u64() % some;
+            if in_flight.blocks.is_empty() {
                 return self.put(PendingCompletion {
                     command,
-                    under_way,
+                    in_flight,
                     result: Err(CommandError::Io(error)),
                 });
             }
         }
-        self.learn(under_way.blocks.clone());
+        self.learn(in_flight.blocks.clone());
         let pages = pages_of(&data);
-        let is_swap = under_way.operation == Operation::CompareAndWrite;
-        let bytes = if is_swap { 2 * block } else { (under_way.blocks.end - under_way.blocks.start) * block };
+        let is_swap = in_flight.operation == Operation::CompareAndWrite;
+        let bytes = if is_swap { 2 * block } else { (in_flight.blocks.end - in_flight.blocks.start) * block };
         // SAFETY: the command owns the pages, which have at least `bytes` bytes; no reference points into
         // them.
         let segment = [unsafe { Segment::new(pages.base(), bytes as usize) }];
         let inner = if is_swap {
-            under_way.new = Some(pages.clone());
+            in_flight.new = Some(pages.clone());
             Command::compare_and_write(command, offset, &segment)
         } else {
-            for (number, bytes) in under_way.blocks.clone().zip(data.chunks(block as usize)) {
+            for (number, bytes) in in_flight.blocks.clone().zip(data.chunks(block as usize)) {
                 self.cache.write(number, command, bytes);
             }
             Command::write(command, offset, &segment)
         };
-        self.start(inner.owner(pages), command, under_way);
+        self.start(inner.owner(pages), command, in_flight);
     }
 
-    fn start(&mut self, inner: Command<'_>, command: u64, under_way: InFlight) {
+    fn start(&mut self, inner: Command<'_>, command: u64, in_flight: InFlight) {
         let Ok(()) = self.inner.submit(inner) else { panic!("the inner device is not as deep as it says") };
-        self.under_way.insert(command, under_way);
+        self.in_flight.insert(command, in_flight);
     }
 }
 
@@ -329,36 +329,36 @@ impl<D: Device> Device for Faulty<D> {
         let what = if checked.is_ok() { self.fault(operation, range) } else { None };
         let (number, submitted) = (self.next, self.now);
         self.next += 1;
-        let under_way = InFlight { token, operation, owner, blocks, new: None, submitted, what };
+        let in_flight = InFlight { token, operation, owner, blocks, new: None, submitted, what };
         match (operation, what) {
             _ if checked.is_err() || (bytes == 0 && operation != Operation::Flush) => {
-                self.put(PendingCompletion { command: number, under_way, result: checked.map(|_| ()) });
+                self.put(PendingCompletion { command: number, in_flight, result: checked.map(|_| ()) });
             }
             (Operation::Read | Operation::Flush | Operation::Discard, Some(FaultEffect::Fail(error))) => {
                 self.put(PendingCompletion {
                     command: number,
-                    under_way,
+                    in_flight,
                     result: Err(CommandError::Io(error)),
                 });
             }
             // A discard is a hint, which this device ignores.
             (Operation::Discard, _) => {
-                self.put(PendingCompletion { command: number, under_way, result: Ok(()) })
+                self.put(PendingCompletion { command: number, in_flight, result: Ok(()) })
             }
-            (Operation::Flush, _) => self.start(Command::flush(number), number, under_way),
+            (Operation::Flush, _) => self.start(Command::flush(number), number, in_flight),
             (Operation::Read, _) => {
                 let inner = Command::read(number, offset, segments);
-                let owner = under_way.owner.clone();
-                self.start(Command { owner, ..inner }, number, under_way);
+                let owner = in_flight.owner.clone();
+                self.start(Command { owner, ..inner }, number, in_flight);
             }
-            (Operation::WriteZeroes, _) => self.hand_on(number, offset, under_way, vec![0; bytes as usize]),
+            (Operation::WriteZeroes, _) => self.hand_on(number, offset, in_flight, vec![0; bytes as usize]),
             _ => {
                 let length = if operation == Operation::CompareAndWrite { 2 * bytes } else { bytes };
                 let mut data = vec![0; length as usize];
                 // SAFETY: `check` found `data.len()` bytes in the segments, whose memory is mapped as
                 // `Segment::new` requires.
                 unsafe { gather(segments, 0, data.as_mut_ptr(), data.len()) };
-                self.hand_on(number, offset, under_way, data);
+                self.hand_on(number, offset, in_flight, data);
             }
         }
         Ok(())
@@ -395,7 +395,7 @@ impl<D: Device> Device for Faulty<D> {
     }
 
     fn in_flight(&self) -> usize {
-        self.under_way.len() + self.ready.len() + self.late.len()
+        self.in_flight.len() + self.ready.len() + self.late.len()
     }
 
     fn description(&self) -> String {

@@ -52,7 +52,7 @@ fn run(mut subject: Subject, mut chance: Chance) {
     let block = subject.block();
     let blocks = subject.bytes() as usize / block;
     let mut model = Model { bytes: vec![0; subject.bytes() as usize], discarded: vec![false; blocks] };
-    let mut under_way: HashMap<u64, Expected> = HashMap::new();
+    let mut in_flight: HashMap<u64, Expected> = HashMap::new();
     for token in 0..COMMANDS {
         // Mostly few blocks, and half of the time around the seam, so that commands overlap.
         let most = if chance.below(10) == 0 { 200.min(blocks as u64 / 2) } else { 8 };
@@ -101,9 +101,9 @@ fn run(mut subject: Subject, mut chance: Chance) {
             18 if !model.discarded[first] => {
                 compare_and_write(&mut chance, &mut model, first * block, block, &mut expected);
                 let segments = [expected.area.segment(64, 2 * block)];
-                under_way.insert(token, expected);
+                in_flight.insert(token, expected);
                 subject.submit(Command::compare_and_write(token, offset, &segments), &area);
-                settle(&mut subject, &mut under_way, &mut chance, block);
+                settle(&mut subject, &mut in_flight, &mut chance, block);
                 continue;
             }
             _ => {
@@ -111,14 +111,14 @@ fn run(mut subject: Subject, mut chance: Chance) {
                 Command::write(token, subject.bytes() - bytes as u64 + block as u64, &segments)
             }
         };
-        under_way.insert(token, expected);
+        in_flight.insert(token, expected);
         subject.submit(command, &area);
-        settle(&mut subject, &mut under_way, &mut chance, block);
+        settle(&mut subject, &mut in_flight, &mut chance, block);
     }
     for done in subject.finish() {
-        check(done.token, done.result, &mut under_way, block);
+        check(done.token, done.result, &mut in_flight, block);
     }
-    assert!(under_way.is_empty(), "commands were lost: {:?}", under_way.keys());
+    assert!(in_flight.is_empty(), "commands were lost: {:?}", in_flight.keys());
     let read = subject.read(0, subject.bytes() as usize);
     assert_same(&read, &model.bytes, &model.discarded, block, "at the end");
 }
@@ -156,20 +156,20 @@ fn compare_and_write(
 }
 
 /// Reaps a random number of completions, at least one if the device is full.
-fn settle(subject: &mut Subject, under_way: &mut HashMap<u64, Expected>, chance: &mut Chance, block: usize) {
+fn settle(subject: &mut Subject, in_flight: &mut HashMap<u64, Expected>, chance: &mut Chance, block: usize) {
     let depth = subject.device.depth();
     let keep = if chance.below(20) == 0 { 0 } else { chance.below(depth as u64) as usize };
     let full = subject.device.in_flight() == depth;
     while subject.device.in_flight() > keep && (full || chance.below(4) == 0) {
-        subject.device.reap(&mut |done| check(done.token, done.result, under_way, block));
+        subject.device.reap(&mut |done| check(done.token, done.result, in_flight, block));
         if full && subject.device.in_flight() < depth {
             break;
         }
     }
 }
 
-fn check(token: u64, result: Result<(), CommandError>, under_way: &mut HashMap<u64, Expected>, block: usize) {
-    let expected = under_way.remove(&token).expect("done once");
+fn check(token: u64, result: Result<(), CommandError>, in_flight: &mut HashMap<u64, Expected>, block: usize) {
+    let expected = in_flight.remove(&token).expect("done once");
     assert_eq!(result, expected.result, "command {token}");
     if let Some(Read { pieces, bytes, discarded }) = expected.read {
         let mut read = Vec::new();

@@ -49,7 +49,7 @@ enum KernelCall {
     /// The descriptor was a candidate when the call began.
     Warm(#[expect(dead_code, reason = "held until it is dropped")] WarmCall<'static>),
     /// The descriptor has a data path, whose position counts the call.
-    Counted(#[expect(dead_code, reason = "held until it is dropped")] UnderWay),
+    Counted(#[expect(dead_code, reason = "held until it is dropped")] InFlight),
 }
 
 /// Calls in flight that began on a candidate, by descriptor; descriptors that share an element only have
@@ -67,15 +67,15 @@ pub(super) fn reset_child() {
 
 /// Call in flight at the kernel's position of a file. The file may be closed, and its entry reused,
 /// meanwhile.
-struct UnderWay {
+struct InFlight {
     file: &'static OpenFile,
     serial: u32,
 }
 
-impl UnderWay {
+impl InFlight {
     /// Notes that such a call begins. If the position is kept at user level, gives it back first if `give` is
     /// true, and returns `None` otherwise.
-    fn begin(file: &'static OpenFile, give: bool) -> Option<UnderWay> {
+    fn begin(file: &'static OpenFile, give: bool) -> Option<InFlight> {
         let serial = file.serial();
         while file.position.begin_kernel_call().is_err() {
             if !give {
@@ -83,11 +83,11 @@ impl UnderWay {
             }
             file.give_position();
         }
-        Some(UnderWay { file, serial })
+        Some(InFlight { file, serial })
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     #[inline]
     fn drop(&mut self) {
         if self.file.serial() == self.serial {
@@ -146,7 +146,7 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> H
     }
     loop {
         let Some(at) = file.position.ours() else {
-            match UnderWay::begin(file, false) {
+            match InFlight::begin(file, false) {
                 Some(call) => return kernel(KernelCall::Counted(call)),
                 None => continue,
             }
@@ -288,6 +288,6 @@ pub fn sought(fd: i32, to: i64) {
 pub fn with_kernel_position<T>(fd: i32, call: impl FnOnce() -> T) -> T {
     let _call = process::settings()
         .positions_at_user_level
-        .then(|| led_to(fd).map(|file| UnderWay::begin(file, true)));
+        .then(|| led_to(fd).map(|file| InFlight::begin(file, true)));
     call()
 }

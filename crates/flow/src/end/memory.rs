@@ -8,7 +8,7 @@ use super::{Input, Output};
 use crate::control::Control;
 use crate::error::Error;
 use crate::spec::{Listening, Unix};
-use bywash_container::{Cargo, Listener, Message, Options, Path};
+use bywash_container::{Listener, Message, Options, Path, Shipment};
 use bywash_link::SocketFile;
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
@@ -158,11 +158,11 @@ impl MemoryOutput {
         let mut container =
             wait(control, || self.path.alloc_within(piece.len(), CANCEL_CHECK_INTERVAL))?.map_err(failed)?;
         container.copy_from_slice(piece);
-        let mut left = Some(Cargo::from(container));
+        let mut left = Some(Shipment::from(container));
         wait(control, || match left.take() {
             None => Ok(()),
             Some(cargo) => self.path.ship_within(cargo, CANCEL_CHECK_INTERVAL).map_err(|refused| {
-                left = Some(*refused.cargo);
+                left = Some(*refused.shipment);
                 refused.error
             }),
         })?

@@ -5,7 +5,7 @@ use crate::core::order::ClientKey;
 use crate::helpers::{Foreign, Helpers};
 use crate::limits::Limits;
 use bywash_device::FileUser;
-use bywash_link::{Credentials, Error, Front, Messages};
+use bywash_link::{Credentials, Error, Messages, NextMessage};
 use bywash_protocol::{Answer, Code, Refused};
 use bywash_volume::{DeviceNumber, Person};
 use std::collections::HashMap;
@@ -70,7 +70,7 @@ impl Connection {
         let (credentials, groups) = (messages.peer()?, messages.peer_groups()?);
         // Messages may have been sent before the listening socket refused descriptors, and may have some
         // attached.
-        let lets_in = !messages.let_descriptors_in(false)? || messages.front()? != Front::Empty;
+        let lets_in = !messages.let_descriptors_in(false)? || messages.peek()? != NextMessage::Empty;
         let messages = Foreign::new(Arc::new(messages), credentials.uid, helpers);
         let state = State::New(Instant::now() + greeting);
         Ok(Connection { messages, credentials, groups, state, is_waiting: false, lets_in })
@@ -131,7 +131,7 @@ impl Connection {
             tracing::error!("cannot answer: {error}");
             Answer::Refused(Refused::new(Code::Failed, "the server's answer is too long")).to_bytes()
         });
-        let bytes = bytes.map_err(|error| Error::Misfit(error.to_string()))?;
+        let bytes = bytes.map_err(|error| Error::Incompatible(error.to_string()))?;
         self.messages.send(&bytes, descriptors, Duration::ZERO)
     }
 }

@@ -1,7 +1,7 @@
 //! Page by which a client with mapped chunks learns that a grant was revoked: see
 //! [`bywash_protocol::notices`].
 
-use bywash_link::{Error, File, Writers};
+use bywash_link::{Error, MemoryFile, Writers};
 use bywash_protocol::notices;
 use bywash_ring::Shared;
 use bywash_volume::GrantNumber;
@@ -15,13 +15,13 @@ const SETTLED: Duration = Duration::from_millis(1);
 /// A client's page of notices.
 #[derive(Debug)]
 pub(crate) struct Notices {
-    file: File,
+    file: MemoryFile,
     words: Shared,
 }
 
 impl Notices {
     pub(crate) fn new(grants_max: u32) -> Result<Notices, Error> {
-        let (file, words) = File::create_words(notices::bytes(grants_max) / 8, Writers::Owner)?;
+        let (file, words) = MemoryFile::create_words(notices::bytes(grants_max) / 8, Writers::Owner)?;
         Ok(Notices { file, words })
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn status(house: &House) -> Result<Status, Stopped> {
             uid: client.credentials.uid,
             share: client.share,
             depth: core.depth,
-            under_way: core.under_way as u64,
+            in_flight: core.in_flight as u64,
             is_polled: core.is_polled,
             grants: grants.collect(),
             counts: core.counts,
@@ -70,7 +70,7 @@ pub(crate) fn status(house: &House) -> Result<Status, Stopped> {
             free,
             block: device.block,
             how: device.how,
-            under_way: device.under_way as u64,
+            in_flight: device.in_flight as u64,
             is_stuck: device.is_stuck,
             counts: device.counts,
         }

@@ -16,7 +16,7 @@ use crate::helpers::{CLOSING_LIMIT, Foreign};
 use crate::limits::CLIENTS_MAX;
 use bywash_channel::{Server, ServerOptions};
 use bywash_device::{File, PassedOptions};
-use bywash_link::{Error, Front, HugePages, Listener, Messages, Packet};
+use bywash_link::{Error, HugePages, Listener, Messages, NextMessage, Packet};
 use bywash_protocol::report::Volume;
 use bywash_protocol::{Answer, Ask, Code, MESSAGE_BYTES_MAX, Refused, VERSION};
 use bywash_sync::Ordering::Relaxed;
@@ -363,9 +363,9 @@ impl Control {
             // While a reply is outstanding epoll reports only the end of the connection.
             return self.let_go(number);
         }
-        match connection.messages.front() {
-            Ok(Front::Empty) => {}
-            Ok(Front::Plain) => {
+        match connection.messages.peek() {
+            Ok(NextMessage::Empty) => {}
+            Ok(NextMessage::Plain) => {
                 let packet = connection.messages.try_receive();
                 let (uid, helpers) = (connection.credentials.uid, self.house.helpers.clone());
                 self.received(
@@ -373,7 +373,7 @@ impl Control {
                     packet.map(|some| some.map(|packet| Foreign::new(packet, uid, helpers))),
                 );
             }
-            Ok(Front::Descriptors) => self.have_received(number),
+            Ok(NextMessage::Descriptors) => self.have_received(number),
             Err(error) => self.throw_out(number, &error.to_string()),
         }
     }
@@ -517,7 +517,7 @@ impl Control {
             Event::Channel { connection: number, outcome } => {
                 self.listen(number, true);
                 let house = self.house.clone();
-                let memory = outcome.as_ref().map_or(0, |channel| channel.memories().bytes() as u64);
+                let memory = outcome.as_ref().map_or(0, |channel| channel.buffer_access().bytes() as u64);
                 let fits = self.check_memory(number, memory);
                 let Some(known) = self.connections.get_mut(&number).and_then(Connection::known) else {
                     return;
@@ -688,7 +688,7 @@ impl Control {
         let options = ServerOptions::new()
             .depth_max(known.limits.depth)
             .arena_bytes_max(usize::try_from(known.limits.arena).unwrap_or(usize::MAX))
-            .greeting_limit(GREETING);
+            .handshake_timeout(GREETING);
         known.has_channel = true;
         let (helpers, post) = (self.house.helpers.clone(), self.post.clone());
         self.house.helpers.give(uid, 2 * GREETING, move || {
@@ -707,7 +707,7 @@ fn channel_over(socket: OwnedFd, options: &ServerOptions) -> Result<Box<Server>,
         && sockopt::socket_type(&socket) == Ok(SocketType::SEQPACKET);
     match is_one {
         true => Server::over(socket, options).map(Box::new),
-        false => Err(Error::Misfit("it goes over a Unix socket of sequenced packets".into())),
+        false => Err(Error::Incompatible("it goes over a Unix socket of sequenced packets".into())),
     }
 }
 
@@ -728,10 +728,10 @@ fn volumes(house: &House, connection: &Connection) -> Result<Vec<Volume>, Refuse
 fn report(what: &impl serde::Serialize) -> Result<Outcome, Refused> {
     let failed = |error: &dyn std::fmt::Display| Refused::new(Code::Failed, error);
     let text = serde_json::to_vec(what).map_err(|error| failed(&error))?;
-    let file = bywash_link::File::create("bywash-report", text.len(), HugePages::No)
+    let file = bywash_link::MemoryFile::create("bywash-report", text.len(), HugePages::No)
         .map_err(|error| failed(&error))?;
     rustix::io::pwrite(file.descriptor(), &text, 0).map_err(|error| failed(&error))?;
-    file.freeze().map_err(|error| failed(&error))?;
+    file.seal().map_err(|error| failed(&error))?;
     let descriptor = file.descriptor().try_clone_to_owned().map_err(|error| failed(&error))?;
     Ok(Outcome::Now(Answer::Report {}, vec![descriptor]))
 }

@@ -20,7 +20,7 @@ use crate::core::client::{Channel, Client};
 use crate::core::disk::Disk;
 use crate::core::order::{ClientKey, Order, Orders};
 use crate::helpers::{CLOSING_LIMIT, Foreign, Helpers};
-use bywash_channel::Memories;
+use bywash_channel::BufferAccess;
 use bywash_device::{Error, PinnedRegion, Region, RegionId};
 use slab::Slab;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Client {
     /// Counts bytes that a device that registers memory has moved. Returns the arena, once, when it is to be
     /// pinned.
     #[inline]
-    pub(crate) fn note_moved(&mut self, bytes: u64) -> Option<Arc<Memories>> {
+    pub(crate) fn note_moved(&mut self, bytes: u64) -> Option<Arc<BufferAccess>> {
         let channel = self.channel.as_mut()?;
         let Arena::Moved(moved) = &mut channel.arena else { return None };
         *moved += bytes;
@@ -117,7 +117,7 @@ impl Core {
 pub(super) fn have_pinned(
     uid: u32,
     client: ClientKey,
-    arena: Arc<Memories>,
+    arena: Arc<BufferAccess>,
     helpers: &Helpers,
     orders: &Orders,
 ) {
@@ -133,11 +133,11 @@ pub(super) fn have_pinned(
 }
 
 #[expect(unsafe_code, reason = "the kernel is told where a client's arena is")]
-fn pin(arena: Arc<Memories>) -> Result<PinnedRegion, Error> {
+fn pin(arena: Arc<BufferAccess>) -> Result<PinnedRegion, Error> {
     // Only the part that is known to be backed by pages: pinning a hole would allocate memory at the server's
     // expense.
     let (base, bytes) = arena.used().map_or((std::ptr::null_mut(), 0), |used| (used.as_ptr(), used.len()));
     // SAFETY: the region lies within the arena or is empty. The arena is mapped for reading and writing while
-    // `Memories` lives; the region keeps `Memories` alive, and no reference to that memory exists.
+    // `BufferAccess` lives; the region keeps `BufferAccess` alive, and no reference to that memory exists.
     unsafe { Region::new(base, bytes, arena) }.pin()
 }

@@ -6,7 +6,7 @@ use crate::core::disk::Disk;
 use crate::core::order::Reply;
 use crate::core::work::{Origin, Works};
 use crate::schedule::{self, Limits};
-use bywash_channel::{self as channel, Memories, Ticket};
+use bywash_channel::{self as channel, BufferAccess, RequestToken};
 use bywash_device::MemoryOwner;
 use bywash_protocol::layout::Status;
 use bywash_protocol::notices;
@@ -38,7 +38,7 @@ pub(crate) struct Gone {
 pub(crate) struct GrantState {
     number: GrantNumber,
     /// Number of stretches in flight, those of requests that are not fully submitted included.
-    pub(crate) under_way: u32,
+    pub(crate) in_flight: u32,
     pub(crate) counts: Counts,
     /// Replies to send when the revoked grant is drained: to its client that has closed it, and to
     /// administrators.
@@ -51,7 +51,7 @@ pub(crate) struct GrantState {
 pub(crate) struct Channel {
     pub(crate) server: channel::Server,
     /// Handles that keep the client's memory mapped while a device may use it.
-    pub(crate) memories: Arc<Memories>,
+    pub(crate) memories: Arc<BufferAccess>,
     pub(crate) owner: MemoryOwner,
     pub(crate) arena: Arena,
     pub(crate) depth: u32,
@@ -107,7 +107,7 @@ pub(crate) struct Client {
     /// Slot of the work that was taken from the ring and is not fully submitted.
     pub(crate) current: Option<usize>,
     /// Number of requests that were taken from the ring and have not ended.
-    pub(crate) under_way: usize,
+    pub(crate) in_flight: usize,
     /// Number of times that the client was asked for a doorbell since a helper last read its socket; `None`
     /// while a helper reads.
     pub(crate) armed: Option<u32>,
@@ -135,7 +135,7 @@ impl Client {
             channel: None,
             attention: Attention::None,
             current: None,
-            under_way: 0,
+            in_flight: 0,
             armed: Some(0),
             is_over: false,
             active_ns: 0,
@@ -155,7 +155,7 @@ impl Client {
             self.by_place.resize(place + 1, usize::MAX);
         }
         let (counts, draining) = (Counts::default(), Vec::new());
-        let state = GrantState { number, under_way: 0, counts, draining, is_revoked: false };
+        let state = GrantState { number, in_flight: 0, counts, draining, is_revoked: false };
         self.by_place[place] = self.states.insert(state);
     }
 
@@ -183,16 +183,16 @@ impl Client {
         };
         let (place, work) = works.take();
         self.active_ns = clock.fresh();
-        self.under_way += 1;
+        self.in_flight += 1;
         let outcome = work.take(self, request, disks, self.active_ns);
-        let request = taken.ok().flatten().map(Ticket::from);
+        let request = taken.ok().flatten().map(RequestToken::from);
         work.origin = Origin::Client { client: number, request };
         if let Err(refused) = outcome {
             (work.status, work.value) = (refused.status, refused.value);
             return Taken::Refused { place };
         }
         for stretch in &work.stretches {
-            self.states[stretch.grant].under_way += 1;
+            self.states[stretch.grant].in_flight += 1;
         }
         let Some(device) = work.next_device() else { return Taken::Empty { place } };
         self.current = Some(place);
@@ -202,8 +202,8 @@ impl Client {
     /// Completes a request over the client's channel, unless that was done before. Returns true if the
     /// channel broke the protocol.
     #[inline]
-    pub(crate) fn answer(&mut self, request: Option<Ticket>, status: Status, value: u64) -> bool {
-        self.under_way -= 1;
+    pub(crate) fn answer(&mut self, request: Option<RequestToken>, status: Status, value: u64) -> bool {
+        self.in_flight -= 1;
         match (request, &mut self.channel) {
             (Some(request), Some(channel)) => channel.server.complete(request, status as u16, value).is_err(),
             _ => false,
@@ -227,7 +227,7 @@ impl Client {
             },
         };
         self.states[state].is_revoked = true;
-        if self.states[state].under_way == 0 {
+        if self.states[state].in_flight == 0 {
             self.states.remove(state);
             return reply.send(Ok(()));
         }
@@ -246,8 +246,8 @@ impl Client {
     #[inline]
     pub(crate) fn note_drained(&mut self, state: usize) {
         let grant = &mut self.states[state];
-        grant.under_way -= 1;
-        if grant.under_way == 0 && grant.is_revoked {
+        grant.in_flight -= 1;
+        if grant.in_flight == 0 && grant.is_revoked {
             self.forget(state);
         }
     }

@@ -224,7 +224,7 @@ impl Disk {
             bytes: self.geometry.bytes,
             block: self.geometry.block,
             how: self.device.description(),
-            under_way: self.device.in_flight(),
+            in_flight: self.device.in_flight(),
             is_stuck: self.is_stuck,
             counts: self.counts.clone(),
         }

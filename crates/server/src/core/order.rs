@@ -127,7 +127,7 @@ pub(crate) struct DeviceReport {
     pub(crate) bytes: u64,
     pub(crate) block: u32,
     pub(crate) how: String,
-    pub(crate) under_way: usize,
+    pub(crate) in_flight: usize,
     pub(crate) is_stuck: bool,
     pub(crate) counts: Counts,
 }
@@ -137,7 +137,7 @@ pub(crate) struct DeviceReport {
 pub(crate) struct ClientReport {
     pub(crate) key: ClientKey,
     pub(crate) depth: u32,
-    pub(crate) under_way: usize,
+    pub(crate) in_flight: usize,
     pub(crate) is_polled: bool,
     pub(crate) counts: Counts,
     pub(crate) grants: Vec<(GrantNumber, Counts)>,

@@ -133,7 +133,7 @@ impl Core {
         // If the client has left meanwhile, dropping `server` has a helper drop the channel.
         let Some(client) = client else { return };
         let Some(server) = server.take().map(|server| *server) else { return };
-        let memories = Arc::new(server.memories());
+        let memories = Arc::new(server.buffer_access());
         let owner = memories.clone();
         let channel =
             client.channel.insert(Channel { server, memories, owner, arena: Arena::Moved(0), depth });
@@ -147,7 +147,7 @@ impl Core {
 
     /// Removes a client that has left, if it has no requests in flight, and sends its remains with the reply.
     pub(super) fn let_go(&mut self, number: usize) {
-        if self.clients[number].under_way > 0 {
+        if self.clients[number].in_flight > 0 {
             return;
         }
         let mut client = self.clients.remove(number);
@@ -244,7 +244,7 @@ fn report(slot: usize, client: &Client) -> ClientReport {
     ClientReport {
         key: ClientKey { slot, number: client.number },
         depth: client.channel.as_ref().map_or(0, |channel| channel.depth),
-        under_way: client.under_way,
+        in_flight: client.in_flight,
         is_polled: client.attention == Attention::Polled,
         counts: client.counts.clone(),
         grants: client

@@ -195,7 +195,7 @@ impl Core {
         let key = ClientKey { slot: number, number: client.number };
         let (memories, orders) = (channel.memories.clone(), self.own_orders.clone());
         self.helpers.give(client.uid, CLOSING_LIMIT, move || {
-            let is_over = !memories.hear().unwrap_or(false);
+            let is_over = !memories.drain_socket().unwrap_or(false);
             // The clone is dropped before the order is sent, so that the core has the last one when it
             // carries the order out.
             drop(memories);

@@ -11,7 +11,7 @@
 use crate::core::client::Client;
 use crate::core::disk::Disk;
 use crate::core::order::Reply;
-use bywash_channel::{Request, Ticket};
+use bywash_channel::{Request, RequestToken};
 use bywash_device::{CommandError, Operation};
 use bywash_protocol::layout::{self, Opcode, PIECE_BYTES, Piece, Status};
 use bywash_protocol::report::Counts;
@@ -31,7 +31,7 @@ const STRETCHES_KEPT: usize = 64;
 pub(crate) enum Origin {
     /// A client's request. `request` is `None` once it was completed, which for a late request is before its
     /// commands end.
-    Client { client: usize, request: Option<Ticket> },
+    Client { client: usize, request: Option<RequestToken> },
     /// Work of the server's own.
     Server(Option<Reply<Status>>),
 }

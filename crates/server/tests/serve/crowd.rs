@@ -86,7 +86,7 @@ fn a_file_whose_file_system_does_not_answer_stops_its_user_alone() {
 
 /// The number of connections without a hello message is limited for each user, and the user is told so.
 #[test]
-fn greetings_under_way_are_limited_for_each_user() {
+fn greetings_in_flight_are_limited_for_each_user() {
     let Some(serving) = serving("fast=mem:16M,pages=4K", "") else { return };
     let socket = serving.socket();
     let mut victim = serving.peer().with_channel();

@@ -94,7 +94,7 @@ fn a_slow_command_holds_up_no_other() {
 /// A grant is revoked while a request by it is in flight: the revocation completes after this request, not
 /// before.
 #[test]
-fn what_is_under_way_is_drained() {
+fn what_is_in_flight_is_drained() {
     let device = Both::over(memory(), 4);
     let served = over(&device, LIMIT);
     let (mut peer, grant) = opened(&served);
@@ -105,7 +105,7 @@ fn what_is_under_way_is_drained() {
     buffer.write(0, &[7; 512]);
     let at = [grant, 0, 512, 0, 0, 0];
     channel.submit(Submission::new(Opcode::Write as u8).arguments(at).buffer(buffer)).unwrap();
-    served.until("it is under way", |status| status.devices[0].under_way == 1);
+    served.until("it is under way", |status| status.devices[0].in_flight == 1);
     let began = Instant::now();
     admin.ask(bywash_protocol::Ask::Revoke { volume: "log".into() }).unwrap();
     assert!(began.elapsed() > Duration::from_millis(200));

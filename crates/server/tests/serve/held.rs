@@ -29,9 +29,9 @@ fn submit(peer: &mut Peer, grant: u64, offset: u64, data: &[u8]) {
     channel.submit(Submission::new(Opcode::Write as u8).arguments(at).buffer(buffer)).unwrap();
 }
 
-fn under_way(served: &Served, count: u64) {
+fn in_flight(served: &Served, count: u64) {
     served.until("as many are under way", |status| {
-        status.devices.iter().map(|device| device.under_way).sum::<u64>() == count
+        status.devices.iter().map(|device| device.in_flight).sum::<u64>() == count
     });
 }
 
@@ -47,7 +47,7 @@ fn what_its_client_has_closed_is_waited_for() {
     let grant = peer.open("old", Access::ReadWrite).unwrap().grant;
     hold(&device, Operation::Write, 1);
     submit(&mut peer, grant, 0, &pattern(1, 4096));
-    under_way(&served, 1);
+    in_flight(&served, 1);
     peer.messages.send(&Ask::Close { grant }.to_bytes().unwrap(), &[], LIMIT).unwrap();
     std::thread::sleep(WHILE / 3);
     let began = Instant::now();
@@ -84,7 +84,7 @@ fn clearing_that_fails_leaves_nothing_behind() {
         for (number, peer) in peers.iter_mut().enumerate() {
             submit(peer, grants[number], number as u64 * 4096, &pattern(number as u64, 4096));
         }
-        under_way(&served, 2);
+        in_flight(&served, 2);
         device.with(Faulty::release);
         for peer in &mut peers {
             assert_eq!(peer.channel.as_mut().unwrap().reap_within(LIMIT).unwrap().status, 0);
@@ -117,7 +117,7 @@ fn a_device_that_is_full_holds_up_no_other() {
     for number in 0..64 {
         submit(&mut peer, kept, number * 512, &[1; 512]);
     }
-    under_way(&served, 64);
+    in_flight(&served, 64);
     let create = Ask::Create {
         volume: "new".into(),
         device: "full".into(),
@@ -155,7 +155,7 @@ fn nobody_waits_for_ever_for_a_device() {
     let grant = peer.open("new", Access::ReadWrite).unwrap().grant;
     hold(&device, Operation::Write, 1);
     submit(&mut peer, grant, 0, &[1; 512]);
-    under_way(&served, 1);
+    in_flight(&served, 1);
     admin.messages.send(&Ask::Revoke { volume: "new".into() }.to_bytes().unwrap(), &[], LIMIT).unwrap();
     std::thread::sleep(WHILE / 3);
     let began = Instant::now();
@@ -185,7 +185,7 @@ fn who_has_left_and_is_not_gone_counts() {
         let mut peer = served.peer().with_channel();
         let grant = peer.open("log", Access::ReadWrite).unwrap().grant;
         submit(&mut peer, grant, 0, &[1; 512]);
-        under_way(&served, number + 1);
+        in_flight(&served, number + 1);
     }
     let hello = Ask::Hello { version: VERSION, name: String::new() };
     let come = || {

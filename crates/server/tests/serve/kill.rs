@@ -69,13 +69,13 @@ fn use_a_grant(peer: &mut Peer, folder: &Path, random: &mut Random) {
         let Ok(buffer) = channel.alloc(length as usize) else { continue };
         let opcode = if granted.access.writes() { random.one_of(&[1, 2]) } else { 1 };
         let at = [grant, random.below((VOLUME - length) / 4096) * 4096, length, 0, 0, 0];
-        if channel.under_way() == channel.depth() {
+        if channel.in_flight() == channel.depth() {
             channel.reap_within(LIMIT).unwrap();
         }
         channel.submit(Submission::new(opcode).arguments(at).buffer(buffer)).unwrap();
     }
     if random.below(2) == 0 {
-        while channel.under_way() > 0 {
+        while channel.in_flight() > 0 {
             channel.reap_within(LIMIT).unwrap();
         }
         let _ = peer.ask(Ask::Close { grant });
@@ -217,22 +217,22 @@ fn go_on_by_queue(queue: &mut Queue, stop: &AtomicBool) -> (u64, u64) {
     const BLOCKS: u64 = 64;
     let log = queue.open("log", Access::ReadWrite).unwrap();
     let place = |block: u64| (BLOCKS + block) * 4096;
-    let (mut last, mut is_under_way) = ([0u64; BLOCKS as usize], [false; BLOCKS as usize]);
+    let (mut last, mut is_in_flight) = ([0u64; BLOCKS as usize], [false; BLOCKS as usize]);
     let mut number = 0u64;
     while !stop.load(Relaxed) {
         number += 1;
         let block = number % BLOCKS;
-        while is_under_way[block as usize] {
+        while is_in_flight[block as usize] {
             let done = queue.reap().unwrap();
             done.outcome.unwrap();
-            assert!(std::mem::take(&mut is_under_way[done.user_data as usize]), "it was completed twice");
+            assert!(std::mem::take(&mut is_in_flight[done.user_data as usize]), "it was completed twice");
         }
         last[block as usize] = number;
-        is_under_way[block as usize] = true;
+        is_in_flight[block as usize] = true;
         let durable = number.is_multiple_of(3);
         queue.write_from(log, place(block), &pattern(number, 4096), durable, block).unwrap();
     }
-    while queue.under_way() > 0 {
+    while queue.in_flight() > 0 {
         queue.reap().unwrap().outcome.unwrap();
     }
     for (block, number) in (0u64..).zip(last).filter(|(_, number)| *number > 0) {

@@ -8,7 +8,7 @@ use crate::process::Serving;
 use crate::registered::{can_be_taken_over, wait_until};
 use bywash_channel::{Client, Error, Options as ChannelOptions, Submission, Wait};
 use bywash_link::{PAGE, socket_pair};
-use bywash_peers::{FIXED, OFFERED, Words, memory, send, taken};
+use bywash_peers::{FIXED, OFFERED, Words, backed_bytes, memory, send};
 use bywash_protocol::layout::{Opcode, PIECE_BYTES, Status};
 use bywash_protocol::{Access, Answer, Ask, Code, Refused};
 use std::os::fd::{AsFd, AsRawFd};
@@ -170,14 +170,14 @@ fn an_arena_without_memory_gets_none_from_the_server() {
                 // A request whose buffer is backed by pages is served.
                 let page = [grant, 0, PAGE as u64, 0, 0, 0];
                 let done = attacker.request(Opcode::Read, page, (0, PAGE), LIMIT);
-                assert_eq!((done, taken(&arena)), (Some(Status::Done), PAGE));
+                assert_eq!((done, backed_bytes(&arena)), (Some(Status::Done), PAGE));
                 let (arguments, length) = match opcode {
                     Opcode::ReadMany => ([1, 0, 0, 0, 0, 0], PIECE_BYTES),
                     Opcode::CompareAndWrite => ([grant, 0, 512, 0, 0, 0], 1024),
                     _ => ([grant, 0, BYTES as u64 / 2, 0, 0, 0], BYTES / 2),
                 };
                 let done = attacker.request(opcode, arguments, (BYTES / 2, length), SILENCE);
-                assert_eq!((done, taken(&arena)), (None, PAGE), "{opcode:?} at {volume}");
+                assert_eq!((done, backed_bytes(&arena)), (None, PAGE), "{opcode:?} at {volume}");
             }
         }
     });
@@ -208,5 +208,5 @@ fn pinning_an_arena_takes_no_memory() {
         // Once in the helper's ring and once in the device's.
         serving.registered(USED as u64) == some + 2
     });
-    assert_eq!((taken(&arena), serving.registered(BYTES as u64)), (USED, large));
+    assert_eq!((backed_bytes(&arena), serving.registered(BYTES as u64)), (USED, large));
 }

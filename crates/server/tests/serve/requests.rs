@@ -110,13 +110,13 @@ fn several_grants_in_one_request() {
 }
 
 #[test]
-fn many_are_under_way() {
+fn many_are_in_flight() {
     both(|peer, device| {
         let grant = opened(peer, "deep", device, 4 << 20);
         let channel = peer.channel.as_mut().unwrap();
         let (mut next, mut done) = (0u64, 0u64);
         while done < 2000 {
-            while next < 2000 && channel.under_way() < 64 {
+            while next < 2000 && channel.in_flight() < 64 {
                 let mut buffer = channel.alloc(4096).unwrap();
                 buffer.write(0, &pattern(next, 4096));
                 let at = [grant, next % 1024 * 4096, 4096, 0, 0, 0];

@@ -2,7 +2,7 @@
 
 use crate::peer::{LIMIT, Peer, Served, pattern};
 use crate::process::Serving;
-use bywash_link::{File, PAGE};
+use bywash_link::{MemoryFile, PAGE};
 use bywash_peers::{Child, role};
 use bywash_protocol::layout::{Opcode, Status};
 use bywash_protocol::{Access, Answer, Ask, Code, notices};
@@ -330,7 +330,7 @@ fn a_report_is_a_file_of_json() {
     let (_, mut passed) = peer.ask_with(Ask::Volumes {}, &[]).unwrap();
     let file = passed.pop().unwrap();
     let bytes = rustix::fs::fstat(&file).unwrap().st_size as usize;
-    assert!(File::adopt(file.try_clone().unwrap(), bytes, bywash_link::SEALS_FROZEN).is_ok());
+    assert!(MemoryFile::from_peer(file.try_clone().unwrap(), bytes, bywash_link::SEALS_FROZEN).is_ok());
     let mut text = vec![0; bytes];
     rustix::io::pread(&file, &mut text, 0).unwrap();
     let volumes: Vec<bywash_protocol::report::Volume> = serde_json::from_slice(&text).unwrap();

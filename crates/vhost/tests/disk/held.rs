@@ -142,7 +142,7 @@ impl Medium for Held {
         Some(self.control.0.2.as_fd())
     }
 
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.control.waiting() + self.ready.len()
     }
 }

@@ -60,7 +60,7 @@ impl Medium for OnDevice {
         self.0.descriptor()
     }
 
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.0.in_flight()
     }
 }
@@ -104,7 +104,7 @@ impl<M: Medium> Medium for Late<M> {
         None
     }
 
-    fn under_way(&self) -> usize {
-        self.medium.under_way() + self.done.len()
+    fn in_flight(&self) -> usize {
+        self.medium.in_flight() + self.done.len()
     }
 }

@@ -68,7 +68,7 @@ fn killed_in_the_middle() {
     let peace = Store::open(folder.path().join("peace")).unwrap();
     let seed = random.number();
     let mut operations = Random(seed);
-    let (mut made, mut under_way) = (0u64, 0u64);
+    let (mut made, mut in_flight) = (0u64, 0u64);
     let rounds = rounds(60);
     for round in 0..rounds {
         let (mut here, there) = UnixStream::pair().unwrap();
@@ -91,11 +91,11 @@ fn killed_in_the_middle() {
         let found = state(&open_again(&path));
         if found != state(&peace) {
             operate(&peace, &mut operations);
-            (made, under_way) = (made + 1, under_way + 1);
+            (made, in_flight) = (made + 1, in_flight + 1);
             assert_eq!(found, state(&peace), "round {round}, operation {made}");
         }
     }
-    eprintln!("{made} operations, {rounds} kills; the operation under way was there {under_way} times");
+    eprintln!("{made} operations, {rounds} kills; the operation under way was there {in_flight} times");
     assert!(made > rounds, "hardly anything was done");
 }
 

@@ -17,7 +17,7 @@
 //! server.
 //!
 //! All functions are pure but for the length of a look, which is measured once. Several threads may use one
-//! [`Patience`]; if their calls collide, a part of what was learned may be lost.
+//! [`SpinPolicy`]; if their calls collide, a part of what was learned may be lost.
 
 use bywash_sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::OnceLock;
@@ -44,7 +44,7 @@ const REST_MAX: u32 = 4096;
 
 /// State of the peer when this end last sent it something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub enum PeerState {
     /// Nothing was sent since the last wait.
     Unasked,
     /// The peer was awake.
@@ -73,7 +73,7 @@ struct Rest {
 
 /// State of an adaptive end: the length of its next spin, and the sleeps until its next attempt to spin.
 #[derive(Debug)]
-pub struct Patience {
+pub struct SpinPolicy {
     /// Looks of the next spin; 0: the end sleeps at once.
     looks: AtomicU32,
     vain: AtomicU32,
@@ -113,9 +113,9 @@ impl Rest {
     }
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
+impl Default for SpinPolicy {
+    fn default() -> SpinPolicy {
+        SpinPolicy {
             looks: AtomicU32::new(looks_within(SHORT)),
             vain: AtomicU32::new(0),
             proofs: AtomicU32::new(0),
@@ -126,7 +126,7 @@ impl Default for Patience {
     }
 }
 
-impl Patience {
+impl SpinPolicy {
     /// Returns true if this end sleeps at once, unless an attempt to spin is due.
     #[inline]
     pub fn sleeps_at_once(&self) -> bool {
@@ -142,12 +142,12 @@ impl Patience {
     }
 
     /// Returns the number of looks to take before a sleep, and the reason; `None`: sleep at once.
-    pub fn spin(&self, peer: Peer) -> Option<(u32, Reason)> {
+    pub fn spin(&self, peer: PeerState) -> Option<(u32, Reason)> {
         let looks = self.looks.load(Relaxed);
         if looks > 0 {
             return Some((looks, Reason::Habit));
         }
-        if peer == Peer::Awake && self.follow_up.is_over() {
+        if peer == PeerState::Awake && self.follow_up.is_over() {
             return Some((looks_within(SHORT), Reason::FollowUp));
         }
         if self.is_probe_due.swap(false, Relaxed) {
@@ -157,12 +157,12 @@ impl Patience {
     }
 
     /// Records a wait that ended while the end was spinning.
-    pub fn found(&self, reason: Reason, peer: Peer) {
+    pub fn found(&self, reason: Reason, peer: PeerState) {
         match reason {
             // The wait included a wake-up of the peer, so it says nothing about the time that a reply takes.
-            Reason::Habit if peer == Peer::Woken => self.count_vain(),
+            Reason::Habit if peer == PeerState::Woken => self.count_vain(),
             Reason::Habit => self.count_proof(),
-            Reason::Probe if peer == Peer::Woken => self.probe.begin(),
+            Reason::Probe if peer == PeerState::Woken => self.probe.begin(),
             Reason::FollowUp | Reason::Probe => {
                 // Until spinning is proven, the attempt counts as one in vain.
                 if reason == Reason::Probe {
@@ -209,7 +209,7 @@ impl Patience {
         self.looks.store(if vain < VAIN_MAX { less } else { 0 }, Relaxed);
     }
 
-    /// Counts a sleep; true if the caller shall measure it and call [`Patience::slept`].
+    /// Counts a sleep; true if the caller shall measure it and call [`SpinPolicy::slept`].
     pub fn sleep(&self) -> bool {
         self.follow_up.sleep();
         if !self.sleeps_at_once() {
@@ -252,7 +252,7 @@ mod tests {
     /// An end that follows its patience. Each wait has a state of the peer, and a time after which the event
     /// occurs.
     struct End {
-        patience: Patience,
+        patience: SpinPolicy,
         spins: u32,
         vain: u32,
         sleeps: u32,
@@ -261,10 +261,10 @@ mod tests {
 
     impl End {
         fn new() -> End {
-            End { patience: Patience::default(), spins: 0, vain: 0, sleeps: 0, spun: Duration::ZERO }
+            End { patience: SpinPolicy::default(), spins: 0, vain: 0, sleeps: 0, spun: Duration::ZERO }
         }
 
-        fn wait(&mut self, peer: Peer, after: Duration) {
+        fn wait(&mut self, peer: PeerState, after: Duration) {
             if let Some((looks, reason)) = self.patience.spin(peer) {
                 if looks_within(after) <= looks {
                     self.spins += 1;
@@ -289,7 +289,7 @@ mod tests {
     fn paced_messages_are_slept_for() {
         for period in [90, 100, 1000, 10_000] {
             let mut end = End::new();
-            (0..MESSAGES).for_each(|_| end.wait(Peer::Unasked, Duration::from_micros(period)));
+            (0..MESSAGES).for_each(|_| end.wait(PeerState::Unasked, Duration::from_micros(period)));
             assert_eq!((end.vain, end.sleeps), (VAIN_MAX, MESSAGES), "every {period} us");
         }
     }
@@ -299,8 +299,8 @@ mod tests {
     fn paced_requests_are_slept_for_by_both() {
         let (mut client, mut server) = (End::new(), End::new());
         for _ in 0..MESSAGES {
-            client.wait(Peer::Woken, Duration::from_micros(30));
-            server.wait(Peer::Woken, Duration::from_millis(1));
+            client.wait(PeerState::Woken, Duration::from_micros(30));
+            server.wait(PeerState::Woken, Duration::from_millis(1));
         }
         assert_eq!((server.vain, server.sleeps), (VAIN_MAX, MESSAGES));
         // A probe finds that the server must be woken; probes are rare.
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn slow_answers_of_a_peer_that_spins_are_slept_for() {
         let mut end = End::new();
-        (0..MESSAGES).for_each(|_| end.wait(Peer::Awake, Duration::from_millis(5)));
+        (0..MESSAGES).for_each(|_| end.wait(PeerState::Awake, Duration::from_millis(5)));
         assert!(end.vain <= VAIN_MAX + 9, "{}", end.vain);
     }
 
@@ -321,12 +321,12 @@ mod tests {
         let mut end = End::new();
         // Two late replies, far apart, change nothing.
         for _ in 0..2 {
-            (0..MESSAGES).for_each(|_| end.wait(Peer::Awake, Duration::from_nanos(300)));
-            end.wait(Peer::Awake, Duration::from_millis(1));
+            (0..MESSAGES).for_each(|_| end.wait(PeerState::Awake, Duration::from_nanos(300)));
+            end.wait(PeerState::Awake, Duration::from_millis(1));
             assert!(!end.patience.is_proven());
         }
         let mut end = End::new();
-        (0..MESSAGES).for_each(|_| end.wait(Peer::Awake, Duration::from_nanos(300)));
+        (0..MESSAGES).for_each(|_| end.wait(PeerState::Awake, Duration::from_nanos(300)));
         assert_eq!((end.spins, end.vain, end.sleeps), (MESSAGES, 0, 0));
         assert!(end.patience.is_proven());
     }
@@ -336,8 +336,8 @@ mod tests {
     fn ends_that_sleep_find_back_to_spinning() {
         let (mut client, mut server) = (End::new(), End::new());
         for _ in 0..10 {
-            client.wait(Peer::Woken, Duration::from_micros(30));
-            server.wait(Peer::Woken, Duration::from_millis(1));
+            client.wait(PeerState::Woken, Duration::from_micros(30));
+            server.wait(PeerState::Woken, Duration::from_millis(1));
         }
         assert!(client.patience.sleeps_at_once() && server.patience.sleeps_at_once());
         let (at_once, wake_up) = (Duration::from_nanos(300), Duration::from_micros(30));
@@ -348,8 +348,8 @@ mod tests {
             let step = |end: &mut End, other_slept: bool| {
                 let before = end.sleeps;
                 match other_slept {
-                    true => end.wait(Peer::Woken, wake_up),
-                    false => end.wait(Peer::Awake, at_once),
+                    true => end.wait(PeerState::Woken, wake_up),
+                    false => end.wait(PeerState::Awake, at_once),
                 }
                 end.sleeps > before
             };
@@ -365,9 +365,9 @@ mod tests {
     fn a_sleep_among_successes_does_not_end_spinning() {
         let mut end = End::new();
         for _ in 0..MESSAGES {
-            end.wait(Peer::Unasked, Duration::from_nanos(300));
-            end.wait(Peer::Unasked, Duration::from_nanos(300));
-            end.wait(Peer::Unasked, Duration::from_millis(1));
+            end.wait(PeerState::Unasked, Duration::from_nanos(300));
+            end.wait(PeerState::Unasked, Duration::from_nanos(300));
+            end.wait(PeerState::Unasked, Duration::from_millis(1));
         }
         assert_eq!((end.spins, end.vain), (2 * MESSAGES, MESSAGES));
     }

@@ -3,12 +3,16 @@
 //! The peer is not trusted: an entry is copied out of shared memory first, then each piece is checked against
 //! the arena that it names. After a violation of the protocol nothing more is accepted from the peer.
 
-use super::{Control, End, Meeting, Shipping};
-use crate::container::{Inline, MESSAGE_PIECES_MAX, Message, Place, Received};
-use crate::layout::{self, ARENAS_MAX, Entry, GRANULE, Note, Piece, RETURNED_WORDS, SHIPPED_WORDS, Said};
+use super::{Control, End, Meeting, Shipper};
+use crate::container::{Inline, MESSAGE_PIECES_MAX, Message, Received, Storage};
+use crate::layout::{
+    self, ARENAS_MAX, Entry, EntryKind, GRANULE, Piece, RETURNED_WORDS, SHIPPED_WORDS, SocketMessage,
+};
 use crate::path::{Class, Options};
-use bywash_link::{Arena, Elsewhere, Error, Exclusive, File, Hello, SEALS_FIXED, SEALS_FROZEN, Wait, Waiter};
-use bywash_ring::{Closing, Consumer, Producer};
+use bywash_link::{
+    Arena, Error, Hello, MemoryFile, OtherConnection, SEALS_FIXED, SEALS_FROZEN, SpinLock, Wait, Waiter,
+};
+use bywash_ring::{ClosedFlag, Consumer, Producer};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -16,17 +20,17 @@ use std::time::Duration;
 
 /// Receiving side of a lane.
 #[derive(Debug)]
-pub(crate) struct Receiving {
+pub(crate) struct Receiver {
     pub(crate) meeting: Meeting,
     class: Class,
     tickets: u32,
     bytes_max: usize,
-    closing: Closing,
-    state: Exclusive<State>,
-    returned: Exclusive<Producer<RETURNED_WORDS>>,
+    closing: ClosedFlag,
+    state: SpinLock<State>,
+    returned: SpinLock<Producer<RETURNED_WORDS>>,
     /// Lanes on which containers of this lane were shipped on. Tickets returned there are relayed to this
     /// lane's peer.
-    relays: Exclusive<Vec<Weak<Shipping>>>,
+    relays: SpinLock<Vec<Weak<Shipper>>>,
     has_relays: AtomicBool,
 }
 
@@ -42,35 +46,35 @@ struct State {
     accusation: Option<String>,
 }
 
-impl Receiving {
+impl Receiver {
     pub(crate) fn new(
         control: &Control,
         arena: Option<Arena>,
         options: &Options,
         hello: &Hello,
         end: &End,
-    ) -> Receiving {
+    ) -> Receiver {
         let state = State {
             ring: Consumer::new(control.shipped.clone(), hello.rings[0] as usize),
             arenas: vec![arena.map(Arc::new)],
             begun: Vec::new(),
             accusation: None,
         };
-        Receiving {
+        Receiver {
             meeting: control.meeting(end, false),
             class: options.class,
             tickets: hello.rings[1],
             bytes_max: options.peer_arena_bytes_max,
             closing: state.ring.closing(),
-            state: Exclusive::new(state),
-            returned: Exclusive::new(Producer::new(control.returned.clone(), hello.rings[1] as usize)),
-            relays: Exclusive::default(),
+            state: SpinLock::new(state),
+            returned: SpinLock::new(Producer::new(control.returned.clone(), hello.rings[1] as usize)),
+            relays: SpinLock::default(),
             has_relays: AtomicBool::new(false),
         }
     }
 
     /// Registers a lane on which containers of this lane are shipped on.
-    pub(crate) fn relay_through(&self, lane: &Arc<Shipping>) {
+    pub(crate) fn forward_to(&self, lane: &Arc<Shipper>) {
         let mut relays = self.relays.lock();
         if !relays.iter().any(|known| known.as_ptr() == Arc::as_ptr(lane)) {
             relays.retain(|known| known.strong_count() > 0);
@@ -80,7 +84,7 @@ impl Receiving {
     }
 
     /// Returns the registered lanes that have not ended.
-    fn relays(&self) -> Vec<Arc<Shipping>> {
+    fn relays(&self) -> Vec<Arc<Shipper>> {
         if !self.has_relays.load(Relaxed) {
             return Vec::new();
         }
@@ -88,29 +92,29 @@ impl Receiving {
     }
 
     /// Like [`Receiving::relays`], in the type that a [`Waiter`] needs.
-    fn elsewhere(&self) -> Vec<Arc<dyn Elsewhere>> {
+    fn elsewhere(&self) -> Vec<Arc<dyn OtherConnection>> {
         self.relays().into_iter().map(|lane| lane as _).collect()
     }
 
     /// Returns to this lane's peer the containers that were shipped on and have been returned on the other
     /// lanes.
-    fn relay(&self) {
+    fn relay_returns(&self) {
         if self.has_relays.load(Relaxed) {
             self.relays().iter().for_each(|lane| lane.reclaim_for_others());
         }
     }
 
-    /// Like [`Receiving::relay`], but also requests doorbells of those lanes.
-    pub(crate) fn arm_relays(&self) {
+    /// Like [`Receiver::relay_returns`], but also requests doorbells of those lanes.
+    pub(crate) fn arm_forwards(&self) {
         for lane in self.relays() {
             lane.set_bell();
             lane.end_if_over();
         }
-        self.relay();
+        self.relay_returns();
     }
 
     /// Records a violation of the protocol, after which nothing more is accepted from the peer.
-    pub(crate) fn condemn(&self, what: &str) {
+    pub(crate) fn reject_peer(&self, what: &str) {
         let mut state = self.state.lock();
         state.accusation.get_or_insert_with(|| what.to_owned());
         state.begun.clear();
@@ -121,7 +125,7 @@ impl Receiving {
     }
 
     /// Takes the next message if it arrives within a few looks and consists of one inline entry: the fast
-    /// path of [`Receiving::take`].
+    /// path of [`Receiver::take`].
     #[inline]
     pub(crate) fn take_inline(&self) -> Option<Message> {
         if self.has_relays.load(Relaxed) {
@@ -129,7 +133,7 @@ impl Receiving {
         }
         let mut state = self.state.lock();
         state.ring.look(self.meeting.first_looks());
-        let Said::Inline(bytes) = layout::read_head(state.ring.first_word()?)? else { return None };
+        let EntryKind::Inline(bytes) = layout::read_head(state.ring.first_word()?)? else { return None };
         if state.accusation.is_some() || !state.begun.is_empty() || !self.meeting.link.is_here() {
             return None;
         }
@@ -143,13 +147,13 @@ impl Receiving {
         counters.received_bytes.add(bytes as u64);
         // The entry was freed, so a shipper that waits for room can go on.
         self.meeting.wake();
-        Some(Message::new(self.received(Place::Inline(words_of(&entry)), bytes)))
+        Some(Message::new(self.received(Storage::Inline(words_of(&entry)), bytes)))
     }
 
     /// Takes the next message if one arrives within `looks` looks at the ring.
-    pub(crate) fn take(self: &Arc<Self>, looks: u32) -> Result<Option<Message>, Error> {
+    pub(crate) fn receive(self: &Arc<Self>, looks: u32) -> Result<Option<Message>, Error> {
         self.meeting.link.check_process()?;
-        self.relay();
+        self.relay_returns();
         let mut state = self.state.lock();
         if let Some(what) = &state.accusation {
             return Err(self.meeting.link.accuse(what.clone()));
@@ -166,10 +170,10 @@ impl Receiving {
                 }
                 Ok(message)
             }
-            Err(Error::Peer { pid, what }) => {
+            Err(Error::Protocol { pid, what }) => {
                 state.accusation = Some(what.clone());
                 state.begun.clear();
-                Err(Error::Peer { pid, what })
+                Err(Error::Protocol { pid, what })
             }
             Err(other) => Err(other),
         }
@@ -184,7 +188,7 @@ impl Receiving {
             // not pay.
             waiter = Waiter { on_socket: true, how: Wait::Sleep, ..waiter };
         }
-        waiter.wait(limit, |looks| self.take(looks))
+        waiter.wait(limit, |looks| self.receive(looks))
     }
 
     /// Like [`Receiving::take_within`], as a future.
@@ -192,11 +196,11 @@ impl Receiving {
     pub(crate) async fn take_async(self: &Arc<Self>) -> Result<Message, Error> {
         let relays = self.elsewhere();
         let waiter = Waiter { elsewhere: &relays, ..self.meeting.waiter() };
-        waiter.wait_async(|looks| self.take(looks)).await
+        waiter.wait_async(|looks| self.receive(looks)).await
     }
 
     /// Returns the flag by which the peer closes its ring, for use by the shipping lane.
-    pub(crate) fn closing(&self) -> Closing {
+    pub(crate) fn closing(&self) -> ClosedFlag {
         self.closing.clone()
     }
 
@@ -206,7 +210,7 @@ impl Receiving {
         self.closing.is_closed()
     }
 
-    /// Returns true if [`Receiving::take`] would return a message or an error at once.
+    /// Returns true if [`Receiver::take`] would return a message or an error at once.
     pub(crate) fn has_something(&self) -> Result<bool, Error> {
         let link = &self.meeting.link;
         let is_over = link.is_over()?;
@@ -222,7 +226,7 @@ impl Receiving {
     }
 
     /// Returns a ticket to the peer, after the container was dropped.
-    pub(crate) fn give_back(&self, ticket: u32) {
+    pub(crate) fn return_ticket(&self, ticket: u32) {
         if !self.meeting.link.is_here() {
             return;
         }
@@ -257,18 +261,18 @@ impl Receiving {
                 self.meeting.link.accuse(format!("sent an entry that begins with {:#018x}", entry[0]))
             })?;
             match said {
-                Said::Inline(bytes) if state.begun.is_empty() => {
+                EntryKind::Inline(bytes) if state.begun.is_empty() => {
                     self.meeting.counters.inline.add(1);
-                    return Ok(Some(Message::new(self.received(Place::Inline(words_of(&entry)), bytes))));
+                    return Ok(Some(Message::new(self.received(Storage::Inline(words_of(&entry)), bytes))));
                 }
-                Said::Inline(_) => {
+                EntryKind::Inline(_) => {
                     return Err(self.meeting.link.accuse("sent contents in the middle of a message"));
                 }
-                Said::Pieces(1, false) if state.begun.is_empty() => {
+                EntryKind::Pieces(1, false) if state.begun.is_empty() => {
                     let (piece, arena) = self.check(state, layout::read_piece(&entry, 0))?;
                     return Ok(Some(Message::new(self.received_piece(piece, arena))));
                 }
-                Said::Pieces(count, more) => {
+                EntryKind::Pieces(count, more) => {
                     for number in 0..count {
                         let piece = self.check(state, layout::read_piece(&entry, number))?;
                         state.begun.push(piece);
@@ -279,7 +283,7 @@ impl Receiving {
                     if !more {
                         let pieces =
                             state.begun.drain(..).map(|(piece, arena)| self.received_piece(piece, arena));
-                        return Ok(Message::of_pieces(pieces.collect()));
+                        return Ok(Message::from_pieces(pieces.collect()));
                     }
                 }
             }
@@ -287,13 +291,13 @@ impl Receiving {
     }
 
     #[inline]
-    fn received(&self, place: Place, length: usize) -> Received {
+    fn received(&self, place: Storage, length: usize) -> Received {
         Received { place, length, origin: self.meeting.link.peer() }
     }
 
     fn received_piece(self: &Arc<Self>, piece: Piece, arena: Arc<Arena>) -> Received {
         let offset = piece.offset as usize * GRANULE;
-        let place = Place::Arena { lane: self.clone(), arena, offset, ticket: piece.ticket };
+        let place = Storage::Arena { lane: self.clone(), arena, offset, ticket: piece.ticket };
         self.received(place, piece.length as usize)
     }
 
@@ -322,7 +326,7 @@ impl Receiving {
         let number = usize::from(number);
         while number >= state.arenas.len() {
             self.meeting.link.drain()?;
-            let Some((Note::Arena(named, bytes), files)) = self.note() else {
+            let Some((SocketMessage::Arena(named, bytes), files)) = self.note() else {
                 return Ok(None);
             };
             if usize::from(named) != state.arenas.len() || state.arenas.len() >= ARENAS_MAX {
@@ -338,9 +342,9 @@ impl Receiving {
     }
 
     /// Takes the oldest message that was read from the socket and not used yet.
-    fn note(&self) -> Option<(Note, Vec<OwnedFd>)> {
+    fn note(&self) -> Option<(SocketMessage, Vec<OwnedFd>)> {
         let packet = self.meeting.link.take_mail()?;
-        Some((Note::from_bytes(&packet.bytes)?, packet.descriptors))
+        Some((SocketMessage::from_bytes(&packet.bytes)?, packet.descriptors))
     }
 
     /// Checks that `bytes` is at most the limit on the peer's memory, `peer_arena_bytes_max`.
@@ -354,12 +358,12 @@ impl Receiving {
         }
     }
 
-    fn adopt(&self, files: Vec<OwnedFd>, bytes: u64) -> Result<File, Error> {
+    fn adopt(&self, files: Vec<OwnedFd>, bytes: u64) -> Result<MemoryFile, Error> {
         let adopted = files
             .into_iter()
             .next()
             .ok_or_else(|| "passed no memory on".to_owned())
-            .and_then(|file| File::adopt(file, bytes as usize, SEALS_FIXED));
+            .and_then(|file| MemoryFile::from_peer(file, bytes as usize, SEALS_FIXED));
         adopted.map_err(|what| self.meeting.link.accuse(what))
     }
 
@@ -367,7 +371,7 @@ impl Receiving {
         // The flag is read before the socket: once it is set, everything that was shipped is in the socket.
         let closed = self.closing.is_closed();
         let going_on = self.meeting.link.drain()?;
-        let Some((Note::Sealed(lengths), files)) = self.note() else {
+        let Some((SocketMessage::Sealed(lengths), files)) = self.note() else {
             // A peer closes its ring before its socket. So once the socket has ended, the flag is read again.
             return match going_on {
                 true if closed => Err(Error::Closed),
@@ -381,11 +385,11 @@ impl Receiving {
             .into_iter()
             .zip(files)
             .map(|(length, file)| {
-                let file = Arc::new(File::adopt(file, length as usize, SEALS_FROZEN)?);
-                Ok(self.received(Place::Sealed { file }, length as usize))
+                let file = Arc::new(MemoryFile::from_peer(file, length as usize, SEALS_FROZEN)?);
+                Ok(self.received(Storage::Sealed { file }, length as usize))
             })
             .collect();
-        pieces.map(Message::of_pieces).map_err(|what| self.meeting.link.accuse(what))
+        pieces.map(Message::from_pieces).map_err(|what| self.meeting.link.accuse(what))
     }
 }
 

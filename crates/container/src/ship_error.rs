@@ -5,10 +5,10 @@ use bywash_link::Error;
 /// A failed shipment: its error, and the containers, which the caller owns again.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct NotShipped<T> {
+pub struct ShipError<T> {
     /// Reason of the failure.
     #[source]
     pub error: Error,
     /// The containers that were to be shipped, with their contents unchanged.
-    pub cargo: T,
+    pub shipment: T,
 }

@@ -15,23 +15,23 @@ const LOOKS: u32 = 100;
 
 /// A value behind a spin lock, which one thread at a time can use.
 #[derive(Debug, Default)]
-pub struct Exclusive<T> {
+pub struct SpinLock<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: only a guard gives access to the value, and at most one guard exists at a time; so `T: Send`
 // suffices.
-unsafe impl<T: Send> Sync for Exclusive<T> {}
+unsafe impl<T: Send> Sync for SpinLock<T> {}
 
-/// Exclusive access to the value; dropping the guard releases the lock. Like `&mut T`, a guard is [`Sync`] only if `T` is:
-/// several threads with a reference to one guard all reach the value.
-pub struct Guard<'a, T>(&'a Exclusive<T>, PhantomData<&'a mut T>);
+/// Exclusive access to the value; dropping the guard releases the lock. Like `&mut T`, a guard is [`Sync`]
+/// only if `T` is: several threads with a reference to one guard all reach the value.
+pub struct Guard<'a, T>(&'a SpinLock<T>, PhantomData<&'a mut T>);
 
-impl<T> Exclusive<T> {
+impl<T> SpinLock<T> {
     /// Makes an unlocked value.
-    pub fn new(value: T) -> Exclusive<T> {
-        Exclusive { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    pub fn new(value: T) -> SpinLock<T> {
+        SpinLock { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Takes the lock, and spins while another thread holds it.
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn nothing_is_lost_between_threads() {
         const TIMES: u64 = if cfg!(miri) { 20 } else { 10_000 };
-        let sum = Arc::new(Exclusive::new(0u64));
+        let sum = Arc::new(SpinLock::new(0u64));
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let sum = sum.clone();
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_cannot_be_taken() {
-        let value = Exclusive::new(1);
+        let value = SpinLock::new(1);
         let guard = value.lock();
         assert!(value.try_lock().is_none());
         drop(guard);

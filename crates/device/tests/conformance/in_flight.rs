@@ -123,7 +123,7 @@ pub fn whoever_sleeps_is_woken(mut subject: Subject) {
     }
 }
 
-pub fn dropping_waits_for_what_is_under_way(mut subject: Subject) {
+pub fn dropping_waits_for_what_is_in_flight(mut subject: Subject) {
     let block = subject.block();
     let depth = subject.device.depth().min(60);
     let area = Area::of(&pattern(2, 64 * block));

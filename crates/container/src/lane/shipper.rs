@@ -5,16 +5,17 @@
 //! that it does not own, which is detected and ends the path.
 
 use super::{Control, End, Meeting};
-use crate::container::{Container, Inline, MESSAGE_PIECES_MAX, OTHER_PATH, Place, Received, Span};
+use crate::container::{Container, Inline, MESSAGE_PIECES_MAX, OTHER_PATH, Received, Span, Storage};
 use crate::layout::{
-    self, ARENAS_MAX, Entry, GRANULE, INLINE_BYTES, Note, PIECES_PER_ENTRY, Piece, RETURNED_WORDS,
-    SHIPPED_WORDS,
+    self, ARENAS_MAX, Entry, GRANULE, INLINE_BYTES, PIECES_PER_ENTRY, Piece, RETURNED_WORDS, SHIPPED_WORDS,
+    SocketMessage,
 };
-use crate::path::{Cargo, Class, Options};
+use crate::path::{Class, Options, Shipment};
 use bywash_link::{
-    Arena, ArenaUse, Block, Blocks, DESCRIPTORS_MAX, Elsewhere, Error, Exclusive, File, Holder, Link, Waiter,
+    Arena, ArenaUse, Block, BlockAllocator, DESCRIPTORS_MAX, Error, Holder, Link, MemoryFile,
+    OtherConnection, SpinLock, Waiter,
 };
-use bywash_ring::{Closing, Consumer, Producer};
+use bywash_ring::{ClosedFlag, Consumer, Producer};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 /// Shipping side of a lane.
 #[derive(Debug)]
-pub(crate) struct Shipping {
+pub(crate) struct Shipper {
     pub(crate) meeting: Meeting,
     /// True if every container is sealed before it is shipped.
     sealed: bool,
@@ -34,19 +35,19 @@ pub(crate) struct Shipping {
     /// First violation of the protocol by the peer.
     accusation: OnceLock<String>,
     /// Flag by which the peer closes its own ring; a peer that died has not set it.
-    closing: Closing,
+    closing: ClosedFlag,
     /// True if the last message for the socket (a foreign arena, sealed containers) found the socket full.
     socket_full: AtomicBool,
-    state: Exclusive<State>,
+    state: SpinLock<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    blocks: Blocks,
+    blocks: BlockAllocator,
     ring: Producer<SHIPPED_WORDS>,
     returned: Consumer<RETURNED_WORDS>,
     /// Containers that the peer owns, by ticket.
-    out: Vec<Option<Out>>,
+    out: Vec<Option<Shipped>>,
     tickets: Vec<u32>,
     /// Foreign arenas that were passed to the peer: the one at index `i` has number `i + 1`; 0 is this end's
     /// own.
@@ -55,14 +56,14 @@ struct State {
 
 /// A container that was shipped and not returned.
 #[derive(Debug)]
-enum Out {
+enum Shipped {
     /// A block of this end's arena.
     Own(Block),
     /// A container of another peer that was shipped on. Dropping this value returns it to its shipper.
     Foreign(Received),
 }
 
-impl Shipping {
+impl Shipper {
     /// Makes the shipping side. `closing` is the flag by which the peer closes its ring before it closes the
     /// socket.
     pub(crate) fn new(
@@ -70,21 +71,21 @@ impl Shipping {
         arena: Option<Arena>,
         options: &Options,
         end: &End,
-        closing: Closing,
-    ) -> Shipping {
+        closing: ClosedFlag,
+    ) -> Shipper {
         let (depth, tickets) = (options.depth, options.tickets);
         let bytes = arena.as_ref().map_or(0, |arena| arena.file.bytes());
         let state = State {
-            blocks: Blocks::new(bytes),
+            blocks: BlockAllocator::new(bytes),
             ring: Producer::new(control.shipped.clone(), depth as usize),
             returned: Consumer::new(control.returned.clone(), tickets as usize),
             out: (0..tickets).map(|_| None).collect(),
             tickets: (0..tickets).rev().collect(),
             introduced: Vec::new(),
         };
-        let largest = if bytes == 0 { 0 } else { Blocks::largest(bytes) };
+        let largest = if bytes == 0 { 0 } else { BlockAllocator::largest(bytes) };
         let sealed = options.class == Class::Sealed;
-        Shipping {
+        Shipper {
             meeting: control.meeting(end, true),
             sealed,
             arena,
@@ -93,19 +94,19 @@ impl Shipping {
             accusation: OnceLock::new(),
             closing,
             socket_full: AtomicBool::new(false),
-            state: Exclusive::new(state),
+            state: SpinLock::new(state),
         }
     }
 
     /// Allocates a container of `bytes` bytes; `None` if the arena has no block for it now.
-    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Option<Container>, Error> {
+    pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Result<Option<Container>, Error> {
         self.meeting.link.check_process()?;
         self.check_open()?;
         if self.sealed {
             return Container::sealed(bytes).map(Some);
         }
         if bytes <= INLINE_BYTES {
-            return Ok(Some(Container::here(bytes)));
+            return Ok(Some(Container::inline_of(bytes)));
         }
         self.take_block(bytes)
     }
@@ -125,27 +126,27 @@ impl Shipping {
         let mut state = self.state.lock();
         // Reclaims returned blocks first, so that fewer different blocks are in use, which suits the caches.
         state.reclaim(&self.meeting)?;
-        let block = state.blocks.take(bytes);
+        let block = state.blocks.allocate(bytes);
         Ok(block.and_then(|block| {
             let (offset, capacity) = (state.blocks.offset(block), state.blocks.bytes(block));
             arena
                 .at(offset)
-                .map(|base| Container::of_block(self.clone(), block, Span { base, capacity }, bytes))
+                .map(|base| Container::in_block(self.clone(), block, Span { base, capacity }, bytes))
         }))
     }
 
-    /// Like [`Shipping::take`], but waits up to `limit`, or without a timeout if `None`.
-    pub(crate) fn take_within(
+    /// Like [`Shipper::take`], but waits up to `limit`, or without a timeout if `None`.
+    pub(crate) fn allocate_within(
         self: &Arc<Self>,
         bytes: usize,
         limit: Option<Duration>,
     ) -> Result<Container, Error> {
-        if let Some(container) = self.take(bytes)? {
+        if let Some(container) = self.allocate(bytes)? {
             return Ok(container);
         }
         self.meeting.counters.no_room.add(1);
         let waiter = self.meeting.waiter();
-        waiter.wait(limit, |looks| self.look(looks, || self.take(bytes))).map_err(|error| match error {
+        waiter.wait(limit, |looks| self.look(looks, || self.allocate(bytes))).map_err(|error| match error {
             Error::TimedOut => Error::AllocTimedOut { asked: bytes, arena: Box::new(self.usage()) },
             error => error,
         })
@@ -160,21 +161,21 @@ impl Shipping {
         self.reclaim_for_others();
         let state = self.state.lock();
         let mut usage = state.blocks.usage();
-        usage.hand(
+        usage.attribute(
             Holder::Peer,
             state.out.iter().flatten().filter_map(|out| match out {
-                Out::Own(block) => Some(state.blocks.bytes(*block)),
-                Out::Foreign(_) => None,
+                Shipped::Own(block) => Some(state.blocks.bytes(*block)),
+                Shipped::Foreign(_) => None,
             }),
         );
         usage
     }
 
-    /// Like [`Shipping::take_within`], as a future.
+    /// Like [`Shipper::take_within`], as a future.
     #[cfg(feature = "async")]
     pub(crate) async fn take_async(self: &Arc<Self>, bytes: usize) -> Result<Container, Error> {
         let waiter = self.meeting.waiter();
-        waiter.wait_async(|looks| self.look(looks, || self.take(bytes))).await
+        waiter.wait_async(|looks| self.look(looks, || self.allocate(bytes))).await
     }
 
     /// Calls `attempt` repeatedly, for about `looks` looks, until it returns something.
@@ -194,56 +195,56 @@ impl Shipping {
     }
 
     /// Frees the block of a container that was dropped without being shipped.
-    pub(crate) fn give(&self, block: Block) {
+    pub(crate) fn free(&self, block: Block) {
         if self.meeting.link.is_here() {
-            self.state.lock().blocks.give(block);
+            self.state.lock().blocks.free(block);
         }
     }
 
-    /// Ships all of `cargo` as one message, or nothing of it (false: no room now).
-    pub(crate) fn ship(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<bool, Error> {
+    /// Ships all of `shipment` as one message, or nothing of it (false: no room now).
+    pub(crate) fn ship(self: &Arc<Self>, shipment: &mut [Option<Shipment>]) -> Result<bool, Error> {
         self.meeting.link.check_process()?;
         self.check_open()?;
-        if cargo.is_empty() || cargo.len() > MESSAGE_PIECES_MAX {
-            return Err(Error::Pieces { asked: cargo.len(), most: MESSAGE_PIECES_MAX });
+        if shipment.is_empty() || shipment.len() > MESSAGE_PIECES_MAX {
+            return Err(Error::MessageSize { asked: shipment.len(), most: MESSAGE_PIECES_MAX });
         }
-        let bytes: usize = cargo.iter().flatten().map(Cargo::len).sum();
-        if let [Some(single)] = cargo
+        let bytes: usize = shipment.iter().flatten().map(Shipment::len).sum();
+        if let [Some(single)] = shipment
             && !self.sealed
             && let Some(contents) = single.inline()
         {
             return self.ship_inline(contents, bytes);
         }
         self.socket_full.store(false, Relaxed);
-        let shipped = if self.sealed { self.ship_sealed(cargo)? } else { self.ship_pieces(cargo)? };
+        let shipped = if self.sealed { self.ship_sealed(shipment)? } else { self.ship_pieces(shipment)? };
         if shipped {
             let counters = &self.meeting.counters;
             counters.shipped.add(1);
             counters.shipped_bytes.add(bytes as u64);
-            self.meeting.wake_to_answer();
+            self.meeting.wake_for_entry();
         }
         Ok(shipped)
     }
 
-    /// Like [`Shipping::ship`], but waits up to `limit`, or without a timeout if `None`.
+    /// Like [`Shipper::ship`], but waits up to `limit`, or without a timeout if `None`.
     pub(crate) fn ship_within(
         self: &Arc<Self>,
-        cargo: &mut [Option<Cargo>],
+        shipment: &mut [Option<Shipment>],
         limit: Option<Duration>,
     ) -> Result<(), Error> {
-        if self.ship(cargo)? {
+        if self.ship(shipment)? {
             return Ok(());
         }
         self.meeting.counters.no_room.add(1);
         let waiter = Waiter { socket_full: Some(&self.socket_full), ..self.meeting.waiter() };
-        waiter.wait(limit, |looks| self.look(looks, || Ok(self.ship(cargo)?.then_some(()))))
+        waiter.wait(limit, |looks| self.look(looks, || Ok(self.ship(shipment)?.then_some(()))))
     }
 
-    /// Like [`Shipping::ship_within`], as a future.
+    /// Like [`Shipper::ship_within`], as a future.
     #[cfg(feature = "async")]
-    pub(crate) async fn ship_async(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<(), Error> {
+    pub(crate) async fn ship_async(self: &Arc<Self>, shipment: &mut [Option<Shipment>]) -> Result<(), Error> {
         let waiter = Waiter { socket_full: Some(&self.socket_full), ..self.meeting.waiter() };
-        waiter.wait_async(|looks| self.look(looks, || Ok(self.ship(cargo)?.then_some(())))).await
+        waiter.wait_async(|looks| self.look(looks, || Ok(self.ship(shipment)?.then_some(())))).await
     }
 
     /// Reclaims what the peer has returned, so that foreign containers among it are returned to their own
@@ -251,7 +252,7 @@ impl Shipping {
     /// next.
     pub(crate) fn reclaim_for_others(&self) {
         let reclaimed = self.state.lock().reclaim(&self.meeting);
-        if let Err(Error::Peer { what, .. }) = reclaimed {
+        if let Err(Error::Protocol { what, .. }) = reclaimed {
             self.accuse(&what);
         }
     }
@@ -285,7 +286,7 @@ impl Shipping {
         let mut state = self.state.lock();
         for ticket in 0..state.out.len() {
             match state.out[ticket].take() {
-                Some(Out::Foreign(received)) => drop(received),
+                Some(Shipped::Foreign(received)) => drop(received),
                 // Own blocks are not freed: a peer that still lives may read them.
                 own => state.out[ticket] = own,
             }
@@ -312,34 +313,34 @@ impl Shipping {
         counters.inline.add(1);
         counters.shipped.add(1);
         counters.shipped_bytes.add(bytes as u64);
-        self.meeting.wake_to_answer();
+        self.meeting.wake_for_entry();
         Ok(true)
     }
 
-    fn ship_pieces(self: &Arc<Self>, cargo: &mut [Option<Cargo>]) -> Result<bool, Error> {
-        self.take_memory(cargo)?;
+    fn ship_pieces(self: &Arc<Self>, shipment: &mut [Option<Shipment>]) -> Result<bool, Error> {
+        self.take_memory(shipment)?;
         let mut state = self.state.lock();
-        if !cargo.iter().flatten().all(|cargo| self.is_piece(cargo, &state)) {
+        if !shipment.iter().flatten().all(|shipment| self.is_piece(shipment, &state)) {
             drop(state);
-            for place in cargo.iter_mut() {
+            for place in shipment.iter_mut() {
                 if !self.make_piece(place)? {
                     return Ok(false);
                 }
             }
             state = self.state.lock();
         }
-        let entries = cargo.len().div_ceil(PIECES_PER_ENTRY);
+        let entries = shipment.len().div_ceil(PIECES_PER_ENTRY);
         if !state.has_room(entries, &self.meeting)? {
             return Ok(false);
         }
-        if state.tickets.len() < cargo.len() {
+        if state.tickets.len() < shipment.len() {
             state.reclaim(&self.meeting)?;
-            if state.tickets.len() < cargo.len() {
+            if state.tickets.len() < shipment.len() {
                 return Ok(false);
             }
         }
         // Everything that can fail was checked; from here on only a violation by the peer is an error.
-        let mut left = cargo.chunks_mut(PIECES_PER_ENTRY).peekable();
+        let mut left = shipment.chunks_mut(PIECES_PER_ENTRY).peekable();
         while let Some(places) = left.next() {
             let mut pieces = [Piece { ticket: 0, arena: 0, offset: 0, length: 0 }; PIECES_PER_ENTRY];
             for (piece, place) in pieces.iter_mut().zip(places.iter_mut()) {
@@ -356,15 +357,15 @@ impl Shipping {
     /// Populates the pages of own containers before they are shipped, so that the peer is not charged when it
     /// reads them. Each page of the arena is populated once.
     #[inline]
-    fn take_memory(self: &Arc<Self>, cargo: &[Option<Cargo>]) -> Result<(), Error> {
+    fn take_memory(self: &Arc<Self>, shipment: &[Option<Shipment>]) -> Result<(), Error> {
         let Some(arena) = &self.arena else { return Ok(()) };
         let Some(start) = arena.at(0) else { return Ok(()) };
-        for own in cargo.iter().flatten() {
-            if let Cargo::Own(container) = own
+        for own in shipment.iter().flatten() {
+            if let Shipment::Own(container) = own
                 && container.is_of(self)
                 && let Some(base) = container.base_in_arena()
             {
-                arena.take_memory(base.addr() - start.addr(), container.len())?;
+                arena.populate(base.addr() - start.addr(), container.len())?;
             }
         }
         Ok(())
@@ -373,36 +374,36 @@ impl Shipping {
     /// Returns true if a container can be shipped by reference: it is in this end's arena or in one that the
     /// peer knows.
     #[inline]
-    fn is_piece(self: &Arc<Self>, cargo: &Cargo, state: &State) -> bool {
-        match cargo {
-            Cargo::Own(container) => container.is_of(self),
-            Cargo::Received(Received { place: Place::Arena { arena, .. }, .. }) => {
+    fn is_piece(self: &Arc<Self>, shipment: &Shipment, state: &State) -> bool {
+        match shipment {
+            Shipment::Own(container) => container.is_of(self),
+            Shipment::Received(Received { place: Storage::Arena { arena, .. }, .. }) => {
                 state.knows(arena).is_some()
             }
-            Cargo::Received(_) => false,
+            Shipment::Received(_) => false,
         }
     }
 
     /// Makes `place` shippable by reference, by copying inline contents into the arena or by passing the
     /// foreign arena to the peer. False: no room now.
-    fn make_piece(self: &Arc<Self>, place: &mut Option<Cargo>) -> Result<bool, Error> {
-        let Some(cargo) = place else { return Ok(true) };
-        if cargo.inline().is_some() {
-            let Some(mut copy) = self.take_block(cargo.len())? else { return Ok(false) };
-            cargo.copy_to(&mut copy)?;
-            *place = Some(Cargo::Own(copy));
+    fn make_piece(self: &Arc<Self>, place: &mut Option<Shipment>) -> Result<bool, Error> {
+        let Some(shipment) = place else { return Ok(true) };
+        if shipment.inline().is_some() {
+            let Some(mut copy) = self.take_block(shipment.len())? else { return Ok(false) };
+            shipment.copy_to(&mut copy)?;
+            *place = Some(Shipment::Own(copy));
             return Ok(true);
         }
-        match cargo {
-            Cargo::Own(container) if container.is_of(self) => Ok(true),
-            Cargo::Own(_) => Err(Error::Unfit(OTHER_PATH)),
-            Cargo::Received(Received { place: Place::Arena { arena, lane, .. }, .. }) => {
+        match shipment {
+            Shipment::Own(container) if container.is_of(self) => Ok(true),
+            Shipment::Own(_) => Err(Error::WrongPath(OTHER_PATH)),
+            Shipment::Received(Received { place: Storage::Arena { arena, lane, .. }, .. }) => {
                 // Registers the lane before anything is shipped whose return must be relayed.
-                lane.relay_through(self);
+                lane.forward_to(self);
                 self.introduce(arena)
             }
-            Cargo::Received(_) => {
-                Err(Error::Unfit("it is sealed and this path has an arena; ship it on a sealed path"))
+            Shipment::Received(_) => {
+                Err(Error::WrongPath("it is sealed and this path has an arena; ship it on a sealed path"))
             }
         }
     }
@@ -415,11 +416,11 @@ impl Shipping {
         }
         let number = state.introduced.len() + 1;
         if number >= ARENAS_MAX {
-            return Err(Error::Unfit(
+            return Err(Error::WrongPath(
                 "containers of too many other paths were shipped on this one; make a new path",
             ));
         }
-        let note = Note::Arena(number as u16, arena.file.bytes() as u64);
+        let note = SocketMessage::Arena(number as u16, arena.file.bytes() as u64);
         let passed = self.pass(&note, &[arena.file.descriptor()])?;
         if passed {
             state.introduced.push(arena.clone());
@@ -428,50 +429,50 @@ impl Shipping {
     }
 
     /// Sends a message with descriptors through the socket; false: the socket is full.
-    fn pass(&self, note: &Note, descriptors: &[BorrowedFd<'_>]) -> Result<bool, Error> {
+    fn pass(&self, note: &SocketMessage, descriptors: &[BorrowedFd<'_>]) -> Result<bool, Error> {
         let passed = self.meeting.link.pass(&note.to_bytes(), descriptors)?;
         self.socket_full.store(!passed, Relaxed);
         Ok(passed)
     }
 
-    fn ship_sealed(&self, cargo: &mut [Option<Cargo>]) -> Result<bool, Error> {
-        if cargo.len() > DESCRIPTORS_MAX {
-            return Err(Error::Pieces { asked: cargo.len(), most: DESCRIPTORS_MAX });
+    fn ship_sealed(&self, shipment: &mut [Option<Shipment>]) -> Result<bool, Error> {
+        if shipment.len() > DESCRIPTORS_MAX {
+            return Err(Error::MessageSize { asked: shipment.len(), most: DESCRIPTORS_MAX });
         }
-        // Seals everything before sending. If the socket is full then, `cargo` keeps the sealed containers
+        // Seals everything before sending. If the socket is full then, `shipment` keeps the sealed containers
         // for the next try.
-        for place in cargo.iter_mut() {
+        for place in shipment.iter_mut() {
             match place.take() {
-                Some(Cargo::Own(container)) => match container.freeze() {
-                    Ok(sealed) => *place = Some(Cargo::Received(sealed)),
+                Some(Shipment::Own(container)) => match container.freeze() {
+                    Ok(sealed) => *place = Some(Shipment::Received(sealed)),
                     Err(failed) => {
                         let (container, error) = *failed;
-                        *place = container.map(Cargo::Own);
+                        *place = container.map(Shipment::Own);
                         return Err(error);
                     }
                 },
                 other => *place = other,
             }
         }
-        let files = cargo.iter().map(|place| match place {
-            Some(Cargo::Received(Received { place: Place::Sealed { file }, .. })) => Ok(file.clone()),
-            _ => {
-                Err(Error::Unfit("it is not sealed and this path is; copy it into a container of this path"))
-            }
+        let files = shipment.iter().map(|place| match place {
+            Some(Shipment::Received(Received { place: Storage::Sealed { file }, .. })) => Ok(file.clone()),
+            _ => Err(Error::WrongPath(
+                "it is not sealed and this path is; copy it into a container of this path",
+            )),
         });
-        let files: Vec<Arc<File>> = files.collect::<Result<_, _>>()?;
-        let note = Note::Sealed(files.iter().map(|file| file.bytes() as u64).collect());
+        let files: Vec<Arc<MemoryFile>> = files.collect::<Result<_, _>>()?;
+        let note = SocketMessage::Sealed(files.iter().map(|file| file.bytes() as u64).collect());
         let descriptors: Vec<_> = files.iter().map(|file| file.descriptor()).collect();
         let passed = self.pass(&note, &descriptors)?;
         if passed {
-            cargo.iter_mut().for_each(|place| *place = None);
+            shipment.iter_mut().for_each(|place| *place = None);
         }
         Ok(passed)
     }
 }
 
 /// For lanes on which containers of another peer were shipped on: their tickets may be returned here.
-impl Elsewhere for Shipping {
+impl OtherConnection for Shipper {
     fn set_bell(&self) {
         self.meeting.set_bell();
     }
@@ -487,7 +488,7 @@ impl Elsewhere for Shipping {
         }
         match self.meeting.link.is_over() {
             Ok(false) => {}
-            Err(Error::Peer { what, .. }) => self.accuse(&what),
+            Err(Error::Protocol { what, .. }) => self.accuse(&what),
             Ok(true) | Err(_) => self.end(),
         }
     }
@@ -532,8 +533,8 @@ impl State {
         while let Some([entry]) = self.returned.pop() {
             let ticket = (entry >> 32) as u32;
             match self.out.get_mut(ticket as usize).and_then(Option::take) {
-                Some(Out::Own(block)) => self.blocks.give(block),
-                Some(Out::Foreign(received)) => drop(received),
+                Some(Shipped::Own(block)) => self.blocks.free(block),
+                Some(Shipped::Foreign(received)) => drop(received),
                 None => {
                     return Err(meeting
                         .link
@@ -546,22 +547,22 @@ impl State {
     }
 
     /// Records a container under its ticket, and returns the piece that tells the peer its position.
-    fn send_out(&mut self, cargo: Cargo, ticket: u32, meeting: &Meeting) -> Piece {
-        let length = cargo.len() as u32;
-        let (out, arena, offset) = match cargo {
-            Cargo::Own(container) => {
+    fn send_out(&mut self, shipment: Shipment, ticket: u32, meeting: &Meeting) -> Piece {
+        let length = shipment.len() as u32;
+        let (out, arena, offset) = match shipment {
+            Shipment::Own(container) => {
                 // `make_piece` and `is_piece` left only containers with a block.
                 let block = container.into_block();
-                (block.map(Out::Own), 0, block.map_or(0, |block| self.blocks.offset(block)))
+                (block.map(Shipped::Own), 0, block.map_or(0, |block| self.blocks.offset(block)))
             }
-            Cargo::Received(received) => {
+            Shipment::Received(received) => {
                 let (arena, offset) = match &received.place {
                     // `make_piece` and `is_piece` left only containers of arenas that the peer knows.
-                    Place::Arena { arena, offset, .. } => (self.knows(arena).unwrap_or(0), *offset),
+                    Storage::Arena { arena, offset, .. } => (self.knows(arena).unwrap_or(0), *offset),
                     _ => (0, 0),
                 };
                 meeting.counters.forwarded.add(1);
-                (Some(Out::Foreign(received)), arena, offset)
+                (Some(Shipped::Foreign(received)), arena, offset)
             }
         };
         self.out[ticket as usize] = out;

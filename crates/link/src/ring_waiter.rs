@@ -1,15 +1,15 @@
 //! Waiting for the other side of a ring, and waking it.
 
 use crate::link::Link;
-use crate::patience::{LOOKS, Patience};
+use crate::spin_policy::{LOOKS, SpinPolicy};
 use crate::stats::Waits;
 use crate::wait::{Wait, Waiter};
-use bywash_ring::{Bell, Fence, Sleeper};
+use bywash_ring::{Bell, Fence, WakeMethod};
 use std::sync::Arc;
 
 /// State of one side of a ring: its bell, the other side's bell, the connection, and the counters.
 #[derive(Debug)]
-pub struct Meeting<C> {
+pub struct RingWaiter<C> {
     /// Connection to the other side.
     pub link: Arc<Link>,
     /// Counters of this end's operations.
@@ -17,13 +17,19 @@ pub struct Meeting<C> {
     how: Wait,
     own_bell: Bell,
     their_bell: Bell,
-    patience: Patience,
+    patience: SpinPolicy,
 }
 
-impl<C: AsRef<Waits>> Meeting<C> {
+impl<C: AsRef<Waits>> RingWaiter<C> {
     /// Makes the state of a side that waits as `how` says.
-    pub fn new(link: Arc<Link>, counters: Arc<C>, how: Wait, own_bell: Bell, their_bell: Bell) -> Meeting<C> {
-        Meeting { link, counters, how, own_bell, their_bell, patience: Patience::default() }
+    pub fn new(
+        link: Arc<Link>,
+        counters: Arc<C>,
+        how: Wait,
+        own_bell: Bell,
+        their_bell: Bell,
+    ) -> RingWaiter<C> {
+        RingWaiter { link, counters, how, own_bell, their_bell, patience: SpinPolicy::default() }
     }
 
     /// Returns a waiter for the other side's next operation; see [`Waiter::wait`].
@@ -61,7 +67,7 @@ impl<C: AsRef<Waits>> Meeting<C> {
 
     /// Wakes the other side if it sleeps: there is an entry for it, to which it may reply.
     #[inline]
-    pub fn wake_to_answer(&self) {
+    pub fn wake_for_entry(&self) {
         self.note_peer(self.their_bell.ring());
     }
 
@@ -73,7 +79,7 @@ impl<C: AsRef<Waits>> Meeting<C> {
     }
 
     #[inline]
-    fn note_peer(&self, woken: Option<Sleeper>) {
+    fn note_peer(&self, woken: Option<WakeMethod>) {
         match woken {
             None => self.link.note_peer_awake(),
             Some(sleeper) => {
@@ -84,11 +90,11 @@ impl<C: AsRef<Waits>> Meeting<C> {
     }
 
     #[cold]
-    fn has_woken(&self, sleeper: Sleeper) {
+    fn has_woken(&self, sleeper: WakeMethod) {
         let waits = (*self.counters).as_ref();
         match sleeper {
-            Sleeper::Futex => waits.futex_wakes.add(1),
-            Sleeper::Signal => {
+            WakeMethod::Futex => waits.futex_wakes.add(1),
+            WakeMethod::Signal => {
                 waits.doorbells.add(1);
                 self.link.ring_doorbell();
             }
@@ -97,7 +103,7 @@ impl<C: AsRef<Waits>> Meeting<C> {
 
     /// Requests a doorbell for the other side's next operation.
     pub fn set_bell(&self) {
-        let fence = self.own_bell.set(Sleeper::Signal);
+        let fence = self.own_bell.set(WakeMethod::Signal);
         (*self.counters).as_ref().heavy_fences.add(u64::from(fence == Fence::Heavy));
     }
 
